@@ -1,0 +1,53 @@
+//! Block drives: real, in memory, or emulated down to the NAND write pointer.
+
+mod block;
+mod command;
+mod zone;
+
+pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
+pub use command::{Command, Completion, Output, Status};
+pub use zone::{Zone, ZoneAction, ZoneGeometry, ZoneKind, ZoneState};
+
+/// What a drive says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identify {
+    /// Model name, or the profile's.
+    pub model: String,
+    /// Size in 4 KiB blocks.
+    pub blocks: u64,
+    /// Hardware queues; commands name one of `0..queues`.
+    pub queues: u16,
+    /// Commands in flight per hardware queue; identifiers are `0..queue_depth`.
+    pub queue_depth: u16,
+    /// Longest transfer of one command, in blocks.
+    pub max_transfer: u32,
+    /// Whether completed writes may be lost with the power until a flush.
+    pub volatile_cache: bool,
+    /// Whether [`Command::Discard`] is worth sending.
+    pub discard: bool,
+    /// Refuses every write.
+    pub read_only: bool,
+    /// Zones, if the namespace is zoned.
+    pub zones: Option<ZoneGeometry>,
+}
+
+/// A block drive. Submission and completion are two steps: what is *not* waited for is the subject
+/// of this project.
+///
+/// A command identifier is free again once its completion has been taken. Commands of one queue
+/// start in the order they were submitted; they finish in any order.
+pub trait Drive: Send + Sync {
+    /// Size, queues, zones.
+    fn identify(&self) -> &Identify;
+
+    /// Hands over `command` on hardware queue `queue` under identifier `cid`. Never blocks; a
+    /// command that is wrong completes with the status a real drive would give.
+    fn submit(&self, queue: u16, cid: u16, command: Command);
+
+    /// Takes one completion of `queue` if there is one now.
+    fn poll(&self, queue: u16) -> Option<Completion>;
+
+    /// Takes one completion of `queue`, sleeping on the current machine's clock until there is one.
+    /// `None` if nothing is in flight there.
+    fn wait(&self, queue: u16) -> Option<Completion>;
+}

@@ -1,0 +1,82 @@
+//! Zones of a zoned namespace (ZNS 1.1): kinds, states, and what a report says of one.
+
+use crate::block::Lba;
+
+/// How a zone may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ZoneKind {
+    /// Random writes, no write pointer.
+    Conventional,
+    /// Host-managed: writes only at the write pointer.
+    SequentialWriteRequired,
+}
+
+/// State of a zone. Names and codes as in ZNS 1.1 and `enum blk_zone_cond`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ZoneState {
+    /// A conventional zone has no state machine.
+    NotWritePointer = 0x0,
+    /// Nothing written.
+    Empty = 0x1,
+    /// Opened by a write.
+    ImplicitlyOpen = 0x2,
+    /// Opened by command.
+    ExplicitlyOpen = 0x3,
+    /// Active, but holding no open resource.
+    Closed = 0x4,
+    /// Contents can be read, nothing can be changed.
+    ReadOnly = 0xd,
+    /// No more writes until reset.
+    Full = 0xe,
+    /// Gone.
+    Offline = 0xf,
+}
+
+/// Zone Management Send actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ZoneAction {
+    /// To explicitly open.
+    Open,
+    /// To closed.
+    Close,
+    /// To full.
+    Finish,
+    /// To empty; the contents are gone.
+    Reset,
+}
+
+/// What a zone report says of one zone. All addresses and lengths in 4 KiB blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// First block.
+    pub start: Lba,
+    /// Distance to the next zone's first block.
+    pub size: u64,
+    /// Blocks that can be written, from `start`.
+    pub capacity: u64,
+    /// Next block to write. A conventional zone reports its end; a full zone `start + size`,
+    /// as Linux does.
+    pub wp: Lba,
+    /// Kind of zone.
+    pub kind: ZoneKind,
+    /// Its state.
+    pub state: ZoneState,
+}
+
+/// The zoned part of a namespace's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneGeometry {
+    /// Blocks from one zone's start to the next's.
+    pub size: u64,
+    /// Writable blocks in each sequential zone.
+    pub capacity: u64,
+    /// How many zones.
+    pub count: u32,
+    /// Zones `0..conventional` take random writes.
+    pub conventional: u32,
+    /// Open zones at once; `None` = no limit.
+    pub max_open: Option<u32>,
+    /// Active (open or closed) zones at once; `None` = no limit.
+    pub max_active: Option<u32>,
+}

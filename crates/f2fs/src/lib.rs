@@ -1,0 +1,1 @@
+//! F2FS in user space.

@@ -1,0 +1,154 @@
+//! The `FileSystem` trait: POSIX by inode number, the shape FUSE needs.
+//!
+//! Every file system here implements it and everything above speaks only to it. Names are bytes.
+//! Permission checks, `O_APPEND` and descriptors belong to the caller; a file system keeps what is
+//! unlinked alive while [`FileSystem::open`] has been called more often than
+//! [`FileSystem::release`].
+
+use crate::{
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, Ino, RenameFlags, Result, Seek,
+    SetAttr, StatFs, XattrMode,
+};
+
+/// A mounted file system. All methods may be called from any thread.
+///
+/// Errors are those of the Linux system call of the same name; a broken structure is `EUCLEAN`,
+/// a failed transfer `EIO`, a full volume `ENOSPC`, a read-only one `EROFS`.
+pub trait FileSystem: Send + Sync {
+    /// Inode of the root directory.
+    fn root(&self) -> Ino;
+
+    /// The inode `name` stands for in `parent`.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Attributes of `ino`.
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Changes attributes; a new size truncates or extends with a hole.
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
+
+    /// Makes a node of any kind except directory and symlink. `perm` is after the umask.
+    fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        rdev: u64,
+        creator: Creator,
+    ) -> Result<Attr>;
+
+    /// Makes a regular file.
+    fn create(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
+        self.mknod(parent, name, FileKind::Regular, perm, 0, creator)
+    }
+
+    /// Makes a directory.
+    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr>;
+
+    /// Makes a symbolic link holding `target`.
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr>;
+
+    /// Contents of a symbolic link.
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Another name for `ino`.
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Removes a name that is not a directory's.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Moves a name, replacing what is there unless `flags` say otherwise.
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Announces a user of `ino`.
+    fn open(&self, ino: Ino) -> Result<()>;
+
+    /// Ends what [`FileSystem::open`] began; the last one frees an unlinked inode.
+    fn release(&self, ino: Ino);
+
+    /// Reads into `buf` from `offset`; short only at the end of the file.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`, extending the file as needed. Short only when the volume
+    /// filled up on the way.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Makes the file durable; `datasync` leaves out what reading the data back does not need.
+    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()>;
+
+    /// Allocates, punches or moves ranges.
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
+
+    /// `SEEK_DATA` and `SEEK_HOLE`; `ENXIO` past the end.
+    fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64>;
+
+    /// Hands entries behind cookie `from` (0 = start; `.` and `..` included) to `emit` until it
+    /// returns false.
+    fn readdir(
+        &self,
+        ino: Ino,
+        from: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()>;
+
+    /// Value of an extended attribute; `name` with its namespace prefix.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute.
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+
+    /// Names of all extended attributes.
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute; `ENODATA` if not there.
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Space and inode counts.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Makes everything durable, `syncfs(2)`.
+    fn sync(&self) -> Result<()>;
+
+    /// Syncs and leaves the medium marked clean. Afterwards every call fails with `EIO`.
+    fn unmount(&self) -> Result<()>;
+
+    /// Copies a range between files of this file system; returns how much was copied.
+    fn copy_file_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
+            return Err(Errno::INVAL.into());
+        }
+        let mut buf = vec![0; 128 * 1024];
+        let mut done = 0;
+        while done < len {
+            let want = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
+            let got = self.read(from, from_offset + done, &mut buf[..want])?;
+            if got == 0 {
+                break;
+            }
+            let written = self.write(to, to_offset + done, &buf[..got])?;
+            done += written as u64;
+            if written < got {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}

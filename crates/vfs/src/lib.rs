@@ -1,0 +1,15 @@
+//! What every file system here has in common: the [`FileSystem`] trait, errors, paths, the page
+//! cache, and an in-memory reference file system that tests hold the others against.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod fs;
+mod types;
+
+pub use error::{Errno, Error, Result};
+pub use fs::FileSystem;
+pub use types::{
+    Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, StatFs,
+    Timespec, XattrMode,
+};
