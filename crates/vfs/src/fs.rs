@@ -95,12 +95,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Hands entries behind cookie `from` (0 = start; `.` and `..` included) to `emit` until it
     /// returns false.
-    fn readdir(
-        &self,
-        ino: Ino,
-        from: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<()>;
+    fn readdir(&self, ino: Ino, from: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
     /// Value of an extended attribute; `name` with its namespace prefix.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;

@@ -5,10 +5,13 @@
 
 mod error;
 mod fs;
+mod page_cache;
 mod types;
 
+pub use drive::Block;
 pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;
+pub use page_cache::PageCache;
 pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, StatFs,
     Timespec, XattrMode,

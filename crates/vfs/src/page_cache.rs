@@ -1,0 +1,407 @@
+//! The page cache: 4 KiB pages of files, which of them are dirty, and a memory limit.
+//!
+//! One file system owns one cache under its own lock, so there is none in here. Pages live in
+//! chunks of 64 neighbours with one bit per page for present, dirty and referenced; a file finds
+//! its chunks by a B-tree, and the chunk of the last access is tried first, so that sequential
+//! access seldom searches. A dirty page is never evicted: the limit binds the clean ones, and
+//! [`PageCache::over_dirty_limit`] tells the owner when to write back.
+//!
+//! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
+//! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so a
+//! history of calls always leaves the same pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use drive::{BLOCK_SIZE, Block};
+use rustc_hash::FxHashMap;
+
+use crate::Ino;
+
+/// Pages in a chunk, one for each bit of a word.
+const CHUNK_PAGES: u64 = 64;
+
+/// Share of the limit that may be dirty before [`PageCache::over_dirty_limit`] says so.
+const DIRTY_PERCENT_DEFAULT: u8 = 50;
+
+/// Pages of many files. See the module's header.
+#[derive(Debug)]
+pub struct PageCache {
+    files: FxHashMap<Ino, FilePages>,
+    chunks: Vec<Chunk>,
+    /// Slots of `chunks` to use again, last freed first.
+    free: Vec<u32>,
+    /// Slot of the last access; only a guess, the chunk itself says whose it is.
+    last: u32,
+    /// Next slot the clock looks at.
+    hand: usize,
+    dirty_inos: BTreeSet<Ino>,
+    pages: usize,
+    dirty: usize,
+    pages_max: usize,
+    dirty_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct FilePages {
+    /// Slot of each chunk, by page index / 64.
+    chunks: BTreeMap<u64, u32>,
+    dirty: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    ino: Ino,
+    /// First page's index / 64.
+    number: u64,
+    present: u64,
+    dirty: u64,
+    referenced: u64,
+    pages: [Option<Block>; CHUNK_PAGES as usize],
+}
+
+impl PageCache {
+    /// An empty cache that keeps up to `limit_bytes` of clean and dirty pages.
+    pub fn new(limit_bytes: usize) -> Self {
+        let pages_max = (limit_bytes / BLOCK_SIZE).max(1);
+        let mut cache = Self {
+            files: FxHashMap::default(),
+            chunks: Vec::new(),
+            free: Vec::new(),
+            last: 0,
+            hand: 0,
+            dirty_inos: BTreeSet::new(),
+            pages: 0,
+            dirty: 0,
+            pages_max,
+            dirty_max: 0,
+        };
+        cache.set_dirty_percent(DIRTY_PERCENT_DEFAULT);
+        cache
+    }
+
+    /// Sets the share of the limit, in percent, that may be dirty.
+    pub fn set_dirty_percent(&mut self, percent: u8) {
+        self.dirty_max = self.pages_max / 100 * usize::from(percent)
+            + self.pages_max % 100 * usize::from(percent) / 100;
+    }
+
+    /// The page, marked as in use.
+    #[inline]
+    pub fn get(&mut self, ino: Ino, index: u64) -> Option<&Block> {
+        let (slot, bit) = self.find(ino, index)?;
+        let chunk = &mut self.chunks[slot];
+        chunk.referenced |= 1 << bit;
+        chunk.pages[bit].as_ref()
+    }
+
+    /// The page, without marking it.
+    pub fn peek(&self, ino: Ino, index: u64) -> Option<&Block> {
+        let slot = self.slot_of(ino, index / CHUNK_PAGES)?;
+        self.chunks[slot].pages[bit_of(index)].as_ref()
+    }
+
+    /// Puts in a page that equals what the drive has. A page already there is replaced and becomes
+    /// clean.
+    pub fn insert_clean(&mut self, ino: Ino, index: u64, page: Block) {
+        let (slot, bit) = self.insert(ino, index, page);
+        self.clear_dirty(slot, 1 << bit);
+    }
+
+    /// Puts in a page the drive does not have yet.
+    pub fn insert_dirty(&mut self, ino: Ino, index: u64, page: Block) {
+        let (slot, bit) = self.insert(ino, index, page);
+        self.chunks[slot].referenced |= 1 << bit;
+        self.set_dirty(slot, bit);
+    }
+
+    /// The page to change, if it is here; it becomes dirty. A write in flight keeps its own copy,
+    /// because [`Block::make_mut`] copies what is shared.
+    #[inline]
+    pub fn dirty_mut(&mut self, ino: Ino, index: u64) -> Option<&mut Block> {
+        let (slot, bit) = self.find(ino, index)?;
+        self.chunks[slot].referenced |= 1 << bit;
+        self.set_dirty(slot, bit);
+        self.chunks[slot].pages[bit].as_mut()
+    }
+
+    /// Whether the page is here and dirty.
+    pub fn is_dirty(&self, ino: Ino, index: u64) -> bool {
+        self.slot_of(ino, index / CHUNK_PAGES)
+            .is_some_and(|slot| self.chunks[slot].dirty & 1 << bit_of(index) != 0)
+    }
+
+    /// Says that the page was handed to the drive. From here on it may be evicted, so whoever
+    /// reads it back must see a write that is still in flight.
+    pub fn mark_clean(&mut self, ino: Ino, index: u64) {
+        if let Some((slot, bit)) = self.find(ino, index) {
+            self.clear_dirty(slot, 1 << bit);
+        }
+    }
+
+    /// Says that the page must be written (again), for instance because a write failed. False if
+    /// it is not here.
+    pub fn mark_dirty(&mut self, ino: Ino, index: u64) -> bool {
+        match self.find(ino, index) {
+            Some((slot, bit)) => {
+                self.set_dirty(slot, bit);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Indexes of the dirty pages of `ino` in `range`, ascending.
+    pub fn dirty_in(&self, ino: Ino, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let file = self.files.get(&ino).filter(|f| f.dirty > 0 && range.start < range.end);
+        let numbers = range.start / CHUNK_PAGES..=range.end.saturating_sub(1) / CHUNK_PAGES;
+        file.into_iter().flat_map(move |f| f.chunks.range(numbers.clone())).flat_map(
+            move |(&number, &slot)| {
+                let first = number * CHUNK_PAGES;
+                Bits(self.chunks[slot as usize].dirty & mask(number, &range))
+                    .map(move |bit| first + bit as u64)
+            },
+        )
+    }
+
+    /// The first dirty page of `ino` at or behind `from`.
+    pub fn next_dirty(&self, ino: Ino, from: u64) -> Option<u64> {
+        self.dirty_in(ino, from..u64::MAX).next()
+    }
+
+    /// Dirty pages of `ino`.
+    pub fn dirty_count(&self, ino: Ino) -> usize {
+        self.files.get(&ino).map_or(0, |f| f.dirty)
+    }
+
+    /// Dirty pages of all files.
+    pub fn dirty_total(&self) -> usize {
+        self.dirty
+    }
+
+    /// Files that have a dirty page, ascending.
+    pub fn dirty_inos(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.dirty_inos.iter().copied()
+    }
+
+    /// Whether more is dirty than the configured share of the limit: time to write back.
+    pub fn over_dirty_limit(&self) -> bool {
+        self.dirty > self.dirty_max
+    }
+
+    /// Drops all pages of `ino` from `from_index` on, dirty ones too.
+    pub fn truncate(&mut self, ino: Ino, from_index: u64) {
+        self.drop_range(ino, from_index..u64::MAX);
+    }
+
+    /// Drops the pages of `ino` in `range`, dirty ones too.
+    pub fn drop_range(&mut self, ino: Ino, range: Range<u64>) {
+        if range.start >= range.end {
+            return;
+        }
+        let numbers = range.start / CHUNK_PAGES..=(range.end - 1) / CHUNK_PAGES;
+        let Some(file) = self.files.get(&ino) else { return };
+        let hit: Vec<(u64, u32)> = file.chunks.range(numbers).map(|(&n, &s)| (n, s)).collect();
+        for (number, slot) in hit {
+            self.drop_pages(slot as usize, mask(number, &range));
+        }
+    }
+
+    /// Takes one page out.
+    pub fn remove(&mut self, ino: Ino, index: u64) -> Option<Block> {
+        let (slot, bit) = self.find(ino, index)?;
+        let page = self.chunks[slot].pages[bit].clone();
+        self.drop_pages(slot, 1 << bit);
+        page
+    }
+
+    /// Drops every page of `ino`.
+    pub fn forget(&mut self, ino: Ino) {
+        self.truncate(ino, 0);
+    }
+
+    /// Bytes of all pages here.
+    pub fn len_bytes(&self) -> usize {
+        self.pages * BLOCK_SIZE
+    }
+
+    #[inline]
+    fn slot_of(&self, ino: Ino, number: u64) -> Option<usize> {
+        let guess = self.last as usize;
+        if let Some(chunk) = self.chunks.get(guess)
+            && chunk.ino == ino
+            && chunk.number == number
+            && chunk.present != 0
+        {
+            return Some(guess);
+        }
+        let slot = *self.files.get(&ino)?.chunks.get(&number)?;
+        Some(slot as usize)
+    }
+
+    /// Slot and bit of a page that is present.
+    #[inline]
+    fn find(&mut self, ino: Ino, index: u64) -> Option<(usize, usize)> {
+        let slot = self.slot_of(ino, index / CHUNK_PAGES)?;
+        self.last = slot as u32;
+        let bit = bit_of(index);
+        (self.chunks[slot].present & 1 << bit != 0).then_some((slot, bit))
+    }
+
+    fn insert(&mut self, ino: Ino, index: u64, page: Block) -> (usize, usize) {
+        let bit = bit_of(index);
+        if let Some((slot, bit)) = self.find(ino, index) {
+            self.chunks[slot].pages[bit] = Some(page);
+            return (slot, bit);
+        }
+        self.make_room();
+        let slot = self.chunk_for(ino, index / CHUNK_PAGES);
+        let chunk = &mut self.chunks[slot];
+        chunk.present |= 1 << bit;
+        chunk.pages[bit] = Some(page);
+        self.pages += 1;
+        (slot, bit)
+    }
+
+    fn chunk_for(&mut self, ino: Ino, number: u64) -> usize {
+        if let Some(slot) = self.slot_of(ino, number) {
+            return slot;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::empty());
+            (self.chunks.len() - 1) as u32
+        });
+        let chunk = &mut self.chunks[slot as usize];
+        (chunk.ino, chunk.number) = (ino, number);
+        self.files.entry(ino).or_default().chunks.insert(number, slot);
+        self.last = slot;
+        slot as usize
+    }
+
+    fn set_dirty(&mut self, slot: usize, bit: usize) {
+        let chunk = &mut self.chunks[slot];
+        if chunk.dirty & 1 << bit != 0 {
+            return;
+        }
+        chunk.dirty |= 1 << bit;
+        self.dirty += 1;
+        let ino = chunk.ino;
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.dirty += 1;
+            if file.dirty == 1 {
+                self.dirty_inos.insert(ino);
+            }
+        }
+    }
+
+    fn clear_dirty(&mut self, slot: usize, bits: u64) {
+        let chunk = &mut self.chunks[slot];
+        let cleared = (chunk.dirty & bits).count_ones() as usize;
+        if cleared == 0 {
+            return;
+        }
+        chunk.dirty &= !bits;
+        self.dirty -= cleared;
+        let ino = chunk.ino;
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.dirty -= cleared;
+            if file.dirty == 0 {
+                self.dirty_inos.remove(&ino);
+            }
+        }
+    }
+
+    /// Drops the pages of one chunk that `bits` select, and the chunk with its last page.
+    fn drop_pages(&mut self, slot: usize, bits: u64) {
+        self.clear_dirty(slot, bits);
+        let chunk = &mut self.chunks[slot];
+        let gone = chunk.present & bits;
+        for bit in Bits(gone) {
+            chunk.pages[bit] = None;
+        }
+        chunk.present &= !gone;
+        chunk.referenced &= !gone;
+        self.pages -= gone.count_ones() as usize;
+        if chunk.present != 0 || gone == 0 {
+            return;
+        }
+        let (ino, number) = (chunk.ino, chunk.number);
+        self.free.push(slot as u32);
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.chunks.remove(&number);
+            if file.chunks.is_empty() {
+                self.files.remove(&ino);
+            }
+        }
+    }
+
+    /// Evicts until one more page fits, or nothing clean is left. The first look at a chunk takes
+    /// the use marks away, the second takes the pages nobody used in between.
+    fn make_room(&mut self) {
+        while self.pages >= self.pages_max && self.pages > self.dirty {
+            self.hand %= self.chunks.len();
+            let wanted = self.pages - self.pages_max + 1;
+            let chunk = &mut self.chunks[self.hand];
+            let victims = chunk.present & !chunk.dirty & !chunk.referenced;
+            let taken = lowest(victims, wanted);
+            if taken == victims {
+                chunk.referenced = 0;
+                self.hand += 1;
+            }
+            if taken != 0 {
+                let slot = if taken == victims { self.hand - 1 } else { self.hand };
+                self.drop_pages(slot, taken);
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn empty() -> Self {
+        Self {
+            ino: 0,
+            number: 0,
+            present: 0,
+            dirty: 0,
+            referenced: 0,
+            pages: [const { None }; CHUNK_PAGES as usize],
+        }
+    }
+}
+
+/// The numbers of the bits set in a word, ascending.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+fn bit_of(index: u64) -> usize {
+    (index % CHUNK_PAGES) as usize
+}
+
+/// The bits of chunk `number` that lie in `range`, which overlaps the chunk.
+fn mask(number: u64, range: &Range<u64>) -> u64 {
+    let first = number * CHUNK_PAGES;
+    let low = range.start.saturating_sub(first);
+    let high = (range.end - first).min(CHUNK_PAGES);
+    (u64::MAX << low) & (u64::MAX >> (CHUNK_PAGES - high))
+}
+
+/// The lowest `count` bits set in `bits`.
+fn lowest(bits: u64, count: usize) -> u64 {
+    let mut rest = bits;
+    for _ in 0..count.min(bits.count_ones() as usize) {
+        rest &= rest - 1;
+    }
+    bits & !rest
+}
