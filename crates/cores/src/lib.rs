@@ -1,1 +1,34 @@
-//! cores
+//! Threads, locks and clocks on two machines behind one interface, chosen at run time.
+//!
+//! On the *real* machine these are OS threads, `parking_lot` locks and the monotonic clock. On a
+//! *virtual* machine N cores on S sockets, described by a [`Profile`], run their threads as
+//! coroutines on one OS thread in virtual time, so a run is a pure function of code, profile and
+//! seed. Code that is on no machine at all, a plain unit test for example, is on the real one.
+
+mod clock;
+mod condvar;
+mod line;
+mod machine;
+mod mutex;
+mod profile;
+mod real;
+mod rwlock;
+mod semaphore;
+mod sim;
+mod stage;
+mod thread;
+pub mod trace;
+
+pub use clock::{
+    Nanos, core_count, current_core, memory, now, sleep, sleep_until, spend, wall_clock, yield_now,
+};
+pub use condvar::Condvar;
+pub use line::Line;
+pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError};
+pub use mutex::{Mutex, MutexGuard};
+pub use profile::{Profile, ProfileError};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::Semaphore;
+pub use stage::Stage;
+pub use thread::{JoinHandle, Panic, spawn};
+pub use trace::{Span, Trace, span};

@@ -1,0 +1,86 @@
+//! Clocks, sleeping and the core one runs on, for whichever machine the caller is on.
+
+use std::time::Duration;
+
+use crate::{real, sim};
+
+/// A point in, or a stretch of, a machine's time, in nanoseconds.
+pub type Nanos = u64;
+
+/// 2026-01-01T00:00:00Z in seconds since the Unix epoch: where every virtual machine starts.
+const VIRTUAL_EPOCH_SECS: u64 = 1_767_225_600;
+
+/// Monotonic time since the machine started.
+///
+/// The real machine is the process; it starts when it is first asked for the time.
+pub fn now() -> Nanos {
+    match sim::current() {
+        Some(machine) => machine.now(),
+        None => real::now(),
+    }
+}
+
+/// Time since the Unix epoch; on a virtual machine a fixed date plus [`now`].
+pub fn wall_clock() -> Duration {
+    match sim::current() {
+        Some(machine) => {
+            Duration::from_secs(VIRTUAL_EPOCH_SECS) + Duration::from_nanos(machine.now())
+        }
+        None => real::wall_clock(),
+    }
+}
+
+/// Lets `duration` pass without using the core.
+pub fn sleep(duration: Nanos) {
+    sleep_until(now().saturating_add(duration));
+}
+
+/// Lets time pass until [`now`] is at least `deadline`, without using the core.
+///
+/// On the real machine the last stretch is spun, as timers wake tens of microseconds late.
+pub fn sleep_until(deadline: Nanos) {
+    match sim::current() {
+        Some(machine) => machine.sleep_until(deadline),
+        None => real::sleep_until(deadline),
+    }
+}
+
+/// Lets other threads of this core run.
+pub fn yield_now() {
+    match sim::current() {
+        Some(machine) => machine.yield_now(),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// The core the caller runs on, below [`core_count`].
+pub fn current_core() -> usize {
+    match sim::current() {
+        Some(machine) => machine.current_core(),
+        None => real::current_core(),
+    }
+}
+
+/// How many cores the machine has.
+pub fn core_count() -> usize {
+    match sim::current() {
+        Some(machine) => machine.core_count(),
+        None => real::core_count(),
+    }
+}
+
+/// Charges CPU time to the current core of a virtual machine; on the real one the work itself is
+/// the charge, and nothing happens.
+pub fn spend(time: Nanos) {
+    if let Some(machine) = sim::current() {
+        machine.spend(time);
+    }
+}
+
+/// Charges the movement of `bytes` through the memory of the current socket, whose bandwidth all
+/// its cores share; nothing on the real machine.
+pub fn memory(bytes: u64) {
+    if let Some(machine) = sim::current() {
+        machine.memory(bytes);
+    }
+}

@@ -1,0 +1,93 @@
+//! The two machines, and what can go wrong on one.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::{Nanos, Profile};
+
+/// The machine a run takes place on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    virtual_cores: Option<(Profile, u64)>,
+}
+
+/// Why a run did not come to its end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// Every thread of a virtual machine waits for another.
+    #[error("{0}")]
+    Deadlock(DeadlockReport),
+    /// The operating system gave no stack for a virtual thread.
+    #[error("no memory for the stack of thread {thread:?}: {source}")]
+    Stack {
+        /// The thread's name.
+        thread: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+}
+
+/// Who waits for what when nothing can go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlockReport {
+    /// The virtual time at which the last thread came to a stop.
+    pub at: Nanos,
+    /// Every blocked thread, in the order they were spawned.
+    pub blocked: Vec<BlockedThread>,
+}
+
+/// One thread of a [`DeadlockReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedThread {
+    /// The thread's name.
+    pub thread: String,
+    /// Its core.
+    pub core: usize,
+    /// What it waits for, for example `mutex "nat"`.
+    pub waits_for: String,
+    /// The threads that hold what it waits for.
+    pub held_by: Vec<String>,
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deadlock at {} ns, {} blocked:", self.at, self.blocked.len())?;
+        for (i, thread) in self.blocked.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ";" };
+            let BlockedThread { thread, core, waits_for, held_by } = thread;
+            write!(f, "{comma} {thread:?} on core {core} waits for {waits_for}")?;
+            if !held_by.is_empty() {
+                write!(f, " held by {}", held_by.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// The machine the process runs on.
+    pub fn real() -> Machine {
+        Machine { virtual_cores: None }
+    }
+
+    /// A virtual machine as `profile` describes it; `seed` decides every tie.
+    pub fn simulated(profile: &Profile, seed: u64) -> Machine {
+        Machine { virtual_cores: Some((profile.clone(), seed)) }
+    }
+
+    /// Whether figures from this machine must be labelled simulated.
+    pub fn is_simulated(&self) -> bool {
+        self.virtual_cores.is_some()
+    }
+
+    /// Runs `f` as the first thread, on core 0, and returns its value.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::Deadlock`] when no thread can go on; virtual machines only.
+    pub fn run<T>(&self, f: impl FnOnce() -> T) -> Result<T, MachineError> {
+        Ok(f())
+    }
+}

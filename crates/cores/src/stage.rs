@@ -1,0 +1,78 @@
+//! The named stages of the stack's CPU work: the joints of the house, few and fixed.
+//!
+//! A stage is measured on a traced real run and charged on a virtual one, so the same list is the
+//! rows of a profile's cost table, of a timeline and of the thesis's Table 3.1.
+
+macro_rules! stages {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
+        /// A stage of work that is measured, charged and drawn under one name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Stage {
+            $($(#[doc = $doc])* $variant,)*
+        }
+
+        impl Stage {
+            /// Every stage, in the order of an operation's way down the house.
+            pub const ALL: &'static [Stage] = &[$(Stage::$variant),*];
+
+            /// How many stages there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name in profiles, traces and reports, for example `fsync.prepare`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Stage::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+stages! {
+    /// Entry into the file system: argument checks, inode look-up by number, permission checks.
+    Syscall = "vfs.syscall",
+    /// One component of a path resolved.
+    PathLookup = "vfs.path_lookup",
+    /// One 4 KiB page copied between the caller and the page cache.
+    CopyPage = "vfs.copy_page",
+    /// One directory entry added, removed or changed.
+    DirEntry = "fs.dir_entry",
+    /// One file offset translated into a block address.
+    MapBlock = "fs.map_block",
+    /// One block address taken from a log or a bitmap.
+    AllocBlock = "fs.alloc_block",
+    /// One node or inode block changed in memory.
+    NodeUpdate = "fs.node_update",
+    /// fsync: the file's dirty data gathered and its writes prepared.
+    FsyncPrepare = "fsync.prepare",
+    /// fsync: the file's dirty nodes gathered, marked and their writes prepared.
+    FsyncNode = "fsync.node",
+    /// fsync: everything that is neither data, node nor wait.
+    FsyncOther = "fsync.other",
+    /// One request handed to a hardware queue.
+    QueueDispatch = "queue.dispatch",
+    /// One completion taken from a hardware queue and its waiter woken.
+    QueueComplete = "queue.complete",
+    /// Waiting for data blocks to reach the drive.
+    WaitData = "wait.data",
+    /// Waiting for node blocks to reach the drive.
+    WaitNode = "wait.node",
+    /// Waiting for a flush.
+    WaitFlush = "wait.flush",
+    /// A journal transaction built and closed.
+    Journal = "journal.commit",
+    /// A checkpoint written.
+    Checkpoint = "fs.checkpoint",
+    /// One section or segment cleaned.
+    Gc = "fs.gc",
+    /// One node block examined by recovery.
+    Recover = "fs.recover",
+}
+
+impl Stage {
+    /// The stage of that name, as written in profiles and traces.
+    pub fn named(name: &str) -> Option<Stage> {
+        Self::ALL.iter().copied().find(|stage| stage.name() == name)
+    }
+}

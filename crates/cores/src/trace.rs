@@ -1,0 +1,172 @@
+//! Spans: one mechanism that measures the stages on the real machine and charges them on the
+//! virtual one.
+//!
+//! A trace belongs to the thread that started it and to every thread spawned from there while
+//! the trace was running or before (all threads of one ancestry share one recorder). An
+//! untraced span on the real machine is one look at a flag.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::{Nanos, Stage, current_core, now};
+
+/// How many recorders of the real machine are on, in this process.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static RECORDER: RefCell<Option<Arc<Recorder>>> = const { RefCell::new(None) };
+}
+
+/// One span of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What was done.
+    pub stage: Stage,
+    /// When it began.
+    pub start: Nanos,
+    /// When it ended.
+    pub end: Nanos,
+    /// The core it ended on.
+    pub core: usize,
+}
+
+/// What the spans of one stage add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How many spans.
+    pub count: u64,
+    /// Their time in all, waits and spans within them included.
+    pub time: Nanos,
+}
+
+/// The spans of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    totals: [Total; Stage::COUNT],
+    /// Every span in the order of its end; empty unless the timeline was asked for.
+    pub timeline: Vec<Event>,
+}
+
+impl Trace {
+    const EMPTY: Trace =
+        Trace { totals: [Total { count: 0, time: 0 }; Stage::COUNT], timeline: Vec::new() };
+
+    /// The count and time of one stage.
+    pub fn total(&self, stage: Stage) -> Total {
+        self.totals[stage as usize]
+    }
+
+    /// Every stage that occurred, with its total.
+    pub fn totals(&self) -> impl Iterator<Item = (Stage, Total)> + '_ {
+        let all = Stage::ALL.iter().map(|&stage| (stage, self.total(stage)));
+        all.filter(|(_, total)| total.count > 0)
+    }
+
+    fn add(&mut self, event: Event, timeline: bool) {
+        let total = &mut self.totals[event.stage as usize];
+        total.count += 1;
+        total.time += event.end.saturating_sub(event.start);
+        if timeline {
+            self.timeline.push(event);
+        }
+    }
+}
+
+/// Where the threads of one ancestry leave their spans.
+pub(crate) struct Recorder {
+    on: AtomicBool,
+    timeline: AtomicBool,
+    trace: Mutex<Trace>,
+}
+
+impl Recorder {
+    const fn new() -> Self {
+        Recorder {
+            on: AtomicBool::new(false),
+            timeline: AtomicBool::new(false),
+            trace: Mutex::new(Trace::EMPTY),
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn start(&self, timeline: bool) {
+        *self.trace.lock() = Trace::EMPTY;
+        self.timeline.store(timeline, Ordering::Relaxed);
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish(&self) -> Trace {
+        self.on.store(false, Ordering::Relaxed);
+        std::mem::replace(&mut self.trace.lock(), Trace::EMPTY)
+    }
+
+    pub(crate) fn record(&self, event: Event) {
+        self.trace.lock().add(event, self.timeline.load(Ordering::Relaxed));
+    }
+}
+
+/// The recorder a new thread shares with the one that spawns it.
+pub(crate) fn inherit() -> Arc<Recorder> {
+    let new = || Arc::new(Recorder::new());
+    RECORDER.with_borrow_mut(|slot| slot.get_or_insert_with(new).clone())
+}
+
+/// Makes `recorder` the calling thread's.
+pub(crate) fn adopt(recorder: Arc<Recorder>) {
+    RECORDER.set(Some(recorder));
+}
+
+/// Starts recording totals, and forgets what was recorded before.
+pub fn start() {
+    begin(false);
+}
+
+/// As [`start`], and keeps every span for a timeline too.
+pub fn start_timeline() {
+    begin(true);
+}
+
+fn begin(timeline: bool) {
+    let recorder = inherit();
+    if !recorder.is_on() {
+        ACTIVE.fetch_add(1, Ordering::Relaxed);
+    }
+    recorder.start(timeline);
+}
+
+/// Stops recording and returns what was recorded; an empty trace if none was started.
+pub fn finish() -> Trace {
+    let recorder = inherit();
+    if recorder.is_on() {
+        ACTIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+    recorder.finish()
+}
+
+/// A stage in progress; it ends when this is dropped.
+#[must_use = "a span ends when it is dropped"]
+pub struct Span {
+    start: Option<(Stage, Nanos)>,
+}
+
+/// Begins a stage: charges its cost on a virtual machine, measures it if a trace is running.
+pub fn span(stage: Stage) -> Span {
+    if ACTIVE.load(Ordering::Relaxed) == 0 || !inherit().is_on() {
+        return Span { start: None };
+    }
+    Span { start: Some((stage, now())) }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some((stage, start)) = self.start {
+            inherit().record(Event { stage, start, end: now(), core: current_core() });
+        }
+    }
+}
