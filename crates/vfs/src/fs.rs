@@ -127,7 +127,12 @@ pub trait FileSystem: Send + Sync {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
+        let (Some(from_end), Some(to_end)) =
+            (from_offset.checked_add(len), to_offset.checked_add(len))
+        else {
+            return Err(Errno::OVERFLOW.into());
+        };
+        if from == to && from_offset < to_end && to_offset < from_end {
             return Err(Errno::INVAL.into());
         }
         let mut buf = vec![0; 128 * 1024];

@@ -5,12 +5,15 @@
 
 mod error;
 mod fs;
+mod memfs;
 mod page_cache;
+pub mod path;
 mod types;
 
 pub use drive::Block;
 pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;
+pub use memfs::MemFs;
 pub use page_cache::PageCache;
 pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, StatFs,

@@ -1,0 +1,240 @@
+//! The reference file system: POSIX in memory, written to be read rather than to be fast.
+//!
+//! Tests hold the real file systems against it, so where POSIX.1-2024 leaves a choice it does what
+//! Linux does (errno values and their precedence included), and where Linux leaves it to the file
+//! system, what F2FS does. Everything is in B-trees under one lock; nothing is ever lost, so
+//! `fsync` has nothing to do. Deliberately left to the caller, as [`FileSystem`] says: permission
+//! checks, and clearing of set-id bits.
+
+mod data;
+mod names;
+mod node;
+mod state;
+mod xattr;
+
+use cores::{Mutex, MutexGuard};
+
+use crate::path::NAME_MAX;
+use crate::{
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
+    Seek, SetAttr, StatFs, XattrMode,
+};
+use data::BLOCK;
+use node::Body;
+use state::{ROOT, State};
+
+/// Entries `readdir` takes out under the lock at a time.
+const READDIR_BATCH: usize = 128;
+/// What `MemFs::new` offers; pages are only kept once they are written.
+const CAPACITY_DEFAULT: u64 = 64 << 30;
+
+/// An in-memory [`FileSystem`]. See the module's header.
+pub struct MemFs {
+    state: Mutex<State>,
+}
+
+impl MemFs {
+    /// Hard links an inode may have, as ext4 counts; one more is `EMLINK`.
+    pub const LINK_MAX: u32 = 65_000;
+    /// Largest file in bytes; beyond is `EFBIG`.
+    pub const FILE_SIZE_MAX: u64 = data::FILE_SIZE_MAX;
+
+    /// An empty file system of 64 GiB. The root belongs to root, with permissions 0755.
+    pub fn new() -> Self {
+        Self::with_capacity(CAPACITY_DEFAULT)
+    }
+
+    /// An empty file system that is full when it holds `bytes` of 4 KiB pages.
+    pub fn with_capacity(bytes: u64) -> Self {
+        Self { state: Mutex::named("memfs", State::new(bytes / BLOCK)) }
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        if state.unmounted { Err(Errno::IO.into()) } else { Ok(state) }
+    }
+}
+
+impl Default for MemFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FileSystem for MemFs {
+    fn root(&self) -> Ino {
+        ROOT
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let state = self.state()?;
+        let ino = state.lookup(parent, name)?;
+        state.attr(ino)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.state()?.attr(ino)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let mut state = self.state()?;
+        if let Some(size) = set.size {
+            state.truncate(ino, size)?;
+        }
+        let node = state.node_mut(ino)?;
+        node.perm = set.perm.map_or(node.perm, |perm| perm & 0o7777);
+        node.uid = set.uid.unwrap_or(node.uid);
+        node.gid = set.gid.unwrap_or(node.gid);
+        node.atime = set.atime.unwrap_or(node.atime);
+        node.mtime = set.mtime.unwrap_or(node.mtime);
+        node.touch_ctime();
+        state.attr(ino)
+    }
+
+    fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        rdev: u64,
+        creator: Creator,
+    ) -> Result<Attr> {
+        let body = match kind {
+            FileKind::Directory => return Err(Errno::PERM.into()),
+            FileKind::Symlink => return Err(Errno::INVAL.into()),
+            FileKind::Regular => Body::File(data::FileData::default()),
+            FileKind::CharDevice | FileKind::BlockDevice => Body::Device { kind, rdev },
+            FileKind::Fifo | FileKind::Socket => Body::Device { kind, rdev: 0 },
+        };
+        self.state()?.make(parent, name, body, perm, creator)
+    }
+
+    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
+        self.state()?.make(parent, name, Body::Dir(node::Dir::new(parent)), perm, creator)
+    }
+
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
+        match target.len() {
+            0 => Err(Errno::NOENT.into()),
+            crate::path::PATH_MAX.. => Err(Errno::NAMETOOLONG.into()),
+            _ => self.state()?.make(parent, name, Body::Link(target.to_vec()), 0o777, creator),
+        }
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        match &self.state()?.node(ino)?.body {
+            Body::Link(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.state()?.link(ino, parent, name)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.state()?.unlink(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.state()?.rmdir(parent, name)
+    }
+
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.state()?.rename((parent, name), (new_parent, new_name), flags)
+    }
+
+    fn open(&self, ino: Ino) -> Result<()> {
+        self.state()?.node_mut(ino)?.opens += 1;
+        Ok(())
+    }
+
+    fn release(&self, ino: Ino) {
+        self.state.lock().release(ino);
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.state()?.read(ino, offset, buf)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.state()?.write(ino, offset, data)
+    }
+
+    fn fsync(&self, ino: Ino, _datasync: bool) -> Result<()> {
+        match self.state()?.node(ino)?.body {
+            Body::File(_) | Body::Dir(_) => Ok(()),
+            Body::Link(_) | Body::Device { .. } => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.state()?.fallocate(ino, mode, offset, len)
+    }
+
+    fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+        self.state()?.file(ino)?.seek(offset, seek)
+    }
+
+    fn readdir(&self, ino: Ino, from: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        let mut from = from;
+        loop {
+            // Emitting outside the lock lets the receiver call back.
+            let batch = self.state()?.list(ino, from, READDIR_BATCH)?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.next;
+            for entry in batch {
+                if !emit(entry) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.state()?.node(ino)?.xattr(name)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.state()?.node_mut(ino)?.set_xattr(name, value, mode)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(self.state()?.node(ino)?.xattrs.keys().cloned().collect())
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.state()?.node_mut(ino)?.remove_xattr(name)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let state = self.state()?;
+        let free = state.pages_max.saturating_sub(state.pages);
+        Ok(StatFs {
+            block_size: BLOCK as u32,
+            blocks: state.pages_max,
+            blocks_free: free,
+            blocks_available: free,
+            files: state.pages_max,
+            files_free: state.pages_max.saturating_sub(state.nodes.len() as u64),
+            name_max: NAME_MAX as u32,
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.state().map(|_| ())
+    }
+
+    fn unmount(&self) -> Result<()> {
+        self.state()?.unmounted = true;
+        Ok(())
+    }
+}
