@@ -2,10 +2,14 @@
 
 mod block;
 mod command;
+mod media;
+mod profile;
 mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
 pub use command::{Command, Completion, Output, Status};
+pub use media::{FileMedia, Media, RamMedia};
+pub use profile::{Profile, ProfileError, Spec};
 pub use zone::{Zone, ZoneAction, ZoneGeometry, ZoneKind, ZoneState};
 
 /// What a drive says of itself.
@@ -50,4 +54,29 @@ pub trait Drive: Send + Sync {
     /// Takes one completion of `queue`, sleeping on the current machine's clock until there is one.
     /// `None` if nothing is in flight there.
     fn wait(&self, queue: u16) -> Option<Completion>;
+
+    /// As [`Drive::wait`], but for the command `cid`: returns its completion, or `None` if it is
+    /// not in flight (any more). A drive that cannot tell may return that of another command of
+    /// the queue, so look at [`Completion::cid`].
+    fn wait_for(&self, queue: u16, _cid: u16) -> Option<Completion> {
+        self.wait(queue)
+    }
+}
+
+impl<D: Drive + ?Sized> Drive for std::sync::Arc<D> {
+    fn identify(&self) -> &Identify {
+        (**self).identify()
+    }
+    fn submit(&self, queue: u16, cid: u16, command: Command) {
+        (**self).submit(queue, cid, command);
+    }
+    fn poll(&self, queue: u16) -> Option<Completion> {
+        (**self).poll(queue)
+    }
+    fn wait(&self, queue: u16) -> Option<Completion> {
+        (**self).wait(queue)
+    }
+    fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        (**self).wait_for(queue, cid)
+    }
 }

@@ -1,2 +1,255 @@
 //! Multi-queue block layer: per-core submission, tags, write order per sequential zone.
+//!
+//! A command goes to a hardware queue of the drive under a tag and comes back by its [`Ticket`].
+//! Invariants:
+//!
+//! - a tag is bound to one command from its submission to the taking of its completion, and free
+//!   from then on, whether or not the ticket's owner has asked yet: many more tickets may be out
+//!   than the drive has tags;
+//! - all writes to one sequential zone use one hardware queue, and no more than one is in flight
+//!   (mq-deadline's zone write lock) unless [`BlockQueue::without_zone_lock`] lifts it; the others
+//!   are parked in the order of their submission;
+//! - in the steady state no command allocates: tickets and tags live in tables that only grow.
 #![forbid(unsafe_code)]
+
+mod error;
+mod hw;
+
+use std::sync::Arc;
+
+use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
+
+pub use error::{IoError, Op};
+use hw::{HwQueue, Step};
+
+/// A command on its way. Give it to [`BlockQueue::wait`], or to [`BlockQueue::detach`].
+#[must_use = "a command that nobody waits for is never known to have succeeded"]
+#[derive(Debug)]
+pub struct Ticket {
+    queue: u16,
+    slot: u32,
+    op: Op,
+    lba: Lba,
+    blocks: u64,
+}
+
+/// The block layer over one drive. Share it by reference or in an [`Arc`].
+pub struct BlockQueue {
+    drive: Arc<dyn Drive>,
+    hw: Box<[HwQueue]>,
+    identify: Identify,
+    zone_lock: bool,
+}
+
+impl BlockQueue {
+    /// A block layer over `drive`, one write in flight per sequential zone.
+    pub fn new(drive: Arc<dyn Drive>) -> Self {
+        let identify = drive.identify().clone();
+        let hw = (0..identify.queues.max(1)).map(|_| HwQueue::new(&identify)).collect();
+        Self { drive, hw, identify, zone_lock: true }
+    }
+
+    /// Lifts the zone write lock: writes to one zone are all sent at once, in submission order.
+    /// Sound on a drive that starts the commands of one queue in order.
+    #[must_use]
+    pub fn without_zone_lock(mut self) -> Self {
+        self.zone_lock = false;
+        self
+    }
+
+    /// Size, zones and limits of the drive.
+    pub fn identify(&self) -> &Identify {
+        &self.identify
+    }
+
+    /// The drive below.
+    pub fn drive(&self) -> &Arc<dyn Drive> {
+        &self.drive
+    }
+
+    /// Sends `command`. Sleeps only if every tag of its hardware queue is in use.
+    pub fn submit(&self, command: Command) -> Ticket {
+        let (op, lba, blocks) = describe(&command);
+        let zone = self.sequential_zone(op, lba);
+        let queue = self.queue_for(zone);
+        let lane = zone.filter(|_| self.zone_lock && op == Op::Write);
+        let hw = &self.hw[usize::from(queue)];
+        let slot = hw.submit(self.drive.as_ref(), queue, lane, command);
+        Ticket { queue, slot, op, lba, blocks }
+    }
+
+    /// Sleeps until the command of `ticket` is done.
+    pub fn wait(&self, ticket: Ticket) -> Result<Output, IoError> {
+        let Ticket { queue, slot, op, lba, blocks } = ticket;
+        self.hw[usize::from(queue)]
+            .wait(self.drive.as_ref(), queue, slot)
+            .map_err(|status| IoError { op, lba, blocks, status })
+    }
+
+    /// The answer of `ticket`'s command if it is done; the ticket back if not. Never sleeps.
+    pub fn try_wait(&self, ticket: Ticket) -> Result<Result<Output, IoError>, Ticket> {
+        let hw = &self.hw[usize::from(ticket.queue)];
+        hw.poll(self.drive.as_ref(), ticket.queue);
+        match hw.take(ticket.slot) {
+            Step::Done(result) => Ok(result.map_err(|status| IoError {
+                op: ticket.op,
+                lba: ticket.lba,
+                blocks: ticket.blocks,
+                status,
+            })),
+            Step::InFlight(_) => Err(ticket),
+        }
+    }
+
+    /// Lets the command run on its own; its answer is dropped. For hints such as discard.
+    pub fn detach(&self, ticket: Ticket) {
+        self.hw[usize::from(ticket.queue)].detach(ticket.slot);
+    }
+
+    /// Sends `command` and waits for it.
+    pub fn run(&self, command: Command) -> Result<Output, IoError> {
+        self.wait(self.submit(command))
+    }
+
+    /// Reads one block.
+    pub fn read_block(&self, lba: Lba) -> Result<Block, IoError> {
+        let mut data = self.run_read(lba, 1)?;
+        data.pop().ok_or(short_read(lba, 1))
+    }
+
+    /// Reads `n` blocks, all pieces in flight at once if they do not fit one command.
+    pub fn read_blocks(&self, lba: Lba, n: u32) -> Result<Blocks, IoError> {
+        let max = self.identify.max_transfer.max(1);
+        if n <= max {
+            return self.run_read(lba, n);
+        }
+        let pieces: Vec<(Lba, u32, Ticket)> = (0..n)
+            .step_by(max as usize)
+            .map(|at| {
+                let (lba, blocks) = (lba + u64::from(at), max.min(n - at));
+                (lba, blocks, self.submit(Command::Read { lba, blocks }))
+            })
+            .collect();
+        let mut all = Ok(Blocks::with_capacity(n as usize));
+        for (lba, blocks, ticket) in pieces {
+            let piece = self.wait(ticket).and_then(|out| data_of(out, lba, blocks));
+            match (&mut all, piece) {
+                (Ok(all), Ok(piece)) => all.extend(piece),
+                (Ok(_), Err(error)) => all = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        all
+    }
+
+    fn run_read(&self, lba: Lba, n: u32) -> Result<Blocks, IoError> {
+        data_of(self.run(Command::Read { lba, blocks: n })?, lba, n)
+    }
+
+    /// Sends one write of at most [`Identify::max_transfer`] blocks. With `fua` it completes only
+    /// when the blocks are stable.
+    pub fn write(&self, lba: Lba, data: impl Into<Blocks>, fua: bool) -> Ticket {
+        self.submit(Command::Write { lba, data: data.into(), fua })
+    }
+
+    /// Writes any number of blocks, split where one command cannot hold them, and waits.
+    pub fn write_blocks(
+        &self,
+        lba: Lba,
+        data: impl Into<Blocks>,
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let (max, data) = (self.identify.max_transfer.max(1) as usize, data.into());
+        if data.len() <= max {
+            return self.wait(self.write(lba, data, fua)).map(drop);
+        }
+        let tickets: Vec<Ticket> = data
+            .chunks(max)
+            .zip((lba..).step_by(max))
+            .map(|(piece, lba)| self.write(lba, Blocks::from(piece), fua))
+            .collect();
+        tickets.into_iter().fold(Ok(()), |all, ticket| all.and(self.wait(ticket).map(drop)))
+    }
+
+    /// Makes every write that has completed stable, and waits for that.
+    pub fn flush(&self) -> Result<(), IoError> {
+        self.run(Command::Flush).map(drop)
+    }
+
+    /// Tells the drive that `blocks` blocks hold nothing of worth, and waits.
+    pub fn discard(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
+        self.run(Command::Discard { lba, blocks }).map(drop)
+    }
+
+    /// All zones of the drive; none if it is not zoned.
+    pub fn report_zones(&self) -> Result<Vec<Zone>, IoError> {
+        if self.identify.zones.is_none() {
+            return Ok(Vec::new());
+        }
+        match self.run(Command::ReportZones { lba: 0, max: u32::MAX })? {
+            Output::Zones(zones) => Ok(zones),
+            _ => Err(IoError {
+                op: Op::ReportZones,
+                lba: 0,
+                blocks: 0,
+                status: Status::InvalidField,
+            }),
+        }
+    }
+
+    /// The zone that starts at `lba` becomes empty.
+    pub fn reset_zone(&self, lba: Lba) -> Result<(), IoError> {
+        self.manage(ZoneAction::Reset, lba)
+    }
+
+    /// The zone that starts at `lba` becomes full.
+    pub fn finish_zone(&self, lba: Lba) -> Result<(), IoError> {
+        self.manage(ZoneAction::Finish, lba)
+    }
+
+    fn manage(&self, action: ZoneAction, lba: Lba) -> Result<(), IoError> {
+        self.run(Command::ManageZone { action, zone: Some(lba) }).map(drop)
+    }
+
+    /// The sequential zone `op` would write at `lba`, if any.
+    fn sequential_zone(&self, op: Op, lba: Lba) -> Option<u32> {
+        let zones = self.identify.zones.as_ref()?;
+        if !matches!(op, Op::Write | Op::Append) {
+            return None;
+        }
+        let zone = u32::try_from(lba.checked_div(zones.size)?).ok()?;
+        (zones.conventional..zones.count).contains(&zone).then_some(zone)
+    }
+
+    fn queue_for(&self, zone: Option<u32>) -> u16 {
+        let queues = self.hw.len();
+        if queues == 1 {
+            return 0;
+        }
+        let pick = zone.map_or_else(cores::current_core, |zone| zone as usize) % queues;
+        u16::try_from(pick).unwrap_or(0)
+    }
+}
+
+fn describe(command: &Command) -> (Op, Lba, u64) {
+    match command {
+        Command::Read { lba, blocks } => (Op::Read, *lba, u64::from(*blocks)),
+        Command::Write { lba, data, .. } => (Op::Write, *lba, data.len() as u64),
+        Command::Append { zone, data, .. } => (Op::Append, *zone, data.len() as u64),
+        Command::Flush => (Op::Flush, 0, 0),
+        Command::Discard { lba, blocks } => (Op::Discard, *lba, *blocks),
+        Command::ReportZones { lba, .. } => (Op::ReportZones, *lba, 0),
+        Command::ManageZone { zone, .. } => (Op::ManageZone, zone.unwrap_or(0), 0),
+    }
+}
+
+fn data_of(output: Output, lba: Lba, n: u32) -> Result<Blocks, IoError> {
+    match output {
+        Output::Data(data) if data.len() == n as usize => Ok(data),
+        _ => Err(short_read(lba, n)),
+    }
+}
+
+fn short_read(lba: Lba, n: u32) -> IoError {
+    IoError { op: Op::Read, lba, blocks: u64::from(n), status: Status::UnrecoveredRead }
+}

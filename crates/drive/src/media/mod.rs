@@ -1,0 +1,74 @@
+//! Where the bytes of an emulated drive are: in memory or in a file.
+//!
+//! Media hold what is *durable*. What a drive has only buffered is the drive's own affair, so that
+//! a power cut is a matter of forgetting.
+
+mod file;
+mod ram;
+
+use std::io;
+use std::sync::Arc;
+
+pub use file::FileMedia;
+pub use ram::RamMedia;
+
+use crate::{Block, Lba};
+
+/// Memory or file, indexed by block. The owner checks ranges; beyond the end reads are zero.
+#[derive(Clone, Debug)]
+pub enum Media {
+    /// In memory. A clone is a snapshot.
+    Ram(RamMedia),
+    /// In a file. A clone is another handle of the same file.
+    File(Arc<FileMedia>),
+}
+
+impl Media {
+    /// The block at `lba`; zeroes if it was never written.
+    pub fn read(&self, lba: Lba) -> io::Result<Block> {
+        match self {
+            Self::Ram(ram) => Ok(ram.read(lba)),
+            Self::File(file) => file.read(lba),
+        }
+    }
+
+    /// Stores `block` at `lba`.
+    pub fn write(&mut self, lba: Lba, block: Block) -> io::Result<()> {
+        match self {
+            Self::Ram(ram) => {
+                ram.write(lba, block);
+                Ok(())
+            }
+            Self::File(file) => file.write(lba, &block),
+        }
+    }
+
+    /// Makes `blocks` blocks from `lba` read as zeroes, and gives their space back.
+    pub fn discard(&mut self, lba: Lba, blocks: u64) -> io::Result<()> {
+        match self {
+            Self::Ram(ram) => {
+                ram.discard(lba, blocks);
+                Ok(())
+            }
+            Self::File(file) => file.discard(lba, blocks),
+        }
+    }
+
+    /// Makes a file's contents survive the host; nothing to do in memory.
+    pub fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::Ram(_) => Ok(()),
+            Self::File(file) => file.sync(),
+        }
+    }
+
+    /// What is there now, on its own. For memory the cost is that of what changes afterwards; of a
+    /// file everything is read. The count is that of blocks that could not be read, zero in the
+    /// copy.
+    pub fn snapshot(&self) -> (RamMedia, u64) {
+        match self {
+            Self::Ram(ram) => (ram.clone(), 0),
+            Self::File(file) => file.snapshot(),
+        }
+    }
+}

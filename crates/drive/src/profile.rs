@@ -1,0 +1,333 @@
+//! What an emulated drive is made of: profiles with a source for every value, and the size and
+//! zones one drive is given.
+
+use std::sync::Arc;
+
+use cores::Nanos;
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::{BLOCK_SIZE, Identify, Lba, ZoneGeometry};
+
+const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
+/// 16 EiB of bytes cannot be addressed by a file offset; stay well below.
+const MAX_BLOCKS: u64 = 1 << 48;
+const MAX_ZONES: u64 = 1 << 22;
+
+const BUILT_IN: [(&str, &str); 4] = [
+    ("zn540", include_str!("../profiles/zn540.toml")),
+    ("zn540-noplp", include_str!("../profiles/zn540-noplp.toml")),
+    ("conventional-noplp", include_str!("../profiles/conventional-noplp.toml")),
+    ("ram", include_str!("../profiles/ram.toml")),
+];
+
+/// A profile or a specification that makes no drive.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    /// No built-in profile has that name.
+    #[error("no drive profile `{0}`; there are {names}", names = Profile::names().join(", "))]
+    Unknown(String),
+    /// The text is not a profile.
+    #[error("drive profile: {0}")]
+    Syntax(String),
+    /// A value that no drive can have.
+    #[error("drive profile `{profile}`: {what}")]
+    Invalid {
+        /// Name of the profile.
+        profile: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// A value and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// A publication, a data sheet, a measurement, or `assumed: why`.
+    pub source: String,
+}
+
+/// The make of an emulated SSD. Times in nanoseconds, sizes as named.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it, and the TOML files say where from")]
+pub struct Profile {
+    pub name: String,
+    pub model: String,
+    pub channels: Sourced<u32>,
+    pub dies_per_channel: Sourced<u32>,
+    pub planes: Sourced<u32>,
+    pub page_bytes: Sourced<u32>,
+    /// Pages of a plane that are programmed in one go: three for one-shot TLC.
+    pub pages_per_program: Sourced<u32>,
+    pub channel_bytes_per_s: Sourced<u64>,
+    pub dma_bytes_per_s: Sourced<u64>,
+    pub firmware_write_ns: Sourced<Nanos>,
+    pub firmware_write_block_ns: Sourced<Nanos>,
+    pub firmware_read_ns: Sourced<Nanos>,
+    pub firmware_flush_ns: Sourced<Nanos>,
+    pub firmware_manage_ns: Sourced<Nanos>,
+    pub read_ns: Sourced<Nanos>,
+    pub program_ns: Sourced<Nanos>,
+    /// Program times spread evenly over ± this.
+    pub program_jitter_percent: Sourced<u32>,
+    pub erase_ns: Sourced<Nanos>,
+    /// Tokens; 0 means that a write is durable when it completes.
+    pub write_buffer_bytes: Sourced<u64>,
+    /// 0 means never.
+    pub internal_flush_ns: Sourced<Nanos>,
+    /// Power-loss protection: what is in the write buffer survives.
+    pub plp: Sourced<bool>,
+    /// Size of a drive without zones.
+    pub blocks: Option<Sourced<u64>>,
+    pub zone_blocks: Option<Sourced<u64>>,
+    pub zone_capacity_blocks: Option<Sourced<u64>>,
+    pub zones: Option<Sourced<u32>>,
+    pub conventional_zones: Option<Sourced<u32>>,
+    pub max_open: Option<Sourced<u32>>,
+    pub max_active: Option<Sourced<u32>>,
+    pub queues: Sourced<u16>,
+    pub queue_depth: Sourced<u16>,
+    pub max_transfer_blocks: Sourced<u32>,
+}
+
+impl Profile {
+    /// Names of the built-in profiles.
+    pub fn names() -> Vec<&'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// A built-in profile.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        let text = BUILT_IN.iter().find(|(known, _)| *known == name);
+        Self::parse(text.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?.1)
+    }
+
+    /// A profile from TOML.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        let profile: Self =
+            toml::from_str(text).map_err(|e| ProfileError::Syntax(e.message().to_owned()))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        let checks = [
+            (self.dies() > 0, "no dies"),
+            (self.dies() <= 1 << 16, "more than 65536 dies"),
+            (self.channel_bytes_per_s.value > 0, "channels without bandwidth"),
+            (self.dma_bytes_per_s.value > 0, "DMA without bandwidth"),
+            (self.program_unit() > 0, "program unit below one block"),
+            (self.program_jitter_percent.value < 100, "jitter of 100% or more"),
+            (self.queues.value > 0 && self.queue_depth.value > 0, "no queues"),
+            (self.max_transfer_blocks.value > 0, "no transfer size"),
+            (
+                self.write_through() || self.buffer() >= u64::from(self.max_transfer_blocks.value),
+                "write buffer smaller than the longest transfer",
+            ),
+            (self.zone_blocks.is_some() != self.blocks.is_some(), "either `blocks` or `zone_blocks`"),
+        ];
+        match checks.iter().find(|(holds, _)| !holds) {
+            Some((_, what)) => Err(self.invalid(what)),
+            None => Ok(()),
+        }
+    }
+
+    fn invalid(&self, what: &'static str) -> ProfileError {
+        ProfileError::Invalid { profile: self.name.clone(), what }
+    }
+
+    /// How many dies work side by side.
+    pub fn dies(&self) -> usize {
+        self.channels.value.saturating_mul(self.dies_per_channel.value) as usize
+    }
+
+    /// Blocks that one die programs at once, over all its planes.
+    pub fn program_unit(&self) -> u64 {
+        let pages = u64::from(self.planes.value) * u64::from(self.pages_per_program.value);
+        pages.saturating_mul(u64::from(self.page_bytes.value)) / BLOCK_BYTES
+    }
+
+    /// The write buffer in blocks.
+    pub fn buffer(&self) -> u64 {
+        self.write_buffer_bytes.value / BLOCK_BYTES
+    }
+
+    /// Whether a write is durable when it completes for want of a buffer.
+    pub fn write_through(&self) -> bool {
+        self.buffer() == 0
+    }
+
+    /// Whether completed writes can be lost with the power.
+    pub fn volatile(&self) -> bool {
+        !self.write_through() && !self.plp.value
+    }
+}
+
+/// One drive to be made: a profile, and the size and zones it is to have instead of the profile's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    profile: Arc<Profile>,
+    blocks: Option<u64>,
+    zone: Option<(u64, u64)>,
+    zones: Option<(u32, u32)>,
+    limits: Option<(Option<u32>, Option<u32>)>,
+}
+
+impl Spec {
+    /// A drive as the profile has it.
+    pub fn new(profile: Profile) -> Self {
+        Self { profile: Arc::new(profile), blocks: None, zone: None, zones: None, limits: None }
+    }
+
+    /// A drive of a built-in profile.
+    pub fn named(profile: &str) -> Result<Self, ProfileError> {
+        Ok(Self::new(Profile::named(profile)?))
+    }
+
+    /// Size in blocks. On a zoned drive rounded up to whole zones.
+    #[must_use]
+    pub fn blocks(mut self, blocks: u64) -> Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    /// Zones of `size` blocks, of which `capacity` can be written. Makes any drive a zoned one.
+    #[must_use]
+    pub fn zone_size(mut self, size: u64, capacity: u64) -> Self {
+        self.zone = Some((size, capacity));
+        self
+    }
+
+    /// `count` zones of which the first `conventional` take random writes.
+    #[must_use]
+    pub fn zones(mut self, count: u32, conventional: u32) -> Self {
+        self.zones = Some((count, conventional));
+        self
+    }
+
+    /// At most so many zones open, and active, at once.
+    #[must_use]
+    pub fn limits(mut self, max_open: Option<u32>, max_active: Option<u32>) -> Self {
+        self.limits = Some((max_open, max_active));
+        self
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// The identity a drive of this make has, or why there can be none.
+    pub fn identify(&self) -> Result<Identify, ProfileError> {
+        let profile = &self.profile;
+        let zones = self.geometry()?;
+        let blocks = match (&zones, self.blocks) {
+            (Some(zones), _) => zones.size.saturating_mul(u64::from(zones.count)),
+            (None, Some(blocks)) => blocks,
+            (None, None) => profile.blocks.as_ref().map_or(0, |blocks| blocks.value),
+        };
+        if blocks == 0 || blocks > MAX_BLOCKS {
+            return Err(profile.invalid("a drive has 1 to 2^48 blocks"));
+        }
+        Ok(Identify {
+            model: profile.model.clone(),
+            blocks,
+            queues: profile.queues.value,
+            queue_depth: profile.queue_depth.value,
+            max_transfer: profile.max_transfer_blocks.value,
+            volatile_cache: profile.volatile(),
+            discard: zones.is_none_or(|zones| zones.conventional > 0),
+            read_only: false,
+            zones,
+        })
+    }
+
+    fn geometry(&self) -> Result<Option<ZoneGeometry>, ProfileError> {
+        let profile = &self.profile;
+        let zone_blocks = profile.zone_blocks.as_ref().map(|size| size.value);
+        let capacity = profile.zone_capacity_blocks.as_ref().map(|blocks| blocks.value);
+        let of_profile = zone_blocks.map(|size| (size, capacity.unwrap_or(size)));
+        let Some((size, capacity)) = self.zone.or(of_profile) else { return Ok(None) };
+        let value = |field: &Option<Sourced<u32>>| field.as_ref().map(|field| field.value);
+        let conventional = value(&profile.conventional_zones).unwrap_or(0);
+        if size == 0 || capacity == 0 || capacity > size {
+            return Err(profile.invalid("zone capacity must be 1 up to the zone size"));
+        }
+        let (count, conventional) = match (self.zones, self.blocks) {
+            (Some(zones), _) => zones,
+            (None, Some(blocks)) => {
+                let count = blocks.div_ceil(size).min(MAX_ZONES + 1);
+                (u32::try_from(count).unwrap_or(u32::MAX), conventional)
+            }
+            (None, None) => (value(&profile.zones).unwrap_or(0), conventional),
+        };
+        if count == 0 || u64::from(count) > MAX_ZONES || conventional > count {
+            return Err(profile.invalid("a zoned drive has 1 to 2^22 zones, all counted"));
+        }
+        let limits = (value(&profile.max_open), value(&profile.max_active));
+        let (max_open, max_active) = self.limits.unwrap_or(limits);
+        if max_open == Some(0) || max_active == Some(0) {
+            return Err(profile.invalid("a zone limit of 0 lets nothing be written"));
+        }
+        Ok(Some(ZoneGeometry { size, capacity, count, conventional, max_open, max_active }))
+    }
+}
+
+impl ZoneGeometry {
+    /// The zone that holds `lba`.
+    pub fn zone_of(&self, lba: Lba) -> u64 {
+        lba.checked_div(self.size).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_profiles_are_sound_and_sourced() {
+        for name in Profile::names() {
+            let spec = Spec::named(name).expect(name);
+            assert_eq!(spec.profile().name, name);
+            assert!(spec.identify().is_ok());
+        }
+        for (name, text) in BUILT_IN {
+            assert_eq!(text.matches("value =").count(), text.matches("source = \"").count());
+            assert!(!text.contains("source = \"\""), "{name}");
+        }
+    }
+
+    #[test]
+    fn zn540_is_as_the_data_sheet_says() {
+        let identify = Spec::named("zn540").and_then(|spec| spec.identify()).expect("zn540");
+        let zones = identify.zones.expect("zoned");
+        assert_eq!((zones.size, zones.capacity), (2048 << 8, 1077 << 8));
+        assert_eq!((zones.max_open, zones.max_active), (Some(14), Some(14)));
+        assert!(!identify.volatile_cache);
+        let noplp = Spec::named("zn540-noplp").and_then(|spec| spec.identify()).expect("noplp");
+        assert!(noplp.volatile_cache);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        let zn540 = || Spec::named("zn540").expect("zn540");
+        for (spec, what) in [
+            (zn540().zone_size(4, 5), "capacity"),
+            (zn540().zones(0, 0), "zones"),
+            (zn540().zones(3, 4), "zones"),
+            (zn540().limits(Some(0), None), "limit"),
+            (Spec::named("ram").expect("ram").blocks(0), "blocks"),
+            (Spec::named("ram").expect("ram").blocks(u64::MAX), "blocks"),
+            (zn540().blocks(u64::MAX), "zones"),
+        ] {
+            let error = spec.identify().expect_err(what).to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        assert!(Profile::named("zn54").expect_err("unknown").to_string().contains("zn540-noplp"));
+        assert!(Profile::parse("channels = 3").is_err());
+    }
+}

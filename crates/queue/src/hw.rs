@@ -1,0 +1,265 @@
+//! One hardware queue: its tags, the tickets out on it, and the writes parked behind a zone's
+//! write lock.
+//!
+//! Nobody reaps in the background. Whoever waits takes the completion of the command that stands
+//! between it and its answer, and files it under that command's ticket; so a completion taken by
+//! one thread for another is found there.
+
+use std::collections::VecDeque;
+
+use cores::{Condvar, Mutex};
+use drive::{Command, Completion, Drive, Identify, Output, Status};
+
+type Answer = Result<Output, Status>;
+
+/// Where the command of a ticket is.
+enum Slot {
+    Free,
+    /// Behind another write to the same zone.
+    Parked {
+        zone: u32,
+    },
+    /// Under this tag at the drive.
+    InFlight {
+        cid: u16,
+    },
+    Done(Answer),
+    /// Nobody will ask; free when done.
+    Detached,
+}
+
+/// Whom a tag was given to.
+#[derive(Clone, Copy, Default)]
+struct Tag {
+    slot: u32,
+    lane: Option<u32>,
+    /// Counts the commands sent under this tag: a waiter must not take the next one for the last.
+    sent: u32,
+}
+
+struct Parked {
+    zone: u32,
+    slot: u32,
+    command: Command,
+}
+
+struct Hw {
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    tags: Box<[Tag]>,
+    free_tags: Vec<u16>,
+    /// Tag of the write in flight, by zone; made as long as the zone count on first use.
+    lanes: Vec<Option<u16>>,
+    parked: VecDeque<Parked>,
+    sleepers: u32,
+}
+
+/// One hardware queue of a drive.
+pub(crate) struct HwQueue {
+    hw: Mutex<Hw>,
+    filed: Condvar,
+    zones: usize,
+}
+
+/// What a look at a ticket found.
+pub(crate) enum Step {
+    Done(Answer),
+    /// The command to wait for: tag, and which of those sent under it. `None`: no longer known.
+    InFlight(Option<(u16, u32)>),
+}
+
+impl HwQueue {
+    pub(crate) fn new(identify: &Identify) -> Self {
+        let depth = identify.queue_depth.max(1);
+        let hw = Hw {
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            tags: vec![Tag::default(); usize::from(depth)].into(),
+            free_tags: (0..depth).rev().collect(),
+            lanes: Vec::new(),
+            parked: VecDeque::new(),
+            sleepers: 0,
+        };
+        let zones = identify.zones.map_or(0, |zones| zones.count as usize);
+        Self { hw: Mutex::new(hw), filed: Condvar::new(), zones }
+    }
+
+    /// Sends `command`, or parks it behind the write in flight on its zone `lane`.
+    pub(crate) fn submit(
+        &self,
+        drive: &dyn Drive,
+        queue: u16,
+        lane: Option<u32>,
+        command: Command,
+    ) -> u32 {
+        let mut hw = self.hw.lock();
+        if lane.is_some() && hw.lanes.is_empty() {
+            hw.lanes.resize(self.zones, None);
+        }
+        while !hw.parked.is_empty() {
+            let Some(completion) = drive.poll(queue) else { break };
+            self.file(&mut hw, drive, queue, completion);
+        }
+        loop {
+            if let Some(zone) = lane.filter(|zone| hw.busy(*zone)) {
+                let slot = hw.take_slot(Slot::Parked { zone });
+                hw.parked.push_back(Parked { zone, slot, command });
+                return slot;
+            }
+            if let Some(cid) = hw.free_tags.pop() {
+                let slot = hw.take_slot(Slot::InFlight { cid });
+                hw.send(drive, queue, cid, slot, lane, command);
+                return slot;
+            }
+            drop(hw);
+            let completion = drive.wait(queue);
+            hw = self.hw.lock();
+            match completion {
+                Some(completion) => self.file(&mut hw, drive, queue, completion),
+                // All completions are in other threads' hands, on their way here.
+                None if hw.free_tags.is_empty() => self.sleep(&mut hw),
+                None => {}
+            }
+        }
+    }
+
+    /// Sleeps until the ticket `slot` has its answer.
+    pub(crate) fn wait(&self, drive: &dyn Drive, queue: u16, slot: u32) -> Answer {
+        loop {
+            let command = match self.take(slot) {
+                Step::Done(answer) => return answer,
+                Step::InFlight(command) => command,
+            };
+            let completion = command.and_then(|(cid, _)| drive.wait_for(queue, cid));
+            let mut hw = self.hw.lock();
+            match completion {
+                Some(completion) => self.file(&mut hw, drive, queue, completion),
+                // Another thread took it and has not filed it yet: it needs our lock for that.
+                None if hw.stands_at(slot, command) => self.sleep(&mut hw),
+                None => {}
+            }
+        }
+    }
+
+    /// Files what has completed by now.
+    pub(crate) fn poll(&self, drive: &dyn Drive, queue: u16) {
+        let mut hw = self.hw.lock();
+        while let Some(completion) = drive.poll(queue) {
+            self.file(&mut hw, drive, queue, completion);
+        }
+    }
+
+    /// The answer of ticket `slot`, which is free then; or the tag that has to complete first.
+    pub(crate) fn take(&self, slot: u32) -> Step {
+        let mut hw = self.hw.lock();
+        let state = &mut hw.slots[slot as usize];
+        match state {
+            Slot::Done(_) => {
+                let Slot::Done(answer) = std::mem::replace(state, Slot::Free) else {
+                    unreachable!("matched above")
+                };
+                hw.free_slots.push(slot);
+                Step::Done(answer)
+            }
+            _ => Step::InFlight(hw.blocking_tag(slot)),
+        }
+    }
+
+    pub(crate) fn detach(&self, slot: u32) {
+        let mut hw = self.hw.lock();
+        if let Slot::Done(_) = hw.slots[slot as usize] {
+            hw.slots[slot as usize] = Slot::Free;
+            hw.free_slots.push(slot);
+        } else {
+            hw.slots[slot as usize] = Slot::Detached;
+        }
+    }
+
+    /// Stores a completion under its ticket, frees the tag, and sends who was parked behind it.
+    fn file(&self, hw: &mut Hw, drive: &dyn Drive, queue: u16, completion: Completion) {
+        let cid = completion.cid;
+        let Tag { slot, lane, .. } = hw.tags[usize::from(cid)];
+        match &mut hw.slots[slot as usize] {
+            state @ Slot::Detached => {
+                *state = Slot::Free;
+                hw.free_slots.push(slot);
+            }
+            state => *state = Slot::Done(completion.result),
+        }
+        match lane.and_then(|zone| hw.next_parked(zone)) {
+            Some(next) => {
+                if let state @ Slot::Parked { .. } = &mut hw.slots[next.slot as usize] {
+                    *state = Slot::InFlight { cid };
+                }
+                hw.send(drive, queue, cid, next.slot, lane, next.command);
+            }
+            None => {
+                if let Some(zone) = lane {
+                    hw.lanes[zone as usize] = None;
+                }
+                hw.free_tags.push(cid);
+            }
+        }
+        if hw.sleepers > 0 {
+            self.filed.notify_all();
+        }
+    }
+
+    fn sleep(&self, hw: &mut cores::MutexGuard<'_, Hw>) {
+        hw.sleepers += 1;
+        self.filed.wait(hw);
+        hw.sleepers -= 1;
+    }
+}
+
+impl Hw {
+    fn busy(&self, zone: u32) -> bool {
+        self.lanes[zone as usize].is_some()
+    }
+
+    fn take_slot(&mut self, state: Slot) -> u32 {
+        if let Some(slot) = self.free_slots.pop() {
+            self.slots[slot as usize] = state;
+            return slot;
+        }
+        self.slots.push(state);
+        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn send(
+        &mut self,
+        drive: &dyn Drive,
+        queue: u16,
+        cid: u16,
+        slot: u32,
+        lane: Option<u32>,
+        command: Command,
+    ) {
+        let tag = &mut self.tags[usize::from(cid)];
+        *tag = Tag { slot, lane, sent: tag.sent.wrapping_add(1) };
+        if let Some(zone) = lane {
+            self.lanes[zone as usize] = Some(cid);
+        }
+        drive.submit(queue, cid, command);
+    }
+
+    fn next_parked(&mut self, zone: u32) -> Option<Parked> {
+        let at = self.parked.iter().position(|parked| parked.zone == zone)?;
+        self.parked.remove(at)
+    }
+
+    /// The tag whose completion brings ticket `slot` nearer to its answer.
+    fn blocking_tag(&self, slot: u32) -> Option<(u16, u32)> {
+        let cid = match self.slots[slot as usize] {
+            Slot::InFlight { cid } => cid,
+            Slot::Parked { zone } => self.lanes[zone as usize]?,
+            _ => return None,
+        };
+        Some((cid, self.tags[usize::from(cid)].sent))
+    }
+
+    /// Whether ticket `slot` still waits for `command`.
+    fn stands_at(&self, slot: u32, command: Option<(u16, u32)>) -> bool {
+        !matches!(self.slots[slot as usize], Slot::Done(_)) && self.blocking_tag(slot) == command
+    }
+}
