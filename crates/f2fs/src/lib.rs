@@ -1,1 +1,8 @@
 //! F2FS in user space.
+
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod ondisk;
+
+pub use error::{Error, Result};

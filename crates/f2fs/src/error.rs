@@ -1,0 +1,131 @@
+//! What can go wrong in F2FS, typed.
+//!
+//! Corrupt is not unsupported: the first means bytes no F2FS writes, the second a volume that is
+//! right but asks for something not built here. Both keep their reason; the errno is derived at
+//! the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
+
+use thiserror::Error;
+use vfs::Errno;
+
+/// Error of an F2FS operation.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A structure on the drive holds what it must not.
+    #[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
+    Corrupt {
+        /// Structure and field, in the kernel's names.
+        structure: &'static str,
+        /// Block address it was read from.
+        block: u64,
+        /// What was there.
+        found: Box<str>,
+        /// What may be there.
+        allowed: Box<str>,
+    },
+    /// The volume is sound but uses something not supported here.
+    #[error("not supported: {feature}")]
+    Unsupported {
+        /// What it uses.
+        feature: Box<str>,
+    },
+    /// An option or argument the caller gave makes no sense.
+    #[error("{0}")]
+    Usage(Box<str>),
+    /// A command to the drive failed.
+    #[error(transparent)]
+    Io(#[from] queue::IoError),
+    /// The volume or the drive takes no writes.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// No free block, segment or inode number is left.
+    #[error("no space left on device")]
+    NoSpace,
+    /// A plain errno, as POSIX asks for.
+    #[error("{0}")]
+    Posix(Errno),
+}
+
+/// Result of an F2FS operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A corrupt `structure` read from `block`.
+    #[cold]
+    pub fn corrupt(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) -> Self {
+        Self::Corrupt {
+            structure,
+            block: block.into(),
+            found: found.to_string().into(),
+            allowed: allowed.to_string().into(),
+        }
+    }
+
+    /// A volume that uses `feature`.
+    #[cold]
+    pub fn unsupported(feature: impl ToString) -> Self {
+        Self::Unsupported { feature: feature.to_string().into() }
+    }
+
+    /// A wrong option or argument.
+    #[cold]
+    pub fn usage(message: impl ToString) -> Self {
+        Self::Usage(message.to_string().into())
+    }
+
+    /// The number a system call would return. Corruption is `EUCLEAN`, as the kernel's
+    /// `EFSCORRUPTED`.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Unsupported { .. } => Errno::OPNOTSUPP,
+            Self::Usage(_) => Errno::INVAL,
+            Self::Io(e) => Errno::from_raw_os_error(e.errno()),
+            Self::ReadOnly => Errno::ROFS,
+            Self::NoSpace => Errno::NOSPC,
+            Self::Posix(errno) => *errno,
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        Self::Posix(errno)
+    }
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::ReadOnly | Error::NoSpace | Error::Posix(_) => error.errno().into(),
+            caused => Self::caused(caused.errno(), caused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corruption_names_structure_block_found_and_allowed() {
+        let error = Error::corrupt("checkpoint.cp_pack_start_sum", 512_u32, 9, "1..=4");
+        assert_eq!(error.errno(), Errno::UCLEAN);
+        assert_eq!(
+            error.to_string(),
+            "checkpoint.cp_pack_start_sum at block 0x200 is corrupt: found 9, allowed 1..=4"
+        );
+    }
+
+    #[test]
+    fn a_plain_errno_carries_no_cause() {
+        use std::error::Error as _;
+        let error: vfs::Error = Error::Posix(Errno::NOENT).into();
+        assert_eq!(error.errno(), Errno::NOENT);
+        assert!(error.source().is_none());
+    }
+}

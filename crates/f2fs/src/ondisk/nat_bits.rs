@@ -1,0 +1,62 @@
+//! nat_bits: which NAT blocks are full and which are empty, so that a mount can skip reading them.
+//!
+//! They fill the last blocks of a checkpoint pack's segment and count only if they carry that
+//! checkpoint's version and checksum; a mismatch is no error.
+
+use drive::Block;
+
+use super::checkpoint::Checkpoint;
+use super::superblock::Superblock;
+use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
+
+/// Full and empty NAT blocks, least significant bit first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatBits {
+    /// Blocks without a free node number.
+    pub full: Vec<u8>,
+    /// Blocks with nothing but free ones.
+    pub empty: Vec<u8>,
+}
+
+/// Blocks nat_bits take.
+pub fn blocks(sb: &Superblock) -> u32 {
+    (8 + 2 * bytes(sb)).div_ceil(BLOCK_SIZE) as u32
+}
+
+/// First block of nat_bits in its pack's segment; `None` if there is no room behind a pack of
+/// `pack_total` blocks.
+pub fn start(sb: &Superblock, pack_total: u32) -> Option<u32> {
+    BLOCKS_PER_SEGMENT.checked_sub(blocks(sb)).filter(|&start| pack_total <= start)
+}
+
+/// Bytes of each of the two maps.
+fn bytes(sb: &Superblock) -> usize {
+    sb.nat_blocks() as usize / 8
+}
+
+impl NatBits {
+    /// Maps that say nothing yet.
+    pub fn new(sb: &Superblock) -> Self {
+        Self { full: vec![0; bytes(sb)], empty: vec![0; bytes(sb)] }
+    }
+
+    /// The blocks to write with checkpoint `cp`, whose checksum is known.
+    pub fn encode(&self, cp: &Checkpoint) -> Vec<Block> {
+        let stamp = stamp(cp).to_le_bytes();
+        let all = [stamp.as_slice(), &self.full, &self.empty].concat();
+        all.chunks(BLOCK_SIZE).map(Block::from_prefix).collect()
+    }
+
+    /// Decodes `data`, the concatenated blocks; `None` if they are not `cp`'s.
+    pub fn decode(sb: &Superblock, cp: &Checkpoint, data: &[u8]) -> Option<Self> {
+        let (found, maps) = data.split_first_chunk::<8>()?;
+        let size = bytes(sb);
+        let (full, empty) = (maps.get(..size)?, maps.get(size..2 * size)?);
+        (u64::from_le_bytes(*found) == stamp(cp))
+            .then(|| Self { full: full.to_vec(), empty: empty.to_vec() })
+    }
+}
+
+fn stamp(cp: &Checkpoint) -> u64 {
+    u64::from(cp.crc) << 32 | cp.version
+}
