@@ -6,6 +6,7 @@
 mod error;
 mod fs;
 mod memfs;
+pub mod ops;
 mod page_cache;
 pub mod path;
 mod types;

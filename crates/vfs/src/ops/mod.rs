@@ -1,0 +1,83 @@
+//! A language of file system operations, for model tests and campaigns.
+//!
+//! An [`Op`] is one system call on paths, printed as one line of text (see [`parse`]); a failing
+//! case is a list of lines that replays. [`Generator`] makes sequences from a seed, a [`Session`]
+//! applies them to any [`FileSystem`], and a [`Tree`] is what a file system then holds, to be
+//! compared with another's.
+//!
+//! A path `#NAME` stands for the inode that [`Op::Open`] kept under that handle, whatever became of
+//! its name since.
+
+mod apply;
+mod generate;
+mod shrink;
+mod text;
+mod tree;
+
+pub use apply::{Outcome, Session, apply, fill};
+pub use generate::{Generator, Mix};
+#[cfg(feature = "proptest")]
+pub use shrink::sequences;
+pub use shrink::shrink;
+pub use text::{ParseError, parse, print};
+pub use tree::{Tree, TreeNode, snapshot};
+
+use crate::{FallocateMode, FileKind, RenameFlags, XattrMode};
+
+/// One operation. Offsets, lengths and sizes in bytes; data is never stored but made by [`fill`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the system call's arguments")]
+pub enum Op {
+    /// A new regular file; `EEXIST` if there.
+    Create { path: String, perm: u16 },
+    /// A new directory.
+    Mkdir { path: String, perm: u16 },
+    /// A new node of another kind.
+    Mknod { path: String, kind: FileKind, perm: u16, rdev: u64 },
+    /// A new symbolic link at `path`.
+    Symlink { target: String, path: String },
+    /// Another name for `from`, which is not followed.
+    Link { from: String, path: String },
+    /// Removes a name.
+    Unlink { path: String },
+    /// Removes an empty directory.
+    Rmdir { path: String },
+    /// Moves a name.
+    Rename { from: String, path: String, flags: RenameFlags },
+    /// Keeps the inode in use under `handle` until it is closed.
+    Open { path: String, handle: String },
+    /// Ends that use.
+    Close { handle: String },
+    /// Writes `len` bytes of [`fill`]`(seed)`.
+    Write { path: String, offset: u64, len: u64, seed: u32 },
+    /// Writes them at the end.
+    Append { path: String, len: u64, seed: u32 },
+    /// Reads.
+    Read { path: String, offset: u64, len: u64 },
+    /// Sets the size.
+    Truncate { path: String, size: u64 },
+    /// Allocates, punches, moves.
+    Fallocate { path: String, mode: FallocateMode, offset: u64, len: u64 },
+    /// Copies a range from one file into another.
+    Copy { from: String, from_offset: u64, path: String, offset: u64, len: u64 },
+    /// Sets the permission bits.
+    Chmod { path: String, perm: u16 },
+    /// Sets owner and group.
+    Chown { path: String, uid: u32, gid: u32 },
+    /// Sets an attribute to `len` bytes of [`fill`]`(seed)`.
+    SetXattr { path: String, name: String, len: u64, seed: u32, mode: XattrMode },
+    /// Reads an attribute.
+    GetXattr { path: String, name: String },
+    /// Removes an attribute.
+    RemoveXattr { path: String, name: String },
+    /// Looks at the attributes.
+    Stat { path: String },
+    /// Lists a directory.
+    List { path: String },
+    /// Makes a file or directory durable.
+    Fsync { path: String },
+    /// Makes a file's data durable.
+    Fdatasync { path: String },
+    /// Makes everything durable.
+    Sync,
+}

@@ -1,0 +1,315 @@
+//! The text form: one operation a line, words between blanks, the verb first.
+//!
+//! ```text
+//! mkdir d0 755
+//! create d0/f1 644
+//! write d0/f1 4096+100 seed=7
+//! fallocate d0/f1 punch_hole|keep_size 0+4096
+//! rename d0/f1 f2 noreplace
+//! fsync f2
+//! ```
+//!
+//! Numbers are decimal, modes octal, ranges `offset+length`. Blanks, `%` and control characters in
+//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` are skipped.
+
+use std::fmt::{self, Display, Write};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::Op;
+use crate::{FileKind, XattrMode};
+
+const NO_FLAGS: &str = "none";
+
+/// A line that is no operation.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {what} in `{text}`")]
+pub struct ParseError {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+    /// The line.
+    pub text: String,
+}
+
+/// The operations in a text.
+pub fn parse(text: &str) -> Result<Vec<Op>, ParseError> {
+    let mut ops = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if !line.is_empty() && !line.starts_with(';') {
+            ops.push(line.parse().map_err(|what| ParseError {
+                line: number + 1,
+                what,
+                text: line.into(),
+            })?);
+        }
+    }
+    Ok(ops)
+}
+
+/// The text of a sequence, a line each.
+pub fn print(ops: &[Op]) -> String {
+    ops.iter().fold(String::new(), |mut text, op| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{op}");
+        text
+    })
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Create { path, perm } => write!(f, "create {} {perm:o}", Name(path)),
+            Op::Mkdir { path, perm } => write!(f, "mkdir {} {perm:o}", Name(path)),
+            Op::Mknod { path, kind, perm, rdev } => {
+                write!(f, "mknod {} {} {perm:o} {rdev}", Name(path), kind_word(*kind))
+            }
+            Op::Symlink { target, path } => write!(f, "symlink {} {}", Name(target), Name(path)),
+            Op::Link { from, path } => write!(f, "link {} {}", Name(from), Name(path)),
+            Op::Unlink { path } => write!(f, "unlink {}", Name(path)),
+            Op::Rmdir { path } => write!(f, "rmdir {}", Name(path)),
+            Op::Rename { from, path, flags } => {
+                write!(f, "rename {} {} {}", Name(from), Name(path), flags_text(*flags))
+            }
+            Op::Open { path, handle } => write!(f, "open {} {}", Name(path), Name(handle)),
+            Op::Close { handle } => write!(f, "close {}", Name(handle)),
+            Op::Chmod { path, perm } => write!(f, "chmod {} {perm:o}", Name(path)),
+            Op::Chown { path, uid, gid } => write!(f, "chown {} {uid} {gid}", Name(path)),
+            Op::SetXattr { path, name, len, seed, mode } => {
+                let mode = xattr_mode_word(*mode);
+                write!(f, "setxattr {} {} {len} seed={seed} {mode}", Name(path), Name(name))
+            }
+            Op::GetXattr { path, name } => write!(f, "getxattr {} {}", Name(path), Name(name)),
+            Op::RemoveXattr { path, name } => {
+                write!(f, "removexattr {} {}", Name(path), Name(name))
+            }
+            Op::Stat { path } => write!(f, "stat {}", Name(path)),
+            Op::List { path } => write!(f, "list {}", Name(path)),
+            Op::Fsync { path } => write!(f, "fsync {}", Name(path)),
+            Op::Fdatasync { path } => write!(f, "fdatasync {}", Name(path)),
+            Op::Sync => f.write_str("sync"),
+            _ => self.fmt_data(f),
+        }
+    }
+}
+
+impl Op {
+    fn fmt_data(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Write { path, offset, len, seed } => {
+                write!(f, "write {} {offset}+{len} seed={seed}", Name(path))
+            }
+            Op::Append { path, len, seed } => write!(f, "append {} {len} seed={seed}", Name(path)),
+            Op::Read { path, offset, len } => write!(f, "read {} {offset}+{len}", Name(path)),
+            Op::Truncate { path, size } => write!(f, "truncate {} {size}", Name(path)),
+            Op::Fallocate { path, mode, offset, len } => {
+                write!(f, "fallocate {} {} {offset}+{len}", Name(path), flags_text(*mode))
+            }
+            Op::Copy { from, from_offset, path, offset, len } => {
+                write!(f, "copy {} {from_offset}+{len} {} {offset}", Name(from), Name(path))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Op {
+    /// What is wrong with the line.
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut words = Words(line.split_ascii_whitespace());
+        let verb = words.next("verb")?;
+        let op = match verb {
+            "create" => Op::Create { path: words.name()?, perm: words.octal()? },
+            "mkdir" => Op::Mkdir { path: words.name()?, perm: words.octal()? },
+            "mknod" => Op::Mknod {
+                path: words.name()?,
+                kind: words.one_of("kind", kind_word, &KINDS)?,
+                perm: words.octal()?,
+                rdev: words.number()?,
+            },
+            "symlink" => Op::Symlink { target: words.name()?, path: words.name()? },
+            "link" => Op::Link { from: words.name()?, path: words.name()? },
+            "unlink" => Op::Unlink { path: words.name()? },
+            "rmdir" => Op::Rmdir { path: words.name()? },
+            "rename" => {
+                Op::Rename { from: words.name()?, path: words.name()?, flags: words.flags()? }
+            }
+            "open" => Op::Open { path: words.name()?, handle: words.name()? },
+            "close" => Op::Close { handle: words.name()? },
+            "chmod" => Op::Chmod { path: words.name()?, perm: words.octal()? },
+            "chown" => {
+                Op::Chown { path: words.name()?, uid: words.number()?, gid: words.number()? }
+            }
+            "getxattr" => Op::GetXattr { path: words.name()?, name: words.name()? },
+            "removexattr" => Op::RemoveXattr { path: words.name()?, name: words.name()? },
+            "stat" => Op::Stat { path: words.name()? },
+            "list" => Op::List { path: words.name()? },
+            "fsync" => Op::Fsync { path: words.name()? },
+            "fdatasync" => Op::Fdatasync { path: words.name()? },
+            "sync" => Op::Sync,
+            _ => parse_data(verb, &mut words)?,
+        };
+        match words.0.next() {
+            Some(word) => Err(format!("unexpected `{word}`")),
+            None => Ok(op),
+        }
+    }
+}
+
+fn parse_data(verb: &str, words: &mut Words<'_>) -> Result<Op, String> {
+    Ok(match verb {
+        "write" => {
+            let (path, (offset, len)) = (words.name()?, words.range()?);
+            Op::Write { path, offset, len, seed: words.seed()? }
+        }
+        "append" => Op::Append { path: words.name()?, len: words.number()?, seed: words.seed()? },
+        "read" => {
+            let (path, (offset, len)) = (words.name()?, words.range()?);
+            Op::Read { path, offset, len }
+        }
+        "truncate" => Op::Truncate { path: words.name()?, size: words.number()? },
+        "fallocate" => {
+            let (path, mode, (offset, len)) = (words.name()?, words.flags()?, words.range()?);
+            Op::Fallocate { path, mode, offset, len }
+        }
+        "copy" => {
+            let (from, (from_offset, len)) = (words.name()?, words.range()?);
+            Op::Copy { from, from_offset, path: words.name()?, offset: words.number()?, len }
+        }
+        "setxattr" => Op::SetXattr {
+            path: words.name()?,
+            name: words.name()?,
+            len: words.number()?,
+            seed: words.seed()?,
+            mode: words.one_of("mode", xattr_mode_word, &XATTR_MODES)?,
+        },
+        _ => return Err(format!("unknown verb `{verb}`")),
+    })
+}
+
+/// The words of a line, each taken as what it should be.
+struct Words<'l>(std::str::SplitAsciiWhitespace<'l>);
+
+impl<'l> Words<'l> {
+    fn next(&mut self, what: &str) -> Result<&'l str, String> {
+        self.0.next().ok_or_else(|| format!("missing {what}"))
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        let word = self.next("name")?;
+        let mut name = Vec::new();
+        let mut bytes = word.bytes();
+        while let Some(byte) = bytes.next() {
+            name.push(match byte {
+                b'%' => {
+                    let mut digit = || char::from(bytes.next()?).to_digit(16);
+                    let code = digit().and_then(|high| Some(high * 16 + digit()?));
+                    code.ok_or_else(|| format!("bad escape in `{word}`"))? as u8
+                }
+                _ => byte,
+            });
+        }
+        String::from_utf8(name).map_err(|_| format!("`{word}` is not UTF-8"))
+    }
+
+    fn number<T: FromStr>(&mut self) -> Result<T, String> {
+        let word = self.next("number")?;
+        word.parse().map_err(|_| format!("`{word}` is not a number that fits"))
+    }
+
+    fn octal(&mut self) -> Result<u16, String> {
+        let word = self.next("mode")?;
+        u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is not a mode"))
+    }
+
+    fn seed(&mut self) -> Result<u32, String> {
+        let word = self.next("seed")?;
+        let seed = word.strip_prefix("seed=").and_then(|n| n.parse().ok());
+        seed.ok_or_else(|| format!("`{word}` is not a seed"))
+    }
+
+    fn range(&mut self) -> Result<(u64, u64), String> {
+        let word = self.next("range")?;
+        let range = word.split_once('+');
+        range
+            .and_then(|(offset, len)| Some((offset.parse().ok()?, len.parse().ok()?)))
+            .ok_or_else(|| format!("`{word}` is not a range"))
+    }
+
+    fn flags<F: bitflags::Flags>(&mut self) -> Result<F, String> {
+        let word = self.next("flags")?;
+        if word == NO_FLAGS {
+            return Ok(F::empty());
+        }
+        word.split('|').try_fold(F::empty(), |all, name| {
+            let flag = F::from_name(&name.to_ascii_uppercase());
+            flag.map(|flag| all.union(flag)).ok_or_else(|| format!("unknown flag `{name}`"))
+        })
+    }
+
+    fn one_of<T: Copy>(
+        &mut self,
+        what: &str,
+        word_of: fn(T) -> &'static str,
+        all: &[T],
+    ) -> Result<T, String> {
+        let word = self.next(what)?;
+        let found = all.iter().copied().find(|&value| word_of(value) == word);
+        found.ok_or_else(|| format!("unknown {what} `{word}`"))
+    }
+}
+
+/// A name with what would break the line escaped.
+struct Name<'n>(&'n str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '%' | ' ' | '\0'..='\x1f' | '\x7f' => write!(f, "%{:02x}", u32::from(c)),
+            _ => f.write_char(c),
+        })
+    }
+}
+
+fn flags_text<F: bitflags::Flags>(flags: F) -> String {
+    let names: Vec<String> =
+        flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    if names.is_empty() { NO_FLAGS.into() } else { names.join("|") }
+}
+
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+];
+
+fn kind_word(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "dir",
+        FileKind::Symlink => "symlink",
+        FileKind::CharDevice => "char",
+        FileKind::BlockDevice => "block",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+const XATTR_MODES: [XattrMode; 3] = [XattrMode::Set, XattrMode::Create, XattrMode::Replace];
+
+fn xattr_mode_word(mode: XattrMode) -> &'static str {
+    match mode {
+        XattrMode::Set => "set",
+        XattrMode::Create => "create",
+        XattrMode::Replace => "replace",
+    }
+}
