@@ -1,41 +1,95 @@
 //! Waiting for a condition on either machine.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use crate::sim::{self, Sim, Waiter, WaitsFor, Wake};
 use crate::{MutexGuard, Nanos, now};
 
 /// A queue of threads that wait for a condition guarded by a [`Mutex`](crate::Mutex).
 #[derive(Default)]
 pub struct Condvar {
     inner: parking_lot::Condvar,
+    queue: Mutex<VecDeque<Waiter>>,
 }
 
 impl Condvar {
     /// A condition nobody waits for.
     pub const fn new() -> Self {
-        Condvar { inner: parking_lot::Condvar::new() }
+        Condvar { inner: parking_lot::Condvar::new(), queue: Mutex::new(VecDeque::new()) }
     }
 
     /// Lets go of the mutex, waits for a notification and takes the mutex again.
     ///
     /// As everywhere, the condition must be looked at again: others may have been first.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.inner.wait(&mut guard.inner);
+        match (sim::current(), &mut guard.inner) {
+            (Some(sim), _) => {
+                self.wait_virtually(sim, guard, None);
+            }
+            (None, Some(inner)) => self.inner.wait(inner),
+            (None, None) => unreachable!("a waiting guard is borrowed"),
+        }
     }
 
     /// As [`Condvar::wait`], but at most until `deadline`. True if the deadline came first.
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Nanos) -> bool {
-        let left = Duration::from_nanos(deadline.saturating_sub(now()));
-        self.inner.wait_for(&mut guard.inner, left).timed_out()
+        match (sim::current(), &mut guard.inner) {
+            (Some(sim), _) => self.wait_virtually(sim, guard, Some(deadline)) == Wake::TimedOut,
+            (None, Some(inner)) => {
+                let left = Duration::from_nanos(deadline.saturating_sub(now()));
+                self.inner.wait_for(inner, left).timed_out()
+            }
+            (None, None) => unreachable!("a waiting guard is borrowed"),
+        }
     }
 
     /// Wakes the thread that has waited longest.
     pub fn notify_one(&self) {
+        self.notify(1);
         self.inner.notify_one();
     }
 
     /// Wakes every thread that waits.
     pub fn notify_all(&self) {
+        self.notify(usize::MAX);
         self.inner.notify_all();
+    }
+
+    /// The waiter is in the queue before the mutex is free, so no notification can be missed.
+    fn wait_virtually<T: ?Sized>(
+        &self,
+        sim: &Sim,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Option<Nanos>,
+    ) -> Wake {
+        let waiter = sim.prepare_wait();
+        self.queue.lock().push_back(waiter);
+        if let Some(deadline) = deadline {
+            sim.wake_at(waiter, deadline);
+        }
+        guard.unlock();
+        let wake = sim.wait(waiter, WaitsFor::Condition);
+        if wake != Wake::Notified {
+            self.queue.lock().retain(|&other| other != waiter);
+        }
+        if wake == Wake::Cancelled {
+            sim.end_thread();
+        }
+        guard.lock_again();
+        wake
+    }
+
+    fn notify(&self, most: usize) {
+        let Some(sim) = sim::current() else { return };
+        let at = sim.now() + sim.profile.wake();
+        let mut woken = 0;
+        let mut queue = self.queue.lock();
+        while woken < most {
+            let Some(waiter) = queue.pop_front() else { break };
+            woken += usize::from(sim.wake(waiter, at));
+        }
     }
 }

@@ -24,7 +24,7 @@ pub use clock::{
 };
 pub use condvar::Condvar;
 pub use line::Line;
-pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError};
+pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError, switches};
 pub use mutex::{Mutex, MutexGuard};
 pub use profile::{Profile, ProfileError};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -2,38 +2,70 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use crate::Nanos;
+use crate::sim::line::SharedLine;
+use crate::sim::{self, Sim};
+
 /// A `u64` that threads of several cores change at once, on a cache line of its own.
 ///
-/// All operations are sequentially consistent.
+/// All operations are sequentially consistent. On a virtual machine each pays for the line's
+/// transfer from the core that changed it last, one core at a time; a core that has read the line
+/// since then has a copy, and reads it at the price of the same core.
 #[repr(align(64))]
-#[derive(Default)]
 pub struct Line {
     value: AtomicU64,
+    sim: Mutex<SharedLine>,
 }
 
 impl Line {
     /// A line holding `value`.
     pub const fn new(value: u64) -> Self {
-        Line { value: AtomicU64::new(value) }
+        Line { value: AtomicU64::new(value), sim: Mutex::new(SharedLine::new()) }
     }
 
     /// The value.
     pub fn load(&self) -> u64 {
-        self.value.load(Ordering::SeqCst)
+        self.charged(SharedLine::read, |value| value.load(Ordering::SeqCst))
     }
 
     /// Replaces the value.
     pub fn store(&self, value: u64) {
-        self.value.store(value, Ordering::SeqCst);
+        self.charged(SharedLine::change, |line| line.store(value, Ordering::SeqCst));
     }
 
     /// Adds, wrapping around, and returns the value before.
     pub fn fetch_add(&self, add: u64) -> u64 {
-        self.value.fetch_add(add, Ordering::SeqCst)
+        self.charged(SharedLine::change, |value| value.fetch_add(add, Ordering::SeqCst))
     }
 
     /// Replaces `current` by `new`. `Ok(current)` if it was there, else `Err` of what was.
     pub fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.value.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
+        self.charged(SharedLine::change, |value| {
+            value.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
+        })
+    }
+
+    /// Does `operation` when it is asked for, which is the order the line is served in, and lets
+    /// the caller's time pass until the line has come.
+    #[inline]
+    fn charged<R>(
+        &self,
+        charge: impl FnOnce(&mut SharedLine, &Sim) -> Nanos,
+        operation: impl FnOnce(&AtomicU64) -> R,
+    ) -> R {
+        let result = operation(&self.value);
+        if let Some(sim) = sim::current() {
+            let end = charge(&mut self.sim.lock(), sim);
+            sim.advance(end);
+        }
+        result
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line::new(0)
     }
 }

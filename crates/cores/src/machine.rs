@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::{Nanos, Profile};
+use crate::{Nanos, Profile, sim};
 
 /// The machine a run takes place on.
 #[derive(Clone, Debug)]
@@ -82,12 +82,27 @@ impl Machine {
         self.virtual_cores.is_some()
     }
 
-    /// Runs `f` as the first thread, on core 0, and returns its value.
+    /// Runs `f` as the first thread, on core 0, and returns its value; panics as it did if it
+    /// panicked.
+    ///
+    /// A virtual machine ends with its first thread, as a process does: threads that are still
+    /// there are unwound where they stand. On the real machine they run on. Machines may run
+    /// within machines, and any number side by side on OS threads of their own.
     ///
     /// # Errors
     ///
-    /// [`MachineError::Deadlock`] when no thread can go on; virtual machines only.
+    /// [`MachineError::Deadlock`] when no thread can go on, [`MachineError::Stack`] when there is
+    /// no memory for the first thread; virtual machines only.
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> Result<T, MachineError> {
-        Ok(f())
+        match &self.virtual_cores {
+            Some((profile, seed)) => sim::run(profile, *seed, f),
+            None => Ok(sim::run_real(f)),
+        }
     }
+}
+
+/// How often a virtual machine has gone from one thread to another so far, 0 on the real one: the
+/// scheduler's own measure.
+pub fn switches() -> u64 {
+    sim::current().map_or(0, sim::Sim::switches)
 }

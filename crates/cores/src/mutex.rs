@@ -2,28 +2,36 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::sim::lock::{Hold, Mode, VirtualLock};
+use crate::sim::{self, WaitsFor};
+
 /// A lock that serves its waiters in the order they came (virtual) or roughly so (real).
 ///
 /// It does not poison: a thread that panics lets go and the next one finds the value as it is.
 pub struct Mutex<T: ?Sized> {
     name: Option<&'static str>,
+    sim: VirtualLock,
     inner: parking_lot::Mutex<T>,
 }
 
 /// The right to the value of a [`Mutex`], given back on drop.
 pub struct MutexGuard<'a, T: ?Sized> {
-    pub(crate) inner: parking_lot::MutexGuard<'a, T>,
+    pub(crate) mutex: &'a Mutex<T>,
+    /// Always there but while a [`Condvar`](crate::Condvar) waits with it. Dropped before `hold`,
+    /// so that the value is free when the next virtual holder is woken.
+    pub(crate) inner: Option<parking_lot::MutexGuard<'a, T>>,
+    pub(crate) hold: Hold<'a>,
 }
 
 impl<T> Mutex<T> {
     /// A free mutex around `value`.
     pub const fn new(value: T) -> Self {
-        Mutex { name: None, inner: parking_lot::Mutex::new(value) }
+        Mutex { name: None, sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
     }
 
     /// As [`Mutex::new`], with the name deadlock reports call it by.
     pub const fn named(name: &'static str, value: T) -> Self {
-        Mutex { name: Some(name), inner: parking_lot::Mutex::new(value) }
+        Mutex { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
     }
 
     /// The value, at the end of the mutex.
@@ -34,13 +42,29 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits until the value is free and takes it.
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { inner: self.inner.lock() }
+        let hold = self.hold();
+        MutexGuard { mutex: self, inner: Some(self.inner.lock()), hold }
+    }
+
+    /// Waits for the right to lock `inner` at once.
+    #[inline]
+    fn hold(&self) -> Hold<'_> {
+        let Some(sim) = sim::current() else { return Hold::REAL };
+        let (name, id) = (self.name, self.sim.id());
+        let holds = std::any::type_name::<T>();
+        let waits_for = WaitsFor::Lock { kind: "mutex", name, holds, id };
+        self.sim.acquire(sim, Mode::Exclusive, waits_for)
     }
 
     /// Takes the value if it is free now.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        Some(MutexGuard { inner: self.inner.try_lock()? })
+        let hold = match sim::current() {
+            Some(sim) => self.sim.try_acquire(sim, Mode::Exclusive)?,
+            None => Hold::REAL,
+        };
+        Some(MutexGuard { mutex: self, inner: Some(self.inner.try_lock()?), hold })
     }
 
     /// The value, which needs no lock as nobody else can have it.
@@ -54,6 +78,19 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
+impl<T: ?Sized> MutexGuard<'_, T> {
+    /// Lets the value go for a while; [`MutexGuard::lock_again`] ends it.
+    pub(crate) fn unlock(&mut self) {
+        self.inner = None;
+        drop(std::mem::replace(&mut self.hold, Hold::REAL));
+    }
+
+    pub(crate) fn lock_again(&mut self) {
+        self.hold = self.mutex.hold();
+        self.inner = Some(self.mutex.inner.lock());
+    }
+}
+
 impl<T: Default> Default for Mutex<T> {
     fn default() -> Self {
         Mutex::new(T::default())
@@ -63,13 +100,21 @@ impl<T: Default> Default for Mutex<T> {
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
-        &self.inner
+        match &self.inner {
+            Some(value) => value,
+            None => unreachable!("a waiting guard is borrowed"),
+        }
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
+        match &mut self.inner {
+            Some(value) => value,
+            None => unreachable!("a waiting guard is borrowed"),
+        }
     }
 }

@@ -2,31 +2,40 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::sim::lock::{Hold, Mode, VirtualLock};
+use crate::sim::{self, WaitsFor};
+
 /// A lock for one writer or any number of readers; a waiting writer holds off new readers.
+///
+/// Readers count themselves on one cache line, so on a virtual machine, as in life, they slow each
+/// other.
 pub struct RwLock<T: ?Sized> {
     name: Option<&'static str>,
+    sim: VirtualLock,
     inner: parking_lot::RwLock<T>,
 }
 
 /// A reader's right to the value of a [`RwLock`], given back on drop.
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
+    _hold: Hold<'a>,
 }
 
 /// The writer's right to the value of a [`RwLock`], given back on drop.
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _hold: Hold<'a>,
 }
 
 impl<T> RwLock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
-        RwLock { name: None, inner: parking_lot::RwLock::new(value) }
+        RwLock { name: None, sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
     }
 
     /// As [`RwLock::new`], with the name deadlock reports call it by.
     pub const fn named(name: &'static str, value: T) -> Self {
-        RwLock { name: Some(name), inner: parking_lot::RwLock::new(value) }
+        RwLock { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
     }
 
     /// The value, at the end of the lock.
@@ -37,23 +46,49 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     /// Waits until no writer has or awaits the value, and shares it.
+    #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        RwLockReadGuard { inner: self.inner.read() }
+        let hold = self.hold(Mode::Shared);
+        RwLockReadGuard { inner: self.inner.read(), _hold: hold }
     }
 
     /// Waits until nobody has the value and takes it.
+    #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard { inner: self.inner.write() }
+        let hold = self.hold(Mode::Exclusive);
+        RwLockWriteGuard { inner: self.inner.write(), _hold: hold }
     }
 
     /// Shares the value if no writer has or awaits it now.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        Some(RwLockReadGuard { inner: self.inner.try_read()? })
+        let hold = self.try_hold(Mode::Shared)?;
+        Some(RwLockReadGuard { inner: self.inner.try_read()?, _hold: hold })
     }
 
     /// Takes the value if nobody has it now.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        Some(RwLockWriteGuard { inner: self.inner.try_write()? })
+        let hold = self.try_hold(Mode::Exclusive)?;
+        Some(RwLockWriteGuard { inner: self.inner.try_write()?, _hold: hold })
+    }
+
+    #[inline]
+    fn hold(&self, mode: Mode) -> Hold<'_> {
+        let Some(sim) = sim::current() else { return Hold::REAL };
+        let (name, id) = (self.name, self.sim.id());
+        let holds = std::any::type_name::<T>();
+        let kind = match mode {
+            Mode::Shared => "rwlock (to read)",
+            Mode::Exclusive => "rwlock (to write)",
+        };
+        self.sim.acquire(sim, mode, WaitsFor::Lock { kind, name, holds, id })
+    }
+
+    #[inline]
+    fn try_hold(&self, mode: Mode) -> Option<Hold<'_>> {
+        match sim::current() {
+            Some(sim) => self.sim.try_acquire(sim, mode),
+            None => Some(Hold::REAL),
+        }
     }
 
     /// The value, which needs no lock as nobody else can have it.

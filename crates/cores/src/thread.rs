@@ -2,7 +2,11 @@
 
 use std::any::Any;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::sim::{self, MachineEnded, Name, Sim, Waiter, WaitsFor, Wake};
 use crate::{real, trace};
 
 /// A panic's payload, or the word that the thread was ended with its machine.
@@ -10,30 +14,111 @@ pub type Panic = Box<dyn Any + Send + 'static>;
 
 /// A started thread; dropping the handle lets the thread run on by itself.
 pub struct JoinHandle<T> {
-    inner: std::thread::JoinHandle<T>,
+    thread: Kind<T>,
 }
 
-/// Starts a thread, on `core` (counted modulo the cores there are) or wherever is best.
+enum Kind<T> {
+    Real(std::thread::JoinHandle<T>),
+    Virtual(Arc<Ending<T>>),
+}
+
+/// Where a virtual thread leaves its result.
+struct Ending<T> {
+    name: Name,
+    state: Mutex<EndingState<T>>,
+}
+
+struct EndingState<T> {
+    ended: bool,
+    result: Option<Result<T, Panic>>,
+    joiner: Option<Waiter>,
+}
+
+/// Starts a thread, on `core` (counted modulo the cores there are) or, without one, wherever the
+/// system likes (real) or on the cores in turn (virtual).
 ///
 /// # Panics
 ///
-/// When the operating system refuses another thread.
+/// When the operating system refuses another thread, or a stack for one.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     core: Option<usize>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    let tracing = trace::inherit();
-    let body = move || {
+    let thread = match sim::current() {
+        Some(sim) => spawn_virtual(sim, name, core, f).map(Kind::Virtual),
+        None => spawn_real(name, core, f).map(Kind::Real),
+    };
+    match thread {
+        Ok(thread) => JoinHandle { thread },
+        Err(error) => panic!("cannot start thread {name:?}: {error}"),
+    }
+}
+
+fn spawn_real<T: Send + 'static>(
+    name: &str,
+    core: Option<usize>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
+    let recorder = trace::inherit();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         if let Some(core) = core {
             real::pin(core);
         }
-        trace::adopt(tracing);
+        trace::adopt(recorder);
         f()
+    })
+}
+
+fn spawn_virtual<T: Send + 'static>(
+    sim: &Sim,
+    name: &str,
+    core: Option<usize>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<Arc<Ending<T>>> {
+    let state = EndingState { ended: false, result: None, joiner: None };
+    let ending = Arc::new(Ending { name: name.into(), state: Mutex::new(state) });
+    let body = {
+        let ending = ending.clone();
+        move || {
+            let result = sim::guarded(|| {
+                if let Some(sim) = sim::current() {
+                    sim.check_end();
+                }
+                f()
+            });
+            ending.end(result);
+        }
     };
-    match std::thread::Builder::new().name(name.to_owned()).spawn(body) {
-        Ok(inner) => JoinHandle { inner },
-        Err(error) => panic!("cannot start thread {name:?}: {error}"),
+    sim.spawn(name, core, body)?;
+    Ok(ending)
+}
+
+impl<T> Ending<T> {
+    fn end(&self, result: Result<T, Panic>) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.result = Some(result);
+        if let (Some(joiner), Some(sim)) = (state.joiner.take(), sim::current()) {
+            sim.wake(joiner, sim.now() + sim.profile.wake());
+        }
+    }
+
+    fn wait(&self) -> Result<T, Panic> {
+        loop {
+            let mut state = self.state.lock();
+            if let Some(result) = state.result.take() {
+                return result;
+            }
+            // Off its machine, a thread that has not ended never will.
+            let Some(sim) = sim::current() else { return Err(Box::new(MachineEnded)) };
+            let waiter = sim.prepare_wait();
+            state.joiner = Some(waiter);
+            drop(state);
+            if sim.wait(waiter, WaitsFor::Thread(self.name.clone())) == Wake::Cancelled {
+                sim.end_thread();
+            }
+        }
     }
 }
 
@@ -43,13 +128,24 @@ impl<T> JoinHandle<T> {
         self.result().unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits for the thread's end; `Err` if it panicked. The one to use in a `Drop`.
+    /// Waits for the thread's end; `Err` if it panicked, or was ended with its machine. The one to
+    /// use in a `Drop`.
+    ///
+    /// # Errors
+    ///
+    /// The panic's payload.
     pub fn result(self) -> Result<T, Panic> {
-        self.inner.join()
+        match self.thread {
+            Kind::Real(thread) => thread.join(),
+            Kind::Virtual(ending) => ending.wait(),
+        }
     }
 
     /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
-        self.inner.is_finished()
+        match &self.thread {
+            Kind::Real(thread) => thread.is_finished(),
+            Kind::Virtual(ending) => ending.state.lock().ended,
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Spans: one mechanism that measures the stages on the real machine and charges them on the
 //! virtual one.
 //!
-//! A trace belongs to the thread that started it and to every thread spawned from there while
-//! the trace was running or before (all threads of one ancestry share one recorder). An
-//! untraced span on the real machine is one look at a flag.
+//! On a virtual machine a trace is the whole machine's. On the real one it belongs to the thread
+//! that started it and to every thread spawned from there, before or since: all threads of one
+//! ancestry share one recorder. An untraced span on the real machine is one look at a flag.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Nanos, Stage, current_core, now};
+use crate::{Nanos, Stage, current_core, now, sim};
 
 /// How many recorders of the real machine are on, in this process.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
@@ -83,7 +83,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Recorder {
             on: AtomicBool::new(false),
             timeline: AtomicBool::new(false),
@@ -133,6 +133,9 @@ pub fn start_timeline() {
 }
 
 fn begin(timeline: bool) {
+    if let Some(machine) = sim::current() {
+        return machine.recorder.start(timeline);
+    }
     let recorder = inherit();
     if !recorder.is_on() {
         ACTIVE.fetch_add(1, Ordering::Relaxed);
@@ -142,6 +145,9 @@ fn begin(timeline: bool) {
 
 /// Stops recording and returns what was recorded; an empty trace if none was started.
 pub fn finish() -> Trace {
+    if let Some(machine) = sim::current() {
+        return machine.recorder.finish();
+    }
     let recorder = inherit();
     if recorder.is_on() {
         ACTIVE.fetch_sub(1, Ordering::Relaxed);
@@ -156,17 +162,29 @@ pub struct Span {
 }
 
 /// Begins a stage: charges its cost on a virtual machine, measures it if a trace is running.
+#[inline]
 pub fn span(stage: Stage) -> Span {
-    if ACTIVE.load(Ordering::Relaxed) == 0 || !inherit().is_on() {
-        return Span { start: None };
-    }
-    Span { start: Some((stage, now())) }
+    let start = match sim::current() {
+        Some(machine) => {
+            let start = machine.recorder.is_on().then(|| (stage, machine.now()));
+            machine.spend(machine.profile.cost(stage));
+            start
+        }
+        None if ACTIVE.load(Ordering::Relaxed) == 0 => None,
+        None => inherit().is_on().then(|| (stage, now())),
+    };
+    Span { start }
 }
 
 impl Drop for Span {
+    #[inline]
     fn drop(&mut self) {
         if let Some((stage, start)) = self.start {
-            inherit().record(Event { stage, start, end: now(), core: current_core() });
+            let event = Event { stage, start, end: now(), core: current_core() };
+            match sim::current() {
+                Some(machine) => machine.recorder.record(event),
+                None => inherit().record(event),
+            }
         }
     }
 }

@@ -1,0 +1,186 @@
+//! The run of a machine from its first thread to its end, and how those still there are ended.
+//!
+//! A machine ends when its first thread does, as a process ends when `main` returns. Threads that
+//! are still there are unwound where they stand, by a panic nobody hears, so that what they own is
+//! dropped. While they unwind they may still wait for one another. A thread that cannot even so
+//! come to an end keeps its stack for good and never runs again.
+
+use std::mem;
+
+use super::thread::{self, Cancel, State};
+use super::{CURRENT, Sim, WaitsFor, Wake, guarded};
+use crate::{BlockedThread, DeadlockReport, MachineError, Profile};
+
+/// So many switches may the end of a machine take before the rest is given up.
+const LAST_SWITCHES: u64 = 10_000_000;
+
+/// Name of the first thread.
+const FIRST: &str = "main";
+
+/// Makes a machine the current one for as long as this lives.
+struct Entered {
+    outer: *const Sim,
+}
+
+impl Entered {
+    fn new(sim: &Sim) -> Entered {
+        Entered { outer: CURRENT.replace(sim) }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer);
+    }
+}
+
+/// Runs `f` as real code even if the caller is on a virtual machine.
+pub(crate) fn run_real<T>(f: impl FnOnce() -> T) -> T {
+    let _entered = Entered { outer: CURRENT.replace(std::ptr::null()) };
+    f()
+}
+
+/// Runs `f` as the first thread of a new machine.
+pub(crate) fn run<T>(
+    profile: &Profile,
+    seed: u64,
+    f: impl FnOnce() -> T,
+) -> Result<T, MachineError> {
+    let sim = Sim::new(profile, seed);
+    let mut outcome = None;
+    let slot = &raw mut outcome;
+    // SAFETY: `slot` outlives the thread, and nobody else uses it until the thread has ended.
+    let first = move || unsafe { *slot = Some(guarded(f)) };
+    let entered = Entered::new(&sim);
+    // SAFETY: `finish` does not return before the first thread has ended.
+    unsafe { sim.spawn_borrowing(FIRST, 0, first) }
+        .map_err(|source| MachineError::Stack { thread: FIRST.to_owned(), source })?;
+    let deadlock = sim.run_until(u64::MAX, Sim::first_ended).then(|| sim.report());
+    sim.finish(deadlock.as_ref());
+    drop(entered);
+    match (deadlock, outcome) {
+        (Some(report), _) => Err(MachineError::Deadlock(report)),
+        (None, Some(Ok(value))) => Ok(value),
+        (None, Some(Err(panic))) => std::panic::resume_unwind(panic),
+        (None, None) => unreachable!("the first thread ended without an outcome"),
+    }
+}
+
+impl Sim {
+    /// Runs threads until `done`, or until none can go on or `switches` are used up: then true.
+    fn run_until(&self, switches: u64, done: impl Fn(&Sim) -> bool) -> bool {
+        for _ in 0..switches {
+            if done(self) {
+                return false;
+            }
+            match self.pick() {
+                Some(thread) => self.resume(thread),
+                None => return true,
+            }
+        }
+        true
+    }
+
+    fn first_ended(&self) -> bool {
+        self.inner().first_ended
+    }
+
+    fn all_ended(&self) -> bool {
+        let inner = self.inner();
+        inner.free.len() == inner.threads.len()
+    }
+
+    fn resume(&self, thread: u32) {
+        let inner = self.inner();
+        inner.switches += 1;
+        let Some(body) = inner.threads[thread as usize].body.as_deref_mut() else { return };
+        let body: *mut thread::Body = body;
+        // SAFETY: the box keeps its place while threads come and go, and only `remove`, after the
+        // coroutine's end, takes it away.
+        let result = unsafe { (*body).resume(()) };
+        if result.as_return().is_some() {
+            self.remove(thread);
+        }
+    }
+
+    /// Takes an ended thread out of the machine.
+    fn remove(&self, index: u32) {
+        let inner = self.inner();
+        inner.leave_core();
+        let thread = &mut inner.threads[index as usize];
+        thread.state = State::Free;
+        thread.held.clear();
+        inner.first_ended |= thread.serial == 1;
+        if let Some(body) = thread.body.take() {
+            thread::return_stack(body.into_stack());
+        }
+        inner.free.push(index);
+    }
+
+    /// Every blocked thread, what it waits for and who has it.
+    fn report(&self) -> DeadlockReport {
+        let inner = self.inner();
+        let mut blocked: Vec<_> =
+            inner.threads.iter().filter(|thread| thread.state == State::Blocked).collect();
+        blocked.sort_by_key(|thread| thread.serial);
+        let holders = |id: usize| {
+            let mut holders: Vec<_> = inner
+                .threads
+                .iter()
+                .filter(|thread| thread.state != State::Free && thread.held.contains(&id))
+                .collect();
+            holders.sort_by_key(|thread| thread.serial);
+            holders.iter().map(|thread| thread.name.to_string()).collect()
+        };
+        let describe = |thread: &&thread::Thread| BlockedThread {
+            thread: thread.name.to_string(),
+            core: thread.core,
+            waits_for: thread.waits_for.as_ref().map_or_else(String::new, WaitsFor::describe),
+            held_by: match thread.waits_for {
+                Some(WaitsFor::Lock { id, .. }) => holders(id),
+                _ => Vec::new(),
+            },
+        };
+        DeadlockReport { at: inner.clock, blocked: blocked.iter().map(describe).collect() }
+    }
+
+    /// Ends every thread. After a deadlock the first goes first: it unwinds what the others serve.
+    fn finish(&self, deadlock: Option<&DeadlockReport>) {
+        if deadlock.is_some() {
+            self.cancel(|serial| serial == 1);
+            self.run_until(LAST_SWITCHES, Sim::first_ended);
+        }
+        if self.all_ended() {
+            return;
+        }
+        self.cancel(|_| true);
+        self.run_until(LAST_SWITCHES, Sim::all_ended);
+        if let (Some(report), false) = (deadlock, self.first_ended()) {
+            // Its stack may be borrowed from the caller's, so there is no way on.
+            eprintln!("{report}; the first thread waits even while it unwinds");
+            std::process::abort();
+        }
+        for thread in &mut self.inner().threads {
+            mem::forget(thread.body.take());
+        }
+    }
+
+    /// Asks threads to unwind, in the order of their birth.
+    fn cancel(&self, which: impl Fn(u64) -> bool) {
+        let inner = self.inner();
+        let live = |&index: &u32| {
+            let thread = &inner.threads[index as usize];
+            thread.state != State::Free && thread.cancel == Cancel::No && which(thread.serial)
+        };
+        let mut chosen: Vec<u32> = (0..inner.threads.len() as u32).filter(live).collect();
+        chosen.sort_by_key(|&index| inner.threads[index as usize].serial);
+        for index in chosen {
+            let thread = &mut inner.threads[index as usize];
+            thread.cancel = Cancel::Wanted;
+            if thread.state == State::Blocked && !thread.unwinding && thread.woken.is_none() {
+                thread.woken = Some((Wake::Cancelled, inner.clock));
+                inner.make_ready(index, inner.clock);
+            }
+        }
+    }
+}

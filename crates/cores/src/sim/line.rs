@@ -1,0 +1,84 @@
+//! What the use of a cache line costs: its transfer, and the wait until others had theirs.
+
+use super::Sim;
+use crate::Nanos;
+
+/// Words of the set of cores that share a line: as many bits as a profile may have cores.
+const SHARER_WORDS: usize = crate::profile::MAX_CORES / 64;
+
+/// Where a line is, on the machine it was last used on.
+#[derive(Default)]
+pub(crate) struct LineState {
+    machine: u64,
+    /// Who wrote it last.
+    owner: Option<u32>,
+    /// When the transfers asked for so far are done.
+    free_at: Nanos,
+}
+
+impl LineState {
+    pub(crate) const fn new() -> LineState {
+        LineState { machine: 0, owner: None, free_at: 0 }
+    }
+
+    /// Brings the line to the running core to be changed; returns when it is there.
+    pub(crate) fn take(&mut self, sim: &Sim) -> Nanos {
+        let core = sim.current_core();
+        let end = self.fetch(sim, core, sim.now());
+        self.owner = Some(core as u32);
+        end
+    }
+
+    /// Brings the line to `core` from wherever it is, in turn; returns when it is there.
+    fn fetch(&mut self, sim: &Sim, core: usize, from: Nanos) -> Nanos {
+        if self.machine != sim.id {
+            *self = LineState { machine: sim.id, ..LineState::new() };
+        }
+        let owner = self.owner.map(|owner| owner as usize);
+        self.free_at = self.free_at.max(from) + sim.profile.transfer(owner, core);
+        self.free_at
+    }
+
+    /// Hands the line on to `core`, whose thread waits for it.
+    pub(super) fn hand_to(&mut self, sim: &Sim, core: usize, from: Nanos) -> Nanos {
+        let end = self.fetch(sim, core, from);
+        self.owner = Some(core as u32);
+        end
+    }
+}
+
+/// A line that is also read: readers keep copies until the next change.
+pub(crate) struct SharedLine {
+    line: LineState,
+    sharers: [u64; SHARER_WORDS],
+}
+
+impl SharedLine {
+    pub(crate) const fn new() -> SharedLine {
+        SharedLine { line: LineState::new(), sharers: [0; SHARER_WORDS] }
+    }
+
+    /// Brings the line to the running core to be changed, and voids all copies.
+    pub(crate) fn change(&mut self, sim: &Sim) -> Nanos {
+        self.sharers = [0; SHARER_WORDS];
+        self.share(sim.current_core());
+        self.line.take(sim)
+    }
+
+    /// Brings a copy to the running core; one it has already costs no transfer and no turn.
+    pub(crate) fn read(&mut self, sim: &Sim) -> Nanos {
+        let core = sim.current_core();
+        if self.line.machine != sim.id {
+            self.sharers = [0; SHARER_WORDS];
+        }
+        if self.sharers[core / 64] >> (core % 64) & 1 == 1 {
+            return sim.now() + sim.profile.transfer(Some(core), core);
+        }
+        self.share(core);
+        self.line.fetch(sim, core, sim.now())
+    }
+
+    fn share(&mut self, core: usize) {
+        self.sharers[core / 64] |= 1 << (core % 64);
+    }
+}

@@ -1,0 +1,178 @@
+//! The virtual side of every lock: who holds it, who waits, and what its cache line costs.
+//!
+//! Exclusion itself rests on the `parking_lot` lock beside this one, which a virtual holder takes
+//! as well and never has to wait for; so a lock misused from two machines at once is slow or stuck,
+//! never unsound. A lock held on one machine is simply a `parking_lot` lock to every other.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::line::LineState;
+use super::{Sim, Waiter, WaitsFor, Wake, current};
+use crate::Nanos;
+
+/// Alone or with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Shared,
+    Exclusive,
+}
+
+/// A lock's state on a virtual machine; nothing until it is first used on one.
+#[derive(Default)]
+pub(crate) struct VirtualLock {
+    state: Mutex<Option<Box<LockState>>>,
+}
+
+#[derive(Default)]
+struct LockState {
+    machine: u64,
+    line: LineState,
+    readers: usize,
+    written: bool,
+    queue: VecDeque<(Waiter, Mode)>,
+}
+
+/// A hold on a [`VirtualLock`], or nothing at all on the real machine.
+pub(crate) struct Hold<'a> {
+    lock: Option<&'a VirtualLock>,
+    mode: Mode,
+}
+
+impl Hold<'_> {
+    /// What a guard of the real machine carries.
+    pub(crate) const REAL: Hold<'static> = Hold { lock: None, mode: Mode::Exclusive };
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(lock) = self.lock {
+            lock.release(self.mode);
+        }
+    }
+}
+
+impl VirtualLock {
+    pub(crate) const fn new() -> VirtualLock {
+        VirtualLock { state: Mutex::new(None) }
+    }
+
+    /// This lock's identity in reports.
+    pub(crate) fn id(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// Waits for a hold, first come first served.
+    pub(crate) fn acquire(&self, sim: &Sim, mode: Mode, waits_for: WaitsFor) -> Hold<'_> {
+        let mut slot = self.state.lock();
+        let Some(state) = LockState::of(&mut slot, sim) else { return Hold::REAL };
+        let end = state.line.take(sim);
+        if state.queue.is_empty() && state.is_free_for(mode) {
+            state.grant(mode);
+            drop(slot);
+            sim.note_held(self.id());
+            let hold = Hold { lock: Some(self), mode };
+            sim.advance(end);
+            return hold;
+        }
+        let waiter = sim.prepare_wait();
+        state.queue.push_back((waiter, mode));
+        drop(slot);
+        sim.advance_quietly(end);
+        if sim.wait(waiter, waits_for) == Wake::Cancelled {
+            self.leave_queue(sim, waiter);
+            sim.end_thread();
+        }
+        Hold { lock: Some(self), mode }
+    }
+
+    /// A hold if there is one to have now.
+    pub(crate) fn try_acquire(&self, sim: &Sim, mode: Mode) -> Option<Hold<'_>> {
+        let mut slot = self.state.lock();
+        let Some(state) = LockState::of(&mut slot, sim) else { return Some(Hold::REAL) };
+        let end = state.line.take(sim);
+        let granted = state.queue.is_empty() && state.is_free_for(mode);
+        if granted {
+            state.grant(mode);
+            sim.note_held(self.id());
+        }
+        drop(slot);
+        let hold = granted.then(|| Hold { lock: Some(self), mode });
+        sim.advance(end);
+        hold
+    }
+
+    fn release(&self, mode: Mode) {
+        let mut slot = self.state.lock();
+        let Some(state) = slot.as_deref_mut() else { return };
+        state.ungrant(mode);
+        // A guard that outlived its machine has nobody to hand the lock to.
+        let Some(sim) = current().filter(|sim| sim.id == state.machine) else { return };
+        let end = state.line.take(sim);
+        state.hand_on(sim, self.id(), end);
+        drop(slot);
+        sim.note_released(self.id());
+        sim.advance(end);
+    }
+
+    /// Forgets a waiter that will not come, which may have been in the way of others.
+    fn leave_queue(&self, sim: &Sim, waiter: Waiter) {
+        let mut slot = self.state.lock();
+        if let Some(state) = LockState::of(&mut slot, sim) {
+            state.queue.retain(|&(other, _)| other != waiter);
+            state.hand_on(sim, self.id(), sim.now());
+        }
+    }
+}
+
+impl LockState {
+    /// The state for `sim`'s use; `None` if another machine holds the lock.
+    fn of<'a>(slot: &'a mut Option<Box<LockState>>, sim: &Sim) -> Option<&'a mut LockState> {
+        let state = slot.get_or_insert_default();
+        if state.machine != sim.id {
+            if state.written || state.readers > 0 {
+                return None;
+            }
+            state.machine = sim.id;
+            state.queue.clear();
+        }
+        Some(state)
+    }
+
+    fn is_free_for(&self, mode: Mode) -> bool {
+        !self.written && (mode == Mode::Shared || self.readers == 0)
+    }
+
+    fn grant(&mut self, mode: Mode) {
+        match mode {
+            Mode::Shared => self.readers += 1,
+            Mode::Exclusive => self.written = true,
+        }
+    }
+
+    fn ungrant(&mut self, mode: Mode) {
+        match mode {
+            Mode::Shared => self.readers -= 1,
+            Mode::Exclusive => self.written = false,
+        }
+    }
+
+    /// Gives the lock to those at the head of the queue who can have it together. The line goes
+    /// from one to the next, so each pays its transfer in turn.
+    fn hand_on(&mut self, sim: &Sim, id: usize, from: Nanos) {
+        while let Some(&(waiter, mode)) = self.queue.front() {
+            if !self.is_free_for(mode) {
+                break;
+            }
+            self.queue.pop_front();
+            if sim.is_waiting(waiter) {
+                let at = self.line.hand_to(sim, sim.core_of(waiter), from);
+                sim.wake(waiter, at);
+                self.grant(mode);
+                sim.note_held_by(waiter, id);
+            }
+        }
+    }
+}

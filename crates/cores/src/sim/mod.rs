@@ -1,0 +1,321 @@
+//! The virtual machine: coroutines on one OS thread, cores with clocks of their own.
+//!
+//! The invariant: *a thread runs only while its core's clock is the lowest of all runnable cores
+//! and of all timers*. So everything happens in the order of virtual time, and shared state may
+//! be looked at whenever a thread runs. Charging CPU time moves the clock of the running core and,
+//! once it is no longer the lowest, hands over to the core that is.
+//!
+//! Memory safety: a [`Sim`] and its coroutines never leave the OS thread that runs it, and a
+//! reference into [`Core`]s, threads or timers never lives across a switch or a call to foreign
+//! code. Locks rest on `parking_lot` for exclusion (see `lock`), not on this scheduler.
+
+use std::cell::{Cell, UnsafeCell};
+use std::collections::{BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::trace::Recorder;
+use crate::{Nanos, Profile};
+
+mod end;
+pub(crate) mod line;
+pub(crate) mod lock;
+mod schedule;
+mod thread;
+mod tree;
+
+pub(crate) use end::{run, run_real};
+use thread::{Body, Cancel, Thread};
+pub(crate) use thread::{MachineEnded, Waiter, WaitsFor, Wake};
+use tree::{Key, Tree};
+
+thread_local! {
+    static CURRENT: Cell<*const Sim> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The virtual machine the caller runs on, if it runs on one.
+#[inline]
+pub(crate) fn current<'a>() -> Option<&'a Sim> {
+    // SAFETY: the pointer is set for as long as `run` has the machine on its stack, on this OS
+    // thread only, and callers keep the reference no longer than one call from a machine's thread.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// No thread.
+const NONE: u32 = u32::MAX;
+
+/// One virtual core.
+struct Core {
+    clock: Nanos,
+    /// The thread that has the core although another core runs just now.
+    current: u32,
+    /// The thread that had it last: whoever comes after another pays the context switch.
+    last: u32,
+    /// When `current` got the core.
+    since: Nanos,
+    /// Threads that wait for the core, and when each became ready.
+    ready: VecDeque<(u32, Nanos)>,
+}
+
+/// A point in time at which a wait ends; the earliest is the greatest, as the heap wants it.
+#[derive(PartialEq, Eq)]
+struct Timer {
+    at: Nanos,
+    tie: u32,
+    waiter: Waiter,
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |timer: &Timer| (timer.at, timer.tie, timer.waiter.thread, timer.waiter.turn);
+        key(other).cmp(&key(self))
+    }
+}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What changes while a machine runs.
+struct Inner {
+    /// Every runnable core but the running one.
+    tree: Tree,
+    cores: Vec<Core>,
+    threads: Vec<Thread>,
+    free: Vec<u32>,
+    born: u64,
+    timers: BinaryHeap<Timer>,
+    /// The running thread, its core and that core's clock.
+    running: u32,
+    core: usize,
+    clock: Nanos,
+    /// Below this clock the running core is surely the lowest.
+    horizon: Nanos,
+    first_ended: bool,
+    next_core: usize,
+    /// When each socket's memory has served what was asked of it.
+    memory_free: Vec<Nanos>,
+    switches: u64,
+    ties: Xoshiro256PlusPlus,
+}
+
+/// A running virtual machine.
+pub(crate) struct Sim {
+    /// Tells machines apart in locks that outlive one.
+    pub(super) id: u64,
+    pub(crate) profile: Profile,
+    pub(crate) recorder: Recorder,
+    inner: UnsafeCell<Inner>,
+}
+
+impl Sim {
+    fn new(profile: &Profile, seed: u64) -> Sim {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let core =
+            || Core { clock: 0, current: NONE, last: NONE, since: 0, ready: VecDeque::new() };
+        let inner = Inner {
+            tree: Tree::new(profile.cores()),
+            cores: std::iter::repeat_with(core).take(profile.cores()).collect(),
+            threads: Vec::new(),
+            free: Vec::new(),
+            born: 0,
+            timers: BinaryHeap::new(),
+            running: NONE,
+            core: 0,
+            clock: 0,
+            horizon: 0,
+            first_ended: false,
+            next_core: 0,
+            memory_free: vec![0; profile.sockets()],
+            switches: 0,
+            ties: Xoshiro256PlusPlus::seed_from_u64(seed),
+        };
+        Sim {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            profile: profile.clone(),
+            recorder: Recorder::new(),
+            inner: UnsafeCell::new(inner),
+        }
+    }
+
+    /// The state; see the module's head for what callers promise.
+    #[expect(clippy::mut_from_ref, reason = "one OS thread, no reference across a switch")]
+    fn inner(&self) -> &mut Inner {
+        // SAFETY: `Sim` is not `Sync` and only its own OS thread gets at it; every caller in this
+        // module is done with the reference before it switches or calls code from outside.
+        unsafe { &mut *self.inner.get() }
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.inner().clock
+    }
+
+    pub(crate) fn current_core(&self) -> usize {
+        self.inner().core
+    }
+
+    pub(crate) fn core_count(&self) -> usize {
+        self.profile.cores()
+    }
+
+    /// Moves the running core's clock on by `time`.
+    #[inline]
+    pub(crate) fn spend(&self, time: Nanos) {
+        self.advance(self.inner().clock.saturating_add(time));
+    }
+
+    /// Moves the running core's clock on to `clock` and hands over if it is not the lowest then.
+    #[inline]
+    pub(crate) fn advance(&self, clock: Nanos) {
+        let inner = self.inner();
+        inner.clock = inner.clock.max(clock);
+        if inner.clock >= inner.horizon {
+            self.give_way();
+        }
+    }
+
+    /// Charges `bytes` to the socket's memory: a core has at most its own bandwidth, and all cores
+    /// of the socket one after the other have the socket's.
+    pub(crate) fn memory(&self, bytes: u64) {
+        let inner = self.inner();
+        let free = &mut inner.memory_free[self.profile.socket_of(inner.core)];
+        let shared = self.profile.socket_memory_time(bytes);
+        *free = (*free).max(inner.clock) + shared;
+        let alone = inner.clock + self.profile.core_memory_time(bytes);
+        let end = alone.max(*free);
+        self.advance(end);
+    }
+
+    /// To the end of the core's queue; costs as much as a cached atomic, so that a thread that
+    /// spins on it lets time pass.
+    pub(crate) fn yield_now(&self) {
+        let inner = self.inner();
+        inner.clock += self.profile.transfer(Some(inner.core), inner.core).max(1);
+        if inner.cores[inner.core].ready.is_empty() {
+            return self.advance(self.inner().clock);
+        }
+        let (running, clock) = (inner.running, inner.clock);
+        inner.cores[inner.core].ready.push_back((running, clock));
+        inner.leave_core();
+        self.switch();
+        self.check_end();
+    }
+
+    pub(crate) fn sleep_until(&self, deadline: Nanos) {
+        let inner = self.inner();
+        let alone = inner.cores[inner.core].ready.is_empty() && deadline < inner.horizon;
+        if deadline <= inner.clock || alone {
+            return self.advance(deadline);
+        }
+        let waiter = self.prepare_wait();
+        self.wake_at(waiter, deadline);
+        if self.wait(waiter, WaitsFor::Time(deadline)) == Wake::Cancelled {
+            self.end_thread();
+        }
+    }
+
+    /// Starts a thread on `core`, or on the next one in turn.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        core: Option<usize>,
+        f: impl FnOnce() + 'static,
+    ) -> std::io::Result<()> {
+        let inner = self.inner();
+        let cores = inner.cores.len();
+        let core = core.map_or_else(
+            || {
+                inner.next_core = (inner.next_core + 1) % cores;
+                inner.next_core
+            },
+            |core| core % cores,
+        );
+        // SAFETY: `f` borrows nothing.
+        unsafe { self.spawn_borrowing(name, core, f) }
+    }
+
+    /// # Safety
+    ///
+    /// What `f` borrows must live until the thread has ended; a thread that cannot end keeps its
+    /// stack for good but never runs again.
+    unsafe fn spawn_borrowing(
+        &self,
+        name: &str,
+        core: usize,
+        f: impl FnOnce(),
+    ) -> std::io::Result<()> {
+        let stack = thread::take_stack()?;
+        let sim: *const Sim = self;
+        let body = move |yielder: &corosensei::Yielder<(), ()>, ()| {
+            // SAFETY: the machine outlives its coroutines and stays where it is.
+            let sim = unsafe { &*sim };
+            sim.enter(yielder);
+            f();
+        };
+        // SAFETY: the caller vouches for what `f` borrows.
+        let body = unsafe { Body::with_stack_unchecked(stack, body) };
+        let inner = self.inner();
+        let thread = inner.add_thread(name, core, Box::new(body));
+        inner.make_ready(thread, inner.clock);
+        Ok(())
+    }
+
+    fn enter(&self, yielder: &corosensei::Yielder<(), ()>) {
+        let inner = self.inner();
+        let thread = &mut inner.threads[inner.running as usize];
+        thread.yielder = yielder;
+        thread.beside_unwinding = std::thread::panicking();
+    }
+
+    /// How often the processor went to a coroutine so far.
+    pub(crate) fn switches(&self) -> u64 {
+        self.inner().switches
+    }
+
+    /// Raises the end of the machine in the running thread if it has come and can be raised.
+    pub(crate) fn check_end(&self) {
+        let inner = self.inner();
+        let thread = &inner.threads[inner.running as usize];
+        if thread.cancel == Cancel::Wanted && !thread.is_unwinding() {
+            self.end_thread();
+        }
+    }
+
+    /// Unwinds the running thread because its machine comes to its end.
+    pub(crate) fn end_thread(&self) -> ! {
+        let inner = self.inner();
+        let thread = &mut inner.threads[inner.running as usize];
+        thread.cancel = Cancel::Raised;
+        thread.turn = thread.turn.wrapping_add(1);
+        resume_unwind(Box::new(MachineEnded))
+    }
+
+    /// Notes that the running thread holds the lock `id`.
+    pub(crate) fn note_held(&self, id: usize) {
+        let inner = self.inner();
+        inner.threads[inner.running as usize].held.push(id);
+    }
+
+    /// Notes that the running thread let go of the lock `id`.
+    pub(crate) fn note_released(&self, id: usize) {
+        let inner = self.inner();
+        let held = &mut inner.threads[inner.running as usize].held;
+        if let Some(at) = held.iter().rposition(|&other| other == id) {
+            held.swap_remove(at);
+        }
+    }
+}
+
+/// Runs `f` and keeps its panic, if any, as a value.
+pub(crate) fn guarded<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
+    catch_unwind(AssertUnwindSafe(f))
+}
+
+/// A thread's name, cheap to keep in several places.
+pub(crate) type Name = Arc<str>;

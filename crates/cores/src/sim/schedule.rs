@@ -1,0 +1,251 @@
+//! Who runs next: the running core gives way, threads wait and are woken, timers fire.
+
+use rand_xoshiro::rand_core::RngCore;
+
+use super::thread::{Body, Cancel, State, Thread};
+use super::{Inner, Key, NONE, Name, Sim, Timer, Waiter, WaitsFor, Wake};
+use crate::Nanos;
+
+impl Sim {
+    /// Hands over to whoever is due before the running core's clock, and comes back when nobody is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn give_way(&self) {
+        self.check_end();
+        self.hand_over();
+        self.check_end();
+    }
+
+    /// As [`Sim::advance`], but never unwinds: for callers that have something to lose.
+    pub(crate) fn advance_quietly(&self, clock: Nanos) {
+        let inner = self.inner();
+        inner.clock = inner.clock.max(clock);
+        if inner.clock >= inner.horizon {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&self) {
+        let inner = self.inner();
+        inner.fire_timers(inner.clock);
+        let slice = self.profile.time_slice();
+        let core = &mut inner.cores[inner.core];
+        if !core.ready.is_empty() && inner.clock >= core.since.saturating_add(slice) {
+            core.ready.push_back((inner.running, inner.clock));
+            inner.leave_core();
+            return self.switch();
+        }
+        let key = Key::new(inner.clock, inner.ties.next_u32(), inner.core as u32);
+        if key < inner.tree.first() {
+            inner.set_horizon(slice);
+        } else {
+            core.clock = inner.clock;
+            inner.tree.set(inner.core, key);
+            self.switch();
+        }
+    }
+
+    /// Back to the machine's loop, until the running thread's turn comes again.
+    pub(super) fn switch(&self) {
+        let inner = self.inner();
+        let slot = inner.running as usize;
+        let thread = &mut inner.threads[slot];
+        thread.unwinding = std::thread::panicking() && !thread.beside_unwinding;
+        let yielder = thread.yielder;
+        // SAFETY: the yielder lies on the running coroutine's own stack, which is this one, and no
+        // reference into the state is used after the switch.
+        unsafe { (*yielder).suspend(()) };
+        let thread = &mut self.inner().threads[slot];
+        thread.beside_unwinding = std::thread::panicking() && !thread.unwinding;
+    }
+
+    /// Begins a wait of the running thread: from now on the waiter can be woken.
+    pub(crate) fn prepare_wait(&self) -> Waiter {
+        let inner = self.inner();
+        let thread = &mut inner.threads[inner.running as usize];
+        thread.turn = thread.turn.wrapping_add(1);
+        thread.woken = None;
+        Waiter { machine: self.id, thread: inner.running, turn: thread.turn }
+    }
+
+    /// Blocks the running thread until its waiter is woken, if it was not before.
+    pub(crate) fn wait(&self, waiter: Waiter, waits_for: WaitsFor) -> Wake {
+        let slot = waiter.thread as usize;
+        let inner = self.inner();
+        let thread = &mut inner.threads[slot];
+        if thread.woken.is_none() && thread.cancel == Cancel::Wanted && !thread.is_unwinding() {
+            thread.turn = thread.turn.wrapping_add(1);
+            return Wake::Cancelled;
+        }
+        if thread.woken.is_none() {
+            thread.state = State::Blocked;
+            thread.waits_for = Some(waits_for);
+            inner.leave_core();
+            self.switch();
+        }
+        let thread = &mut self.inner().threads[slot];
+        thread.turn = thread.turn.wrapping_add(1);
+        thread.waits_for = None;
+        let (wake, at) = thread.woken.take().unwrap_or((Wake::Cancelled, 0));
+        self.advance_quietly(at);
+        wake
+    }
+
+    /// Ends a wait at the time `at`; false if it was over already.
+    pub(crate) fn wake(&self, waiter: Waiter, at: Nanos) -> bool {
+        waiter.machine == self.id && self.inner().wake(waiter, Wake::Notified, at)
+    }
+
+    /// Ends a wait at the time `deadline` unless it ends before.
+    pub(crate) fn wake_at(&self, waiter: Waiter, deadline: Nanos) {
+        let inner = self.inner();
+        let tie = inner.ties.next_u32();
+        inner.timers.push(Timer { at: deadline, tie, waiter });
+        inner.horizon = inner.horizon.min(deadline);
+    }
+
+    /// Whether a wait is still on.
+    pub(crate) fn is_waiting(&self, waiter: Waiter) -> bool {
+        waiter.machine == self.id && self.inner().threads[waiter.thread as usize].awaits(waiter)
+    }
+
+    /// The core of a waiter of this machine.
+    pub(super) fn core_of(&self, waiter: Waiter) -> usize {
+        self.inner().threads[waiter.thread as usize].core
+    }
+
+    /// Notes that a thread just woken holds the lock `id`.
+    pub(super) fn note_held_by(&self, waiter: Waiter, id: usize) {
+        self.inner().threads[waiter.thread as usize].held.push(id);
+    }
+
+    /// The thread that goes on next, made the running one; `None` if none can.
+    pub(super) fn pick(&self) -> Option<u32> {
+        let inner = self.inner();
+        loop {
+            inner.fire_timers(Nanos::MAX);
+            let first = inner.tree.first();
+            if first == Key::IDLE {
+                return None;
+            }
+            let index = first.core();
+            inner.tree.set(index, Key::IDLE);
+            let core = &mut inner.cores[index];
+            let mut clock = first.clock();
+            if core.current == NONE {
+                let Some((thread, _)) = core.ready.pop_front() else { continue };
+                core.current = thread;
+                if core.last != thread && core.last != NONE {
+                    clock = clock.saturating_add(self.profile.context_switch());
+                }
+                core.last = thread;
+                core.since = clock;
+            }
+            if clock > first.clock() {
+                inner.tree.set(index, Key::new(clock, inner.ties.next_u32(), index as u32));
+                continue;
+            }
+            (inner.running, inner.core, inner.clock) = (core.current, index, clock);
+            inner.set_horizon(self.profile.time_slice());
+            return Some(inner.running);
+        }
+    }
+}
+
+impl Thread {
+    fn awaits(&self, waiter: Waiter) -> bool {
+        self.state != State::Free && self.turn == waiter.turn && self.woken.is_none()
+    }
+
+    /// Whether this thread, which runs, is unwinding.
+    pub(super) fn is_unwinding(&self) -> bool {
+        std::thread::panicking() && !self.beside_unwinding
+    }
+}
+
+impl Inner {
+    pub(super) fn add_thread(&mut self, name: &str, core: usize, body: Box<Body>) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.threads.push(Thread::empty());
+            (self.threads.len() - 1) as u32
+        });
+        self.born += 1;
+        let slot = &mut self.threads[index as usize];
+        let turn = slot.turn.wrapping_add(1);
+        *slot = Thread {
+            name: Name::from(name),
+            core,
+            serial: self.born,
+            body: Some(body),
+            turn,
+            held: std::mem::take(&mut slot.held),
+            ..Thread::empty()
+        };
+        index
+    }
+
+    /// Puts a thread into its core's queue, to run from `at` on.
+    pub(super) fn make_ready(&mut self, thread: u32, at: Nanos) {
+        let slot = &mut self.threads[thread as usize];
+        slot.state = State::Runnable;
+        let index = slot.core;
+        let core = &mut self.cores[index];
+        core.ready.push_back((thread, at));
+        if core.current == NONE && core.ready.len() == 1 {
+            let clock = core.clock.max(at);
+            self.tree.set(index, Key::new(clock, self.ties.next_u32(), index as u32));
+            self.horizon = self.horizon.min(clock);
+        } else if index == self.core {
+            // The time slice counts from here on; the slow path knows how long it is.
+            self.horizon = 0;
+        }
+    }
+
+    /// The running thread lets go of its core, and whoever is next in the queue may have it.
+    pub(super) fn leave_core(&mut self) {
+        let index = self.core;
+        let core = &mut self.cores[index];
+        core.clock = self.clock;
+        core.current = NONE;
+        if let Some(&(_, at)) = core.ready.front() {
+            let clock = core.clock.max(at);
+            self.tree.set(index, Key::new(clock, self.ties.next_u32(), index as u32));
+        }
+    }
+
+    pub(super) fn wake(&mut self, waiter: Waiter, wake: Wake, at: Nanos) -> bool {
+        let thread = &mut self.threads[waiter.thread as usize];
+        if !thread.awaits(waiter) {
+            return false;
+        }
+        thread.woken = Some((wake, at));
+        if thread.state == State::Blocked {
+            self.make_ready(waiter.thread, at);
+        }
+        true
+    }
+
+    /// Ends the waits whose deadlines come before every runnable core, and not after `limit`.
+    fn fire_timers(&mut self, limit: Nanos) {
+        while let Some(timer) = self.timers.peek() {
+            if timer.at > limit.min(self.tree.first().clock()) {
+                break;
+            }
+            let (waiter, at) = (timer.waiter, timer.at);
+            self.timers.pop();
+            self.wake(waiter, Wake::TimedOut, at);
+        }
+    }
+
+    /// Up to where the running core may go without asking again.
+    fn set_horizon(&mut self, slice: Nanos) {
+        let core = &self.cores[self.core];
+        let slice =
+            if core.ready.is_empty() { Nanos::MAX } else { core.since.saturating_add(slice) };
+        let timer = self.timers.peek().map_or(Nanos::MAX, |timer| timer.at);
+        self.horizon = slice.min(timer).min(self.tree.first().clock());
+        if self.threads[self.running as usize].cancel == Cancel::Wanted {
+            self.horizon = 0;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What holds on either machine: each body runs on OS threads and on virtual cores.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use cores::{Condvar, Line, Machine, Mutex, Profile, RwLock, Semaphore, Stage, spawn, trace};
+
+/// Runs `body` on the real machine and on virtual ones of one, twelve and 192 cores.
+fn on_both(body: impl Fn()) {
+    Machine::real().run(&body).unwrap();
+    for name in ["uniform-1", "xeon-4116", "e7-8890v4-192"] {
+        let profile = Profile::named(name).unwrap();
+        for seed in 0..3 {
+            Machine::simulated(&profile, seed).run(&body).unwrap();
+        }
+    }
+}
+
+#[test]
+fn mutex_excludes() {
+    on_both(|| {
+        let shared = Arc::new((Mutex::new(0_u64), AtomicBool::new(false)));
+        let work = |shared: Arc<(Mutex<u64>, AtomicBool)>| {
+            move || {
+                for _ in 0..200 {
+                    let mut count = shared.0.lock();
+                    assert!(!shared.1.swap(true, Relaxed), "two holders at once");
+                    let seen = *count;
+                    cores::spend(50);
+                    cores::yield_now();
+                    *count = seen + 1;
+                    shared.1.store(false, Relaxed);
+                }
+            }
+        };
+        let threads: Vec<_> =
+            (0..8).map(|i| spawn("adder", Some(i), work(shared.clone()))).collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        assert_eq!(*shared.0.lock(), 1600);
+    });
+}
+
+#[test]
+fn try_lock_fails_while_held() {
+    on_both(|| {
+        let mutex = Arc::new(Mutex::new(()));
+        let guard = mutex.lock();
+        let other = mutex.clone();
+        assert!(spawn("other", None, move || other.try_lock().is_none()).join());
+        drop(guard);
+        assert!(mutex.try_lock().is_some());
+    });
+}
+
+#[test]
+fn rwlock_shares_readers_and_excludes_writers() {
+    on_both(|| {
+        let lock = Arc::new(RwLock::new((0_u64, 0_u64)));
+        let mut threads = Vec::new();
+        for core in 0..4 {
+            let lock = lock.clone();
+            threads.push(spawn("writer", Some(core), move || {
+                for _ in 0..100 {
+                    let mut pair = lock.write();
+                    pair.0 += 1;
+                    cores::spend(100);
+                    cores::yield_now();
+                    pair.1 += 1;
+                }
+            }));
+        }
+        for core in 4..12 {
+            let lock = lock.clone();
+            threads.push(spawn("reader", Some(core), move || {
+                for _ in 0..100 {
+                    let pair = lock.read();
+                    cores::spend(30);
+                    cores::yield_now();
+                    assert_eq!(pair.0, pair.1, "read in the middle of a write");
+                }
+            }));
+        }
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        assert_eq!(*lock.read(), (400, 400));
+        let first = lock.read();
+        let second = lock.clone();
+        assert!(spawn("reader", None, move || second.try_read().is_some()).join());
+        assert!(lock.try_write().is_none());
+        drop(first);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn condvar_loses_no_wake_up() {
+    on_both(|| {
+        let channel = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let consume = |channel: Arc<(Mutex<Vec<u64>>, Condvar)>| {
+            move || {
+                let mut sum = 0;
+                for _ in 0..100 {
+                    let mut queue = channel.0.lock();
+                    while queue.is_empty() {
+                        channel.1.wait(&mut queue);
+                    }
+                    sum += queue.pop().unwrap();
+                }
+                sum
+            }
+        };
+        let consumers: Vec<_> =
+            (0..3).map(|i| spawn("consumer", Some(i), consume(channel.clone()))).collect();
+        for i in 0..300 {
+            channel.0.lock().push(i);
+            channel.1.notify_one();
+            cores::spend(i % 7 * 100);
+        }
+        let sum: u64 = consumers.into_iter().map(cores::JoinHandle::join).sum();
+        assert_eq!(sum, 299 * 300 / 2);
+    });
+}
+
+#[test]
+fn condvar_wait_ends_at_its_deadline() {
+    on_both(|| {
+        let pair = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut guard = pair.0.lock();
+        let deadline = cores::now() + 200_000;
+        assert!(pair.1.wait_until(&mut guard, deadline), "nobody notifies");
+        assert!(cores::now() >= deadline);
+        let other = pair.clone();
+        let thread = spawn("notifier", None, move || {
+            *other.0.lock() = true;
+            other.1.notify_all();
+        });
+        let deadline = cores::now() + 60_000_000_000;
+        while !*guard {
+            assert!(!pair.1.wait_until(&mut guard, deadline), "notified in time");
+        }
+        drop(guard);
+        thread.join();
+    });
+}
+
+#[test]
+fn semaphore_admits_as_many_as_it_has() {
+    on_both(|| {
+        let shared = Arc::new((Semaphore::new(5), AtomicU64::new(0), AtomicU64::new(0)));
+        let work = |wants: u64, shared: Arc<(Semaphore, AtomicU64, AtomicU64)>| {
+            move || {
+                for _ in 0..50 {
+                    shared.0.acquire(wants as usize);
+                    let inside = shared.1.fetch_add(wants, Relaxed) + wants;
+                    assert!(inside <= 5, "{inside} permits out of 5");
+                    shared.2.fetch_max(inside, Relaxed);
+                    cores::spend(500);
+                    cores::yield_now();
+                    shared.1.fetch_sub(wants, Relaxed);
+                    shared.0.release(wants as usize);
+                }
+            }
+        };
+        let threads: Vec<_> = (0..6)
+            .map(|i| spawn("user", Some(i), work(1 + i as u64 % 3, shared.clone())))
+            .collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        assert_eq!(shared.0.available(), 5);
+        assert!(!shared.0.try_acquire(6) && shared.0.try_acquire(5));
+    });
+}
+
+#[test]
+fn line_counts() {
+    on_both(|| {
+        let line = Arc::new(Line::new(0));
+        let work = |line: Arc<Line>| {
+            move || {
+                for _ in 0..100 {
+                    line.fetch_add(1);
+                    let mut seen = line.load();
+                    while let Err(now) = line.compare_exchange(seen, seen + 1) {
+                        seen = now;
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|i| spawn("adder", Some(i), work(line.clone()))).collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        assert_eq!(line.load(), 1600);
+        line.store(7);
+        assert_eq!(line.load(), 7);
+    });
+}
+
+#[test]
+fn a_panic_reaches_who_joins_and_frees_its_locks() {
+    on_both(|| {
+        let mutex = Arc::new(Mutex::new(1));
+        let other = mutex.clone();
+        let thread = spawn("unlucky", None, move || {
+            let _guard = other.lock();
+            std::panic::resume_unwind(Box::new("boom"));
+        });
+        let panic = thread.result().unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"boom"));
+        assert_eq!(*mutex.lock(), 1);
+    });
+}
+
+#[test]
+fn a_panic_of_the_first_thread_leaves_the_machine() {
+    for machine in [Machine::real(), simulated()] {
+        let caught = std::panic::catch_unwind(|| {
+            machine.run(|| {
+                let _bystander = spawn("bystander", None, || cores::sleep(1000));
+                std::panic::resume_unwind(Box::new("first"));
+            })
+        });
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"first"));
+    }
+}
+
+#[test]
+fn sleep_takes_its_time_and_the_calendar_follows() {
+    on_both(|| {
+        let (start, date) = (cores::now(), cores::wall_clock());
+        let thread = spawn("sleeper", None, || cores::sleep(300_000));
+        cores::sleep_until(start + 200_000);
+        assert!(cores::now() >= start + 200_000);
+        thread.join();
+        assert!(cores::now() >= start + 300_000);
+        assert!(cores::wall_clock() > date);
+        assert!(cores::current_core() < cores::core_count());
+    });
+}
+
+#[test]
+fn spans_add_up() {
+    on_both(|| {
+        trace::start_timeline();
+        let thread = spawn("worker", None, || {
+            let _span = cores::span(Stage::Gc);
+            cores::sleep(1_000);
+        });
+        thread.join();
+        for _ in 0..3 {
+            drop(cores::span(Stage::CopyPage));
+        }
+        let trace = trace::finish();
+        assert_eq!(trace.total(Stage::CopyPage).count, 3);
+        assert_eq!(trace.total(Stage::Gc).count, 1);
+        assert!(trace.total(Stage::Gc).time >= 1_000);
+        assert_eq!(trace.totals().count(), 2);
+        assert_eq!(trace.timeline.len(), 4);
+        assert!(trace.timeline.iter().all(|event| event.end >= event.start));
+        drop(cores::span(Stage::Gc));
+        assert_eq!(trace::finish().totals().count(), 0, "nothing is recorded after the end");
+    });
+}
+
+fn simulated() -> Machine {
+    Machine::simulated(&Profile::named("xeon-4116").unwrap(), 1)
+}
