@@ -1,1 +1,44 @@
-//! lab
+//! The lab: workloads, an oracle, crash campaigns, benchmarks, and reports of what they found.
+//!
+//! Everything here speaks to file systems through [`vfs::FileSystem`] and the small
+//! [`subject::Subject`] trait, and to drives through `drive`.
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod campaign;
+mod error;
+pub mod experiment;
+mod mode;
+pub mod oracle;
+pub mod recorder;
+pub mod report;
+pub mod rig;
+pub mod subject;
+pub mod workload;
+
+use cores::{Machine, Profile};
+
+pub use error::{Error, Result};
+pub use mode::Mode;
+
+/// Nanoseconds on the current machine's clock.
+pub(crate) fn now_ns() -> u64 {
+    cores::now()
+}
+
+/// The machine campaigns run on: the CPU of the thesis.
+pub const CAMPAIGN_MACHINE: &str = "xeon-4116";
+
+pub(crate) fn machine(seed: u64) -> Result<Machine> {
+    machine_named(CAMPAIGN_MACHINE, seed)
+}
+
+/// `real`, or a virtual machine by its profile's name.
+pub fn machine_named(name: &str, seed: u64) -> Result<Machine> {
+    if name == "real" {
+        return Ok(Machine::real());
+    }
+    let profile = Profile::named(name).map_err(|e| Error::Usage(e.to_string()))?;
+    Ok(Machine::simulated(&profile, seed))
+}

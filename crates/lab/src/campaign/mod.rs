@@ -1,0 +1,119 @@
+//! Crash campaigns: one run of a workload, many power cuts, every byte judged.
+//!
+//! A campaign is a pure function of its [`Job`]. The workload runs twice on a virtual machine with
+//! a virtual-time drive: once to learn how long it takes, once to take, at instants drawn from the
+//! seed, what the NAND would have if the power went then, paired with the oracle's position. Each
+//! such state is then powered on, recovered, compared and checked on a machine of its own, so the
+//! verdict of a cut depends on nothing but the job and the cut, however cuts are spread over cores.
+
+mod judge;
+mod record;
+mod result;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::mode::Mode;
+use crate::report::ZoneMap;
+use crate::subject::Subject;
+use crate::workload::Workload;
+use crate::{Error, Result};
+
+pub use judge::Judged;
+use judge::judge_stretch;
+pub use record::{Cut, CutPoints, Recording, record};
+pub use result::{Failure, ModeResult};
+
+/// What to run and how often to cut it.
+#[derive(Clone)]
+pub struct Job {
+    /// The file system.
+    pub subject: &'static dyn Subject,
+    /// The drive's profile, by name.
+    pub drive: String,
+    /// What uses the file system.
+    pub workload: Arc<dyn Workload>,
+    /// The fsync mode.
+    pub mode: Mode,
+    /// A deliberate fault, by name.
+    pub inject: Option<String>,
+    /// How many cuts.
+    pub cuts: usize,
+    /// Decides everything random.
+    pub seed: u64,
+    /// Judge this cut only.
+    pub only: Option<usize>,
+    /// Real threads to judge on.
+    pub threads: usize,
+    /// Command line that repeats this job, up to the mode.
+    pub command: String,
+}
+
+impl Job {
+    /// The `mount -o` string.
+    pub fn mount_options(&self) -> String {
+        match &self.inject {
+            Some(fault) => format!("{},inject={fault}", self.mode.mount_options()),
+            None => self.mode.mount_options().to_owned(),
+        }
+    }
+
+    /// A command that judges cut `index` of this job alone.
+    pub fn replay(&self, index: usize) -> String {
+        format!("{} --modes {} --only {index}", self.command, self.mode)
+    }
+}
+
+/// Told after each judged cut, from any thread.
+pub type Progress = Arc<dyn Fn() + Send + Sync>;
+
+/// Runs the whole campaign of one mode: `job.cuts` cuts at random moments.
+pub fn run(job: &Arc<Job>, progress: &Progress) -> Result<ModeResult> {
+    run_at(job, CutPoints::Random(job.cuts), progress).map(|(result, _)| result)
+}
+
+/// As [`run`] with cuts where `points` says; also shows the drive's zones at the cut that lost
+/// most of its buffer.
+pub fn run_at(
+    job: &Arc<Job>,
+    points: CutPoints,
+    progress: &Progress,
+) -> Result<(ModeResult, Option<ZoneMap>)> {
+    let mut recording = record(job, points)?;
+    if let Some(only) = job.only {
+        let cuts = recording.cuts.len();
+        recording.cuts.retain(|cut| cut.index == only);
+        if recording.cuts.is_empty() {
+            return Err(Error::Usage(format!("--only {only}: the cuts are 0 to {}", cuts - 1)));
+        }
+    }
+    let recording = Arc::new(recording);
+    let judged = judge_all(job, &recording, progress)?;
+    Ok((ModeResult::new(job, &recording, &judged), recording.zone_map.clone()))
+}
+
+/// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous stretch,
+/// so that it replays the log once. The order of the answer is that of the cuts.
+pub fn judge_all(
+    job: &Arc<Job>,
+    recording: &Arc<Recording>,
+    progress: &Progress,
+) -> Result<Vec<Judged>> {
+    let count = recording.cuts.len();
+    let share = count.div_ceil(job.threads.max(1)).max(1);
+    let shards: Vec<_> = (0..count)
+        .step_by(share)
+        .map(|from| {
+            let (job, recording, progress) = (job.clone(), recording.clone(), progress.clone());
+            cores::spawn("judge", None, move || {
+                judge_stretch(&job, &recording, from..count.min(from + share), &progress)
+            })
+        })
+        .collect();
+    let mut judged = Vec::with_capacity(count);
+    for shard in shards {
+        judged.extend(shard.join()?);
+    }
+    Ok(judged)
+}

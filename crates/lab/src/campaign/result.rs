@@ -1,0 +1,172 @@
+//! What a campaign found, as the reports and scripts see it.
+
+use serde::Serialize;
+
+use super::{Job, Judged, Recording};
+use crate::oracle::{Damage, Promise, Verdict};
+use crate::recorder::FsyncSample;
+
+/// Failures told in full; the rest is counted.
+const FAILURES_SHOWN: usize = 20;
+
+/// The campaign of one mode. All times are of the simulated drive and machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeResult {
+    /// Short name of the mode.
+    pub mode: String,
+    /// The drive's profile.
+    pub drive: String,
+    /// The workload.
+    pub workload: String,
+    /// Seed of the run and the cuts.
+    pub seed: u64,
+    /// File system.
+    pub fs: String,
+    /// The injected fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inject: Option<String>,
+    /// Cuts judged.
+    pub cuts: usize,
+    /// Cuts after which anything was lost, garbage or corrupt.
+    pub failed: usize,
+    /// Cuts after which something was wrong that the mode promises cannot be.
+    pub broken: usize,
+    /// What the mode promises on this drive.
+    pub promise: Promise,
+    /// Files missing or back at an older version, over all cuts.
+    pub files_lost: usize,
+    /// Files with bytes never written there, over all cuts.
+    pub files_garbage: usize,
+    /// Cuts after which the volume did not mount or check.
+    pub corrupt: usize,
+    /// Always true: machine and drive are models.
+    pub simulated: bool,
+    /// fsyncs of the run.
+    pub fsyncs: usize,
+    /// fsyncs per second of simulated time.
+    pub fsyncs_per_s: f64,
+    /// Median latency of an fsync, microseconds.
+    pub fsync_us_p50: f64,
+    /// 99th percentile, microseconds.
+    pub fsync_us_p99: f64,
+    /// Median time to mount after a cut, milliseconds.
+    pub recovery_ms_p50: f64,
+    /// The longest.
+    pub recovery_ms_max: f64,
+    /// Node blocks replayed, over all cuts.
+    pub replayed: u64,
+    /// Inodes of which a node was discarded, over all cuts.
+    pub skipped: u64,
+    /// The first failures, each with the command that repeats it.
+    pub failures: Vec<Failure>,
+    /// Every fsync of the run, for plots; not part of the JSON.
+    #[serde(skip)]
+    pub samples: Vec<FsyncSample>,
+    /// Time of every cut and whether it failed, for plots.
+    #[serde(skip)]
+    pub instants: Vec<(u64, bool)>,
+    /// Time from the first to the last instant of the run, nanoseconds.
+    #[serde(skip)]
+    pub span_ns: u64,
+}
+
+/// One cut that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// Which cut.
+    pub cut: usize,
+    /// When, nanoseconds of simulated time since the workload started.
+    pub at_ns: u64,
+    /// Whether the mode had promised otherwise.
+    pub broken: bool,
+    /// What was found.
+    pub verdicts: Vec<Verdict>,
+    /// Command that repeats exactly this cut.
+    pub replay: String,
+}
+
+impl ModeResult {
+    pub(super) fn new(job: &Job, recording: &Recording, judged: &[Judged]) -> Self {
+        let promise = recording.promise;
+        let broken = |j: &Judged| j.verdicts.iter().any(|v| promise.broken_by(v));
+        let count = |d: Damage| judged.iter().map(|j| files(&j.verdicts, d)).sum();
+        let mut recovery: Vec<u64> = judged.iter().map(|j| j.recovery_ns).collect();
+        recovery.sort_unstable();
+        let mut latency: Vec<u64> = recording.fsyncs.iter().map(|f| f.took_ns).collect();
+        latency.sort_unstable();
+        let seconds = recording.span_ns as f64 / 1e9;
+        let failed = judged.iter().filter(|j| !j.verdicts.is_empty());
+        let corrupt = |j: &&Judged| j.verdicts.iter().any(|v| v.damage == Damage::Corrupt);
+        let instants = judged.iter().map(|j| (j.at_ns, !j.verdicts.is_empty())).collect();
+        Self {
+            mode: job.mode.name().into(),
+            drive: job.drive.clone(),
+            workload: job.workload.name().into(),
+            seed: job.seed,
+            fs: job.subject.name().into(),
+            inject: job.inject.clone(),
+            cuts: judged.len(),
+            failed: failed.clone().count(),
+            broken: judged.iter().filter(|j| broken(j)).count(),
+            promise,
+            files_lost: count(Damage::Lost),
+            files_garbage: count(Damage::Garbage) + count(Damage::Torn),
+            corrupt: judged.iter().filter(corrupt).count(),
+            simulated: true,
+            fsyncs: recording.fsyncs.len(),
+            fsyncs_per_s: round(recording.fsyncs.len() as f64 / seconds.max(1e-9)),
+            fsync_us_p50: round(percentile(&latency, 50) as f64 / 1e3),
+            fsync_us_p99: round(percentile(&latency, 99) as f64 / 1e3),
+            recovery_ms_p50: round(percentile(&recovery, 50) as f64 / 1e6),
+            recovery_ms_max: round(percentile(&recovery, 100) as f64 / 1e6),
+            replayed: judged.iter().map(|j| j.recovery.replayed).sum(),
+            skipped: judged.iter().map(|j| j.recovery.skipped).sum(),
+            failures: failed
+                .take(FAILURES_SHOWN)
+                .map(|j| Failure {
+                    cut: j.index,
+                    at_ns: j.at_ns,
+                    broken: broken(j),
+                    verdicts: j.verdicts.clone(),
+                    replay: job.replay(j.index),
+                })
+                .collect(),
+            samples: recording.fsyncs.clone(),
+            instants,
+            span_ns: recording.span_ns,
+        }
+    }
+}
+
+fn files(verdicts: &[Verdict], damage: Damage) -> usize {
+    let mut paths: Vec<&str> =
+        verdicts.iter().filter(|v| v.damage == damage).map(|v| v.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.len()
+}
+
+/// The smallest of `sorted` that is not below `percent` of them.
+pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or(0)
+}
+
+/// Three decimals: what a reader can use, and the same text everywhere.
+fn round(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_values() {
+        let values: Vec<u64> = (1..=100).collect();
+        assert_eq!(percentile(&values, 50), 50);
+        assert_eq!(percentile(&values, 99), 99);
+        assert_eq!(percentile(&values, 100), 100);
+        assert_eq!(percentile(&[], 50), 0);
+    }
+}

@@ -1,0 +1,80 @@
+//! The campaign held against a file system that is right, and one that is not.
+
+use std::sync::Arc;
+
+use super::{CutPoints, Job, ModeResult, Progress, run, run_at};
+use crate::mode::Mode;
+use crate::subject::snapshot::Snapshots;
+use crate::workload::{Pattern, RandomOverwrite, Workload, small};
+
+fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc<Job> {
+    Arc::new(Job {
+        subject: &Snapshots,
+        drive: "zn540-noplp".into(),
+        workload,
+        mode: Mode::Strict,
+        inject: inject.map(str::to_owned),
+        cuts: 40,
+        seed: 11,
+        only: None,
+        threads,
+        command: "strandline crash".into(),
+    })
+}
+
+fn quiet() -> Progress {
+    Arc::new(|| ())
+}
+
+fn overwrites() -> Arc<dyn Workload> {
+    Arc::new(RandomOverwrite { size: 40_000, longest: 9_000, overwrites: 40 })
+}
+
+fn json(result: &ModeResult) -> String {
+    serde_json::to_string(result).expect("results are plain data")
+}
+
+#[test]
+fn a_file_system_that_flushes_keeps_its_promise() {
+    let result = run(&job(overwrites(), None, 2), &quiet()).expect("the campaign runs");
+    assert_eq!((result.cuts, result.failed, result.broken), (40, 0, 0), "{:?}", result.failures);
+    assert_eq!(result.fsyncs, 40);
+    assert!(result.fsyncs_per_s > 0.0);
+}
+
+#[test]
+fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
+    let job = job(overwrites(), Some("drop-flush"), 2);
+    let result = run(&job, &quiet()).expect("the campaign runs");
+    assert!(result.broken > 0);
+    let failure = &result.failures[0];
+    let again = Arc::new(Job { only: Some(failure.cut), ..(*job).clone() });
+    let alone = run(&again, &quiet()).expect("the campaign runs");
+    assert_eq!((alone.cuts, alone.failed), (1, 1));
+    assert_eq!(alone.failures[0].verdicts, failure.verdicts);
+    assert!(failure.replay.ends_with(&format!("--modes strict --only {}", failure.cut)));
+}
+
+#[test]
+fn the_result_does_not_depend_on_sharding() {
+    let pattern = || Arc::new(Pattern { blocks: 16, overwrites: 50 }) as Arc<dyn Workload>;
+    let results: Vec<String> = [1, 2, 3, 40]
+        .into_iter()
+        .map(|threads| run(&job(pattern(), Some("drop-flush"), threads), &quiet()))
+        .map(|result| json(&result.expect("the campaign runs")))
+        .collect();
+    assert!(results.iter().all(|r| *r == results[0]));
+}
+
+#[test]
+fn every_cut_of_the_small_workloads_is_survived() {
+    for small in
+        small::ALL.into_iter().filter(|s| !["gc-between", "multi-node"].contains(&s.name()))
+    {
+        let job = job(Arc::new(small), None, 2);
+        let every = CutPoints::Every { seeds: 1 };
+        let (result, _) = run_at(&job, every, &quiet()).expect("the exploration runs");
+        assert!(result.cuts > 5, "{}: {} cuts", small.name(), result.cuts);
+        assert!(result.failures.is_empty(), "{}: {:?}", small.name(), result.failures[0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Experiments by name: campaigns put together to answer one question of the papers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
+use crate::mode::Mode;
+use crate::report::Report;
+use crate::workload::{self, Tree, TreeSource, Workload};
+use crate::{Error, Result, subject};
+
+/// Modes of Table 6.2.
+const MODES: [Mode; 3] = [Mode::Posix, Mode::Strict, Mode::Oprw];
+
+/// What an experiment may be told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides everything random.
+    pub seed: u64,
+    /// Cuts per mode and workload.
+    pub cuts: usize,
+    /// Directory tree to copy.
+    pub tree: PathBuf,
+    /// At most so much of it, in bytes.
+    pub max_bytes: u64,
+    /// Real threads to judge on.
+    pub threads: usize,
+}
+
+/// One experiment.
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    with_tree: bool,
+}
+
+/// All of them.
+pub const ALL: [Experiment; 2] = [
+    Experiment {
+        name: "demo",
+        about: "the pattern test and a real directory tree, 1,000 cuts per fsync mode",
+        with_tree: true,
+    },
+    Experiment {
+        name: "table-6.2",
+        about: "OPRW thesis, Table 6.2: the pattern test, 1,000 cuts each for posix, strict, oprw",
+        with_tree: false,
+    },
+];
+
+/// The experiment called `name`.
+pub fn named(name: &str) -> Result<&'static Experiment> {
+    ALL.iter().find(|e| e.name == name).ok_or_else(|| {
+        let known: Vec<_> = ALL.iter().map(|e| e.name).collect();
+        Error::Usage(format!("unknown experiment '{name}'; known: {}", known.join(", ")))
+    })
+}
+
+impl Experiment {
+    /// Campaigns it runs, for progress bars.
+    pub fn campaigns(&self) -> usize {
+        MODES.len() * (1 + usize::from(self.with_tree))
+    }
+
+    /// Runs it. `progress` is told after each cut, `done` after each campaign.
+    pub fn run(
+        &self,
+        options: &Options,
+        progress: &Progress,
+        done: &mut dyn FnMut(&ModeResult),
+    ) -> Result<Report> {
+        let mut workloads: Vec<(Arc<dyn Workload>, String)> =
+            vec![(workload::named("pattern", options.cuts)?.into(), "--workload pattern".into())];
+        let mut about = String::from(
+            "F2FS on an emulated ZNS drive without power-loss protection. The power is cut at \
+             seeded random moments; every cut is recovered and every byte compared.",
+        );
+        if self.with_tree {
+            let source = TreeSource::load(&options.tree, options.max_bytes)?;
+            about += &tree_text(options, &source);
+            let arguments = format!(
+                "--workload tree --tree {} --max-bytes {}",
+                options.tree.display(),
+                options.max_bytes
+            );
+            workloads.push((Arc::new(Tree::new(Arc::new(source))), arguments));
+        }
+        let mut campaigns = Vec::new();
+        let mut zone_map = None;
+        for (workload, arguments) in &workloads {
+            for mode in MODES {
+                let job = Arc::new(self.job(options, workload.clone(), arguments, mode)?);
+                let (result, map) = campaign::run_at(&job, CutPoints::Random(job.cuts), progress)?;
+                done(&result);
+                zone_map = zone_map.or(map);
+                campaigns.push(result);
+            }
+        }
+        let title = "The power goes. What did fsync keep?".into();
+        let command = format!(
+            "strandline lab run {} --seed {} --cuts {}",
+            self.name, options.seed, options.cuts
+        );
+        Ok(Report { title, about, command, campaigns, zone_map })
+    }
+
+    fn job(
+        &self,
+        options: &Options,
+        workload: Arc<dyn Workload>,
+        arguments: &str,
+        mode: Mode,
+    ) -> Result<Job> {
+        let drive = "zn540-noplp".to_owned();
+        let (cuts, seed) = (options.cuts, options.seed);
+        let command = format!(
+            "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"
+        );
+        Ok(Job {
+            subject: subject::named("f2fs")?,
+            drive,
+            workload,
+            mode,
+            inject: None,
+            cuts,
+            seed,
+            only: None,
+            threads: options.threads,
+            command,
+        })
+    }
+}
+
+fn tree_text(options: &Options, source: &TreeSource) -> String {
+    let mut text = format!(
+        " The tree is {}: {} files, {:.1} MB.",
+        options.tree.display(),
+        source.files,
+        source.bytes as f64 / 1e6
+    );
+    if source.left_out > 0 {
+        text += &format!(
+            " {} more files were left out to stay within {} MB.",
+            source.left_out,
+            options.max_bytes / 1_000_000
+        );
+    }
+    text
+}

@@ -1,0 +1,110 @@
+//! What a workload did, in the order it did it.
+//!
+//! An event is logged *before* the file system is asked, so that at any instant the log holds all
+//! that may have reached the drive; an fsync is two events, because only its return promises.
+//! A position in the log is therefore a snapshot of the oracle, and costs nothing to take.
+
+use drive::Block;
+use vfs::{FileKind, Timespec};
+
+/// The oracle's own number for an inode. The root directory is 0.
+pub type ObjId = usize;
+
+/// The root directory.
+pub const ROOT: ObjId = 0;
+
+/// A directory and a name in it.
+pub type Place = (ObjId, Box<[u8]>);
+
+/// Attributes the oracle compares. A write moves the modification time to an instant the workload
+/// does not know: `mtime` is `None` then, and not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Permission bits.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time, if the workload set it.
+    pub mtime: Option<Timespec>,
+}
+
+/// One step of a workload.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A new inode under a new name. Objects are numbered in the order of these events.
+    Create {
+        /// Where.
+        place: Place,
+        /// What.
+        kind: FileKind,
+        /// First attributes.
+        meta: Meta,
+        /// Target of a symbolic link, empty for others.
+        target: Box<[u8]>,
+    },
+    /// Another name for an object.
+    Link {
+        /// Which.
+        obj: ObjId,
+        /// Where.
+        place: Place,
+    },
+    /// A name goes.
+    Unlink {
+        /// Which.
+        place: Place,
+    },
+    /// A name moves, replacing what was there.
+    Rename {
+        /// From here.
+        from: Place,
+        /// To there.
+        to: Place,
+    },
+    /// Whole blocks as they are after a write, from block `first`.
+    Write {
+        /// Which file.
+        obj: ObjId,
+        /// Index of the first block.
+        first: u64,
+        /// Contents afterwards.
+        blocks: Vec<Block>,
+        /// Size of the file afterwards, in bytes.
+        size: u64,
+    },
+    /// A new size without data.
+    Truncate {
+        /// Which file.
+        obj: ObjId,
+        /// In bytes.
+        size: u64,
+    },
+    /// New attributes.
+    SetMeta {
+        /// Of which object.
+        obj: ObjId,
+        /// All of them.
+        meta: Meta,
+    },
+    /// An extended attribute is set or removed.
+    Xattr {
+        /// Of which object.
+        obj: ObjId,
+        /// Full name.
+        name: Box<[u8]>,
+        /// `None` removes it.
+        value: Option<Box<[u8]>>,
+    },
+    /// fsync called; `None` is `sync`.
+    SyncBegin {
+        /// Of which object.
+        obj: Option<ObjId>,
+    },
+    /// fsync returned.
+    SyncEnd {
+        /// Of which object.
+        obj: Option<ObjId>,
+    },
+}

@@ -1,0 +1,65 @@
+//! The oracle: outside the file systems, it knows for each instant of a run what must, what may
+//! and what must not be on the drive.
+//!
+//! A run appends [`Event`]s to a log. A cut remembers how long the log was. To judge the cut, a
+//! [`Model`] is moved along the log to that position and [`verify()`] holds the recovered volume
+//! against it. So a snapshot is one number, and a judge that takes cuts in order replays each event
+//! once.
+
+mod event;
+mod model;
+mod verdict;
+mod verify;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cores::Mutex;
+
+pub use event::{Event, Meta, ObjId, Place, ROOT};
+pub use model::{BlockVersions, Model, Object, Versions};
+pub use verdict::{Damage, Promise, Verdict};
+pub use verify::verify;
+
+/// The log of one run, and the model at its end.
+#[derive(Default)]
+pub struct Oracle {
+    state: Mutex<State>,
+    position: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    log: Vec<Event>,
+    model: Model,
+}
+
+impl Oracle {
+    /// An oracle that has seen an empty volume.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Logs what is about to be asked of the file system.
+    pub fn record(&self, event: Event) {
+        let mut state = self.state.lock();
+        state.model.apply(&event);
+        state.log.push(event);
+        self.position.store(state.log.len(), Ordering::Release);
+    }
+
+    /// The snapshot of this instant. Takes no lock: drive observers call it from anywhere.
+    pub fn position(&self) -> usize {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Looks at the model as it is now.
+    pub fn with_model<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
+        look(&self.state.lock().model)
+    }
+
+    /// The whole log, to judge cuts by. The oracle starts over.
+    pub fn take_log(&self) -> Vec<Event> {
+        self.position.store(0, Ordering::Release);
+        std::mem::take(&mut *self.state.lock()).log
+    }
+}

@@ -1,0 +1,240 @@
+//! The file system as a workload sees it: every call is told to the oracle first, every fsync is
+//! timed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cores::Mutex;
+use drive::{BLOCK_SIZE, Block};
+use vfs::{Attr, Creator, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec, XattrMode};
+
+use crate::oracle::{Event, Meta, ObjId, Oracle, Place, ROOT};
+use crate::{Error, Result};
+
+/// An inode, by the file system's number and by the oracle's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The file system's number.
+    pub ino: Ino,
+    /// The oracle's.
+    pub obj: ObjId,
+}
+
+/// When an fsync began and how long it took, nanoseconds on the machine's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsyncSample {
+    /// Since the start of the run.
+    pub start_ns: u64,
+    /// Until it returned.
+    pub took_ns: u64,
+}
+
+/// A file system under an oracle's eyes.
+pub struct Recorder<'a> {
+    fs: &'a dyn FileSystem,
+    oracle: &'a Oracle,
+    fsyncs: Mutex<Vec<FsyncSample>>,
+    begun_ns: AtomicU64,
+}
+
+impl<'a> Recorder<'a> {
+    /// Starts recording; the clock of the samples starts here.
+    pub fn new(fs: &'a dyn FileSystem, oracle: &'a Oracle) -> Self {
+        Self {
+            fs,
+            oracle,
+            fsyncs: Mutex::new(Vec::new()),
+            begun_ns: AtomicU64::new(crate::now_ns()),
+        }
+    }
+
+    /// All fsyncs so far.
+    pub fn fsyncs(&self) -> Vec<FsyncSample> {
+        self.fsyncs.lock().clone()
+    }
+
+    /// Forgets the fsyncs so far; the clock of the samples starts here.
+    pub fn restart(&self) {
+        self.fsyncs.lock().clear();
+        self.begun_ns.store(crate::now_ns(), Ordering::Relaxed);
+    }
+
+    /// The file system underneath.
+    pub fn fs(&self) -> &'a dyn FileSystem {
+        self.fs
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Node {
+        Node { ino: self.fs.root(), obj: ROOT }
+    }
+
+    fn create_as(
+        &self,
+        dir: Node,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        target: &[u8],
+    ) -> Result<Node> {
+        let place = place(dir, name);
+        let meta = Meta { perm, uid: 0, gid: 0, mtime: None };
+        self.oracle.record(Event::Create { place, kind, meta, target: target.into() });
+        let obj = self.oracle.with_model(|m| m.objects.len() - 1);
+        let who = Creator::default();
+        let attr: Attr = match kind {
+            FileKind::Directory => self.fs.mkdir(dir.ino, name, perm, who),
+            FileKind::Symlink => self.fs.symlink(dir.ino, name, target, who),
+            _ => self.fs.create(dir.ino, name, perm, who),
+        }
+        .map_err(Error::at("create", name))?;
+        Ok(Node { ino: attr.ino, obj })
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, dir: Node, name: &[u8], perm: u16) -> Result<Node> {
+        self.create_as(dir, name, FileKind::Directory, perm, b"")
+    }
+
+    /// Makes an empty file.
+    pub fn create(&self, dir: Node, name: &[u8], perm: u16) -> Result<Node> {
+        self.create_as(dir, name, FileKind::Regular, perm, b"")
+    }
+
+    /// Makes a symbolic link. Its permission bits are always 0777, symlink(7).
+    pub fn symlink(&self, dir: Node, name: &[u8], target: &[u8]) -> Result<Node> {
+        self.create_as(dir, name, FileKind::Symlink, 0o777, target)
+    }
+
+    /// Another name for `node`.
+    pub fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        self.oracle.record(Event::Link { obj: node.obj, place: place(dir, name) });
+        self.fs.link(node.ino, dir.ino, name).map_err(Error::at("link", name))?;
+        Ok(())
+    }
+
+    /// Removes a file's name.
+    pub fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        self.oracle.record(Event::Unlink { place: place(dir, name) });
+        self.fs.unlink(dir.ino, name).map_err(Error::at("unlink", name))
+    }
+
+    /// Moves a name.
+    pub fn rename(&self, dir: Node, name: &[u8], to: Node, new: &[u8]) -> Result<()> {
+        self.oracle.record(Event::Rename { from: place(dir, name), to: place(to, new) });
+        self.fs
+            .rename(dir.ino, name, to.ino, new, RenameFlags::empty())
+            .map_err(Error::at("rename", name))
+    }
+
+    /// Bytes in the file now.
+    pub fn size(&self, node: Node) -> u64 {
+        self.oracle.with_model(|m| *m.objects[node.obj].size.current())
+    }
+
+    /// Writes `data` at `offset`.
+    pub fn write(&self, node: Node, offset: u64, data: &[u8]) -> Result<()> {
+        let blocks = self.merged(node, offset, data);
+        self.write_as(node, offset, data, blocks)
+    }
+
+    /// Writes one whole block, sharing the page with the oracle.
+    pub fn write_block(&self, node: Node, index: u64, block: &Block) -> Result<()> {
+        let offset = index * BLOCK_SIZE as u64;
+        self.write_as(node, offset, block.bytes(), vec![block.clone()])
+    }
+
+    fn write_as(&self, node: Node, offset: u64, data: &[u8], blocks: Vec<Block>) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let size = self.size(node).max(offset + data.len() as u64);
+        let first = offset / BLOCK_SIZE as u64;
+        self.oracle.record(Event::Write { obj: node.obj, first, blocks, size });
+        let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""))?;
+        if wrote < data.len() {
+            return Err(Error::Full);
+        }
+        Ok(())
+    }
+
+    /// The blocks a write touches, as they are after it.
+    fn merged(&self, node: Node, offset: u64, data: &[u8]) -> Vec<Block> {
+        let block = BLOCK_SIZE as u64;
+        let end = offset + data.len() as u64;
+        let touched = offset / block..end.div_ceil(block);
+        self.oracle.with_model(|model| {
+            let object = &model.objects[node.obj];
+            touched
+                .map(|index| {
+                    let (from, to) = (offset.max(index * block), end.min((index + 1) * block));
+                    let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+                    if bytes.len() == BLOCK_SIZE {
+                        return Block::from_prefix(bytes);
+                    }
+                    let mut page = object.current_block(index);
+                    let at = (from - index * block) as usize;
+                    page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+                    page
+                })
+                .collect()
+        })
+    }
+
+    /// Sets the size.
+    pub fn truncate(&self, node: Node, size: u64) -> Result<()> {
+        self.oracle.record(Event::Truncate { obj: node.obj, size });
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.fs.setattr(node.ino, &set).map_err(Error::at("truncate", b""))?;
+        Ok(())
+    }
+
+    /// Sets permission bits, owner and modification time.
+    pub fn set_meta(
+        &self,
+        node: Node,
+        perm: u16,
+        owner: (u32, u32),
+        mtime: Timespec,
+    ) -> Result<()> {
+        let (uid, gid) = owner;
+        let meta = Meta { perm, uid, gid, mtime: Some(mtime) };
+        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
+        let (perm, uid, gid, mtime) = (Some(perm), Some(uid), Some(gid), Some(mtime));
+        let set = SetAttr { perm, uid, gid, mtime, ..SetAttr::default() };
+        self.fs.setattr(node.ino, &set).map_err(Error::at("setattr", b""))?;
+        Ok(())
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, node: Node, name: &[u8], value: &[u8]) -> Result<()> {
+        let event = Event::Xattr { obj: node.obj, name: name.into(), value: Some(value.into()) };
+        self.oracle.record(event);
+        let set = self.fs.setxattr(node.ino, name, value, XattrMode::Set);
+        set.map_err(Error::at("setxattr", name))
+    }
+
+    /// Makes a file or directory durable.
+    pub fn fsync(&self, node: Node) -> Result<()> {
+        self.oracle.record(Event::SyncBegin { obj: Some(node.obj) });
+        let start = crate::now_ns();
+        self.fs.fsync(node.ino, false).map_err(Error::at("fsync", b""))?;
+        let took_ns = crate::now_ns() - start;
+        self.oracle.record(Event::SyncEnd { obj: Some(node.obj) });
+        self.fsyncs
+            .lock()
+            .push(FsyncSample { start_ns: start - self.begun_ns.load(Ordering::Relaxed), took_ns });
+        Ok(())
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> Result<()> {
+        self.oracle.record(Event::SyncBegin { obj: None });
+        self.fs.sync().map_err(Error::at("sync", b""))?;
+        self.oracle.record(Event::SyncEnd { obj: None });
+        Ok(())
+    }
+}
+
+fn place(dir: Node, name: &[u8]) -> Place {
+    (dir.obj, name.into())
+}

@@ -1,0 +1,230 @@
+//! Small SVG plots. Colours are CSS classes of the page, so that they follow its theme.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 44.0;
+
+/// How values map to a direction.
+#[derive(Clone, Copy)]
+pub(super) enum Scale {
+    Linear(f64, f64),
+    /// Decades; both ends above 0.
+    Log(f64, f64),
+}
+
+impl Scale {
+    fn part(self, value: f64) -> f64 {
+        let part = match self {
+            Self::Linear(low, high) => (value - low) / (high - low).max(1e-12),
+            Self::Log(low, high) => (value.max(low) / low).ln() / (high / low).ln().max(1e-12),
+        };
+        part.clamp(0.0, 1.0)
+    }
+
+    fn ticks(self) -> Vec<f64> {
+        match self {
+            Self::Linear(low, high) => {
+                let step = nice((high - low) / 5.0);
+                let first = (low / step).ceil() as i64;
+                (first..).map(|i| i as f64 * step).take_while(|&t| t <= high * 1.000_001).collect()
+            }
+            Self::Log(low, high) => (-9..12)
+                .flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10_f64.powi(e)))
+                .filter(|t| (low..=high).contains(t))
+                .collect(),
+        }
+    }
+}
+
+/// The next of 1, 2, 5 × 10ⁿ.
+fn nice(step: f64) -> f64 {
+    let magnitude = 10_f64.powf(step.max(1e-9).log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * magnitude >= step);
+    factor.unwrap_or(10.0) * magnitude
+}
+
+/// A plot under construction.
+pub(super) struct Plot {
+    x: Scale,
+    y: Scale,
+    body: String,
+}
+
+impl Plot {
+    /// Axes with grid and labels.
+    pub(super) fn new(x: Scale, y: Scale, x_label: &str, y_label: &str) -> Self {
+        let mut plot = Self { x, y, body: String::new() };
+        for tick in x.ticks() {
+            let at = plot.px(tick);
+            plot.line((at, TOP), (at, HEIGHT - BOTTOM), "grid");
+            plot.text((at, HEIGHT - BOTTOM + 17.0), "middle", &label(tick));
+        }
+        for tick in y.ticks() {
+            let at = plot.py(tick);
+            plot.line((LEFT, at), (WIDTH - RIGHT, at), "grid");
+            plot.text((LEFT - 8.0, at + 4.0), "end", &label(tick));
+        }
+        plot.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0), "middle", x_label);
+        let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
+        let _ = write!(
+            plot.body,
+            "<text transform='translate(14 {middle:.1}) rotate(-90)' text-anchor='middle'>{}</text>",
+            escape(y_label)
+        );
+        plot
+    }
+
+    fn px(&self, x: f64) -> f64 {
+        LEFT + self.x.part(x) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn py(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.part(y) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let _ = write!(
+            self.body,
+            "<line class='{class}' x1='{x1:.1}' y1='{y1:.1}' x2='{x2:.1}' y2='{y2:.1}'/>"
+        );
+    }
+
+    fn text(&mut self, at: (f64, f64), anchor: &str, text: &str) {
+        let ((x, y), text) = (at, escape(text));
+        let _ =
+            write!(self.body, "<text x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'>{text}</text>");
+    }
+
+    /// A line through `points`.
+    pub(super) fn path(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+        let mut d = String::new();
+        for (i, (x, y)) in points.enumerate() {
+            let letter = if i == 0 { 'M' } else { 'L' };
+            let _ = write!(d, "{letter}{:.1} {:.1}", self.px(x), self.py(y));
+        }
+        let _ = write!(self.body, "<path class='curve {class}' d='{d}'/>");
+    }
+
+    /// A dot with a tooltip.
+    pub(super) fn dot(&mut self, x: f64, y: f64, radius: f64, class: &str) {
+        let (cx, cy) = (self.px(x), self.py(y));
+        let _ = write!(
+            self.body,
+            "<circle class='dot {class}' cx='{cx:.1}' cy='{cy:.1}' r='{radius}'/>"
+        );
+    }
+
+    /// The finished element.
+    pub(super) fn finish(self, title: &str) -> String {
+        svg(HEIGHT, title, &self.body)
+    }
+}
+
+/// Horizontal bars, each of labelled parts `(value, class, tooltip)`, on one scale.
+pub(super) fn bars(rows: &[Bar], full: f64, title: &str) -> String {
+    const ROW: f64 = 26.0;
+    const NAMES: f64 = 190.0;
+    const NOTES: f64 = 110.0;
+    let width = WIDTH - NAMES - NOTES;
+    let mut body = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        let y = 6.0 + i as f64 * ROW;
+        let (middle, name) = (y + 13.0, escape(&row.name));
+        let _ = write!(
+            body,
+            "<text x='{:.1}' y='{middle:.1}' text-anchor='end'>{name}</text>\
+             <rect class='track' x='{NAMES}' y='{y:.1}' width='{width}' height='18' rx='3'/>",
+            NAMES - 10.0
+        );
+        let mut x = NAMES;
+        for (value, class, tip) in &row.parts {
+            let part = (value / full.max(1e-12)).clamp(0.0, 1.0) * width;
+            // A single failure of a thousand must still be seen.
+            let part = if *value > 0.0 { part.max(2.0) } else { 0.0 };
+            let part = part.min(NAMES + width - x);
+            let _ = write!(
+                body,
+                "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{part:.1}' height='18'>\
+                 <title>{}</title></rect>",
+                escape(tip)
+            );
+            x += part;
+        }
+        let _ = write!(
+            body,
+            "<text x='{:.1}' y='{middle:.1}'>{}</text>",
+            NAMES + width + 10.0,
+            escape(&row.note)
+        );
+    }
+    svg(12.0 + rows.len() as f64 * ROW, title, &body)
+}
+
+/// One bar.
+pub(super) struct Bar {
+    /// At the left.
+    pub(super) name: String,
+    /// `(value, class, tooltip)`, left to right.
+    pub(super) parts: Vec<(f64, &'static str, String)>,
+    /// At the right.
+    pub(super) note: String,
+}
+
+fn svg(height: f64, title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!("<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{title}'>{body}</svg>")
+}
+
+fn label(value: f64) -> String {
+    if value >= 1e6 {
+        format!("{}M", value / 1e6)
+    } else if value >= 1e4 {
+        format!("{}k", value / 1e3)
+    } else {
+        format!("{}", (value * 1e3).round() / 1e3)
+    }
+}
+
+/// Text as HTML.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_within_the_scale() {
+        assert_eq!(Scale::Linear(0.0, 10.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(Scale::Log(10.0, 100.0).ticks(), [10.0, 20.0, 50.0, 100.0]);
+    }
+
+    #[test]
+    fn text_cannot_break_out() {
+        assert_eq!(escape("<a b='c'>&"), "&lt;a b=&#39;c&#39;&gt;&amp;");
+    }
+
+    #[test]
+    fn values_off_the_scale_stay_in_the_picture() {
+        assert_eq!(Scale::Linear(0.0, 1.0).part(7.0), 1.0);
+        assert_eq!(Scale::Log(1.0, 10.0).part(0.0), 0.0);
+    }
+}

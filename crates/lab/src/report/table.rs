@@ -1,0 +1,130 @@
+//! Tables for the terminal.
+
+use crate::campaign::ModeResult;
+use crate::mode::Mode;
+
+/// Table 6.2 of the thesis: failures of 1,000 cuts each on a drive without PLP.
+const TABLE_6_2: [(Mode, usize); 3] = [(Mode::Posix, 30), (Mode::Strict, 0), (Mode::Oprw, 0)];
+
+/// One line per campaign.
+pub fn campaign_table(campaigns: &[ModeResult]) -> String {
+    let head = [
+        "mode",
+        "workload",
+        "fsyncs/s*",
+        "p50 µs*",
+        "p99 µs*",
+        "cuts",
+        "failed",
+        "lost",
+        "garbage",
+        "corrupt",
+        "recovery ms*",
+        "max ms*",
+        "promise",
+    ];
+    let rows = campaigns.iter().map(|c| {
+        vec![
+            title(&c.mode).to_owned(),
+            c.workload.clone(),
+            thousands(c.fsyncs_per_s.round() as u64),
+            format!("{:.1}", c.fsync_us_p50),
+            format!("{:.1}", c.fsync_us_p99),
+            thousands(c.cuts as u64),
+            thousands(c.failed as u64),
+            thousands(c.files_lost as u64),
+            thousands(c.files_garbage as u64),
+            thousands(c.corrupt as u64),
+            format!("{:.3}", c.recovery_ms_p50),
+            format!("{:.3}", c.recovery_ms_max),
+            if c.broken > 0 { format!("BROKEN {}×", c.broken) } else { "kept".into() },
+        ]
+    });
+    let table = render(&head, rows.collect(), 2);
+    format!("{table}* simulated drive and machine\n")
+}
+
+/// The thesis's Table 6.2 beside ours. Empty unless all three modes ran the pattern test.
+pub fn paper_table(campaigns: &[ModeResult]) -> String {
+    let rows: Vec<Vec<String>> = paper_rows(campaigns)
+        .map(|(mode, paper, ours)| {
+            let row = [mode.title(), "1,000", &paper.to_string()].map(str::to_owned);
+            row.into_iter()
+                .chain([thousands(ours.cuts as u64), thousands(ours.failed as u64)])
+                .collect()
+        })
+        .collect();
+    if rows.len() < TABLE_6_2.len() {
+        return String::new();
+    }
+    let head = ["Table 6.2", "paper: cuts", "failed", "ours: cuts", "failed"];
+    render(&head, rows, 1)
+}
+
+/// Modes of Table 6.2 with the paper's failures and our campaign.
+pub(super) fn paper_rows(
+    campaigns: &[ModeResult],
+) -> impl Iterator<Item = (Mode, usize, &ModeResult)> {
+    TABLE_6_2.into_iter().filter_map(|(mode, paper)| {
+        let ours = campaigns.iter().find(|c| c.workload == "pattern" && c.mode == mode.name())?;
+        Some((mode, paper, ours))
+    })
+}
+
+pub(super) fn title(mode: &str) -> &str {
+    mode.parse().map_or(mode, |known: Mode| known.title())
+}
+
+/// Columns as wide as their widest cell; the first `left` are set flush left.
+fn render(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
+    let width = |i: usize| {
+        let cells = rows.iter().map(|r| r[i].chars().count());
+        cells.chain([head[i].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).enumerate().map(|(i, (cell, &w))| {
+            if i < left { format!("{cell:<w$}") } else { format!("{cell:>w$}") }
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut out = line(&mut head.iter().copied());
+    out += &format!("{}\n", "─".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
+    for row in &rows {
+        out += &line(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+/// `1234567` as `1,234,567`.
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_000), "1,000");
+        assert_eq!(thousands(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![vec!["x".into(), "1".into()], vec!["longer".into(), "1,000".into()]];
+        let table = render(&["name", "n"], rows, 1);
+        assert_eq!(table, "name        n\n─────────────\nx           1\nlonger  1,000\n");
+    }
+}

@@ -1,0 +1,43 @@
+//! Drives for the lab: a profile's timing and buffer, sized for the workload.
+//!
+//! The ZN540 has zones of 2 GiB; a volume of a few hundred MiB would be one zone. So zones are
+//! scaled down and their share of capacity kept. Everything else is the profile's.
+
+use std::sync::Arc;
+
+use drive::{BLOCK_SIZE, Spec, Ssd, Timing};
+
+use crate::{Error, Result};
+
+const MIB_BLOCKS: u64 = (1 << 20) / BLOCK_SIZE as u64;
+
+/// Zone size and capacity: 9/16 of the zone can be written, on the ZN540 it is 1077/2048.
+const ZONE: (u64, u64) = (32 * MIB_BLOCKS, 18 * MIB_BLOCKS);
+
+/// Zones beside those for the data: logs, reserve and room for cleaning.
+const SPARE_ZONES: u64 = 28;
+
+/// Conventional zones, for the metadata F2FS updates in place.
+const CONVENTIONAL_ZONES: u32 = 2;
+
+/// Smallest drive without zones: 256 MiB.
+const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
+
+/// A drive of profile `name` with room for `footprint` bytes of writes.
+pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
+    let spec = Spec::named(name).map_err(|e| Error::Usage(e.to_string()))?;
+    let blocks = footprint.div_ceil(BLOCK_SIZE as u64);
+    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+    Ok(if identify.zones.is_some() {
+        let data = blocks.div_ceil(ZONE.1);
+        let zones = u32::try_from(data + SPARE_ZONES).unwrap_or(u32::MAX);
+        spec.zone_size(ZONE.0, ZONE.1).zones(zones + CONVENTIONAL_ZONES, CONVENTIONAL_ZONES)
+    } else {
+        spec.blocks((2 * blocks).max(CONVENTIONAL_MIN))
+    })
+}
+
+/// A drive fresh from the factory.
+pub fn new_drive(spec: &Spec, timing: Timing, seed: u64) -> Result<Arc<Ssd>> {
+    Ssd::new(spec.clone(), timing, seed).map_err(|e| Error::Usage(e.to_string()))
+}

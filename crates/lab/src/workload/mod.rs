@@ -1,0 +1,48 @@
+//! Workloads: deterministic functions of a seed over a [`Recorder`].
+//!
+//! A workload first prepares (what it does there is durable before a cut can happen), then calls
+//! `started`, and from there on the power may go at any instant.
+
+mod content;
+mod pattern;
+mod random_overwrite;
+pub mod small;
+mod tree;
+mod varmail;
+
+use crate::recorder::Recorder;
+use crate::{Error, Result};
+
+pub use content::Rng;
+pub use pattern::Pattern;
+pub use random_overwrite::RandomOverwrite;
+pub use tree::{Tree, TreeSource};
+pub use varmail::Varmail;
+
+/// Something that uses a file system.
+pub trait Workload: Send + Sync {
+    /// Name on the command line and in reports.
+    fn name(&self) -> &str;
+
+    /// Runs to the end. The same seed gives the same calls.
+    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()>;
+
+    /// Bytes the drive should have room for.
+    fn footprint(&self) -> u64;
+}
+
+/// Names [`named`] knows, besides `tree`, which needs a source.
+pub const NAMES: [&str; 3] = ["pattern", "random-overwrite", "varmail"];
+
+/// A workload by name, sized so that `cuts` cuts fall on different moments.
+pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
+    match name {
+        "pattern" => Ok(Box::new(Pattern::for_cuts(cuts))),
+        "random-overwrite" => Ok(Box::new(RandomOverwrite::for_cuts(cuts))),
+        "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
+        _ => Err(Error::Usage(format!(
+            "unknown workload '{name}'; known: tree, {}",
+            NAMES.join(", ")
+        ))),
+    }
+}

@@ -1,0 +1,54 @@
+//! The thesis's consistency test (section 6.2): fill a file with a pattern, then overwrite random
+//! 4 KiB blocks with the *same* pattern and fsync each. Whenever the power goes, the file must read
+//! as the pattern; any other byte is a failure.
+
+use drive::{BLOCK_SIZE, Block};
+
+use super::Workload;
+use super::content::{Rng, pattern};
+use crate::Result;
+use crate::recorder::Recorder;
+
+/// Parameters of the test.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    /// Size of the file in 4 KiB blocks.
+    pub blocks: u64,
+    /// Overwrites, each followed by an fsync.
+    pub overwrites: u64,
+}
+
+impl Pattern {
+    /// Twice as many overwrites as cuts, of a 4 MiB file: more than one direct node.
+    pub fn for_cuts(cuts: usize) -> Self {
+        Self { blocks: 1024, overwrites: (2 * cuts as u64).clamp(100, 20_000) }
+    }
+}
+
+impl Workload for Pattern {
+    fn name(&self) -> &str {
+        "pattern"
+    }
+
+    fn footprint(&self) -> u64 {
+        (self.blocks + 2 * self.overwrites) * BLOCK_SIZE as u64
+    }
+
+    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+        let pages: Vec<Block> = (0..self.blocks).map(|i| pattern(seed, i)).collect();
+        let file = fs.create(fs.root(), b"pattern", 0o644)?;
+        for (i, page) in pages.iter().enumerate() {
+            fs.write_block(file, i as u64, page)?;
+        }
+        fs.fsync(file)?;
+        fs.sync()?;
+        started();
+        let mut rng = Rng::new(seed, 1);
+        for _ in 0..self.overwrites {
+            let index = rng.below(self.blocks);
+            fs.write_block(file, index, &pages[index as usize])?;
+            fs.fsync(file)?;
+        }
+        Ok(())
+    }
+}

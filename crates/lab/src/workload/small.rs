@@ -1,0 +1,273 @@
+//! A dozen small workloads, each one habit of programs that want their data to last. The
+//! `every_cut` explorer cuts them at every point there is.
+
+use vfs::Timespec;
+
+use super::Workload;
+use super::content::Rng;
+use crate::recorder::{Node, Recorder};
+use crate::{Error, Result};
+
+type Step = fn(&Recorder<'_>, &mut Rng) -> Result<()>;
+
+/// One small workload.
+#[derive(Clone, Copy)]
+pub struct Small {
+    name: &'static str,
+    prepare: Step,
+    run: Step,
+    footprint: u64,
+}
+
+const fn small(name: &'static str, prepare: Step, run: Step) -> Small {
+    Small { name, prepare, run, footprint: 16 << 20 }
+}
+
+/// All of them.
+pub const ALL: [Small; 16] = [
+    small("create-fsync", nothing, create_fsync),
+    small("overwrite-fsync", one_file, overwrite_fsync),
+    small("append", one_file, append),
+    small("rename-fsync-dir", one_file, rename_fsync_dir),
+    small("replace-by-rename", one_file, replace_by_rename),
+    small("link", one_file, link),
+    small("truncate-up", one_file, truncate_up),
+    small("truncate-down", one_file, truncate_down),
+    small("unlink-open", one_file, unlink_open),
+    small("two-files-one-dir", nothing, two_files_one_dir),
+    small("multi-node", big_file, multi_node),
+    small("inline-to-block", inline_file, inline_to_block),
+    small("xattr", one_file, xattr),
+    small("symlink-dir", nothing, symlink_dir),
+    small("meta", one_file, meta),
+    Small { footprint: 0, ..small("gc-between", half_dead, gc_between) },
+];
+
+/// The one called `name`.
+pub fn named(name: &str) -> Option<Small> {
+    ALL.into_iter().find(|s| s.name == name)
+}
+
+impl Workload for Small {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn footprint(&self) -> u64 {
+        self.footprint
+    }
+
+    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+        let mut rng = Rng::new(seed, 4);
+        (self.prepare)(fs, &mut rng)?;
+        fs.sync()?;
+        started();
+        (self.run)(fs, &mut rng)
+    }
+}
+
+fn file(fs: &Recorder<'_>, rng: &mut Rng, name: &[u8], len: usize) -> Result<Node> {
+    let node = fs.create(fs.root(), name, 0o644)?;
+    fs.write(node, 0, &rng.bytes(len))?;
+    Ok(node)
+}
+
+fn open(fs: &Recorder<'_>, name: &[u8]) -> Result<Node> {
+    let attr = fs.fs().lookup(fs.root().ino, name).map_err(Error::at("lookup", name))?;
+    // Preparation makes objects in order and nothing else: the first file is object 1.
+    Ok(Node { ino: attr.ino, obj: 1 })
+}
+
+fn nothing(_: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+    Ok(())
+}
+
+fn one_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    file(fs, rng, b"a", 20_000).map(drop)
+}
+
+fn inline_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    file(fs, rng, b"a", 1_000).map(drop)
+}
+
+/// Beyond the inode's 923 addresses and into the second direct node.
+fn big_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = fs.create(fs.root(), b"a", 0o644)?;
+    for at in (0..8_u64 << 20).step_by(256 << 10) {
+        fs.write(node, at, &rng.bytes(256 << 10))?;
+    }
+    Ok(())
+}
+
+fn create_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    for name in [b"a", b"b", b"c"] {
+        let node = file(fs, rng, name, 6_000)?;
+        fs.fsync(node)?;
+    }
+    Ok(())
+}
+
+fn overwrite_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for _ in 0..6 {
+        let block = rng.below(4);
+        fs.write(node, block * 4096, &rng.bytes(4096))?;
+        fs.fsync(node)?;
+    }
+    Ok(())
+}
+
+fn append(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for _ in 0..6 {
+        fs.write(node, fs.size(node), &rng.bytes(3_000))?;
+        fs.fsync(node)?;
+    }
+    Ok(())
+}
+
+fn rename_fsync_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+    let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
+    fs.rename(fs.root(), b"a", dir, b"b")?;
+    fs.fsync(dir)?;
+    fs.rename(dir, b"b", fs.root(), b"c")?;
+    fs.fsync(fs.root())
+}
+
+fn replace_by_rename(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    for _ in 0..3 {
+        let node = file(fs, rng, b"a.new", 9_000)?;
+        fs.fsync(node)?;
+        fs.rename(fs.root(), b"a.new", fs.root(), b"a")?;
+        fs.fsync(fs.root())?;
+    }
+    Ok(())
+}
+
+fn link(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.link(node, fs.root(), b"b")?;
+    fs.fsync(node)?;
+    fs.write(node, 0, &rng.bytes(4096))?;
+    fs.unlink(fs.root(), b"a")?;
+    fs.fsync(node)
+}
+
+fn truncate_up(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.truncate(node, 100_000)?;
+    fs.fsync(node)?;
+    fs.write(node, 90_000, &rng.bytes(500))?;
+    fs.fsync(node)
+}
+
+fn truncate_down(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.truncate(node, 5_000)?;
+    fs.fsync(node)?;
+    fs.truncate(node, 0)?;
+    fs.fsync(node)?;
+    fs.write(node, 0, &rng.bytes(10_000))?;
+    fs.fsync(node)
+}
+
+fn unlink_open(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.fs().open(node.ino).map_err(Error::at("open", b"a"))?;
+    fs.unlink(fs.root(), b"a")?;
+    fs.fsync(fs.root())?;
+    fs.write(node, 0, &rng.bytes(8_192))?;
+    fs.fsync(node)?;
+    fs.fs().release(node.ino);
+    fs.sync()
+}
+
+fn two_files_one_dir(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
+    let (a, b) = (fs.create(dir, b"a", 0o644)?, fs.create(dir, b"b", 0o644)?);
+    for _ in 0..3 {
+        fs.write(a, fs.size(a), &rng.bytes(4_096))?;
+        fs.write(b, fs.size(b), &rng.bytes(2_000))?;
+        fs.fsync(a)?;
+        fs.fsync(b)?;
+    }
+    Ok(())
+}
+
+fn multi_node(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for _ in 0..3 {
+        for index in [1, 1_000, 2_000] {
+            fs.write(node, index * 4096, &rng.bytes(4096))?;
+        }
+        fs.fsync(node)?;
+    }
+    Ok(())
+}
+
+fn inline_to_block(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.write(node, 200, &rng.bytes(100))?;
+    fs.fsync(node)?;
+    fs.write(node, 3_000, &rng.bytes(5_000))?;
+    fs.fsync(node)
+}
+
+fn xattr(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for len in [20, 2_000] {
+        fs.set_xattr(node, b"user.note", &rng.bytes(len))?;
+        fs.fsync(node)?;
+    }
+    fs.set_xattr(node, b"user.more", b"1")?;
+    fs.write(node, 0, &rng.bytes(4096))?;
+    fs.fsync(node)
+}
+
+fn symlink_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+    let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
+    fs.symlink(dir, b"here", b"../elsewhere")?;
+    fs.fsync(dir)?;
+    fs.symlink(fs.root(), b"there", &[b'x'; 300])?;
+    fs.sync()
+}
+
+fn meta(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    let day = |secs| Timespec { secs, nanos: 123_456_789 };
+    fs.set_meta(node, 0o4750, (1000, 100), day(1_000_000_000))?;
+    fs.fsync(node)?;
+    fs.write(node, 0, &rng.bytes(100))?;
+    fs.set_meta(node, 0o600, (0, 0), day(-5))?;
+    fs.fsync(node)
+}
+
+/// Files until the volume is four fifths full, then every other one goes: no section is empty,
+/// so whoever wants a free one must clean.
+fn half_dead(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let statfs = || fs.fs().statfs().map_err(Error::at("statfs", b""));
+    let body = rng.bytes(64 << 10);
+    let mut made = 0_u32;
+    while statfs()?.blocks_available > statfs()?.blocks / 5 {
+        let node = fs.create(fs.root(), format!("f{made}").as_bytes(), 0o644)?;
+        fs.write(node, 0, &body)?;
+        made += 1;
+    }
+    fs.sync()?;
+    for i in (0..made).step_by(2) {
+        fs.unlink(fs.root(), format!("f{i}").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Rewrites as much as is free, with an fsync now and then.
+fn gc_between(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = fs.create(fs.root(), b"hot", 0o644)?;
+    let stat = fs.fs().statfs().map_err(Error::at("statfs", b""))?;
+    let chunk = 32 * 4096_u64;
+    for i in 0..(stat.blocks_available * 4096 / chunk) {
+        fs.write(node, (i % 16) * chunk, &rng.bytes(chunk as usize))?;
+        fs.fsync(node)?;
+    }
+    Ok(())
+}
