@@ -4,12 +4,16 @@ mod block;
 mod command;
 mod media;
 mod profile;
+mod ssd;
 mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
 pub use command::{Command, Completion, Output, Status};
 pub use media::{FileMedia, Media, RamMedia};
 pub use profile::{Profile, ProfileError, Spec};
+pub use ssd::{
+    AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer, Ssd, Stats, Timing, ram,
+};
 pub use zone::{Zone, ZoneAction, ZoneGeometry, ZoneKind, ZoneState};
 
 /// What a drive says of itself.

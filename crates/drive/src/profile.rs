@@ -128,7 +128,10 @@ impl Profile {
                 self.write_through() || self.buffer() >= u64::from(self.max_transfer_blocks.value),
                 "write buffer smaller than the longest transfer",
             ),
-            (self.zone_blocks.is_some() != self.blocks.is_some(), "either `blocks` or `zone_blocks`"),
+            (
+                self.zone_blocks.is_some() != self.blocks.is_some(),
+                "either `blocks` or `zone_blocks`",
+            ),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
             Some((_, what)) => Err(self.invalid(what)),

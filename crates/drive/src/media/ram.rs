@@ -46,8 +46,8 @@ impl RamMedia {
             roots.resize(root + 1, None);
         }
         let branches = roots[root].get_or_insert_with(|| Arc::new([const { None }; BRANCH]));
-        let leaves = Arc::make_mut(branches)[branch]
-            .get_or_insert_with(|| Arc::new([const { None }; LEAF]));
+        let leaves =
+            Arc::make_mut(branches)[branch].get_or_insert_with(|| Arc::new([const { None }; LEAF]));
         Arc::make_mut(leaves)[leaf] = Some(block);
     }
 

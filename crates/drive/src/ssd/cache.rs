@@ -1,0 +1,159 @@
+//! What a drive has of random-write blocks that NAND does not have yet: those of conventional
+//! zones and conventional drives.
+//!
+//! Blocks have versions, since a block may be written again while an older version of it is being
+//! programmed, and programs end in any order. Until its newest version is on NAND a block has an
+//! entry here; what the media holds for it may be lost with the power or not, independently of
+//! every other block (torn at 4 KiB, never inside).
+
+use std::collections::BTreeMap;
+
+use crate::{Block, Lba};
+
+/// Counts writes; a later write has a higher number.
+pub(super) type Version = u64;
+
+/// A block on its way.
+#[derive(Debug)]
+struct Entry {
+    /// The newest version the buffer holds whole.
+    buffered: Option<(Version, Block)>,
+    /// A newer version whose transfer is not complete.
+    arriving: Option<(Version, Block)>,
+    /// The newest version that is on NAND; before that, the newest when the entry was made.
+    nand: Version,
+}
+
+/// Blocks not on NAND yet, and those that gather for the next program.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    entries: BTreeMap<Lba, Entry>,
+    gathering: Vec<(Lba, Version, Block)>,
+    next: Version,
+}
+
+impl Cache {
+    /// A write of `block` was accepted; its transfer begins.
+    pub(super) fn accept(&mut self, lba: Lba, block: Block) -> Version {
+        let floor = self.next;
+        self.next += 1;
+        let entry = self.entries.entry(lba).or_insert(Entry {
+            buffered: None,
+            arriving: None,
+            nand: floor,
+        });
+        entry.arriving = Some((self.next, block));
+        self.next
+    }
+
+    /// The transfer of a version is complete. With `gather` it waits for its program.
+    pub(super) fn arrive(&mut self, lba: Lba, version: Version, block: Block, gather: bool) {
+        let Some(entry) = self.entries.get_mut(&lba) else { return };
+        if entry.arriving.as_ref().is_some_and(|(arriving, _)| *arriving == version) {
+            entry.arriving = None;
+        }
+        if entry.buffered.as_ref().is_none_or(|(buffered, _)| *buffered < version) {
+            entry.buffered = Some((version, block.clone()));
+        }
+        if gather {
+            self.gathering.push((lba, version, block));
+        }
+    }
+
+    /// A version is on NAND. True if it is to go to the media, false if a newer one is there.
+    pub(super) fn programmed(&mut self, lba: Lba, version: Version) -> bool {
+        let Some(entry) = self.entries.get_mut(&lba) else { return false };
+        if version <= entry.nand {
+            return false;
+        }
+        entry.nand = version;
+        if entry.buffered.as_ref().is_some_and(|(buffered, _)| *buffered <= version) {
+            entry.buffered = None;
+        }
+        if entry.buffered.is_none() && entry.arriving.is_none() {
+            self.entries.remove(&lba);
+        }
+        true
+    }
+
+    /// How many blocks wait for a program to be given out.
+    pub(super) fn gathered(&self) -> u64 {
+        self.gathering.len() as u64
+    }
+
+    /// Takes up to `blocks` of those, oldest first.
+    pub(super) fn take(&mut self, blocks: u64) -> Vec<(Lba, Version, Block)> {
+        let count = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.gathering.len());
+        self.gathering.drain(..count).collect()
+    }
+
+    /// The newest version of a block, if NAND does not have it.
+    pub(super) fn newest(&self, lba: Lba) -> Option<&Block> {
+        let entry = self.entries.get(&lba)?;
+        let version = entry.arriving.as_ref().or(entry.buffered.as_ref());
+        version.map(|(_, block)| block)
+    }
+
+    /// The range holds nothing any more; programs under way for it are void.
+    pub(super) fn discard(&mut self, lba: Lba, blocks: u64) {
+        let end = lba.saturating_add(blocks);
+        while let Some((&at, _)) = self.entries.range(lba..end).next() {
+            self.entries.remove(&at);
+        }
+    }
+
+    /// What a power cut leaves, given the choices `keep(lba, salt)`: without `plp` any subset of
+    /// the blocks; with it all that is buffered, and any subset of what was being transferred.
+    pub(super) fn survivors<'a>(
+        &'a self,
+        plp: bool,
+        mut keep: impl FnMut(Lba, u64) -> bool + 'a,
+    ) -> impl Iterator<Item = (Lba, &'a Block)> + 'a {
+        self.entries.iter().filter_map(move |(&lba, entry)| {
+            let arriving = entry.arriving.as_ref().filter(|_| keep(lba, 1));
+            let buffered = entry.buffered.as_ref().filter(|_| plp || keep(lba, 2));
+            arriving.or(buffered).map(|(_, block)| (lba, block))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(n: u8) -> Block {
+        Block::from_prefix(&[n])
+    }
+
+    /// Versions 1 and 2 of a block are programmed on two dies, and 2 ends first.
+    #[test]
+    fn an_old_program_that_ends_late_does_not_win() {
+        let mut cache = Cache::default();
+        let old = cache.accept(9, block(1));
+        cache.arrive(9, old, block(1), true);
+        let new = cache.accept(9, block(2));
+        cache.arrive(9, new, block(2), true);
+        assert_eq!(cache.take(8).len(), 2);
+        assert!(cache.programmed(9, new));
+        assert!(!cache.programmed(9, old));
+        assert!(cache.newest(9).is_none());
+        let third = cache.accept(9, block(3));
+        assert!(!cache.programmed(9, old), "not even when the block is written again");
+        assert_eq!(cache.newest(9), Some(&block(3)));
+        cache.arrive(9, third, block(3), false);
+        assert!(cache.programmed(9, third));
+    }
+
+    /// With PLP, the acknowledged version survives while its successor is being transferred.
+    #[test]
+    fn a_write_in_flight_does_not_undo_the_one_before() {
+        let mut cache = Cache::default();
+        let first = cache.accept(9, block(1));
+        cache.arrive(9, first, block(1), true);
+        cache.accept(9, block(2));
+        let kept = |keep: bool| {
+            cache.survivors(true, move |_, _| keep).map(|(_, b)| b.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!((kept(false), kept(true)), (vec![block(1)], vec![block(2)]));
+    }
+}

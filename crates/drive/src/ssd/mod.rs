@@ -1,0 +1,196 @@
+//! The emulated SSD: zoned or conventional, with a write buffer, NAND, and a plug to be pulled.
+//!
+//! Source: thesis section 5.3 (write buffer by tokens, wp_zns and wp_nand, cut without reboot),
+//! NVMe base 2.0 and ZNS 1.1 for commands and states. Invariants, held for each zone at any time:
+//! wp_nand ≤ wp_zns ≤ zone capacity; what a power cut leaves of a sequential zone is a prefix of
+//! what was written; what a completed flush covers is left by every cut after it.
+
+mod cache;
+mod model;
+mod nand;
+mod ops;
+mod power;
+mod stats;
+mod write;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use cores::Mutex;
+
+pub(crate) use power::SavedZone;
+pub use power::{AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer};
+pub use stats::Stats;
+
+use crate::{Command, Completion, Drive, Identify, Lba, ProfileError, Spec, Status, ZoneState};
+use model::Model;
+
+/// What time a drive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Its model's, on the clock of a virtual machine.
+    Virtual,
+    /// Its model's, on the real clock: completions are held back until they are due. The model is
+    /// the same as for `Virtual`; which clock it runs on is the caller's machine's affair.
+    Paced,
+    /// None for the host: each command is complete when it was submitted. The model's time runs by
+    /// itself, so buffered data still reaches NAND late and in an order of its own.
+    Instant,
+}
+
+/// Where a drive in a file keeps what its zones have become.
+pub(crate) trait ZoneLog: Send {
+    /// Makes the state of all zones durable.
+    fn record(&mut self, zones: &[SavedZone]) -> io::Result<()>;
+}
+
+/// An emulated SSD.
+pub struct Ssd {
+    identify: Identify,
+    timing: Timing,
+    model: Mutex<Model>,
+}
+
+impl Ssd {
+    /// A new drive in memory, switched on.
+    pub fn new(spec: Spec, timing: Timing, seed: u64) -> Result<Arc<Self>, ProfileError> {
+        Ok(Self::power_on(DriveState::new(spec)?, timing, seed))
+    }
+
+    /// Switches on what a drive without power holds. Program times vary with `seed`.
+    pub fn power_on(state: DriveState, timing: Timing, seed: u64) -> Arc<Self> {
+        Arc::new(Self::with_log(state, timing, seed, None))
+    }
+
+    pub(crate) fn with_log(
+        state: DriveState,
+        timing: Timing,
+        seed: u64,
+        log: Option<Box<dyn ZoneLog>>,
+    ) -> Self {
+        let identify = state.identify.clone();
+        let mut model = Model::new(state, seed, timing == Timing::Instant);
+        model.log = log;
+        Self { identify, timing, model: Mutex::named("drive", model) }
+    }
+
+    /// What would be left if the power failed now, with the choices of `seed`. Changes nothing.
+    /// In memory it costs what is buffered; of a drive in a file all data is read. After a cut it
+    /// is what that cut left.
+    pub fn survivors(&self, seed: u64) -> DriveState {
+        self.present().survivors(seed)
+    }
+
+    /// The power fails now. Commands under way end; for later ones see [`Ssd::after_cut`].
+    pub fn cut(&self, seed: u64) -> DriveState {
+        let mut model = self.present();
+        model.fall(seed);
+        model.survivors(seed)
+    }
+
+    /// The power is to fail at `point`, with the choices of `seed`.
+    pub fn cut_at(&self, point: CutPoint, seed: u64) {
+        self.present().cut_at = Some((point, seed));
+    }
+
+    /// How the drive answers once its power was cut.
+    pub fn after_cut(&self, after: AfterCut) {
+        self.model.lock().after_cut = after;
+    }
+
+    /// What the cut left, once there was one.
+    pub fn fallen(&self) -> Option<DriveState> {
+        self.present().fallen.clone()
+    }
+
+    /// Shows `observer` every command and every NAND program's end from now on.
+    pub fn observe(&self, observer: Observer) {
+        self.present().observer = Some(observer);
+    }
+
+    /// Stops observing; gives the observer back.
+    pub fn unobserve(&self) -> Option<Observer> {
+        self.present().observer.take()
+    }
+
+    /// Switches off in good order: all that was written becomes durable. Later commands are
+    /// answered as after a cut. Takes no time.
+    pub fn power_off(&self) -> DriveState {
+        let mut model = self.present();
+        model.switch_off();
+        model.survivors(0)
+    }
+
+    /// Makes the zone that holds `lba` read only or offline.
+    pub fn fail_zone(&self, lba: Lba, state: ZoneState) -> Result<(), Status> {
+        self.present().fail_zone(lba, state)
+    }
+
+    /// What the drive has done since it was switched on.
+    pub fn stats(&self) -> Stats {
+        self.present().stats
+    }
+
+    /// The drive caught up with the present.
+    fn present(&self) -> cores::MutexGuard<'_, Model> {
+        let mut model = self.model.lock();
+        if self.timing != Timing::Instant {
+            model.advance(cores::now());
+        }
+        model
+    }
+
+    fn sleep_for(&self, queue: u16, cid: Option<u16>) -> Option<Completion> {
+        loop {
+            let mut model = self.present();
+            if let Some(completion) = model.take_done(queue, cid) {
+                return Some(completion);
+            }
+            let wake = model.wake_at(queue, cid)?;
+            drop(model);
+            cores::sleep_until(wake);
+        }
+    }
+}
+
+impl Drive for Ssd {
+    fn identify(&self) -> &Identify {
+        &self.identify
+    }
+
+    fn submit(&self, queue: u16, cid: u16, command: Command) {
+        self.present().submit(queue, cid, command);
+    }
+
+    fn poll(&self, queue: u16) -> Option<Completion> {
+        self.present().take_done(queue, None)
+    }
+
+    fn wait(&self, queue: u16) -> Option<Completion> {
+        self.sleep_for(queue, None)
+    }
+
+    fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        self.sleep_for(queue, Some(cid))
+    }
+}
+
+impl Drop for Ssd {
+    /// A drive in a file is switched off in good order.
+    fn drop(&mut self) {
+        let model = self.model.get_mut();
+        if model.log.is_some() {
+            model.switch_off();
+        }
+    }
+}
+
+/// A RAM drive of `blocks` blocks (at least one) that answers at once: for tests, and for speed.
+pub fn ram(blocks: u64) -> Arc<Ssd> {
+    let spec = Spec::named("ram").map(|spec| spec.blocks(blocks.clamp(1, 1 << 48)));
+    spec.and_then(|spec| Ssd::new(spec, Timing::Instant, 0)).expect("built-in profile is sound")
+}

@@ -1,0 +1,329 @@
+//! The drive as a small simulation: commands come in, events happen in the order of time, and
+//! completions come out.
+//!
+//! The model does nothing by itself. Whoever calls the drive first lets it catch up to the present
+//! ([`Model::advance`]); events keep their own times, so the result does not depend on who calls
+//! when. In [`Timing::Instant`](super::Timing) the model's time is its own: each command is carried
+//! to its end at once, and programs end in the background as later commands take time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use cores::Nanos;
+
+use super::cache::Cache;
+use super::nand::Nand;
+use super::power::{AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer, restore};
+use super::stats::Stats;
+use super::write::{Program, Transfer, Waiter};
+use super::zones::ZoneTable;
+use crate::{Command, Completion, Identify, Media, Output, Spec, Status};
+
+pub(super) type Answer = Result<Output, Status>;
+
+/// What happens at a time to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Happening {
+    /// The command in this slot completes with the answer it has.
+    Finish(u32),
+    /// The blocks of the write in this slot are in the buffer.
+    Arrive(u32),
+    /// This NAND program ends.
+    Program(u32),
+    /// The drive flushes by itself.
+    Tick,
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub(super) struct Slot {
+    queue: u16,
+    cid: u16,
+    /// Not done before this.
+    pub(super) due: Nanos,
+    /// What [`Happening::Finish`] completes it with.
+    pub(super) answer: Option<Answer>,
+    /// For a write: what is transferred.
+    pub(super) transfer: Option<Transfer>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    done: VecDeque<Completion>,
+    under_way: Vec<u32>,
+}
+
+/// All that a drive is, behind one lock.
+pub(super) struct Model {
+    pub(super) spec: Spec,
+    pub(super) identify: Identify,
+    pub(super) instant: bool,
+    pub(super) media: Media,
+    pub(super) zones: Option<ZoneTable>,
+    pub(super) cache: Cache,
+    pub(super) nand: Nand,
+    pub(super) stats: Stats,
+    pub(super) clock: Nanos,
+    events: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
+    sequence: u64,
+    pub(super) slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    lanes: Vec<Lane>,
+    /// Blocks the write buffer still has room for.
+    pub(super) tokens: u64,
+    /// Writes that wait for tokens.
+    pub(super) starving: VecDeque<u32>,
+    /// Programs given out; a freed place is `None`.
+    pub(super) programs: Vec<Option<Program>>,
+    pub(super) next_program: u64,
+    pub(super) random_stripes: u64,
+    /// Zones with blocks that wait for their program unit to fill.
+    pub(super) gathering: Vec<u32>,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) ticking: bool,
+    /// The media failed behind an acknowledged write: no flush may succeed from now on.
+    pub(super) write_fault: bool,
+    pub(super) observer: Option<Observer>,
+    pub(super) cut_at: Option<(CutPoint, u64)>,
+    pub(super) after_cut: AfterCut,
+    pub(super) fallen: Option<DriveState>,
+    pub(super) log: Option<Box<dyn super::ZoneLog>>,
+}
+
+impl Model {
+    pub(super) fn new(state: DriveState, seed: u64, instant: bool) -> Self {
+        let DriveState { spec, identify, media, zones: saved, .. } = state;
+        let lanes = (0..identify.queues).map(|_| Lane::default()).collect();
+        let mut zones = identify.zones.map(ZoneTable::new);
+        if let Some(table) = &mut zones {
+            restore(table, &saved);
+        }
+        Self {
+            instant,
+            media,
+            zones,
+            cache: Cache::default(),
+            nand: Nand::new(spec.profile().clone(), seed),
+            stats: Stats::default(),
+            clock: 0,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            lanes,
+            tokens: spec.profile().buffer(),
+            starving: VecDeque::new(),
+            programs: Vec::new(),
+            next_program: 0,
+            random_stripes: 0,
+            gathering: Vec::new(),
+            waiters: Vec::new(),
+            ticking: false,
+            write_fault: false,
+            observer: None,
+            cut_at: None,
+            after_cut: AfterCut::Dead,
+            fallen: None,
+            log: None,
+            spec,
+            identify,
+        }
+    }
+
+    /// Takes a command at the present of the model.
+    pub(super) fn submit(&mut self, queue: u16, cid: u16, command: Command) {
+        if queue >= self.identify.queues {
+            return;
+        }
+        let number = self.stats.commands;
+        self.stats.count(&command);
+        if self.fallen.is_none() && (self.observer.is_some() || self.cut_at.is_some()) {
+            self.witness(EventKind::Command { number, command: &command });
+        }
+        if self.fallen.is_some() {
+            let answer = self.answer_without_power(command);
+            return self.done(queue, cid, answer);
+        }
+        if self.instant && self.spec.profile().write_through() {
+            let answer = self.at_once(command);
+            return self.done(queue, cid, answer);
+        }
+        let slot = self.take_slot(queue, cid);
+        if let Err(status) = self.begin(slot, command) {
+            self.complete(slot, Err(status));
+        }
+        while self.instant && self.is_under_way(queue, slot) && self.step(Nanos::MAX) {}
+    }
+
+    fn begin(&mut self, slot: u32, command: Command) -> Result<(), Status> {
+        match command {
+            Command::Read { lba, blocks } => self.begin_read(slot, lba, blocks),
+            Command::Write { lba, data, fua } => self.begin_write(slot, lba, data, fua),
+            Command::Append { zone, data, fua } => self.begin_append(slot, zone, data, fua),
+            Command::Flush => {
+                self.begin_flush(slot);
+                Ok(())
+            }
+            Command::Discard { lba, blocks } => self.begin_discard(slot, lba, blocks),
+            Command::ReportZones { lba, max } => self.begin_report(slot, lba, max),
+            Command::ManageZone { action, zone } => self.begin_manage(slot, action, zone),
+        }
+    }
+
+    /// Lets everything happen that is due by `now`.
+    pub(super) fn advance(&mut self, now: Nanos) {
+        while self.step(now) {}
+        self.clock = self.clock.max(now);
+    }
+
+    /// Lets the next thing happen if it is due by `limit`; false if nothing is.
+    pub(super) fn step(&mut self, limit: Nanos) -> bool {
+        let next = self.next_event().filter(|at| *at <= limit);
+        if let Some((CutPoint::Time(cut), seed)) = self.cut_at {
+            let cut_is_next = next.map_or(cut <= limit, |at| cut < at);
+            if cut_is_next && limit != Nanos::MAX || next.is_some_and(|at| cut < at) {
+                self.clock = self.clock.max(cut);
+                self.fall(seed);
+                return false;
+            }
+        }
+        let Some(Reverse((at, _, happening))) = next.and_then(|_| self.events.pop()) else {
+            return false;
+        };
+        self.clock = self.clock.max(at);
+        match happening {
+            Happening::Finish(slot) => self.finish(slot),
+            Happening::Arrive(slot) => self.arrive(slot),
+            Happening::Program(program) => self.end_program(program),
+            Happening::Tick => self.tick(),
+        }
+        true
+    }
+
+    pub(super) fn next_event(&self) -> Option<Nanos> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn schedule(&mut self, at: Nanos, happening: Happening) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, happening)));
+    }
+
+    /// Completes `slot` with `answer` at `at`.
+    pub(super) fn finish_at(&mut self, slot: u32, at: Nanos, answer: Answer) {
+        let place = &mut self.slots[slot as usize];
+        place.due = at;
+        place.answer = Some(answer);
+        self.schedule(at, Happening::Finish(slot));
+    }
+
+    fn finish(&mut self, slot: u32) {
+        let answer = self.slots[slot as usize].answer.take();
+        self.complete(slot, answer.unwrap_or(Ok(Output::Done)));
+    }
+
+    pub(super) fn complete(&mut self, slot: u32, answer: Answer) {
+        let place = &mut self.slots[slot as usize];
+        let (queue, cid) = (place.queue, place.cid);
+        place.transfer = None;
+        let lane = &mut self.lanes[usize::from(queue)];
+        lane.under_way.retain(|other| *other != slot);
+        lane.done.push_back(Completion { cid, result: answer });
+        self.free_slots.push(slot);
+    }
+
+    fn done(&mut self, queue: u16, cid: u16, result: Answer) {
+        self.lanes[usize::from(queue)].done.push_back(Completion { cid, result });
+    }
+
+    fn take_slot(&mut self, queue: u16, cid: u16) -> u32 {
+        let place = Slot { queue, cid, due: self.clock, answer: None, transfer: None };
+        let slot = if let Some(slot) = self.free_slots.pop() {
+            self.slots[slot as usize] = place;
+            slot
+        } else {
+            self.slots.push(place);
+            self.slots.len() as u32 - 1
+        };
+        self.lanes[usize::from(queue)].under_way.push(slot);
+        slot
+    }
+
+    fn is_under_way(&self, queue: u16, slot: u32) -> bool {
+        self.lanes[usize::from(queue)].under_way.contains(&slot)
+    }
+
+    /// Takes a completion of `queue`, that of `cid` if one is named.
+    pub(super) fn take_done(&mut self, queue: u16, cid: Option<u16>) -> Option<Completion> {
+        let done = &mut self.lanes.get_mut(usize::from(queue))?.done;
+        match cid {
+            None => done.pop_front(),
+            Some(cid) if done.front().is_some_and(|first| first.cid == cid) => done.pop_front(),
+            Some(cid) => {
+                let at = done.iter().position(|completion| completion.cid == cid)?;
+                done.remove(at)
+            }
+        }
+    }
+
+    /// Until when to sleep for a completion of `queue`, or of its command `cid`; `None` if there is
+    /// none to come.
+    pub(super) fn wake_at(&self, queue: u16, cid: Option<u16>) -> Option<Nanos> {
+        let under_way = self.lanes.get(usize::from(queue))?.under_way.iter();
+        let slots = under_way.map(|slot| &self.slots[*slot as usize]);
+        let wanted = slots.filter(|slot| cid.is_none_or(|cid| slot.cid == cid));
+        let due = wanted.map(|slot| slot.due).min()?;
+        // A command that waits for room in the buffer does not know when it will be done.
+        let next = self.next_event().unwrap_or(due);
+        let cut = match self.cut_at {
+            Some((CutPoint::Time(at), _)) => at,
+            _ => Nanos::MAX,
+        };
+        Some(due.max(next).min(cut))
+    }
+
+    /// Shows an event to the observer, and lets the power fail if it was to fail here.
+    pub(super) fn witness(&mut self, kind: EventKind<'_>) {
+        let event = Event { at: self.clock, kind };
+        if let Some(mut observer) = self.observer.take() {
+            observer(&event, &Moment { model: self });
+            self.observer = Some(observer);
+        }
+        if let Some((point, seed)) = self.cut_at
+            && point == event.cut_point()
+        {
+            self.fall(seed);
+        }
+    }
+
+    /// Ends all that is under way as the power fails.
+    pub(super) fn abandon(&mut self) {
+        self.events.clear();
+        self.waiters.clear();
+        self.starving.clear();
+        let under_way: Vec<u32> =
+            self.lanes.iter().flat_map(|lane| lane.under_way.iter().copied()).collect();
+        for slot in under_way {
+            let answer = match self.after_cut {
+                AfterCut::Dead => Err(Status::NotReady),
+                AfterCut::SayYes => {
+                    self.slots[slot as usize].answer.take().unwrap_or(Ok(Output::Done))
+                }
+            };
+            self.complete(slot, answer);
+        }
+    }
+
+    /// What a drive without power answers.
+    fn answer_without_power(&mut self, command: Command) -> Answer {
+        if self.after_cut == AfterCut::Dead {
+            return Err(Status::NotReady);
+        }
+        match command {
+            Command::Read { lba, blocks } => self.read(lba, blocks).map(Output::Data),
+            Command::ReportZones { lba, max } => self.report(lba, max),
+            Command::Append { zone, .. } => Ok(Output::Appended(zone)),
+            _ => Ok(Output::Done),
+        }
+    }
+}

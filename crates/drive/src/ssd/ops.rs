@@ -1,0 +1,287 @@
+//! Everything a drive does but write: reads, flush, discard, reports, zone management; and the
+//! short way of a drive that has neither buffer nor time.
+
+use super::model::{Answer, Model};
+use super::power::SavedZone;
+use super::write::Place;
+use super::zones::Cause;
+use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
+
+impl Model {
+    /// Executes a command there and then: [`super::Timing::Instant`] without a write buffer.
+    pub(super) fn at_once(&mut self, command: Command) -> Answer {
+        match command {
+            Command::Read { lba, blocks } => self.read(lba, blocks).map(Output::Data),
+            Command::Write { lba, data, .. } => self.write_at_once(lba, data),
+            Command::Append { zone, data, .. } => {
+                let lba = self.append_point(zone)?;
+                self.write_at_once(lba, data).map(|_| Output::Appended(lba))
+            }
+            Command::Flush => self.recorded(),
+            Command::Discard { lba, blocks } => {
+                self.discard(lba, blocks)?;
+                Ok(Output::Done)
+            }
+            Command::ReportZones { lba, max } => self.report(lba, max),
+            Command::ManageZone { action, zone } => {
+                self.manage(action, zone)?;
+                self.recorded()
+            }
+        }
+    }
+
+    fn write_at_once(&mut self, lba: Lba, data: Blocks) -> Answer {
+        let place = self.accept(lba, &data)?;
+        if let (Place::Zone { zone, .. }, Some(table)) = (place, &mut self.zones) {
+            let cell = &mut table.cells[zone as usize];
+            cell.settle(cell.accepted);
+        }
+        for (lba, block) in (lba..).zip(data) {
+            self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
+        }
+        Ok(Output::Done)
+    }
+
+    pub(super) fn begin_read(&mut self, slot: u32, lba: Lba, blocks: u32) -> Result<(), Status> {
+        let data = self.read(lba, blocks)?;
+        if self.instant {
+            self.complete(slot, Ok(Output::Data(data)));
+            return Ok(());
+        }
+        let unit = self.spec.profile().program_unit();
+        let end = lba + u64::from(blocks);
+        let mut pieces: smallvec::SmallVec<[(u64, u64); 8]> = smallvec::SmallVec::new();
+        let mut at = lba;
+        while at < end {
+            let next = (at / unit + 1).saturating_mul(unit).min(end);
+            if !self.spec.profile().write_through() && self.is_on_nand(at) {
+                pieces.push((at / unit, next - at));
+            }
+            at = next;
+        }
+        let done = self.nand.transfer_out(self.clock, u64::from(blocks), pieces.into_iter());
+        self.finish_at(slot, done, Ok(Output::Data(data)));
+        Ok(())
+    }
+
+    /// The newest accepted contents of a range. May cross zones; what was not written is zero.
+    pub(super) fn read(&self, lba: Lba, blocks: u32) -> Result<Blocks, Status> {
+        if blocks == 0 || blocks > self.identify.max_transfer {
+            return Err(Status::InvalidField);
+        }
+        let end = lba.checked_add(u64::from(blocks)).ok_or(Status::LbaOutOfRange)?;
+        if end > self.identify.blocks {
+            return Err(Status::LbaOutOfRange);
+        }
+        (lba..end).map(|lba| self.block(lba)).collect()
+    }
+
+    fn block(&self, lba: Lba) -> Result<Block, Status> {
+        if let Some(table) = &self.zones {
+            let (zone, offset) = table.locate(lba);
+            let cell = &table.cells[zone];
+            if cell.state == ZoneState::Offline {
+                return Err(Status::ZoneOffline);
+            }
+            if !table.is_conventional(zone) && offset >= cell.nand {
+                let pending = cell.pending.get((offset - cell.nand) as usize);
+                return Ok(pending.cloned().unwrap_or_else(Block::zeroed));
+            }
+        }
+        if let Some(block) = self.cache.newest(lba) {
+            return Ok(block.clone());
+        }
+        self.media.read(lba).map_err(|_| Status::UnrecoveredRead)
+    }
+
+    fn is_on_nand(&self, lba: Lba) -> bool {
+        let Some(table) = &self.zones else { return self.cache.newest(lba).is_none() };
+        let (zone, offset) = table.locate(lba);
+        if table.is_conventional(zone) {
+            return self.cache.newest(lba).is_none();
+        }
+        offset < table.cells[zone].nand
+    }
+
+    pub(super) fn begin_flush(&mut self, slot: u32) {
+        if self.must_program() {
+            self.program_everything();
+            self.wait_for_programs(slot, None, Vec::new());
+        } else {
+            let at = self.clock + self.spec.profile().firmware_flush_ns.value;
+            self.finish_at(slot, at, Ok(Output::Done));
+        }
+    }
+
+    /// Whether a flush has to program what is buffered. A buffer with PLP needs that only if it is
+    /// kept in a process that may die.
+    pub(super) fn must_program(&self) -> bool {
+        self.spec.profile().volatile() || self.log.is_some()
+    }
+
+    pub(super) fn begin_discard(&mut self, slot: u32, lba: Lba, n: u64) -> Result<(), Status> {
+        self.discard(lba, n)?;
+        let at = self.clock + self.spec.profile().firmware_manage_ns.value;
+        self.finish_at(slot, at, Ok(Output::Done));
+        Ok(())
+    }
+
+    /// Deallocates a range of random-write blocks, durably. Sequential zones are for reset.
+    fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
+        let end = lba.checked_add(blocks).ok_or(Status::LbaOutOfRange)?;
+        if end > self.identify.blocks {
+            return Err(Status::LbaOutOfRange);
+        }
+        if self.identify.read_only {
+            return Err(Status::WriteProtected);
+        }
+        if let Some(table) = &self.zones {
+            let random = u64::from(table.geometry.conventional) * table.geometry.size;
+            if end > random {
+                return Err(Status::InvalidField);
+            }
+        }
+        self.cache.discard(lba, blocks);
+        self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
+    }
+
+    pub(super) fn begin_report(&mut self, slot: u32, lba: Lba, max: u32) -> Result<(), Status> {
+        let zones = self.report(lba, max)?;
+        let at = self.clock + self.spec.profile().firmware_manage_ns.value;
+        self.finish_at(slot, at, Ok(zones));
+        Ok(())
+    }
+
+    pub(super) fn report(&self, lba: Lba, max: u32) -> Answer {
+        let table = self.zones.as_ref().ok_or(Status::InvalidOpcode)?;
+        if lba >= self.identify.blocks {
+            return Err(Status::LbaOutOfRange);
+        }
+        let (first, _) = table.locate(lba);
+        let zones: Vec<Zone> = (first..table.cells.len())
+            .take(max as usize)
+            .map(|zone| table.describe(zone))
+            .collect();
+        Ok(Output::Zones(zones))
+    }
+
+    pub(super) fn begin_manage(
+        &mut self,
+        slot: u32,
+        action: ZoneAction,
+        zone: Option<Lba>,
+    ) -> Result<(), Status> {
+        let managed = self.manage(action, zone)?;
+        let profile = self.spec.profile();
+        let erase = if action == ZoneAction::Reset { profile.erase_ns.value } else { 0 };
+        let at = self.clock + profile.firmware_manage_ns.value + erase;
+        if action == ZoneAction::Finish && self.must_program() {
+            self.wait_for_programs(slot, None, managed);
+        } else {
+            let answer = self.recorded();
+            self.finish_at(slot, at, answer);
+        }
+        Ok(())
+    }
+
+    /// Changes the state of one zone or of all it applies to; returns which, with their epochs.
+    fn manage(&mut self, action: ZoneAction, zone: Option<Lba>) -> Result<Vec<(u32, u32)>, Status> {
+        let table = self.zones.as_ref().ok_or(Status::InvalidOpcode)?;
+        if self.identify.read_only {
+            return Err(Status::WriteProtected);
+        }
+        let zones: Vec<usize> = match zone {
+            Some(lba) if lba >= self.identify.blocks => return Err(Status::LbaOutOfRange),
+            Some(lba) => match table.locate(lba) {
+                (zone, 0) => vec![zone],
+                _ => return Err(Status::InvalidField),
+            },
+            None => {
+                let cells = table.cells.iter().enumerate();
+                cells.filter(|(_, cell)| selects(action, cell.state)).map(|(z, _)| z).collect()
+            }
+        };
+        zones.into_iter().map(|zone| self.manage_one(action, zone)).collect()
+    }
+
+    fn manage_one(&mut self, action: ZoneAction, zone: usize) -> Result<(u32, u32), Status> {
+        let must_program = self.must_program();
+        let table = self.zones.as_mut().ok_or(Status::InvalidOpcode)?;
+        match action {
+            ZoneAction::Open => table.transition(zone, Cause::Open)?,
+            ZoneAction::Close => table.transition(zone, Cause::Close)?,
+            ZoneAction::Finish => {
+                table.transition(zone, Cause::Finish)?;
+                table.cells[zone].sealed |= !must_program;
+                self.program_zone(zone, true);
+            }
+            ZoneAction::Reset => {
+                table.transition(zone, Cause::Reset)?;
+                self.empty_zone(zone)?;
+            }
+        }
+        let epoch = self.zones.as_ref().map_or(0, |table| table.cells[zone].epoch);
+        Ok((zone as u32, epoch))
+    }
+
+    /// What a reset does besides the change of state.
+    fn empty_zone(&mut self, zone: usize) -> Result<(), Status> {
+        let Some(table) = &mut self.zones else { return Ok(()) };
+        let (start, size) = (table.start(zone), table.geometry.size);
+        let cell = &mut table.cells[zone];
+        // Blocks under way in a transfer or a program give their tokens back when that ends.
+        self.tokens += cell.buffered - cell.scheduled;
+        cell.epoch = cell.epoch.wrapping_add(1);
+        cell.sealed = false;
+        cell.settle(0);
+        self.gathering.retain(|other| *other as usize != zone);
+        self.stats.resets += 1;
+        self.media.discard(start, size).map_err(|_| Status::WriteFault)?;
+        self.feed();
+        Ok(())
+    }
+
+    /// A zone fails: it becomes read only or offline.
+    pub(super) fn fail_zone(&mut self, lba: Lba, state: ZoneState) -> Result<(), Status> {
+        let table = self.zones.as_mut().ok_or(Status::InvalidOpcode)?;
+        if lba >= self.identify.blocks {
+            return Err(Status::LbaOutOfRange);
+        }
+        let (zone, _) = table.locate(lba);
+        if !matches!(state, ZoneState::ReadOnly | ZoneState::Offline) {
+            return Err(Status::InvalidField);
+        }
+        table.transition(zone, Cause::Fail(state))
+    }
+
+    /// `Done` once the media and the zone log are on stable storage.
+    fn recorded(&mut self) -> Answer {
+        if self.record() { Ok(Output::Done) } else { Err(Status::WriteFault) }
+    }
+
+    /// Makes what is on the media outlive this process, as far as there is a file behind it.
+    pub(super) fn record(&mut self) -> bool {
+        let Some(mut log) = self.log.take() else { return self.media.sync().is_ok() };
+        let zones = self.durable_zones();
+        let recorded = self.media.sync().and_then(|()| log.record(&zones));
+        self.log = Some(log);
+        recorded.is_ok()
+    }
+
+    /// The zones as NAND has them.
+    pub(super) fn durable_zones(&self) -> Vec<SavedZone> {
+        let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
+        cells.iter().enumerate().map(|(zone, cell)| self.saved_zone(zone, cell.nand)).collect()
+    }
+}
+
+/// Which zones "select all" means: ZNS 1.1, 3.4.3.1.
+fn selects(action: ZoneAction, state: ZoneState) -> bool {
+    use ZoneState::{Closed, ExplicitlyOpen, Full, ImplicitlyOpen};
+    match action {
+        ZoneAction::Open => state == Closed,
+        ZoneAction::Close => matches!(state, ImplicitlyOpen | ExplicitlyOpen),
+        ZoneAction::Finish => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed),
+        ZoneAction::Reset => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed | Full),
+    }
+}

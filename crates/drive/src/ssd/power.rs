@@ -1,0 +1,258 @@
+//! What is left when the power fails, and how it comes back.
+//!
+//! Thesis section 5.3: after a cut every zone's write pointer is where NAND programs had reached,
+//! and the bytes above are gone; with power-loss protection everything buffered is there. Of the
+//! random-write blocks not on NAND each is old or new, as the seed decides.
+
+use cores::Nanos;
+
+use super::model::Model;
+use super::zones::ZoneTable;
+use crate::{Command, Identify, Lba, Media, ProfileError, RamMedia, Spec, ZoneState};
+
+/// What a drive without power holds. A clone shares all blocks.
+#[derive(Clone, Debug)]
+pub struct DriveState {
+    pub(crate) spec: Spec,
+    pub(crate) identify: Identify,
+    pub(crate) media: Media,
+    pub(crate) zones: Vec<SavedZone>,
+    pub(crate) unreadable: u64,
+}
+
+/// A zone of a drive without power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedZone {
+    pub(crate) state: ZoneState,
+    /// Offset from the zone's start.
+    pub(crate) wp: u64,
+    /// Full by command, not by writing.
+    pub(crate) sealed: bool,
+}
+
+impl DriveState {
+    /// A new drive: all zeroes, all zones empty.
+    pub fn new(spec: Spec) -> Result<Self, ProfileError> {
+        let identify = spec.identify()?;
+        let media = Media::Ram(RamMedia::new());
+        Ok(Self { spec, identify, media, zones: Vec::new(), unreadable: 0 })
+    }
+
+    /// What the drive will say of itself.
+    pub fn identify(&self) -> &Identify {
+        &self.identify
+    }
+
+    /// The make of the drive.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The bytes.
+    pub fn media(&self) -> &Media {
+        &self.media
+    }
+
+    /// Blocks of a file drive that could not be read when its state was taken, zero here.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Write pointer of each zone, as offset from its start; empty for a drive without zones.
+    pub fn write_pointers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.zones.iter().map(|zone| zone.wp)
+    }
+}
+
+/// When the power is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutPoint {
+    /// As the n-th command since power-on arrives, counted from 0: it does not happen any more.
+    Command(u64),
+    /// Just after the n-th NAND program since power-on has ended, counted from 0.
+    Program(u64),
+    /// At this time of the drive's machine; in [`super::Timing::Instant`] of the model's own.
+    Time(Nanos),
+}
+
+/// How a drive behaves after its power was cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterCut {
+    /// Every command completes with [`crate::Status::NotReady`].
+    #[default]
+    Dead,
+    /// Read only, but says yes: writes are acknowledged and dropped, reads served, so that a host
+    /// can unmount (thesis section 5.3.1).
+    SayYes,
+}
+
+/// Something at which a power cut would make a difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// When, in the model's time.
+    pub at: Nanos,
+    /// What.
+    pub kind: EventKind<'a>,
+}
+
+/// The kinds of [`Event`]; each is numbered from 0 since power-on, as in [`CutPoint`].
+#[derive(Clone, Copy, Debug)]
+pub enum EventKind<'a> {
+    /// A command arrives and has had no effect yet.
+    Command {
+        /// Its number.
+        number: u64,
+        /// The command.
+        command: &'a Command,
+    },
+    /// A NAND program has just ended.
+    Program {
+        /// Its number.
+        number: u64,
+        /// First block it carried: of a sequential zone in address order, else the oldest.
+        lba: Lba,
+        /// How many blocks.
+        blocks: u64,
+    },
+}
+
+impl Event<'_> {
+    /// The point at which to cut to be exactly here.
+    pub fn cut_point(&self) -> CutPoint {
+        match self.kind {
+            EventKind::Command { number, .. } => CutPoint::Command(number),
+            EventKind::Program { number, .. } => CutPoint::Program(number),
+        }
+    }
+}
+
+/// The drive at the instant of an [`Event`].
+pub struct Moment<'a> {
+    pub(super) model: &'a Model,
+}
+
+impl Moment<'_> {
+    /// What would be left if the power failed now. Changes nothing.
+    pub fn survivors(&self, seed: u64) -> DriveState {
+        self.model.survivors(seed)
+    }
+}
+
+/// Is shown every command and every program end, in the order of the model's time. It runs under
+/// the drive's lock and must not call the drive.
+pub type Observer = Box<dyn FnMut(&Event<'_>, &Moment<'_>) + Send>;
+
+impl Model {
+    pub(super) fn survivors(&self, seed: u64) -> DriveState {
+        if let Some(state) = &self.fallen {
+            return state.clone();
+        }
+        let (ram, unreadable) = self.media.snapshot();
+        let mut media = Media::Ram(ram);
+        let zones = self.settle_into(seed, &mut media);
+        self.state_of(media, zones, unreadable)
+    }
+
+    /// Writes to `media` what survives of what it does not hold yet; returns the zones. A block
+    /// that cannot be written is lost, as it would be.
+    fn settle_into(&self, seed: u64, media: &mut Media) -> Vec<SavedZone> {
+        let plp = self.spec.profile().plp.value;
+        let zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
+            let cells = table.cells.iter().enumerate();
+            cells.map(|(zone, _)| self.settle_zone(seed, zone, plp, media)).collect()
+        });
+        for (lba, block) in self.cache.survivors(plp, |lba, salt| coin(seed, lba, salt) & 1 == 1) {
+            let _lost = media.write(lba, block.clone());
+        }
+        zones
+    }
+
+    fn settle_zone(&self, seed: u64, zone: usize, plp: bool, media: &mut Media) -> SavedZone {
+        let Some(table) = &self.zones else { unreachable!("called for each zone") };
+        let (cell, start) = (&table.cells[zone], table.start(zone));
+        if cell.state == ZoneState::NotWritePointer {
+            return self.saved_zone(zone, 0);
+        }
+        let mut wp = cell.nand;
+        if plp {
+            // A write under way at the cut may be there up to any block.
+            let under_way = cell.accepted - cell.buffered;
+            wp = cell.buffered + coin(seed, start, 3) % (under_way + 1);
+            for (lba, block) in (start + cell.nand..start + wp).zip(&cell.pending) {
+                let _lost = media.write(lba, block.clone());
+            }
+        }
+        self.saved_zone(zone, wp)
+    }
+
+    /// What a zone is without power if its write pointer is at `wp`.
+    pub(super) fn saved_zone(&self, zone: usize, wp: u64) -> SavedZone {
+        let Some(table) = &self.zones else { unreachable!("called for each zone") };
+        let cell = &table.cells[zone];
+        let state = match cell.state {
+            state @ (ZoneState::NotWritePointer | ZoneState::ReadOnly | ZoneState::Offline) => {
+                state
+            }
+            _ if cell.sealed || wp == table.capacity(zone) => ZoneState::Full,
+            _ if wp == 0 => ZoneState::Empty,
+            _ => ZoneState::Closed,
+        };
+        SavedZone { state, wp, sealed: cell.sealed }
+    }
+
+    /// The power fails: what survives is settled, all that is under way ends.
+    pub(super) fn fall(&mut self, seed: u64) {
+        if self.fallen.is_some() {
+            return;
+        }
+        let mut media = self.media.clone();
+        let zones = self.settle_into(seed, &mut media);
+        self.fallen = Some(self.state_of(media, zones, 0));
+        if let (Some(mut log), Some(state)) = (self.log.take(), &self.fallen) {
+            // The power is gone: nobody is left to be told that the log could not be written.
+            let _lost = self.media.sync().and_then(|()| log.record(&state.zones));
+        }
+        self.abandon();
+    }
+
+    /// The power is taken away after all that was written has become durable.
+    pub(super) fn switch_off(&mut self) {
+        if self.fallen.is_some() {
+            return;
+        }
+        (self.cut_at, self.observer) = (None, None);
+        self.program_everything();
+        while self.next_event().is_some() {
+            self.step(Nanos::MAX);
+            self.program_everything();
+        }
+        self.fall(0);
+    }
+
+    fn state_of(&self, media: Media, zones: Vec<SavedZone>, unreadable: u64) -> DriveState {
+        let (spec, identify) = (self.spec.clone(), self.identify.clone());
+        DriveState { spec, identify, media, zones, unreadable }
+    }
+}
+
+/// A number from a seed, an address and a salt: the finaliser of splitmix64, twice.
+fn coin(seed: u64, lba: Lba, salt: u64) -> u64 {
+    mix(mix(seed ^ salt.rotate_left(56)) ^ lba)
+}
+
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Power comes back: the zones are where they were left.
+pub(super) fn restore(table: &mut ZoneTable, zones: &[SavedZone]) {
+    for (zone, saved) in zones.iter().enumerate().take(table.cells.len()) {
+        if !table.is_conventional(zone) {
+            let wp = saved.wp.min(table.geometry.capacity);
+            table.restore(zone, saved.state, wp, saved.sealed);
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A write's way: accepted, transferred into the buffer, gathered to a program unit, programmed.
+//!
+//! Tokens are taken before the transfer and come back when the program ends (thesis section
+//! 5.3.2). A drive without buffer has a way of two steps: what is transferred is durable.
+
+use super::model::{Happening, Model};
+use super::power::EventKind;
+use super::zones::Cause;
+use crate::{Block, Blocks, Lba, Output, Status, ZoneState};
+
+/// A write on its way into the buffer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    place: Place,
+    lba: Lba,
+    fua: bool,
+    append: bool,
+    /// For random writes: the blocks, with consecutive versions from this one on.
+    data: Blocks,
+    version: u64,
+    blocks: u64,
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A sequential zone, as it is between two resets.
+    Zone { zone: u32, epoch: u32 },
+    /// A conventional zone or drive.
+    Random,
+}
+
+/// A NAND program that was given out.
+#[derive(Debug)]
+pub(super) struct Program {
+    number: u64,
+    place: Place,
+    /// Offsets in the zone.
+    from: u64,
+    to: u64,
+    /// The blocks of a random program.
+    random: Vec<(Lba, u64, Block)>,
+}
+
+/// A command that completes when programs have ended.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    slot: u32,
+    /// Only programs of this place, or of any.
+    place: Option<Place>,
+    /// Programs given out before this one.
+    before: u64,
+    left: u64,
+    /// A zone that is durably full then.
+    pub(super) seals: Vec<(u32, u32)>,
+}
+
+impl Model {
+    pub(super) fn begin_write(
+        &mut self,
+        slot: u32,
+        lba: Lba,
+        data: Blocks,
+        fua: bool,
+    ) -> Result<(), Status> {
+        let place = self.accept(lba, &data)?;
+        self.queue_transfer(slot, place, lba, data, fua, false);
+        Ok(())
+    }
+
+    pub(super) fn begin_append(
+        &mut self,
+        slot: u32,
+        zone: Lba,
+        data: Blocks,
+        fua: bool,
+    ) -> Result<(), Status> {
+        let lba = self.append_point(zone)?;
+        let place = self.accept(lba, &data)?;
+        self.queue_transfer(slot, place, lba, data, fua, true);
+        Ok(())
+    }
+
+    /// Where an append to the zone that starts at `zone` lands.
+    pub(super) fn append_point(&self, zone: Lba) -> Result<Lba, Status> {
+        let table = self.zones.as_ref().ok_or(Status::InvalidOpcode)?;
+        if zone >= self.identify.blocks {
+            return Err(Status::LbaOutOfRange);
+        }
+        let (number, offset) = table.locate(zone);
+        if offset != 0 || table.is_conventional(number) {
+            return Err(Status::InvalidField);
+        }
+        // A zone that takes no writes is for `accept` to refuse, whatever the address.
+        Ok(zone + table.cells[number].accepted.min(table.geometry.size - 1))
+    }
+
+    /// Checks a write in the order of ZNS 1.1, 2.1.1.5 and 3.3, and takes its place: from here on
+    /// the next write to the zone starts behind this one.
+    pub(super) fn accept(&mut self, lba: Lba, data: &Blocks) -> Result<Place, Status> {
+        let blocks = data.len() as u64;
+        if blocks == 0 || blocks > u64::from(self.identify.max_transfer) {
+            return Err(Status::InvalidField);
+        }
+        if lba.checked_add(blocks).is_none_or(|end| end > self.identify.blocks) {
+            return Err(Status::LbaOutOfRange);
+        }
+        if self.identify.read_only {
+            return Err(Status::WriteProtected);
+        }
+        let Some(table) = &mut self.zones else { return Ok(Place::Random) };
+        let (zone, offset) = table.locate(lba);
+        if table.is_conventional(zone) {
+            let fits = offset + blocks <= table.geometry.size;
+            return if fits { Ok(Place::Random) } else { Err(Status::ZoneBoundary) };
+        }
+        match table.cells[zone].state {
+            ZoneState::Full => return Err(Status::ZoneFull),
+            ZoneState::ReadOnly => return Err(Status::ZoneReadOnly),
+            ZoneState::Offline => return Err(Status::ZoneOffline),
+            _ if offset != table.cells[zone].accepted => return Err(Status::ZoneInvalidWrite),
+            _ if offset + blocks > table.geometry.capacity => return Err(Status::ZoneBoundary),
+            _ => table.transition(zone, Cause::Write)?,
+        }
+        let cell = &mut table.cells[zone];
+        cell.accepted += blocks;
+        if cell.accepted == table.geometry.capacity {
+            table.transition(zone, Cause::Filled)?;
+        }
+        Ok(Place::Zone { zone: zone as u32, epoch: table.cells[zone].epoch })
+    }
+
+    fn queue_transfer(
+        &mut self,
+        slot: u32,
+        place: Place,
+        lba: Lba,
+        data: Blocks,
+        fua: bool,
+        append: bool,
+    ) {
+        let blocks = data.len() as u64;
+        let (mut version, mut data) = (0, data);
+        if let Place::Zone { zone, .. } = place {
+            if let Some(table) = &mut self.zones {
+                table.cells[zone as usize].pending.extend(data.drain(..));
+            }
+            data = Blocks::new();
+        } else {
+            for (lba, block) in (lba..).zip(&data) {
+                version = self.cache.accept(lba, block.clone());
+            }
+            version = (version + 1).saturating_sub(blocks);
+        }
+        self.slots[slot as usize].transfer =
+            Some(Transfer { place, lba, fua, append, data, version, blocks });
+        if self.spec.profile().write_through() {
+            self.transfer(slot, blocks);
+        } else {
+            self.starving.push_back(slot);
+            self.feed();
+        }
+    }
+
+    /// Starts the transfers of waiting writes in order, as far as there are tokens.
+    pub(super) fn feed(&mut self) {
+        while let Some(&slot) = self.starving.front() {
+            let transfer = &self.slots[slot as usize].transfer;
+            let blocks = transfer.as_ref().map_or(0, |transfer| transfer.blocks);
+            if blocks > self.tokens {
+                break;
+            }
+            self.tokens -= blocks;
+            self.starving.pop_front();
+            self.transfer(slot, blocks);
+        }
+        self.make_room();
+    }
+
+    /// Units that never fill must not hold the tokens others wait for.
+    fn make_room(&mut self) {
+        let stuck = !self.starving.is_empty() && self.programs.iter().all(Option::is_none);
+        if stuck && (self.cache.gathered() > 0 || !self.gathering.is_empty()) {
+            self.program_everything();
+        }
+    }
+
+    fn transfer(&mut self, slot: u32, blocks: u64) {
+        let at = self.nand.transfer_in(self.clock, blocks);
+        self.slots[slot as usize].due = at;
+        self.schedule(at, Happening::Arrive(slot));
+    }
+
+    /// The blocks of the write in `slot` are in the buffer.
+    pub(super) fn arrive(&mut self, slot: u32) {
+        let Some(transfer) = self.slots[slot as usize].transfer.take() else { return };
+        let Transfer { place, lba, fua, append, data, version, blocks } = transfer;
+        let stored = match place {
+            Place::Zone { zone, epoch } => self.arrive_in_zone(zone, epoch, blocks),
+            Place::Random => self.arrive_random(lba, version, data),
+        };
+        let answer = if append { Output::Appended(lba) } else { Output::Done };
+        let answer = stored.map(|()| answer);
+        self.start_ticking();
+        if fua && answer.is_ok() && self.must_program() {
+            self.slots[slot as usize].answer = Some(answer);
+            match place {
+                Place::Zone { zone, .. } => self.program_zone(zone as usize, true),
+                Place::Random => self.program_random(true),
+            }
+            self.wait_for_programs(slot, Some(place), Vec::new());
+        } else {
+            self.complete(slot, answer);
+        }
+        self.make_room();
+    }
+
+    fn arrive_in_zone(&mut self, zone: u32, epoch: u32, blocks: u64) -> Result<(), Status> {
+        let write_through = self.spec.profile().write_through();
+        let Some(table) = &mut self.zones else { return Ok(()) };
+        let cell = &mut table.cells[zone as usize];
+        if cell.epoch != epoch {
+            self.tokens += if write_through { 0 } else { blocks };
+            return Ok(());
+        }
+        if cell.buffered == cell.scheduled && !write_through {
+            self.gathering.push(zone);
+        }
+        cell.buffered += blocks;
+        if write_through {
+            cell.scheduled = cell.buffered;
+            return self.move_to_media(zone as usize, blocks);
+        }
+        self.program_zone(zone as usize, false);
+        Ok(())
+    }
+
+    fn arrive_random(&mut self, lba: Lba, version: u64, data: Blocks) -> Result<(), Status> {
+        let gather = !self.spec.profile().write_through();
+        for ((lba, version), block) in (lba..).zip(version..).zip(data) {
+            self.cache.arrive(lba, version, block.clone(), gather);
+            if !gather && self.cache.programmed(lba, version) {
+                self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
+            }
+        }
+        if gather {
+            self.program_random(false);
+        }
+        Ok(())
+    }
+
+    /// Gives out programs for the full units of a zone, and with `partial` for the rest as well. A
+    /// zone that takes no more writes has nothing to wait for.
+    pub(super) fn program_zone(&mut self, zone: usize, partial: bool) {
+        let unit = self.spec.profile().program_unit();
+        loop {
+            let Some(table) = &mut self.zones else { return };
+            let cell = &mut table.cells[zone];
+            let last = cell.state == ZoneState::Full && cell.buffered == cell.accepted;
+            let gathered = cell.buffered - cell.scheduled;
+            if gathered == 0 {
+                break self.gathering.retain(|other| *other as usize != zone);
+            }
+            if gathered < unit && !partial && !last {
+                break;
+            }
+            let (from, to) = (cell.scheduled, cell.scheduled + gathered.min(unit));
+            cell.scheduled = to;
+            // Zones begin on different dies, and take all dies in turn.
+            let stripe = (zone as u64).wrapping_mul(7).wrapping_add(cell.stripes);
+            cell.stripes += 1;
+            let place = Place::Zone { zone: zone as u32, epoch: cell.epoch };
+            self.give_out(place, stripe, from, to, Vec::new());
+        }
+    }
+
+    /// As [`Self::program_zone`], for random writes.
+    pub(super) fn program_random(&mut self, partial: bool) {
+        let unit = self.spec.profile().program_unit();
+        while self.cache.gathered() >= unit || (partial && self.cache.gathered() > 0) {
+            let random = self.cache.take(unit);
+            self.random_stripes += 1;
+            let blocks = random.len() as u64;
+            self.give_out(Place::Random, self.random_stripes, 0, blocks, random);
+        }
+    }
+
+    /// Gives out programs for all that is in the buffer.
+    pub(super) fn program_everything(&mut self) {
+        self.program_random(true);
+        for zone in std::mem::take(&mut self.gathering) {
+            self.program_zone(zone as usize, true);
+        }
+    }
+
+    fn give_out(
+        &mut self,
+        place: Place,
+        stripe: u64,
+        from: u64,
+        to: u64,
+        random: Vec<(Lba, u64, Block)>,
+    ) {
+        let end = self.nand.program(self.clock, stripe, to - from);
+        let program = Program { number: self.next_program, place, from, to, random };
+        self.next_program += 1;
+        let at = self.programs.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.programs.push(None);
+            self.programs.len() - 1
+        });
+        self.programs[at] = Some(program);
+        self.schedule(end, Happening::Program(at as u32));
+    }
+
+    /// A program ended: its blocks are durable, its tokens come back.
+    pub(super) fn end_program(&mut self, at: u32) {
+        let Some(program) = self.programs[at as usize].take() else { return };
+        let blocks = program.to - program.from;
+        let mut lba = program.random.first().map_or(0, |(lba, ..)| *lba);
+        let stored = match program.place {
+            Place::Zone { zone, epoch } => {
+                let Some(table) = &mut self.zones else { return };
+                lba = table.start(zone as usize) + program.from;
+                let cell = &mut table.cells[zone as usize];
+                let current = cell.epoch == epoch;
+                let moved = if current { cell.programmed(program.from, program.to) } else { 0 };
+                self.move_to_media(zone as usize, moved)
+            }
+            Place::Random => self.store_random(program.random),
+        };
+        self.write_fault |= stored.is_err();
+        self.tokens += blocks;
+        let number = self.stats.programs;
+        self.stats.programs += 1;
+        self.stats.blocks_programmed += blocks;
+        if self.observer.is_some() || self.cut_at.is_some() {
+            self.witness(EventKind::Program { number, lba, blocks });
+        }
+        if self.fallen.is_none() {
+            self.wake_waiters(program.number, program.place);
+            self.feed();
+        }
+    }
+
+    fn store_random(&mut self, blocks: Vec<(Lba, u64, Block)>) -> Result<(), Status> {
+        for (lba, version, block) in blocks {
+            if self.cache.programmed(lba, version) {
+                self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves wp_nand of a zone up by `blocks`, whose bytes go to the media.
+    fn move_to_media(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
+        let Some(table) = &mut self.zones else { return Ok(()) };
+        let start = table.start(zone);
+        let cell = &mut table.cells[zone];
+        for _ in 0..blocks {
+            let Some(block) = cell.pending.pop_front() else { break };
+            self.media.write(start + cell.nand, block).map_err(|_| Status::WriteFault)?;
+            cell.nand += 1;
+        }
+        Ok(())
+    }
+
+    /// Completes `slot` when the programs given out so far, of `place` only if one is named, have
+    /// ended; on a drive that has none under way, after the firmware's time.
+    pub(super) fn wait_for_programs(
+        &mut self,
+        slot: u32,
+        place: Option<Place>,
+        seals: Vec<(u32, u32)>,
+    ) {
+        let programs = self.programs.iter().flatten();
+        let left = programs.filter(|p| place.is_none_or(|place| p.place == place)).count() as u64;
+        let waiter = Waiter { slot, place, before: self.next_program, left, seals };
+        if left == 0 {
+            self.release(&waiter);
+        } else {
+            self.waiters.push(waiter);
+        }
+    }
+
+    fn wake_waiters(&mut self, number: u64, place: Place) {
+        for waiter in &mut self.waiters {
+            let concerned = waiter.place.is_none_or(|wanted| wanted == place);
+            waiter.left -= u64::from(concerned && number < waiter.before);
+        }
+        while let Some(at) = self.waiters.iter().position(|waiter| waiter.left == 0) {
+            let waiter = self.waiters.remove(at);
+            self.release(&waiter);
+        }
+    }
+
+    fn release(&mut self, waiter: &Waiter) {
+        for &(zone, epoch) in &waiter.seals {
+            let Some(table) = &mut self.zones else { break };
+            let cell = &mut table.cells[zone as usize];
+            cell.sealed |= cell.epoch == epoch;
+        }
+        let answer = self.slots[waiter.slot as usize].answer.take().unwrap_or(Ok(Output::Done));
+        let lost = answer.is_ok() && (self.write_fault || !self.record());
+        let answer = if lost { Err(Status::WriteFault) } else { answer };
+        let firmware = self.spec.profile().firmware_flush_ns.value;
+        self.finish_at(waiter.slot, self.clock + firmware, answer);
+    }
+
+    /// Starts the clock of the internal flush when there is something to flush.
+    fn start_ticking(&mut self) {
+        let period = self.spec.profile().internal_flush_ns.value;
+        let something = self.cache.gathered() > 0 || !self.gathering.is_empty();
+        if period > 0 && something && !self.ticking {
+            self.ticking = true;
+            let next = (self.clock / period + 1).saturating_mul(period);
+            self.schedule(next, Happening::Tick);
+        }
+    }
+
+    /// The drive flushes by itself.
+    pub(super) fn tick(&mut self) {
+        self.ticking = false;
+        self.stats.internal_flushes += 1;
+        self.program_everything();
+    }
+}
