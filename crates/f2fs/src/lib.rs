@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod mkfs;
 pub mod ondisk;
 
 pub use error::{Error, Result};

@@ -1,0 +1,345 @@
+//! The blocks of a fresh volume: superblock, tables, checkpoint packs, root directory.
+//!
+//! A pure function of geometry and options; `mod.rs` writes what comes out.
+
+use drive::Block;
+use vfs::FileKind;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::geometry::Geometry;
+use super::options::MkfsOptions;
+use crate::error::Result;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Curseg};
+use crate::ondisk::dentry::{DentriesMut, slots_for};
+use crate::ondisk::hash::dentry_hash;
+use crate::ondisk::inode::{DEFAULT_INLINE_XATTR_SLOTS, Inline, InodeLayout, RawInodeBlock};
+use crate::ondisk::nat::{NatEntry, RawNatBlock};
+use crate::ondisk::nat_bits::{self, NatBits};
+use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::sit::{LogType, SitEntry};
+use crate::ondisk::summary::{RawSummary, RawSummaryBlock, pack_compact};
+use crate::ondisk::superblock::{Features, RawSuperblock, Superblock};
+use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid, bits};
+
+const NODE_INO: Nid = 1;
+const META_INO: Nid = 2;
+const ROOT_INO: Nid = 3;
+const LOST_FOUND_INO: Nid = 4;
+const VERSION: &str = concat!("strandline ", env!("CARGO_PKG_VERSION"));
+/// `cp_ver` of the nodes of a fresh volume: no checkpoint's, so no recovery takes them.
+const FIRST_CP_VER: u64 = 1;
+
+/// A directory a fresh volume has.
+struct Directory {
+    ino: Nid,
+    inode_addr: BlockAddr,
+    dentry_addr: BlockAddr,
+}
+
+/// A volume that exists only in memory yet.
+pub(super) struct Image {
+    /// Its superblock, raw and decoded.
+    pub raw: RawSuperblock,
+    /// Validated.
+    pub sb: Superblock,
+    geometry: Geometry,
+    directories: Vec<Directory>,
+    trimmed: bool,
+    large_nat_bitmap: bool,
+    seed: u64,
+}
+
+impl Image {
+    /// Plans the volume. `trimmed`: the drive holds nothing else any more.
+    pub(super) fn new(
+        options: &MkfsOptions,
+        geometry: &Geometry,
+        block_count: u64,
+        trimmed: bool,
+    ) -> Result<Self> {
+        let raw = superblock(options, geometry, block_count);
+        let sb = Superblock::parse(raw.to_block().bytes(), 0)?;
+        let start = |log: LogType| sb.seg_start(geometry.cursegs[log.index()]);
+        let count = if sb.features.contains(Features::LOST_FOUND) { 2 } else { 1 };
+        let directories = (0..count)
+            .map(|i| Directory {
+                ino: ROOT_INO + i,
+                inode_addr: start(LogType::HotNode) + i,
+                dentry_addr: start(LogType::HotData) + i,
+            })
+            .collect();
+        let (large_nat_bitmap, seed) = (options.large_nat_bitmap, options.seed);
+        Ok(Self { raw, sb, geometry: *geometry, directories, trimmed, large_nat_bitmap, seed })
+    }
+
+    /// Where `log` begins.
+    pub(super) fn log_start(&self, log: LogType) -> BlockAddr {
+        self.sb.seg_start(self.geometry.cursegs[log.index()])
+    }
+
+    /// The first block of the NAT; all others of NAT and SIT are zero.
+    pub(super) fn nat_block(&self) -> Block {
+        let mut bytes = [0; BLOCK_SIZE];
+        let nat = RawNatBlock::of_mut(&mut bytes);
+        for reserved in [NODE_INO, META_INO] {
+            nat.set_entry(reserved, NatEntry { version: 0, ino: reserved, addr: 1 });
+        }
+        for d in &self.directories {
+            nat.set_entry(d.ino, d.nat_entry());
+        }
+        Block::new(bytes)
+    }
+
+    /// The directories' inodes and entries, each with its address, in the order to write.
+    pub(super) fn directory_blocks(&self, options: &MkfsOptions) -> Vec<(BlockAddr, Block)> {
+        let inodes = self.directories.iter().map(|d| (d.inode_addr, self.inode(d, options)));
+        let entries = self.directories.iter().map(|d| (d.dentry_addr, self.entries(d)));
+        inodes.chain(entries).collect()
+    }
+
+    /// Both checkpoint packs, each block with its address.
+    pub(super) fn checkpoint_blocks(&self) -> Vec<(BlockAddr, Block)> {
+        let mut cp = self.checkpoint();
+        let header = cp.encode(&self.sb);
+        let mut pack = header.clone();
+        pack.extend(self.summaries());
+        pack.push(header[0].clone());
+        debug_assert_eq!(pack.len(), cp.pack_total as usize);
+        let at = self.sb.cp_pack(0);
+        let mut blocks: Vec<_> = (at..).zip(pack).collect();
+        if let Some(start) = self.nat_bits_start(&cp) {
+            blocks.extend((at + start..).zip(self.nat_bits().encode(&cp)));
+        }
+        // The second pack is whole, but so old that it is never chosen.
+        cp.version = 0;
+        let old = cp.encode(&self.sb);
+        let second = self.sb.cp_pack(1);
+        blocks.push((second + cp.pack_total - 1, old[0].clone()));
+        blocks.extend((second..).zip(old));
+        blocks
+    }
+
+    fn nat_bits_start(&self, cp: &Checkpoint) -> Option<u32> {
+        nat_bits::start(&self.sb, cp.pack_total)
+    }
+
+    fn nat_bits(&self) -> NatBits {
+        let mut nat_bits = NatBits::new(&self.sb);
+        nat_bits.empty.fill(0xff);
+        bits::lsb::clear(&mut nat_bits.empty, 0);
+        nat_bits
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let g = &self.geometry;
+        let mut flags = CpFlags::UMOUNT | CpFlags::COMPACT_SUM;
+        flags.set(CpFlags::TRIMMED, self.trimmed);
+        flags.set(CpFlags::LARGE_NAT_BITMAP, self.large_nat_bitmap);
+        let used = self.directories.len() as u32;
+        let start_sum = 1 + g.cp_payload;
+        let mut cp = Checkpoint {
+            version: mix(self.seed) & 0x7fff_ffff | 1,
+            user_block_count: g.user_blocks,
+            valid_block_count: u64::from(2 * used),
+            rsvd_segment_count: g.reserved,
+            overprov_segment_count: g.overprov,
+            free_segment_count: g.free,
+            cursegs: LogType::ALL.map(|log| Curseg {
+                segno: g.cursegs[log.index()],
+                blkoff: self.used_in(log) as u16,
+                ssr: false,
+            }),
+            flags,
+            // Header, compact summaries, three node summaries, tail.
+            pack_total: start_sum + 1 + 3 + 1,
+            start_sum,
+            valid_node_count: used,
+            valid_inode_count: used,
+            next_free_nid: ROOT_INO + used,
+            elapsed_time: 0,
+            sit_bitmap: vec![0; self.sb.sit_bitmap_size() as usize],
+            nat_bitmap: vec![0; self.sb.nat_bitmap_size() as usize],
+            crc: 0,
+        };
+        let room = self.nat_bits_start(&cp).is_some();
+        cp.flags.set(CpFlags::NAT_BITS, room);
+        cp
+    }
+
+    /// Blocks the fresh volume has in `log`.
+    fn used_in(&self, log: LogType) -> usize {
+        match log {
+            LogType::HotData | LogType::HotNode => self.directories.len(),
+            _ => 0,
+        }
+    }
+
+    /// Compact data summaries with both journals, then the node logs' summaries.
+    fn summaries(&self) -> Vec<Block> {
+        let mut logs = LogType::ALL.map(RawSummaryBlock::empty);
+        let [hot_data, _, cold_data, hot_node, ..] = &mut logs;
+        for (i, d) in self.directories.iter().enumerate() {
+            hot_data.entries[i] = RawSummary::data(d.ino, 0, 0);
+            hot_node.entries[i] = RawSummary::node(d.ino);
+            let journalled = hot_data.nat_journal_mut().put(d.ino, d.nat_entry());
+            debug_assert!(journalled);
+        }
+        for log in LogType::ALL {
+            let mut entry = SitEntry::empty(log);
+            entry.valid = self.used_in(log) as u16;
+            for i in 0..self.used_in(log) {
+                bits::msb::set(&mut entry.map, i);
+            }
+            let segno = self.geometry.cursegs[log.index()];
+            let journalled = cold_data.sit_journal_mut().put(segno, &entry);
+            debug_assert!(journalled);
+        }
+        let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+        let counts = data.map(|log| self.used_in(log));
+        let mut blocks = pack_compact([&logs[0], &logs[1], &logs[2]], counts);
+        blocks.extend(logs[3..].iter().map(|s| Block::from_prefix(s.as_bytes())));
+        blocks
+    }
+
+    fn inode(&self, d: &Directory, options: &MkfsOptions) -> Block {
+        let mut bytes = [0; BLOCK_SIZE];
+        let inode = RawInodeBlock::of_mut(&mut bytes);
+        let i = &mut inode.i;
+        let is_root = d.ino == ROOT_INO;
+        i.mode.set(if is_root { 0o040_755 } else { 0o040_700 });
+        i.uid.set(options.root_owner.0);
+        i.gid.set(options.root_owner.1);
+        let subdirectories = if is_root { self.directories.len() as u32 - 1 } else { 0 };
+        i.links.set(2 + subdirectories);
+        i.size.set(BLOCK_SIZE as u64);
+        i.blocks.set(2);
+        for time in [&mut i.atime, &mut i.ctime, &mut i.mtime] {
+            time.set(options.time);
+        }
+        i.current_depth.set(1);
+        if !is_root {
+            i.set_name(ROOT_INO, b"lost+found");
+        }
+        let extra_isize = extra_isize(self.sb.features);
+        if extra_isize > 0 {
+            i.set_inline(Inline::EXTRA_ATTR);
+        }
+        if let Some(extra) = i.extra_mut() {
+            extra.extra_isize.set(extra_isize);
+            if self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) {
+                extra.inline_xattr_size.set(DEFAULT_INLINE_XATTR_SLOTS);
+            }
+            if self.sb.features.contains(Features::INODE_CRTIME) {
+                extra.crtime.set(options.time);
+            }
+        }
+        let layout = InodeLayout::new(extra_isize, 0);
+        i.addr[layout.slot(0)] = U32::new(d.dentry_addr);
+        inode.footer = RawNodeFooter::new(d.ino, d.ino, 0);
+        inode.footer.cp_ver.set(FIRST_CP_VER);
+        inode.footer.next_blkaddr.set(d.inode_addr + 1);
+        inode.seal(&self.sb);
+        Block::new(bytes)
+    }
+
+    fn entries(&self, d: &Directory) -> Block {
+        let mut bytes = [0; BLOCK_SIZE];
+        let mut dir = DentriesMut::block(&mut bytes);
+        dir.insert(0, b".", 0, d.ino, FileKind::Directory);
+        dir.insert(1, b"..", 0, ROOT_INO, FileKind::Directory);
+        if d.ino == ROOT_INO && self.directories.len() > 1 {
+            let name = b"lost+found";
+            debug_assert_eq!(dir.view().find_free(slots_for(name.len())), Some(2));
+            dir.insert(2, name, dentry_hash(name), LOST_FOUND_INO, FileKind::Directory);
+        }
+        Block::new(bytes)
+    }
+}
+
+impl Directory {
+    fn nat_entry(&self) -> NatEntry {
+        NatEntry { version: 0, ino: self.ino, addr: self.inode_addr }
+    }
+}
+
+/// Bytes of extra attributes the features ask for, as `mkfs.f2fs` sizes them.
+fn extra_isize(features: Features) -> u16 {
+    if features.contains(Features::INODE_CRTIME) {
+        24
+    } else if features.contains(Features::INODE_CHKSUM) {
+        12
+    } else if features.contains(Features::EXTRA_ATTR) {
+        4
+    } else {
+        0
+    }
+}
+
+fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuperblock {
+    let mut sb = RawSuperblock::new_zeroed();
+    sb.magic.set(crate::ondisk::MAGIC);
+    sb.major_ver.set(1);
+    sb.minor_ver.set(16);
+    let sector_log = options.sector_size.trailing_zeros();
+    sb.log_sectorsize.set(sector_log);
+    sb.log_sectors_per_block.set(12 - sector_log);
+    sb.log_blocksize.set(12);
+    sb.log_blocks_per_seg.set(9);
+    sb.segs_per_sec.set(options.segs_per_sec);
+    sb.secs_per_zone.set(options.secs_per_zone);
+    sb.block_count.set(block_count);
+    sb.section_count.set(g.sections);
+    sb.segment_count.set(g.segments);
+    sb.segment_count_ckpt.set(2);
+    sb.segment_count_sit.set(g.sit);
+    sb.segment_count_nat.set(g.nat);
+    sb.segment_count_ssa.set(g.ssa);
+    sb.segment_count_main.set(g.main);
+    set_areas(&mut sb, g);
+    sb.root_ino.set(ROOT_INO);
+    sb.node_ino.set(NODE_INO);
+    sb.meta_ino.set(META_INO);
+    sb.uuid = options.uuid.unwrap_or_else(|| derived_uuid(options.seed));
+    sb.set_label(&options.label);
+    sb.cp_payload.set(g.cp_payload);
+    let (cold, hot) = (options.all_cold(), options.all_hot());
+    sb.extension_count.set(cold.len() as u32);
+    sb.hot_ext_count = hot.len() as u8;
+    for (slot, extension) in sb.extension_list.iter_mut().zip(cold.iter().chain(&hot)) {
+        slot[..extension.len()].copy_from_slice(extension.as_bytes());
+    }
+    sb.version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
+    sb.init_version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
+    sb.feature.set(options.features.bits());
+    sb.seal();
+    sb
+}
+
+fn set_areas(sb: &mut RawSuperblock, g: &Geometry) {
+    let segments = |n: u32| n * crate::ondisk::BLOCKS_PER_SEGMENT;
+    sb.segment0_blkaddr.set(g.segment0);
+    sb.cp_blkaddr.set(g.segment0);
+    let sit = g.segment0 + segments(2);
+    let nat = sit + segments(g.sit);
+    sb.sit_blkaddr.set(sit);
+    sb.nat_blkaddr.set(nat);
+    sb.ssa_blkaddr.set(nat + segments(g.nat));
+    sb.main_blkaddr.set(g.main_blkaddr);
+}
+
+/// A version 4 UUID that is a function of the seed.
+fn derived_uuid(seed: u64) -> [u8; 16] {
+    let halves = [mix(seed ^ 1).to_be_bytes(), mix(seed ^ 2).to_be_bytes()].concat();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&halves);
+    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
+}
+
+/// The finalizer of `splitmix64`.
+fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,194 @@
+//! Making a volume.
+//!
+//! Order: an old superblock is erased first, then everything is written, flushed, and the new
+//! superblock comes last. Power lost on the way leaves no volume, never half of one.
+
+mod geometry;
+mod image;
+mod options;
+mod signature;
+
+use std::sync::Arc;
+
+use drive::{Block, Drive, Zone, ZoneKind, ZoneState};
+use queue::BlockQueue;
+
+pub use geometry::{Formula, Geometry, Request, ZoneShape, layout};
+pub use options::MkfsOptions;
+
+use crate::error::{Error, Result};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::superblock::{COPIES, Features, Superblock};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
+use image::Image;
+
+/// Blocks of zeroes written at once where a drive cannot discard.
+const ZERO_RUN: u64 = 256;
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FormatReport {
+    /// The superblock.
+    pub superblock: Superblock,
+    /// Where everything is, and how much is kept back.
+    pub geometry: Geometry,
+    /// Zones that held data and were reset.
+    pub zones_reset: u32,
+    /// Whether the whole device was discarded or reset.
+    pub trimmed: bool,
+}
+
+/// Makes an F2FS volume on `drive`.
+pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatReport> {
+    let queue = BlockQueue::new(Arc::clone(drive));
+    if queue.identify().read_only {
+        return Err(Error::ReadOnly);
+    }
+    let options = effective(&queue, options)?;
+    options.check()?;
+    if !options.force {
+        signature::check_blank(&queue)?;
+    }
+    let block_count = volume_blocks(&queue, &options)?;
+    let geometry = layout(&request(&queue, &options, block_count))?;
+    check_zones(&queue, &geometry)?;
+    let zones_reset = prepare(&queue, &options, block_count)?;
+    let trimmed = options.discard && queue.identify().discard || queue.identify().zones.is_some();
+    let image = Image::new(&options, &geometry, block_count, trimmed)?;
+    write(&queue, &image, &options)?;
+    Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
+}
+
+/// The options with what the drive's zones dictate.
+fn effective(queue: &BlockQueue, options: &MkfsOptions) -> Result<MkfsOptions> {
+    let mut options = options.clone();
+    if let Some(zones) = &queue.identify().zones {
+        let segments = zones.size / u64::from(BLOCKS_PER_SEGMENT);
+        if !zones.size.is_power_of_two() || segments == 0 {
+            let size = zones.size;
+            return Err(Error::unsupported(format!("zones of {size} blocks, not a power of two")));
+        }
+        options.segs_per_sec =
+            u32::try_from(segments).map_err(|_| Error::unsupported("zones above 16 TiB"))?;
+        options.secs_per_zone = 1;
+        options.zoned = true;
+    }
+    options.features.set(Features::BLKZONED, options.zoned);
+    Ok(options)
+}
+
+fn volume_blocks(queue: &BlockQueue, options: &MkfsOptions) -> Result<u64> {
+    let device = queue.identify().blocks;
+    let Some(sectors) = options.sectors else { return Ok(device) };
+    let blocks = sectors.checked_mul(options.sector_size.into()).map(|b| b / BLOCK_SIZE as u64);
+    blocks.filter(|&blocks| blocks <= device).ok_or_else(|| {
+        Error::usage(format!("{sectors} sectors are more than the device's {device} blocks"))
+    })
+}
+
+fn request(queue: &BlockQueue, options: &MkfsOptions, block_count: u64) -> Request {
+    let zones = queue.identify().zones.as_ref();
+    Request {
+        bytes: block_count.saturating_mul(BLOCK_SIZE as u64),
+        segs_per_sec: options.segs_per_sec,
+        secs_per_zone: options.secs_per_zone,
+        large_nat_bitmap: options.large_nat_bitmap,
+        overprovision: options.overprovision,
+        zoned: options.zoned,
+        zones: zones.map(|z| ZoneShape { capacity: z.capacity, conventional: z.conventional }),
+        formula: Formula::default(),
+    }
+}
+
+/// Metadata is overwritten in place: it has to lie in zones that allow that.
+fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
+    let Some(zones) = &queue.identify().zones else { return Ok(()) };
+    let needed = u64::from(geometry.main_blkaddr).div_ceil(zones.size);
+    if u64::from(zones.conventional) < needed {
+        let found = zones.conventional;
+        return Err(Error::usage(format!(
+            "metadata needs {needed} conventional zones, the drive has {found}"
+        )));
+    }
+    Ok(())
+}
+
+/// Erases what was there: superblocks first, then zones, or the whole device. Returns how many
+/// zones were reset.
+fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32> {
+    for copy in COPIES {
+        queue.write_blocks(copy.into(), vec![Block::zeroed()], false)?;
+    }
+    queue.flush()?;
+    let mut reset = 0;
+    for zone in queue.report_zones()? {
+        if needs_reset(&zone)? {
+            queue.reset_zone(zone.start)?;
+            reset += 1;
+        }
+    }
+    if options.discard && queue.identify().discard {
+        let conventional = queue.identify().zones.as_ref();
+        let end = conventional.map_or(blocks, |z| blocks.min(u64::from(z.conventional) * z.size));
+        queue.discard(0, end)?;
+    }
+    Ok(reset)
+}
+
+fn needs_reset(zone: &Zone) -> Result<bool> {
+    if zone.kind == ZoneKind::Conventional {
+        return Ok(false);
+    }
+    match zone.state {
+        ZoneState::Offline | ZoneState::ReadOnly => {
+            let (start, state) = (zone.start, zone.state);
+            Err(Error::unsupported(format!("the zone at block {start:#x} is {state:?}")))
+        }
+        state => Ok(state != ZoneState::Empty),
+    }
+}
+
+fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()> {
+    let sb = &image.sb;
+    zero(queue, sb.cp_blkaddr.into(), 2 * u64::from(BLOCKS_PER_SEGMENT))?;
+    zero(queue, sb.sit_blkaddr.into(), sb.sit_blocks().into())?;
+    // The NAT's copies interleave; its version bits are all clear, so only the first ones count.
+    for half in 0..u64::from(sb.segment_count_nat / 2) {
+        let start = u64::from(sb.nat_blkaddr) + half * 2 * u64::from(BLOCKS_PER_SEGMENT);
+        zero(queue, start, BLOCKS_PER_SEGMENT.into())?;
+    }
+    put(queue, sb.nat_blkaddr, image.nat_block())?;
+    for (addr, block) in image.directory_blocks(options) {
+        put(queue, addr, block)?;
+    }
+    if queue.identify().zones.is_none() {
+        // An old node here could pass for the start of a roll-forward chain. A zone was reset.
+        put(queue, image.log_start(LogType::WarmNode), Block::zeroed())?;
+    }
+    for (addr, block) in image.checkpoint_blocks() {
+        put(queue, addr, block)?;
+    }
+    queue.flush()?;
+    for copy in COPIES {
+        queue.write_blocks(copy.into(), vec![image.raw.to_block()], true)?;
+    }
+    Ok(queue.flush()?)
+}
+
+fn put(queue: &BlockQueue, addr: u32, block: Block) -> Result<()> {
+    Ok(queue.write_blocks(addr.into(), vec![block], false)?)
+}
+
+/// Makes a range read as zeroes, by discard where the drive has it.
+fn zero(queue: &BlockQueue, lba: u64, blocks: u64) -> Result<()> {
+    if queue.identify().discard {
+        return Ok(queue.discard(lba, blocks)?);
+    }
+    let mut at = lba;
+    while at < lba + blocks {
+        let n = ZERO_RUN.min(lba + blocks - at);
+        queue.write_blocks(at, vec![Block::zeroed(); n as usize], false)?;
+        at += n;
+    }
+    Ok(())
+}

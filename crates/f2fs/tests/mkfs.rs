@@ -1,0 +1,168 @@
+//! Volumes made here, judged by Debian's `fsck.f2fs`.
+
+mod judge;
+
+use drive::{Drive, ZoneGeometry};
+use f2fs::Error;
+use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::ondisk::checkpoint::Checkpoint;
+use f2fs::ondisk::superblock::{Features, Superblock};
+use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs};
+use queue::BlockQueue;
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+#[test]
+fn fresh_conventional_volumes_are_clean_at_all_sizes() {
+    let scratch = Scratch::new();
+    for bytes in [64 * MIB, 512 * MIB, 4 * GIB, 64 * GIB] {
+        let image = scratch.image("volume", bytes);
+        let report = format(&ImageDrive::open(&image), &MkfsOptions::default()).unwrap();
+        assert!(report.trimmed);
+        assert_fsck_clean(&image);
+    }
+}
+
+#[test]
+fn fresh_zoned_volumes_are_clean_at_all_sizes() {
+    let scratch = Scratch::new();
+    for (bytes, zone, capacity) in [
+        (64 * MIB, 2 * MIB, 2 * MIB),
+        (512 * MIB, 16 * MIB, 16 * MIB),
+        (4 * GIB, 64 * MIB, 64 * MIB),
+        (64 * GIB, 256 * MIB, 256 * MIB),
+    ] {
+        let image = scratch.image("zoned", bytes);
+        let block = |bytes: u64| bytes / 4096;
+        let zones = ZoneGeometry {
+            size: block(zone),
+            capacity: block(capacity),
+            count: (bytes / zone) as u32,
+            conventional: (bytes / zone / 4) as u32,
+            max_open: None,
+            max_active: None,
+        };
+        let drive = ImageDrive::with_zones(&image, Some(zones));
+        let report = format(&drive, &MkfsOptions::default()).unwrap();
+        assert!(report.superblock.features.contains(Features::BLKZONED));
+        assert_eq!(u64::from(report.superblock.segs_per_sec), zone / (2 * MIB));
+        assert_fsck_clean(&image);
+    }
+}
+
+#[test]
+fn a_plain_image_laid_out_for_zones_is_clean() {
+    let scratch = Scratch::new();
+    let image = scratch.image("m", GIB);
+    let options = MkfsOptions { zoned: true, segs_per_sec: 8, ..MkfsOptions::default() };
+    format(&ImageDrive::open(&image), &options).unwrap();
+    assert_fsck_clean(&image);
+}
+
+#[test]
+fn every_feature_and_option_makes_a_clean_volume() {
+    let scratch = Scratch::new();
+    let variants: [(&str, fn(&mut MkfsOptions)); 8] = [
+        ("", |o| o.large_nat_bitmap = true),
+        ("extra_attr", |o| o.label = "strand line".into()),
+        ("extra_attr,inode_checksum", |o| o.overprovision = Some(12.5)),
+        ("extra_attr,inode_crtime,flexible_inline_xattr", |o| o.root_owner = (1000, 100)),
+        ("extra_attr,inode_checksum,inode_crtime,lost_found,sb_checksum", |o| o.seed = 99),
+        ("lost_found", |o| o.segs_per_sec = 4),
+        ("sb_checksum", |o| o.sector_size = 4096),
+        ("", |o| {
+            o.sectors = Some(300 * 2048);
+            o.discard = false;
+        }),
+    ];
+    for (features, change) in variants {
+        let image = scratch.image("v", 512 * MIB);
+        let mut options = MkfsOptions { time: 1_700_000_000, ..MkfsOptions::default() };
+        options.add_features(features).unwrap();
+        change(&mut options);
+        let report = format(&ImageDrive::open(&image), &options).unwrap();
+        assert_eq!(report.superblock.label, options.label);
+        assert_fsck_clean(&image);
+    }
+}
+
+#[test]
+fn the_same_options_make_the_same_bytes() {
+    let scratch = Scratch::new();
+    let make = |name| {
+        let image = scratch.image(name, 64 * MIB);
+        format(&ImageDrive::open(&image), &MkfsOptions::default()).unwrap();
+        std::fs::read(image).unwrap()
+    };
+    assert!(make("a") == make("b"));
+}
+
+#[test]
+fn nothing_is_overwritten_without_force() {
+    let scratch = Scratch::new();
+    let image = scratch.image("x", 64 * MIB);
+    assert_stock_mkfs(&image, &[]);
+    let drive = ImageDrive::open(&image);
+    let refused = format(&drive, &MkfsOptions::default());
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+    assert_fsck_clean(&image);
+    let options = MkfsOptions { force: true, label: "new".into(), ..MkfsOptions::default() };
+    format(&drive, &options).unwrap();
+    assert_eq!(superblock(&drive).label, "new");
+    assert_fsck_clean(&image);
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_with_the_reason() {
+    let scratch = Scratch::new();
+    let small = scratch.image("small", 16 * MIB);
+    let drive = ImageDrive::open(&small);
+    let message = |options: &MkfsOptions| format(&drive, options).unwrap_err().to_string();
+    assert!(message(&MkfsOptions::default()).contains("too small"));
+    let casefold = MkfsOptions { features: Features::CASEFOLD, ..MkfsOptions::default() };
+    assert!(message(&casefold).contains("casefold"));
+    let crtime = MkfsOptions { features: Features::INODE_CRTIME, ..MkfsOptions::default() };
+    assert!(message(&crtime).contains("extra_attr"));
+    assert!(MkfsOptions::default().add_features("no_such_thing").is_err());
+    let zoned = scratch.image("zoned", 2 * GIB);
+    let zones = ZoneGeometry {
+        size: 16384,
+        capacity: 16384,
+        count: 32,
+        conventional: 1,
+        max_open: None,
+        max_active: None,
+    };
+    let drive = ImageDrive::with_zones(&zoned, Some(zones));
+    let refused = format(&drive, &MkfsOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("conventional zones"), "{refused}");
+}
+
+#[test]
+fn volumes_of_mkfs_f2fs_parse() {
+    let scratch = Scratch::new();
+    for arguments in [
+        &[][..],
+        &["-i"],
+        &["-s", "4"],
+        &["-l", "stock", "-O", "extra_attr,inode_checksum,sb_checksum"],
+    ] {
+        let image = scratch.image("stock", 512 * MIB);
+        assert_stock_mkfs(&image, arguments);
+        let drive = ImageDrive::open(&image);
+        let queue = BlockQueue::new(Arc::clone(&drive));
+        let sb = superblock(&drive);
+        let read = |addr| Ok(queue.read_block(u64::from(addr))?);
+        let mut cp = Checkpoint::select(&sb, read).unwrap().checkpoint;
+        assert_eq!(cp.valid_inode_count, 1);
+        let stored = queue.read_block(sb.cp_blkaddr.into()).unwrap();
+        assert_eq!(cp.encode(&sb)[0], stored, "encoding is the inverse of decoding");
+    }
+}
+
+fn superblock(drive: &Arc<dyn Drive>) -> Superblock {
+    let queue = BlockQueue::new(Arc::clone(drive));
+    Superblock::select(|addr| Ok(queue.read_block(addr.into())?)).unwrap().0
+}
