@@ -1,0 +1,36 @@
+# What can be done here; `make help` lists it.
+
+CARGO ?= cargo
+# The tree `make demo` copies.
+TREE ?= /usr/share/doc
+
+.PHONY: help demo test test-all lint bench
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: ## cut the power 1,000 times per mode and report (TREE=/usr/share/doc)
+	$(CARGO) build --release --package strandline
+	target/release/strandline lab run demo --tree $(TREE) --out target/demo
+
+lint: ## formatting, clippy, the rules of the house
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- --deny warnings
+	$(CARGO) xtask tidy
+
+# The heavy suites need optimised code. Checks stay on, and the linker's optimisation off: it would
+# take longer than the tests it speeds up.
+test test-all: export CARGO_PROFILE_RELEASE_LTO = off
+test test-all: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
+test test-all: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+test: lint ## everything that fits in ten minutes
+	$(CARGO) test --workspace --release --all-features --target-dir target/test
+
+test-all: test ## that, the long suites, and the licences of all dependencies
+	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; \
+	else echo "test-all: cargo-deny is not installed, licences not checked"; fi
+
+bench: ## the measured figures
+	$(CARGO) bench --workspace

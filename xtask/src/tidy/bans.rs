@@ -1,0 +1,222 @@
+//! What no code may use, or only some: the house is a pure function of code, profile and seed only
+//! if nothing above floor 0 reaches for threads, clocks, locks or chance on its own.
+
+use super::scan::has_word;
+use super::{Finding, Source};
+
+/// Paths that a rule leaves alone, and why.
+const FREE: [(&str, &str); 3] = [
+    ("crates/cores/", "floor 0 is where threads, clocks and locks come from"),
+    ("xtask/", "a tool for the developer's machine, no part of the house"),
+    ("/benches/", "measures the real machine"),
+];
+
+/// Words of `std` that only floor 0 uses: the module's path, the words, what to use instead. An
+/// empty list bans the whole module.
+const STD: [(&str, &[&str], &str); 4] = [
+    ("std::thread", &[], "use cores::spawn, cores::sleep"),
+    ("std::sync", &["Mutex", "RwLock", "Condvar", "Barrier", "mpsc"], "use the locks of cores"),
+    ("std::time", &["Instant", "SystemTime"], "use cores::now, cores::wall_clock"),
+    ("std::collections", &["HashMap", "HashSet"], "its order is random: use FxHashMap or BTreeMap"),
+];
+
+/// Other paths that only floor 0 uses.
+const PATHS: [(&str, &str); 6] = [
+    ("parking_lot::", "use the locks of cores"),
+    ("thread_rng", "seed a generator of rand_xoshiro"),
+    ("rand::rng", "seed a generator of rand_xoshiro"),
+    ("rand::random", "seed a generator of rand_xoshiro"),
+    ("from_os_rng", "seed a generator of rand_xoshiro"),
+    ("RandomState", "its order is random: use FxHashMap or BTreeMap"),
+];
+
+const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
+
+/// Crates whose work needs `unsafe`; all others forbid it.
+const UNSAFE_CRATES: [&str; 2] = ["crates/cores/", "crates/drive/"];
+
+pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
+    check_unfinished(source, findings);
+    check_attributes(source, findings);
+    check_unsafe(source, findings);
+    if !FREE.iter().any(|(path, _)| source.path.contains(path)) {
+        check_std(source, findings);
+        check_paths(source, findings);
+    }
+}
+
+fn check_unfinished(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, code) in numbered(source) {
+        for word in UNFINISHED {
+            if has_word(code, word.trim_end_matches('!')) && code.contains(word) {
+                findings.push(Finding::new(&source.path, number, format!("`{word}` is left over")));
+            }
+        }
+    }
+}
+
+/// Every skip and every exception says why.
+fn check_attributes(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, code) in numbered(source) {
+        let Some(start) = code.find("#[").or_else(|| code.find("#![")) else { continue };
+        let attribute = until(source, number - 1, &code[start..], ']');
+        let what = if has_word(&attribute, "ignore") && !attribute.contains('=') {
+            "a skipped test needs a reason: #[ignore = \"...\"]"
+        } else if (attribute.contains("[allow(") || attribute.contains("[expect("))
+            && !has_word(&attribute, "reason")
+        {
+            "an exception needs a reason: #[allow(..., reason = \"...\")]"
+        } else {
+            continue;
+        };
+        findings.push(Finding::new(&source.path, number, what));
+    }
+}
+
+fn check_unsafe(source: &Source, findings: &mut Vec<Finding>) {
+    let is_root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
+    let may = UNSAFE_CRATES.iter().any(|path| source.path.starts_with(path));
+    let forbids = || source.code.iter().any(|code| code.contains("#![forbid(unsafe_code)]"));
+    if is_root && !may && !forbids() {
+        findings.push(Finding::new(&source.path, 0, "lacks #![forbid(unsafe_code)]"));
+    }
+}
+
+/// Finds `std::sync::Mutex` as a path and, in imports, in braces of any depth and over any number
+/// of lines.
+fn check_std(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, code) in numbered(source) {
+        let import = code.trim_start().trim_start_matches("pub ").starts_with("use std::");
+        let whole = if import { until(source, number - 1, code, ';') } else { code.to_string() };
+        for (module, words, instead) in STD {
+            let name = module.trim_start_matches("std::");
+            let named = |word: &str| {
+                if import {
+                    has_word(&whole, name) && has_word(&whole, word)
+                } else {
+                    has_word(&whole, &format!("{name}::{word}")) && whole.contains(module)
+                }
+            };
+            let hit = if words.is_empty() {
+                if import { has_word(&whole, name) } else { has_word(&whole, module) }
+            } else {
+                words.iter().any(|word| named(word))
+            };
+            if hit {
+                let what = format!("`{module}` above floor 0: {instead}");
+                findings.push(Finding::new(&source.path, number, what));
+            }
+        }
+    }
+}
+
+fn check_paths(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, code) in numbered(source) {
+        for (path, instead) in PATHS {
+            if has_word(code, path.trim_end_matches(':')) && code.contains(path) {
+                let what = format!("`{path}` above floor 0: {instead}");
+                findings.push(Finding::new(&source.path, number, what));
+            }
+        }
+    }
+}
+
+fn numbered(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    source.code.iter().enumerate().map(|(index, code)| (index + 1, code.as_str()))
+}
+
+/// `first` and the lines behind `index` up to the first that holds `end`.
+fn until(source: &Source, index: usize, first: &str, end: char) -> String {
+    let mut whole = first.to_string();
+    for line in source.code.iter().skip(index + 1) {
+        if whole.contains(end) {
+            break;
+        }
+        whole.push(' ');
+        whole.push_str(line);
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        check(&Source::new(path, text), &mut findings);
+        findings
+    }
+
+    #[test]
+    fn bad_samples_are_found() {
+        let samples = [
+            "use std::thread;",
+            "use std::{fs, thread};",
+            "std::thread::sleep(d);",
+            "use std::sync::Mutex;",
+            "use std::sync::{Arc, RwLock};",
+            "use std::{\n    sync::{Arc, Condvar},\n};",
+            "let (tx, rx) = std::sync::mpsc::channel::<u8>();",
+            "let m = std::sync::Mutex::new(0);",
+            "use std::time::{Duration, Instant};",
+            "let t = std::time::SystemTime::now();",
+            "use std::collections::HashMap;",
+            "use std::collections::{BTreeMap, HashSet};",
+            "let m = std::collections::HashMap::new();",
+            "use parking_lot::Mutex;",
+            "let r = rand::thread_rng();",
+            "let r = rand::rng();",
+            "let x: u8 = rand::random();",
+            "todo!()",
+            "unimplemented!(\"later\")",
+            "dbg!(x);",
+            "#[test]\n#[ignore]\nfn f() {}",
+            "#[allow(dead_code)]",
+            "#![allow(\n    missing_docs,\n    dead_code\n)]",
+            "#[expect(dead_code)]",
+        ];
+        for sample in samples {
+            assert_eq!(findings("crates/f2fs/src/a.rs", sample).len(), 1, "{sample}");
+        }
+    }
+
+    #[test]
+    fn good_samples_are_not() {
+        let samples = [
+            "use std::sync::{Arc, OnceLock, atomic::AtomicU64};",
+            "use std::time::Duration;",
+            "use std::collections::{BTreeMap, VecDeque};",
+            "use cores::{Condvar, Mutex, RwLock};",
+            "use rustc_hash::FxHashMap;",
+            "// std::thread and todo!() in a comment",
+            "let s = \"std::thread dbg!(x) #[ignore]\";",
+            "#[ignore = \"needs root\"]",
+            "#[allow(dead_code, reason = \"read by the debugger\")]",
+            "#[allow(\n    dead_code,\n    reason = \"x\"\n)]",
+            "let instant = profile.instant();",
+            "fn todo() {}",
+        ];
+        for sample in samples {
+            assert_eq!(findings("crates/f2fs/src/a.rs", sample), [], "{sample}");
+        }
+    }
+
+    #[test]
+    fn floor_0_tools_and_benches_are_free() {
+        for path in ["crates/cores/src/real.rs", "xtask/src/x.rs", "crates/f2fs/benches/b.rs"] {
+            assert_eq!(findings(path, "use std::time::Instant;"), [], "{path}");
+            assert_eq!(findings(path, "todo!()").len(), 1, "{path}");
+        }
+    }
+
+    #[test]
+    fn crates_forbid_unsafe_code() {
+        assert_eq!(findings("crates/f2fs/src/lib.rs", "mod a;").len(), 1);
+        assert_eq!(findings("crates/strandline/src/main.rs", "fn main() {}").len(), 1);
+        assert_eq!(findings("crates/f2fs/src/lib.rs", "#![forbid(unsafe_code)]"), []);
+        assert_eq!(findings("crates/f2fs/src/lib.rs", "// #![forbid(unsafe_code)]").len(), 1);
+        assert_eq!(findings("crates/cores/src/lib.rs", "mod a;"), []);
+        assert_eq!(findings("crates/f2fs/src/a.rs", "mod a;"), []);
+    }
+}

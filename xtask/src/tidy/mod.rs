@@ -1,0 +1,116 @@
+//! Style as a test: the rules of the house that the compiler and clippy do not know.
+//!
+//! Each rule is a function from a source file, or a manifest, to findings; this module only walks
+//! the tree and puts them together. A source file is read once and split into lines as written and
+//! lines with comments and literals blanked out, so that rules see code only.
+
+mod bans;
+mod layers;
+mod scan;
+mod sizes;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Directories of the root that hold sources.
+const SOURCE_DIRS: [&str; 4] = ["crates", "xtask", "fuzz", "tests"];
+
+/// One broken rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    /// Counted from 1; 0 where the whole file is meant.
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.into(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.what),
+            line => write!(f, "{}:{line}: {}", self.path, self.what),
+        }
+    }
+}
+
+/// A Rust file: path from the root, lines as written, and lines with code only.
+struct Source {
+    path: String,
+    lines: Vec<String>,
+    code: Vec<String>,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Self {
+        Self {
+            path: path.into(),
+            lines: text.lines().map(str::to_string).collect(),
+            code: scan::code_only(text).lines().map(str::to_string).collect(),
+        }
+    }
+}
+
+/// Checks the tree at `root`. The error tells what could not be read or written.
+pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    let mut sources = Vec::new();
+    for path in files(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let text = read(&path)?;
+        if name.ends_with(".rs") {
+            let source = Source::new(&name, &text);
+            sizes::check_width(&source, &mut findings);
+            bans::check(&source, &mut findings);
+            sources.push(source);
+        } else {
+            layers::check(&name, &text, &mut findings)?;
+        }
+    }
+    let ratchet = root.join(sizes::RATCHET);
+    let allowed =
+        if ratchet.exists() { Some(sizes::Ratchet::parse(&read(&ratchet)?)?) } else { None };
+    let actual = sizes::Ratchet::measure(&sources);
+    if bless {
+        let blessed = allowed.map_or(actual.clone(), |old| old.lowered_to(&actual));
+        std::fs::write(&ratchet, blessed.to_string())
+            .map_err(|error| format!("{}: {error}", ratchet.display()))?;
+        actual.compare(&blessed, &mut findings);
+    } else {
+        actual.compare(&allowed.unwrap_or_default(), &mut findings);
+    }
+    findings.sort();
+    Ok(findings)
+}
+
+/// All Rust files and manifests, in path order.
+fn files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let mut ahead: Vec<PathBuf> =
+        SOURCE_DIRS.iter().map(|dir| root.join(dir)).filter(|dir| dir.is_dir()).collect();
+    while let Some(dir) = ahead.pop() {
+        let entries = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        for entry in entries {
+            let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    ahead.push(path);
+                }
+            } else if name.ends_with(".rs") || name == "Cargo.toml" {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
