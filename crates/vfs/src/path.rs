@@ -1,5 +1,5 @@
-//! Paths on top of inode numbers: resolution as in POSIX.1-2024, 4.16 (Pathname Resolution), and the
-//! few helpers every user of a file system writes again otherwise.
+//! Paths on top of inode numbers: resolution as in POSIX.1-2024, 4.16 (Pathname Resolution), and
+//! the few helpers every user of a file system writes again otherwise.
 //!
 //! A path is bytes and is resolved from the root, whether or not it begins with a slash. A trailing
 //! slash counts as a trailing `/.`: what is before it must be, or lead to, a directory.

@@ -58,7 +58,7 @@ fn generated_operations_reach_their_aim() {
     }
     let good: u32 = outcomes.values().map(|c| c.0).sum();
     let all: u32 = outcomes.values().map(|c| c.1).sum();
-    assert!(good * 5 > all * 2, "{good} of {all} succeed");
+    assert!(good * 10 > all * 3, "{good} of {all} succeed");
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn names_with_blanks_survive_the_text() {
 
 #[test]
 fn differences_are_told_in_words() {
-    let base = "mkdir d 755\ncreate d/f 644\nwrite d/f 0+9000 seed=3\nsetxattr d user.a 4 seed=0 set\n\
-                symlink d/f s\nlink d/f g";
+    let base = "mkdir d 755\ncreate d/f 644\nwrite d/f 0+9000 seed=3\n\
+                setxattr d user.a 4 seed=0 set\nsymlink d/f s\nlink d/f g";
     let changes = [
         ("write g 4096+1 seed=9", "d/f: 1 pages have wrong contents: 1"),
         ("fallocate g punch_hole|keep_size 4096+4096", "contents: 1 (zeroes)"),

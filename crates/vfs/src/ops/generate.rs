@@ -12,6 +12,9 @@ use crate::{FallocateMode, FileKind, RenameFlags, XattrMode};
 
 const PAGE: u64 = 4096;
 
+/// Directories that every sequence begins by making, so that few paths lead nowhere.
+const PRELUDE: [&str; 5] = ["d0", "d1", "d2", "d0/d1", "d1/d2"];
+
 /// How often each family of operations comes, as weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
@@ -58,6 +61,8 @@ type Family = fn(&mut Generator) -> Op;
 pub struct Generator {
     rng: Xoshiro256PlusPlus,
     mix: Mix,
+    /// What is yet to come of [`PRELUDE`].
+    prelude: std::slice::Iter<'static, &'static str>,
 }
 
 impl Generator {
@@ -68,7 +73,7 @@ impl Generator {
 
     /// A generator with a mix of one's own. A mix of zeroes gives nothing but `sync`.
     pub fn with_mix(seed: u64, mix: Mix) -> Self {
-        Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), mix }
+        Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), mix, prelude: PRELUDE.iter() }
     }
 
     /// The next `count` operations.
@@ -90,14 +95,14 @@ impl Generator {
 
     /// A path whose last name has the role `role`, mostly.
     fn path(&mut self, role: char) -> String {
-        let depth = self.pick(&[0, 0, 0, 1, 1, 2]);
+        let depth = self.pick(&[0, 0, 0, 0, 0, 1, 1, 1, 2]);
         let mut path = String::new();
         for _ in 0..depth {
             let role = if self.one_in(30) { 's' } else { 'd' };
             path.push_str(&format!("{role}{}/", self.below(3)));
         }
         let role = if self.one_in(10) { self.pick(&['d', 'f', 's']) } else { role };
-        let names = if role == 'f' { 6 } else { 3 };
+        let names = if role == 'f' { 5 } else { 3 };
         path.push_str(&format!("{role}{}", self.below(names)));
         if self.one_in(40) {
             // Long names take several slots of an F2FS directory; 256 is one too long.
@@ -114,7 +119,7 @@ impl Generator {
 
     /// Anything that exists, more often a file than a directory.
     fn any(&mut self) -> String {
-        let role = self.pick(&['f', 'f', 'd', 's']);
+        let role = self.pick(&['f', 'f', 'f', 'd', 'd', 's']);
         self.path(role)
     }
 
@@ -225,10 +230,8 @@ impl Generator {
     }
 
     fn attributes(&mut self) -> Op {
-        let path = self.any();
-        let names = ["user.a", "user.b", "user.a_longer_name", "trusted.t", "security.s", "bad.x"];
-        let name = self.pick(&names).to_string();
-        match self.below(6) {
+        let (path, name) = (self.xattr_owner(), self.xattr_name());
+        match self.below(8) {
             0 => Op::Chmod { path: self.file(), perm: self.pick(&[0o644, 0o755, 0o1777, 0o400]) },
             1 => Op::Chown { path: self.file(), uid: self.pick(&[0, 1000]), gid: 100 },
             2 => Op::RemoveXattr { path, name },
@@ -238,6 +241,17 @@ impl Generator {
                 Op::SetXattr { path, name, len, seed: self.seed(), mode }
             }
         }
+    }
+
+    /// Mostly one of four inodes, or else no attribute would ever be met again.
+    fn xattr_owner(&mut self) -> String {
+        if self.one_in(4) { self.any() } else { self.pick(&["f0", "f1", "d0", "d1/d2"]).into() }
+    }
+
+    fn xattr_name(&mut self) -> String {
+        const RARE: [&str; 4] = ["user.a_longer_name", "trusted.t", "security.s", "bad.x"];
+        let rare = self.pick(&RARE);
+        self.pick(&["user.a", "user.a", "user.a", "user.b", rare]).to_string()
     }
 
     fn handles(&mut self) -> Op {
@@ -254,7 +268,7 @@ impl Generator {
             0..2 => Op::Read { path: self.file(), offset: self.offset(), len: self.len() },
             2 => Op::Stat { path: self.any() },
             3 => Op::List { path: self.path('d') },
-            _ => Op::GetXattr { path: self.any(), name: self.pick(&["user.a", "user.b"]).into() },
+            _ => Op::GetXattr { path: self.xattr_owner(), name: self.xattr_name() },
         }
     }
 
@@ -272,6 +286,16 @@ impl Iterator for Generator {
     type Item = Op;
 
     fn next(&mut self) -> Option<Op> {
+        match self.prelude.next() {
+            Some(path) => Some(Op::Mkdir { path: (*path).into(), perm: 0o755 }),
+            None => Some(self.random_op()),
+        }
+    }
+}
+
+impl Generator {
+    /// The next operation after the prelude.
+    pub(super) fn random_op(&mut self) -> Op {
         let mix = self.mix;
         let families: [(u32, Family); 8] = [
             (mix.names, Self::names),
@@ -287,10 +311,10 @@ impl Iterator for Generator {
         let mut ticket = self.below(total);
         for (weight, make) in families {
             if ticket < u64::from(weight) {
-                return Some(make(self));
+                return make(self);
             }
             ticket -= u64::from(weight);
         }
-        Some(Op::Sync)
+        Op::Sync
     }
 }

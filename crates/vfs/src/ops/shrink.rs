@@ -33,7 +33,7 @@ pub fn shrink(ops: &[Op], mut fails: impl FnMut(&[Op]) -> bool) -> Vec<Op> {
 pub fn sequences(max: usize) -> impl proptest::strategy::Strategy<Value = Vec<Op>> {
     use proptest::strategy::Strategy;
     let op = proptest::num::u64::ANY
-        .prop_map(|seed| super::Generator::new(seed).next().unwrap_or(Op::Sync))
+        .prop_map(|seed| super::Generator::new(seed).random_op())
         .no_shrink();
     proptest::collection::vec(op, 0..max.max(1))
 }

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Numbers are decimal, modes octal, ranges `offset+length`. Blanks, `%` and control characters in
-//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` are skipped.
+//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` are
+//! skipped.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
