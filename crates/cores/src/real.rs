@@ -3,6 +3,7 @@
 //! Cores are numbered 0.. over the processors the process is allowed to use, so that per-core
 //! structures have no gaps under `taskset` or in a container.
 
+use std::num::NonZero;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +45,7 @@ fn cores() -> &'static Cores {
     CORES.get_or_init(|| {
         let processors: Vec<usize> = match sched_getaffinity(None) {
             Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
-            Err(_) => (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect(),
+            Err(_) => (0..std::thread::available_parallelism().map_or(1, NonZero::get)).collect(),
         };
         let mut index = vec![0; processors.last().map_or(1, |last| last + 1)];
         for (core, &processor) in processors.iter().enumerate() {

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, Yielder};
 
 use crate::Nanos;
 
-pub(super) type Body = Coroutine<(), (), ()>;
+pub(super) type Body = Coroutine<(), (), (), Coloured>;
 
 /// Address space per stack; pages are only taken once touched.
 const STACK_BYTES: usize = 1 << 20;
@@ -17,22 +17,56 @@ const STACK_BYTES: usize = 1 << 20;
 /// More idle stacks than this go back to the operating system.
 const POOL_STACKS: usize = 256;
 
-thread_local! {
-    static POOL: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+/// Neighbouring stacks begin this much further into a page, so that the live ends of many do not
+/// compete for the same sets of the cache. An odd number of cache lines reaches every set.
+const COLOUR_BYTES: usize = 5 * 64;
+const PAGE_BYTES: usize = 4096;
+
+/// A stack that begins a little below its memory's end.
+pub(super) struct Coloured {
+    memory: DefaultStack,
+    colour: usize,
 }
 
-/// A stack from this OS thread's pool, or a new one.
-pub(super) fn take_stack() -> io::Result<DefaultStack> {
-    match POOL.with_borrow_mut(Vec::pop) {
-        Some(stack) => Ok(stack),
-        None => DefaultStack::new(STACK_BYTES),
+// SAFETY: the memory is a stack by itself, and `colour` is less than a page of its many and a
+// multiple of 64, so a part of it aligned as well remains.
+unsafe impl Stack for Coloured {
+    fn base(&self) -> StackPointer {
+        let base = self.memory.base().get() - self.colour;
+        StackPointer::new(base).unwrap_or(self.memory.base())
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.memory.limit()
     }
 }
 
-pub(super) fn return_stack(stack: DefaultStack) {
+/// The idle stacks of an OS thread, and how many it has made.
+struct Pool {
+    idle: Vec<Coloured>,
+    made: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { idle: Vec::new(), made: 0 }) };
+}
+
+/// A stack from this OS thread's pool, or a new one.
+pub(super) fn take_stack() -> io::Result<Coloured> {
     POOL.with_borrow_mut(|pool| {
-        if pool.len() < POOL_STACKS {
-            pool.push(stack);
+        if let Some(stack) = pool.idle.pop() {
+            return Ok(stack);
+        }
+        pool.made += 1;
+        let colour = pool.made * COLOUR_BYTES % PAGE_BYTES;
+        Ok(Coloured { memory: DefaultStack::new(STACK_BYTES)?, colour })
+    })
+}
+
+pub(super) fn return_stack(stack: Coloured) {
+    POOL.with_borrow_mut(|pool| {
+        if pool.idle.len() < POOL_STACKS {
+            pool.idle.push(stack);
         }
     });
 }
