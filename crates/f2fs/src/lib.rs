@@ -1,9 +1,58 @@
-//! F2FS in user space.
+//! F2FS in user space, on the kernel's disk format.
+//!
+//! The rooms, from the drive up: [`ondisk`] is the format; `segments`, `curseg`, `nat`,
+//! `sit_table` and `checkpoint` are where blocks go and how metadata becomes durable; `node_cache`,
+//! `mapping`, `file`, `dir`, `namei` and `xattr` are files; [`fsync`] holds the techniques and
+//! `recover` what makes them true after a cut.
+//!
+//! ```no_run
+//! use vfs::FileSystem;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let drive: std::sync::Arc<dyn drive::Drive> = drive::ram(1 << 15);
+//! f2fs::mkfs::format(&drive, &f2fs::mkfs::MkfsOptions::default())?;
+//! let fs = f2fs::F2fs::mount(drive, &"fsync_mode=strict".parse()?)?;
+//! let file = fs.create(fs.root(), b"hello", 0o644, vfs::Creator::default())?;
+//! fs.write(file.ino, 0, b"durable when the next line returns")?;
+//! fs.fsync(file.ino, false)?;
+//! fs.unmount()?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
-mod error;
+mod attr;
+mod checkpoint;
+mod curseg;
+mod dir;
+pub mod error;
+mod fallocate;
+mod file;
+mod fs;
+pub mod fsync;
+mod gc;
+mod inline;
+mod io;
+mod mapping;
 pub mod mkfs;
+mod mount;
+mod namei;
+mod nat;
+mod node_cache;
+mod node_write;
 pub mod ondisk;
+mod options;
+mod recover;
+mod segments;
+mod sit_table;
+mod space;
+mod truncate;
+mod volume;
+mod writeback;
+mod xattr;
+mod zones;
 
 pub use error::{Error, Result};
+pub use fs::F2fs;
+pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions};
+pub use recover::RecoveryReport;

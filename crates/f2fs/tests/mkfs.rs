@@ -64,7 +64,8 @@ fn a_plain_image_laid_out_for_zones_is_clean() {
 #[test]
 fn every_feature_and_option_makes_a_clean_volume() {
     let scratch = Scratch::new();
-    let variants: [(&str, fn(&mut MkfsOptions)); 8] = [
+    type Change = fn(&mut MkfsOptions);
+    let variants: [(&str, Change); 8] = [
         ("", |o| o.large_nat_bitmap = true),
         ("extra_attr", |o| o.label = "strand line".into()),
         ("extra_attr,inode_checksum", |o| o.overprovision = Some(12.5)),

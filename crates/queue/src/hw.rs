@@ -141,6 +141,25 @@ impl HwQueue {
         }
     }
 
+    /// Sleeps until nothing is in flight or parked.
+    pub(crate) fn drain(&self, drive: &dyn Drive, queue: u16) {
+        loop {
+            let hw = self.hw.lock();
+            if hw.free_tags.len() == hw.tags.len() && hw.parked.is_empty() {
+                return;
+            }
+            drop(hw);
+            let completion = drive.wait(queue);
+            let mut hw = self.hw.lock();
+            match completion {
+                Some(completion) => self.file(&mut hw, drive, queue, completion),
+                // All completions are in other threads' hands, on their way here.
+                None if hw.free_tags.len() < hw.tags.len() => self.sleep(&mut hw),
+                None => {}
+            }
+        }
+    }
+
     /// Files what has completed by now.
     pub(crate) fn poll(&self, drive: &dyn Drive, queue: u16) {
         let mut hw = self.hw.lock();

@@ -101,6 +101,14 @@ impl BlockQueue {
         }
     }
 
+    /// Sleeps until every command sent before has completed, whoever waits for it. For checkpoints:
+    /// what other threads have submitted must be done before a flush can cover it.
+    pub fn drain(&self) {
+        for (queue, hw) in (0..).zip(&self.hw) {
+            hw.drain(self.drive.as_ref(), queue);
+        }
+    }
+
     /// Lets the command run on its own; its answer is dropped. For hints such as discard.
     pub fn detach(&self, ticket: Ticket) {
         self.hw[usize::from(ticket.queue)].detach(ticket.slot);

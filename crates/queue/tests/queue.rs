@@ -62,9 +62,7 @@ fn many_more_tickets_than_tags() -> Result<(), IoError> {
 /// Two zones side by side, several writes each, none waited for before the last.
 #[test]
 fn writes_to_a_zone_keep_their_order() -> Result<(), IoError> {
-    for (timing, lock) in
-        [(Timing::Instant, true), (Timing::Paced, true), (Timing::Paced, false)]
-    {
+    for (timing, lock) in [(Timing::Instant, true), (Timing::Paced, true), (Timing::Paced, false)] {
         let mut queue = BlockQueue::new(zoned(timing));
         if !lock {
             queue = queue.without_zone_lock();

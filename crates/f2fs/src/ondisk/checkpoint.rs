@@ -100,7 +100,7 @@ bitflags! {
 pub struct Curseg {
     /// Segment.
     pub segno: SegNo,
-    /// Next block in it, 0..=511; for an SSR log the block after the last written one.
+    /// Next block to write in it, 0..=511; free, also in an SSR log.
     pub blkoff: u16,
     /// Fills holes of a used segment instead of appending to a free one.
     pub ssr: bool,

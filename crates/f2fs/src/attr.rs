@@ -1,0 +1,104 @@
+//! Attributes: from the inode to `struct stat` and back.
+
+use vfs::{Attr, SetAttr, Timespec};
+use zerocopy::little_endian::{U32, U64};
+
+use crate::error::Result;
+use crate::node_cache::Inode;
+use crate::ondisk::Nid;
+use crate::ondisk::inode::RawInode;
+use crate::volume::Volume;
+
+/// 512-byte units in a block.
+const SECTORS_PER_BLOCK: u64 = 8;
+
+fn time(secs: U64, nanos: U32) -> Timespec {
+    Timespec { secs: secs.get().cast_signed(), nanos: nanos.get().min(999_999_999) }
+}
+
+fn set(secs: &mut U64, nanos: &mut U32, time: Timespec) {
+    secs.set(time.secs.cast_unsigned());
+    nanos.set(time.nanos);
+}
+
+impl RawInode {
+    /// Sets the access time.
+    pub(crate) fn set_atime(&mut self, time: Timespec) {
+        set(&mut self.atime, &mut self.atime_nsec, time);
+    }
+
+    /// Sets the time of the last change of contents.
+    pub(crate) fn set_mtime(&mut self, time: Timespec) {
+        set(&mut self.mtime, &mut self.mtime_nsec, time);
+    }
+
+    /// Sets the time of the last change of the inode.
+    pub(crate) fn set_ctime(&mut self, time: Timespec) {
+        set(&mut self.ctime, &mut self.ctime_nsec, time);
+    }
+}
+
+impl Volume {
+    /// `stat` of an inode.
+    pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let ctime = time(inode.ctime, inode.ctime_nsec);
+        let crtime = inode.crtime().map_or(ctime, |(secs, nanos)| Timespec {
+            secs: secs.cast_signed(),
+            nanos: nanos.min(999_999_999),
+        });
+        let has_slots_free =
+            !matches!(inode.file_kind(), vfs::FileKind::BlockDevice | vfs::FileKind::CharDevice);
+        Ok(Attr {
+            ino: ino.into(),
+            kind: inode.file_kind(),
+            perm: inode.mode.get() & 0o7777,
+            nlink: inode.links.get(),
+            uid: inode.uid.get(),
+            gid: inode.gid.get(),
+            rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
+            size: inode.size.get(),
+            blocks: inode.blocks.get().saturating_mul(SECTORS_PER_BLOCK),
+            atime: time(inode.atime, inode.atime_nsec),
+            mtime: time(inode.mtime, inode.mtime_nsec),
+            ctime,
+            crtime,
+            generation: inode.generation.get(),
+        })
+    }
+
+    /// Changes attributes.
+    pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
+        let now = self.clock.now();
+        if let Some(size) = change.size {
+            let inode: Inode = self.inode(ino)?;
+            match inode.file_kind() {
+                vfs::FileKind::Regular => {}
+                vfs::FileKind::Directory => return Err(vfs::Errno::ISDIR.into()),
+                _ => return Err(vfs::Errno::INVAL.into()),
+            }
+            drop(inode);
+            self.resize(ino, size)?;
+            self.inode_mut(ino)?.set_mtime(now);
+        }
+        let inode = self.inode_mut(ino)?;
+        if let Some(perm) = change.perm {
+            let kind = inode.mode.get() & !0o7777;
+            inode.mode.set(kind | perm & 0o7777);
+        }
+        if let Some(uid) = change.uid {
+            inode.uid.set(uid);
+        }
+        if let Some(gid) = change.gid {
+            inode.gid.set(gid);
+        }
+        if let Some(atime) = change.atime {
+            inode.set_atime(atime);
+        }
+        if let Some(mtime) = change.mtime {
+            inode.set_mtime(mtime);
+        }
+        inode.set_ctime(now);
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Our own fsck: everything a volume says of itself, compared with what can be reached.
+//!
+//! The volume is taken as its newest checkpoint has it; replaying what an fsync left behind is
+//! the mount's work. Nothing is written. The walk starts at the root directory (and orphans and
+//! quota files), claims every block it reaches, and at the end what was claimed has to be what
+//! NAT, SIT and checkpoint count.
+//!
+//! Memory: three bitmaps (node numbers twice, blocks of the main area), the SIT's maps, two small
+//! block caches, a list of directories still to visit, and files with several links. No image can
+//! make it loop: a node is entered once, and nothing recurses deeper than a node tree, three.
+
+mod dir;
+mod finding;
+mod inode;
+mod nat_walk;
+mod segments;
+mod volume;
+mod zones;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drive::Drive;
+use queue::BlockQueue;
+
+pub use finding::{Finding, Place};
+
+use crate::error::{Error, Result};
+use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::orphan::RawOrphanBlock;
+use crate::ondisk::superblock::{COPIES, Features, Superblock};
+use crate::ondisk::{Nid, bits};
+use volume::Volume;
+
+/// How to check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Findings kept; the rest is only counted.
+    pub max_findings: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { max_findings: 1000 }
+    }
+}
+
+/// What a check saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Findings beyond the most that are kept.
+    pub omitted: u64,
+    /// The checkpoint was written at unmount.
+    pub clean_unmount: bool,
+    /// Version of the checkpoint.
+    pub checkpoint_version: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Everything else with a name.
+    pub files: u64,
+    /// Inodes without a name that the next mount removes.
+    pub orphans: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Nodes, inodes among them.
+    pub nodes: u64,
+    /// Blocks in use or reserved, nodes among them.
+    pub blocks: u64,
+    /// Segments without a valid block.
+    pub free_segments: u32,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// Checks the volume on `drive`. An error means there is no volume to check, or none this crate
+/// understands; everything else is a finding.
+pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckReport> {
+    let queue = BlockQueue::new(Arc::clone(drive));
+    let mut early = Vec::new();
+    let sb = check_superblocks(&queue, &mut early)?;
+    let beyond = sb.features & (Features::COMPRESSION | Features::RO);
+    if !beyond.is_empty() {
+        return Err(Error::unsupported(format!("checking volumes with {beyond:?}")));
+    }
+    let volume = Volume::open(queue, sb)?;
+    let mut checker = Checker::new(volume, options);
+    early.into_iter().for_each(|finding| checker.add(finding));
+    checker.run();
+    Ok(checker.report)
+}
+
+/// Both copies have to be sound and say the same.
+fn check_superblocks(queue: &BlockQueue, findings: &mut Vec<Finding>) -> Result<Superblock> {
+    let read = |addr: u32| Ok(queue.read_block(addr.into())?);
+    let (sb, used) = Superblock::select(read)?;
+    for copy in COPIES.into_iter().filter(|&copy| copy != used) {
+        let place = Place::Superblock { copy };
+        match read(copy).and_then(|block| Superblock::parse(&block, copy)) {
+            Ok(other) if other != sb => {
+                findings.push(Finding::new(place, "geometry", "another", "as in the other copy"));
+            }
+            Ok(_) => {}
+            Err(error) => findings.push(Finding::from_error(place, error)),
+        }
+    }
+    Ok(sb)
+}
+
+/// Links of a file that claims more than one.
+struct Links {
+    claimed: u32,
+    seen: u32,
+}
+
+/// A check under way.
+struct Checker {
+    volume: Volume,
+    report: CheckReport,
+    max_findings: usize,
+    /// Node numbers the NAT gives an address, least significant bit first.
+    nids_used: Vec<u8>,
+    /// Node numbers the walk reached.
+    nids_reached: Vec<u8>,
+    /// Blocks of the main area the walk reached, most significant bit first as in SIT maps.
+    blocks_reached: Vec<u8>,
+    links: BTreeMap<Nid, Links>,
+    /// Directories named but not yet read, with the directory that names them.
+    pending: Vec<(Nid, Nid)>,
+}
+
+impl Checker {
+    fn new(volume: Volume, options: &CheckOptions) -> Self {
+        let nid_bytes = (volume.sb.max_nid() as usize).div_ceil(8);
+        let block_bytes = volume.sb.main_blocks() as usize / 8;
+        let report = CheckReport {
+            findings: Vec::new(),
+            omitted: 0,
+            clean_unmount: volume.cp.flags.contains(CpFlags::UMOUNT),
+            checkpoint_version: volume.cp.version,
+            dirs: 0,
+            files: 0,
+            orphans: 0,
+            inodes: 0,
+            nodes: 0,
+            blocks: 0,
+            free_segments: 0,
+        };
+        Self {
+            volume,
+            report,
+            max_findings: options.max_findings,
+            nids_used: vec![0; nid_bytes],
+            nids_reached: vec![0; nid_bytes],
+            blocks_reached: vec![0; block_bytes],
+            links: BTreeMap::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) {
+        self.load_sit();
+        self.load_summaries();
+        self.scan_nat();
+        self.walk_tree();
+        self.walk_quota_files();
+        self.walk_orphans();
+        self.check_links();
+        self.check_unreached_nids();
+        self.check_segments();
+        self.check_cursegs();
+        self.check_counts();
+        self.check_zones();
+    }
+
+    fn add(&mut self, finding: Finding) {
+        if self.report.findings.len() < self.max_findings {
+            self.report.findings.push(finding);
+        } else {
+            self.report.omitted += 1;
+        }
+    }
+
+    fn find(
+        &mut self,
+        place: Place,
+        what: &'static str,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) {
+        self.add(Finding::new(place, what, found, allowed));
+    }
+
+    /// The value, or a finding in its place.
+    fn keep<T>(&mut self, place: impl FnOnce() -> Place, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.add(Finding::from_error(place(), error))).ok()
+    }
+
+    fn walk_tree(&mut self) {
+        let root = self.volume.sb.root_ino;
+        bits::lsb::set(&mut self.nids_reached, root as usize);
+        self.pending.push((root, root));
+        while let Some((dir, parent)) = self.pending.pop() {
+            self.visit_directory(dir, parent);
+        }
+    }
+
+    /// Quota files have no name.
+    fn walk_quota_files(&mut self) {
+        for ino in self.volume.sb.quota_inos.into_iter().filter(|&ino| ino != 0) {
+            self.visit_unnamed(ino, 1, "quota inode");
+        }
+    }
+
+    /// Orphans have no name and no link, but still all their blocks.
+    fn walk_orphans(&mut self) {
+        let start = self.volume.sb.cp_pack(self.volume.pack);
+        for block in self.volume.cp.orphan_blocks(&self.volume.sb) {
+            let at = start + block;
+            let place = || Place::Block { addr: at.into() };
+            let read = self.volume.read(at);
+            let Some(block) = self.keep(place, read) else { continue };
+            let inos = RawOrphanBlock::of(&block).inos(at).map(Iterator::collect::<Vec<_>>);
+            for ino in self.keep(place, inos).unwrap_or_default() {
+                self.report.orphans += 1;
+                self.visit_unnamed(ino, 0, "orphan inode");
+            }
+        }
+    }
+
+    fn check_links(&mut self) {
+        for (ino, links) in std::mem::take(&mut self.links) {
+            if links.claimed != links.seen {
+                self.find(Place::Inode { ino }, "i_links", links.claimed, links.seen);
+            }
+        }
+    }
+
+    fn check_counts(&mut self) {
+        let (report, cp) = (&self.report, &self.volume.cp);
+        let counts = [
+            ("valid_block_count", cp.valid_block_count, report.blocks),
+            ("valid_node_count", cp.valid_node_count.into(), report.nodes),
+            ("valid_inode_count", cp.valid_inode_count.into(), report.inodes),
+            ("free_segment_count", cp.free_segment_count.into(), report.free_segments.into()),
+        ];
+        for (what, found, counted) in counts {
+            if found != counted {
+                self.find(Place::Checkpoint { pack: self.volume.pack }, what, found, counted);
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The volume as a check sees it: superblock, checkpoint, and lookups in NAT, SIT and SSA.
+
+use drive::Block;
+use queue::BlockQueue;
+use zerocopy::IntoBytes;
+
+use super::{Checker, Place};
+use crate::error::Result;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
+use crate::ondisk::sit::{self, LogType, MAP_SIZE, RawSitBlock, RawSitEntry};
+use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
+
+/// Blocks each of the caches of NAT and SSA holds.
+const CACHE_BLOCKS: usize = 512;
+
+/// What the check reads.
+pub(super) struct Volume {
+    pub(super) queue: BlockQueue,
+    pub(super) sb: Superblock,
+    pub(super) cp: Checkpoint,
+    pub(super) pack: usize,
+    /// Maps of all segments, 64 bytes each.
+    pub(super) sit_maps: Vec<u8>,
+    /// Types of all segments.
+    pub(super) sit_types: Vec<LogType>,
+    /// Summaries of the open segments; a node log's is missing after a crash.
+    pub(super) open_summaries: [Option<Block>; 6],
+    nat_cache: BlockCache,
+    ssa_cache: BlockCache,
+}
+
+/// A direct-mapped cache.
+struct BlockCache(Vec<Option<(BlockAddr, Block)>>);
+
+impl BlockCache {
+    fn new() -> Self {
+        Self(vec![None; CACHE_BLOCKS])
+    }
+
+    fn get(&mut self, addr: BlockAddr, read: impl FnOnce() -> Result<Block>) -> Result<Block> {
+        let slot = &mut self.0[addr as usize % CACHE_BLOCKS];
+        match slot {
+            Some((cached, block)) if *cached == addr => Ok(block.clone()),
+            _ => Ok(slot.insert((addr, read()?)).1.clone()),
+        }
+    }
+}
+
+impl Volume {
+    pub(super) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
+        let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
+        let segments = sb.segment_count_main as usize;
+        Ok(Self {
+            queue,
+            sb,
+            cp: selected.checkpoint,
+            pack: selected.pack,
+            sit_maps: vec![0; segments * MAP_SIZE],
+            sit_types: vec![LogType::HotData; segments],
+            open_summaries: Default::default(),
+            nat_cache: BlockCache::new(),
+            ssa_cache: BlockCache::new(),
+        })
+    }
+
+    pub(super) fn read(&self, addr: BlockAddr) -> Result<Block> {
+        Ok(self.queue.read_block(addr.into())?)
+    }
+
+    /// What the NAT, or the journal above it, says of `nid`, which must be in range.
+    pub(super) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
+        let journal = self.open_summaries[LogType::HotData.index()].as_ref();
+        if let Some(entry) = journal.and_then(|b| RawSummaryBlock::of(b).nat_journal().get(nid)) {
+            return Ok(entry);
+        }
+        let addr = nat::block_addr(&self.sb, &self.cp.nat_bitmap, nat::block_index(nid));
+        let block = self.nat_cache.get(addr, || Ok(self.queue.read_block(addr.into())?))?;
+        Ok(RawNatBlock::of(&block).entry(nid))
+    }
+
+    /// The log whose open segment `segno` is.
+    pub(super) fn log_of(&self, segno: SegNo) -> Option<LogType> {
+        LogType::ALL.into_iter().find(|log| self.cp.curseg(*log).segno == segno)
+    }
+
+    /// The summary of `segno`; `None` if it is a node log's after a crash.
+    pub(super) fn summary(&mut self, segno: SegNo) -> Result<Option<Block>> {
+        if let Some(log) = self.log_of(segno) {
+            return Ok(self.open_summaries[log.index()].clone());
+        }
+        let addr = self.sb.ssa_block(segno);
+        self.ssa_cache.get(addr, || Ok(self.queue.read_block(addr.into())?)).map(Some)
+    }
+
+    /// The map of segment `segno`.
+    pub(super) fn sit_map(&self, segno: SegNo) -> &[u8] {
+        let start = segno as usize * MAP_SIZE;
+        &self.sit_maps[start..start + MAP_SIZE]
+    }
+
+    fn read_summaries(&self) -> Result<[Option<Block>; 6]> {
+        let start = self.sb.cp_pack(self.pack);
+        let mut logs: [Option<Block>; 6] = Default::default();
+        for log in LogType::ALL {
+            if let Some(block) = self.cp.summary_block(log) {
+                logs[log.index()] = Some(self.read(start + block)?);
+            }
+        }
+        if self.cp.flags.contains(CpFlags::COMPACT_SUM) {
+            let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+            let counts = data.map(|log| {
+                let curseg = self.cp.curseg(log);
+                if curseg.ssr { BLOCKS_PER_SEGMENT as usize } else { curseg.blkoff.into() }
+            });
+            let first = start + self.cp.start_sum;
+            let unpacked = unpack_compact(counts, |i| self.read(first + i))?;
+            for (slot, summary) in logs.iter_mut().zip(unpacked) {
+                *slot = Some(Block::from_prefix(summary.as_bytes()));
+            }
+        }
+        Ok(logs)
+    }
+}
+
+impl Checker {
+    /// Summaries of the open segments, with the journals, which are checked here.
+    pub(super) fn load_summaries(&mut self) {
+        let (read, pack) = (self.volume.read_summaries(), self.volume.pack);
+        let place = || Place::Checkpoint { pack };
+        let Some(summaries) = self.keep(place, read) else { return };
+        self.volume.open_summaries = summaries;
+        let at = self.volume.sb.cp_pack(self.volume.pack);
+        let place = Place::Checkpoint { pack };
+        if let Some(block) = self.volume.open_summaries[LogType::HotData.index()].clone() {
+            let journal = RawSummaryBlock::of(&block).nat_journal().used(at);
+            for entry in self.keep(|| place.clone(), journal).unwrap_or_default() {
+                let nid = entry.nid.get();
+                if !self.volume.sb.is_node_id(nid) {
+                    self.find(place.clone(), "nat_journal nid", nid, "a node number");
+                }
+            }
+        }
+        if let Some(block) = self.volume.open_summaries[LogType::ColdData.index()].clone() {
+            let journal = RawSummaryBlock::of(&block).sit_journal().used(at);
+            for entry in self.keep(|| place.clone(), journal).unwrap_or_default() {
+                let segno = entry.segno.get();
+                if segno < self.volume.sb.segment_count_main {
+                    self.take_sit_entry(segno, &entry.entry, at);
+                } else {
+                    self.find(place.clone(), "sit_journal segno", segno, "a segment");
+                }
+            }
+        }
+    }
+
+    /// The SIT; what the journal says of a segment replaces it.
+    pub(super) fn load_sit(&mut self) {
+        let sb = &self.volume.sb;
+        let segments = sb.segment_count_main;
+        for index in 0..sit::block_index(segments - 1) + 1 {
+            let addr = sit::block_addr(&self.volume.sb, &self.volume.cp.sit_bitmap, index);
+            let read = self.volume.read(addr);
+            let place = || Place::Block { addr: addr.into() };
+            let Some(block) = self.keep(place, read) else { continue };
+            let first = index * sit::ENTRIES_PER_BLOCK as u32;
+            for segno in first..segments.min(first + sit::ENTRIES_PER_BLOCK as u32) {
+                self.take_sit_entry(segno, RawSitBlock::of(&block).entry(segno), addr);
+            }
+        }
+    }
+
+    fn take_sit_entry(&mut self, segno: SegNo, raw: &RawSitEntry, at: BlockAddr) {
+        let start = segno as usize * MAP_SIZE;
+        self.volume.sit_maps[start..start + MAP_SIZE].copy_from_slice(&raw.valid_map);
+        if let Some(entry) = self.keep(|| Place::Segment { segno }, raw.parse(at)) {
+            self.volume.sit_types[segno as usize] = entry.log;
+        }
+    }
+
+    /// Whether SIT says the block is valid.
+    pub(super) fn sit_valid(&self, segno: SegNo, offset: usize) -> bool {
+        bits::msb::test(self.volume.sit_map(segno), offset)
+    }
+}

@@ -1,0 +1,223 @@
+//! Writing a checkpoint (`f2fs_write_checkpoint`): the one moment at which metadata becomes true.
+//!
+//! What can tear: everything before the pack's last block is written in any order. What orders it:
+//! that last block is written with a flush before it and FUA, after every earlier write has
+//! completed. Who repairs: mount takes the newer pack whose first and last block agree; blocks
+//! valid in the older one are not overwritten before this one is durable.
+
+use drive::{Block, Command, ZoneAction};
+
+use crate::curseg::summary_area_block;
+use crate::error::{Error, Result};
+use crate::io::WriteSet;
+use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::{self, RawSummaryBlock};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, SegNo};
+use crate::options::Inject;
+use crate::volume::Volume;
+
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// fsync, sync, cleaning or recovery asked for it.
+    Sync,
+    /// The volume is being unmounted; the next mount needs no roll-forward.
+    Umount,
+}
+
+/// Flags that live on from checkpoint to checkpoint.
+const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
+    .union(CpFlags::ERROR)
+    .union(CpFlags::FSCK)
+    .union(CpFlags::QUOTA_NEED_FSCK);
+
+impl Volume {
+    /// Makes the state of the whole volume durable.
+    pub(crate) fn write_checkpoint(&mut self, reason: Reason) -> Result<()> {
+        self.check_usable()?;
+        let _span = cores::span(cores::Stage::Checkpoint);
+        let result = self.try_checkpoint(reason);
+        if result.is_err() {
+            // Half a checkpoint is on the drive; the last whole one must stay the truth.
+            self.failed = true;
+        }
+        result
+    }
+
+    fn try_checkpoint(&mut self, reason: Reason) -> Result<()> {
+        let mut set = WriteSet::default();
+        self.write_dirty_directories(&mut set)?;
+        self.write_all_dirty_nodes(&mut set)?;
+        set.submit(&self.io);
+        self.fill_journals(reason)?;
+        self.io.submit_meta(&mut set);
+        let tail = self.write_pack(reason, &mut set)?;
+        set.wait(self.io.queue())?;
+        // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
+        self.io.queue().drain();
+        self.commit(tail)?;
+        self.after_commit()
+    }
+
+    /// Flushes NAT and SIT to their tables or to the journals of the data logs' summaries.
+    fn fill_journals(&mut self, reason: Reason) -> Result<()> {
+        let nats = self.nat.checkpoint(&mut self.io, reason == Reason::Sync)?;
+        let hot = &mut self.logs.get_mut(LogType::HotData).summary;
+        hot.journal.fill(0);
+        for (&nid, &entry) in nats {
+            let fits = hot.nat_journal_mut().put(nid, entry);
+            debug_assert!(
+                fits,
+                "the NAT keeps its journal within {}",
+                summary::NAT_JOURNAL_ENTRIES
+            );
+        }
+        let sits = self.sit.checkpoint(&mut self.io, &self.segments)?;
+        let cold = &mut self.logs.get_mut(LogType::ColdData).summary;
+        cold.journal.fill(0);
+        for &segno in sits {
+            let fits = cold.sit_journal_mut().put(segno, self.segments.entry(segno));
+            debug_assert!(
+                fits,
+                "the SIT keeps its journal within {}",
+                summary::SIT_JOURNAL_ENTRIES
+            );
+        }
+        Ok(())
+    }
+
+    /// Submits the pack but for its last block, which is returned with its address.
+    fn write_pack(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
+        let umount = reason == Reason::Umount;
+        let orphans = self.orphan_blocks();
+        let (summaries, compact) = self.summary_blocks(umount);
+        let mut flags = self.checkpoint.flags & LASTING | CpFlags::CRC_RECOVERY;
+        flags.set(CpFlags::UMOUNT, umount);
+        flags.set(CpFlags::COMPACT_SUM, compact);
+        flags.set(CpFlags::ORPHAN_PRESENT, !orphans.is_empty());
+
+        let header_blocks = 1 + self.sb.cp_payload as usize;
+        let total = header_blocks + orphans.len() + summaries.len() + 1;
+        if total > BLOCKS_PER_SEGMENT as usize {
+            return Err(Error::NoSpace);
+        }
+        let next = &mut self.checkpoint;
+        next.version = next.version.wrapping_add(1);
+        next.flags = flags;
+        next.pack_total = total as u32;
+        next.start_sum = (header_blocks + orphans.len()) as u32;
+        next.cursegs = LogType::ALL.map(|log| self.logs.get(log).at);
+        next.valid_block_count = self.space.valid_blocks;
+        next.valid_node_count = self.space.valid_nodes;
+        next.valid_inode_count = self.space.valid_inodes;
+        next.free_segment_count = self.segments.free_segments(|s| self.logs.is_current(s));
+        next.next_free_nid = self.nat.next_free_nid();
+        next.elapsed_time = self.clock.elapsed();
+        next.sit_bitmap.copy_from_slice(self.sit.version_bitmap());
+        next.nat_bitmap.copy_from_slice(self.nat.version_bitmap());
+        let header = next.encode(&self.sb);
+
+        self.pack = 1 - self.pack;
+        let start = self.sb.cp_pack(self.pack);
+        let tail = header[0].clone();
+        for (i, block) in header.into_iter().chain(orphans).chain(summaries).enumerate() {
+            set.push(&self.io, start + i as u32, block);
+        }
+        set.submit(&self.io);
+        Ok((start + total as u32 - 1, tail))
+    }
+
+    fn orphan_blocks(&self) -> Vec<Block> {
+        let inos: Vec<_> = self.orphans.iter().copied().collect();
+        let count = inos.len().div_ceil(ORPHANS_PER_BLOCK) as u16;
+        let blocks = inos.chunks(ORPHANS_PER_BLOCK).enumerate().map(|(i, chunk)| {
+            let mut block = [0; BLOCK_SIZE];
+            RawOrphanBlock::of_mut(&mut block).fill(i as u16, count, chunk);
+            Block::new(block)
+        });
+        blocks.collect()
+    }
+
+    /// Summaries of the data logs, compact if they fit two blocks, and at unmount of the node logs.
+    fn summary_blocks(&self, with_nodes: bool) -> (Vec<Block>, bool) {
+        let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+        let used = data.map(|log| {
+            let at = self.logs.get(log).at;
+            if at.ssr { BLOCKS_PER_SEGMENT as usize } else { usize::from(at.blkoff) }
+        });
+        let full = |log| summary_area_block(&self.logs.get(log).summary);
+        let compact = summary::compact_blocks(used.iter().sum()).is_some();
+        let mut blocks = if compact {
+            let logs: [&RawSummaryBlock; 3] = data.map(|log| &*self.logs.get(log).summary);
+            summary::pack_compact(logs, used)
+        } else {
+            data.map(full).to_vec()
+        };
+        if with_nodes {
+            blocks.extend([LogType::HotNode, LogType::WarmNode, LogType::ColdNode].map(full));
+        }
+        (blocks, compact)
+    }
+
+    /// Writes the last block: before it nothing of this checkpoint counts, after it all does.
+    fn commit(&mut self, (addr, tail): (u32, Block)) -> Result<()> {
+        if self.options.inject.contains(Inject::PLAIN_CHECKPOINT) {
+            let data = drive::Blocks::from_iter([tail]);
+            self.io.queue().run(Command::Write { lba: addr.into(), data, fua: false })?;
+            return Ok(());
+        }
+        if self.options.barrier {
+            self.io.flush()?;
+            return self.io.write_fua(addr, tail);
+        }
+        let data = drive::Blocks::from_iter([tail]);
+        self.io.queue().run(Command::Write { lba: addr.into(), data, fua: false })?;
+        Ok(())
+    }
+
+    /// The checkpoint is durable: what it freed may be used again.
+    fn after_commit(&mut self) -> Result<()> {
+        self.segments.set_checkpointed();
+        self.since_checkpoint.clear();
+        self.allocated_since_checkpoint = 0;
+        let freed = self.segments.free_prefree();
+        self.discard(&freed);
+        Ok(())
+    }
+
+    /// Tells the drive what is free: a whole section in a sequential zone by resetting the zone,
+    /// a segment elsewhere by a discard. A zone that cannot be reset is not used again.
+    fn discard(&mut self, freed: &[SegNo]) {
+        let mut sections: Vec<u32> = freed.iter().map(|s| self.sb.section_of(*s)).collect();
+        sections.dedup();
+        for section in sections {
+            let first = self.sb.section_start(section);
+            let start = self.sb.seg_start(first);
+            if !self.is_sequential(start) {
+                let of_section = freed.iter().filter(|s| self.sb.section_of(**s) == section);
+                for &segno in of_section {
+                    self.discard_segment(segno);
+                }
+            } else if self.segments.is_section_free(section) && !self.reset_zone(start) {
+                self.segments.retire(section);
+            }
+        }
+    }
+
+    fn discard_segment(&self, segno: SegNo) {
+        if self.options.discard && self.io.queue().identify().discard {
+            let lba = self.sb.seg_start(segno).into();
+            // A discard is a hint; a drive that refuses it has lost nothing.
+            let _ =
+                self.io.queue().run(Command::Discard { lba, blocks: BLOCKS_PER_SEGMENT.into() });
+        }
+    }
+
+    /// Resets the zone at `start`; false if the drive would not.
+    pub(crate) fn reset_zone(&self, start: u32) -> bool {
+        let reset = Command::ManageZone { action: ZoneAction::Reset, zone: Some(start.into()) };
+        self.io.queue().run(reset).is_ok()
+    }
+}

@@ -1,0 +1,189 @@
+//! Preallocation, holes and moved ranges (`f2fs_fallocate`), and the search for data and holes.
+
+use std::ops::Range;
+
+use drive::BLOCK_SIZE;
+use vfs::{Errno, FallocateMode, FileKind, Ino, Seek};
+
+use crate::error::{Error, Result};
+use crate::ondisk::inode::Advise;
+use crate::ondisk::{NULL_ADDR, Nid};
+use crate::volume::Volume;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Whole pages within a byte range, and the ragged ends.
+struct Split {
+    head: Range<u64>,
+    pages: Range<u64>,
+    tail: Range<u64>,
+}
+
+fn split(from: u64, to: u64) -> Split {
+    let first = from.next_multiple_of(PAGE).min(to);
+    let last = (to / PAGE * PAGE).max(first);
+    Split { head: from..first, pages: first / PAGE..last / PAGE, tail: last..to }
+}
+
+impl Volume {
+    /// `fallocate(2)` on a regular file.
+    pub(crate) fn fallocate(
+        &mut self,
+        ino: Nid,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.begin_change()?;
+        match self.inode(ino)?.file_kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::NODEV.into()),
+        }
+        let end = offset.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let keep = FallocateMode::KEEP_SIZE;
+        let punch = FallocateMode::PUNCH_HOLE;
+        self.check_size(ino, end)?;
+        match mode {
+            m if m.is_empty() || m == keep => self.preallocate(ino, offset, end, m == keep)?,
+            m if m == punch | keep => self.punch_hole(ino, offset, end)?,
+            m if m - keep == FallocateMode::ZERO_RANGE => {
+                self.zero_range(ino, offset, end, m.contains(keep))?;
+            }
+            FallocateMode::COLLAPSE_RANGE => self.collapse_range(ino, offset, end)?,
+            FallocateMode::INSERT_RANGE => self.insert_range(ino, offset, len)?,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        }
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Fails if a file of this inode cannot be `size` bytes long.
+    pub(crate) fn check_size(&mut self, ino: Nid, size: u64) -> Result<()> {
+        let addrs = self.layout(ino)?.addrs();
+        let last = size.div_ceil(PAGE).max(1) - 1;
+        match crate::ondisk::node::NodePath::of(last, addrs) {
+            Some(_) => Ok(()),
+            None => Err(Errno::FBIG.into()),
+        }
+    }
+
+    fn leave_inline(&mut self, ino: Nid) -> Result<()> {
+        if self.has_inline_data(ino)? { self.convert_inline_data(ino) } else { Ok(()) }
+    }
+
+    fn preallocate(&mut self, ino: Nid, from: u64, to: u64, keep_size: bool) -> Result<()> {
+        self.leave_inline(ino)?;
+        let pages = from / PAGE..to.div_ceil(PAGE);
+        let (_, free) = self.space.totals();
+        if pages.end - pages.start > free {
+            return Err(Error::NoSpace);
+        }
+        for index in pages {
+            self.reserve_block(ino, index)?;
+        }
+        self.extend(ino, to, keep_size)
+    }
+
+    /// The size after an operation that reached `to`; blocks beyond a kept size are noted, so that
+    /// recovery does not take them for contents.
+    fn extend(&mut self, ino: Nid, to: u64, keep_size: bool) -> Result<()> {
+        let inode = self.inode_mut(ino)?;
+        if to > inode.size.get() {
+            if keep_size {
+                inode.set_advise(inode.advise() | Advise::KEEP_SIZE);
+            } else {
+                inode.size.set(to);
+            }
+        }
+        Ok(())
+    }
+
+    fn punch_hole(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
+        self.leave_inline(ino)?;
+        let parts = split(from, to);
+        self.zero_range_in_page(ino, parts.head.start, parts.head.end)?;
+        self.zero_range_in_page(ino, parts.tail.start, parts.tail.end)?;
+        self.drop_pages(ino, parts.pages)
+    }
+
+    /// Makes whole pages a hole.
+    fn drop_pages(&mut self, ino: Nid, pages: Range<u64>) -> Result<()> {
+        self.pages.drop_range(Ino::from(ino), pages.clone());
+        self.free_range(ino, pages)
+    }
+
+    fn zero_range(&mut self, ino: Nid, from: u64, to: u64, keep_size: bool) -> Result<()> {
+        self.punch_hole(ino, from, to)?;
+        self.preallocate(ino, from, to, keep_size)
+    }
+
+    fn collapse_range(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
+        let size = self.inode(ino)?.size.get();
+        if to >= size || from % PAGE != 0 || to % PAGE != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        self.leave_inline(ino)?;
+        let (gap, end) = ((to - from) / PAGE, size.div_ceil(PAGE));
+        for index in to / PAGE..end {
+            self.move_page(ino, index, index - gap)?;
+        }
+        self.resize(ino, size - (to - from))
+    }
+
+    fn insert_range(&mut self, ino: Nid, at: u64, len: u64) -> Result<()> {
+        let size = self.inode(ino)?.size.get();
+        if at >= size || at % PAGE != 0 || len % PAGE != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let new_size = size.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
+        self.check_size(ino, new_size)?;
+        self.leave_inline(ino)?;
+        let gap = len / PAGE;
+        // From the end, so that nothing is overwritten before it has been moved.
+        for index in (at / PAGE..size.div_ceil(PAGE)).rev() {
+            self.move_page(ino, index, index + gap)?;
+        }
+        self.drop_pages(ino, at / PAGE..at / PAGE + gap)?;
+        self.inode_mut(ino)?.size.set(new_size);
+        Ok(())
+    }
+
+    /// Makes page `to` what page `from` is, a hole if that is one.
+    fn move_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
+        if self.addr_of(ino, from)? == NULL_ADDR {
+            return self.drop_pages(ino, to..to + 1);
+        }
+        let page = self.page(ino, from, from + 1)?.cloned();
+        self.reserve_block(ino, to)?;
+        let page = page.unwrap_or_else(drive::Block::zeroed);
+        self.pages.insert_dirty(Ino::from(ino), to, page);
+        if self.pages.over_dirty_limit() {
+            self.write_back(ino)?;
+        }
+        Ok(())
+    }
+
+    /// `SEEK_DATA` and `SEEK_HOLE`.
+    pub(crate) fn seek(&mut self, ino: Nid, offset: u64, seek: Seek) -> Result<u64> {
+        let size = self.inode(ino)?.size.get();
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        if self.has_inline_data(ino)? {
+            return Ok(if seek == Seek::Data { offset } else { size });
+        }
+        let range = offset / PAGE..size.div_ceil(PAGE);
+        match (self.next_allocated(ino, range, seek == Seek::Data)?, seek) {
+            (Some(index), _) => Ok((index * PAGE).clamp(offset, size)),
+            (None, Seek::Hole) => Ok(size),
+            (None, Seek::Data) => Err(Errno::NXIO.into()),
+        }
+    }
+}

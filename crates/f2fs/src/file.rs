@@ -1,0 +1,207 @@
+//! Reading and writing the contents of files.
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::{Errno, Ino};
+
+use crate::error::{Error, Result};
+use crate::ondisk::inode::Advise;
+use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::volume::Volume;
+
+/// Blocks read at once when they lie side by side on the drive.
+const READ_AHEAD: u64 = 64;
+
+/// Piece of a byte range that lies within one page.
+struct Piece {
+    index: u64,
+    start: usize,
+    len: usize,
+}
+
+/// Splits `offset..offset + len` at page boundaries.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let start = (at % BLOCK_SIZE as u64) as usize;
+        let piece = Piece {
+            index: at / BLOCK_SIZE as u64,
+            start,
+            len: (BLOCK_SIZE - start).min(len - done),
+        };
+        done += piece.len;
+        Some(piece)
+    })
+}
+
+impl Volume {
+    /// Reads from a regular file or a block-backed symlink; short at the end of the file.
+    pub(crate) fn read_file(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let size = self.inode(ino)?.size.get();
+        let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..len];
+        if self.has_inline_data(ino)? {
+            self.read_inline(ino, offset as usize, buf)?;
+            return Ok(len);
+        }
+        let mut rest = &mut buf[..];
+        let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
+        for piece in pieces(offset, len) {
+            let (into, behind) = rest.split_at_mut(piece.len);
+            match self.page(ino, piece.index, last)? {
+                Some(page) => {
+                    into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
+                }
+                None => into.fill(0),
+            }
+            rest = behind;
+        }
+        Ok(len)
+    }
+
+    /// Page `index` of a file, `None` for a hole. Reads ahead, but not to page `end`.
+    pub(crate) fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>> {
+        let key = Ino::from(ino);
+        if self.pages.get(key, index).is_none() {
+            let addr = self.addr_of(ino, index)?;
+            if addr == NULL_ADDR || addr == NEW_ADDR {
+                return Ok(None);
+            }
+            self.read_run(ino, index, addr, end)?;
+        }
+        Ok(self.pages.get(key, index))
+    }
+
+    /// Reads the block at `addr` and those that follow it both in the file and on the drive.
+    fn read_run(&mut self, ino: Nid, index: u64, addr: u32, end: u64) -> Result<()> {
+        let key = Ino::from(ino);
+        let most = end.saturating_sub(index).clamp(1, READ_AHEAD);
+        let mut run = 1;
+        while run < most
+            && self.pages.peek(key, index + run).is_none()
+            && is_data_addr(addr + run as u32)
+            && self.addr_of(ino, index + run)? == addr + run as u32
+        {
+            run += 1;
+        }
+        let blocks = self.io.read_run(addr, run as u32)?;
+        for (i, block) in blocks.into_iter().enumerate() {
+            self.pages.insert_clean(key, index + i as u64, block);
+        }
+        Ok(())
+    }
+
+    /// Writes to a regular file. Short only if space ran out on the way.
+    pub(crate) fn write_file(&mut self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let end = offset.checked_add(data.len() as u64).ok_or(Error::Posix(Errno::FBIG))?;
+        if self.has_inline_data(ino)? {
+            if end <= self.layout(ino)?.inline_capacity() as u64 {
+                self.write_inline(ino, offset as usize, data)?;
+                self.wrote(ino, end)?;
+                return Ok(data.len());
+            }
+            self.convert_inline_data(ino)?;
+        }
+        let mut done = 0;
+        for piece in pieces(offset, data.len()) {
+            let result = self.write_piece(ino, &piece, &data[done..done + piece.len]);
+            match result {
+                Ok(()) => done += piece.len,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.wrote(ino, offset + done as u64)?;
+        if self.pages.over_dirty_limit() {
+            self.write_back_all()?;
+        }
+        Ok(done)
+    }
+
+    fn write_piece(&mut self, ino: Nid, piece: &Piece, data: &[u8]) -> Result<()> {
+        let _span = cores::span(cores::Stage::CopyPage);
+        let key = Ino::from(ino);
+        if piece.len == BLOCK_SIZE
+            && let Ok(whole) = <&[u8; BLOCK_SIZE]>::try_from(data)
+        {
+            if !self.pages.is_dirty(key, piece.index) {
+                self.reserve_block(ino, piece.index)?;
+            }
+            self.pages.insert_dirty(key, piece.index, Block::new(*whole));
+            return Ok(());
+        }
+        let page = self.page_to_change(ino, piece.index)?;
+        page[piece.start..piece.start + piece.len].copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Page `index` with its present contents, reserved and dirty.
+    pub(crate) fn page_to_change(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE]> {
+        let key = Ino::from(ino);
+        if self.page(ino, index, index + 1)?.is_none() {
+            self.reserve_block(ino, index)?;
+            self.pages.insert_dirty(key, index, Block::zeroed());
+        }
+        let page = self.pages.dirty_mut(key, index).ok_or(Error::Posix(Errno::IO))?;
+        Ok(page.make_mut())
+    }
+
+    /// Takes note of a write that ended at `end`.
+    fn wrote(&mut self, ino: Nid, end: u64) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        if end > inode.size.get() {
+            inode.size.set(end);
+        }
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Sets the size: cuts off, or extends with a hole.
+    pub(crate) fn resize(&mut self, ino: Nid, size: u64) -> Result<()> {
+        let old = self.inode(ino)?.size.get();
+        if self.has_inline_data(ino)? {
+            if size <= self.layout(ino)?.inline_capacity() as u64 {
+                self.truncate_inline(ino, size as usize)?;
+                self.inode_mut(ino)?.size.set(size);
+                return Ok(());
+            }
+            self.convert_inline_data(ino)?;
+        }
+        self.check_size(ino, size)?;
+        let blocks = size.div_ceil(BLOCK_SIZE as u64);
+        if size <= old {
+            self.pages.truncate(ino.into(), blocks);
+            self.truncate_blocks(ino, blocks)?;
+            self.zero_range_in_page(ino, size, size.next_multiple_of(BLOCK_SIZE as u64))?;
+        }
+        let inode = self.inode_mut(ino)?;
+        inode.size.set(size);
+        if size <= old {
+            inode.set_advise(inode.advise() - Advise::KEEP_SIZE);
+        }
+        Ok(())
+    }
+
+    /// Zeroes `from..to`, which lies within one page, if that page exists.
+    pub(crate) fn zero_range_in_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let index = from / BLOCK_SIZE as u64;
+        if self.page(ino, index, index + 1)?.is_none() {
+            return Ok(());
+        }
+        let start = (from % BLOCK_SIZE as u64) as usize;
+        let len = (to - from) as usize;
+        self.page_to_change(ino, index)?[start..start + len].fill(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! fsync: what it writes, what it waits for, and when it must write a checkpoint instead
+//! (`f2fs_do_sync_file`).
+//!
+//! One file per technique holds its [`Plan`]; [`execute`] runs any of them. The volume is locked
+//! while a step allocates and submits, and free while it waits for the drive.
+
+mod nobarrier;
+mod oprw;
+mod plan;
+mod posix;
+mod strict;
+
+use cores::Stage;
+use vfs::FileKind;
+
+pub use nobarrier::NOBARRIER;
+pub use oprw::{OPRW_NOBARRIER, OPRW_POSIX};
+pub use plan::{Mark, Plan, Step, Writes};
+pub use posix::POSIX;
+pub use strict::STRICT;
+
+use crate::F2fs;
+use crate::checkpoint::Reason;
+use crate::error::Result;
+use crate::io::WriteSet;
+use crate::ondisk::Nid;
+use crate::options::{FsyncMode, Inject, MountOptions};
+use crate::volume::Volume;
+
+impl Plan {
+    /// The technique these options ask for. `strict` keeps its plan under `oprw`.
+    pub fn of(options: &MountOptions) -> &'static Self {
+        match (options.fsync_mode, options.oprw) {
+            (FsyncMode::Strict, _) => &STRICT,
+            (FsyncMode::Posix, false) => &POSIX,
+            (FsyncMode::Posix, true) => &OPRW_POSIX,
+            (FsyncMode::Nobarrier, false) => &NOBARRIER,
+            (FsyncMode::Nobarrier, true) => &OPRW_NOBARRIER,
+        }
+    }
+}
+
+/// What an fsync has to do.
+pub(crate) enum Need {
+    /// Everything of this file has been written and flushed before.
+    Nothing,
+    /// Roll-forward could not restore this state; only a checkpoint can.
+    Checkpoint,
+    /// The plan.
+    Plan,
+}
+
+/// Makes `ino` durable by the volume's plan.
+pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
+    let turn = fs.take_turn(ino);
+    let need = {
+        let _span = cores::span(Stage::FsyncPrepare);
+        let mut volume = fs.lock();
+        volume.check_writable()?;
+        volume.balance()?;
+        volume.fsync_need(ino)?
+    };
+    match need {
+        Need::Nothing => {}
+        Need::Checkpoint => {
+            let mut volume = fs.lock();
+            volume.write_back(ino)?;
+            volume.write_checkpoint(Reason::Sync)?;
+        }
+        Need::Plan => run(fs, ino, fs.plan())?,
+    }
+    drop(turn);
+    Ok(())
+}
+
+fn run(fs: &F2fs, ino: Nid, plan: &Plan) -> Result<()> {
+    let mut data = WriteSet::default();
+    let mut nodes = WriteSet::default();
+    for step in plan.steps {
+        let done = run_step(fs, ino, *step, &mut data, &mut nodes);
+        if let Err(error) = done {
+            fs.lock().failed = true;
+            // The commands in flight still own their blocks; their outcome no longer matters.
+            let _ = data.wait(fs.queue());
+            let _ = nodes.wait(fs.queue());
+            return Err(error);
+        }
+    }
+    fs.lock().unflushed.remove(&ino);
+    Ok(())
+}
+
+fn run_step(
+    fs: &F2fs,
+    ino: Nid,
+    step: Step,
+    data: &mut WriteSet,
+    nodes: &mut WriteSet,
+) -> Result<()> {
+    match step {
+        Step::SubmitData => {
+            let mut volume = fs.lock();
+            volume.unflushed.insert(ino);
+            volume.submit_data(ino, data)
+        }
+        Step::SubmitNodes(mark) => {
+            let mut volume = fs.lock();
+            if fs.plan().data_consistent && volume.take_unjudged(ino) {
+                // No write pointer will tell recovery about these blocks: order them here.
+                drop(volume);
+                data.wait(fs.queue())?;
+                fs.flush()?;
+                volume = fs.lock();
+            }
+            volume.submit_fsync_nodes(ino, mark, nodes)
+        }
+        Step::Wait(writes) => {
+            if writes.contains(Writes::DATA) {
+                let _span = cores::span(Stage::WaitData);
+                data.wait(fs.queue())?;
+            }
+            if writes.contains(Writes::NODES) {
+                let _span = cores::span(Stage::WaitNode);
+                nodes.wait(fs.queue())?;
+            }
+            Ok(())
+        }
+        Step::PreFlush if fs.injected(Inject::DROP_PREFLUSH) => Ok(()),
+        Step::Flush if fs.injected(Inject::DROP_FLUSH) => Ok(()),
+        Step::PreFlush | Step::Flush => fs.flush(),
+    }
+}
+
+impl Volume {
+    /// Whether this file needs an fsync at all, and whether roll-forward could repeat it
+    /// (`need_do_checkpoint`).
+    fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
+        let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
+        let inode = self.inode(ino)?;
+        if inode.file_kind() != FileKind::Regular {
+            let quiet = clean && self.since_checkpoint.is_empty() && self.nodes.dirty_count() == 0;
+            return Ok(if quiet && self.pages.dirty_total() == 0 {
+                Need::Nothing
+            } else {
+                Need::Checkpoint
+            });
+        }
+        if clean && !self.unflushed.contains(&ino) && !self.since_checkpoint.moved.contains(&ino) {
+            return Ok(Need::Nothing);
+        }
+        let (parent, links) = (inode.pino.get(), inode.links.get());
+        drop(inode);
+        let unrecoverable = links != 1
+            || self.since_checkpoint.moved.contains(&ino)
+            || self.since_checkpoint.xattr_changed.contains(&parent)
+            || !self.nat.is_checkpointed(&self.io, parent)?
+            || !self.has_room_to_roll_forward()
+            || self.options.fsync_mode == FsyncMode::Strict
+                && self.since_checkpoint.removed_from.contains(&parent)
+                && self.nat.needs_dentry_mark(&self.io, ino)?;
+        Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
+    }
+
+    /// Roll-forward keeps old blocks until it is done, so all it may claim must fit
+    /// (`f2fs_space_for_roll_forward`).
+    fn has_room_to_roll_forward(&self) -> bool {
+        let (total, _) = self.space.totals();
+        self.checkpoint.valid_block_count + self.allocated_since_checkpoint <= total
+    }
+}

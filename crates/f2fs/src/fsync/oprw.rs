@@ -1,0 +1,33 @@
+//! OPRW (thesis §5.2, Fig. 5.2): recovery restores the order of data and nodes from the zones' write
+//! pointers, so fsync does not wait between them.
+//!
+//! What can tear: a node may reach NAND before data it points to. What orders it: nothing. Who
+//! repairs: [`crate::recover`] discards a node any of whose pointers lies at or above its zone's
+//! write pointer, and every later node of that inode; the file keeps its last whole node.
+
+use super::plan::{Mark, Plan, Step, Writes};
+
+/// Data, nodes, wait for both, flush.
+pub const OPRW_POSIX: Plan = Plan {
+    name: "OPRW-posix",
+    steps: &[
+        Step::SubmitData,
+        Step::SubmitNodes(Mark::Every),
+        Step::Wait(Writes::DATA.union(Writes::NODES)),
+        Step::Flush,
+    ],
+    durable: true,
+    data_consistent: true,
+};
+
+/// Data, nodes, wait for both: for drives with power-loss protection.
+pub const OPRW_NOBARRIER: Plan = Plan {
+    name: "OPRW-nobarrier",
+    steps: &[
+        Step::SubmitData,
+        Step::SubmitNodes(Mark::Every),
+        Step::Wait(Writes::DATA.union(Writes::NODES)),
+    ],
+    durable: false,
+    data_consistent: true,
+};

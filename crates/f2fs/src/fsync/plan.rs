@@ -1,0 +1,57 @@
+//! An fsync is a plan, and a plan is data.
+//!
+//! A [`Plan`] says what is written, what is waited for and where the drive is asked to flush. Each
+//! technique is one constant in a file of its own; [`super::execute`] runs them all. A plan is
+//! static, so choosing and running one allocates nothing.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Writes an fsync has submitted and may wait for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Writes: u8 {
+        /// The file's dirty data blocks.
+        const DATA = 1;
+        /// The file's dirty direct nodes and its inode.
+        const NODES = 2;
+    }
+}
+
+/// Which nodes of an fsync carry the mark that roll-forward looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Each: what arrived is recovered.
+    Every,
+    /// The last one only: without it none is recovered.
+    Last,
+}
+
+/// One step of an fsync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Allocate and submit the dirty data blocks.
+    SubmitData,
+    /// Allocate and submit the dirty nodes, in the order of the node log.
+    SubmitNodes(Mark),
+    /// Wait until the drive has completed these (DMA, not NAND).
+    Wait(Writes),
+    /// Make all that has completed stable before anything else is submitted. The one that keeps
+    /// data ahead of nodes.
+    PreFlush,
+    /// Make all that has completed stable before returning.
+    Flush,
+}
+
+/// A technique: its steps, and what they are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Name as in the tables.
+    pub name: &'static str,
+    /// In order.
+    pub steps: &'static [Step],
+    /// On a drive with a volatile cache: when fsync has returned, it is there.
+    pub durable: bool,
+    /// On a drive with a volatile cache: every block of the file is an old or a new block of it,
+    /// never another.
+    pub data_consistent: bool,
+}

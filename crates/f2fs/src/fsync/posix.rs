@@ -1,0 +1,20 @@
+//! F2FS `fsync_mode=posix` (thesis Fig. 2.1a): two waits for DMA, one flush.
+//!
+//! The order of the two DMAs is not the order of the NAND programs. A cut before the flush ends may
+//! keep a node and lose the data it points to; roll-forward believes the node.
+
+use super::plan::{Mark, Plan, Step, Writes};
+
+/// Data, wait, nodes, wait, flush.
+pub const POSIX: Plan = Plan {
+    name: "F2FS-posix",
+    steps: &[
+        Step::SubmitData,
+        Step::Wait(Writes::DATA),
+        Step::SubmitNodes(Mark::Every),
+        Step::Wait(Writes::NODES),
+        Step::Flush,
+    ],
+    durable: true,
+    data_consistent: false,
+};

@@ -1,0 +1,173 @@
+//! Cleaning: moving what is still valid out of a section so that the section becomes free
+//! (`gc.c`).
+//!
+//! What can tear: nothing. Moved blocks are written to the logs, and the section they came from
+//! is not used again before a checkpoint that knows their new places is durable.
+
+mod victim;
+
+use vfs::Ino;
+
+pub(crate) use victim::Policy;
+
+use crate::checkpoint::Reason;
+use crate::error::{Error, Result};
+use crate::io::WriteSet;
+use crate::mapping::Lookup;
+use crate::ondisk::inode::Inline;
+use crate::ondisk::node::{RawNodeFooter, first_index_of};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
+use crate::volume::Volume;
+
+/// Changed nodes at which a checkpoint writes them, to bound memory and recovery time.
+const MAX_DIRTY_NODES: usize = 16 * 1024;
+/// Changed NAT entries at which a checkpoint writes them.
+const MAX_DIRTY_NATS: usize = 100_000;
+/// Sections cleaned for one call before giving up on making room.
+const MAX_ROUNDS: u32 = 64;
+
+impl Volume {
+    /// Called before every change: the volume must be writable and have room to log it
+    /// (`f2fs_balance_fs`).
+    pub(crate) fn begin_change(&mut self) -> Result<()> {
+        self.check_writable()?;
+        self.balance()
+    }
+
+    /// Makes room if the logs are about to run out of free sections.
+    pub(crate) fn balance(&mut self) -> Result<()> {
+        if self.nodes.dirty_count() > MAX_DIRTY_NODES || self.nat.dirty_count() > MAX_DIRTY_NATS {
+            self.write_checkpoint(Reason::Sync)?;
+        }
+        if !self.is_short_of_sections() {
+            return Ok(());
+        }
+        let _span = cores::span(cores::Stage::Gc);
+        for _ in 0..MAX_ROUNDS {
+            if self.segments.prefree_sections() > 0 {
+                self.write_checkpoint(Reason::Sync)?;
+            }
+            if !self.is_short_of_sections() || !self.clean_section(Policy::Greedy)? {
+                break;
+            }
+        }
+        if self.segments.prefree_sections() > 0 && self.is_short_of_sections() {
+            self.write_checkpoint(Reason::Sync)?;
+        }
+        Ok(())
+    }
+
+    /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched.
+    fn is_short_of_sections(&self) -> bool {
+        let per_section = self.segments.section_blocks() as usize;
+        let pending = self.nodes.dirty_count() + self.pages.dirty_total();
+        let needed = pending.div_ceil(per_section) as u32;
+        self.segments.free_sections() <= self.reserved_sections + needed
+    }
+
+    /// Cleans one section in the background, by cost-benefit. False if there is none worth it.
+    pub(crate) fn background_gc(&mut self) -> Result<bool> {
+        self.check_writable()?;
+        let cleaned = self.clean_section(Policy::CostBenefit)?;
+        if cleaned {
+            self.write_checkpoint(Reason::Sync)?;
+        }
+        Ok(cleaned)
+    }
+
+    fn clean_section(&mut self, policy: Policy) -> Result<bool> {
+        let victim = victim::select(&self.segments, policy, |segno| self.logs.is_current(segno));
+        let Some(section) = victim else { return Ok(false) };
+        self.gc_count += 1;
+        let first = self.sb.section_start(section);
+        let mut set = WriteSet::default();
+        let moved = (first..first + self.sb.segs_per_sec)
+            .try_for_each(|segno| self.clean_segment(segno, &mut set));
+        self.finish(set, moved)?;
+        Ok(true)
+    }
+
+    fn clean_segment(&mut self, segno: SegNo, set: &mut WriteSet) -> Result<()> {
+        if self.segments.entry(segno).valid == 0 {
+            return Ok(());
+        }
+        let at = self.sb.ssa_block(segno);
+        let block = self.io.read_meta(at)?;
+        let log = self.segments.entry(segno).log;
+        let summary = RawSummaryBlock::of(&block);
+        summary.check_type(log, at)?;
+        let start = self.sb.seg_start(segno);
+        let map = self.segments.entry(segno).map;
+        let mut from = 0;
+        while let Some(n) = bits::msb::next_one(&map, from, BLOCKS_PER_SEGMENT as usize) {
+            from = n + 1;
+            let (addr, owner) = (start + n as u32, summary.entries[n]);
+            if log.is_node() {
+                self.move_node(addr, owner.nid.get())?;
+            } else {
+                self.move_data(addr, owner, set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A node moves by being written again with the next checkpoint.
+    fn move_node(&mut self, addr: BlockAddr, nid: Nid) -> Result<()> {
+        if self.nat.get(&self.io, nid)?.addr != addr {
+            let found = format!("node {nid} as the owner of {addr:#x}");
+            return Err(Error::corrupt("summary of a node", addr, found, "the node's NAT entry"));
+        }
+        self.node_mut(nid).map(|_| ())
+    }
+
+    /// A data block moves to the cold log, through the page cache if a newer version waits there.
+    fn move_data(&mut self, addr: BlockAddr, owner: RawSummary, set: &mut WriteSet) -> Result<()> {
+        let Some((ino, index)) = self.owner_of(addr, owner)? else {
+            let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
+            return Err(Error::corrupt(
+                "summary of data",
+                addr,
+                found,
+                "the slot that points here",
+            ));
+        };
+        let key = Ino::from(ino);
+        if self.pages.is_dirty(key, index) {
+            return self.write_page(ino, index, LogType::ColdData, set);
+        }
+        let block = match self.pages.peek(key, index) {
+            Some(block) => block.clone(),
+            None => self.io.read(addr)?,
+        };
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
+        let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
+        set.push(&self.io, new, block);
+        Ok(())
+    }
+
+    /// File and block a summary names, if that file's slot still points to `addr` (`is_alive`).
+    pub(crate) fn owner_of(
+        &mut self,
+        addr: BlockAddr,
+        owner: RawSummary,
+    ) -> Result<Option<(Nid, u64)>> {
+        let nid = owner.nid.get();
+        if !self.sb.is_node_id(nid) || self.nat.get(&self.io, nid)?.is_free() {
+            return Ok(None);
+        }
+        let footer = *RawNodeFooter::of(&self.node(nid)?.block);
+        let ino = footer.ino.get();
+        let inode = self.inode(ino)?;
+        if inode.inline().intersects(Inline::DATA | Inline::DENTRY) {
+            return Ok(None);
+        }
+        let Some(first) = first_index_of(footer.node_offset(), inode.layout.addrs()) else {
+            return Ok(None);
+        };
+        drop(inode);
+        let index = first + u64::from(owner.ofs_in_node.get());
+        Ok((self.addr_of(ino, index)? == addr).then_some((ino, index)))
+    }
+}

@@ -1,0 +1,51 @@
+//! Which section to clean (`get_victim_by_default`, `get_gc_cost`).
+
+use crate::ondisk::SegNo;
+use crate::segments::Segments;
+
+/// How a victim is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Fewest valid blocks: foreground, when space is needed now.
+    Greedy,
+    /// Few valid blocks that have not changed for long: background.
+    CostBenefit,
+}
+
+/// The best section to clean, or `None` if cleaning would free nothing.
+pub(crate) fn select(
+    segments: &Segments,
+    policy: Policy,
+    is_current: impl Fn(SegNo) -> bool,
+) -> Option<u32> {
+    let sb = segments.sb();
+    let ages = segments.age_range();
+    (0..sb.main_sections())
+        .filter(|&section| {
+            let first = sb.section_start(section);
+            let valid = segments.section_valid(section);
+            valid > 0
+                && valid < segments.section_usable(section)
+                && !(first..first + sb.segs_per_sec).any(&is_current)
+        })
+        .min_by_key(|&section| match policy {
+            Policy::Greedy => u64::from(segments.section_valid(section)),
+            Policy::CostBenefit => cost_benefit(segments, section, ages),
+        })
+}
+
+/// `get_cb_cost`: the larger the older and emptier, subtracted from a maximum.
+fn cost_benefit(segments: &Segments, section: u32, (oldest, youngest): (u64, u64)) -> u64 {
+    let sb = segments.sb();
+    let first = sb.section_start(section);
+    let segs = first..first + sb.segs_per_sec;
+    let mtime = segs.map(|s| segments.entry(s).mtime).sum::<u64>() / u64::from(sb.segs_per_sec);
+    let usable = u64::from(segments.section_usable(section)).max(1);
+    let used = u64::from(segments.section_valid(section)) * 100 / usable;
+    let span = youngest.saturating_sub(oldest);
+    let age = match span {
+        0 => 0,
+        span => 100 - 100 * mtime.clamp(oldest, youngest).saturating_sub(oldest) / span,
+    };
+    u64::from(u32::MAX) - 100 * 100_u64.saturating_sub(used) * age / (100 + used)
+}

@@ -1,0 +1,222 @@
+//! From a block of a file to the slot that holds its address, through the node tree
+//! (`f2fs_get_dnode_of_data`).
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::ondisk::inode::ADDR_OFFSET;
+use crate::ondisk::node::{NodePath, RawIndirectNode};
+use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::volume::Volume;
+use vfs::Errno;
+
+/// Where one block address is kept: in the inode or in a direct node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Node that holds it.
+    pub(crate) nid: Nid,
+    /// Number of the slot, as summaries count it.
+    pub(crate) ofs_in_node: u16,
+    byte: usize,
+}
+
+/// Answer of a look-up in the node tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// The slot is there.
+    Slot(Slot),
+    /// A node on the way is missing; the next block that could have one.
+    Hole {
+        /// First block behind what the missing node would cover.
+        next: u64,
+    },
+}
+
+/// Blocks one node of `height` levels above the data covers.
+fn coverage(height: usize) -> u64 {
+    u64::from(ADDRS_PER_BLOCK).pow(height as u32)
+}
+
+impl Volume {
+    fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath> {
+        let addrs = self.layout(ino)?.addrs();
+        NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))
+    }
+
+    /// The slot of block `index`, if its nodes exist.
+    pub(crate) fn lookup_slot(&mut self, ino: Nid, index: u64) -> Result<Lookup> {
+        let path = self.path(ino, index)?;
+        let mut nid = ino;
+        for depth in 0..path.level {
+            let child = self.child(ino, nid, &path, depth)?;
+            if child == 0 {
+                return Ok(Lookup::Hole { next: self.end_of_gap(ino, index, &path, depth)? });
+            }
+            nid = child;
+        }
+        self.slot_in(ino, nid, &path).map(Lookup::Slot)
+    }
+
+    /// The slot of block `index`, making the nodes on the way that do not exist.
+    pub(crate) fn make_slot(&mut self, ino: Nid, index: u64) -> Result<Slot> {
+        let path = self.path(ino, index)?;
+        let mut nid = ino;
+        for depth in 0..path.level {
+            let mut child = self.child(ino, nid, &path, depth)?;
+            if child == 0 {
+                child = self.new_node(ino, path.node_offsets[depth + 1])?;
+                self.set_child(ino, nid, usize::from(path.slots[depth]), child)?;
+            }
+            nid = child;
+        }
+        self.slot_in(ino, nid, &path)
+    }
+
+    /// Number of the node below `nid`, which is `depth` steps below the inode.
+    fn child(&mut self, ino: Nid, nid: Nid, path: &NodePath, depth: usize) -> Result<Nid> {
+        let slot = usize::from(path.slots[depth]);
+        let child = if depth == 0 {
+            self.inode(ino)?.nid[slot].get()
+        } else {
+            let node = self.node_at(nid, ino, path.node_offsets[depth])?;
+            RawIndirectNode::of(&node.block).nid[slot].get()
+        };
+        if child != 0 && !self.sb.is_node_id(child) {
+            let allowed = format!("0, 3..{}", self.sb.max_nid());
+            return Err(Error::corrupt("node pointer", nid, child, allowed));
+        }
+        Ok(child)
+    }
+
+    /// Points slot `slot` of the inode's `i_nid` or of an indirect node to `child`.
+    pub(crate) fn set_child(&mut self, ino: Nid, nid: Nid, slot: usize, child: Nid) -> Result<()> {
+        if nid == ino {
+            self.inode_mut(ino)?.nid[slot].set(child);
+        } else {
+            RawIndirectNode::of_mut(self.node_mut(nid)?).nid[slot].set(child);
+        }
+        Ok(())
+    }
+
+    fn slot_in(&mut self, ino: Nid, nid: Nid, path: &NodePath) -> Result<Slot> {
+        let slot = path.addr_slot();
+        let byte = if path.level == 0 {
+            ADDR_OFFSET + 4 * self.layout(ino)?.slot(slot)
+        } else {
+            self.node_at(nid, ino, path.dnode_offset())?;
+            4 * slot
+        };
+        Ok(Slot { nid, ofs_in_node: slot as u16, byte })
+    }
+
+    /// First block behind what the node missing at `depth + 1` would cover.
+    fn end_of_gap(&mut self, ino: Nid, index: u64, path: &NodePath, depth: usize) -> Result<u64> {
+        let addrs = u64::from(self.layout(ino)?.addrs());
+        let covered = coverage(path.level - depth);
+        // A node's first block is where all slots below it are 0.
+        let mut within = u64::from(path.slots[path.level]);
+        for (up, slot) in path.slots[depth + 1..path.level].iter().rev().enumerate() {
+            within += u64::from(*slot) * coverage(up + 1);
+        }
+        debug_assert!(index >= addrs);
+        Ok(index - within + covered)
+    }
+
+    /// The address in a slot: of a block, `NEW_ADDR` or `NULL_ADDR`.
+    pub(crate) fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr> {
+        let block = &self.node(slot.nid)?.block;
+        let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
+        let addr = bytes.map_or(NULL_ADDR, |b| BlockAddr::from_le_bytes(*b));
+        if addr != NULL_ADDR && addr != NEW_ADDR && !self.sb.in_main(addr) {
+            if is_data_addr(addr) {
+                let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
+                return Err(Error::corrupt("node.addr", slot.nid, format!("{addr:#x}"), allowed));
+            }
+            return Err(Error::unsupported("compressed files"));
+        }
+        Ok(addr)
+    }
+
+    /// Stores an address. The file's cached extent, if it has one, is no longer vouched for.
+    pub(crate) fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<()> {
+        let block = self.node_mut(slot.nid)?;
+        block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
+        if self.inode(ino)?.ext.len.get() != 0 {
+            self.inode_mut(ino)?.ext.len.set(0);
+        }
+        Ok(())
+    }
+
+    /// Address of block `index`; `NULL_ADDR` where there is a hole.
+    pub(crate) fn addr_of(&mut self, ino: Nid, index: u64) -> Result<BlockAddr> {
+        match self.lookup_slot(ino, index)? {
+            Lookup::Slot(slot) => self.addr_in(slot),
+            Lookup::Hole { .. } => Ok(NULL_ADDR),
+        }
+    }
+
+    /// First block in `range` that is allocated (`want`) or not.
+    pub(crate) fn next_allocated(
+        &mut self,
+        ino: Nid,
+        range: Range<u64>,
+        want: bool,
+    ) -> Result<Option<u64>> {
+        let mut index = range.start;
+        while index < range.end {
+            match self.lookup_slot(ino, index)? {
+                Lookup::Slot(slot) => {
+                    if (self.addr_in(slot)? != NULL_ADDR) == want {
+                        return Ok(Some(index));
+                    }
+                    index += 1;
+                }
+                Lookup::Hole { .. } if !want => return Ok(Some(index)),
+                Lookup::Hole { next } => index = next,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reserves block `index` for data to come: it is counted now, so that writing it back cannot
+    /// run out of space. Says whether it was a hole.
+    pub(crate) fn reserve_block(&mut self, ino: Nid, index: u64) -> Result<bool> {
+        let slot = self.make_slot(ino, index)?;
+        if self.addr_in(slot)? != NULL_ADDR {
+            return Ok(false);
+        }
+        self.space.take_block()?;
+        self.set_addr(ino, slot, NEW_ADDR)?;
+        self.add_blocks(ino, 1)?;
+        Ok(true)
+    }
+
+    /// Frees the block in `slot`, if there is one.
+    pub(crate) fn free_slot(&mut self, ino: Nid, slot: Slot) -> Result<()> {
+        let addr = self.addr_in(slot)?;
+        if addr == NULL_ADDR {
+            return Ok(());
+        }
+        if is_data_addr(addr) {
+            self.logs.invalidate(&mut self.segments, addr)?;
+        }
+        self.set_addr(ino, slot, NULL_ADDR)?;
+        self.space.give_block();
+        self.add_blocks(ino, -1)
+    }
+
+    /// Frees all blocks in `range`, leaving the nodes.
+    pub(crate) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
+        let mut index = range.start;
+        while index < range.end {
+            match self.lookup_slot(ino, index)? {
+                Lookup::Slot(slot) => {
+                    self.free_slot(ino, slot)?;
+                    index += 1;
+                }
+                Lookup::Hole { next } => index = next,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Mounting: from a drive to a volume whose checkpoint has been read and checked
+//! (`f2fs_fill_super`). Recovery is the next step and has its own type; see [`crate::recover`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drive::{Block, Drive};
+use queue::BlockQueue;
+use rustc_hash::FxHashMap;
+use vfs::PageCache;
+
+use crate::curseg::{Log, Logs};
+use crate::error::{Error, Result};
+use crate::io::Io;
+use crate::nat::Nat;
+use crate::node_cache::NodeCache;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::ondisk::nat::NatEntry;
+use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::sit::{LogType, SitEntry};
+use crate::ondisk::summary::{self, RawSummary, RawSummaryBlock};
+use crate::ondisk::superblock::{Features, Superblock};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
+use crate::options::{AllocationMode, MountOptions};
+use crate::segments::Segments;
+use crate::sit_table::SitTable;
+use crate::space::Space;
+use crate::volume::{Clock, SinceCheckpoint, Volume};
+use crate::zones::{WritePointers, usable_blocks};
+
+/// Features this code can work with.
+const SUPPORTED: Features = Features::BLKZONED
+    .union(Features::ATOMIC_WRITE)
+    .union(Features::EXTRA_ATTR)
+    .union(Features::INODE_CHKSUM)
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::INODE_CRTIME)
+    .union(Features::LOST_FOUND)
+    .union(Features::SB_CHKSUM)
+    .union(Features::VERITY)
+    .union(Features::CASEFOLD)
+    .union(Features::COMPRESSION)
+    .union(Features::ENCRYPT)
+    .union(Features::PRJQUOTA)
+    .union(Features::QUOTA_INO);
+
+/// Features whose volumes are only read: writing would have to keep more than this code does.
+const READ_ONLY: Features = Features::QUOTA_INO.union(Features::PRJQUOTA).union(Features::RO);
+
+/// Reads what is on `drive` as its last checkpoint has it.
+pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volume> {
+    let io = Io::new(Arc::new(BlockQueue::new(drive)));
+    let mut options = options.clone();
+    let (sb, _) = Superblock::select(|addr| io.read(addr))?;
+    check_drive(&sb, &io, &mut options)?;
+    let sb = Arc::new(sb);
+    let zones = WritePointers::load(&io)?;
+    check_options(&sb, zones.as_ref(), &mut options)?;
+    let selected = Checkpoint::select(&sb, |addr| io.read(addr))?;
+    let checkpoint = selected.checkpoint;
+    let start = sb.cp_pack(selected.pack);
+
+    let mut summaries = data_summaries(&io, &checkpoint, start)?;
+    let nat_journal = nat_journal(&sb, &summaries[0], start)?;
+    let sit_journal = sit_journal(&sb, &summaries[2], start)?;
+    let (sit, entries) =
+        SitTable::load(sb.clone(), &io, checkpoint.sit_bitmap.clone(), sit_journal)?;
+    let usable = usable_blocks(&sb, zones.as_ref())?;
+    let mut segments = Segments::new(sb.clone(), entries, usable);
+    for log in [LogType::HotNode, LogType::WarmNode, LogType::ColdNode] {
+        summaries.push(node_summary(&io, &sb, &segments, &checkpoint, start, log)?);
+    }
+    let logs = make_logs(&mut segments, &checkpoint, summaries)?;
+    check_counts(&segments, &checkpoint, start)?;
+    let nat = Nat::new(
+        sb.clone(),
+        checkpoint.nat_bitmap.clone(),
+        nat_journal,
+        checkpoint.valid_node_count,
+        checkpoint.next_free_nid,
+    );
+    let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
+    let ssr_allowed = options.mode == AllocationMode::Adaptive;
+    Ok(Volume {
+        logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
+        space: Space::new(&checkpoint),
+        nodes: NodeCache::new(options.cache_bytes / 4),
+        pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
+        users: FxHashMap::default(),
+        orphans: read_orphans(&io, &sb, &checkpoint, start)?,
+        since_checkpoint: SinceCheckpoint::default(),
+        allocated_since_checkpoint: 0,
+        clock: Clock::new(checkpoint.elapsed_time),
+        next_generation: checkpoint.version as u32,
+        unflushed: BTreeSet::new(),
+        unjudged: BTreeSet::new(),
+        gc_count: 0,
+        failed: false,
+        pack: selected.pack,
+        reserved_sections,
+        sb,
+        options,
+        io,
+        checkpoint,
+        nat,
+        sit,
+        segments,
+        zones,
+    })
+}
+
+fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<()> {
+    let identity = io.queue().identify();
+    if u64::from(sb.main_end()) > identity.blocks {
+        let allowed = format!("at most {} blocks, the size of the drive", identity.blocks);
+        return Err(Error::corrupt("superblock.segment_count", 0_u32, sb.main_end(), allowed));
+    }
+    if !sb.devices.is_empty() {
+        return Err(Error::unsupported("a volume over several devices"));
+    }
+    let unknown = sb.features - SUPPORTED - Features::RO;
+    if !unknown.is_empty() {
+        return Err(Error::unsupported(format!("features {:#x}", unknown.bits())));
+    }
+    if !options.read_only && sb.features.intersects(READ_ONLY) {
+        return Err(Error::unsupported("writing a volume with quota files; mount it read-only"));
+    }
+    if identity.read_only && !options.read_only {
+        return Err(Error::ReadOnly);
+    }
+    Ok(())
+}
+
+fn check_options(
+    sb: &Superblock,
+    zones: Option<&WritePointers>,
+    options: &mut MountOptions,
+) -> Result<()> {
+    if sb.features.contains(Features::BLKZONED) {
+        options.mode = AllocationMode::Lfs;
+    }
+    let judged = zones.is_some_and(|z| z.is_sequential(sb.main_end() - 1));
+    if options.oprw && !judged {
+        return Err(Error::usage(
+            "oprw: the drive has no write pointers to recover by; it needs a zoned drive",
+        ));
+    }
+    Ok(())
+}
+
+/// The three data logs' summaries, from whichever form the pack has them in.
+fn data_summaries(
+    io: &Io,
+    checkpoint: &Checkpoint,
+    start: u32,
+) -> Result<Vec<Box<RawSummaryBlock>>> {
+    let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+    if checkpoint.flags.contains(CpFlags::COMPACT_SUM) {
+        let counts = data.map(|log| {
+            let at = checkpoint.curseg(log);
+            if at.ssr { BLOCKS_PER_SEGMENT as usize } else { usize::from(at.blkoff) }
+        });
+        let first = start + checkpoint.start_sum;
+        return Ok(summary::unpack_compact(counts, |i| io.read(first + i))?.into());
+    }
+    data.into_iter().map(|log| pack_summary(io, checkpoint, start, log)).collect()
+}
+
+fn pack_summary(
+    io: &Io,
+    checkpoint: &Checkpoint,
+    start: u32,
+    log: LogType,
+) -> Result<Box<RawSummaryBlock>> {
+    let index = checkpoint.summary_block(log).ok_or_else(|| {
+        Error::corrupt("checkpoint.cp_pack_total_block_count", start, checkpoint.pack_total, "more")
+    })?;
+    let block = io.read(start + index)?;
+    let summary = RawSummaryBlock::of(&block);
+    summary.check_type(log, start + index)?;
+    Ok(Box::new(summary.clone()))
+}
+
+/// A node log's summary: from the pack, or after a cut from the footers of its blocks
+/// (`f2fs_restore_node_summary`).
+fn node_summary(
+    io: &Io,
+    sb: &Superblock,
+    segments: &Segments,
+    checkpoint: &Checkpoint,
+    start: u32,
+    log: LogType,
+) -> Result<Box<RawSummaryBlock>> {
+    if checkpoint.has_node_summaries() {
+        return pack_summary(io, checkpoint, start, log);
+    }
+    let segno = checkpoint.curseg(log).segno;
+    let entry = segments.entry(segno);
+    let mut summary = RawSummaryBlock::empty(log);
+    if entry.valid == 0 {
+        return Ok(summary);
+    }
+    let blocks = io.read_run(sb.seg_start(segno), segments.usable(segno))?;
+    for (offset, block) in blocks.iter().enumerate() {
+        if entry.is_valid(offset) {
+            summary.entries[offset] = RawSummary::node(RawNodeFooter::of(block).nid.get());
+        }
+    }
+    Ok(summary)
+}
+
+fn nat_journal(sb: &Superblock, hot: &RawSummaryBlock, at: u32) -> Result<BTreeMap<Nid, NatEntry>> {
+    let mut journal = BTreeMap::new();
+    for entry in hot.nat_journal().used(at)? {
+        let nid = entry.nid.get();
+        if nid >= sb.max_nid() {
+            return Err(Error::corrupt("nat_journal.nid", at, nid, format!("0..{}", sb.max_nid())));
+        }
+        journal.insert(nid, entry.entry.into());
+    }
+    Ok(journal)
+}
+
+fn sit_journal(sb: &Superblock, cold: &RawSummaryBlock, at: u32) -> Result<Vec<(SegNo, SitEntry)>> {
+    let mut journal = Vec::new();
+    for entry in cold.sit_journal().used(at)? {
+        let segno = entry.segno.get();
+        if segno >= sb.segment_count_main {
+            let allowed = format!("0..{}", sb.segment_count_main);
+            return Err(Error::corrupt("sit_journal.segno", at, segno, allowed));
+        }
+        journal.push((segno, entry.entry.parse(at)?));
+    }
+    Ok(journal)
+}
+
+fn make_logs(
+    segments: &mut Segments,
+    checkpoint: &Checkpoint,
+    summaries: Vec<Box<RawSummaryBlock>>,
+) -> Result<[Log; 6]> {
+    let mut logs = Vec::with_capacity(6);
+    for (log, summary) in LogType::ALL.into_iter().zip(summaries) {
+        let at = *checkpoint.curseg(log);
+        let entry = segments.entry(at.segno);
+        if entry.valid > 0 && entry.log != log {
+            let (found, allowed) = (format!("{:?}", entry.log), format!("{log:?}"));
+            return Err(Error::corrupt("sit_entry.type of a log", at.segno, found, allowed));
+        }
+        let head = usize::from(at.blkoff);
+        let next = bits_from(entry, head, at.ssr);
+        if next {
+            let found = format!("a valid block at or behind {head} of segment {}", at.segno);
+            return Err(Error::corrupt("checkpoint blkoff", at.segno, found, "a free log head"));
+        }
+        if segments.is_free(at.segno) {
+            segments.take(at.segno, log);
+        }
+        logs.push(Log { at, summary });
+    }
+    logs.try_into().map_err(|_| Error::corrupt("logs", 0_u32, "fewer", 6))
+}
+
+/// Whether a valid block stands where the log would write.
+fn bits_from(entry: &SitEntry, head: usize, ssr: bool) -> bool {
+    let end = if ssr { head + 1 } else { BLOCKS_PER_SEGMENT as usize };
+    crate::ondisk::bits::msb::next_one(&entry.map, head, end).is_some()
+}
+
+/// The SIT's totals agree with the checkpoint's (`f2fs_build_segment_manager`).
+fn check_counts(segments: &Segments, checkpoint: &Checkpoint, at: u32) -> Result<()> {
+    let valid = segments.valid_blocks();
+    if valid > checkpoint.valid_block_count {
+        let allowed = format!("at least the SIT's {valid}");
+        let found = checkpoint.valid_block_count;
+        return Err(Error::corrupt("checkpoint.valid_block_count", at, found, allowed));
+    }
+    let nodes: u64 = (0..segments.count())
+        .map(|segno| segments.entry(segno))
+        .filter(|entry| entry.log.is_node())
+        .map(|entry| u64::from(entry.valid))
+        .sum();
+    if nodes != u64::from(checkpoint.valid_node_count) {
+        let found = checkpoint.valid_node_count;
+        return Err(Error::corrupt("checkpoint.valid_node_count", at, found, nodes));
+    }
+    Ok(())
+}
+
+fn read_orphans(
+    io: &Io,
+    sb: &Superblock,
+    checkpoint: &Checkpoint,
+    start: u32,
+) -> Result<BTreeSet<Nid>> {
+    let mut orphans = BTreeSet::new();
+    for index in checkpoint.orphan_blocks(sb) {
+        let at = start + index;
+        let block: Block = io.read(at)?;
+        let raw = crate::ondisk::orphan::RawOrphanBlock::of(&block);
+        for ino in raw.inos(at)? {
+            if !sb.is_node_id(ino) {
+                let allowed = format!("3..{}", sb.max_nid());
+                return Err(Error::corrupt("orphan_block.ino", at, ino, allowed));
+            }
+            orphans.insert(ino);
+        }
+    }
+    Ok(orphans)
+}

@@ -1,0 +1,493 @@
+//! Names: making, linking, removing and moving inodes (`namei.c`).
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::{Creator, Errno, FileKind, Ino, RenameFlags};
+
+use crate::dir::{Found, init_dots};
+use crate::error::{Error, Result};
+use crate::ondisk::dentry::DentryGeometry;
+use crate::ondisk::inode::{
+    Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
+};
+use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::superblock::Features;
+use crate::ondisk::{NAME_MAX, NEW_ADDR, Nid, SYMLINK_MAX};
+use crate::volume::Volume;
+
+/// Most links of an inode (`F2FS_LINK_MAX`).
+const LINK_MAX: u32 = 0xffff_ffff;
+/// Set-group-id bit.
+const S_ISGID: u16 = 0o2000;
+
+/// What a new inode is to be.
+pub(crate) struct NewInode<'a> {
+    pub(crate) parent: Nid,
+    pub(crate) name: &'a [u8],
+    pub(crate) kind: FileKind,
+    pub(crate) perm: u16,
+    pub(crate) rdev: u64,
+    pub(crate) creator: Creator,
+}
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+pub(crate) struct NameIn<'a> {
+    pub(crate) dir: Nid,
+    pub(crate) name: &'a [u8],
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Errno::NOENT.into()),
+        1..=NAME_MAX if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL.into()),
+        1..=NAME_MAX => Ok(()),
+        _ => Err(Errno::NAMETOOLONG.into()),
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Volume {
+    /// The entry `name`, or `ENOENT`.
+    pub(crate) fn find(&mut self, dir: Nid, name: &[u8]) -> Result<Found> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.find_entry(dir, name)?.ok_or(Errno::NOENT.into())
+    }
+
+    /// Makes an inode and its name.
+    pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        self.begin_change()?;
+        check_name(new.name)?;
+        if self.find_entry(new.parent, new.name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if self.inode(new.parent)?.links.get() == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let ino = self.new_inode(new)?;
+        let linked = self.add_entry(new.parent, new.name, ino, new.kind);
+        if let Err(error) = linked {
+            self.evict(ino)?;
+            return Err(error);
+        }
+        if new.kind == FileKind::Directory {
+            self.add_links(new.parent, 1)?;
+        }
+        self.touch_dir(new.parent)?;
+        Ok(ino)
+    }
+
+    fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        self.space.take_node(true)?;
+        let ino = match self.nat.reserve(&self.io) {
+            Ok(ino) => ino,
+            Err(error) => {
+                self.space.give_node(true);
+                return Err(error);
+            }
+        };
+        let (block, layout) = self.format_inode(ino, new)?;
+        self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
+        self.nodes.insert_new(ino, ino, block, layout);
+        if new.kind == FileKind::Directory && !self.options.inline_dentry {
+            let mut page = [0; BLOCK_SIZE];
+            init_dots(DentryGeometry::BLOCK, &mut page, ino, new.parent);
+            self.reserve_block(ino, 0)?;
+            self.pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
+        }
+        Ok(ino)
+    }
+
+    /// The first contents of a new inode's block (`f2fs_new_inode`, `init_inode_metadata`).
+    fn format_inode(&mut self, ino: Nid, new: &NewInode<'_>) -> Result<(Block, InodeLayout)> {
+        let parent = self.inode(new.parent)?;
+        let parent_mode = parent.mode.get();
+        let (gid, inherited) = if parent_mode & S_ISGID == 0 {
+            (new.creator.gid, 0)
+        } else {
+            (parent.gid.get(), if new.kind == FileKind::Directory { S_ISGID } else { 0 })
+        };
+        drop(parent);
+        let now = self.clock.now();
+        let features = self.sb.features;
+        let inline = self.inline_flags(new.kind);
+        let flexible = features.contains(Features::FLEXIBLE_INLINE_XATTR);
+        let has_xattr_room = if flexible {
+            inline.contains(Inline::XATTR)
+        } else {
+            inline.intersects(Inline::XATTR | Inline::DENTRY)
+        };
+        let xattr = if has_xattr_room { DEFAULT_INLINE_XATTR_SLOTS } else { 0 };
+        let extra_isize = if features.contains(Features::EXTRA_ATTR) { EXTRA_ISIZE } else { 0 };
+        let layout = InodeLayout::new(extra_isize, xattr);
+
+        let mut bytes = [0; BLOCK_SIZE];
+        let block = RawInodeBlock::of_mut(&mut bytes);
+        block.footer = RawNodeFooter::new(ino, ino, 0);
+        block.footer.set_cold(new.kind != FileKind::Directory);
+        let i = &mut block.i;
+        i.mode.set(new.kind.mode_bits() as u16 | new.perm & 0o7777 | inherited);
+        i.set_inline(inline);
+        i.uid.set(new.creator.uid);
+        i.gid.set(gid);
+        i.links.set(if new.kind == FileKind::Directory { 2 } else { 1 });
+        i.blocks.set(1);
+        i.set_atime(now);
+        i.set_mtime(now);
+        i.set_ctime(now);
+        self.next_generation = self.next_generation.wrapping_add(1);
+        i.generation.set(self.next_generation);
+        i.set_name(new.parent, new.name);
+        i.set_advise(self.temperature(new));
+        if let Some(extra) = i.extra_mut() {
+            extra.extra_isize.set(extra_isize);
+            extra.inline_xattr_size.set(if flexible { xattr } else { 0 });
+            if features.contains(Features::INODE_CRTIME) {
+                extra.crtime.set(now.secs.cast_unsigned());
+                extra.crtime_nsec.set(now.nanos);
+            }
+        }
+        match new.kind {
+            FileKind::Directory => {
+                i.current_depth.set(1);
+                i.flags.set(FileFlags::INDEX.bits());
+                let size = if inline.contains(Inline::DENTRY) {
+                    layout.inline_capacity()
+                } else {
+                    BLOCK_SIZE
+                };
+                i.size.set(size as u64);
+            }
+            FileKind::BlockDevice | FileKind::CharDevice => i.set_rdev(&layout, new.rdev),
+            _ => {}
+        }
+        if inline.contains(Inline::DENTRY) {
+            let area = &mut bytes[layout.inline_range()];
+            init_dots(layout.inline_dentries(), area, ino, new.parent);
+        }
+        Ok((Block::new(bytes), layout))
+    }
+
+    fn inline_flags(&self, kind: FileKind) -> Inline {
+        let mut inline = Inline::empty();
+        inline.set(Inline::EXTRA_ATTR, self.sb.features.contains(Features::EXTRA_ATTR));
+        inline.set(Inline::XATTR, self.options.inline_xattr);
+        let may_hold_data = matches!(kind, FileKind::Regular | FileKind::Symlink);
+        inline.set(Inline::DATA, self.options.inline_data && may_hold_data);
+        let is_dir = kind == FileKind::Directory;
+        inline.set(Inline::DENTRY, self.options.inline_dentry && is_dir);
+        inline
+    }
+
+    /// Hot or cold by the name's extension (`set_file_temperature`): any part behind a dot that
+    /// begins with a listed extension counts.
+    fn temperature(&self, new: &NewInode<'_>) -> Advise {
+        if new.kind != FileKind::Regular {
+            return Advise::empty();
+        }
+        let matches = |list: &[String]| {
+            new.name.split(|b| *b == b'.').skip(1).any(|part| {
+                list.iter().any(|ext| {
+                    let ext = ext.as_bytes();
+                    !ext.is_empty()
+                        && part.get(..ext.len()).is_some_and(|p| p.eq_ignore_ascii_case(ext))
+                })
+            })
+        };
+        if matches(&self.sb.cold_extensions) {
+            Advise::COLD
+        } else if matches(&self.sb.hot_extensions) {
+            Advise::HOT
+        } else {
+            Advise::empty()
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn symlink(&mut self, new: &NewInode<'_>, target: &[u8]) -> Result<Nid> {
+        match target.len() {
+            0 => return Err(Errno::NOENT.into()),
+            1..=SYMLINK_MAX => {}
+            _ => return Err(Errno::NAMETOOLONG.into()),
+        }
+        let ino = self.make(new)?;
+        if let Err(error) = self.write_file(ino, 0, target) {
+            self.unlink(new.parent, new.name)?;
+            return Err(error);
+        }
+        Ok(ino)
+    }
+
+    /// Gives `ino` one more name.
+    pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
+        self.begin_change()?;
+        check_name(name)?;
+        let inode = self.inode(ino)?;
+        let kind = inode.file_kind();
+        match inode.links.get() {
+            _ if kind == FileKind::Directory => return Err(Errno::PERM.into()),
+            0 => return Err(Errno::NOENT.into()),
+            LINK_MAX => return Err(Errno::MLINK.into()),
+            _ => {}
+        }
+        drop(inode);
+        if self.find_entry(dir, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.add_entry(dir, name, ino, kind)?;
+        self.add_links(ino, 1)?;
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.set_ctime(now);
+        inode.set_name(dir, name);
+        self.since_checkpoint.moved.insert(ino);
+        self.touch_dir(dir)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub(crate) fn unlink(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        self.begin_change()?;
+        let found = self.find(dir, name)?;
+        if found.kind == FileKind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.inode(found.ino)?;
+        self.remove_entry(dir, found.place)?;
+        self.since_checkpoint.removed_from.insert(dir);
+        self.touch_dir(dir)?;
+        self.drop_link(found.ino)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        self.begin_change()?;
+        match name {
+            b"." => return Err(Errno::INVAL.into()),
+            b".." => return Err(Errno::NOTEMPTY.into()),
+            _ => {}
+        }
+        let found = self.find(dir, name)?;
+        if found.kind != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if !self.is_empty_dir(found.ino)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.remove_entry(dir, found.place)?;
+        self.since_checkpoint.removed_from.insert(dir);
+        self.add_links(dir, -1)?;
+        self.touch_dir(dir)?;
+        self.drop_dir(found.ino)
+    }
+
+    /// Removes a name during recovery, whatever it names.
+    pub(crate) fn drop_name(&mut self, dir: Nid, found: Found) -> Result<()> {
+        self.remove_entry(dir, found.place)?;
+        if found.kind == FileKind::Directory {
+            self.add_links(dir, -1)?;
+            return self.drop_dir(found.ino);
+        }
+        self.drop_link(found.ino)
+    }
+
+    /// An empty directory has lost its name.
+    fn drop_dir(&mut self, ino: Nid) -> Result<()> {
+        self.inode_mut(ino)?.links.set(0);
+        self.orphan_or_evict(ino)
+    }
+
+    /// An inode has lost one of its names.
+    fn drop_link(&mut self, ino: Nid) -> Result<()> {
+        let now = self.clock.now();
+        self.add_links(ino, -1)?;
+        let inode = self.inode_mut(ino)?;
+        inode.set_ctime(now);
+        if inode.links.get() == 0 { self.orphan_or_evict(ino) } else { Ok(()) }
+    }
+
+    fn orphan_or_evict(&mut self, ino: Nid) -> Result<()> {
+        if self.users.get(&ino).is_some_and(|users| users.opens > 0) {
+            self.orphans.insert(ino);
+            return Ok(());
+        }
+        self.evict(ino)
+    }
+
+    /// Frees everything of an inode that nobody names or uses any more.
+    pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
+        self.pages.forget(Ino::from(ino));
+        let inode = self.inode(ino)?;
+        let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)
+            && matches!(
+                inode.file_kind(),
+                FileKind::Regular | FileKind::Directory | FileKind::Symlink
+            );
+        let xattr_nid = inode.xattr_nid.get();
+        drop(inode);
+        if has_blocks {
+            self.truncate_blocks(ino, 0)?;
+        }
+        if xattr_nid != 0 {
+            self.free_xattr_node(ino, xattr_nid)?;
+        }
+        self.free_inode_node(ino)?;
+        self.orphans.remove(&ino);
+        self.unflushed.remove(&ino);
+        self.unjudged.remove(&ino);
+        self.since_checkpoint.moved.remove(&ino);
+        Ok(())
+    }
+
+    fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {
+        let inode = self.inode_mut(ino)?;
+        inode.links.set(inode.links.get().saturating_add_signed(delta));
+        Ok(())
+    }
+
+    fn touch_dir(&mut self, dir: Nid) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(dir)?;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Moves or swaps names.
+    pub(crate) fn rename(
+        &mut self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.begin_change()?;
+        if is_dots(from.name) || is_dots(to.name) {
+            return Err(Errno::BUSY.into());
+        }
+        check_name(to.name)?;
+        let source = self.find(from.dir, from.name)?;
+        let target = self.find_entry(to.dir, to.name)?;
+        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            return Err(Errno::INVAL.into());
+        }
+        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        if flags.contains(RenameFlags::EXCHANGE) {
+            let target = target.ok_or(Error::Posix(Errno::NOENT))?;
+            if target.kind == FileKind::Directory && self.is_within(from.dir, target.ino)? {
+                return Err(Errno::INVAL.into());
+            }
+            return self.exchange(from, source, to, target);
+        }
+        match target {
+            Some(target) if target.ino == source.ino => Ok(()),
+            target => self.replace(from, source, to, target),
+        }
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
+        // A tree is no deeper than it has inodes; more steps mean that `..` runs in circles.
+        for _ in 0..=self.space.valid_inodes {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            if dir == self.sb.root_ino {
+                return Ok(false);
+            }
+            dir = self.find(dir, b"..")?.ino;
+        }
+        Err(Error::corrupt("dir_entry ..", dir, "a circle", "a way to the root"))
+    }
+
+    fn replace(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+    ) -> Result<()> {
+        let is_dir = source.kind == FileKind::Directory;
+        if let Some(target) = target {
+            match (is_dir, target.kind == FileKind::Directory) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, true) if !self.is_empty_dir(target.ino)? => {
+                    return Err(Errno::NOTEMPTY.into());
+                }
+                _ => {}
+            }
+            self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+        } else {
+            if self.inode(to.dir)?.links.get() == 0 {
+                return Err(Errno::NOENT.into());
+            }
+            self.add_entry(to.dir, to.name, source.ino, source.kind)?;
+        }
+        // Adding may have moved the old entry out of the inode: look again.
+        let old = self.find(from.dir, from.name)?;
+        self.remove_entry(from.dir, old.place)?;
+        self.since_checkpoint.removed_from.insert(from.dir);
+        if is_dir && from.dir != to.dir {
+            self.add_links(from.dir, -1)?;
+            self.add_links(to.dir, 1)?;
+        }
+        self.moved(source, from.dir, to)?;
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)?;
+        match target {
+            Some(target) if is_dir => {
+                self.add_links(to.dir, -1)?;
+                self.drop_dir(target.ino)
+            }
+            Some(target) => {
+                self.since_checkpoint.removed_from.insert(to.dir);
+                self.drop_link(target.ino)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Found,
+    ) -> Result<()> {
+        self.set_entry(from.dir, source.place, target.ino, target.kind)?;
+        self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+        if from.dir != to.dir {
+            let dirs = |found: Found| i32::from(found.kind == FileKind::Directory);
+            let gain = dirs(source) - dirs(target);
+            self.add_links(to.dir, gain)?;
+            self.add_links(from.dir, -gain)?;
+        }
+        self.moved(source, from.dir, to)?;
+        self.moved(target, to.dir, from)?;
+        self.since_checkpoint.removed_from.extend([from.dir, to.dir]);
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)
+    }
+
+    /// An inode came from `old_dir` to a new name: its own record of that follows.
+    fn moved(&mut self, what: Found, old_dir: Nid, to: NameIn<'_>) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(what.ino)?;
+        inode.set_name(to.dir, to.name);
+        inode.set_ctime(now);
+        self.since_checkpoint.moved.insert(what.ino);
+        if what.kind == FileKind::Directory && old_dir != to.dir {
+            let dots = self.find(what.ino, b"..")?;
+            self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! Writing nodes: one at a time into its log, all of a file for an fsync, all there are for a
+//! checkpoint (`f2fs_fsync_node_pages`, `f2fs_sync_node_pages`).
+
+use crate::error::{Error, Result};
+use crate::fsync::Mark;
+use crate::io::WriteSet;
+use crate::node_cache::log_of;
+use crate::ondisk::inode::RawInodeBlock;
+use crate::ondisk::node::{NodeKind, RawNodeFooter};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::RawSummary;
+use crate::ondisk::{BlockAddr, Nid};
+use crate::options::Inject;
+use crate::volume::Volume;
+
+/// What roll-forward is to make of a node.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    fsync: bool,
+    dent: bool,
+}
+
+impl Volume {
+    /// Takes a block of `log` in place of `old`.
+    pub(crate) fn allocate(
+        &mut self,
+        log: LogType,
+        old: BlockAddr,
+        summary: RawSummary,
+    ) -> Result<BlockAddr> {
+        let _span = cores::span(cores::Stage::AllocBlock);
+        let now = self.clock.elapsed();
+        self.allocated_since_checkpoint += 1;
+        self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
+    }
+
+    fn write_node(&mut self, nid: Nid, marks: Marks, set: &mut WriteSet) -> Result<()> {
+        let _span = cores::span(cores::Stage::NodeUpdate);
+        let (log, ino) = {
+            let footer = RawNodeFooter::of(&self.node(nid)?.block);
+            (log_of(footer), footer.ino.get())
+        };
+        let old = self.nat.get(&self.io, nid)?.addr;
+        let addr = self.allocate(log, old, RawSummary::node(nid))?;
+        let next = self.logs.next_addr(&self.sb, log);
+        let Some(block) = self.nodes.clean(nid) else {
+            return Err(Error::corrupt("node cache", nid, "nothing", "the node just read"));
+        };
+        let bytes = block.make_mut();
+        let footer = RawNodeFooter::of_mut(bytes);
+        footer.cp_ver.set(self.checkpoint.node_cp_ver());
+        footer.next_blkaddr.set(next);
+        footer.set_fsync(marks.fsync);
+        footer.set_dent(marks.dent);
+        if nid == ino {
+            RawInodeBlock::of_mut(bytes).seal(&self.sb);
+        }
+        let block = block.clone();
+        self.nat.set(&self.io, nid, ino, addr)?;
+        set.push(&self.io, addr, block);
+        Ok(())
+    }
+
+    /// Writes the file's changed direct nodes and last its inode, marked for roll-forward.
+    /// Indirect nodes are left to the checkpoint: recovery makes them anew.
+    pub(crate) fn submit_fsync_nodes(
+        &mut self,
+        ino: Nid,
+        mark: Mark,
+        set: &mut WriteSet,
+    ) -> Result<()> {
+        self.check_usable()?;
+        let dirty: Vec<Nid> = self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
+        for nid in dirty {
+            let footer = RawNodeFooter::of(&self.node(nid)?.block);
+            let in_chain = matches!(
+                NodeKind::of(footer.node_offset()),
+                Some(NodeKind::Direct | NodeKind::Xattr)
+            );
+            if in_chain {
+                self.write_node(nid, Marks { fsync: mark == Mark::Every, dent: false }, set)?;
+            }
+        }
+        // The inode goes last and always: it is the node that tells recovery all was written.
+        let dent = self.nat.needs_dentry_mark(&self.io, ino)?
+            && !self.options.inject.contains(Inject::DROP_DENT_MARK);
+        self.write_node(ino, Marks { fsync: true, dent }, set)?;
+        self.nat.set_fsynced_inode(ino);
+        set.submit(&self.io);
+        Ok(())
+    }
+
+    /// Writes every changed node, for a checkpoint.
+    pub(crate) fn write_all_dirty_nodes(&mut self, set: &mut WriteSet) -> Result<()> {
+        let dirty: Vec<Nid> = self.nodes.dirty_all().collect();
+        for nid in dirty {
+            self.write_node(nid, Marks::default(), set)?;
+        }
+        Ok(())
+    }
+}

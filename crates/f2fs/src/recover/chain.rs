@@ -1,0 +1,143 @@
+//! The roll-forward chain: nodes of the WARM_NODE log written since the checkpoint, each naming
+//! where the next one went (`find_fsync_dnodes`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drive::Block;
+
+use crate::error::{Error, Result};
+use crate::ondisk::inode::{Inline, RawInodeBlock};
+use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, is_data_addr};
+use crate::options::Inject;
+use crate::volume::Volume;
+
+/// Blocks read at once while the chain runs straight on.
+const READ_AHEAD: u32 = 64;
+
+/// One node of the chain.
+pub(super) struct Link {
+    pub(super) addr: BlockAddr,
+    pub(super) block: Block,
+}
+
+impl Link {
+    pub(super) fn footer(&self) -> &RawNodeFooter {
+        RawNodeFooter::of(&self.block)
+    }
+}
+
+/// How far an inode was fsynced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fsynced {
+    /// Its last marked node.
+    pub(super) last: BlockAddr,
+    /// Its last inode block that carries the dentry mark.
+    pub(super) last_dentry: Option<BlockAddr>,
+}
+
+/// What the first pass found.
+#[derive(Default)]
+pub(super) struct Chain {
+    /// In log order.
+    pub(super) links: Vec<Link>,
+    /// Fsynced inodes.
+    pub(super) inodes: BTreeMap<Nid, Fsynced>,
+    /// Inodes that lost a node to the write pointers; their later nodes are discarded too
+    /// (thesis, Algorithm 1).
+    pub(super) skipped: BTreeSet<Nid>,
+}
+
+impl Volume {
+    /// Reads the chain from the log's head on.
+    pub(super) fn read_chain(&mut self) -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let mut addr = self.logs.next_addr(&self.sb, LogType::WarmNode);
+        let mut ahead: Vec<(BlockAddr, Block)> = Vec::new();
+        let limit = u64::from(self.sb.main_blocks());
+        while self.sb.in_main(addr) && self.is_written(addr) {
+            if ahead.last().is_none_or(|(at, _)| *at != addr) {
+                let left = BLOCKS_PER_SEGMENT - (addr - self.sb.main_blkaddr) % BLOCKS_PER_SEGMENT;
+                let run = self.io.read_run(addr, left.min(READ_AHEAD))?;
+                ahead = (addr..).zip(run).collect();
+                ahead.reverse();
+            }
+            let Some((_, block)) = ahead.pop() else { break };
+            let footer = *RawNodeFooter::of(&block);
+            if !self.checkpoint.owns_node(footer.cp_ver.get()) {
+                break;
+            }
+            let next = footer.next_blkaddr.get();
+            if next == addr || links.len() as u64 >= limit {
+                let found = format!("{next:#x} after {} nodes", links.len());
+                return Err(Error::corrupt("node_footer.next_blkaddr", addr, found, "an end"));
+            }
+            links.push(Link { addr, block });
+            addr = next;
+        }
+        Ok(links)
+    }
+
+    /// A block at or above its zone's write pointer was never written.
+    fn is_written(&self, addr: BlockAddr) -> bool {
+        self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
+    }
+
+    /// First pass: which inodes to recover and how far.
+    pub(super) fn survey(&mut self, links: Vec<Link>) -> Result<Chain> {
+        let judge = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
+        let mut chain = Chain::default();
+        for link in &links {
+            let footer = link.footer();
+            let ino = footer.ino.get();
+            if judge && (chain.skipped.contains(&ino) || !self.is_whole(link)?) {
+                chain.skipped.insert(ino);
+                continue;
+            }
+            if !footer.is_fsync() {
+                continue;
+            }
+            let is_new_inode = footer.is_inode() && footer.is_dent();
+            if !chain.inodes.contains_key(&ino) {
+                if is_new_inode {
+                    self.revive_inode(link)?;
+                } else if self.nat.get(&self.io, ino)?.is_free() {
+                    // A node of a file whose inode comes later in the chain, or never.
+                    continue;
+                }
+            }
+            let entry =
+                chain.inodes.entry(ino).or_insert(Fsynced { last: link.addr, last_dentry: None });
+            entry.last = link.addr;
+            if is_new_inode {
+                entry.last_dentry = Some(link.addr);
+            }
+        }
+        chain.links = links;
+        Ok(chain)
+    }
+
+    /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
+    /// the write pointer of its zone. Memory reads and compares only.
+    fn is_whole(&self, link: &Link) -> Result<bool> {
+        let written = |addr: BlockAddr| !is_data_addr(addr) || self.is_written(addr);
+        let footer = link.footer();
+        Ok(match NodeKind::of(footer.node_offset()) {
+            Some(NodeKind::Inode) => {
+                let raw = RawInodeBlock::of(&link.block);
+                if raw.i.inline().intersects(Inline::DATA | Inline::DENTRY) {
+                    return Ok(true);
+                }
+                let layout = raw.check(&self.sb, footer.ino.get(), link.addr)?;
+                let first = layout.slot(0);
+                let slots = &raw.i.addr[first..first + layout.addrs() as usize];
+                slots.iter().all(|addr| written(addr.get()))
+            }
+            Some(NodeKind::Direct) => {
+                RawDirectNode::of(&link.block).addr.iter().all(|addr| written(addr.get()))
+            }
+            _ => true,
+        })
+    }
+}

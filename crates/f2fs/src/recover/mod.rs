@@ -1,0 +1,93 @@
+//! Recovery at mount: from what the last checkpoint says to what the last fsyncs made durable
+//! (`f2fs_recover_fsync_data`).
+//!
+//! The chain of nodes written since the checkpoint is read twice: [`chain`] finds out which inodes
+//! were fsynced and how far, judging under OPRW each node by the zones' write pointers; [`replay`]
+//! applies them. Nothing reaches the drive before the checkpoint that ends it, and that checkpoint
+//! goes to places the chain does not use: a cut during recovery finds everything as it was.
+//!
+//! A read-only mount replays in memory only.
+
+mod chain;
+mod replay;
+mod zone_fix;
+
+use crate::checkpoint::Reason;
+use crate::error::Result;
+use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::sit::LogType;
+use crate::volume::Volume;
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The last unmount was clean.
+    pub clean: bool,
+    /// Nodes of the chain that were read.
+    pub scanned_nodes: u64,
+    /// Nodes that were applied.
+    pub replayed_nodes: u64,
+    /// Inodes that got back what an fsync had made durable.
+    pub recovered_inodes: u64,
+    /// Inodes of which a node was discarded because a block it points to never reached NAND.
+    pub skipped_inodes: u64,
+    /// Unlinked inodes that were open at the cut, now freed.
+    pub orphans: u64,
+    /// Logs moved because their zone's write pointer was elsewhere.
+    pub moved_logs: u64,
+    /// Zones reset because nothing in them counts.
+    pub reset_zones: u64,
+}
+
+/// Brings a freshly loaded volume to the state it may be used in.
+pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
+    let _span = cores::span(cores::Stage::Recover);
+    let mut report = RecoveryReport {
+        clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
+        ..RecoveryReport::default()
+    };
+    let writable = !volume.options.read_only;
+    let held = if writable { volume.hold_unclean_sections()? } else { Vec::new() };
+    if writable {
+        report.orphans = volume.free_orphans()?;
+    }
+    if volume.options.roll_forward {
+        volume.roll_forward(&mut report)?;
+    }
+    if !writable {
+        return Ok(report);
+    }
+    if report.scanned_nodes > 0 {
+        volume.leave_chain()?;
+    }
+    report.moved_logs = volume.fix_log_positions()?;
+    if report.orphans + report.replayed_nodes + report.scanned_nodes + report.moved_logs > 0 {
+        volume.write_checkpoint(Reason::Sync)?;
+    }
+    report.reset_zones = volume.release_sections(&held);
+    Ok(report)
+}
+
+impl Volume {
+    /// Frees the inodes that had no name any more when the checkpoint was written.
+    fn free_orphans(&mut self) -> Result<u64> {
+        let orphans = std::mem::take(&mut self.orphans);
+        let mut freed = 0;
+        for &ino in &orphans {
+            if !self.nat.get(&self.io, ino)?.is_free() {
+                self.inode_mut(ino)?.links.set(0);
+                self.evict(ino)?;
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Moves the logs away from where the chain and its data are, so that a cut during recovery
+    /// cannot overwrite them.
+    fn leave_chain(&mut self) -> Result<()> {
+        let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
+        logs.into_iter()
+            .try_for_each(|log| self.logs.start_afresh(&mut self.segments, &mut self.io, log))
+    }
+}

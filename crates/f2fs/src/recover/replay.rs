@@ -1,0 +1,289 @@
+//! Second pass: applying the fsynced nodes to the volume (`recover_data`, `do_recover_data`).
+
+use vfs::{FileKind, Ino};
+use zerocopy::IntoBytes;
+
+use super::RecoveryReport;
+use super::chain::{Chain, Link};
+use crate::error::{Error, Result};
+use crate::mapping::Lookup;
+use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
+use crate::ondisk::node::{
+    FOOTER_OFFSET, NodeKind, RawDirectNode, RawNodeFooter, XATTR_NODE_OFFSET, first_index_of,
+};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
+use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::options::Inject;
+use crate::volume::Volume;
+
+/// Bits of `i_inline` that a later fsync may have changed.
+const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);
+
+impl Volume {
+    /// Finds and applies the chain.
+    pub(super) fn roll_forward(&mut self, report: &mut RecoveryReport) -> Result<()> {
+        if self.options.inject.contains(Inject::SKIP_ROLL_FORWARD) {
+            return Ok(());
+        }
+        let links = self.read_chain()?;
+        report.scanned_nodes = links.len() as u64;
+        let mut chain = self.survey(links)?;
+        report.skipped_inodes = chain.skipped.len() as u64;
+        report.recovered_inodes = chain.inodes.len() as u64;
+        for link in std::mem::take(&mut chain.links) {
+            if self.replay(&link, &mut chain)? {
+                report.replayed_nodes += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies one node if it belongs to what an fsync of its inode completed.
+    fn replay(&mut self, link: &Link, chain: &mut Chain) -> Result<bool> {
+        let ino = link.footer().ino.get();
+        let Some(&entry) = chain.inodes.get(&ino) else { return Ok(false) };
+        if link.footer().is_inode() {
+            RawInodeBlock::of(&link.block).check(&self.sb, ino, link.addr)?;
+            self.recover_attributes(ino, &RawInodeBlock::of(&link.block).i)?;
+        }
+        if entry.last_dentry == Some(link.addr) {
+            self.recover_dentry(ino, &RawInodeBlock::of(&link.block).i)?;
+        }
+        self.recover_contents(ino, link)?;
+        if entry.last == link.addr {
+            chain.inodes.remove(&ino);
+        }
+        Ok(true)
+    }
+
+    /// Makes an inode the checkpoint does not know, as empty as it can be
+    /// (`f2fs_recover_inode_page`).
+    pub(super) fn revive_inode(&mut self, link: &Link) -> Result<()> {
+        let ino = link.footer().ino.get();
+        let raw = RawInodeBlock::of(&link.block);
+        let layout = raw.check(&self.sb, ino, link.addr)?;
+        if !self.nat.reserve_exact(&self.io, ino)? {
+            let entry = self.nat.get(&self.io, ino)?;
+            return Err(Error::corrupt("nat_entry of a new inode", link.addr, entry.addr, "free"));
+        }
+        self.space.take_node(true)?;
+        let mut bytes = [0; BLOCK_SIZE];
+        let fixed = std::mem::offset_of!(RawInode, ext);
+        bytes[..fixed].copy_from_slice(&link.block[..fixed]);
+        let new = RawInodeBlock::of_mut(&mut bytes);
+        new.footer = RawNodeFooter::new(ino, ino, 0);
+        new.footer.set_cold(raw.i.kind() != Some(FileKind::Directory));
+        new.i.set_inline(raw.i.inline() & (Inline::XATTR | Inline::EXTRA_ATTR));
+        new.i.size.set(0);
+        new.i.blocks.set(1);
+        new.i.links.set(1);
+        new.i.xattr_nid.set(0);
+        if let (Some(to), Some(from)) = (new.i.extra_mut(), raw.i.extra()) {
+            *to = *from;
+        }
+        self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
+        self.nodes.insert_new(ino, ino, drive::Block::new(bytes), layout);
+        Ok(())
+    }
+
+    /// Owner, size, times and flags (`recover_inode`).
+    fn recover_attributes(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
+        let to = self.inode_mut(ino)?;
+        to.mode = from.mode;
+        to.uid = from.uid;
+        to.gid = from.gid;
+        to.size = from.size;
+        (to.atime, to.atime_nsec) = (from.atime, from.atime_nsec);
+        (to.ctime, to.ctime_nsec) = (from.ctime, from.ctime_nsec);
+        (to.mtime, to.mtime_nsec) = (from.mtime, from.mtime_nsec);
+        to.advise = from.advise;
+        to.flags = from.flags;
+        to.current_depth = from.current_depth;
+        to.set_inline(to.inline() - RECOVERED_INLINE | from.inline() & RECOVERED_INLINE);
+        if let (Some(into), Some(extra)) = (to.extra_mut(), from.extra()) {
+            into.projid = extra.projid;
+        }
+        Ok(())
+    }
+
+    /// Gives a new inode its name back. Whatever has that name now was replaced before the fsync.
+    fn recover_dentry(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
+        let (dir, name) = (from.pino.get(), from.name().to_vec());
+        if let Some(found) = self.find_entry(dir, &name)? {
+            if found.ino == ino {
+                return Ok(());
+            }
+            self.drop_name(dir, found)?;
+        }
+        self.inode_mut(ino)?.set_name(dir, &name);
+        let kind = from.kind().unwrap_or(FileKind::Regular);
+        self.add_entry(dir, &name, ino, kind)
+    }
+
+    fn recover_contents(&mut self, ino: Nid, link: &Link) -> Result<()> {
+        let offset = link.footer().node_offset();
+        match NodeKind::of(offset) {
+            Some(NodeKind::Inode) => {
+                self.recover_inline_xattrs(ino, link)?;
+                if self.recover_inline_data(ino, link)? {
+                    return Ok(());
+                }
+                let raw = RawInodeBlock::of(&link.block);
+                let layout = raw.check(&self.sb, ino, link.addr)?;
+                let first = layout.slot(0);
+                let addrs: Vec<BlockAddr> = raw.i.addr[first..first + layout.addrs() as usize]
+                    .iter()
+                    .map(|a| a.get())
+                    .collect();
+                self.recover_addresses(ino, 0, &addrs)
+            }
+            Some(NodeKind::Direct) => {
+                let addrs = self.layout(ino)?.addrs();
+                let first = first_index_of(offset, addrs).unwrap_or(0);
+                let node = RawDirectNode::of(&link.block);
+                let addrs: Vec<BlockAddr> = node.addr.iter().map(|a| a.get()).collect();
+                self.recover_addresses(ino, first, &addrs)
+            }
+            Some(NodeKind::Xattr) => self.recover_xattr_node(ino, link),
+            _ => Err(Error::corrupt("node_footer.flag", link.addr, offset, "a direct node")),
+        }
+    }
+
+    /// Attributes in the inode (`f2fs_recover_inline_xattr`).
+    fn recover_inline_xattrs(&mut self, ino: Nid, link: &Link) -> Result<()> {
+        let raw = RawInodeBlock::of(&link.block);
+        let layout = raw.check(&self.sb, ino, link.addr)?;
+        let has = raw.i.inline().contains(Inline::XATTR);
+        let to = self.inode_mut(ino)?;
+        to.set_inline(to.inline() - Inline::XATTR | raw.i.inline() & Inline::XATTR);
+        if has {
+            let range = layout.xattr_range();
+            let from = link.block[range.clone()].to_vec();
+            self.node_mut(ino)?[range].copy_from_slice(&from);
+        }
+        Ok(())
+    }
+
+    /// Contents in the inode, before or after (`f2fs_recover_inline_data`). True if the node says
+    /// all there is to say; false if its addresses are still to be applied.
+    fn recover_inline_data(&mut self, ino: Nid, link: &Link) -> Result<bool> {
+        let raw = RawInodeBlock::of(&link.block);
+        let layout: InodeLayout = raw.check(&self.sb, ino, link.addr)?;
+        let (was, is) = (self.has_inline_data(ino)?, raw.i.inline().contains(Inline::DATA));
+        if is {
+            if !was {
+                self.truncate_blocks(ino, 0)?;
+            }
+            let range = layout.inline_range();
+            let from = link.block[range.clone()].to_vec();
+            self.node_mut(ino)?[range].copy_from_slice(&from);
+            let to = self.inode_mut(ino)?;
+            to.set_inline(to.inline() | Inline::DATA | raw.i.inline() & Inline::DATA_EXIST);
+        } else if was {
+            self.node_mut(ino)?[layout.inline_range()].fill(0);
+            let to = self.inode_mut(ino)?;
+            to.set_inline(to.inline() - Inline::DATA - Inline::DATA_EXIST);
+        }
+        Ok(is)
+    }
+
+    /// Attributes in a node of their own: a new node gets the contents (`recover_xattr_data`).
+    fn recover_xattr_node(&mut self, ino: Nid, link: &Link) -> Result<()> {
+        let old = self.inode(ino)?.xattr_nid.get();
+        if old != 0 {
+            self.free_xattr_node(ino, old)?;
+        }
+        let nid = self.new_node(ino, XATTR_NODE_OFFSET)?;
+        self.node_mut(nid)?[..FOOTER_OFFSET].copy_from_slice(&link.block[..FOOTER_OFFSET]);
+        self.inode_mut(ino)?.xattr_nid.set(nid);
+        Ok(())
+    }
+
+    /// Makes the file's blocks from `first` on those that the node points to.
+    fn recover_addresses(&mut self, ino: Nid, first: u64, addrs: &[BlockAddr]) -> Result<()> {
+        let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
+        for (index, &to) in (first..).zip(addrs) {
+            let from = self.addr_of(ino, index)?;
+            if from == to {
+                continue;
+            }
+            self.pages.drop_range(Ino::from(ino), index..index + 1);
+            if from != NULL_ADDR
+                && (to == NULL_ADDR || to == NEW_ADDR)
+                && let Lookup::Slot(slot) = self.lookup_slot(ino, index)?
+            {
+                self.free_slot(ino, slot)?;
+            }
+            if to == NULL_ADDR {
+                continue;
+            }
+            let end = (index + 1) * BLOCK_SIZE as u64;
+            if !keep_size && self.inode(ino)?.size.get() <= index * BLOCK_SIZE as u64 {
+                self.inode_mut(ino)?.size.set(end);
+            }
+            self.reserve_block(ino, index)?;
+            if to != NEW_ADDR {
+                self.claim(ino, index, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `to`, written after the checkpoint, the block of this file (`f2fs_replace_block`).
+    fn claim(&mut self, ino: Nid, index: u64, to: BlockAddr) -> Result<()> {
+        let Some((segno, offset)) = self.sb.locate(to) else {
+            let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
+            return Err(Error::corrupt("fsynced node.addr", ino, format!("{to:#x}"), allowed));
+        };
+        if self.segments.is_valid(to) {
+            self.drop_previous_owner(to)?;
+        }
+        let slot = self.make_slot(ino, index)?;
+        let old = self.addr_in(slot)?;
+        if self.segments.entry(segno).valid == 0 && !self.logs.is_current(segno) {
+            self.segments.take(segno, LogType::WarmData);
+        } else if self.segments.entry(segno).log.is_node() {
+            let found = format!("{to:#x} in a segment of nodes");
+            return Err(Error::corrupt("fsynced node.addr", ino, found, "a segment of data"));
+        }
+        self.segments.mark_valid(to, self.clock.elapsed())?;
+        if is_data_addr(old) {
+            self.logs.invalidate(&mut self.segments, old)?;
+        }
+        let version = self.nat.get(&self.io, slot.nid)?.version;
+        let summary = RawSummary::data(slot.nid, version, slot.ofs_in_node);
+        if let Some(current) = self.logs.summary_of(segno) {
+            current.entries[offset] = summary;
+        } else {
+            let at = self.sb.ssa_block(segno);
+            let mut block = self.io.read_meta(at)?;
+            let stored = RawSummaryBlock::of_mut(block.make_mut());
+            stored.entries[offset] = summary;
+            stored.as_mut_bytes()[BLOCK_SIZE - 5] = crate::ondisk::summary::TYPE_DATA;
+            self.io.write_meta(at, block);
+        }
+        self.set_addr(ino, slot, to)
+    }
+
+    /// The block is still somebody's by the checkpoint: whoever it is gave it up before the fsync
+    /// (`check_index_in_prev_nodes`).
+    fn drop_previous_owner(&mut self, addr: BlockAddr) -> Result<()> {
+        let Some((segno, offset)) = self.sb.locate(addr) else { return Ok(()) };
+        let summary = match self.logs.summary_of(segno) {
+            Some(current) => current.entries[offset],
+            None => {
+                let block = self.io.read_meta(self.sb.ssa_block(segno))?;
+                RawSummaryBlock::of(&block).entries[offset]
+            }
+        };
+        if let Some((owner, index)) = self.owner_of(addr, summary)?
+            && let Lookup::Slot(slot) = self.lookup_slot(owner, index)?
+        {
+            self.pages.drop_range(Ino::from(owner), index..index + 1);
+            return self.free_slot(owner, slot);
+        }
+        let found = format!("{addr:#x}, valid but nobody's");
+        Err(Error::corrupt("fsynced node.addr", segno, found, "a free block"))
+    }
+}

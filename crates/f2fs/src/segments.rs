@@ -1,0 +1,314 @@
+//! The segment information table in memory: which blocks are valid now, which were valid at the
+//! last checkpoint, and which segments and sections are free.
+//!
+//! Invariants: a block valid at the last checkpoint is never written again before the next one; a
+//! segment emptied since then is *prefree* and becomes free only when a checkpoint has made its
+//! emptiness durable (`locate_dirty_segment`, `set_prefree_as_free_segments`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::ondisk::sit::{LogType, MAP_SIZE, SitEntry};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo, bits};
+
+/// The table. Logs and allocation are in [`crate::curseg`].
+pub(crate) struct Segments {
+    sb: Arc<Superblock>,
+    entries: Vec<SitEntry>,
+    checkpointed: Vec<[u8; MAP_SIZE]>,
+    /// Blocks of each segment that lie below its zone's capacity.
+    usable: Vec<u16>,
+    in_use: Vec<bool>,
+    section_used: Vec<u32>,
+    section_valid: Vec<u32>,
+    free_sections: u32,
+    prefree: BTreeSet<SegNo>,
+    dirty: BTreeSet<SegNo>,
+}
+
+impl Segments {
+    /// A table of `entries`, as the checkpoint has them. `usable` says how many blocks of each
+    /// segment can be written; segments with none are never free.
+    pub(crate) fn new(sb: Arc<Superblock>, entries: Vec<SitEntry>, usable: Vec<u16>) -> Self {
+        let sections = sb.main_sections() as usize;
+        let mut table = Self {
+            checkpointed: entries.iter().map(|e| e.map).collect(),
+            in_use: entries.iter().zip(&usable).map(|(e, u)| e.valid > 0 || *u == 0).collect(),
+            section_used: vec![0; sections],
+            section_valid: vec![0; sections],
+            free_sections: 0,
+            prefree: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            entries,
+            usable,
+            sb,
+        };
+        for segno in 0..table.sb.segment_count_main {
+            let section = table.sb.section_of(segno) as usize;
+            table.section_valid[section] += u32::from(table.entries[segno as usize].valid);
+            let used = table.in_use[segno as usize] && !table.is_beyond_capacity(segno);
+            table.section_used[section] += u32::from(used);
+        }
+        table.free_sections = table.section_used.iter().filter(|used| **used == 0).count() as u32;
+        table
+    }
+
+    /// Whether `segno` is the unusable tail of a section, which does not keep the section from
+    /// being free. A section with no usable segment at all (an offline zone) never is.
+    fn is_beyond_capacity(&self, segno: SegNo) -> bool {
+        let first = self.sb.section_start(self.sb.section_of(segno));
+        self.usable(segno) == 0 && self.usable(first) > 0
+    }
+
+    /// Geometry of the volume.
+    pub(crate) fn sb(&self) -> &Arc<Superblock> {
+        &self.sb
+    }
+
+    /// What the table says of a segment.
+    pub(crate) fn entry(&self, segno: SegNo) -> &SitEntry {
+        &self.entries[segno as usize]
+    }
+
+    /// Blocks of `segno` that can be written.
+    pub(crate) fn usable(&self, segno: SegNo) -> u32 {
+        u32::from(self.usable[segno as usize])
+    }
+
+    /// Usable blocks of a section.
+    pub(crate) fn section_usable(&self, section: u32) -> u32 {
+        let first = self.sb.section_start(section);
+        (first..first + self.sb.segs_per_sec).map(|segno| self.usable(segno)).sum()
+    }
+
+    /// Valid blocks of a section.
+    pub(crate) fn section_valid(&self, section: u32) -> u32 {
+        self.section_valid[section as usize]
+    }
+
+    /// Whether nothing of the section is in use.
+    pub(crate) fn is_section_free(&self, section: u32) -> bool {
+        self.section_used[section as usize] == 0
+    }
+
+    /// Whether `segno` can be taken as a whole.
+    pub(crate) fn is_free(&self, segno: SegNo) -> bool {
+        !self.in_use[segno as usize]
+    }
+
+    /// Sections that can be taken as a whole.
+    pub(crate) fn free_sections(&self) -> u32 {
+        self.free_sections
+    }
+
+    /// Sections that the next checkpoint will free.
+    pub(crate) fn prefree_sections(&self) -> u32 {
+        let mut sections: Vec<u32> = self.prefree.iter().map(|s| self.sb.section_of(*s)).collect();
+        sections.dedup();
+        sections.retain(|s| self.section_valid[*s as usize] == 0);
+        sections.len() as u32
+    }
+
+    /// Segments without a valid block that are no log's: the checkpoint's `free_segment_count`.
+    pub(crate) fn free_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
+        let is_free =
+            |s: &SegNo| self.entry(*s).valid == 0 && self.usable(*s) > 0 && !is_current(*s);
+        (0..self.count()).filter(is_free).count() as u32
+    }
+
+    /// All valid blocks.
+    pub(crate) fn valid_blocks(&self) -> u64 {
+        self.section_valid.iter().map(|v| u64::from(*v)).sum()
+    }
+
+    /// First free section at or behind `from`, wrapping around.
+    pub(crate) fn find_free_section(&self, from: u32) -> Option<u32> {
+        let sections = self.sb.main_sections();
+        let from = if from < sections { from } else { 0 };
+        (from..sections).chain(0..from).find(|s| self.is_section_free(*s))
+    }
+
+    /// Takes a free segment into use.
+    pub(crate) fn take(&mut self, segno: SegNo, log: LogType) {
+        self.prefree.remove(&segno);
+        self.set_used(segno);
+        self.set_log(segno, log);
+    }
+
+    /// Records which log fills `segno`.
+    pub(crate) fn set_log(&mut self, segno: SegNo, log: LogType) {
+        let entry = &mut self.entries[segno as usize];
+        if entry.log != log {
+            entry.log = log;
+        }
+        self.dirty.insert(segno);
+    }
+
+    /// Keeps a free section from being taken until [`Segments::release`].
+    pub(crate) fn hold(&mut self, section: u32) {
+        let first = self.sb.section_start(section);
+        for segno in first..first + self.sb.segs_per_sec {
+            self.set_used(segno);
+        }
+    }
+
+    /// Ends [`Segments::hold`]: what of the section holds nothing is free again.
+    pub(crate) fn release(&mut self, section: u32, is_current: impl Fn(SegNo) -> bool) {
+        let first = self.sb.section_start(section);
+        for segno in first..first + self.sb.segs_per_sec {
+            if self.entries[segno as usize].valid == 0 && !is_current(segno) {
+                self.set_free(segno);
+            }
+        }
+    }
+
+    fn set_used(&mut self, segno: SegNo) {
+        let section = self.sb.section_of(segno) as usize;
+        if !std::mem::replace(&mut self.in_use[segno as usize], true) {
+            if self.section_used[section] == 0 {
+                self.free_sections -= 1;
+            }
+            self.section_used[section] += 1;
+        }
+    }
+
+    /// Takes a free section out of service for good: its zone can no longer be reset.
+    pub(crate) fn retire(&mut self, section: u32) {
+        let first = self.sb.section_start(section);
+        for segno in first..first + self.sb.segs_per_sec {
+            if self.is_free(segno) {
+                self.take(segno, self.entry(segno).log);
+            }
+            self.usable[segno as usize] = 0;
+        }
+    }
+
+    fn set_free(&mut self, segno: SegNo) {
+        if self.usable(segno) == 0 {
+            return;
+        }
+        if std::mem::replace(&mut self.in_use[segno as usize], false) {
+            let section = self.sb.section_of(segno) as usize;
+            self.section_used[section] -= 1;
+            if self.section_used[section] == 0 {
+                self.free_sections += 1;
+            }
+        }
+    }
+
+    /// Puts a segment that holds nothing any more on the list the next checkpoint frees.
+    pub(crate) fn set_prefree_if_empty(&mut self, segno: SegNo) {
+        if self.entries[segno as usize].valid == 0 && self.in_use[segno as usize] {
+            self.prefree.insert(segno);
+        }
+    }
+
+    /// Whether the block at `addr` is valid now.
+    pub(crate) fn is_valid(&self, addr: BlockAddr) -> bool {
+        self.sb.locate(addr).is_some_and(|(s, offset)| self.entries[s as usize].is_valid(offset))
+    }
+
+    fn locate(&self, addr: BlockAddr) -> Result<(SegNo, usize)> {
+        self.sb.locate(addr).ok_or_else(|| {
+            let main = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
+            Error::corrupt("block address", addr, format!("{addr:#x}"), main)
+        })
+    }
+
+    /// Makes the block at `addr` valid at time `now` (seconds).
+    pub(crate) fn mark_valid(&mut self, addr: BlockAddr, now: u64) -> Result<()> {
+        let (segno, offset) = self.locate(addr)?;
+        let entry = &mut self.entries[segno as usize];
+        if bits::msb::set(&mut entry.map, offset) {
+            return Err(Error::corrupt("sit_entry.valid_map", addr, "a valid block", "a free one"));
+        }
+        let valid = u64::from(entry.valid);
+        entry.mtime = (entry.mtime.saturating_mul(valid).saturating_add(now)) / (valid + 1);
+        entry.valid += 1;
+        if valid == 0 {
+            self.prefree.remove(&segno);
+        }
+        self.section_valid[self.sb.section_of(segno) as usize] += 1;
+        self.dirty.insert(segno);
+        Ok(())
+    }
+
+    /// Makes the block at `addr` invalid. Returns its segment, for the caller to see whether it
+    /// has become prefree.
+    pub(crate) fn mark_invalid(&mut self, addr: BlockAddr) -> Result<SegNo> {
+        let (segno, offset) = self.locate(addr)?;
+        let entry = &mut self.entries[segno as usize];
+        if !bits::msb::clear(&mut entry.map, offset) {
+            return Err(Error::corrupt("sit_entry.valid_map", addr, "a free block", "a valid one"));
+        }
+        entry.valid -= 1;
+        self.section_valid[self.sb.section_of(segno) as usize] -= 1;
+        self.dirty.insert(segno);
+        Ok(segno)
+    }
+
+    /// First block of `segno` at or behind `from` that neither is nor was valid.
+    pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {
+        let (now, then) = (&self.entries[segno as usize].map, &self.checkpointed[segno as usize]);
+        let merged: [u8; MAP_SIZE] = std::array::from_fn(|i| now[i] | then[i]);
+        bits::msb::next_zero(&merged, from, self.usable(segno) as usize)
+    }
+
+    /// Used segment of type `log` with the fewest blocks valid at the last checkpoint that has
+    /// room, for SSR; `is_current` excludes the logs' own.
+    pub(crate) fn ssr_victim(
+        &self,
+        log: LogType,
+        is_current: impl Fn(SegNo) -> bool,
+    ) -> Option<SegNo> {
+        (0..self.sb.segment_count_main)
+            .filter(|&s| {
+                let entry = self.entry(s);
+                entry.log == log
+                    && entry.valid > 0
+                    && u32::from(entry.valid) < self.usable(s)
+                    && !is_current(s)
+                    && self.next_reusable(s, 0).is_some()
+            })
+            .min_by_key(|&s| bits::count(&self.checkpointed[s as usize]))
+    }
+
+    /// Segments whose table entry changed since the last checkpoint, ascending.
+    pub(crate) fn dirty(&self) -> &BTreeSet<SegNo> {
+        &self.dirty
+    }
+
+    /// What the checkpoint being written describes is from now on what must not be overwritten.
+    pub(crate) fn set_checkpointed(&mut self) {
+        for segno in std::mem::take(&mut self.dirty) {
+            self.checkpointed[segno as usize] = self.entries[segno as usize].map;
+        }
+    }
+
+    /// The checkpoint is durable: what was prefree is free. Returns those segments, ascending.
+    pub(crate) fn free_prefree(&mut self) -> Vec<SegNo> {
+        let freed: Vec<SegNo> = std::mem::take(&mut self.prefree).into_iter().collect();
+        for &segno in &freed {
+            self.set_free(segno);
+        }
+        freed
+    }
+
+    /// Oldest and youngest mtime among used segments, for cost-benefit cleaning.
+    pub(crate) fn age_range(&self) -> (u64, u64) {
+        let ages = || self.entries.iter().filter(|e| e.valid > 0).map(|e| e.mtime);
+        (ages().min().unwrap_or(0), ages().max().unwrap_or(0))
+    }
+
+    /// Segments the volume has.
+    pub(crate) fn count(&self) -> u32 {
+        self.sb.segment_count_main
+    }
+
+    /// Blocks in a section at most.
+    pub(crate) fn section_blocks(&self) -> u32 {
+        self.sb.segs_per_sec * BLOCKS_PER_SEGMENT
+    }
+}

@@ -1,0 +1,60 @@
+//! How much is in use and how much users may have (`inc_valid_block_count` and its kin).
+
+use crate::error::{Error, Result};
+use crate::ondisk::checkpoint::Checkpoint;
+
+/// Blocks, nodes and inodes in use.
+pub(crate) struct Space {
+    user_blocks: u64,
+    /// Data and node blocks, those reserved but not yet written among them.
+    pub(crate) valid_blocks: u64,
+    /// Nodes, inodes among them.
+    pub(crate) valid_nodes: u32,
+    /// Inodes.
+    pub(crate) valid_inodes: u32,
+}
+
+impl Space {
+    pub(crate) fn new(checkpoint: &Checkpoint) -> Self {
+        Self {
+            user_blocks: checkpoint.user_block_count,
+            valid_blocks: checkpoint.valid_block_count,
+            valid_nodes: checkpoint.valid_node_count,
+            valid_inodes: checkpoint.valid_inode_count,
+        }
+    }
+
+    /// Blocks users may fill, and how many of them are free.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.user_blocks, self.user_blocks.saturating_sub(self.valid_blocks))
+    }
+
+    /// Takes one block.
+    pub(crate) fn take_block(&mut self) -> Result<()> {
+        if self.valid_blocks >= self.user_blocks {
+            return Err(Error::NoSpace);
+        }
+        self.valid_blocks += 1;
+        Ok(())
+    }
+
+    /// Gives one block back.
+    pub(crate) fn give_block(&mut self) {
+        self.valid_blocks = self.valid_blocks.saturating_sub(1);
+    }
+
+    /// Takes the block of a new node; `inode` if it is one.
+    pub(crate) fn take_node(&mut self, inode: bool) -> Result<()> {
+        self.take_block()?;
+        self.valid_nodes += 1;
+        self.valid_inodes += u32::from(inode);
+        Ok(())
+    }
+
+    /// Gives a node's block back.
+    pub(crate) fn give_node(&mut self, inode: bool) {
+        self.give_block();
+        self.valid_nodes = self.valid_nodes.saturating_sub(1);
+        self.valid_inodes = self.valid_inodes.saturating_sub(u32::from(inode));
+    }
+}

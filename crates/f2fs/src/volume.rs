@@ -1,0 +1,141 @@
+//! A mounted volume: everything that one lock protects.
+//!
+//! The state is plain data and the operations on it are plain `&mut self` methods, spread over the
+//! files of this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync
+//! waits for the drive.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use vfs::{Errno, PageCache, Timespec};
+
+use crate::curseg::Logs;
+use crate::error::{Error, Result};
+use crate::io::Io;
+use crate::nat::Nat;
+use crate::node_cache::NodeCache;
+use crate::ondisk::checkpoint::Checkpoint;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BlockAddr, Nid};
+use crate::options::MountOptions;
+use crate::segments::Segments;
+use crate::sit_table::SitTable;
+use crate::space::Space;
+use crate::zones::WritePointers;
+
+/// All of a mounted volume.
+pub(crate) struct Volume {
+    pub(crate) sb: Arc<Superblock>,
+    pub(crate) options: MountOptions,
+    pub(crate) io: Io,
+    /// The last durable checkpoint; becomes the next one while that is being written.
+    pub(crate) checkpoint: Checkpoint,
+    /// Pack the last durable checkpoint is in.
+    pub(crate) pack: usize,
+    pub(crate) nat: Nat,
+    pub(crate) sit: SitTable,
+    pub(crate) segments: Segments,
+    pub(crate) logs: Logs,
+    pub(crate) space: Space,
+    pub(crate) nodes: NodeCache,
+    pub(crate) pages: PageCache,
+    pub(crate) users: FxHashMap<Nid, Users>,
+    /// Inodes without a name that are still open; freed at the next mount if not before.
+    pub(crate) orphans: BTreeSet<Nid>,
+    pub(crate) since_checkpoint: SinceCheckpoint,
+    /// Blocks taken from the logs since then, for the room roll-forward needs.
+    pub(crate) allocated_since_checkpoint: u64,
+    /// Files whose last writes may not be stable yet.
+    pub(crate) unflushed: BTreeSet<Nid>,
+    /// Files with new data in conventional zones, of which no write pointer tells.
+    pub(crate) unjudged: BTreeSet<Nid>,
+    /// Sections the cleaner does not let users have.
+    pub(crate) reserved_sections: u32,
+    /// Sections cleaned since the mount.
+    pub(crate) gc_count: u64,
+    pub(crate) next_generation: u32,
+    pub(crate) clock: Clock,
+    pub(crate) zones: Option<WritePointers>,
+    /// A write failed: nothing more is written, so that what is durable stays so.
+    pub(crate) failed: bool,
+}
+
+/// Who has an inode open, and what its last fsync left to do.
+#[derive(Default)]
+pub(crate) struct Users {
+    /// Calls of `open` not yet matched by `release`.
+    pub(crate) opens: u32,
+}
+
+/// What happened since the last checkpoint that roll-forward could not repeat: an fsync that needs
+/// it writes a checkpoint instead (`need_do_checkpoint`).
+#[derive(Default)]
+pub(crate) struct SinceCheckpoint {
+    /// Files renamed or linked: the parent in the inode may not be the one that recovery needs.
+    pub(crate) moved: BTreeSet<Nid>,
+    /// Directories that lost a name.
+    pub(crate) removed_from: BTreeSet<Nid>,
+    /// Directories whose attributes changed.
+    pub(crate) xattr_changed: BTreeSet<Nid>,
+}
+
+impl SinceCheckpoint {
+    pub(crate) fn clear(&mut self) {
+        self.moved.clear();
+        self.removed_from.clear();
+        self.xattr_changed.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.moved.is_empty() && self.removed_from.is_empty() && self.xattr_changed.is_empty()
+    }
+}
+
+/// Time as the volume sees it.
+pub(crate) struct Clock {
+    /// `elapsed_time` of the checkpoint the volume was mounted from, in seconds.
+    before: u64,
+    mounted: cores::Nanos,
+}
+
+impl Clock {
+    pub(crate) fn new(before: u64) -> Self {
+        Self { before, mounted: cores::now() }
+    }
+
+    /// Seconds this volume has been mounted in its life; the unit of segment ages.
+    pub(crate) fn elapsed(&self) -> u64 {
+        let seconds = cores::now().saturating_sub(self.mounted) / 1_000_000_000;
+        self.before.saturating_add(seconds)
+    }
+
+    /// Time of day.
+    pub(crate) fn now(&self) -> Timespec {
+        let now = cores::wall_clock();
+        Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
+    }
+}
+
+impl Volume {
+    /// Fails if nothing may be done with this volume any more.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.failed { Err(Error::Posix(Errno::IO)) } else { Ok(()) }
+    }
+
+    /// Fails unless the volume may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_usable()?;
+        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Forgets that `ino` has data no write pointer tells of; says whether it had.
+    pub(crate) fn take_unjudged(&mut self, ino: Nid) -> bool {
+        self.unjudged.remove(&ino)
+    }
+
+    /// Whether `addr` lies in a zone that takes sequential writes only.
+    pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
+        self.zones.as_ref().is_some_and(|zones| zones.is_sequential(addr))
+    }
+}

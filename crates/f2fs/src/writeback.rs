@@ -1,0 +1,136 @@
+//! Writing dirty pages back: where each block goes, and the address that changes for it
+//! (`f2fs_do_write_data_page`).
+
+use vfs::Ino;
+
+use crate::error::{Error, Result};
+use crate::io::WriteSet;
+use crate::mapping::{Lookup, Slot};
+use crate::ondisk::inode::Advise;
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::RawSummary;
+use crate::ondisk::{BlockAddr, NULL_ADDR, Nid, is_data_addr};
+use crate::options::AllocationMode;
+use crate::volume::Volume;
+
+/// A file with at most this many dirty pages writes them to the hot log (`min_hot_blocks`).
+const MIN_HOT_BLOCKS: usize = 16;
+/// A volume of up to this many segments updates in place (`SMALL_VOLUME_SEGMENTS`, 16 GiB).
+const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
+
+impl Volume {
+    /// Allocates and submits all dirty pages of a file.
+    pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
+        self.check_usable()?;
+        let log = self.data_log(ino)?;
+        let mut from = 0;
+        while let Some(index) = self.pages.next_dirty(Ino::from(ino), from) {
+            self.write_page(ino, index, log, set)?;
+            from = index + 1;
+        }
+        set.submit(&self.io);
+        Ok(())
+    }
+
+    /// Writes all dirty pages of a file and waits for them.
+    pub(crate) fn write_back(&mut self, ino: Nid) -> Result<()> {
+        let mut set = WriteSet::default();
+        let submitted = self.submit_data(ino, &mut set);
+        self.finish(set, submitted)
+    }
+
+    /// Waits for `set`; a volume one of whose writes failed writes no more.
+    pub(crate) fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
+        set.submit(&self.io);
+        let done = submitted.and(set.wait(self.io.queue()));
+        self.failed |= done.is_err();
+        done
+    }
+
+    /// Writes the pages of every directory, for a checkpoint.
+    pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
+        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
+        for ino in inos {
+            if self.inode(ino)?.is_dir() {
+                self.submit_data(ino, set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the pages of every file and waits for them.
+    pub(crate) fn write_back_all(&mut self) -> Result<()> {
+        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
+        inos.into_iter().try_for_each(|ino| self.write_back(ino))
+    }
+
+    /// The log a file's data belongs to (`__get_segment_type_6`).
+    fn data_log(&mut self, ino: Nid) -> Result<LogType> {
+        let dirty = self.pages.dirty_count(ino.into());
+        let inode = self.inode(ino)?;
+        let advise = inode.advise();
+        Ok(if inode.is_dir() {
+            LogType::HotData
+        } else if advise.contains(Advise::COLD) {
+            LogType::ColdData
+        } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
+            LogType::HotData
+        } else {
+            LogType::WarmData
+        })
+    }
+
+    /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
+    /// never under LFS, nor in a directory, whose old blocks the last checkpoint relies on.
+    fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
+        Ok(self.options.mode == AllocationMode::Adaptive
+            && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
+            && !self.is_sequential(addr)
+            && !self.inode(ino)?.is_dir())
+    }
+
+    /// Writes one dirty page to `log`, or to where it already is.
+    pub(crate) fn write_page(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        log: LogType,
+        set: &mut WriteSet,
+    ) -> Result<()> {
+        let key = Ino::from(ino);
+        let Some(block) = self.pages.peek(key, index).cloned() else { return Ok(()) };
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
+            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
+        };
+        let old = self.addr_in(slot)?;
+        if old == NULL_ADDR {
+            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
+        }
+        let addr = if is_data_addr(old) && self.may_update_in_place(ino, old)? {
+            old
+        } else {
+            self.move_block(ino, slot, old, log)?
+        };
+        self.pages.mark_clean(key, index);
+        set.push(&self.io, addr, block);
+        Ok(())
+    }
+
+    /// Gives the block in `slot` a new place in `log`.
+    pub(crate) fn move_block(
+        &mut self,
+        ino: Nid,
+        slot: Slot,
+        old: BlockAddr,
+        log: LogType,
+    ) -> Result<BlockAddr> {
+        let version = self.nat.get(&self.io, slot.nid)?.version;
+        let addr =
+            self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
+        self.set_addr(ino, slot, addr)?;
+        if !self.is_sequential(addr) {
+            self.unjudged.insert(ino);
+        }
+        Ok(addr)
+    }
+}

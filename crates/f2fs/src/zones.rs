@@ -1,0 +1,78 @@
+//! What the volume has to know of its drive's zones: kinds, capacities and write pointers.
+
+use drive::{Zone, ZoneKind, ZoneState};
+
+use crate::error::{Error, Result};
+use crate::io::Io;
+use crate::ondisk::superblock::{Features, Superblock};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
+
+/// A zone report, taken once (thesis §5.1: one zone management command, then only memory reads).
+pub(crate) struct WritePointers {
+    zone_blocks: u64,
+    zones: Vec<Zone>,
+}
+
+impl WritePointers {
+    /// Asks the drive; `None` if it has no zones.
+    pub(crate) fn load(io: &Io) -> Result<Option<Self>> {
+        let Some(geometry) = io.queue().identify().zones else { return Ok(None) };
+        let zones = io.queue().report_zones()?;
+        Ok(Some(Self { zone_blocks: geometry.size, zones }))
+    }
+
+    /// The zone `addr` lies in.
+    pub(crate) fn zone_of(&self, addr: BlockAddr) -> Option<&Zone> {
+        self.zones.get((u64::from(addr) / self.zone_blocks) as usize)
+    }
+
+    /// Whether a block can be told to be on NAND by its zone's write pointer alone.
+    pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
+        self.zone_of(addr).is_some_and(|z| z.kind == ZoneKind::SequentialWriteRequired)
+    }
+
+    /// Whether the block is on NAND: below the write pointer of its zone. A conventional zone
+    /// cannot say, and counts as yes.
+    pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
+        self.zone_of(addr).is_some_and(|z| match z.kind {
+            ZoneKind::Conventional => true,
+            ZoneKind::SequentialWriteRequired => u64::from(addr) < z.wp,
+        })
+    }
+}
+
+/// Checks that the drive's zones are those the volume was made for, and says how many blocks of
+/// each segment can be written: all, unless the zone's capacity ends before it
+/// (`f2fs_usable_blks_in_seg`).
+pub(crate) fn usable_blocks(sb: &Superblock, zones: Option<&WritePointers>) -> Result<Vec<u16>> {
+    let segments = 0..sb.segment_count_main;
+    let Some(zones) = zones else {
+        return Ok(segments.map(|_| BLOCKS_PER_SEGMENT as u16).collect());
+    };
+    if !sb.features.contains(Features::BLKZONED) {
+        let zoned = zones.zones.iter().any(|z| z.kind == ZoneKind::SequentialWriteRequired);
+        if zoned {
+            return Err(Error::unsupported("a volume without feature blkzoned on a zoned drive"));
+        }
+    } else if u64::from(sb.blocks_per_section()) != zones.zone_blocks {
+        let found = sb.blocks_per_section();
+        return Err(Error::corrupt("superblock.segs_per_sec", 0_u32, found, zones.zone_blocks));
+    }
+    let metadata = zones.zones.iter().take_while(|z| z.start < u64::from(sb.main_blkaddr));
+    for zone in metadata {
+        if zone.kind != ZoneKind::Conventional {
+            let found = format!("metadata in the sequential zone at {:#x}", zone.start);
+            return Err(Error::corrupt("superblock.main_blkaddr", 0_u32, found, "outside zones"));
+        }
+    }
+    Ok(segments.map(|segno| usable_in(zones, sb.seg_start(segno))).collect())
+}
+
+fn usable_in(zones: &WritePointers, start: BlockAddr) -> u16 {
+    let Some(zone) = zones.zone_of(start) else { return 0 };
+    if matches!(zone.state, ZoneState::Offline | ZoneState::ReadOnly) {
+        return 0;
+    }
+    let left = (zone.start + zone.capacity).saturating_sub(u64::from(start));
+    left.min(u64::from(BLOCKS_PER_SEGMENT)) as u16
+}
