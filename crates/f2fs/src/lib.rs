@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+pub mod check;
 mod checkpoint;
 mod curseg;
 mod dir;
