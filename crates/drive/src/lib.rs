@@ -1,19 +1,25 @@
 //! Block drives: real, in memory, or emulated down to the NAND write pointer.
 
+pub mod blkzone;
 mod block;
 mod command;
+mod fault;
+pub mod image;
 mod media;
 mod profile;
 mod ssd;
+mod trace;
 mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
 pub use command::{Command, Completion, Output, Status};
+pub use fault::{Fault, FaultOn, ReadOnly};
 pub use media::{FileMedia, Media, RamMedia};
 pub use profile::{Profile, ProfileError, Spec};
 pub use ssd::{
     AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer, Ssd, Stats, Timing, ram,
 };
+pub use trace::Trace;
 pub use zone::{Zone, ZoneAction, ZoneGeometry, ZoneKind, ZoneState};
 
 /// What a drive says of itself.

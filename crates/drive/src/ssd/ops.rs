@@ -212,7 +212,8 @@ impl Model {
             ZoneAction::Close => table.transition(zone, Cause::Close)?,
             ZoneAction::Finish => {
                 table.transition(zone, Cause::Finish)?;
-                table.cells[zone].sealed |= !must_program;
+                let cell = &mut table.cells[zone];
+                cell.sealed |= !must_program || cell.pending.is_empty();
                 self.program_zone(zone, true);
             }
             ZoneAction::Reset => {

@@ -1,0 +1,314 @@
+//! Drives that fail on purpose, over any other drive.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use cores::Mutex;
+
+use crate::{
+    Command, Completion, Drive, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneState,
+};
+
+/// What kind of command a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOn {
+    /// Reads.
+    Read,
+    /// Writes and appends.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards, zone management and reports.
+    Other,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    on: FaultOn,
+    range: Range<Lba>,
+    /// Lets this many pass first.
+    skip: u64,
+    /// Strikes this often.
+    times: u64,
+    status: Status,
+}
+
+#[derive(Default)]
+struct Faults {
+    rules: Vec<Rule>,
+    zones: Vec<(Lba, ZoneState)>,
+    /// Answers given here, by queue.
+    own: VecDeque<(u16, Completion)>,
+    /// Zone reports that must be touched up on their way back, by queue and identifier.
+    reports: Vec<(u16, u16)>,
+}
+
+/// Fails commands by number or by address, and zones by state. Everything else passes.
+pub struct Fault<D> {
+    below: D,
+    faults: Mutex<Faults>,
+}
+
+impl<D: Drive> Fault<D> {
+    /// No faults yet.
+    pub fn new(below: D) -> Self {
+        Self { below, faults: Mutex::new(Faults::default()) }
+    }
+
+    /// The drive below.
+    pub fn below(&self) -> &D {
+        &self.below
+    }
+
+    /// The `n`-th command of kind `on` from now on, counted from 0, fails once.
+    pub fn fail_nth(&self, on: FaultOn, n: u64, status: Status) {
+        self.add(Rule { on, range: 0..Lba::MAX, skip: n, times: 1, status });
+    }
+
+    /// Every command of kind `on` that touches `range` fails.
+    pub fn fail_range(&self, on: FaultOn, range: Range<Lba>, status: Status) {
+        self.add(Rule { on, range, skip: 0, times: u64::MAX, status });
+    }
+
+    /// The zone that starts at `zone` is read only or offline from now on.
+    pub fn fail_zone(&self, zone: Lba, state: ZoneState) {
+        self.faults.lock().zones.push((zone, state));
+    }
+
+    /// Forgets all faults.
+    pub fn clear(&self) {
+        let mut faults = self.faults.lock();
+        faults.rules.clear();
+        faults.zones.clear();
+    }
+
+    fn add(&self, rule: Rule) {
+        self.faults.lock().rules.push(rule);
+    }
+
+    /// The status `command` fails with, if it does.
+    fn strikes(&self, faults: &mut Faults, command: &Command) -> Option<Status> {
+        let (on, range) = self.reach(command);
+        if let Some(status) = self.zone_status(faults, command, &range) {
+            return Some(status);
+        }
+        let overlaps = |rule: &Rule| rule.range.start < range.end && range.start < rule.range.end;
+        let mut struck = None;
+        for rule in faults.rules.iter_mut().filter(|rule| rule.on == on && overlaps(rule)) {
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else if struck.is_none() && rule.times > 0 {
+                rule.times -= 1;
+                struck = Some(rule.status);
+            }
+        }
+        struck
+    }
+
+    fn zone_status(&self, faults: &Faults, command: &Command, at: &Range<Lba>) -> Option<Status> {
+        let size = self.below.identify().zones?.size;
+        let hits = |zone: Lba| zone < at.end && at.start < zone.saturating_add(size);
+        let mut states =
+            faults.zones.iter().filter(|(zone, _)| hits(*zone)).map(|(_, state)| *state);
+        states.find_map(|state| refusal(command, state))
+    }
+
+    /// Kind and blocks of a command.
+    fn reach(&self, command: &Command) -> (FaultOn, Range<Lba>) {
+        let span = |lba: Lba, blocks: u64| lba..lba.saturating_add(blocks);
+        match command {
+            Command::Read { lba, blocks } => (FaultOn::Read, span(*lba, u64::from(*blocks))),
+            Command::Write { lba, data, .. } => (FaultOn::Write, span(*lba, data.len() as u64)),
+            Command::Append { zone, data, .. } => (FaultOn::Write, span(*zone, data.len() as u64)),
+            Command::Flush => (FaultOn::Flush, 0..Lba::MAX),
+            Command::Discard { lba, blocks } => (FaultOn::Other, span(*lba, *blocks)),
+            Command::ReportZones { lba, .. } => (FaultOn::Other, span(*lba, 1)),
+            Command::ManageZone { zone, .. } => {
+                (FaultOn::Other, zone.map_or(0..Lba::MAX, |zone| span(zone, 1)))
+            }
+        }
+    }
+
+    fn own(&self, queue: u16, cid: Option<u16>) -> Option<Completion> {
+        let own = &mut self.faults.lock().own;
+        let wanted = |(q, c): &(u16, Completion)| *q == queue && cid.is_none_or(|cid| c.cid == cid);
+        let at = own.iter().position(wanted)?;
+        own.remove(at).map(|(_, completion)| completion)
+    }
+
+    /// A completion from below; a report shows the zones that failed here.
+    fn touch_up(&self, queue: u16, mut completion: Completion) -> Completion {
+        let mut faults = self.faults.lock();
+        let key = (queue, completion.cid);
+        if let Some(at) = faults.reports.iter().position(|report| *report == key) {
+            faults.reports.swap_remove(at);
+            if let Ok(Output::Zones(zones)) = &mut completion.result {
+                zones.iter_mut().for_each(|zone| overlay(zone, &faults.zones));
+            }
+        }
+        completion
+    }
+}
+
+/// What a failed zone answers.
+fn refusal(command: &Command, state: ZoneState) -> Option<Status> {
+    match (command, state) {
+        (
+            Command::Read { .. } | Command::Write { .. } | Command::Append { .. },
+            ZoneState::Offline,
+        ) => Some(Status::ZoneOffline),
+        (Command::Write { .. } | Command::Append { .. }, _) => Some(Status::ZoneReadOnly),
+        (Command::ManageZone { zone: Some(_), .. }, _) => Some(Status::InvalidZoneStateTransition),
+        _ => None,
+    }
+}
+
+fn overlay(zone: &mut Zone, failed: &[(Lba, ZoneState)]) {
+    if let Some((_, state)) = failed.iter().find(|(start, _)| *start == zone.start) {
+        zone.state = *state;
+    }
+}
+
+impl<D: Drive> Drive for Fault<D> {
+    fn identify(&self) -> &Identify {
+        self.below.identify()
+    }
+
+    fn submit(&self, queue: u16, cid: u16, command: Command) {
+        let mut faults = self.faults.lock();
+        if let Some(status) = self.strikes(&mut faults, &command) {
+            faults.own.push_back((queue, Completion { cid, result: Err(status) }));
+            return;
+        }
+        if matches!(command, Command::ReportZones { .. }) {
+            faults.reports.push((queue, cid));
+        }
+        drop(faults);
+        self.below.submit(queue, cid, command);
+    }
+
+    fn poll(&self, queue: u16) -> Option<Completion> {
+        let below = || self.below.poll(queue).map(|done| self.touch_up(queue, done));
+        self.own(queue, None).or_else(below)
+    }
+
+    fn wait(&self, queue: u16) -> Option<Completion> {
+        let below = || self.below.wait(queue).map(|done| self.touch_up(queue, done));
+        self.own(queue, None).or_else(below)
+    }
+
+    fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        let below = || self.below.wait_for(queue, cid).map(|done| self.touch_up(queue, done));
+        self.own(queue, Some(cid)).or_else(below)
+    }
+}
+
+/// A drive that takes no writes.
+pub struct ReadOnly<D> {
+    fault: Fault<D>,
+    identify: Identify,
+}
+
+impl<D: Drive> ReadOnly<D> {
+    /// Write protects `below`: reads and reports pass, a flush has nothing to do.
+    pub fn new(below: D) -> Self {
+        let identify = Identify { read_only: true, ..below.identify().clone() };
+        Self { fault: Fault::new(below), identify }
+    }
+}
+
+impl<D: Drive> Drive for ReadOnly<D> {
+    fn identify(&self) -> &Identify {
+        &self.identify
+    }
+
+    fn submit(&self, queue: u16, cid: u16, command: Command) {
+        let changes = match command {
+            Command::Read { .. } | Command::Flush | Command::ReportZones { .. } => false,
+            Command::ManageZone { action, .. } => match action {
+                ZoneAction::Open | ZoneAction::Close | ZoneAction::Finish | ZoneAction::Reset => {
+                    true
+                }
+            },
+            Command::Write { .. } | Command::Append { .. } | Command::Discard { .. } => true,
+        };
+        if changes {
+            let refusal = Completion { cid, result: Err(Status::WriteProtected) };
+            self.fault.faults.lock().own.push_back((queue, refusal));
+        } else {
+            self.fault.submit(queue, cid, command);
+        }
+    }
+
+    fn poll(&self, queue: u16) -> Option<Completion> {
+        self.fault.poll(queue)
+    }
+
+    fn wait(&self, queue: u16) -> Option<Completion> {
+        self.fault.wait(queue)
+    }
+
+    fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        self.fault.wait_for(queue, cid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Blocks, Spec, Ssd, Timing, ram};
+
+    fn run(drive: &impl Drive, command: Command) -> Result<Output, Status> {
+        drive.submit(0, 7, command);
+        drive.wait_for(0, 7).expect("completion").result
+    }
+
+    fn write(lba: Lba) -> Command {
+        Command::Write { lba, data: Blocks::from_iter([Block::zeroed()]), fua: false }
+    }
+
+    #[test]
+    fn the_nth_and_the_range_fail_and_nothing_else() {
+        let fault = Fault::new(ram(100));
+        fault.fail_nth(FaultOn::Write, 1, Status::WriteFault);
+        fault.fail_range(FaultOn::Read, 10..12, Status::UnrecoveredRead);
+        let writes: Vec<_> = (0..3).map(|lba| run(&fault, write(lba)).is_ok()).collect();
+        assert_eq!(writes, [true, false, true]);
+        let read = |lba, blocks| run(&fault, Command::Read { lba, blocks });
+        assert!(read(8, 2).is_ok() && read(12, 1).is_ok());
+        assert_eq!(read(9, 2).expect_err("touches 10"), Status::UnrecoveredRead);
+        assert_eq!(read(11, 5).expect_err("again"), Status::UnrecoveredRead);
+        fault.clear();
+        assert!(read(11, 5).is_ok());
+    }
+
+    #[test]
+    fn a_failed_zone_refuses_and_says_so_in_reports() {
+        let spec = Spec::named("zn540").expect("profile").zone_size(16, 16).zones(4, 0);
+        let fault = Fault::new(Ssd::new(spec, Timing::Instant, 0).expect("drive"));
+        assert!(run(&fault, write(16)).is_ok());
+        fault.fail_zone(16, ZoneState::ReadOnly);
+        fault.fail_zone(32, ZoneState::Offline);
+        assert_eq!(run(&fault, write(17)).expect_err("read only"), Status::ZoneReadOnly);
+        assert!(run(&fault, Command::Read { lba: 16, blocks: 1 }).is_ok());
+        let offline = run(&fault, Command::Read { lba: 30, blocks: 4 }).expect_err("offline");
+        assert_eq!(offline, Status::ZoneOffline);
+        let reset = Command::ManageZone { action: ZoneAction::Reset, zone: Some(16) };
+        assert_eq!(run(&fault, reset).expect_err("reset"), Status::InvalidZoneStateTransition);
+        let report = run(&fault, Command::ReportZones { lba: 0, max: 9 }).expect("report");
+        let Output::Zones(zones) = report else { panic!("{report:?}") };
+        let states: Vec<_> = zones.iter().map(|zone| zone.state).collect();
+        let expected =
+            [ZoneState::Empty, ZoneState::ReadOnly, ZoneState::Offline, ZoneState::Empty];
+        assert_eq!(states, expected);
+    }
+
+    #[test]
+    fn read_only_reads() {
+        let drive = ReadOnly::new(ram(10));
+        assert!(drive.identify().read_only);
+        assert_eq!(run(&drive, write(1)).expect_err("write"), Status::WriteProtected);
+        assert!(run(&drive, Command::Read { lba: 1, blocks: 1 }).is_ok());
+        assert!(run(&drive, Command::Flush).is_ok());
+    }
+}

@@ -1,0 +1,217 @@
+//! Emulated drives in files: raw bytes in `NAME`, what the drive knows of itself in `NAME.zones`.
+//!
+//! `NAME` holds exactly what NAND holds, so other programs read it as they would the drive. A file
+//! without `NAME.zones` is a plain drive of its size. Zone states reach `NAME.zones` when they must
+//! be durable (flush, forced write, reset, finish, power-off): a process that dies leaves what a
+//! drive leaves that loses its power.
+
+mod zones_file;
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::blkzone::{self, ReportError};
+use crate::ssd::SavedZone;
+use crate::{
+    BLOCK_SIZE, DriveState, FileMedia, Media, ProfileError, Spec, Ssd, Timing, Zone, ZoneState,
+};
+use zones_file::ZonesFile;
+
+const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
+
+/// Why a file is no drive, or cannot be made one.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory, a device, a socket.
+    #[error("{}: not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// Not a whole number of blocks.
+    #[error("{}: size {size} is not a positive multiple of 4096 bytes", path.display())]
+    Size {
+        /// Which file.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// Somebody else has it open.
+    #[error("{}: in use by another process", .0.display())]
+    Busy(PathBuf),
+    /// The file beside the image cannot be understood.
+    #[error("{}: line {line}: {what}", path.display())]
+    Zones {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// Image and zones file do not fit each other.
+    #[error("{}: holds {found} bytes, but its .zones file describes {expected}", path.display())]
+    Mismatch {
+        /// Which file.
+        path: PathBuf,
+        /// Size of the image in bytes.
+        found: u64,
+        /// Size it should have.
+        expected: u64,
+    },
+    /// No drive can be made like this.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A zone report that cannot be understood.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// A drive that cannot be emulated.
+    #[error("zone report: {0}")]
+    Geometry(&'static str),
+}
+
+/// The file beside `image` that holds its zones.
+pub fn zones_path(image: &Path) -> PathBuf {
+    let mut name = OsString::from(image);
+    name.push(".zones");
+    name.into()
+}
+
+/// Makes a new drive in `path`, which must not exist. The file is sparse. A RAM profile without
+/// zones makes a plain file.
+pub fn create(path: &Path, spec: &Spec) -> Result<(), ImageError> {
+    let blocks = DriveState::new(spec.clone())?.identify().blocks;
+    let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(at(path))?;
+    file.set_len(blocks.saturating_mul(BLOCK_BYTES)).map_err(at(path))?;
+    if is_plain(spec) {
+        return Ok(());
+    }
+    ZonesFile::write_new(&zones_path(path), spec, &[])
+}
+
+/// Opens the drive in `path`; nobody else can meanwhile, unless both only read.
+pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, ImageError> {
+    let metadata = std::fs::metadata(path).map_err(at(path))?;
+    if !metadata.is_file() {
+        return Err(ImageError::NotAFile(path.to_owned()));
+    }
+    let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(at(path))?;
+    lock(&file, path, read_only)?;
+    let size = file.metadata().map_err(at(path))?.len();
+    if size == 0 || !size.is_multiple_of(BLOCK_BYTES) {
+        return Err(ImageError::Size { path: path.to_owned(), size });
+    }
+    let blocks = size / BLOCK_BYTES;
+    let beside = zones_path(path);
+    let known = beside.try_exists().map_err(at(&beside))?;
+    let (spec, zones, log) = if known {
+        let (spec, zones) = zones_file::read(&beside)?;
+        let log = if read_only { None } else { Some(ZonesFile::reopen(&beside, &spec, &zones)?) };
+        (spec, zones, log)
+    } else {
+        (Spec::named("ram")?.blocks(blocks), Vec::new(), None)
+    };
+    let mut state = DriveState::new(spec)?;
+    let expected = state.identify.blocks.saturating_mul(BLOCK_BYTES);
+    if expected != size {
+        return Err(ImageError::Mismatch { path: path.to_owned(), found: size, expected });
+    }
+    state.identify.read_only = read_only;
+    state.identify.volatile_cache = true;
+    state.media = Media::File(Arc::new(FileMedia::new(file, blocks)));
+    state.zones = zones;
+    let log = log.map(|log| Box::new(log) as Box<dyn crate::ssd::ZoneLog>);
+    Ok(Arc::new(Ssd::with_log(state, timing, 0, log)))
+}
+
+/// Makes an emulated drive in `path` of a raw dump of a zoned drive and the text that
+/// `blkzone report` printed for it. Open zones come back closed, as after any power cycle; the
+/// report does not tell the drive's zone limits, so the copy has none.
+pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
+    let zones = blkzone::parse(report)?;
+    let (spec, saved) = from_report(&zones)?;
+    let expected = spec.identify()?.blocks.saturating_mul(BLOCK_BYTES);
+    let found = std::fs::metadata(raw).map_err(at(raw))?.len();
+    if found != expected {
+        return Err(ImageError::Mismatch { path: raw.to_owned(), found, expected });
+    }
+    let mut from = File::open(raw).map_err(at(raw))?;
+    let mut to = OpenOptions::new().write(true).create_new(true).open(path).map_err(at(path))?;
+    io::copy(&mut from, &mut to).map_err(at(path))?;
+    to.sync_all().map_err(at(path))?;
+    ZonesFile::write_new(&zones_path(path), &spec, &saved)
+}
+
+fn from_report(zones: &[Zone]) -> Result<(Spec, Vec<SavedZone>), ImageError> {
+    let sequential = |zone: &&Zone| zone.state != ZoneState::NotWritePointer;
+    let conventional = zones.iter().take_while(|zone| !sequential(zone)).count();
+    let first = zones.first().ok_or(ImageError::Geometry("no zones"))?;
+    let capacity = zones.get(conventional).map_or(first.size, |zone| zone.capacity);
+    if zones.iter().any(|zone| zone.size != first.size) {
+        return Err(ImageError::Geometry("zones of different sizes"));
+    }
+    let behind = zones.get(conventional..).unwrap_or_default();
+    if !behind.iter().all(|zone| sequential(&zone)) {
+        return Err(ImageError::Geometry("conventional zones behind sequential ones"));
+    }
+    if behind.iter().any(|zone| zone.capacity != capacity) {
+        return Err(ImageError::Geometry("zones of different capacities"));
+    }
+    let too_many = |_| ImageError::Geometry("too many zones");
+    let count = u32::try_from(zones.len()).map_err(too_many)?;
+    let conventional = u32::try_from(conventional).map_err(too_many)?;
+    let spec = Spec::named("zn540")?
+        .zone_size(first.size, capacity)
+        .zones(count, conventional)
+        .limits(None, None);
+    Ok((spec, zones.iter().map(|zone| saved(zone, capacity)).collect()))
+}
+
+fn saved(zone: &Zone, capacity: u64) -> SavedZone {
+    let wp = zone.wp.saturating_sub(zone.start).min(capacity);
+    let state =
+        match zone.state {
+            ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen | ZoneState::Closed => {
+                if wp == 0 { ZoneState::Empty } else { ZoneState::Closed }
+            }
+            state => state,
+        };
+    let wp = if state == ZoneState::NotWritePointer { 0 } else { wp };
+    SavedZone { state, wp, sealed: state == ZoneState::Full }
+}
+
+fn is_plain(spec: &Spec) -> bool {
+    spec.profile().write_through() && matches!(spec.identify(), Ok(id) if id.zones.is_none())
+}
+
+fn lock(file: &File, path: &Path, shared: bool) -> Result<(), ImageError> {
+    let how = if shared {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match flock(file, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(ImageError::Busy(path.to_owned())),
+        Err(errno) => Err(ImageError::Io { path: path.to_owned(), source: errno.into() }),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ImageError + '_ {
+    |source| ImageError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;
