@@ -1,1 +1,79 @@
-fn main() {}
+//! The `strandline` command: argument parsing and output, nothing else. One file per subcommand.
+
+#![forbid(unsafe_code)]
+
+mod cmd;
+mod failure;
+mod out;
+mod progress;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// A storage stack in user space, and the power switch of its drives.
+#[derive(Parser)]
+#[command(name = "strandline", version, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 all is well, 1 a problem was found, 2 wrong usage.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Emulated drives in files: make, show, cut
+    #[command(subcommand)]
+    Drive(cmd::drive::Drive),
+    /// Make an F2FS volume, with mkfs.f2fs's options
+    Mkfs(cmd::mkfs::Mkfs),
+    /// Recover and check a volume
+    Fsck(cmd::fsck::Fsck),
+    /// List a directory inside an image
+    Ls(cmd::ls::Ls),
+    /// Print a file inside an image
+    Cat(cmd::cat::Cat),
+    /// Copy files and trees into, out of or within images
+    Cp(cmd::cp::Cp),
+    /// Show a file's attributes inside an image
+    Stat(cmd::stat::Stat),
+    /// Show a directory tree inside an image
+    Tree(cmd::tree::Tree),
+    /// Cut the power many times and judge every byte
+    Crash(cmd::crash::Crash),
+    /// Measure fsync, create, sequential write and read
+    Bench(cmd::bench::Bench),
+    /// The papers' experiments
+    #[command(subcommand)]
+    Lab(cmd::lab::Lab),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Drive(command) => command.run(),
+        Command::Mkfs(command) => command.run(),
+        Command::Fsck(command) => command.run(),
+        Command::Ls(command) => command.run(),
+        Command::Cat(command) => command.run(),
+        Command::Cp(command) => command.run(),
+        Command::Stat(command) => command.run(),
+        Command::Tree(command) => command.run(),
+        Command::Crash(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Lab(command) => command.run(),
+    };
+    match done.and_then(|code| out::flush().map(|()| code)) {
+        Ok(code) => ExitCode::from(code),
+        // The reader of our output has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            out::error(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -91,7 +91,7 @@ fn afterwards(
         }
     }
     match job.subject.mount(drive, job.mode.mount_options()) {
-        Ok(again) if again.recovery.is_clean() => {}
+        Ok(again) if again.recovery.clean => {}
         Ok(again) => {
             let found = format!("{:?}", again.recovery);
             verdicts.push(corrupt("second mount", "nothing to recover", &found));

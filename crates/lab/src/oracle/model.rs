@@ -62,7 +62,7 @@ impl<T: Clone + PartialEq> Versions<T> {
 pub struct BlockVersions {
     /// What may be there.
     pub versions: Versions<Block>,
-    /// Hashes of what was durable before.
+    /// Hashes of what was durable before, holes left out: zeroes are garbage, not an old version.
     history: Vec<u64>,
 }
 
@@ -78,7 +78,8 @@ impl BlockVersions {
 
     fn settle(&mut self) {
         let Some(last) = self.versions.pending.last() else { return };
-        if !last.same_page(&self.versions.durable) && *last != self.versions.durable {
+        let hole = self.versions.durable.same_page(&Block::zeroed());
+        if !hole && !last.same_page(&self.versions.durable) && *last != self.versions.durable {
             let old = hash(self.versions.durable.bytes());
             if !self.history.contains(&old) {
                 self.history.push(old);

@@ -1,5 +1,6 @@
 //! A file system as the lab needs it: format, mount, check, by name.
 
+mod f2fs;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
@@ -10,6 +11,8 @@ use vfs::FileSystem;
 
 use crate::{Error, Result};
 
+pub use f2fs::F2fsSubject;
+
 /// A mounted volume, and what mounting it took.
 pub struct Mounted {
     /// The file system.
@@ -18,22 +21,19 @@ pub struct Mounted {
     pub recovery: Recovery,
 }
 
-/// What recovery did at mount.
+/// What recovery found and did at mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
+    /// The last unmount was clean: there was nothing to do.
+    pub clean: bool,
     /// Log entries (node blocks) looked at.
     pub scanned: u64,
     /// Entries replayed.
     pub replayed: u64,
     /// Inodes of which something was discarded.
     pub skipped: u64,
-}
-
-impl Recovery {
-    /// Whether there was nothing to do, as after a clean unmount.
-    pub fn is_clean(self) -> bool {
-        self.replayed == 0 && self.skipped == 0
-    }
+    /// Unlinked but open inodes, now freed.
+    pub orphans: u64,
 }
 
 /// A kind of file system.
@@ -54,6 +54,7 @@ pub trait Subject: Send + Sync {
 /// The subject called `name`.
 pub fn named(name: &str) -> Result<&'static dyn Subject> {
     match name {
+        "f2fs" => Ok(&F2fsSubject),
         _ => Err(Error::Usage(format!("unknown file system '{name}'; known: f2fs"))),
     }
 }

@@ -38,7 +38,7 @@ impl Subject for Snapshots {
             restore(&memory, &bytes).map_err(Error::at("restore", b""))?;
         }
         let fs = Box::new(SnapshotFs { memory, io: Mutex::new(io) });
-        Ok(Mounted { fs, recovery: Recovery::default() })
+        Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
     }
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<String>> {

@@ -1,0 +1,50 @@
+//! F2FS as a subject.
+
+use std::sync::Arc;
+
+use drive::Drive;
+use f2fs::check::{CheckOptions, check};
+use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::{F2fs, MountOptions};
+
+use super::{Mounted, Recovery, Subject};
+use crate::{Error, Result};
+
+/// F2FS, made with the defaults of `mkfs.f2fs`.
+pub struct F2fsSubject;
+
+fn volume(step: &'static str) -> impl FnOnce(f2fs::Error) -> Error {
+    move |error| match error {
+        f2fs::Error::Usage(message) => Error::Usage(message.into()),
+        error => Error::Volume { step, message: error.to_string() },
+    }
+}
+
+impl Subject for F2fsSubject {
+    fn name(&self) -> &'static str {
+        "f2fs"
+    }
+
+    fn format(&self, drive: &Arc<dyn Drive>) -> Result<()> {
+        format(drive, &MkfsOptions::default()).map(drop).map_err(volume("mkfs"))
+    }
+
+    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Mounted> {
+        let options: MountOptions = options.parse().map_err(volume("mount"))?;
+        let fs = F2fs::mount(drive, &options).map_err(volume("mount"))?;
+        let report = fs.recovery();
+        let recovery = Recovery {
+            clean: report.clean,
+            scanned: report.scanned_nodes,
+            replayed: report.replayed_nodes,
+            skipped: report.skipped_inodes,
+            orphans: report.orphans,
+        };
+        Ok(Mounted { fs: Box::new(fs), recovery })
+    }
+
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<String>> {
+        let report = check(drive, &CheckOptions::default()).map_err(volume("check"))?;
+        Ok(report.findings.iter().map(ToString::to_string).collect())
+    }
+}

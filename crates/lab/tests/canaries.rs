@@ -1,0 +1,86 @@
+//! Proof that the campaigns can fail: each deliberate fault breaks the promise it is about, and
+//! without it the same campaign is clean.
+
+use std::sync::Arc;
+
+use lab::campaign::{CutPoints, Job, ModeResult, Progress, run, run_at};
+use lab::workload::{self, Pattern, Workload, small};
+use lab::{Mode, subject};
+
+fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usize) -> Arc<Job> {
+    Arc::new(Job {
+        subject: subject::named("f2fs").expect("f2fs is known"),
+        drive: "zn540-noplp".into(),
+        workload,
+        mode,
+        inject: inject.map(str::to_owned),
+        cuts,
+        seed: 3,
+        only: None,
+        threads: 2,
+        command: "strandline crash".into(),
+    })
+}
+
+fn quiet() -> Progress {
+    Arc::new(|| ())
+}
+
+fn random(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
+    let workload = workload::named(workload, 100).expect("a known workload").into();
+    run(&job(workload, mode, inject, 100), &quiet()).expect("the campaign runs")
+}
+
+fn every(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
+    let workload = Arc::new(small::named(workload).expect("a known workload"));
+    let points = CutPoints::Every { seeds: 1 };
+    run_at(&job(workload, mode, inject, 0), points, &quiet()).expect("the campaign runs").0
+}
+
+#[test]
+fn a_dropped_flush_is_noticed() {
+    assert_eq!(random("random-overwrite", Mode::Posix, None).broken, 0);
+    assert!(random("random-overwrite", Mode::Posix, Some("drop-flush")).broken > 0);
+}
+
+#[test]
+fn strict_without_its_preflush_is_noticed() {
+    let run = |inject| {
+        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+        let every = CutPoints::Every { seeds: 1 };
+        run_at(&job(pattern, Mode::Strict, inject, 0), every, &quiet()).expect("it runs").0
+    };
+    assert_eq!(run(None).failed, 0);
+    assert!(run(Some("drop-preflush")).broken > 0);
+}
+
+#[test]
+fn oprw_that_skips_the_write_pointers_is_noticed() {
+    let run = |inject| {
+        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+        let every = CutPoints::Every { seeds: 1 };
+        run_at(&job(pattern, Mode::Oprw, inject, 0), every, &quiet()).expect("it runs").0
+    };
+    assert_eq!(run(None).failed, 0);
+    assert!(run(Some("skip-wp-check")).broken > 0);
+}
+
+#[test]
+fn a_skipped_roll_forward_is_noticed() {
+    assert!(every("overwrite-fsync", Mode::Strict, Some("skip-roll-forward")).broken > 0);
+}
+
+#[test]
+fn a_missing_dentry_mark_is_noticed() {
+    assert_eq!(every("create-fsync", Mode::Strict, None).broken, 0);
+    assert!(every("create-fsync", Mode::Strict, Some("drop-dent-mark")).broken > 0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_json() {
+    let json = || {
+        let result = random("varmail", Mode::Oprw, None);
+        serde_json::to_string(&result).expect("results are plain data")
+    };
+    assert_eq!(json(), json());
+}

@@ -1,0 +1,77 @@
+//! `strandline bench`: one benchmark, one line or one JSON object.
+
+use clap::Args;
+use lab::bench::{self, Bench as Job};
+use lab::subject;
+
+use crate::failure::Outcome;
+use crate::out;
+
+/// Measure one kind of work on a fresh volume.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline bench fsync --drive ram --machine real
+  strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
+  strandline bench seqwrite --drive ram --json")]
+pub(crate) struct Bench {
+    /// fsync, create, seqwrite or seqread
+    bench: String,
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    #[arg(long, default_value = "ram")]
+    drive: String,
+    /// `real`, or a machine profile to simulate
+    #[arg(long, default_value = "real")]
+    machine: String,
+    /// Mount options, as for mount -o
+    #[arg(long, default_value = "", short = 'o')]
+    mount_opts: String,
+    /// Operations; by default a second or two of them
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    ops: Option<u64>,
+    /// Seed of places and bytes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Outcome {
+        let job = Job {
+            kind: self.bench.parse()?,
+            subject: subject::named(&self.fs)?,
+            drive: self.drive,
+            machine: self.machine,
+            mount_opts: self.mount_opts,
+            ops: self.ops,
+            seed: self.seed,
+        };
+        let result = bench::run(&job)?;
+        if self.json {
+            out::json(&result)?;
+            return Ok(0);
+        }
+        let time = if result.simulated { "simulated" } else { "measured" };
+        out::line(format!(
+            "{} on {} ({} machine, {time}): {:.0} ops/s, {:.1} MB/s",
+            result.bench,
+            result.drive,
+            result.machine,
+            result.ops_per_s,
+            result.bytes_per_s / 1e6
+        ))?;
+        out::line(format!(
+            "latency µs: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.1}",
+            result.latency_us_p50,
+            result.latency_us_p99,
+            result.latency_us_p999,
+            result.latency_us_max
+        ))?;
+        Ok(0)
+    }
+}

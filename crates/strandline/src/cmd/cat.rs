@@ -1,0 +1,41 @@
+//! `strandline cat`.
+
+use clap::Args;
+use vfs::{Errno, FileKind, FileSystem};
+
+use crate::failure::Outcome;
+use crate::out;
+use crate::target::{Inside, Volume};
+
+/// Print files inside images.
+#[derive(Args)]
+#[command(after_help = "Example:\n  strandline cat disk.img:/etc/hostname")]
+pub(crate) struct Cat {
+    /// IMAGE:/path
+    #[arg(required = true)]
+    targets: Vec<Inside>,
+}
+
+impl Cat {
+    pub(crate) fn run(self) -> Outcome {
+        for target in &self.targets {
+            let volume = Volume::look(&target.image)?;
+            let attr = volume.find(&target.path, true)?;
+            if attr.kind == FileKind::Directory {
+                return Err(volume.about(&target.path)(Errno::ISDIR.into()));
+            }
+            let mut chunk = vec![0; 256 << 10];
+            let mut offset = 0;
+            loop {
+                let got = volume.fs.read(attr.ino, offset, &mut chunk);
+                let got = got.map_err(volume.about(&target.path))?;
+                if got == 0 {
+                    break;
+                }
+                out::bytes(&chunk[..got])?;
+                offset += got as u64;
+            }
+        }
+        Ok(0)
+    }
+}

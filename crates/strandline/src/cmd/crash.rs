@@ -1,0 +1,159 @@
+//! `strandline crash`: a crash campaign per fsync mode.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use lab::campaign::{self, Job, ModeResult};
+use lab::workload::{self, Tree, TreeSource, Workload, small};
+use lab::{Mode, subject};
+
+use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::out;
+use crate::progress::Progress;
+
+/// Cut the power of an emulated drive at many moments of one run and judge every byte.
+///
+/// Exit status 1 if a mode broke a promise it makes.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline crash --drive zn540-noplp --modes posix,strict,oprw --cuts 1000 --seed 1
+  strandline crash --workload tree --tree /usr/share/doc --modes oprw --json
+  strandline crash --workload random-overwrite --modes posix --inject drop-flush
+  strandline crash --workload rename-fsync-dir --every-cut")]
+pub(crate) struct Crash {
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    #[arg(long, default_value = "zn540-noplp")]
+    drive: String,
+    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier
+    #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
+    modes: Vec<String>,
+    /// Workload: pattern, tree, varmail, random-overwrite, or one of the small ones
+    #[arg(long, default_value = "pattern")]
+    workload: String,
+    /// Directory the tree workload copies
+    #[arg(long, default_value = "/usr/share/doc")]
+    tree: PathBuf,
+    /// At most so many bytes of it, with k, m or g
+    #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
+    max_bytes: u64,
+    /// How many cuts per mode
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cuts: u32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Deliberate fault: drop-flush, skip-wp-check, …
+    #[arg(long)]
+    inject: Option<String>,
+    /// Judge this cut only
+    #[arg(long)]
+    only: Option<usize>,
+    /// Cut before every command and after every NAND program instead of at random moments
+    #[arg(long)]
+    every_cut: bool,
+    /// Real threads to judge on; the result does not depend on it
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// One JSON object per mode
+    #[arg(long)]
+    json: bool,
+}
+
+impl Crash {
+    pub(crate) fn run(self) -> Outcome {
+        let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
+        let workload = self.workload()?;
+        let mut results = Vec::new();
+        for mode in modes {
+            let job = Arc::new(self.job(workload.clone(), mode)?);
+            let total = if self.only.is_some() { 1 } else { u64::from(self.cuts) };
+            let progress = Arc::new(Progress::new(total, mode.name(), self.json));
+            let told = progress.clone();
+            let step: campaign::Progress = Arc::new(move || told.step());
+            let points = if self.every_cut {
+                campaign::CutPoints::Every { seeds: 1 }
+            } else {
+                campaign::CutPoints::Random(job.cuts)
+            };
+            let result = campaign::run_at(&job, points, &step)?.0;
+            progress.finish();
+            if self.json {
+                out::json(&result)?;
+            }
+            results.push(result);
+        }
+        if !self.json {
+            tell(&results)?;
+        }
+        Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
+    }
+
+    fn workload(&self) -> Outcome<Arc<dyn Workload>> {
+        if self.workload == "tree" {
+            let source = TreeSource::load(&self.tree, self.max_bytes)?;
+            if source.left_out > 0 && !self.json {
+                let left = source.left_out;
+                out::line(format!(
+                    "tree: {} files, {} bytes; {left} files left out by --max-bytes",
+                    source.files, source.bytes
+                ))?;
+            }
+            return Ok(Arc::new(Tree::new(Arc::new(source))));
+        }
+        if let Some(small) = small::named(&self.workload) {
+            return Ok(Arc::new(small));
+        }
+        workload::named(&self.workload, self.cuts as usize).map(Arc::from).map_err(Failure::from)
+    }
+
+    fn job(&self, workload: Arc<dyn Workload>, mode: Mode) -> Outcome<Job> {
+        Ok(Job {
+            subject: subject::named(&self.fs)?,
+            drive: self.drive.clone(),
+            workload,
+            mode,
+            inject: self.inject.clone(),
+            cuts: self.cuts as usize,
+            seed: self.seed,
+            only: self.only,
+            threads: self.threads,
+            command: self.command(),
+        })
+    }
+
+    /// This command line without the modes.
+    fn command(&self) -> String {
+        let mut text = format!(
+            "strandline crash --fs {} --drive {} --workload {}",
+            self.fs, self.drive, self.workload
+        );
+        if self.workload == "tree" {
+            text += &format!(" --tree {} --max-bytes {}", self.tree.display(), self.max_bytes);
+        }
+        text += &format!(" --cuts {} --seed {}", self.cuts, self.seed);
+        if let Some(fault) = &self.inject {
+            text += &format!(" --inject {fault}");
+        }
+        if self.every_cut { text + " --every-cut" } else { text }
+    }
+}
+
+/// The table, then the first failure of each mode and how to repeat it.
+fn tell(results: &[ModeResult]) -> Outcome<()> {
+    out::text(&lab::report::campaign_table(results))?;
+    for result in results {
+        let Some(failure) = result.failures.first() else { continue };
+        let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
+        out::line(format!("\n{} cut {} ({kind}):", result.mode, failure.cut))?;
+        for verdict in &failure.verdicts {
+            out::line(format!("  {verdict}"))?;
+        }
+        out::line(format!("  again: {}", failure.replay))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! `strandline drive`: emulated drives in files.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use drive::image;
+use drive::{Identify, Spec};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::target::{open_drive, parse_size};
+
+const BLOCK: u64 = drive::BLOCK_SIZE as u64;
+
+/// Emulated drives in files: raw bytes in NAME, zones and profile in NAME.zones.
+#[derive(Subcommand)]
+pub(crate) enum Drive {
+    /// Make an empty drive
+    Create(Create),
+    /// Make a drive of a raw dump and what `blkzone report` printed
+    Import(Import),
+    /// Show what a drive is
+    Info(Info),
+    /// List zones as `blkzone report` does
+    Zones(Zones),
+    /// Cut the power
+    Cut(Cut),
+}
+
+/// Make an empty drive.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive create --profile zn540-noplp --zone-size 32m --zone-capacity 18m \\
+      --zones 64 --conventional 2 disk.img
+  strandline drive create --profile conventional-noplp --size 4g disk.img")]
+pub(crate) struct Create {
+    /// File to make
+    path: PathBuf,
+    /// zn540, zn540-noplp, conventional-noplp, ram
+    #[arg(long, default_value = "zn540-noplp")]
+    profile: String,
+    /// Size in bytes, with k, m, g or t; of a zoned drive rounded up to whole zones
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+    /// Zone size
+    #[arg(long, value_parser = parse_size)]
+    zone_size: Option<u64>,
+    /// Bytes of a zone that can be written; the whole zone if not given
+    #[arg(long, value_parser = parse_size, requires = "zone_size")]
+    zone_capacity: Option<u64>,
+    /// How many zones
+    #[arg(long, conflicts_with = "size")]
+    zones: Option<u32>,
+    /// How many of them take random writes
+    #[arg(long, default_value_t = 0, requires = "zones")]
+    conventional: u32,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a drive of a raw dump.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  blkzone report /dev/nvme0n2 > zones.txt; dd if=/dev/nvme0n2 of=raw.img bs=1M
+  strandline drive import raw.img --zones zones.txt disk.img")]
+pub(crate) struct Import {
+    /// Raw bytes of a zoned drive
+    raw: PathBuf,
+    /// What `blkzone report` printed for it
+    #[arg(long)]
+    zones: PathBuf,
+    /// File to make
+    path: PathBuf,
+}
+
+/// Show what a drive is.
+#[derive(Args)]
+#[command(after_help = "Example:\n  strandline drive info disk.img --json")]
+pub(crate) struct Info {
+    /// Drive image, or any file
+    path: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// List zones.
+#[derive(Args)]
+#[command(after_help = "Example:\n  strandline drive zones disk.img | head")]
+pub(crate) struct Zones {
+    /// Drive image
+    path: PathBuf,
+    /// One JSON object per zone
+    #[arg(long)]
+    json: bool,
+}
+
+/// Cut the power of a drive: what its write buffer held is gone.
+///
+/// A drive in a file is switched off between commands, so its buffer is empty and nothing is lost
+/// unless something runs while the power fails; see `strandline cp --cut-at`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  strandline drive cut disk.img")]
+pub(crate) struct Cut {
+    /// Drive image
+    path: PathBuf,
+    /// Seed of what the drive leaves to chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct InfoJson {
+    path: String,
+    model: String,
+    bytes: u64,
+    volatile_cache: bool,
+    read_only: bool,
+    zoned: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<ZoneInfo>,
+}
+
+#[derive(Serialize)]
+struct ZoneInfo {
+    count: u32,
+    conventional: u32,
+    bytes: u64,
+    capacity_bytes: u64,
+    max_open: Option<u32>,
+    max_active: Option<u32>,
+}
+
+impl Drive {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Self::Create(create) => create.run(),
+            Self::Import(import) => import.run(),
+            Self::Info(info) => info.run(),
+            Self::Zones(zones) => zones.run(),
+            Self::Cut(cut) => cut.run(),
+        }
+    }
+}
+
+fn spec(profile: &str) -> Outcome<Spec> {
+    Spec::named(profile).map_err(|e| Failure::Usage(e.to_string()))
+}
+
+impl Create {
+    fn run(self) -> Outcome {
+        let spec = self.spec()?;
+        image::create(&self.path, &spec).map_err(|e| Failure::Problem(e.to_string()))?;
+        let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
+        show(&self.path, &identify, self.json)
+    }
+
+    fn spec(&self) -> Outcome<Spec> {
+        let mut spec = spec(&self.profile)?;
+        if let Some(size) = self.zone_size {
+            spec = spec.zone_size(size / BLOCK, self.zone_capacity.unwrap_or(size) / BLOCK);
+        }
+        if let Some(zones) = self.zones {
+            spec = spec.zones(zones, self.conventional);
+        }
+        if let Some(size) = self.size {
+            spec = spec.blocks(size / BLOCK);
+        }
+        spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
+        Ok(spec)
+    }
+}
+
+impl Import {
+    fn run(self) -> Outcome {
+        let text = std::fs::read_to_string(&self.zones).map_err(Failure::host(&self.zones))?;
+        image::import(&self.raw, &text, &self.path).map_err(|e| Failure::Problem(e.to_string()))?;
+        Info { path: self.path, json: false }.run()
+    }
+}
+
+impl Info {
+    fn run(self) -> Outcome {
+        let drive = open_drive(&self.path, true)?;
+        show(&self.path, drive::Drive::identify(&*drive), self.json)
+    }
+}
+
+fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
+    let info = InfoJson {
+        path: path.display().to_string(),
+        model: identify.model.clone(),
+        bytes: identify.blocks * BLOCK,
+        volatile_cache: identify.volatile_cache,
+        read_only: identify.read_only,
+        zoned: identify.zones.is_some(),
+        zone: identify.zones.map(|z| ZoneInfo {
+            count: z.count,
+            conventional: z.conventional,
+            bytes: z.size * BLOCK,
+            capacity_bytes: z.capacity * BLOCK,
+            max_open: z.max_open,
+            max_active: z.max_active,
+        }),
+    };
+    if json {
+        out::json(&info)?;
+        return Ok(0);
+    }
+    let cache = if info.volatile_cache { "volatile" } else { "none, or protected" };
+    out::line(format!("{}: {}", info.path, info.model))?;
+    out::line(format!("size: {} MiB", info.bytes >> 20))?;
+    out::line(format!("write buffer: {cache}"))?;
+    if let Some(zone) = &info.zone {
+        let limit = |n: Option<u32>| n.map_or("no limit".into(), |n| n.to_string());
+        out::line(format!(
+            "zones: {} of {} KiB, {} KiB writable; {} conventional; open {}, active {}",
+            zone.count,
+            zone.bytes >> 10,
+            zone.capacity_bytes >> 10,
+            zone.conventional,
+            limit(zone.max_open),
+            limit(zone.max_active)
+        ))?;
+    }
+    Ok(0)
+}
+
+impl Zones {
+    fn run(self) -> Outcome {
+        let drive = open_drive(&self.path, true)?;
+        let zones = report(&drive)?;
+        if !self.json {
+            out::text(&drive::blkzone::print(&zones))?;
+            return Ok(0);
+        }
+        for zone in &zones {
+            out::json(&serde_json::json!({
+                "start": zone.start * BLOCK,
+                "size": zone.size * BLOCK,
+                "capacity": zone.capacity * BLOCK,
+                "wp": zone.wp * BLOCK,
+                "kind": format!("{:?}", zone.kind),
+                "state": format!("{:?}", zone.state),
+            }))?;
+        }
+        Ok(0)
+    }
+}
+
+fn report(drive: &drive::Ssd) -> Outcome<Vec<drive::Zone>> {
+    use drive::{Command, Drive, Output};
+    if drive.identify().zones.is_none() {
+        return Err(Failure::Problem("the drive has no zones".into()));
+    }
+    drive.submit(0, 0, Command::ReportZones { lba: 0, max: u32::MAX });
+    match drive.wait(0).map(|done| done.result) {
+        Some(Ok(Output::Zones(zones))) => Ok(zones),
+        Some(Err(status)) => Err(Failure::Problem(format!("zone report: {status}"))),
+        _ => Err(Failure::Problem("zone report: the drive gave no answer".into())),
+    }
+}
+
+impl Cut {
+    fn run(self) -> Outcome {
+        let drive = open_drive(&self.path, false)?;
+        drive.cut(self.seed);
+        out::line(format!("{}: power cut", self.path.display()))?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,151 @@
+//! `strandline lab`: experiments by name.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use lab::experiment::{self, Experiment, Options};
+use lab::{campaign, report};
+use serde::Serialize;
+
+use crate::failure::{Outcome, PROBLEM};
+use crate::out;
+use crate::progress::Progress;
+
+/// The papers' experiments, ours beside theirs.
+#[derive(Subcommand)]
+pub(crate) enum Lab {
+    /// Name them
+    List(List),
+    /// Run one, or all
+    Run(Run),
+}
+
+/// Name the experiments.
+#[derive(Args)]
+#[command(after_help = "Example:\n  strandline lab list --json")]
+pub(crate) struct List {
+    /// One JSON object per experiment
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run an experiment and write report.html and report.json.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline lab run demo --tree /usr/share/doc --out target/demo
+  strandline lab run table-6.2 --cuts 1000 --seed 1")]
+pub(crate) struct Run {
+    /// Which; see `strandline lab list`
+    #[arg(required_unless_present = "all")]
+    name: Option<String>,
+    /// All of them, each into a directory of its own below --out
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+    /// Directory tree to copy
+    #[arg(long, default_value = "/usr/share/doc")]
+    tree: PathBuf,
+    /// At most so many bytes of it, with k, m or g
+    #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
+    max_bytes: u64,
+    /// Cuts per mode and workload
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cuts: u32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the report goes
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Real threads to judge on; the result does not depend on it
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// The report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    about: &'static str,
+}
+
+impl Lab {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Self::List(list) => {
+                for e in &experiment::ALL {
+                    if list.json {
+                        out::json(&Listed { name: e.name, about: e.about })?;
+                    } else {
+                        out::line(format!("{:12} {}", e.name, e.about))?;
+                    }
+                }
+                Ok(0)
+            }
+            Self::Run(run) => run.run(),
+        }
+    }
+}
+
+impl Run {
+    fn run(self) -> Outcome {
+        let mut code = 0;
+        match &self.name {
+            Some(name) => code = self.one(experiment::named(name)?, self.out.clone())?,
+            None => {
+                for e in &experiment::ALL {
+                    let out = self.out.as_ref().map(|dir| dir.join(e.name));
+                    code = code.max(self.one(e, out)?);
+                }
+            }
+        }
+        Ok(code)
+    }
+
+    fn one(&self, experiment: &Experiment, dir: Option<PathBuf>) -> Outcome {
+        let options = Options {
+            seed: self.seed,
+            cuts: self.cuts as usize,
+            tree: self.tree.clone(),
+            max_bytes: self.max_bytes,
+            threads: self.threads,
+        };
+        let total = experiment.campaigns() as u64 * u64::from(self.cuts);
+        let progress = Arc::new(Progress::new(total, experiment.name, self.json));
+        let told = progress.clone();
+        let step: campaign::Progress = Arc::new(move || told.step());
+        let mut said = Ok(());
+        let report = experiment.run(&options, &step, &mut |result| {
+            progress.say(&format!("{} {}", result.workload, result.mode));
+            if !self.json && said.is_ok() {
+                let text = format!(
+                    "{:10} {:9} {} cuts, {} failed",
+                    result.mode, result.workload, result.cuts, result.failed
+                );
+                said = progress.aside(|| out::line(text));
+            }
+        })?;
+        progress.finish();
+        said?;
+        if self.json {
+            out::json(&report)?;
+        } else {
+            out::line(format!("\n{}\n", report.about))?;
+            out::text(&report::campaign_table(&report.campaigns))?;
+            let paper = report::paper_table(&report.campaigns);
+            if !paper.is_empty() {
+                out::text(&format!("\n{paper}"))?;
+            }
+        }
+        if let Some(dir) = dir {
+            report.write(&dir)?;
+            if !self.json {
+                out::line(format!("\nreport: {}", dir.join("report.html").display()))?;
+            }
+        }
+        Ok(if report.is_broken() { PROBLEM } else { 0 })
+    }
+}

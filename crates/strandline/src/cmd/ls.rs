@@ -1,0 +1,79 @@
+//! `strandline ls`.
+
+use clap::Args;
+use serde::Serialize;
+use vfs::{Attr, FileKind, FileSystem};
+
+use crate::failure::Outcome;
+use crate::out::{self, lossy};
+use crate::target::{Inside, Volume};
+
+/// List a directory inside an image, without mounting it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline ls disk.img:/
+  strandline ls -l disk.img:/usr/share --json")]
+pub(crate) struct Ls {
+    /// IMAGE:/path
+    target: Inside,
+    /// Long listing
+    #[arg(short)]
+    long: bool,
+    /// One JSON object per entry
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    #[serde(flatten)]
+    stat: super::stat::StatJson,
+}
+
+impl Ls {
+    pub(crate) fn run(self) -> Outcome {
+        let volume = Volume::look(&self.target.image)?;
+        let path = &self.target.path;
+        let attr = volume.find(path, true)?;
+        let mut entries = vec![(path.clone(), attr)];
+        if attr.kind == FileKind::Directory {
+            let listed = vfs::path::read_dir(&volume.fs, attr.ino).map_err(volume.about(path))?;
+            entries.clear();
+            for entry in listed {
+                let attr = volume.fs.getattr(entry.ino).map_err(volume.about(&entry.name))?;
+                entries.push((entry.name, attr));
+            }
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+        for (name, attr) in &entries {
+            self.show(&volume, name, attr)?;
+        }
+        Ok(0)
+    }
+
+    fn show(&self, volume: &Volume, name: &[u8], attr: &Attr) -> Outcome<()> {
+        if self.json {
+            return out::json(&Entry { name: lossy(name), stat: attr.into() });
+        }
+        if !self.long {
+            return out::line(lossy(name));
+        }
+        let mut text = format!(
+            "{} {:>3} {:>5} {:>5} {:>12} {} {}",
+            super::stat::mode_text(attr),
+            attr.nlink,
+            attr.uid,
+            attr.gid,
+            attr.size,
+            super::stat::time_text(attr.mtime),
+            lossy(name)
+        );
+        if attr.kind == FileKind::Symlink {
+            let target = volume.fs.readlink(attr.ino).map_err(volume.about(name))?;
+            text += &format!(" -> {}", lossy(&target));
+        }
+        out::line(text)
+    }
+}

@@ -1,0 +1,197 @@
+//! `strandline mkfs`: the flags and the words of mkfs.f2fs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{ArgAction, Args};
+use drive::Drive;
+use f2fs::mkfs::{MkfsOptions, format};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::out;
+use crate::target::open_drive;
+
+/// Make an F2FS volume. Options are those of mkfs.f2fs.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline mkfs disk.img
+  strandline mkfs -f -l photos -O extra_attr,inode_checksum disk.img")]
+pub(crate) struct Mkfs {
+    /// Image of a drive, or any file of the right size
+    image: PathBuf,
+    /// Size of the volume in sectors
+    sectors: Option<u64>,
+    /// Kind of file system
+    #[arg(long = "fs-type", default_value = "f2fs", value_parser = ["f2fs"])]
+    fs: String,
+    /// Accepted for old scripts; has no effect
+    #[arg(short = 'a', value_name = "0|1")]
+    heap: Option<u8>,
+    /// Debug level, accepted and not used
+    #[arg(short = 'd', value_name = "LEVEL")]
+    debug: Option<u32>,
+    /// Extensions of files that rarely change, separated by commas
+    #[arg(short = 'e', value_name = "LIST", value_delimiter = ',')]
+    cold: Vec<String>,
+    /// Extensions of files that often change
+    #[arg(short = 'E', value_name = "LIST", value_delimiter = ',')]
+    hot: Vec<String>,
+    /// Overwrite an existing file system
+    #[arg(short = 'f')]
+    force: bool,
+    /// A NAT bitmap that can grow
+    #[arg(short = 'i')]
+    large_nat_bitmap: bool,
+    /// Volume label
+    #[arg(short = 'l', value_name = "LABEL", default_value = "")]
+    label: String,
+    /// Lay the volume out for zones
+    #[arg(short = 'm')]
+    zoned: bool,
+    /// Percentage of space kept for cleaning
+    #[arg(short = 'o', value_name = "PERCENT")]
+    overprovision: Option<f64>,
+    /// Features, separated by commas
+    #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
+    features: Vec<String>,
+    /// Say nothing
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Same image every time: fixed checkpoint version and UUID
+    #[arg(short = 'r')]
+    reproducible: bool,
+    /// Owner of the root directory, UID:GID
+    #[arg(short = 'R', value_name = "UID:GID")]
+    root_owner: Option<String>,
+    /// Segments in a section
+    #[arg(short = 's', value_name = "N", default_value_t = 1)]
+    segs_per_sec: u32,
+    /// Discard the device first
+    #[arg(short = 't', value_name = "0|1", default_value_t = 1)]
+    trim: u8,
+    /// Times of the root directory, seconds since the epoch
+    #[arg(short = 'T', value_name = "SECONDS")]
+    time: Option<u64>,
+    /// UUID of the volume
+    #[arg(short = 'U', value_name = "UUID")]
+    uuid: Option<String>,
+    /// Sector size in bytes
+    #[arg(short = 'w', value_name = "BYTES", default_value_t = 512)]
+    sector_size: u32,
+    /// Sections in a zone
+    #[arg(short = 'z', value_name = "N", default_value_t = 1)]
+    secs_per_zone: u32,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Made {
+    image: String,
+    label: String,
+    segments: u32,
+    segs_per_sec: u32,
+    overprovision_percent: f64,
+    zones_reset: u32,
+    trimmed: bool,
+}
+
+impl Mkfs {
+    pub(crate) fn run(self) -> Outcome {
+        let options = self.options()?;
+        let drive = open_drive(&self.image, false)?;
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        // mkfs.f2fs knows success and failure only; wrong usage was found before this.
+        let report = format(&dynamic, &options).map_err(|error| Failure::Coded {
+            message: format!("{}: {error}", self.image.display()),
+            code: PROBLEM,
+        })?;
+        drive.power_off();
+        let sb = &report.superblock;
+        let made = Made {
+            image: self.image.display().to_string(),
+            label: self.label.clone(),
+            segments: sb.segment_count,
+            segs_per_sec: sb.segs_per_sec,
+            overprovision_percent: report.geometry.overprovision,
+            zones_reset: report.zones_reset,
+            trimmed: report.trimmed,
+        };
+        if self.json {
+            out::json(&made)?;
+        } else if !self.quiet {
+            self.tell(&made, drive.identify())?;
+        }
+        Ok(0)
+    }
+
+    fn tell(&self, made: &Made, drive: &drive::Identify) -> Outcome<()> {
+        let sectors = drive.blocks * 4096 / u64::from(self.sector_size);
+        let mut lines = vec![
+            format!("Info: Segments per section = {}", made.segs_per_sec),
+            format!("Info: Sections per zone = {}", self.secs_per_zone),
+            format!("Info: sector size = {}", self.sector_size),
+            format!("Info: total sectors = {sectors} ({} MB)", drive.blocks >> 8),
+        ];
+        if let Some(zones) = &drive.zones {
+            let mb = zones.size >> 8;
+            lines.push(format!("Info: Host-managed zoned drive: {} zones of {mb} MB", zones.count));
+            lines.push(format!("Info: {} zones reset", made.zones_reset));
+        } else if made.trimmed {
+            lines.push("Info: Discarded the whole device".into());
+        }
+        if !made.label.is_empty() {
+            lines.push(format!("Info: Label = {}", made.label));
+        }
+        lines.push(format!("Info: Overprovision ratio = {:.3}%", made.overprovision_percent));
+        lines.push("Info: format successful".into());
+        lines.iter().try_for_each(out::line)
+    }
+
+    fn options(&self) -> Outcome<MkfsOptions> {
+        let now = cores::wall_clock();
+        let time = self.time.unwrap_or(if self.reproducible { 0 } else { now.as_secs() });
+        let mut options = MkfsOptions {
+            label: self.label.clone(),
+            overprovision: self.overprovision,
+            segs_per_sec: self.segs_per_sec,
+            secs_per_zone: self.secs_per_zone,
+            zoned: self.zoned,
+            large_nat_bitmap: self.large_nat_bitmap,
+            seed: if self.reproducible { 0 } else { now.as_nanos() as u64 },
+            uuid: self.uuid.as_deref().map(parse_uuid).transpose()?,
+            cold_extensions: self.cold.clone(),
+            hot_extensions: self.hot.clone(),
+            discard: self.trim != 0,
+            time,
+            sector_size: self.sector_size,
+            sectors: self.sectors,
+            force: self.force,
+            ..MkfsOptions::default()
+        };
+        if let Some(owner) = &self.root_owner {
+            options.root_owner = parse_owner(owner)?;
+        }
+        for list in &self.features {
+            options.add_features(list).map_err(|e| Failure::Usage(e.to_string()))?;
+        }
+        Ok(options)
+    }
+}
+
+fn parse_owner(text: &str) -> Outcome<(u32, u32)> {
+    let parsed = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+    parsed.ok_or_else(|| Failure::Usage(format!("-R {text}: expected UID:GID")))
+}
+
+fn parse_uuid(text: &str) -> Outcome<[u8; 16]> {
+    let digits: String = text.chars().filter(|&c| c != '-').collect();
+    let wrong = || Failure::Usage(format!("-U {text}: not a UUID"));
+    if digits.len() != 32 || !digits.is_ascii() {
+        return Err(wrong());
+    }
+    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
+}

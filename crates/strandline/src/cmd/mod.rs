@@ -1,0 +1,13 @@
+//! The subcommands.
+
+pub(crate) mod bench;
+pub(crate) mod cat;
+pub(crate) mod cp;
+pub(crate) mod crash;
+pub(crate) mod drive;
+pub(crate) mod fsck;
+pub(crate) mod lab;
+pub(crate) mod ls;
+pub(crate) mod mkfs;
+pub(crate) mod stat;
+pub(crate) mod tree;

@@ -1,0 +1,44 @@
+//! Standard output and error. Nothing here panics when the other end has gone.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+
+/// Writes `text` as it is.
+pub(crate) fn text(text: &str) -> Outcome<()> {
+    bytes(text.as_bytes())
+}
+
+/// Writes one line.
+pub(crate) fn line(text: impl std::fmt::Display) -> Outcome<()> {
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Writes bytes.
+pub(crate) fn bytes(bytes: &[u8]) -> Outcome<()> {
+    io::stdout().write_all(bytes).map_err(Failure::Output)
+}
+
+/// Writes one JSON object on a line of its own.
+pub(crate) fn json(value: &impl Serialize) -> Outcome<()> {
+    let text = serde_json::to_string(value).map_err(|e| Failure::Problem(e.to_string()))?;
+    line(text)
+}
+
+/// Writes what is still buffered.
+pub(crate) fn flush() -> Outcome<()> {
+    io::stdout().flush().map_err(Failure::Output)
+}
+
+/// One line on standard error. If that is gone there is nobody to tell.
+pub(crate) fn error(failure: &Failure) {
+    let text = failure.to_string().replace('\n', " ");
+    drop(writeln!(io::stderr(), "strandline: {text}"));
+}
+
+/// A byte string as text, for people and JSON.
+pub(crate) fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,54 @@
+//! Progress bars: on a terminal only, and only when it takes longer than a second.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Time before a bar is shown.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bar over `total` steps, or nothing if nobody watches.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar; `quiet` switches it off.
+    pub(crate) fn new(total: u64, what: &str, quiet: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let style = "{msg:12} {bar:40} {pos}/{len} {elapsed} (left {eta})";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        bar.set_message(what.to_owned());
+        if quiet || !std::io::stderr().is_terminal() {
+            bar.finish_and_clear();
+            return Self { bar: ProgressBar::hidden() };
+        }
+        Self { bar }
+    }
+
+    /// One step further.
+    pub(crate) fn step(&self) {
+        self.bar.inc(1);
+        if self.bar.is_hidden() && !self.bar.is_finished() && self.bar.elapsed() > PATIENCE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// Names what is being done.
+    pub(crate) fn say(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// Takes the bar off the screen while `print` runs.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// The end.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

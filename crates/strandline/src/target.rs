@@ -1,0 +1,150 @@
+//! `IMAGE:/path`: a file inside an image, and the mounted volume it is on.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use drive::{Drive, Ssd, Timing, image};
+use f2fs::{F2fs, MountOptions};
+use vfs::{Attr, FileSystem};
+
+use crate::failure::{Failure, Outcome};
+use crate::out::lossy;
+
+/// A path of the host or inside an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Of the host.
+    Host(PathBuf),
+    /// Inside an image.
+    Inside(Inside),
+}
+
+/// A path inside an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// The image file.
+    pub(crate) image: PathBuf,
+    /// The path, from the root.
+    pub(crate) path: Vec<u8>,
+}
+
+impl Target {
+    /// Splits at the first `:/`.
+    pub(crate) fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        match bytes.windows(2).position(|pair| pair == b":/") {
+            Some(at) if at > 0 => Self::Inside(Inside {
+                image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+                path: bytes[at + 1..].to_vec(),
+            }),
+            _ => Self::Host(PathBuf::from(text)),
+        }
+    }
+}
+
+/// For clap: a path inside an image.
+pub(crate) fn parse_inside(text: OsString) -> Result<Inside, String> {
+    match Target::parse(&text) {
+        Target::Inside(inside) => Ok(inside),
+        Target::Host(path) => {
+            Err(format!("'{}' names no file inside an image; write IMAGE:/path", path.display()))
+        }
+    }
+}
+
+impl FromStr for Inside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_inside(text.into())
+    }
+}
+
+/// A size in bytes, with k, m, g or t for powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
+        Some(b'k') => (&text[..text.len() - 1], 10),
+        Some(b'm') => (&text[..text.len() - 1], 20),
+        Some(b'g') => (&text[..text.len() - 1], 30),
+        Some(b't') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is not a size"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+}
+
+/// The drive in the file `path`, as fast as it can be.
+pub(crate) fn open_drive(path: &Path, read_only: bool) -> Outcome<Arc<Ssd>> {
+    image::open(path, read_only, Timing::Instant).map_err(|e| Failure::Problem(e.to_string()))
+}
+
+/// A mounted volume of an image.
+pub(crate) struct Volume {
+    /// The file system.
+    pub(crate) fs: F2fs,
+    /// The drive below.
+    pub(crate) drive: Arc<Ssd>,
+    image: PathBuf,
+}
+
+impl Volume {
+    /// Mounts the volume in `image` to look at; the image stays as it is.
+    pub(crate) fn look(image: &Path) -> Outcome<Self> {
+        // Recovery happens in memory only.
+        Self::mount(image, open_drive(image, true)?, true)
+    }
+
+    /// Mounts the volume in `image` to change it; `prepare` sees the drive before its first command.
+    pub(crate) fn change_with(image: &Path, prepare: impl FnOnce(&Ssd)) -> Outcome<Self> {
+        let drive = open_drive(image, false)?;
+        prepare(&drive);
+        Self::mount(image, drive, false)
+    }
+
+    fn mount(image: &Path, drive: Arc<Ssd>, read_only: bool) -> Outcome<Self> {
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        let fs = F2fs::mount(dynamic, &options).map_err(Failure::on(image.display()))?;
+        Ok(Self { fs, drive, image: image.to_owned() })
+    }
+
+    /// The inode `path` leads to.
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Outcome<Attr> {
+        vfs::path::resolve(&self.fs, path, follow).map_err(self.about(path))
+    }
+
+    /// Says which file an error is about.
+    pub(crate) fn about(&self, path: &[u8]) -> impl Fn(vfs::Error) -> Failure + use<> {
+        let name = format!("{}:{}", self.image.display(), lossy(path));
+        move |error| Failure::Problem(format!("{name}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_and_host_paths_are_told_apart() {
+        let inside = |image: &str, path: &[u8]| {
+            Target::Inside(Inside { image: image.into(), path: path.to_vec() })
+        };
+        assert_eq!(Target::parse(OsStr::new("a.img:/b/c")), inside("a.img", b"/b/c"));
+        assert_eq!(Target::parse(OsStr::new("/x/a.img:/")), inside("/x/a.img", b"/"));
+        assert_eq!(Target::parse(OsStr::new("a.img:/b:/c")), inside("a.img", b"/b:/c"));
+        assert_eq!(Target::parse(OsStr::new("a:b")), Target::Host("a:b".into()));
+        assert_eq!(Target::parse(OsStr::new(":/b")), Target::Host(":/b".into()));
+    }
+
+    #[test]
+    fn sizes_have_units_and_limits() {
+        assert_eq!(parse_size("512"), Ok(512));
+        assert_eq!(parse_size("16m"), Ok(16 << 20));
+        assert_eq!(parse_size("4G"), Ok(4 << 30));
+        assert!(parse_size("-1").is_err() && parse_size("").is_err() && parse_size("k").is_err());
+        assert!(parse_size("99999999999t").is_err());
+    }
+}

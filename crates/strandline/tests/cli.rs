@@ -1,0 +1,221 @@
+//! The command as scripts use it: exit status, one-line errors, and what it prints.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        drop(std::fs::remove_dir_all(&dir));
+        std::fs::create_dir_all(&dir).expect("the target directory takes files");
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("an ASCII path").to_owned()
+    }
+
+    /// An empty F2FS volume on an emulated zoned drive.
+    fn volume(&self) -> String {
+        let image = self.path("disk.img");
+        ok(&format!("drive create {ZONED} {image}"));
+        let made = ok(&format!("mkfs {image}"));
+        assert!(made.ends_with("Info: format successful\n"), "{made}");
+        image
+    }
+}
+
+const ZONED: &str = "--profile zn540-noplp --zone-size 32m --zone-capacity 18m --zones 40 \
+                     --conventional 2";
+
+fn strandline(line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+    command.args(line.split_whitespace()).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Standard output of a command that must succeed.
+fn ok(line: &str) -> String {
+    let out = strandline(line);
+    assert!(out.status.success(), "{line}: {:?} {}", out.status, text(&out.stderr));
+    text(&out.stdout)
+}
+
+/// The one line a failing command says, and its status.
+fn fails(line: &str) -> (i32, String) {
+    let out = strandline(line);
+    let said = text(&out.stderr);
+    assert!(!out.status.success(), "{line} succeeded");
+    assert!(!said.contains("panicked"), "{line}: {said}");
+    (out.status.code().expect("an exit status"), said)
+}
+
+#[test]
+fn wrong_usage_is_2_and_says_why() {
+    for line in [
+        "",
+        "frobnicate",
+        "crash --modes posixly",
+        "crash --workload nothing",
+        "crash --drive floppy",
+        "crash --cuts 0",
+        "crash --max-bytes lots",
+        "bench fastest",
+        "bench fsync --machine abacus",
+        "lab run nothing",
+        "ls disk.img",
+        "cp onlyone",
+        "cp a b",
+    ] {
+        let (code, said) = fails(line);
+        assert_eq!(code, 2, "{line}: {said}");
+        assert!(!said.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    for command in [
+        "mkfs",
+        "fsck",
+        "ls",
+        "cat",
+        "cp",
+        "stat",
+        "tree",
+        "crash",
+        "bench",
+        "lab run",
+        "drive cut",
+    ] {
+        let help = ok(&format!("{command} --help"));
+        assert!(help.contains("Example"), "{command}");
+    }
+}
+
+#[test]
+fn what_is_not_a_volume_is_told_in_one_line() {
+    let scratch = Scratch::new("not-a-volume");
+    let image = scratch.path("zeroes.img");
+    std::fs::write(&image, vec![0; 1 << 20]).expect("the scratch directory takes files");
+    for line in [format!("ls {image}:/"), format!("cat {image}:/x"), "ls /nowhere.img:/".into()] {
+        let (code, said) = fails(&line);
+        assert_eq!((code, said.lines().count()), (1, 1), "{line}: {said}");
+    }
+    assert_eq!(fails(&format!("fsck {image}")).0, 4);
+    assert_eq!(fails("fsck /nowhere.img").0, 8);
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out_the_same() {
+    let scratch = Scratch::new("round-trip");
+    let image = scratch.volume();
+    let tree = scratch.0.join("tree");
+    std::fs::create_dir_all(tree.join("sub/deeper")).expect("mkdir");
+    std::fs::write(tree.join("small"), b"hello\n").expect("write");
+    std::fs::write(tree.join("sub/large"), vec![7; 3_000_000]).expect("write");
+    std::os::unix::fs::symlink("../small", tree.join("sub/link")).expect("symlink");
+    ok(&format!("cp -r {} {image}:/", tree.display()));
+    assert_eq!(ok(&format!("cat {image}:/tree/small")), "hello\n");
+    assert_eq!(ok(&format!("ls {image}:/tree")), "small\nsub\n");
+    assert!(ok(&format!("tree {image}:/")).contains("link -> ../small"));
+    assert!(ok(&format!("stat {image}:/tree/sub/large")).contains("Size: 3000000"));
+    ok(&format!("fsck {image}"));
+    ok(&format!("cp -r {image}:/tree {}", scratch.path("back")));
+    let diff = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .args([&tree, &scratch.0.join("back")])
+        .output()
+        .expect("diff starts");
+    assert!(diff.status.success(), "{}", text(&diff.stdout));
+    let times = |p: PathBuf| std::fs::metadata(p).and_then(|m| m.modified()).expect("a time");
+    assert_eq!(times(tree.join("sub/large")), times(scratch.0.join("back/sub/large")));
+}
+
+#[test]
+fn a_cut_copy_recovers() {
+    let scratch = Scratch::new("cut");
+    let image = scratch.volume();
+    let tree = scratch.0.join("tree");
+    std::fs::create_dir_all(&tree).expect("mkdir");
+    for i in 0..20 {
+        std::fs::write(tree.join(format!("f{i:02}")), vec![i; 20_000]).expect("write");
+    }
+    let copied = ok(&format!("cp -r --fsync --cut-at 60 --json {} {image}:/", tree.display()));
+    assert!(copied.contains("\"power_cut\":true"), "{copied}");
+    let recovered = strandline(&format!("fsck {image}"));
+    assert!(matches!(recovered.status.code(), Some(0 | 1)), "{}", text(&recovered.stdout));
+    assert_eq!(strandline(&format!("fsck {image}")).status.code(), Some(0));
+    for name in ok(&format!("ls {image}:/tree")).lines() {
+        let size = std::fs::metadata(tree.join(name)).expect("a copied file").len();
+        assert_eq!(size, 20_000);
+    }
+}
+
+#[test]
+fn campaigns_answer_in_json_the_same_every_time() {
+    let line = "crash --fs f2fs --drive zn540-noplp --modes strict,oprw --workload pattern \
+                --cuts 20 --seed 5 --json";
+    let first = ok(line);
+    assert_eq!(first, ok(line));
+    assert_eq!(first.lines().count(), 2);
+    for line in first.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        for key in [
+            "mode",
+            "drive",
+            "workload",
+            "seed",
+            "cuts",
+            "failed",
+            "fsyncs_per_s",
+            "recovery_ms_p50",
+            "recovery_ms_max",
+        ] {
+            assert!(object.get(key).is_some(), "{key}");
+        }
+        assert_eq!(object["failed"], 0);
+    }
+}
+
+#[test]
+fn a_broken_promise_is_exit_status_1() {
+    let line = "crash --modes posix --workload random-overwrite --cuts 60 --seed 5 \
+                --inject drop-flush";
+    let out = strandline(line);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("again: strandline crash"));
+}
+
+#[test]
+fn benchmarks_answer_in_json() {
+    for bench in ["fsync", "create", "seqwrite", "seqread"] {
+        for machine in ["real", "xeon-4116"] {
+            let line = format!("bench {bench} --drive ram --machine {machine} --ops 20 --json");
+            let object: serde_json::Value = serde_json::from_str(&ok(&line)).expect("JSON");
+            for key in ["ops_per_s", "bytes_per_s", "latency_us_p50", "latency_us_p99"] {
+                assert!(object[key].as_f64().is_some_and(|v| v >= 0.0), "{line}: {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let scratch = Scratch::new("pipe");
+    let image = scratch.volume();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strandline"))
+        .args(["drive", "zones", &image])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    drop(child.stdout.take());
+    let out = child.wait_with_output().expect("it ends");
+    assert!(!text(&out.stderr).contains("panicked"), "{}", text(&out.stderr));
+}
