@@ -110,31 +110,74 @@ fn try_wait_does_not_sleep_and_does_finish() -> Result<(), IoError> {
     Ok(())
 }
 
+/// Six threads on few tags, in zones two of them share, each reading back what it wrote.
+fn crowd(timing: Timing) -> u64 {
+    let spec = Spec::named("conventional-noplp").expect("profile").blocks(1 << 16);
+    let queue = Arc::new(BlockQueue::new(Ssd::new(spec, timing, 3).expect("drive")));
+    let threads: Vec<_> = (0..6u64)
+        .map(|thread| {
+            let queue = Arc::clone(&queue);
+            cores::spawn("writer", Some(thread as usize), move || {
+                for at in 0..150 {
+                    let lba = thread * 1000 + at;
+                    let tickets: Vec<_> = (0..thread + 1)
+                        .map(|n| queue.write(lba + n * 200, [block(lba)].as_slice(), false))
+                        .collect();
+                    tickets.into_iter().for_each(|ticket| drop(queue.wait(ticket).expect("write")));
+                    if at % 50 == 0 {
+                        queue.flush().expect("flush");
+                    }
+                    assert_eq!(queue.read_block(lba).expect("read"), block(lba));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    cores::now()
+}
+
 #[test]
 fn threads_share_a_drive() {
-    for timing in [Timing::Instant, Timing::Paced] {
-        let spec = Spec::named("conventional-noplp").expect("profile").blocks(1 << 16);
-        let queue = Arc::new(BlockQueue::new(Ssd::new(spec, timing, 3).expect("drive")));
-        let threads: Vec<_> = (0..4u64)
-            .map(|thread| {
-                let queue = Arc::clone(&queue);
-                cores::spawn(move || {
-                    for at in 0..200 {
-                        let lba = thread * 1000 + at;
-                        let ticket = queue.write(lba, [block(lba)].as_slice(), false);
-                        queue.wait(ticket).expect("write");
-                        if at % 50 == 0 {
-                            queue.flush().expect("flush");
-                        }
-                        assert_eq!(queue.read_block(lba).expect("read"), block(lba));
-                    }
-                })
+    crowd(Timing::Instant);
+    crowd(Timing::Paced);
+}
+
+#[test]
+fn virtual_threads_share_a_drive_the_same_way_each_time() {
+    let profile = cores::Profile::named("xeon-4116").expect("profile");
+    let run = |seed| {
+        let machine = cores::Machine::simulated(&profile, seed);
+        machine.run(|| crowd(Timing::Virtual)).expect("no deadlock")
+    };
+    assert_eq!(run(1), run(1));
+}
+
+/// Writers of one zone wait for each other's turn: nobody may sleep for ever.
+#[test]
+fn virtual_threads_share_a_zone() {
+    let profile = cores::Profile::named("xeon-4116").expect("profile");
+    let machine = cores::Machine::simulated(&profile, 1);
+    let written = machine.run(|| {
+        let spec = Spec::named("zn540-noplp").expect("profile").zone_size(4096, 4096).zones(4, 0);
+        let queue = Arc::new(BlockQueue::new(Ssd::new(spec, Timing::Virtual, 1).expect("drive")));
+        let next = Arc::new(cores::Mutex::new(0u64));
+        let writer = |core| {
+            let (queue, next) = (Arc::clone(&queue), Arc::clone(&next));
+            cores::spawn("writer", Some(core), move || {
+                for _ in 0..100 {
+                    let mut next = next.lock();
+                    let ticket = queue.write(*next, [block(*next)].as_slice(), false);
+                    *next += 1;
+                    drop(next);
+                    queue.wait(ticket).expect("in order");
+                }
             })
-            .collect();
-        for thread in threads {
-            thread.join().expect("thread");
-        }
-    }
+        };
+        let threads: Vec<_> = (0..8).map(writer).collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        queue.read_blocks(0, 800).expect("read")
+    });
+    assert_eq!(written.expect("no deadlock"), blocks(0..800));
 }
 
 #[test]
