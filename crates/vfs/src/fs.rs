@@ -127,12 +127,19 @@ pub trait FileSystem: Send + Sync {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        let (Some(from_end), Some(to_end)) =
-            (from_offset.checked_add(len), to_offset.checked_add(len))
-        else {
+        for ino in [from, to] {
+            match self.getattr(ino)?.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+        }
+        if from_offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
             return Err(Errno::OVERFLOW.into());
-        };
-        if from == to && from_offset < to_end && to_offset < from_end {
+        }
+        // Linux cuts the range at the end of the file before it looks for an overlap.
+        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
+        if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
             return Err(Errno::INVAL.into());
         }
         let mut buf = vec![0; 128 * 1024];

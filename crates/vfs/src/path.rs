@@ -58,7 +58,8 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8], follow: bool) -> Result<Attr> {
 
 /// The directory that holds the last component of `path`, and that component. Slashes behind it
 /// are dropped: the caller knows whether a directory is meant. `EBUSY`, as rename(2) has it, if
-/// the path ends in `.` or `..` or is the root.
+/// the path ends in `.` or `..` or is the root. The component's length is the file system's to
+/// check: rename(2) misses the old name before it minds the new one.
 pub fn resolve_parent<'p>(fs: &dyn FileSystem, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
@@ -73,9 +74,6 @@ pub fn resolve_parent<'p>(fs: &dyn FileSystem, path: &'p [u8]) -> Result<(Ino, &
         return Err(Errno::BUSY.into());
     }
     let parent = if start == 0 { fs.root() } else { resolve(fs, &path[..start], true)?.ino };
-    if name.len() > NAME_MAX {
-        return Err(Errno::NAMETOOLONG.into());
-    }
     Ok((parent, name))
 }
 

@@ -9,7 +9,7 @@ use drive::{BLOCK_SIZE, Block};
 
 use super::node::Body;
 use super::state::State;
-use crate::{Errno, FallocateMode, Ino, Result, Seek};
+use crate::{Errno, FallocateMode, Ino, Result, Seek, check_fallocate};
 
 pub(super) const BLOCK: u64 = BLOCK_SIZE as u64;
 pub(super) const FILE_SIZE_MAX: u64 = 1 << 44;
@@ -198,7 +198,7 @@ impl State {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        check_mode(mode, offset, len)?;
+        check_fallocate(mode, offset, len)?;
         match &self.node(ino)?.body {
             Body::File(_) => {}
             Body::Dir(_) => return Err(Errno::ISDIR.into()),
@@ -250,24 +250,6 @@ impl State {
             self.change_file(ino, |file| file.insert(offset, len))
         }
     }
-}
-
-fn check_mode(mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-    let alone = |flag| mode.contains(flag) && mode != flag;
-    if len == 0 || offset > i64::MAX as u64 || len > i64::MAX as u64 {
-        return Err(Errno::INVAL.into());
-    }
-    let punch = mode.contains(FallocateMode::PUNCH_HOLE);
-    let zero = mode.contains(FallocateMode::ZERO_RANGE);
-    if !FallocateMode::all().contains(mode)
-        || punch && (zero || !mode.contains(FallocateMode::KEEP_SIZE))
-    {
-        return Err(Errno::OPNOTSUPP.into());
-    }
-    if alone(FallocateMode::COLLAPSE_RANGE) || alone(FallocateMode::INSERT_RANGE) {
-        return Err(Errno::INVAL.into());
-    }
-    Ok(())
 }
 
 /// A part of a transfer that lies in one page.

@@ -3,8 +3,7 @@
 use super::MemFs;
 use super::node::{Body, Node};
 use super::state::{ROOT, State};
-use crate::path::NAME_MAX;
-use crate::{Attr, Creator, Errno, Ino, RenameFlags, Result};
+use crate::{Attr, Creator, Errno, Ino, RenameFlags, Result, check_name};
 
 const SET_GID: u16 = 0o2000;
 
@@ -214,19 +213,6 @@ impl State {
         if self.node(ino)?.nlink >= MemFs::LINK_MAX {
             return Err(Errno::MLINK.into());
         }
-        Ok(())
-    }
-}
-
-/// The name, if it can be an entry's: not empty, not too long, without slash and NUL.
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.is_empty() {
-        Err(Errno::NOENT.into())
-    } else if name.len() > NAME_MAX {
-        Err(Errno::NAMETOOLONG.into())
-    } else if name.iter().any(|&b| b == b'/' || b == 0) {
-        Err(Errno::INVAL.into())
-    } else {
         Ok(())
     }
 }

@@ -1,0 +1,287 @@
+//! The kernel as witness: the reference file system answers as Linux does.
+//!
+//! Every operation of some generated sequences is applied to both, and so to a directory of a real
+//! file system; results and errnos must be the same. Needs root (device nodes, owners, trusted
+//! attributes) and a temporary directory on ext4 or F2FS; says so and passes where these lack.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use vfs::ops::{Generator, Op, Outcome, Session, fill};
+use vfs::{Errno, FileKind, MemFs, XattrMode};
+
+const EXT4_MAGIC: i64 = 0xef53;
+const F2FS_MAGIC: i64 = 0xf2f5_2010;
+
+/// A directory of the running kernel's file system.
+struct Kernel {
+    root: PathBuf,
+    handles: BTreeMap<String, File>,
+}
+
+type Answer = Result<Outcome, Errno>;
+
+impl Kernel {
+    fn path(&self, path: &str) -> Result<PathBuf, Errno> {
+        use std::os::fd::AsRawFd;
+        match path.strip_prefix('#') {
+            Some(handle) => {
+                let file = self.handles.get(handle).ok_or(Errno::BADF)?;
+                Ok(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+            }
+            None => Ok(self.root.join(path)),
+        }
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> Result<File, Errno> {
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(File::from(sys::open(self.path(path)?, flags, Mode::empty())?))
+    }
+
+    fn apply(&mut self, op: &Op) -> Answer {
+        match op {
+            Op::Open { path, handle } => {
+                let file = self.open(path, OFlags::RDONLY)?;
+                self.handles.insert(handle.clone(), file);
+            }
+            Op::Close { handle } => {
+                self.handles.remove(handle).ok_or(Errno::BADF)?;
+            }
+            Op::Write { .. } | Op::Append { .. } | Op::Copy { .. } | Op::Read { .. } => {
+                return self.transfer(op);
+            }
+            Op::Stat { .. } | Op::List { .. } | Op::GetXattr { .. } => return self.look(op),
+            Op::Chmod { .. } | Op::Chown { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } => {
+                self.attributes(op)?;
+            }
+            Op::Truncate { path, size } => {
+                // By path, as opening for writing would answer for a directory already.
+                let size = i64::try_from(*size).map_err(|_| Errno::INVAL)?;
+                let path = self.path(path)?;
+                if sys::stat(&path)?.st_mode & 0o170_000 == 0o040_000 {
+                    return Err(Errno::ISDIR);
+                }
+                sys::ftruncate(sys::open(&path, OFlags::WRONLY, Mode::empty())?, size as u64)?;
+            }
+            Op::Fallocate { path, mode, offset, len } => {
+                let mode = FallocateFlags::from_bits_retain(mode.bits());
+                sys::fallocate(self.open(path, OFlags::RDWR)?, mode, *offset, *len)?;
+            }
+            Op::Fsync { path } => sys::fsync(self.open(path, OFlags::RDONLY)?)?,
+            Op::Fdatasync { path } => sys::fdatasync(self.open(path, OFlags::RDONLY)?)?,
+            Op::Sync => {}
+            _ => self.names(op)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn names(&self, op: &Op) -> Result<(), Errno> {
+        match op {
+            Op::Create { path, perm } => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                sys::open(self.path(path)?, flags, Mode::from_raw_mode((*perm).into())).map(drop)
+            }
+            Op::Mkdir { path, perm } => {
+                let path = self.path(path)?;
+                sys::mkdir(&path, Mode::from_raw_mode((*perm).into()))?;
+                // mkdir(2) leaves out the set-group-ID bit that the trait's `perm` may ask for.
+                let inherited = sys::stat(&path)?.st_mode & 0o2000;
+                sys::chmod(&path, Mode::from_raw_mode(u32::from(*perm) | inherited))
+            }
+            Op::Mknod { path, kind, perm, rdev } => {
+                let mode = Mode::from_raw_mode((*perm).into());
+                let kind = FileType::from_raw_mode(kind.mode_bits());
+                sys::mknodat(CWD, self.path(path)?, kind, mode, *rdev)
+            }
+            Op::Symlink { target, path } => sys::symlink(target.as_str(), self.path(path)?),
+            Op::Link { from, path } => {
+                sys::linkat(CWD, self.path(from)?, CWD, self.path(path)?, AtFlags::empty())
+            }
+            Op::Unlink { path } => sys::unlink(self.path(path)?),
+            Op::Rmdir { path } => sys::rmdir(self.path(path)?),
+            Op::Rename { from, path, flags } => {
+                let flags = sys::RenameFlags::from_bits_retain(flags.bits());
+                sys::renameat_with(CWD, self.path(from)?, CWD, self.path(path)?, flags)
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn attributes(&self, op: &Op) -> Result<(), Errno> {
+        match op {
+            Op::Chmod { path, perm } => {
+                sys::chmod(self.path(path)?, Mode::from_raw_mode((*perm).into()))
+            }
+            Op::Chown { path, uid, gid } => {
+                let path = self.path(path)?;
+                let mode = Mode::from_raw_mode(sys::stat(&path)?.st_mode & 0o7777);
+                let (uid, gid) = (sys::Uid::from_raw(*uid), sys::Gid::from_raw(*gid));
+                sys::chown(&path, Some(uid), Some(gid))?;
+                // Clearing set-id bits is the caller's part, so undo it.
+                sys::chmod(&path, mode)
+            }
+            Op::SetXattr { path, name, len, seed, mode } => {
+                let mut value = vec![0; *len as usize];
+                fill(*seed, 0, &mut value);
+                let flags = match mode {
+                    XattrMode::Set => XattrFlags::empty(),
+                    XattrMode::Create => XattrFlags::CREATE,
+                    XattrMode::Replace => XattrFlags::REPLACE,
+                };
+                sys::setxattr(self.path(path)?, name.as_str(), &value, flags)
+            }
+            Op::RemoveXattr { path, name } => sys::removexattr(self.path(path)?, name.as_str()),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn transfer(&self, op: &Op) -> Answer {
+        let count = |done: usize| Outcome::Count(done as u64);
+        match op {
+            Op::Write { path, offset, len, seed } => {
+                let mut data = vec![0; *len as usize];
+                fill(*seed, *offset, &mut data);
+                let file = self.open(path, OFlags::WRONLY)?;
+                file.write_at(&data, *offset).map(count).map_err(errno)
+            }
+            Op::Append { path, len, seed } => {
+                let file = self.open(path, OFlags::WRONLY)?;
+                let end = file.metadata().map_err(errno)?.len();
+                let mut data = vec![0; *len as usize];
+                fill(*seed, end, &mut data);
+                file.write_at(&data, end).map(count).map_err(errno)
+            }
+            Op::Read { path, offset, len } => {
+                let mut data = vec![0; *len as usize];
+                let file = self.open(path, OFlags::RDONLY)?;
+                let got = file.read_at(&mut data, *offset).map_err(errno)?;
+                data.truncate(got);
+                Ok(Outcome::Bytes(data))
+            }
+            Op::Copy { from, from_offset, path, offset, len } => {
+                let from = self.open(from, OFlags::RDONLY)?;
+                let to = self.open(path, OFlags::WRONLY)?;
+                let (mut read_at, mut write_at) = (*from_offset, *offset);
+                let mut done = 0;
+                loop {
+                    let left = (*len - done) as usize;
+                    let (at, to_at) = (Some(&mut read_at), Some(&mut write_at));
+                    match sys::copy_file_range(&from, at, &to, to_at, left)? {
+                        0 => return Ok(Outcome::Count(done)),
+                        got => done += got as u64,
+                    }
+                    if done == *len {
+                        return Ok(Outcome::Count(done));
+                    }
+                }
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn look(&self, op: &Op) -> Answer {
+        match op {
+            Op::Stat { path } => {
+                let s = sys::lstat(self.path(path)?)?;
+                let kind = FileKind::from_mode(s.st_mode).ok_or(Errno::UCLEAN)?;
+                let size = if kind == FileKind::Directory { 0 } else { s.st_size as u64 };
+                let (perm, nlink) = ((s.st_mode & 0o7777) as u16, s.st_nlink as u32);
+                Ok(Outcome::Attr(kind, perm, nlink, s.st_uid, s.st_gid, size, s.st_rdev))
+            }
+            Op::List { path } => {
+                let entries = std::fs::read_dir(self.path(path)?).map_err(errno)?;
+                let mut names = Vec::new();
+                for entry in entries {
+                    let entry = entry.map_err(errno)?;
+                    let mode = entry.metadata().map_err(errno)?.mode();
+                    let kind = FileKind::from_mode(mode).ok_or(Errno::UCLEAN)?;
+                    names.push((entry.file_name().into_encoded_bytes(), kind));
+                }
+                names.sort();
+                Ok(Outcome::Names(names))
+            }
+            Op::GetXattr { path, name } => {
+                let mut value = vec![0; 65_536];
+                let len = sys::getxattr(self.path(path)?, name.as_str(), value.as_mut_slice())?;
+                value.truncate(len);
+                Ok(Outcome::Bytes(value))
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Whether the operation goes through a FIFO, socket or device, with which a system call does
+    /// something else than a file system is asked for.
+    fn meets_a_device(&self, op: &Op) -> bool {
+        let paths: &[&String] = match op {
+            Op::Copy { from, path, .. } => &[from, path],
+            Op::Open { path, .. }
+            | Op::Write { path, .. }
+            | Op::Append { path, .. }
+            | Op::Read { path, .. }
+            | Op::Truncate { path, .. }
+            | Op::Fallocate { path, .. }
+            | Op::Fsync { path }
+            | Op::Fdatasync { path } => &[path],
+            _ => &[],
+        };
+        paths.iter().any(|path| {
+            let kind = self.path(path).ok().and_then(|p| p.metadata().ok()).map(|m| m.file_type());
+            kind.is_some_and(|k| !k.is_file() && !k.is_dir())
+        })
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// Opening a directory for writing is refused before the operation itself could be.
+fn refused_at_open(op: &Op, kernel: &Answer, reference: &Answer) -> bool {
+    let opens = matches!(op, Op::Fallocate { .. } | Op::Copy { .. });
+    opens && *kernel == Err(Errno::ISDIR) && reference.is_err()
+}
+
+fn why_not(dir: &std::path::Path) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".into());
+    }
+    match sys::statfs(dir).map(|s| s.f_type as i64) {
+        Ok(EXT4_MAGIC | F2FS_MAGIC) => None,
+        Ok(other) => Some(format!("file system type {other:#x} has rules of its own")),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[test]
+fn the_reference_answers_as_linux_does() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    if let Some(reason) = why_not(dir.path()) {
+        println!("skipped: {reason}");
+        return;
+    }
+    rustix::process::umask(Mode::empty());
+    let mut compared = 0;
+    for seed in 1000..1020 {
+        let root = dir.path().join(seed.to_string());
+        std::fs::create_dir(&root).expect("a directory");
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        let mut kernel = Kernel { root, handles: BTreeMap::new() };
+        let fs = MemFs::new();
+        let mut reference = Session::new(&fs);
+        for (step, op) in Generator::new(seed).take_ops(300).iter().enumerate() {
+            if kernel.meets_a_device(op) {
+                continue;
+            }
+            let (theirs, ours) = (kernel.apply(op), reference.apply(op));
+            if !refused_at_open(op, &theirs, &ours) {
+                assert_eq!(ours, theirs, "seed {seed}, step {step}: {op}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 5000, "only {compared} compared");
+}
