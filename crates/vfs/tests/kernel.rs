@@ -249,7 +249,7 @@ fn why_not(dir: &std::path::Path) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".into());
     }
-    match sys::statfs(dir).map(|s| s.f_type as i64) {
+    match sys::statfs(dir).map(|s| s.f_type) {
         Ok(EXT4_MAGIC | F2FS_MAGIC) => None,
         Ok(other) => Some(format!("file system type {other:#x} has rules of its own")),
         Err(error) => Some(error.to_string()),
