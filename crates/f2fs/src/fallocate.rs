@@ -35,27 +35,22 @@ impl Volume {
         len: u64,
     ) -> Result<()> {
         self.begin_change()?;
+        vfs::check_fallocate(mode, offset, len).map_err(|error| Error::Posix(error.errno()))?;
         match self.inode(ino)?.file_kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
+            FileKind::Fifo => return Err(Errno::SPIPE.into()),
             _ => return Err(Errno::NODEV.into()),
         }
         let end = offset.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
-        if len == 0 {
-            return Err(Errno::INVAL.into());
-        }
-        let keep = FallocateMode::KEEP_SIZE;
-        let punch = FallocateMode::PUNCH_HOLE;
         self.check_size(ino, end)?;
-        match mode {
-            m if m.is_empty() || m == keep => self.preallocate(ino, offset, end, m == keep)?,
-            m if m == punch | keep => self.punch_hole(ino, offset, end)?,
-            m if m - keep == FallocateMode::ZERO_RANGE => {
-                self.zero_range(ino, offset, end, m.contains(keep))?;
-            }
+        let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
+        match mode - FallocateMode::KEEP_SIZE {
+            FallocateMode::PUNCH_HOLE => self.punch_hole(ino, offset, end)?,
+            FallocateMode::ZERO_RANGE => self.zero_range(ino, offset, end, keep_size)?,
             FallocateMode::COLLAPSE_RANGE => self.collapse_range(ino, offset, end)?,
             FallocateMode::INSERT_RANGE => self.insert_range(ino, offset, len)?,
-            _ => return Err(Errno::OPNOTSUPP.into()),
+            _ => self.preallocate(ino, offset, end, keep_size)?,
         }
         let now = self.clock.now();
         let inode = self.inode_mut(ino)?;

@@ -37,12 +37,7 @@ pub(crate) struct NameIn<'a> {
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
-    match name.len() {
-        0 => Err(Errno::NOENT.into()),
-        1..=NAME_MAX if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL.into()),
-        1..=NAME_MAX => Ok(()),
-        _ => Err(Errno::NAMETOOLONG.into()),
-    }
+    vfs::check_name(name).map_err(|error| Error::Posix(error.errno()))
 }
 
 fn is_dots(name: &[u8]) -> bool {
@@ -58,16 +53,23 @@ impl Volume {
         self.find_entry(dir, name)?.ok_or(Errno::NOENT.into())
     }
 
+    /// Whether a new entry `name` can be made in `dir`.
+    fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        if name.len() <= NAME_MAX && self.find_entry(dir, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.check_dir(dir)?;
+        check_name(name)?;
+        if self.inode(dir)?.links.get() == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(())
+    }
+
     /// Makes an inode and its name.
     pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.begin_change()?;
-        check_name(new.name)?;
-        if self.find_entry(new.parent, new.name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        if self.inode(new.parent)?.links.get() == 0 {
-            return Err(Errno::NOENT.into());
-        }
+        self.check_free(new.parent, new.name)?;
         let ino = self.new_inode(new)?;
         let linked = self.add_entry(new.parent, new.name, ino, new.kind);
         if let Err(error) = linked {
@@ -225,7 +227,7 @@ impl Volume {
     /// Gives `ino` one more name.
     pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
         self.begin_change()?;
-        check_name(name)?;
+        self.check_free(dir, name)?;
         let inode = self.inode(ino)?;
         let kind = inode.file_kind();
         match inode.links.get() {
@@ -235,9 +237,6 @@ impl Volume {
             _ => {}
         }
         drop(inode);
-        if self.find_entry(dir, name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
         self.add_entry(dir, name, ino, kind)?;
         self.add_links(ino, 1)?;
         let now = self.clock.now();
@@ -364,31 +363,36 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         self.begin_change()?;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let no_replace = flags.contains(RenameFlags::NOREPLACE);
+        if exchange && no_replace {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_dir(from.dir)?;
+        self.check_dir(to.dir)?;
         if is_dots(from.name) || is_dots(to.name) {
             return Err(Errno::BUSY.into());
         }
-        check_name(to.name)?;
         let source = self.find(from.dir, from.name)?;
-        let target = self.find_entry(to.dir, to.name)?;
-        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-            return Err(Errno::INVAL.into());
-        }
-        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
-            return Err(Errno::EXIST.into());
-        }
+        let target = match self.find_entry(to.dir, to.name)? {
+            Some(_) if no_replace => return Err(Errno::EXIST.into()),
+            None if exchange => return Err(Errno::NOENT.into()),
+            target => target,
+        };
+        check_name(to.name)?;
         if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
             return Err(Errno::INVAL.into());
         }
-        if flags.contains(RenameFlags::EXCHANGE) {
-            let target = target.ok_or(Error::Posix(Errno::NOENT))?;
-            if target.kind == FileKind::Directory && self.is_within(from.dir, target.ino)? {
-                return Err(Errno::INVAL.into());
-            }
-            return self.exchange(from, source, to, target);
+        let Some(found) = target else { return self.replace(from, source, to, None) };
+        if found.kind == FileKind::Directory && self.is_within(from.dir, found.ino)? {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
         }
-        match target {
-            Some(target) if target.ino == source.ino => Ok(()),
-            target => self.replace(from, source, to, target),
+        if found.ino == source.ino {
+            Ok(())
+        } else if exchange {
+            self.exchange(from, source, to, found)
+        } else {
+            self.replace(from, source, to, target)
         }
     }
 

@@ -12,6 +12,8 @@ use crate::volume::Volume;
 
 /// Longest value, `XATTR_SIZE_MAX` of Linux.
 const SIZE_MAX: usize = 65536;
+/// The ACL that new files of a directory inherit.
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Volume {
     /// The whole list as one buffer: the inode's part, then the node's.
@@ -35,8 +37,14 @@ impl Volume {
         })
     }
 
+    fn check_xattr_name(&mut self, ino: Nid, name: &[u8], not_here: Errno) -> Result<()> {
+        let kind = self.inode(ino)?.file_kind();
+        vfs::check_xattr_name(kind, name, not_here).map_err(|error| Error::Posix(error.errno()))
+    }
+
     /// Value of attribute `name`.
     pub(crate) fn get_xattr(&mut self, ino: Nid, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_xattr_name(ino, name, Errno::NODATA)?;
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
         let buffer = self.xattr_buffer(ino)?;
         let all = xattr::parse(&buffer, ino.into())?;
@@ -60,6 +68,13 @@ impl Volume {
         mode: XattrMode,
     ) -> Result<()> {
         self.begin_change()?;
+        if value.is_some_and(|value| value.len() > SIZE_MAX) {
+            return Err(Errno::TOOBIG.into());
+        }
+        self.check_xattr_name(ino, name, Errno::PERM)?;
+        if name == ACL_DEFAULT && value.is_some() && !self.inode(ino)?.is_dir() {
+            return Err(Errno::ACCESS.into());
+        }
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
         let buffer = self.xattr_buffer(ino)?;
         let mut all = xattr::parse(&buffer, ino.into())?;
@@ -73,9 +88,6 @@ impl Volume {
             all.remove(at);
         }
         if let Some(value) = value {
-            if value.len() > SIZE_MAX {
-                return Err(Errno::TOOBIG.into());
-            }
             all.push(Xattr { index, name, value });
         }
         let inline = self.inline_xattrs(ino)?.len();

@@ -11,7 +11,7 @@ mod posix;
 mod strict;
 
 use cores::Stage;
-use vfs::FileKind;
+use vfs::{Errno, FileKind};
 
 pub use nobarrier::NOBARRIER;
 pub use oprw::{OPRW_NOBARRIER, OPRW_POSIX};
@@ -137,7 +137,11 @@ impl Volume {
     fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
         let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
         let inode = self.inode(ino)?;
-        if inode.file_kind() != FileKind::Regular {
+        let kind = inode.file_kind();
+        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
+            return Err(Errno::INVAL.into());
+        }
+        if kind == FileKind::Directory {
             let quiet = clean && self.since_checkpoint.is_empty() && self.nodes.dirty_count() == 0;
             return Ok(if quiet && self.pages.dirty_total() == 0 {
                 Need::Nothing

@@ -1,0 +1,119 @@
+//! Drives for tests, and a model to hold the engine against.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use drive::{BLOCK_SIZE, Block, Drive, DriveState, Spec, Ssd, Timing};
+use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::ondisk::superblock::Features;
+use f2fs::{F2fs, MountOptions};
+use vfs::FileSystem;
+use vfs::ops::{Op, Session, Tree, snapshot};
+
+/// The kinds of drives every test runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Conventional, 128 MiB, a volatile cache.
+    Conventional,
+    /// Zones of 4 MiB of which 3 MiB can be written, a volatile cache.
+    Zoned,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Conventional, Self::Zoned];
+
+    pub fn spec(self) -> Spec {
+        match self {
+            Self::Conventional => Spec::named("conventional-noplp").unwrap().blocks(32 * 1024),
+            Self::Zoned => Spec::named("zn540-noplp").unwrap().zone_size(1024, 768).zones(64, 5),
+        }
+    }
+
+    /// A drive with a new volume on it.
+    pub fn formatted(self, seed: u64) -> Arc<Ssd> {
+        let drive = Ssd::new(self.spec(), Timing::Instant, seed).unwrap();
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        format(&dynamic, &mkfs_options()).unwrap();
+        drive
+    }
+}
+
+/// Every optional part of the format that the engine writes.
+pub fn mkfs_options() -> MkfsOptions {
+    MkfsOptions {
+        features: Features::EXTRA_ATTR
+            | Features::INODE_CHKSUM
+            | Features::INODE_CRTIME
+            | Features::SB_CHKSUM,
+        ..MkfsOptions::default()
+    }
+}
+
+pub fn mount(drive: &Arc<Ssd>, options: &str) -> F2fs {
+    let drive: Arc<dyn Drive> = drive.clone();
+    let options: MountOptions = options.parse().unwrap();
+    F2fs::mount(drive, &options).unwrap_or_else(|error| panic!("mount: {error}"))
+}
+
+/// Writes what a drive holds to a sparse file.
+pub fn dump(state: &DriveState, path: &Path) {
+    let blocks = state.identify().blocks;
+    let file = File::create(path).unwrap();
+    file.set_len(blocks * BLOCK_SIZE as u64).unwrap();
+    let zero = Block::zeroed();
+    for lba in 0..blocks {
+        let block = state.media().read(lba).unwrap();
+        if !block.same_page(&zero) {
+            file.write_all_at(&block[..], lba * BLOCK_SIZE as u64).unwrap();
+        }
+    }
+}
+
+/// A volume and the reference file system, kept in step.
+pub struct Pair {
+    pub drive: Arc<Ssd>,
+    pub options: String,
+    pub model: vfs::MemFs,
+}
+
+impl Pair {
+    pub fn new(kind: Kind, options: &str, seed: u64) -> Self {
+        Self { drive: kind.formatted(seed), options: options.into(), model: vfs::MemFs::new() }
+    }
+
+    /// Applies `ops` to both, remounting every `remount` operations; the first difference in words.
+    pub fn run(&self, ops: &[Op], remount: usize) -> Result<(), String> {
+        for (round, chunk) in ops.chunks(remount).enumerate() {
+            let fs = mount(&self.drive, &self.options);
+            self.apply(&fs, chunk, round * remount)?;
+            self.compare(&fs, "before unmount")?;
+            fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        }
+        let fs = mount(&self.drive, &self.options);
+        self.compare(&fs, "after the last mount")?;
+        fs.unmount().map_err(|e| format!("unmount: {e}"))
+    }
+
+    fn apply(&self, fs: &F2fs, ops: &[Op], base: usize) -> Result<(), String> {
+        let mut ours = Session::new(fs);
+        let mut model = Session::new(&self.model);
+        for (i, op) in ops.iter().enumerate() {
+            let (a, b) = (ours.apply(op), model.apply(op));
+            if a != b {
+                return Err(format!("op {} {op:?}: F2FS {a:?}, model {b:?}", base + i));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn compare(&self, fs: &dyn FileSystem, when: &str) -> Result<(), String> {
+        let ours = snapshot(fs).map_err(|e| format!("{when}: {e}"))?;
+        let model: Tree = snapshot(&self.model).map_err(|e| format!("model: {e}"))?;
+        let differences = model.diff(&ours);
+        if differences.is_empty() { Ok(()) } else { Err(format!("{when}: {differences:?}")) }
+    }
+}
