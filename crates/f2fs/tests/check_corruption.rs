@@ -90,7 +90,8 @@ impl Specimen {
         };
         let (small, large_ino) = (address(ino(INLINE_NAME)), ino(LARGE_NAME));
         let large = address(large_ino);
-        let nids = RawInodeBlock::of(&read(&file, large)).i.nid.map(|nid| nid.get());
+        let nids =
+            RawInodeBlock::of(&read(&file, large)).i.nid.map(zerocopy::little_endian::U32::get);
         let (direct, indirect) = (address(nids[0]), address(nids[2]));
         let nat_block = nat::block_addr(&sb, &cp.nat_bitmap, 0);
         let sit_block = sit::block_addr(&sb, &cp.sit_bitmap, 0);
