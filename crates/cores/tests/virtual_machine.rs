@@ -29,7 +29,7 @@ fn interleaving(seed: u64) -> Vec<(usize, u64)> {
                 for step in 0..20 {
                     cores::spend(100);
                     log.lock().push((i, now()));
-                    if (i + step) % 5 == 0 {
+                    if (i + step).is_multiple_of(5) {
                         cores::sleep(1_000);
                     }
                 }
