@@ -20,15 +20,22 @@ const SPARE_ZONES: u64 = 28;
 /// Conventional zones, for the metadata F2FS updates in place.
 const CONVENTIONAL_ZONES: u32 = 2;
 
+/// Zones of the smallest drive: a workload without a footprint wants to fill it.
+const SMALL_ZONE: u64 = 4 * MIB_BLOCKS;
+const SMALL_ZONES: (u32, u32) = (48, 8);
+
 /// Smallest drive without zones: 256 MiB.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
-/// A drive of profile `name` with room for `footprint` bytes of writes.
+/// A drive of profile `name` with room for `footprint` bytes of writes; 0 makes the smallest.
 pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     let spec = Spec::named(name).map_err(|e| Error::Usage(e.to_string()))?;
     let blocks = footprint.div_ceil(BLOCK_SIZE as u64);
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    Ok(if identify.zones.is_some() {
+    Ok(if identify.zones.is_some() && footprint == 0 {
+        let (zones, conventional) = SMALL_ZONES;
+        spec.zone_size(SMALL_ZONE, SMALL_ZONE).zones(zones, conventional)
+    } else if identify.zones.is_some() {
         let data = blocks.div_ceil(ZONE.1);
         let zones = u32::try_from(data + SPARE_ZONES).unwrap_or(u32::MAX);
         spec.zone_size(ZONE.0, ZONE.1).zones(zones + CONVENTIONAL_ZONES, CONVENTIONAL_ZONES)

@@ -65,7 +65,8 @@ fn judge(job: &Job, cut: &Cut, model: &Model) -> Judged {
         Ok(mounted) => {
             judged.recovery = mounted.recovery;
             judged.verdicts = verify(&*mounted.fs, model);
-            afterwards(job, cut, drive, &*mounted.fs, &mut judged.verdicts);
+            let in_flight = model.objects.iter().any(|o| o.syncing);
+            afterwards(job, cut, drive, (&*mounted.fs, in_flight), &mut judged.verdicts);
         }
     }
     judged
@@ -76,7 +77,7 @@ fn afterwards(
     job: &Job,
     cut: &Cut,
     drive: Arc<dyn Drive>,
-    fs: &dyn FileSystem,
+    (fs, in_flight): (&dyn FileSystem, bool),
     verdicts: &mut Vec<Verdict>,
 ) {
     if let Err(error) = fs.unmount() {
@@ -85,8 +86,11 @@ fn afterwards(
     }
     if job.only.is_some() || cut.index.is_multiple_of(CHECK_EVERY) {
         match job.subject.check(&drive) {
-            Ok(faults) => verdicts
-                .extend(faults.iter().take(4).map(|fault| corrupt("check", "no fault", fault))),
+            Ok(faults) => verdicts.extend(faults.iter().take(4).map(|fault| {
+                let verdict = corrupt("check", "no fault", &fault.text);
+                let damage = if fault.data_only { Damage::Garbage } else { Damage::Corrupt };
+                Verdict { damage, in_flight, ..verdict }
+            })),
             Err(error) => verdicts.push(corrupt("check", "a readable volume", &error)),
         }
     }

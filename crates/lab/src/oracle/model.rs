@@ -62,7 +62,7 @@ impl<T: Clone + PartialEq> Versions<T> {
 pub struct BlockVersions {
     /// What may be there.
     pub versions: Versions<Block>,
-    /// Hashes of what was durable before, holes left out: zeroes are garbage, not an old version.
+    /// Hashes of what was written before, holes left out: zeroes are garbage, not an old version.
     history: Vec<u64>,
 }
 
@@ -71,18 +71,17 @@ impl BlockVersions {
         Self { versions: Versions::new(Block::zeroed()), history: Vec::new() }
     }
 
-    /// Whether these bytes were this block's durable content once, and are no more.
+    /// Whether these bytes, up to the file's end, were this block's content once, and are no more.
     pub fn was_once(&self, bytes: &[u8]) -> bool {
-        self.history.contains(&hash(bytes))
+        self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
     }
 
     fn settle(&mut self) {
-        let Some(last) = self.versions.pending.last() else { return };
-        let hole = self.versions.durable.same_page(&Block::zeroed());
-        if !hole && !last.same_page(&self.versions.durable) && *last != self.versions.durable {
-            let old = hash(self.versions.durable.bytes());
-            if !self.history.contains(&old) {
-                self.history.push(old);
+        let newest = self.versions.current().clone();
+        for old in self.versions.allowed().filter(|old| !old.same_page(&Block::zeroed())) {
+            let hash = hash(old.bytes());
+            if *old != newest && !self.history.contains(&hash) {
+                self.history.push(hash);
             }
         }
         self.versions.settle();
@@ -106,6 +105,8 @@ pub struct Object {
     pub meta: Versions<Meta>,
     /// Size in bytes; a write may be caught half way, so any size between the versions may be.
     pub size: Versions<u64>,
+    /// Largest size it ever had.
+    pub size_ever: u64,
     /// Blocks from 0; what lies behind them is a hole.
     pub blocks: Vec<BlockVersions>,
     /// Extended attributes.
@@ -126,6 +127,7 @@ impl Object {
             target,
             meta: Versions::new(meta),
             size: Versions::new(0),
+            size_ever: 0,
             blocks: Vec::new(),
             xattrs: BTreeMap::new(),
             syncing: false,
@@ -174,6 +176,7 @@ impl Object {
         }
         if *self.size.current() != size {
             self.size.push(size);
+            self.size_ever = self.size_ever.max(size);
         }
         self.forget_mtime();
     }
@@ -190,6 +193,7 @@ impl Object {
             self.put(index, Block::zeroed());
         }
         self.size.push(size);
+        self.size_ever = self.size_ever.max(size);
         self.forget_mtime();
     }
 

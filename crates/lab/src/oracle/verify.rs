@@ -178,9 +178,11 @@ impl Walk<'_> {
     }
 
     fn size(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
-        let (low, high) = self.model.objects[obj].size_range();
+        let object = &self.model.objects[obj];
+        let (low, high) = object.size_range();
         if !(low..=high).contains(&attr.size) {
-            let damage = if attr.size < low { Damage::Lost } else { Damage::Garbage };
+            let once = attr.size <= object.size_ever;
+            let damage = if once { Damage::Lost } else { Damage::Garbage };
             let expected = format!("size {low}..={high}");
             out.push(self.finding(obj, damage, expected, format!("size {}", attr.size)));
         }
@@ -190,7 +192,7 @@ impl Walk<'_> {
         let object = &self.model.objects[obj];
         let mut buf = std::mem::take(&mut self.buf);
         // A size no version has is a finding already; do not read terabytes of holes for it.
-        let end = size.min(object.size_range().1);
+        let end = size.min(object.size_ever);
         let mut offset = 0;
         while offset < end && out.len() < PER_FILE {
             let want = CHUNK.min((end - offset) as usize);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use drive::Drive;
-use f2fs::check::{CheckOptions, check};
+use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
 
-use super::{Mounted, Recovery, Subject};
+use super::{Fault, Mounted, Recovery, Subject};
 use crate::{Error, Result};
 
 /// F2FS, made with the defaults of `mkfs.f2fs`.
@@ -43,8 +43,13 @@ impl Subject for F2fsSubject {
         Ok(Mounted { fs: Box::new(fs), recovery })
     }
 
-    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<String>> {
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {
         let report = check(drive, &CheckOptions::default()).map_err(volume("check"))?;
-        Ok(report.findings.iter().map(ToString::to_string).collect())
+        // "above": blocks the volume counts as valid lie above the zone's write pointer.
+        let fault = |finding: &Finding| Fault {
+            text: finding.to_string(),
+            data_only: finding.what == "write pointer" && finding.allowed.starts_with("above "),
+        };
+        Ok(report.findings.iter().map(fault).collect())
     }
 }

@@ -36,6 +36,16 @@ pub struct Recovery {
     pub orphans: u64,
 }
 
+/// Something the checker found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What, where, found, allowed.
+    pub text: String,
+    /// A sound structure points at a block that never reached NAND: damage to data, not to
+    /// structure, and so a matter of what the mode promises about their order.
+    pub data_only: bool,
+}
+
 /// A kind of file system.
 pub trait Subject: Send + Sync {
     /// Name on the command line.
@@ -47,8 +57,8 @@ pub trait Subject: Send + Sync {
     /// Mounts, recovering first if need be. `options` as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Mounted>;
 
-    /// Checks an unmounted volume; every line is one fault.
-    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<String>>;
+    /// Checks an unmounted volume.
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>>;
 }
 
 /// The subject called `name`.

@@ -12,7 +12,7 @@ use vfs::{
     Seek, SetAttr, StatFs, XattrMode,
 };
 
-use super::{Mounted, Recovery, Subject};
+use super::{Fault, Mounted, Recovery, Subject};
 use crate::{Error, Result};
 
 const MAGIC: u64 = 0x5354_5241_4e44_4c4e;
@@ -41,7 +41,7 @@ impl Subject for Snapshots {
         Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
     }
 
-    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<String>> {
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {
         self.mount(drive.clone(), "").map(|_| Vec::new())
     }
 }

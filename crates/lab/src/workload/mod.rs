@@ -27,7 +27,7 @@ pub trait Workload: Send + Sync {
     /// Runs to the end. The same seed gives the same calls.
     fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()>;
 
-    /// Bytes the drive should have room for.
+    /// Bytes the drive should have room for; 0 if it is to be as small as can be.
     fn footprint(&self) -> u64;
 }
 

@@ -69,7 +69,7 @@ impl Fsck {
         let (recovery, mut faults) = recover(f2fs, &drive);
         if faults.is_empty() {
             match f2fs.check(&drive) {
-                Ok(found) => faults = found,
+                Ok(found) => faults = found.into_iter().map(|fault| fault.text).collect(),
                 Err(error) => faults.push(error.to_string()),
             }
         }
