@@ -1,5 +1,4 @@
 //! What the emulated drive costs: commands, snapshots, survivors.
-#![expect(missing_docs, reason = "criterion_group! makes a public item without docs")]
 
 use std::hint::black_box;
 

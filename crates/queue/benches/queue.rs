@@ -1,5 +1,4 @@
 //! What the block layer adds to a command. Target: below 300 ns for submit and wait.
-#![expect(missing_docs, reason = "criterion_group! makes a public item without docs")]
 
 use std::hint::black_box;
 

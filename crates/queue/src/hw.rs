@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use cores::{Condvar, Mutex};
+use cores::{Condvar, Mutex, MutexGuard};
 use drive::{Command, Completion, Drive, Identify, Output, Status};
 
 type Answer = Result<Output, Status>;
@@ -52,6 +52,9 @@ struct Hw {
     lanes: Vec<Option<u16>>,
     parked: VecDeque<Parked>,
     sleepers: u32,
+    /// Counts commands sent and completions filed. Unchanged over a look at the drive that found
+    /// nothing, it proves that what is missing is in other threads' hands, on its way here.
+    moves: u64,
 }
 
 /// One hardware queue of a drive.
@@ -79,6 +82,7 @@ impl HwQueue {
             lanes: Vec::new(),
             parked: VecDeque::new(),
             sleepers: 0,
+            moves: 0,
         };
         let zones = identify.zones.map_or(0, |zones| zones.count as usize);
         Self { hw: Mutex::new(hw), filed: Condvar::new(), zones }
@@ -111,27 +115,21 @@ impl HwQueue {
                 hw.send(drive, queue, cid, slot, lane, command);
                 return slot;
             }
-            drop(hw);
-            let completion = drive.wait(queue);
-            hw = self.hw.lock();
-            match completion {
-                Some(completion) => self.file(&mut hw, drive, queue, completion),
-                // All completions are in other threads' hands, on their way here.
-                None if hw.free_tags.is_empty() => self.sleep(&mut hw),
-                None => {}
-            }
+            hw = self.reap(hw, drive, queue);
         }
     }
 
     /// Sleeps until the ticket `slot` has its answer.
     pub(crate) fn wait(&self, drive: &dyn Drive, queue: u16, slot: u32) -> Answer {
+        let mut hw = self.hw.lock();
         loop {
-            let command = match self.take(slot) {
+            let command = match hw.take(slot) {
                 Step::Done(answer) => return answer,
                 Step::InFlight(command) => command,
             };
+            drop(hw);
             let completion = command.and_then(|(cid, _)| drive.wait_for(queue, cid));
-            let mut hw = self.hw.lock();
+            hw = self.hw.lock();
             match completion {
                 Some(completion) => self.file(&mut hw, drive, queue, completion),
                 // Another thread took it and has not filed it yet: it needs our lock for that.
@@ -143,21 +141,29 @@ impl HwQueue {
 
     /// Sleeps until nothing is in flight or parked.
     pub(crate) fn drain(&self, drive: &dyn Drive, queue: u16) {
-        loop {
-            let hw = self.hw.lock();
-            if hw.free_tags.len() == hw.tags.len() && hw.parked.is_empty() {
-                return;
-            }
-            drop(hw);
-            let completion = drive.wait(queue);
-            let mut hw = self.hw.lock();
-            match completion {
-                Some(completion) => self.file(&mut hw, drive, queue, completion),
-                // All completions are in other threads' hands, on their way here.
-                None if hw.free_tags.len() < hw.tags.len() => self.sleep(&mut hw),
-                None => {}
-            }
+        let mut hw = self.hw.lock();
+        while hw.free_tags.len() < hw.tags.len() || !hw.parked.is_empty() {
+            hw = self.reap(hw, drive, queue);
         }
+    }
+
+    /// Sleeps until some completion is filed. There is a tag out.
+    fn reap<'a>(
+        &'a self,
+        hw: MutexGuard<'a, Hw>,
+        drive: &dyn Drive,
+        queue: u16,
+    ) -> MutexGuard<'a, Hw> {
+        let moves = hw.moves;
+        drop(hw);
+        let completion = drive.wait(queue);
+        let mut hw = self.hw.lock();
+        match completion {
+            Some(completion) => self.file(&mut hw, drive, queue, completion),
+            None if hw.moves == moves => self.sleep(&mut hw),
+            None => {}
+        }
+        hw
     }
 
     /// Files what has completed by now.
@@ -168,20 +174,9 @@ impl HwQueue {
         }
     }
 
-    /// The answer of ticket `slot`, which is free then; or the tag that has to complete first.
+    /// The answer of ticket `slot` if it is there.
     pub(crate) fn take(&self, slot: u32) -> Step {
-        let mut hw = self.hw.lock();
-        let state = &mut hw.slots[slot as usize];
-        match state {
-            Slot::Done(_) => {
-                let Slot::Done(answer) = std::mem::replace(state, Slot::Free) else {
-                    unreachable!("matched above")
-                };
-                hw.free_slots.push(slot);
-                Step::Done(answer)
-            }
-            _ => Step::InFlight(hw.blocking_tag(slot)),
-        }
+        self.hw.lock().take(slot)
     }
 
     pub(crate) fn detach(&self, slot: u32) {
@@ -196,6 +191,7 @@ impl HwQueue {
 
     /// Stores a completion under its ticket, frees the tag, and sends who was parked behind it.
     fn file(&self, hw: &mut Hw, drive: &dyn Drive, queue: u16, completion: Completion) {
+        hw.moves += 1;
         let cid = completion.cid;
         let Tag { slot, lane, .. } = hw.tags[usize::from(cid)];
         match &mut hw.slots[slot as usize] {
@@ -224,7 +220,7 @@ impl HwQueue {
         }
     }
 
-    fn sleep(&self, hw: &mut cores::MutexGuard<'_, Hw>) {
+    fn sleep(&self, hw: &mut MutexGuard<'_, Hw>) {
         hw.sleepers += 1;
         self.filed.wait(hw);
         hw.sleepers -= 1;
@@ -234,6 +230,21 @@ impl HwQueue {
 impl Hw {
     fn busy(&self, zone: u32) -> bool {
         self.lanes[zone as usize].is_some()
+    }
+
+    /// The answer of ticket `slot`, which is free then; or the command that has to complete first.
+    fn take(&mut self, slot: u32) -> Step {
+        let state = &mut self.slots[slot as usize];
+        match std::mem::replace(state, Slot::Free) {
+            Slot::Done(answer) => {
+                self.free_slots.push(slot);
+                Step::Done(answer)
+            }
+            other => {
+                *state = other;
+                Step::InFlight(self.blocking_tag(slot))
+            }
+        }
     }
 
     fn take_slot(&mut self, state: Slot) -> u32 {
@@ -254,6 +265,7 @@ impl Hw {
         lane: Option<u32>,
         command: Command,
     ) {
+        self.moves += 1;
         let tag = &mut self.tags[usize::from(cid)];
         *tag = Tag { slot, lane, sent: tag.sent.wrapping_add(1) };
         if let Some(zone) = lane {

@@ -176,7 +176,12 @@ impl BlockQueue {
             .zip((lba..).step_by(max))
             .map(|(piece, lba)| self.write(lba, Blocks::from(piece), fua))
             .collect();
-        tickets.into_iter().fold(Ok(()), |all, ticket| all.and(self.wait(ticket).map(drop)))
+        let mut all = Ok(());
+        for ticket in tickets {
+            let done = self.wait(ticket).map(drop);
+            all = all.and(done);
+        }
+        all
     }
 
     /// Makes every write that has completed stable, and waits for that.

@@ -89,6 +89,8 @@ fn a_detached_command_is_carried_out_and_forgotten() -> Result<(), IoError> {
     for at in 0..10 {
         queue.detach(queue.write(128 + at, [block(at)].as_slice(), false));
     }
+    queue.drain();
+    assert_eq!(queue.report_zones()?[2].wp, 138, "all are done");
     queue.wait(queue.write(138, [block(10)].as_slice(), false))?;
     assert_eq!(queue.read_blocks(128, 11)?, blocks(0..11));
     Ok(())
