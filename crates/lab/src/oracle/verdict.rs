@@ -32,7 +32,7 @@ pub struct Verdict {
     pub expected: String,
     /// What was.
     pub found: String,
-    /// An fsync of this file was under way when the power went.
+    /// An fsync that moves this block was under way when the power went.
     pub in_flight: bool,
 }
 
@@ -63,12 +63,13 @@ impl Promise {
     /// The promises table. Without a volatile cache DMA order is NAND order, so every mode keeps
     /// data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the
     /// thesis's section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability.
-    /// `oprw` needs write pointers and so a zoned drive.
+    /// `oprw` needs write pointers and so a zoned drive; `strict` is atomic where nothing is
+    /// updated in place, which is there too.
     pub fn of(mode: Mode, volatile_cache: bool, zoned: bool) -> Self {
         Self {
             durable: !volatile_cache || !mode.is_nobarrier(),
             intact: !volatile_cache || mode == Mode::Strict || (mode.is_oprw() && zoned),
-            atomic: mode == Mode::Strict,
+            atomic: mode == Mode::Strict && zoned,
         }
     }
 

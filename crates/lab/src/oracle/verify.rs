@@ -9,7 +9,7 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::{Attr, FileKind, FileSystem, Ino};
 
 use super::event::{Meta, ObjId, ROOT};
-use super::model::{BlockVersions, Model, Object, Versions};
+use super::model::{BlockVersions, Model, Versions};
 use super::verdict::{Damage, Verdict};
 
 /// Bytes read at a time.
@@ -236,8 +236,12 @@ impl Walk<'_> {
             return None;
         }
         let damage = if block.was_once(found) { Damage::Lost } else { Damage::Garbage };
+        // The blocks an fsync moves: those written, and the one that leaves a small inode.
+        let inline = index == 0 && object.size.durable <= BLOCK_SIZE as u64;
+        let moving = inline || !block.versions.pending.is_empty();
         Some(Verdict {
             block: Some(index),
+            in_flight: object.syncing && moving,
             ..self.finding(obj, damage, expected(block), head(found))
         })
     }
@@ -286,9 +290,8 @@ impl Walk<'_> {
     }
 
     fn finding(&self, obj: ObjId, damage: Damage, expected: String, found: String) -> Verdict {
-        let object: &Object = &self.model.objects[obj];
         let path = self.model.path(obj);
-        Verdict { damage, path, block: None, expected, found, in_flight: object.syncing }
+        Verdict { damage, path, block: None, expected, found, in_flight: false }
     }
 
     fn unreadable(&self, obj: ObjId, error: &vfs::Error) -> Verdict {

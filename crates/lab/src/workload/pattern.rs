@@ -9,6 +9,10 @@ use super::content::{Rng, pattern};
 use crate::Result;
 use crate::recorder::Recorder;
 
+/// Overwrites between two `sync`s: a running system writes checkpoints now and then, and recovery
+/// has to go through all nodes since the last.
+const SYNC_EVERY: u64 = 100;
+
 /// Parameters of the test.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
@@ -19,9 +23,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Twice as many overwrites as cuts, of a 4 MiB file: more than one direct node.
+    /// As many overwrites as cuts, of a 4 MiB file: more than one direct node.
     pub fn for_cuts(cuts: usize) -> Self {
-        Self { blocks: 1024, overwrites: (2 * cuts as u64).clamp(100, 20_000) }
+        Self { blocks: 1024, overwrites: (cuts as u64).clamp(100, 10_000) }
     }
 }
 
@@ -44,7 +48,10 @@ impl Workload for Pattern {
         fs.sync()?;
         started();
         let mut rng = Rng::new(seed, 1);
-        for _ in 0..self.overwrites {
+        for i in 0..self.overwrites {
+            if i % SYNC_EVERY == SYNC_EVERY - 1 {
+                fs.sync()?;
+            }
             let index = rng.below(self.blocks);
             fs.write_block(file, index, &pages[index as usize])?;
             fs.fsync(file)?;
