@@ -343,7 +343,8 @@ proptest! {
                 let mut expected = written[..kept].to_vec();
                 expected.resize(CAPACITY as usize, 0);
                 prop_assert_eq!(read(&after, zone * ZONE, CAPACITY as u32), expected);
-                prop_assert_eq!(&read(&drive, zone * ZONE, CAPACITY as u32)[..written.len()], written);
+                let held = read(&drive, zone * ZONE, CAPACITY as u32);
+                prop_assert_eq!(&held[..written.len()], written);
             }
             run(&drive, Command::Flush).expect("flush");
             let after = drive.cut(seed);
