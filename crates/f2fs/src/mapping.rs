@@ -6,7 +6,9 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
-use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::ondisk::{
+    ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr,
+};
 use crate::volume::Volume;
 use vfs::Errno;
 
@@ -18,6 +20,15 @@ pub(crate) struct Slot {
     /// Number of the slot, as summaries count it.
     pub(crate) ofs_in_node: u16,
     byte: usize,
+}
+
+impl Slot {
+    /// The addresses in this slot and those behind it, `count` in all, in `block`, its node.
+    pub(crate) fn addrs_in(self, block: &[u8; BLOCK_SIZE], count: usize) -> Vec<BlockAddr> {
+        let bytes = block.get(self.byte..).unwrap_or_default();
+        let (words, _) = bytes.as_chunks::<4>();
+        words.iter().take(count).map(|word| BlockAddr::from_le_bytes(*word)).collect()
+    }
 }
 
 /// Answer of a look-up in the node tree.

@@ -203,11 +203,14 @@ impl Volume {
     /// Makes the file's blocks from `first` on those that the node points to.
     fn recover_addresses(&mut self, ino: Nid, first: u64, addrs: &[BlockAddr]) -> Result<()> {
         let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
-        for (index, &to) in (first..).zip(addrs) {
-            let from = self.addr_of(ino, index)?;
-            if from == to {
-                continue;
-            }
+        // Most of a node is as the one before it had it.
+        let changed: Vec<(u64, BlockAddr, BlockAddr)> = (first..)
+            .zip(self.addrs_from(ino, first, addrs.len())?)
+            .zip(addrs)
+            .filter(|((_, from), to)| from != *to)
+            .map(|((index, from), &to)| (index, from, to))
+            .collect();
+        for (index, from, to) in changed {
             self.pages.drop_range(Ino::from(ino), index..index + 1);
             if from != NULL_ADDR
                 && (to == NULL_ADDR || to == NEW_ADDR)
@@ -228,6 +231,15 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Addresses of `count` blocks from `first` on, all in one node.
+    fn addrs_from(&mut self, ino: Nid, first: u64, count: usize) -> Result<Vec<BlockAddr>> {
+        let Lookup::Slot(slot) = self.lookup_slot(ino, first)? else {
+            return Ok(vec![NULL_ADDR; count]);
+        };
+        let block = self.node(slot.nid)?.block.clone();
+        Ok(slot.addrs_in(&block, count))
     }
 
     /// Makes `to`, written after the checkpoint, the block of this file (`f2fs_replace_block`).
