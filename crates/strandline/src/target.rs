@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use drive::{Drive, Ssd, Timing, image};
 use f2fs::{F2fs, MountOptions};
-use vfs::{Attr, FileSystem};
+use vfs::Attr;
 
 use crate::failure::{Failure, Outcome};
 use crate::out::lossy;

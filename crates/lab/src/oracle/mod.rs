@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cores::Mutex;
 
 pub use event::{Event, Meta, ObjId, Place, ROOT};
-pub use model::{BlockVersions, Model, Object, Versions};
+pub use model::{BlockVersions, Model, Object, Versions, XattrValue};
 pub use verdict::{Damage, Promise, Verdict};
 pub use verify::verify;
 

@@ -94,6 +94,9 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The value of an extended attribute, if it is set.
+pub type XattrValue = Option<Box<[u8]>>;
+
 /// One inode.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -110,7 +113,7 @@ pub struct Object {
     /// Blocks from 0; what lies behind them is a hole.
     pub blocks: Vec<BlockVersions>,
     /// Extended attributes.
-    pub xattrs: BTreeMap<Box<[u8]>, Versions<Option<Box<[u8]>>>>,
+    pub xattrs: BTreeMap<Box<[u8]>, Versions<XattrValue>>,
     /// An fsync of it is under way.
     pub syncing: bool,
     /// Some name of it was made durable: it must be reachable as long as it has a name.

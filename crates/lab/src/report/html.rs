@@ -47,10 +47,10 @@ pub fn html(report: &Report) -> String {
     }
     page += &failures(&report.campaigns);
     let command = escape(&report.command);
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<footer><p>Repeat with <code>{command}</code>. The same seed gives the same figures.</p>\
-         </footer></main></body></html>\n"
+         </footer></main></body></html>"
     );
     page
 }

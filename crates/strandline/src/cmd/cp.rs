@@ -102,7 +102,7 @@ impl Cp {
             progress: &progress,
             chunk: vec![0; CHUNK],
         };
-        let copied = sources.iter().try_for_each(|source| copy.into_target(source, &to.path));
+        let copied = sources.iter().try_for_each(|source| copy.copy_to(source, &to.path));
         let mut counts = copy.counts;
         progress.finish();
         if self.cut_at.is_some() && volume.drive.fallen().is_some() {
@@ -140,7 +140,7 @@ impl Cp {
                 progress: &progress,
                 chunk: vec![0; CHUNK],
             };
-            let copied = copy.into_target(&from.path, to);
+            let copied = copy.copy_to(&from.path, to);
             counts = copy.counts;
             progress.finish();
             copied?;

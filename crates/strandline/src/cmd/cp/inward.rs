@@ -32,7 +32,7 @@ pub(super) fn count(path: &Path) -> u64 {
 
 impl Inward<'_> {
     /// Copies `source` to `to`, or into it if that is a directory, as cp(1) does.
-    pub(super) fn into_target(&mut self, source: &Path, to: &[u8]) -> Outcome<()> {
+    pub(super) fn copy_to(&mut self, source: &Path, to: &[u8]) -> Outcome<()> {
         let fs = &self.volume.fs;
         match vfs::path::resolve(fs, to, true) {
             Ok(attr) if attr.kind == FileKind::Directory => {
@@ -42,13 +42,13 @@ impl Inward<'_> {
                     None => self.children(source, attr.ino),
                 }
             }
-            Ok(_) => self.into_parent(source, to),
-            Err(error) if error.errno() == Errno::NOENT => self.into_parent(source, to),
+            Ok(_) => self.copy_as(source, to),
+            Err(error) if error.errno() == Errno::NOENT => self.copy_as(source, to),
             Err(error) => Err(self.volume.about(to)(error)),
         }
     }
 
-    fn into_parent(&mut self, source: &Path, to: &[u8]) -> Outcome<()> {
+    fn copy_as(&mut self, source: &Path, to: &[u8]) -> Outcome<()> {
         let found = vfs::path::resolve_parent(&self.volume.fs, to);
         let (dir, name) = found.map_err(self.volume.about(to))?;
         self.node(source, dir, name)
@@ -98,7 +98,7 @@ impl Inward<'_> {
 
     fn children(&mut self, source: &Path, dir: Ino) -> Outcome<()> {
         let mut names = fs::read_dir(source)
-            .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(Failure::host(source))?;
         names.sort_by_key(fs::DirEntry::file_name);
         names.iter().try_for_each(|e| self.node(&e.path(), dir, e.file_name().as_bytes()))

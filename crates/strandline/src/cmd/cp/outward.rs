@@ -23,7 +23,7 @@ pub(super) struct Outward<'a> {
 
 impl Outward<'_> {
     /// Copies `source` to `to`, or into it if that is a directory, as cp(1) does.
-    pub(super) fn into_target(&mut self, source: &[u8], to: &Path) -> Outcome<()> {
+    pub(super) fn copy_to(&mut self, source: &[u8], to: &Path) -> Outcome<()> {
         let attr = self.volume.find(source, false)?;
         let name = source.rsplit(|&b| b == b'/').find(|n| !n.is_empty());
         match name {
