@@ -4,9 +4,11 @@
 //! emulated flash as one reference-counted page. Whoever changes it while somebody else still
 //! holds it gets a copy, so a page in flight is stable without a lock or a wait.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
+
+use crate::frame::Frame;
 
 /// Bytes in a block. F2FS, and every emulated namespace here, uses 4 KiB logical blocks.
 pub const BLOCK_SIZE: usize = 4096;
@@ -18,54 +20,71 @@ pub type Lba = u64;
 pub type Blocks = SmallVec<[Block; 4]>;
 
 /// One 4 KiB page, cheap to clone, copied when changed while shared.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Block(Arc<[u8; BLOCK_SIZE]>);
+#[derive(Clone)]
+pub struct Block(Frame);
 
 impl Block {
     /// The block of zeroes, shared by everybody.
     pub fn zeroed() -> Self {
         static ZERO: OnceLock<Block> = OnceLock::new();
-        ZERO.get_or_init(|| Self(Arc::new([0; BLOCK_SIZE]))).clone()
+        ZERO.get_or_init(|| Self(Frame::new(|bytes| bytes.fill(0)))).clone()
+    }
+
+    /// A block holding a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8; BLOCK_SIZE]) -> Self {
+        Self(Frame::new(|page| page.copy_from_slice(bytes)))
     }
 
     /// A block holding `bytes`.
     pub fn new(bytes: [u8; BLOCK_SIZE]) -> Self {
-        Self(Arc::new(bytes))
+        Self::copy_of(&bytes)
     }
 
     /// A block that begins with `bytes` and is zero behind them. Longer input is cut off.
     pub fn from_prefix(bytes: &[u8]) -> Self {
-        let mut page = [0; BLOCK_SIZE];
-        let n = bytes.len().min(BLOCK_SIZE);
-        page[..n].copy_from_slice(&bytes[..n]);
-        Self::new(page)
+        let (head, _) = bytes.split_at(bytes.len().min(BLOCK_SIZE));
+        Self(Frame::new(|page| {
+            page[..head.len()].copy_from_slice(head);
+            page[head.len()..].fill(0);
+        }))
     }
 
     /// The bytes, to read.
     pub fn bytes(&self) -> &[u8; BLOCK_SIZE] {
-        &self.0
+        self.0.get()
     }
 
     /// The bytes, to change; copies first if anyone else holds this block.
     pub fn make_mut(&mut self) -> &mut [u8; BLOCK_SIZE] {
-        Arc::make_mut(&mut self.0)
+        if self.0.get_mut().is_none() {
+            self.0 = Frame::new(|page| page.copy_from_slice(self.0.get()));
+        }
+        self.0.get_mut().expect("alone, as it was or as it was just made")
     }
 
     /// Whether both are the same page in memory, and so equal without looking.
     pub fn same_page(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.is(&other.0)
     }
 }
 
 impl std::ops::Deref for Block {
     type Target = [u8; BLOCK_SIZE];
     fn deref(&self) -> &Self::Target {
-        &self.0
+        self.0.get()
     }
 }
 
+impl PartialEq for Block {
+    fn eq(&self, other: &Self) -> bool {
+        self.same_page(other) || self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Block {}
+
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Block({:02x?}…)", &self.0[..8])
+        write!(f, "Block({:02x?}…)", &self.bytes()[..8])
     }
 }

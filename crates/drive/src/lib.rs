@@ -4,6 +4,7 @@ pub mod blkzone;
 mod block;
 mod command;
 mod fault;
+mod frame;
 pub mod image;
 mod media;
 mod profile;

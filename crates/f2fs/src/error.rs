@@ -78,13 +78,14 @@ impl Error {
     }
 
     /// The number a system call would return. Corruption is `EUCLEAN`, as the kernel's
-    /// `EFSCORRUPTED`.
+    /// `EFSCORRUPTED`. Whatever a drive says, to a file's user it is `EIO`: that a zone is full or
+    /// read only says nothing about the volume.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Corrupt { .. } => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::Usage(_) => Errno::INVAL,
-            Self::Io(e) => Errno::from_raw_os_error(e.errno()),
+            Self::Io(_) => Errno::IO,
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,
             Self::Posix(errno) => *errno,

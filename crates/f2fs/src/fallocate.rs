@@ -7,10 +7,12 @@ use vfs::{Errno, FallocateMode, FileKind, Ino, Seek};
 
 use crate::error::{Error, Result};
 use crate::ondisk::inode::Advise;
-use crate::ondisk::{NULL_ADDR, Nid};
+use crate::ondisk::Nid;
 use crate::volume::Volume;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+/// Pages of which an insertion notes at once which are allocated.
+const MOVE_WINDOW: u64 = 1 << 16;
 
 /// Whole pages within a byte range, and the ragged ends.
 struct Split {
@@ -126,9 +128,13 @@ impl Volume {
         }
         self.leave_inline(ino)?;
         let (gap, end) = ((to - from) / PAGE, size.div_ceil(PAGE));
-        for index in to / PAGE..end {
-            self.move_page(ino, index, index - gap)?;
+        let mut done = to / PAGE;
+        while let Some(page) = self.next_allocated(ino, done..end, true)? {
+            self.drop_pages(ino, done - gap..page - gap)?;
+            self.move_page(ino, page, page - gap)?;
+            done = page + 1;
         }
+        self.drop_pages(ino, done - gap..end - gap)?;
         self.resize(ino, size - (to - from))
     }
 
@@ -141,20 +147,38 @@ impl Volume {
         self.check_size(ino, new_size)?;
         self.leave_inline(ino)?;
         let gap = len / PAGE;
+        let first = at / PAGE;
         // From the end, so that nothing is overwritten before it has been moved.
-        for index in (at / PAGE..size.div_ceil(PAGE)).rev() {
-            self.move_page(ino, index, index + gap)?;
+        let mut end = size.div_ceil(PAGE);
+        while end > first {
+            let start = end.saturating_sub(MOVE_WINDOW).max(first);
+            self.move_up(ino, start..end, gap)?;
+            end = start;
         }
-        self.drop_pages(ino, at / PAGE..at / PAGE + gap)?;
+        self.drop_pages(ino, first..first + gap)?;
         self.inode_mut(ino)?.size.set(new_size);
         Ok(())
     }
 
-    /// Makes page `to` what page `from` is, a hole if that is one.
-    fn move_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
-        if self.addr_of(ino, from)? == NULL_ADDR {
-            return self.drop_pages(ino, to..to + 1);
+    /// Moves `pages` up by `gap`, the last first; holes stay holes and cost nothing.
+    fn move_up(&mut self, ino: Nid, pages: Range<u64>, gap: u64) -> Result<()> {
+        let mut allocated = Vec::new();
+        let mut from = pages.start;
+        while let Some(page) = self.next_allocated(ino, from..pages.end, true)? {
+            allocated.push(page);
+            from = page + 1;
         }
+        let mut end = pages.end;
+        for page in allocated.into_iter().rev() {
+            self.drop_pages(ino, page + 1 + gap..end + gap)?;
+            self.move_page(ino, page, page + gap)?;
+            end = page;
+        }
+        self.drop_pages(ino, pages.start + gap..end + gap)
+    }
+
+    /// Makes page `to` what page `from`, which is allocated, is.
+    fn move_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
         let page = self.page(ino, from, from + 1)?.cloned();
         self.reserve_block(ino, to)?;
         let page = page.unwrap_or_else(drive::Block::zeroed);

@@ -133,7 +133,7 @@ impl Volume {
             if !self.pages.is_dirty(key, piece.index) {
                 self.reserve_block(ino, piece.index)?;
             }
-            self.pages.insert_dirty(key, piece.index, Block::new(*whole));
+            self.pages.insert_dirty(key, piece.index, Block::copy_of(whole));
             return Ok(());
         }
         let page = self.page_to_change(ino, piece.index)?;

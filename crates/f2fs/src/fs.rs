@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::fsync::{self, Plan};
 use crate::mount;
 use crate::namei::{NameIn, NewInode};
+use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::options::{Inject, MountOptions};
 use crate::recover::{RecoveryReport, recover};
@@ -57,7 +58,7 @@ impl F2fs {
     /// ([`Error::Corrupt`]), or asks for what is not built here ([`Error::Unsupported`]).
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
-        let recovery = recover(&mut volume)?;
+        let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;
         Ok(Self {
             queue: volume.io.queue().clone(),
             plan: Plan::of(options),
@@ -141,6 +142,18 @@ impl F2fs {
 
     fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
+    }
+}
+
+/// A chain or an orphan that does not fit the checkpoint fails some operation with a plain errno;
+/// to who mounts it is corruption.
+fn unrecoverable(volume: &Volume, error: Error) -> Error {
+    match error {
+        Error::Posix(errno) => {
+            let at = volume.logs.next_addr(&volume.sb, LogType::WarmNode);
+            Error::corrupt("recovery", at, errno, "nodes that fit the checkpoint")
+        }
+        other => other,
     }
 }
 

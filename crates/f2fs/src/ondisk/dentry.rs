@@ -165,14 +165,21 @@ impl<'a> Dentries<'a> {
         Ok(Some(Dentry { slot, name, hash: raw.hash.get(), ino: raw.ino.get(), kind }))
     }
 
-    /// The entry called `name`, whose hash is `hash`.
+    /// The entry called `name`, whose hash is `hash`. Looks at the hashes first: most of a big
+    /// directory's blocks hold nothing that is even alike.
     pub fn find(&self, name: &[u8], hash: u32) -> Result<Option<Dentry<'a>>> {
-        let mut from = 0;
-        while let Some(entry) = self.next(from)? {
-            if entry.hash == hash && entry.name == name {
+        let entries = self.bytes.get(self.geometry.entries..self.geometry.names);
+        let hash_bytes = hash.to_le_bytes();
+        for (slot, raw) in entries.unwrap_or_default().chunks_exact(ENTRY_SIZE).enumerate() {
+            if raw[..4] == hash_bytes
+                && self.is_used(slot)
+                && usize::from(u16::from_le_bytes([raw[8], raw[9]])) == name.len()
+                && let Some(entry) = self.next(slot)?
+                && entry.slot == slot
+                && entry.name == name
+            {
                 return Ok(Some(entry));
             }
-            from = entry.next_slot();
         }
         Ok(None)
     }
