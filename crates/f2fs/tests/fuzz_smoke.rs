@@ -1,0 +1,122 @@
+//! The fuzz target's cases in `cargo test`: seeded, many, and the same each time.
+//!
+//! `FUZZ_EXECUTIONS=1000000 cargo test --release -p f2fs --test fuzz_smoke` runs a million (with
+//! `CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true` for overflow checks and assertions), `FUZZ_SEED`
+//! chooses others. A failure prints the bytes of the case.
+
+mod fuzz_body;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use drive::Drive;
+use f2fs::F2fs;
+use f2fs::check::{CheckOptions, check};
+use fuzz_body::{MemoryDrive, Outcome, bases, run};
+use vfs::FileSystem;
+
+/// A case that takes longer is taken for one that does not end.
+const CASE_MAX: Duration = Duration::from_secs(5);
+/// Longest tape; a case seldom reads more.
+const TAPE_LEN: usize = 96;
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.map_or(default, |v| v.parse().unwrap_or_else(|e| panic!("{name}={v}: {e}")))
+}
+
+/// splitmix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn tape(seed: u64, number: u64) -> [u8; TAPE_LEN] {
+    let mut state = seed ^ number.wrapping_mul(0xd134_2543_de82_ef95);
+    let mut tape = [0; TAPE_LEN];
+    for chunk in tape.chunks_exact_mut(8) {
+        chunk.copy_from_slice(&next(&mut state).to_le_bytes());
+    }
+    tape
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Runs a case; `Err` with where and how it panicked, or that it took too long.
+fn attempt(data: &[u8], place: &Mutex<String>) -> Result<Outcome, String> {
+    let start = Instant::now();
+    let result = catch_unwind(AssertUnwindSafe(|| run(data)));
+    let outcome = result.map_err(|_| place.lock().expect("the place").clone())?;
+    if start.elapsed() > CASE_MAX { Err("a case without end".into()) } else { Ok(outcome) }
+}
+
+#[test]
+fn damaged_volumes_are_survived() {
+    let count = from_environment("FUZZ_EXECUTIONS", 20_000);
+    let seed = from_environment("FUZZ_SEED", 1);
+    let place = Arc::new(Mutex::new(String::new()));
+    let hooked = Arc::clone(&place);
+    bases();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        *hooked.lock().expect("the place") = info.to_string();
+    }));
+    let start = Instant::now();
+    let (mut mounted, mut entries, mut errors, mut unmounted) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut failures: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for number in 0..count {
+        let data = tape(seed, number);
+        match attempt(&data, &place) {
+            Ok(outcome) => {
+                mounted += u64::from(outcome.mounted);
+                entries += outcome.entries;
+                errors += outcome.errors;
+                unmounted += u64::from(outcome.unmounted);
+            }
+            Err(why) => failures.entry(why).or_insert_with(|| (0, hex(&data))).0 += 1,
+        }
+    }
+    std::panic::set_hook(hook);
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "{count} cases of seed {seed} in {seconds:.1} s: {mounted} mounted, {entries} entries, \
+         {errors} calls failed, {unmounted} unmounted"
+    );
+    for (why, (times, data)) in &failures {
+        println!("{times} times: {why}\n  FUZZ_TAPE={data}");
+    }
+    assert!(failures.is_empty(), "{} kinds of failure", failures.len());
+    // Cases that all end at the mount would show nothing.
+    assert!(mounted > count / 4 && errors > count / 10, "the damage is not where it should be");
+}
+
+/// One case by its bytes: `FUZZ_TAPE=… cargo test -p f2fs --test fuzz_smoke replay`.
+#[test]
+fn replay() {
+    let text = std::env::var("FUZZ_TAPE").unwrap_or_default();
+    let digit = |i: usize| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal digits");
+    let data: Vec<u8> = (0..text.len() / 2).map(|i| digit(2 * i)).collect();
+    println!("{:?}", run(&data));
+}
+
+/// The volumes themselves are whole: what cases find comes from their damage.
+#[test]
+fn undamaged_volumes_are_whole() {
+    for (number, base) in (0_u8..).zip(bases()) {
+        let outcome = run(&[number, 1]);
+        assert!(outcome.mounted && outcome.entries > 50, "{:?}: {outcome:?}", base.kind);
+        assert_eq!(outcome.errors, 0, "{:?}", base.kind);
+        let drive: Arc<dyn Drive> = MemoryDrive::on(base.snapshot.clone());
+        let fs = F2fs::mount(Arc::clone(&drive), &"".parse().unwrap()).unwrap();
+        fs.unmount().unwrap();
+        let report = check(&drive, &CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "{:?}: {:?}", base.kind, report.findings);
+    }
+}
