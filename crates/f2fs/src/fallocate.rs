@@ -6,8 +6,8 @@ use drive::BLOCK_SIZE;
 use vfs::{Errno, FallocateMode, FileKind, Ino, Seek};
 
 use crate::error::{Error, Result};
-use crate::ondisk::inode::Advise;
 use crate::ondisk::Nid;
+use crate::ondisk::inode::Advise;
 use crate::volume::Volume;
 
 const PAGE: u64 = BLOCK_SIZE as u64;

@@ -29,6 +29,11 @@ impl Slot {
         let (words, _) = bytes.as_chunks::<4>();
         words.iter().take(count).map(|word| BlockAddr::from_le_bytes(*word)).collect()
     }
+
+    /// The slot `n` further on in the same node.
+    fn behind(self, n: u64) -> Self {
+        Self { ofs_in_node: self.ofs_in_node + n as u16, byte: self.byte + 4 * n as usize, ..self }
+    }
 }
 
 /// Answer of a look-up in the node tree.
@@ -166,6 +171,12 @@ impl Volume {
         }
     }
 
+    /// Slots of the same node from `slot` on, itself included.
+    fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
+        let all = if slot.nid == ino { self.layout(ino)?.addrs() } else { ADDRS_PER_BLOCK };
+        Ok(u64::from(all).saturating_sub(slot.ofs_in_node.into()).max(1))
+    }
+
     /// First block in `range` that is allocated (`want`) or not.
     pub(crate) fn next_allocated(
         &mut self,
@@ -177,10 +188,13 @@ impl Volume {
         while index < range.end {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
-                    if (self.addr_in(slot)? != NULL_ADDR) == want {
-                        return Ok(Some(index));
+                    let run = self.slots_from(ino, slot)?.min(range.end - index);
+                    for i in 0..run {
+                        if (self.addr_in(slot.behind(i))? != NULL_ADDR) == want {
+                            return Ok(Some(index + i));
+                        }
                     }
-                    index += 1;
+                    index += run;
                 }
                 Lookup::Hole { .. } if !want => return Ok(Some(index)),
                 Lookup::Hole { next } => index = next,
@@ -222,8 +236,11 @@ impl Volume {
         while index < range.end {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
-                    self.free_slot(ino, slot)?;
-                    index += 1;
+                    let run = self.slots_from(ino, slot)?.min(range.end - index);
+                    for i in 0..run {
+                        self.free_slot(ino, slot.behind(i))?;
+                    }
+                    index += run;
                 }
                 Lookup::Hole { next } => index = next,
             }
