@@ -11,6 +11,7 @@ use crate::curseg::summary_area_block;
 use crate::error::{Error, Result};
 use crate::io::WriteSet;
 use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::nat_bits;
 use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{self, RawSummaryBlock};
@@ -103,6 +104,8 @@ impl Volume {
         if total > BLOCKS_PER_SEGMENT as usize {
             return Err(Error::NoSpace);
         }
+        let bits_at = nat_bits::start(&self.sb, total as u32).filter(|_| umount);
+        flags.set(CpFlags::NAT_BITS, bits_at.is_some() && self.nat.bits().is_some());
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
         next.flags = flags;
@@ -124,6 +127,11 @@ impl Volume {
         let tail = header[0].clone();
         for (i, block) in header.into_iter().chain(orphans).chain(summaries).enumerate() {
             set.push(&self.io, start + i as u32, block);
+        }
+        if let (Some(at), Some(bits)) = (bits_at, self.nat.bits()) {
+            for (i, block) in bits.encode(&self.checkpoint).into_iter().enumerate() {
+                set.push(&self.io, start + at + i as u32, block);
+            }
         }
         set.submit(&self.io);
         Ok((start + total as u32 - 1, tail))

@@ -16,6 +16,7 @@ use crate::nat::Nat;
 use crate::node_cache::NodeCache;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::nat::NatEntry;
+use crate::ondisk::nat_bits::{self, NatBits};
 use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::sit::{LogType, SitEntry};
 use crate::ondisk::summary::{self, RawSummary, RawSummaryBlock};
@@ -78,6 +79,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         nat_journal,
         checkpoint.valid_node_count,
         checkpoint.next_free_nid,
+        load_nat_bits(&io, &sb, &checkpoint, start)?,
     );
     let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
     let ssr_allowed = options.mode == AllocationMode::Adaptive;
@@ -207,6 +209,22 @@ fn node_summary(
         }
     }
     Ok(summary)
+}
+
+/// Full and empty NAT blocks, if this checkpoint has them (`__get_nat_bitmaps`).
+fn load_nat_bits(
+    io: &Io,
+    sb: &Superblock,
+    checkpoint: &Checkpoint,
+    start: u32,
+) -> Result<Option<NatBits>> {
+    if !checkpoint.flags.contains(CpFlags::NAT_BITS) {
+        return Ok(None);
+    }
+    let Some(first) = nat_bits::start(sb, checkpoint.pack_total) else { return Ok(None) };
+    let blocks = io.read_run(start + first, nat_bits::blocks(sb))?;
+    let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.bytes()).copied().collect();
+    Ok(NatBits::decode(sb, checkpoint, &bytes))
 }
 
 fn nat_journal(sb: &Superblock, hot: &RawSummaryBlock, at: u32) -> Result<BTreeMap<Nid, NatEntry>> {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::ondisk::nat::{self, ENTRIES_PER_BLOCK, NatEntry, RawNatBlock};
+use crate::ondisk::nat_bits::NatBits;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, bits};
 
@@ -47,6 +48,8 @@ pub(crate) struct Nat {
     reserved: BTreeSet<Nid>,
     next_scan: u32,
     available: u32,
+    /// Which table blocks are full and which empty, if the last unmount said so.
+    bits: Option<NatBits>,
 }
 
 /// Clean entries kept before the cache is thinned out.
@@ -61,6 +64,7 @@ impl Nat {
         journal: BTreeMap<Nid, NatEntry>,
         valid_nodes: u32,
         next_free_nid: Nid,
+        bits: Option<NatBits>,
     ) -> Self {
         let blocks = sb.nat_blocks();
         Self {
@@ -72,6 +76,7 @@ impl Nat {
             free: (0..blocks).map(|_| None).collect(),
             reserved: BTreeSet::new(),
             next_scan: nat::block_index(next_free_nid).min(blocks.saturating_sub(1)),
+            bits,
             sb,
         }
     }
@@ -79,6 +84,12 @@ impl Nat {
     /// Version bitmap as it is now; the checkpoint stores it.
     pub(crate) fn version_bitmap(&self) -> &[u8] {
         &self.version_bitmap
+    }
+
+    /// Full and empty table blocks, for the pack of a clean unmount. Once a cut has lost them they
+    /// are left out, which is always legal; `fsck.f2fs` makes them anew.
+    pub(crate) fn bits(&self) -> Option<&NatBits> {
+        self.bits.as_ref()
     }
 
     /// Numbers never used or free.
@@ -212,17 +223,28 @@ impl Nat {
         if self.free[index as usize].is_some() {
             return Ok(());
         }
-        let block = self.table_block(io, index)?;
-        let table = RawNatBlock::of(&block);
+        let known = |map: fn(&NatBits) -> &[u8]| {
+            self.bits.as_ref().is_some_and(|bits| bits::lsb::test(map(bits), index as usize))
+        };
+        // What is not full of one thing has to be looked at.
+        let block = match (known(|b| &b.full), known(|b| &b.empty)) {
+            (false, false) | (true, true) => Some(self.table_block(io, index)?),
+            _ => None,
+        };
+        let is_full = known(|b| &b.full);
+        let stored = |nid| match &block {
+            Some(block) => RawNatBlock::of(block).entry(nid).is_free(),
+            None => !is_full,
+        };
         let first = index * ENTRIES_PER_BLOCK as u32;
         let mut free = FreeNids { map: [0; ENTRIES_PER_BLOCK.div_ceil(8)], count: 0 };
         for n in 0..ENTRIES_PER_BLOCK {
             let nid = first + n as u32;
             let known = self.cache.get(&nid).map(|c| c.entry);
             let entry = known.or_else(|| self.journal.get(&nid).copied());
-            let entry = entry.unwrap_or_else(|| table.entry(nid));
+            let is_free = entry.map_or_else(|| stored(nid), |entry| entry.is_free());
             let taken = self.dirty.contains(&nid) || self.reserved.contains(&nid);
-            if nid > 3 && entry.is_free() && !taken {
+            if nid > 3 && is_free && !taken {
                 bits::lsb::set(&mut free.map, n);
                 free.count += 1;
             }
@@ -275,6 +297,9 @@ impl Nat {
                 entries.next_if(|(nid, _)| nat::block_index(*nid) == index)
             {
                 table.set_entry(nid, entry);
+            }
+            if let Some(bits) = &mut self.bits {
+                bits.update(index, table);
             }
             bits::msb::flip(&mut self.version_bitmap, index as usize);
             io.write_meta(nat::block_addr(&self.sb, &self.version_bitmap, index), block);

@@ -45,26 +45,36 @@ impl Volume {
             return Ok(());
         }
         let _span = cores::span(cores::Stage::Gc);
+        if self.pending_blocks() >= self.segments.section_blocks() as usize {
+            // What is dirty still fits; later it might not any more, and then no checkpoint could
+            // be written.
+            self.write_back_all()?;
+            self.write_checkpoint(Reason::Sync)?;
+        } else if self.segments.prefree_sections() > 0 {
+            self.write_checkpoint(Reason::Sync)?;
+        }
         for _ in 0..MAX_ROUNDS {
-            if self.segments.prefree_sections() > 0 {
-                self.write_checkpoint(Reason::Sync)?;
-            }
             if !self.is_short_of_sections() || !self.clean_section(Policy::Greedy)? {
                 break;
             }
-        }
-        if self.segments.prefree_sections() > 0 && self.is_short_of_sections() {
+            // Moved nodes are written by the checkpoint, which is what frees their section.
             self.write_checkpoint(Reason::Sync)?;
         }
         Ok(())
     }
 
+    /// Blocks that are still to be written, nodes and pages.
+    fn pending_blocks(&self) -> usize {
+        self.nodes.dirty_count() + self.pages.dirty_total()
+    }
+
     /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched.
     fn is_short_of_sections(&self) -> bool {
         let per_section = self.segments.section_blocks() as usize;
-        let pending = self.nodes.dirty_count() + self.pages.dirty_total();
-        let needed = pending.div_ceil(per_section) as u32;
-        self.segments.free_sections() <= self.reserved_sections + needed
+        let needed = self.pending_blocks().div_ceil(per_section) as u32;
+        // On zones a cut makes every log start afresh, before anything can be cleaned.
+        let after_cut = if self.zones.is_some() { LogType::ALL.len() as u32 } else { 0 };
+        self.segments.free_sections() <= self.reserved_sections + needed + after_cut
     }
 
     /// Cleans one section in the background, by cost-benefit. False if there is none worth it.

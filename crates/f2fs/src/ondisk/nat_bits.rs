@@ -5,7 +5,9 @@
 
 use drive::Block;
 
+use super::bits::lsb;
 use super::checkpoint::Checkpoint;
+use super::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use super::superblock::Superblock;
 use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 
@@ -38,6 +40,21 @@ impl NatBits {
     /// Maps that say nothing yet.
     pub fn new(sb: &Superblock) -> Self {
         Self { full: vec![0; bytes(sb)], empty: vec![0; bytes(sb)] }
+    }
+
+    /// Takes note of what table block `index` now holds (`__update_nat_bits`). Number 0 counts as
+    /// used.
+    pub fn update(&mut self, index: u32, table: &RawNatBlock) {
+        let first = index * ENTRIES_PER_BLOCK as u32;
+        let used = (first..)
+            .take(ENTRIES_PER_BLOCK)
+            .filter(|&nid| nid == 0 || !table.entry(nid).is_free())
+            .count();
+        let put = |map: &mut [u8], on| {
+            if on { lsb::set(map, index as usize) } else { lsb::clear(map, index as usize) }
+        };
+        put(&mut self.full, used == ENTRIES_PER_BLOCK);
+        put(&mut self.empty, used == 0);
     }
 
     /// The blocks to write with checkpoint `cp`, whose checksum is known.

@@ -65,6 +65,10 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
         volume.write_checkpoint(Reason::Sync)?;
     }
     report.reset_zones = volume.release_sections(&held);
+    if !report.clean {
+        volume.finish_abandoned_zones()?;
+        volume.balance()?;
+    }
     Ok(report)
 }
 

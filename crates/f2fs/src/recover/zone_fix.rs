@@ -6,6 +6,7 @@
 //!   own checkpoint is durable; else a second cut would let the old chain point to new contents
 //!   below the write pointer, and OPRW would believe it;
 //! - a zone is reset only if it holds no valid block and no log;
+//! - a zone no log will go on in is finished, or active zones would run out after a few cuts;
 //! - after an unclean unmount write pointers are never assumed, always looked at.
 
 use drive::{ZoneKind, ZoneState};
@@ -13,6 +14,7 @@ use drive::{ZoneKind, ZoneState};
 use crate::error::Result;
 use crate::ondisk::sit::LogType;
 use crate::volume::Volume;
+use crate::zones::WritePointers;
 
 impl Volume {
     /// Keeps free sections whose zone is not empty from being used, and returns them.
@@ -66,5 +68,27 @@ impl Volume {
             }
         }
         reset
+    }
+
+    /// Finishes zones that still are active though no log will go on in them: a drive has few
+    /// resources for active zones, and every cut would leave some taken.
+    pub(super) fn finish_abandoned_zones(&mut self) -> Result<()> {
+        let Some(zones) = WritePointers::load(&self.io)? else { return Ok(()) };
+        for section in 0..self.sb.main_sections() {
+            let first = self.sb.section_start(section);
+            let start = self.sb.seg_start(first);
+            let active = zones.zone_of(start).is_some_and(|zone| {
+                matches!(
+                    zone.state,
+                    ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen | ZoneState::Closed
+                )
+            });
+            let mut segments = first..first + self.sb.segs_per_sec;
+            if active && !segments.any(|segno| self.logs.is_current(segno)) {
+                self.io.queue().finish_zone(start.into())?;
+            }
+        }
+        self.zones = Some(zones);
+        Ok(())
     }
 }
