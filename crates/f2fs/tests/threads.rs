@@ -1,0 +1,95 @@
+//! Several threads on one volume, on real cores and on virtual ones in virtual time.
+
+mod harness;
+
+use std::sync::Arc;
+
+use cores::{Machine, Profile};
+use drive::{Drive, DriveState, Ssd, Timing};
+use f2fs::F2fs;
+use harness::Kind;
+use vfs::{Creator, FileSystem, Ino};
+
+const THREADS: usize = 6;
+const ROUNDS: u64 = 40;
+
+/// Each thread has a file of its own and a block of a shared one, and fsyncs both again and again;
+/// one writes checkpoints in between.
+fn work(fs: &F2fs, shared: Ino, me: usize) {
+    let name = format!("own {me}");
+    let own = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap().ino;
+    for round in 0..ROUNDS {
+        let stamp = [(me as u64 * ROUNDS + round) as u8; 4096];
+        fs.write(own, round % 9 * 4096, &stamp).unwrap();
+        fs.fsync(own, false).unwrap();
+        fs.write(shared, me as u64 * 4096, &stamp).unwrap();
+        fs.fsync(shared, round % 2 == 0).unwrap();
+        if me == 0 && round % 8 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// Runs all threads and cuts the power when the last fsync has returned.
+fn run(state: DriveState, timing: Timing, options: &str) -> DriveState {
+    let drive = Ssd::power_on(state, timing, 7);
+    let fs = Arc::new(harness::mount(&drive, options));
+    let shared = fs.create(fs.root(), b"shared", 0o644, Creator::default()).unwrap().ino;
+    let threads: Vec<_> = (0..THREADS)
+        .map(|me| {
+            let fs = fs.clone();
+            cores::spawn("worker", Some(me % cores::core_count()), move || work(&fs, shared, me))
+        })
+        .collect();
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    drive.cut(11)
+}
+
+fn verify(state: DriveState) {
+    let drive = Ssd::power_on(state, Timing::Instant, 1);
+    let fs = harness::mount(&drive, "");
+    let shared = fs.lookup(fs.root(), b"shared").unwrap().ino;
+    for me in 0..THREADS {
+        let mut block = [0; 4096];
+        fs.read(shared, me as u64 * 4096, &mut block).unwrap();
+        let last = (me as u64 * ROUNDS + ROUNDS - 1) as u8;
+        assert!(block.iter().all(|byte| *byte == last), "thread {me} in the shared file");
+        let own = fs.lookup(fs.root(), format!("own {me}").as_bytes()).unwrap().ino;
+        for index in 0..9 {
+            fs.read(own, index * 4096, &mut block).unwrap();
+            let round = (0..ROUNDS).rev().find(|round| round % 9 == index).unwrap();
+            let expected = (me as u64 * ROUNDS + round) as u8;
+            assert!(block.iter().all(|byte| *byte == expected), "thread {me}, block {index}");
+        }
+    }
+    fs.unmount().unwrap();
+    let dynamic: Arc<dyn Drive> = drive;
+    let report = f2fs::check::check(&dynamic, &f2fs::check::CheckOptions::default()).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn fsyncs_of_many_threads_survive_on_real_cores() {
+    for kind in Kind::ALL {
+        for options in ["", "fsync_mode=strict"] {
+            let state = kind.formatted(1).power_off();
+            let after = Machine::real().run(|| run(state, Timing::Instant, options)).unwrap();
+            verify(after);
+        }
+    }
+}
+
+#[test]
+fn fsyncs_of_many_threads_survive_on_virtual_cores() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for kind in Kind::ALL {
+        for (seed, options) in [(1, ""), (2, "fsync_mode=strict"), (3, "oprw")] {
+            if options == "oprw" && kind == Kind::Conventional {
+                continue; // No write pointers to recover by: the mount refuses it.
+            }
+            let state = kind.formatted(1).power_off();
+            let machine = Machine::simulated(&profile, seed);
+            verify(machine.run(|| run(state, Timing::Virtual, options)).unwrap());
+        }
+    }
+}
