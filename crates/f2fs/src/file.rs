@@ -88,7 +88,8 @@ impl Volume {
             run += 1;
         }
         let blocks = self.io.read_run(addr, run as u32)?;
-        for (i, block) in blocks.into_iter().enumerate() {
+        // The one asked for goes in last: in a full cache each may push out one before it.
+        for (i, block) in blocks.into_iter().enumerate().rev() {
             self.pages.insert_clean(key, index + i as u64, block);
         }
         Ok(())
