@@ -39,13 +39,18 @@ fn cost_benefit(segments: &Segments, section: u32, (oldest, youngest): (u64, u64
     let sb = segments.sb();
     let first = sb.section_start(section);
     let segs = first..first + sb.segs_per_sec;
-    let mtime = segs.map(|s| segments.entry(s).mtime).sum::<u64>() / u64::from(sb.segs_per_sec);
+    // Times come from the drive, and the sum of any may be more than a word holds.
+    let times: u128 = segs.map(|s| u128::from(segments.entry(s).mtime)).sum();
+    let mtime = (times / u128::from(sb.segs_per_sec)) as u64;
     let usable = u64::from(segments.section_usable(section)).max(1);
     let used = u64::from(segments.section_valid(section)) * 100 / usable;
     let span = youngest.saturating_sub(oldest);
     let age = match span {
         0 => 0,
-        span => 100 - 100 * mtime.clamp(oldest, youngest).saturating_sub(oldest) / span,
+        span => {
+            let since = u128::from(mtime.clamp(oldest, youngest) - oldest);
+            100 - (100 * since / u128::from(span)) as u64
+        }
     };
     u64::from(u32::MAX) - 100 * 100_u64.saturating_sub(used) * age / (100 + used)
 }
