@@ -6,9 +6,9 @@
 //! huge pages, and are aligned as direct I/O wants them. Frames go back to the list of the thread
 //! that let go last; slabs are kept, so memory stays at its high-water mark.
 //!
-//! The safety argument is short: a [`Frame`] is one counted reference; its bytes are written only
-//! through [`Frame::get_mut`], which needs the count to be one and `&mut`; a frame is on a free list
-//! exactly while its count is zero.
+//! The safety argument: a [`Frame`] is one counted reference; its bytes are written only
+//! through [`Frame::get_mut`], which needs the count to be one and `&mut`; a frame is on a free
+//! list exactly while its count is zero.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
@@ -87,7 +87,7 @@ impl Frame {
         // Acquire: what the last other holder did happened before we write.
         let alone = self.count.load(Ordering::Acquire) == 1;
         // SAFETY: one reference, and it is borrowed mutably; nobody else can make another.
-        alone.then(|| unsafe { self.bytes.as_mut() })
+        if alone { Some(unsafe { self.bytes.as_mut() }) } else { None }
     }
 
     /// Whether both refer to the same memory.

@@ -123,7 +123,7 @@ impl Volume {
 
     fn collapse_range(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
         let size = self.inode(ino)?.size.get();
-        if to >= size || from % PAGE != 0 || to % PAGE != 0 {
+        if to >= size || !from.is_multiple_of(PAGE) || !to.is_multiple_of(PAGE) {
             return Err(Errno::INVAL.into());
         }
         self.leave_inline(ino)?;
@@ -140,7 +140,7 @@ impl Volume {
 
     fn insert_range(&mut self, ino: Nid, at: u64, len: u64) -> Result<()> {
         let size = self.inode(ino)?.size.get();
-        if at >= size || at % PAGE != 0 || len % PAGE != 0 {
+        if at >= size || !at.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
             return Err(Errno::INVAL.into());
         }
         let new_size = size.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;

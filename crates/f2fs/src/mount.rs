@@ -223,7 +223,7 @@ fn load_nat_bits(
     }
     let Some(first) = nat_bits::start(sb, checkpoint.pack_total) else { return Ok(None) };
     let blocks = io.read_run(start + first, nat_bits::blocks(sb))?;
-    let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.bytes()).copied().collect();
+    let bytes: Vec<u8> = blocks.iter().flat_map(Block::bytes).copied().collect();
     Ok(NatBits::decode(sb, checkpoint, &bytes))
 }
 

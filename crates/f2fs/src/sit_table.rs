@@ -52,7 +52,7 @@ impl SitTable {
             index += run;
         }
         for (segno, entry) in &journal {
-            entries[*segno as usize] = entry.clone();
+            entries[*segno as usize] = *entry;
         }
         let journal = journal.into_iter().map(|(segno, _)| segno).collect();
         Ok((Self { sb, version_bitmap, journal }, entries))

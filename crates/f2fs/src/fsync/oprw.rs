@@ -1,5 +1,5 @@
-//! OPRW (thesis §5.2, Fig. 5.2): recovery restores the order of data and nodes from the zones' write
-//! pointers, so fsync does not wait between them.
+//! OPRW (thesis §5.2, Fig. 5.2): recovery restores the order of data and nodes from the zones'
+//! write pointers, so fsync does not wait between them.
 //!
 //! What can tear: a node may reach NAND before data it points to. What orders it: nothing. Who
 //! repairs: [`crate::recover`] discards a node any of whose pointers lies at or above its zone's

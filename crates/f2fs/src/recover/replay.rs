@@ -100,7 +100,7 @@ impl Volume {
         to.advise = from.advise;
         to.flags = from.flags;
         to.current_depth = from.current_depth;
-        to.set_inline(to.inline() - RECOVERED_INLINE | from.inline() & RECOVERED_INLINE);
+        to.set_inline((to.inline() - RECOVERED_INLINE) | (from.inline() & RECOVERED_INLINE));
         if let (Some(into), Some(extra)) = (to.extra_mut(), from.extra()) {
             into.projid = extra.projid;
         }
@@ -156,7 +156,7 @@ impl Volume {
         let layout = raw.check(&self.sb, ino, link.addr)?;
         let has = raw.i.inline().contains(Inline::XATTR);
         let to = self.inode_mut(ino)?;
-        to.set_inline(to.inline() - Inline::XATTR | raw.i.inline() & Inline::XATTR);
+        to.set_inline((to.inline() - Inline::XATTR) | (raw.i.inline() & Inline::XATTR));
         if has {
             let range = layout.xattr_range();
             let from = link.block[range.clone()].to_vec();
