@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Output as ProcessOutput};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use cores::Mutex;
 use drive::{
     BLOCK_SIZE, Command, Completion, Drive, FileMedia, Identify, Output, Status, Zone, ZoneAction,
     ZoneGeometry, ZoneKind, ZoneState,
@@ -144,13 +145,13 @@ impl Drive for ImageDrive {
     }
 
     fn submit(&self, _queue: u16, cid: u16, command: Command) {
-        let mut state = self.state.lock().expect("no panic before");
+        let mut state = self.state.lock();
         let result = state.run(&self.identify, command);
         state.done.push_back(Completion { cid, result });
     }
 
     fn poll(&self, _queue: u16) -> Option<Completion> {
-        self.state.lock().expect("no panic before").done.pop_front()
+        self.state.lock().done.pop_front()
     }
 
     fn wait(&self, queue: u16) -> Option<Completion> {
