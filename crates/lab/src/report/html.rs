@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{Bar, Plot, Scale, bars, escape};
+use super::svg::{Bar, Plot, STRAND_CELLS, Scale, Strand, bars, escape, strands};
 use super::table::{paper_rows, thousands, title};
 use super::{Report, ZoneMap};
 use crate::campaign::ModeResult;
@@ -11,7 +11,13 @@ use crate::campaign::ModeResult;
 const POINTS: usize = 1200;
 
 /// Zones drawn.
-const ZONES: usize = 24;
+const ZONES: usize = 12;
+
+/// Cells drawn above the higher write pointer, if the zone goes on.
+const CELLS_ABOVE: u64 = 8;
+
+/// Height of one mode's lane in the timeline.
+const LANE: f64 = 170.0;
 
 /// The page.
 pub fn html(report: &Report) -> String {
@@ -28,7 +34,8 @@ pub fn html(report: &Report) -> String {
     page += &section(
         "What each mode kept, and what it cost",
         "Every cut is recovered, every byte compared. Times and rates are of the simulated drive \
-         and machine.",
+         and machine. A promise “not made”: cuts failed, in a way the mode does not exclude on \
+         this drive.",
         &modes_table(&report.campaigns),
     );
     page += &paper_section(&report.campaigns);
@@ -81,15 +88,16 @@ fn tiles(campaigns: &[ModeResult]) -> String {
     for mode in modes {
         let of = || campaigns.iter().filter(move |c| c.mode == mode);
         let (cuts, failed) = of().fold((0, 0), |(c, f), r| (c + r.cuts, f + r.failed));
-        let rate = of().next().map_or(0.0, |c| c.fsyncs_per_s);
+        let (rate, workload) = of().next().map_or((0.0, ""), |c| (c.fsyncs_per_s, &c.workload));
         let _ = write!(
             out,
             "<div class='tile {mode}'><span>{}</span><b>{} failed</b>\
-             <span>of {} power cuts · {} fsyncs/s</span></div>",
+             <span>of {} power cuts<br>{} fsyncs/s ({}, simulated)</span></div>",
             escape(title(mode)),
             thousands(failed as u64),
             thousands(cuts as u64),
             thousands(rate.round() as u64),
+            escape(workload),
         );
     }
     out + "</div>"
@@ -97,21 +105,28 @@ fn tiles(campaigns: &[ModeResult]) -> String {
 
 fn modes_table(campaigns: &[ModeResult]) -> String {
     let mut out = String::from(
-        "<table><tr><th class='name'>mode</th><th class='name'>workload</th><th>fsyncs/s</th>\
-         <th>p50 µs</th><th>p99 µs</th><th>cuts</th><th>failed</th><th>files lost</th>\
-         <th>files garbage</th><th>corrupt</th><th>recovery ms</th><th>max ms</th>\
-         <th>promise</th></tr>",
+        "<table class='wide'><tr class='groups'><th colspan='2'></th><th colspan='3'>fsync</th>\
+         <th colspan='2'>power cuts</th><th colspan='2'>files</th><th>volume</th>\
+         <th colspan='2'>recovery, ms</th><th></th></tr>\
+         <tr><th class='name'>mode</th><th class='name'>workload</th><th>per second</th>\
+         <th>p50 µs</th><th>p99 µs</th><th>made</th><th>failed</th><th>lost</th>\
+         <th>garbage</th><th>corrupt</th><th>median</th><th>longest</th>\
+         <th class='name'>promise</th></tr>",
     );
     for c in campaigns {
         let promise = if c.broken > 0 {
             format!("<span class='broken'>broken {}×</span>", c.broken)
+        } else if c.failed > 0 {
+            // What failed was never promised: kept, but not worth a green word.
+            "<span class='none'>not made</span>".into()
         } else {
             "<span class='kept'>kept</span>".into()
         };
         let _ = write!(
             out,
             "<tr><td class='name'>{}</td><td class='name'>{}</td><td>{}</td><td>{:.1}</td>\
-             <td>{:.1}</td><td>{}</td>{}{}{}{}<td>{:.3}</td><td>{:.3}</td><td>{promise}</td></tr>",
+             <td>{:.1}</td><td>{}</td>{}{}{}{}<td>{:.3}</td><td>{:.3}</td>\
+             <td class='name'>{promise}</td></tr>",
             escape(title(&c.mode)),
             escape(&c.workload),
             thousands(c.fsyncs_per_s.round() as u64),
@@ -139,8 +154,9 @@ fn paper_section(campaigns: &[ModeResult]) -> String {
     for (mode, paper, ours) in paper_rows(campaigns) {
         let _ = write!(
             rows,
-            "<tr><td class='name'>{}</td><td>1,000</td><td>{paper}</td><td>{}</td>{}</tr>",
+            "<tr><td class='name'>{}</td><td>1,000</td>{}<td>{}</td>{}</tr>",
             mode.title(),
+            count(paper),
             thousands(ours.cuts as u64),
             count(ours.failed),
         );
@@ -154,8 +170,9 @@ fn paper_section(campaigns: &[ModeResult]) -> String {
          whenever the power goes, any other byte is a failure. Drive without power-loss \
          protection.",
         &format!(
-            "<table><tr><th class='name'>mode</th><th>paper: cuts</th><th>failed</th>\
-             <th>ours: cuts</th><th>failed</th></tr>{rows}</table>"
+            "<table class='narrow'><tr class='groups'><th></th><th colspan='2'>the paper</th>\
+             <th colspan='2'>ours, simulated</th></tr><tr><th class='name'>mode</th><th>cuts</th>\
+             <th>failed</th><th>cuts</th><th>failed</th></tr>{rows}</table>"
         ),
     )
 }
@@ -209,64 +226,80 @@ fn latency_sections(workload: &str, campaigns: &[&ModeResult]) -> String {
         let points = values.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last);
         cdf.path(points.map(|(i, &v)| (v, 100.0 * (i + 1) as f64 / n)), &c.mode);
     }
-    let end = campaigns.iter().map(|c| c.span_ns).max().unwrap_or(0) as f64 / 1e6;
-    let mut line = Plot::new(
-        Scale::Linear(0.0, end.max(1e-6)),
-        Scale::Log(low, high),
-        "time since the start of the run, ms",
-        "latency, µs",
-    );
-    for c in campaigns {
-        let step = c.samples.len().div_ceil(POINTS).max(1);
-        for s in c.samples.iter().step_by(step) {
-            line.dot(s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3, 1.6, &c.mode);
-        }
-    }
-    let legend = legend(campaigns);
     let first = section(
         &format!("fsync latency, {workload}"),
         "Share of fsyncs that returned within a time. Simulated.",
-        &format!("{legend}{}", cdf.finish("cumulative distribution of fsync latency")),
+        &format!("{}{}", legend(campaigns), cdf.finish("cumulative distribution of fsync latency")),
     );
     let second = section(
         &format!("fsync timeline, {workload}"),
-        "Each fsync of the run. Simulated.",
-        &format!("{legend}{}", line.finish("fsync latency over the run")),
+        "Each fsync of the run, and the moments at which a power cut did damage. Simulated.",
+        &lanes(campaigns, Scale::Log(low, high)),
     );
     first + &second
 }
 
+/// One lane per mode, all to the same scales.
+fn lanes(campaigns: &[&ModeResult], latency: Scale) -> String {
+    let end = campaigns.iter().map(|c| c.span_ns).max().unwrap_or(0) as f64 / 1e6;
+    let mut out = String::new();
+    for (i, c) in campaigns.iter().enumerate() {
+        let axis =
+            if i + 1 == campaigns.len() { "time since the start of the run, ms" } else { "" };
+        let time = Scale::Linear(0.0, end.max(1e-6));
+        let mut lane = Plot::with_height(LANE, time, latency, axis, "latency, µs");
+        let step = c.samples.len().div_ceil(POINTS).max(1);
+        for s in c.samples.iter().step_by(step) {
+            lane.dot(s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3, 1.4, &c.mode);
+        }
+        for (at, _) in c.instants.iter().filter(|(_, failed)| *failed) {
+            lane.mark(*at as f64 / 1e6, "harm");
+        }
+        let (mode, name) = (&c.mode, escape(title(&c.mode)));
+        let _ = write!(
+            out,
+            "<div class='legend'><span><i style='background:var(--{mode})'></i>{name}</span>\
+             <span><i class='harm'></i>failed cuts: {}</span></div>{}",
+            thousands(c.failed as u64),
+            lane.finish("fsync latency over the run"),
+        );
+    }
+    out
+}
+
 fn zone_section(map: &ZoneMap) -> String {
-    let full = map.zones.iter().map(|z| z.wp_zns).max().unwrap_or(1) as f64;
-    let rows: Vec<Bar> = map
-        .zones
+    let mut zones = map.zones.clone();
+    zones.sort_by_key(|z| std::cmp::Reverse(z.wp_zns.saturating_sub(z.wp_nand)));
+    zones.truncate(ZONES);
+    zones.sort_by_key(|z| z.zone);
+    let room = STRAND_CELLS - CELLS_ABOVE;
+    let most = zones.iter().map(|z| z.wp_zns.saturating_sub(z.wp_nand)).max().unwrap_or(0);
+    let unit = most.div_ceil(room).max(1);
+    let rows: Vec<Strand> = zones
         .iter()
-        .take(ZONES)
-        .map(|z| Bar {
+        .map(|z| Strand {
             name: format!("zone {}", z.zone),
-            parts: vec![
-                (z.wp_nand as f64, "flash", format!("on NAND: blocks 0..{}", z.wp_nand)),
-                (
-                    z.wp_zns.saturating_sub(z.wp_nand) as f64,
-                    "buffer",
-                    format!("only buffered: blocks {}..{}", z.wp_nand, z.wp_zns),
-                ),
-            ],
-            note: format!("{} / {}", z.wp_nand, z.wp_zns),
+            from: z.wp_zns.saturating_sub(room * unit),
+            wp_nand: z.wp_nand,
+            wp_zns: z.wp_zns,
+            capacity: z.capacity,
         })
         .collect();
-    let legend = "<div class='legend'><span><i style='background:var(--flash)'></i>below wp_nand: \
-                  on flash</span><span><i style='background:var(--buffer)'></i>between wp_nand \
-                  and wp_zns: gone with the power</span></div>";
+    let cell = if unit == 1 { "one block".into() } else { format!("{unit} blocks") };
+    let legend = "<div class='legend'><span><i style='background:var(--flash)'></i>on NAND: stays\
+                  </span><span><i style='background:var(--buffer)'></i>acknowledged, only \
+                  buffered: gone with the power</span><span><i style='background:var(--track)'>\
+                  </i>never written</span><span>▼ wp_zns: what the host was told</span>\
+                  <span>▲ wp_nand: where the zone's write pointer is after the cut</span></div>";
     section(
         "The strand line: zones at one cut",
         &format!(
-            "The drive {:.3} ms into the run, with the most blocks in its buffer of all cuts. \
-             Figures are blocks of 4 KiB from the zone's start: wp_nand / wp_zns. Full and empty \
-             zones are left out.",
+            "The drive {:.3} ms into the run, at the cut that found most in its write buffer. A \
+             cell is {cell} of 4 KiB; a zone goes on beyond what is drawn. Full and empty zones \
+             are left out.",
             map.at_ns as f64 / 1e6
         ),
-        &format!("{legend}{}", bars(&rows, full, "zones with both write pointers")),
+        &format!("{legend}{}", strands(&rows, unit, "zones with both write pointers")),
     )
 }
 
@@ -278,7 +311,7 @@ fn failures(campaigns: &[ModeResult]) -> String {
             let kind = if f.broken { "broke its promise" } else { "no promise broken" };
             let _ = write!(
                 items,
-                "<li>{} · {} · cut {} ({kind}): {}<br><code>{}</code></li>",
+                "<li><b>{} · {} · cut {}</b> ({kind})<br>{}<br><code>{}</code></li>",
                 escape(title(&c.mode)),
                 escape(&c.workload),
                 f.cut,

@@ -2,12 +2,15 @@
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 300.0;
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
+
+/// Cells of a [`Strand`].
+pub(super) const STRAND_CELLS: u64 = 48;
 
 /// How values map to a direction.
 #[derive(Clone, Copy)]
@@ -29,14 +32,20 @@ impl Scale {
     fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear(low, high) => {
-                let step = nice((high - low) / 5.0);
+                let step = nice((high - low) / 8.0);
                 let first = (low / step).ceil() as i64;
                 (first..).map(|i| i as f64 * step).take_while(|&t| t <= high * 1.000_001).collect()
             }
-            Self::Log(low, high) => (-9..12)
-                .flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10_f64.powi(e)))
-                .filter(|t| (low..=high).contains(t))
-                .collect(),
+            Self::Log(low, high) => {
+                // Within a decade or so there is room for more than 1, 2, 5.
+                let few: &[f64] = &[1.0, 2.0, 5.0];
+                let many: &[f64] = &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
+                let steps = if high / low.max(1e-12) < 12.0 { many } else { few };
+                (-9..12)
+                    .flat_map(|e| steps.iter().map(move |m| m * 10_f64.powi(e)))
+                    .filter(|t| (low..=high).contains(t))
+                    .collect()
+            }
         }
     }
 }
@@ -52,25 +61,37 @@ fn nice(step: f64) -> f64 {
 pub(super) struct Plot {
     x: Scale,
     y: Scale,
+    height: f64,
     body: String,
 }
 
 impl Plot {
     /// Axes with grid and labels.
     pub(super) fn new(x: Scale, y: Scale, x_label: &str, y_label: &str) -> Self {
-        let mut plot = Self { x, y, body: String::new() };
+        Self::with_height(HEIGHT, x, y, x_label, y_label)
+    }
+
+    /// As [`Plot::new`], so many units high.
+    pub(super) fn with_height(
+        height: f64,
+        x: Scale,
+        y: Scale,
+        x_label: &str,
+        y_label: &str,
+    ) -> Self {
+        let mut plot = Self { x, y, height, body: String::new() };
         for tick in x.ticks() {
             let at = plot.px(tick);
-            plot.line((at, TOP), (at, HEIGHT - BOTTOM), "grid");
-            plot.text((at, HEIGHT - BOTTOM + 17.0), "middle", &label(tick));
+            plot.line((at, TOP), (at, height - BOTTOM), "grid");
+            plot.text((at, height - BOTTOM + 17.0), "middle", &label(tick));
         }
         for tick in y.ticks() {
             let at = plot.py(tick);
             plot.line((LEFT, at), (WIDTH - RIGHT, at), "grid");
             plot.text((LEFT - 8.0, at + 4.0), "end", &label(tick));
         }
-        plot.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0), "middle", x_label);
-        let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
+        plot.text(((LEFT + WIDTH - RIGHT) / 2.0, height - 6.0), "middle", x_label);
+        let middle = (TOP + height - BOTTOM) / 2.0;
         let _ = write!(
             plot.body,
             "<text transform='translate(14 {middle:.1}) rotate(-90)' text-anchor='middle'>{}</text>",
@@ -84,7 +105,7 @@ impl Plot {
     }
 
     fn py(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.part(y) * (HEIGHT - TOP - BOTTOM)
+        self.height - BOTTOM - self.y.part(y) * (self.height - TOP - BOTTOM)
     }
 
     fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
@@ -120,9 +141,15 @@ impl Plot {
         );
     }
 
+    /// A mark on the x axis.
+    pub(super) fn mark(&mut self, x: f64, class: &str) {
+        let (at, floor) = (self.px(x), self.height - BOTTOM);
+        self.line((at, floor - 9.0), (at, floor), class);
+    }
+
     /// The finished element.
     pub(super) fn finish(self, title: &str) -> String {
-        svg(HEIGHT, title, &self.body)
+        svg(self.height, title, &self.body)
     }
 }
 
@@ -164,6 +191,73 @@ pub(super) fn bars(rows: &[Bar], full: f64, title: &str) -> String {
         );
     }
     svg(12.0 + rows.len() as f64 * ROW, title, &body)
+}
+
+/// One zone near its write pointers, in cells of one or more blocks.
+pub(super) struct Strand {
+    /// At the left.
+    pub(super) name: String,
+    /// First block drawn.
+    pub(super) from: u64,
+    /// Blocks below it are on NAND.
+    pub(super) wp_nand: u64,
+    /// Blocks below it were acknowledged.
+    pub(super) wp_zns: u64,
+    /// Blocks that can be written.
+    pub(super) capacity: u64,
+}
+
+/// Rows of cells, `unit` blocks each, with a pointer above and below.
+pub(super) fn strands(rows: &[Strand], unit: u64, title: &str) -> String {
+    const ROW: f64 = 54.0;
+    const NAMES: f64 = 130.0;
+    const NOTES: f64 = 120.0;
+    let cell = (WIDTH - NAMES - NOTES) / STRAND_CELLS as f64;
+    let mut body = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        let y = 18.0 + i as f64 * ROW;
+        let place = |block: u64| NAMES + block.saturating_sub(row.from) as f64 / unit as f64 * cell;
+        let _ = write!(
+            body,
+            "<text x='{x:.1}' y='{:.1}' text-anchor='end'>{}</text>\
+             <text class='faint' x='{x:.1}' y='{:.1}' text-anchor='end'>from block {}</text>",
+            y + 8.0,
+            escape(&row.name),
+            y + 23.0,
+            row.from,
+            x = NAMES - 12.0,
+        );
+        for n in 0..STRAND_CELLS {
+            let block = row.from + n * unit;
+            let class = match block {
+                b if b >= row.capacity => break,
+                b if b + unit <= row.wp_nand => "flash",
+                b if b < row.wp_zns => "buffer",
+                _ => "track",
+            };
+            let (x, wide) = (place(block) + 0.5, cell - 1.0);
+            let _ = write!(
+                body,
+                "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{wide:.1}' height='16' \
+                 rx='1.5'><title>block {block}</title></rect>"
+            );
+        }
+        let (nand, zns, foot) = (place(row.wp_nand), place(row.wp_zns), y + 17.5);
+        let _ = write!(
+            body,
+            "<path class='zns' d='M{zns:.1} {:.1}l-5 -9h10z'/>\
+             <path class='nand' d='M{nand:.1} {foot:.1}l-5 9h10z'/>\
+             <text x='{note:.1}' y='{:.1}'>wp_zns {}</text>\
+             <text x='{note:.1}' y='{:.1}'>wp_nand {}</text>",
+            y - 1.5,
+            y + 4.0,
+            row.wp_zns,
+            y + 20.0,
+            row.wp_nand,
+            note = WIDTH - NOTES + 14.0,
+        );
+    }
+    svg(8.0 + rows.len() as f64 * ROW, title, &body)
 }
 
 /// One bar.
@@ -214,7 +308,8 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_within_the_scale() {
         assert_eq!(Scale::Linear(0.0, 10.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(Scale::Log(10.0, 100.0).ticks(), [10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(Scale::Log(10.0, 200.0).ticks(), [10.0, 20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(Scale::Log(450.0, 1100.0).ticks(), [500.0, 600.0, 800.0, 1000.0]);
     }
 
     #[test]
