@@ -78,6 +78,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 
 /// The drive in the file `path`, as fast as it can be.
 pub(crate) fn open_drive(path: &Path, read_only: bool) -> Outcome<Arc<Ssd>> {
+    if matches!(path.try_exists(), Ok(false)) {
+        let hint = "no such file; `strandline drive create` makes a drive";
+        return Err(Failure::Problem(format!("{}: {hint}", path.display())));
+    }
     image::open(path, read_only, Timing::Instant).map_err(|e| Failure::Problem(e.to_string()))
 }
 

@@ -158,6 +158,24 @@ fn a_cut_copy_recovers() {
 }
 
 #[test]
+fn a_dry_run_recovers_a_copy_only() {
+    let scratch = Scratch::new("dry-run");
+    let image = scratch.volume();
+    let tree = env!("CARGO_MANIFEST_DIR");
+    assert!(ok(&format!("cp -r --cut-at 100000 {tree} {image}:/")).starts_with("no power cut: "));
+    assert_eq!(ok(&format!("fsck --dry-run {image}")), "[FSCK] structures agree [Ok..]\n");
+    assert!(ok(&format!("cp -r --fsync --cut-at 30 {tree} {image}:/again")).starts_with("power "));
+    let before = std::fs::read(&image).expect("the image is there");
+    for _ in 0..2 {
+        let out = strandline(&format!("fsck --dry-run {image}"));
+        assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+    }
+    assert!(std::fs::read(&image).expect("the image is there") == before);
+    assert_eq!(strandline(&format!("fsck {image}")).status.code(), Some(1));
+    ok(&format!("fsck {image}"));
+}
+
+#[test]
 fn campaigns_answer_in_json_the_same_every_time() {
     let line = "crash --fs f2fs --drive zn540-noplp --modes strict,oprw --workload pattern \
                 --cuts 20 --seed 5 --json";

@@ -43,6 +43,13 @@ impl DriveState {
         &self.identify
     }
 
+    /// The same in a drive that takes writes, wherever it came from: a copy to try things on.
+    #[must_use]
+    pub fn writable(mut self) -> Self {
+        self.identify.read_only = false;
+        self
+    }
+
     /// The make of the drive.
     pub fn spec(&self) -> &Spec {
         &self.spec

@@ -59,6 +59,8 @@ struct Counts {
     bytes: u64,
     skipped: u64,
     power_cut: bool,
+    #[serde(skip)]
+    drive_commands: u64,
 }
 
 impl Cp {
@@ -76,6 +78,9 @@ impl Cp {
             out::json(&counts)?;
         } else if counts.power_cut {
             out::line(format!("power cut after {} files", counts.files))?;
+        } else if self.cut_at.is_some() {
+            let (files, commands) = (counts.files, counts.drive_commands);
+            out::line(format!("no power cut: {files} files took {commands} drive commands"))?;
         }
         Ok(0)
     }
@@ -109,10 +114,12 @@ impl Cp {
             counts.power_cut = true;
             return Ok(counts);
         }
+        let drive = volume.drive.clone();
         // What was copied before an error stays.
         let closed = volume.close_or_cut()?;
         copied?;
         counts.power_cut = closed;
+        counts.drive_commands = drive.stats().commands;
         Ok(counts)
     }
 

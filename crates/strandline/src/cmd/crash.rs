@@ -32,7 +32,10 @@ pub(crate) struct Crash {
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier
     #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
     modes: Vec<String>,
-    /// Workload: pattern, tree, varmail, random-overwrite, or one of the small ones
+    /// Workload: pattern, tree, varmail, random-overwrite, or one of the small ones: create-fsync,
+    /// overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link, truncate-up,
+    /// truncate-down, unlink-open, two-files-one-dir, multi-node, inline-to-block, xattr,
+    /// symlink-dir, meta, gc-between
     #[arg(long, default_value = "pattern")]
     workload: String,
     /// Directory the tree workload copies
@@ -47,7 +50,8 @@ pub(crate) struct Crash {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Deliberate fault: drop-flush, skip-wp-check, …
+    /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
+    /// plain-checkpoint, skip-roll-forward
     #[arg(long)]
     inject: Option<String>,
     /// Judge this cut only

@@ -60,7 +60,7 @@ impl Fsck {
             |failure: Failure| Failure::Coded { message: failure.to_string(), code: OPERATIONAL };
         let opened = open_drive(&self.image, self.dry_run).map_err(operational)?;
         let ssd = if self.dry_run {
-            Ssd::power_on(opened.survivors(0), Timing::Instant, 0)
+            Ssd::power_on(opened.survivors(0).writable(), Timing::Instant, 0)
         } else {
             opened
         };
