@@ -287,14 +287,14 @@ fn zone_section(map: &ZoneMap) -> String {
         .collect();
     let cell = if unit == 1 { "one block".into() } else { format!("{unit} blocks") };
     let legend = "<div class='legend'><span><i style='background:var(--flash)'></i>on NAND: stays\
-                  </span><span><i style='background:var(--buffer)'></i>acknowledged, only \
-                  buffered: gone with the power</span><span><i style='background:var(--track)'>\
-                  </i>never written</span><span>▼ wp_zns: what the host was told</span>\
+                  </span><span><i style='background:var(--buffer)'></i>written, not \
+                  yet on NAND: gone with the power</span><span><i style='background:var(--track)'>\
+                  </i>never written</span><span>▼ wp_zns: where the host writes next</span>\
                   <span>▲ wp_nand: where the zone's write pointer is after the cut</span></div>";
     section(
         "The strand line: zones at one cut",
         &format!(
-            "The drive {:.3} ms into the run, at the cut that found most in its write buffer. A \
+            "The drive {:.3} ms into the run, at the cut that found most not yet on NAND. A \
              cell is {cell} of 4 KiB; a zone goes on beyond what is drawn. Full and empty zones \
              are left out.",
             map.at_ns as f64 / 1e6

@@ -201,7 +201,7 @@ pub(super) struct Strand {
     pub(super) from: u64,
     /// Blocks below it are on NAND.
     pub(super) wp_nand: u64,
-    /// Blocks below it were acknowledged.
+    /// Blocks below it were written by the host.
     pub(super) wp_zns: u64,
     /// Blocks that can be written.
     pub(super) capacity: u64,
