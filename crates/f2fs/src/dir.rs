@@ -147,7 +147,9 @@ impl Volume {
 
     /// Removes the entry at `place`.
     pub(crate) fn remove_entry(&mut self, dir: Nid, place: Place) -> Result<()> {
-        self.change_entry(dir, place, DentriesMut::remove)
+        self.change_entry(dir, place, |entries, slot| {
+            entries.remove(slot);
+        })
     }
 
     /// Points the entry at `place` to another inode.
