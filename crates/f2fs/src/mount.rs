@@ -85,7 +85,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
     let ssr_allowed = options.mode == AllocationMode::Adaptive;
     Ok(Volume {
         logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
-        space: Space::new(&checkpoint),
+        space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
         nodes: NodeCache::new(options.cache_bytes / 4),
         pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
         users: FxHashMap::default(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::ondisk::sit::{LogType, MAP_SIZE, SitEntry};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo, bits};
+use crate::ondisk::{BlockAddr, SegNo, bits};
 
 /// The table. Logs and allocation are in [`crate::curseg`].
 pub(crate) struct Segments {
@@ -23,6 +23,8 @@ pub(crate) struct Segments {
     in_use: Vec<bool>,
     section_used: Vec<u32>,
     section_valid: Vec<u32>,
+    /// Usable blocks of the smallest section that has any.
+    section_capacity: u32,
     free_sections: u32,
     prefree: BTreeSet<SegNo>,
     dirty: BTreeSet<SegNo>,
@@ -38,6 +40,7 @@ impl Segments {
             in_use: entries.iter().zip(&usable).map(|(e, u)| e.valid > 0 || *u == 0).collect(),
             section_used: vec![0; sections],
             section_valid: vec![0; sections],
+            section_capacity: 0,
             free_sections: 0,
             prefree: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -51,6 +54,8 @@ impl Segments {
             let used = table.in_use[segno as usize] && !table.is_beyond_capacity(segno);
             table.section_used[section] += u32::from(used);
         }
+        let capacities = (0..table.sb.main_sections()).map(|section| table.section_usable(section));
+        table.section_capacity = capacities.filter(|blocks| *blocks > 0).min().unwrap_or(1);
         table.free_sections = table.section_used.iter().filter(|used| **used == 0).count() as u32;
         table
     }
@@ -81,6 +86,11 @@ impl Segments {
     pub(crate) fn section_usable(&self, section: u32) -> u32 {
         let first = self.sb.section_start(section);
         (first..first + self.sb.segs_per_sec).map(|segno| self.usable(segno)).sum()
+    }
+
+    /// Blocks of the main area that can be written.
+    pub(crate) fn usable_blocks(&self) -> u64 {
+        self.usable.iter().map(|blocks| u64::from(*blocks)).sum()
     }
 
     /// Valid blocks of a section.
@@ -307,8 +317,8 @@ impl Segments {
         self.sb.segment_count_main
     }
 
-    /// Blocks in a section at most.
-    pub(crate) fn section_blocks(&self) -> u32 {
-        self.sb.segs_per_sec * BLOCKS_PER_SEGMENT
+    /// Blocks that can be written to any section at least: a zone's capacity, not its size.
+    pub(crate) fn section_capacity(&self) -> u32 {
+        self.section_capacity
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::Checkpoint;
+use crate::ondisk::superblock::Superblock;
 
 /// Blocks, nodes and inodes in use.
 pub(crate) struct Space {
@@ -15,9 +16,14 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(checkpoint: &Checkpoint) -> Self {
+    /// What `checkpoint` counts. It counts a segment that ends beyond its zone's capacity as a
+    /// whole one (`f2fs_get_usable_segments`), so users get no more than `usable_blocks` without
+    /// what is kept back; otherwise the last of them would find no section to be written to.
+    pub(crate) fn new(checkpoint: &Checkpoint, sb: &Superblock, usable_blocks: u64) -> Self {
+        let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
+            / u64::from(sb.segment_count_main);
         Self {
-            user_blocks: checkpoint.user_block_count,
+            user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
             valid_blocks: checkpoint.valid_block_count,
             valid_nodes: checkpoint.valid_node_count,
             valid_inodes: checkpoint.valid_inode_count,

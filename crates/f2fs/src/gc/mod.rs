@@ -45,7 +45,7 @@ impl Volume {
             return Ok(());
         }
         let _span = cores::span(cores::Stage::Gc);
-        if self.pending_blocks() >= self.segments.section_blocks() as usize {
+        if self.pending_blocks() >= self.segments.section_capacity() as usize {
             // What is dirty still fits; later it might not any more, and then no checkpoint could
             // be written.
             self.write_back_all()?;
@@ -70,8 +70,10 @@ impl Volume {
 
     /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched.
     fn is_short_of_sections(&self) -> bool {
-        let per_section = self.segments.section_blocks() as usize;
-        let needed = self.pending_blocks().div_ceil(per_section) as u32;
+        let per_section = self.segments.section_capacity() as usize;
+        // Nodes and pages go to different logs, and so to different sections.
+        let pending = [self.nodes.dirty_count(), self.pages.dirty_total()];
+        let needed: u32 = pending.map(|blocks| blocks.div_ceil(per_section) as u32).iter().sum();
         // On zones a cut makes every log start afresh, before anything can be cleaned.
         let after_cut = if self.zones.is_some() { LogType::ALL.len() as u32 } else { 0 };
         self.segments.free_sections() <= self.reserved_sections + needed + after_cut
