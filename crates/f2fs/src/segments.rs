@@ -1,7 +1,8 @@
 //! The segment information table in memory: which blocks are valid now, which were valid at the
 //! last checkpoint, and which segments and sections are free.
 //!
-//! Invariants: a block valid at the last checkpoint is never written again before the next one; a
+//! Invariants: a block valid at the last checkpoint, or written since, is never written again before
+//! the next one, for roll-forward may yet need it; a
 //! segment emptied since then is *prefree* and becomes free only when a checkpoint has made its
 //! emptiness durable (`locate_dirty_segment`, `set_prefree_as_free_segments`).
 
@@ -17,7 +18,8 @@ use crate::ondisk::{BlockAddr, SegNo, bits};
 pub(crate) struct Segments {
     sb: Arc<Superblock>,
     entries: Vec<SitEntry>,
-    checkpointed: Vec<[u8; MAP_SIZE]>,
+    /// Blocks valid at the last checkpoint or written since.
+    spent: Vec<[u8; MAP_SIZE]>,
     /// Blocks of each segment that lie below its zone's capacity.
     usable: Vec<u16>,
     in_use: Vec<bool>,
@@ -36,7 +38,7 @@ impl Segments {
     pub(crate) fn new(sb: Arc<Superblock>, entries: Vec<SitEntry>, usable: Vec<u16>) -> Self {
         let sections = sb.main_sections() as usize;
         let mut table = Self {
-            checkpointed: entries.iter().map(|e| e.map).collect(),
+            spent: entries.iter().map(|e| e.map).collect(),
             in_use: entries.iter().zip(&usable).map(|(e, u)| e.valid > 0 || *u == 0).collect(),
             section_used: vec![0; sections],
             section_valid: vec![0; sections],
@@ -237,6 +239,7 @@ impl Segments {
         let valid = u64::from(entry.valid);
         entry.mtime = (entry.mtime.saturating_mul(valid).saturating_add(now)) / (valid + 1);
         entry.valid += 1;
+        bits::msb::set(&mut self.spent[segno as usize], offset);
         if valid == 0 {
             self.prefree.remove(&segno);
         }
@@ -259,11 +262,10 @@ impl Segments {
         Ok(segno)
     }
 
-    /// First block of `segno` at or behind `from` that neither is nor was valid.
+    /// First block of `segno` at or behind `from` that neither is nor was valid since the last
+    /// checkpoint.
     pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {
-        let (now, then) = (&self.entries[segno as usize].map, &self.checkpointed[segno as usize]);
-        let merged: [u8; MAP_SIZE] = std::array::from_fn(|i| now[i] | then[i]);
-        bits::msb::next_zero(&merged, from, self.usable(segno) as usize)
+        bits::msb::next_zero(&self.spent[segno as usize], from, self.usable(segno) as usize)
     }
 
     /// Used segment of type `log` with the fewest blocks valid at the last checkpoint that has
@@ -282,7 +284,7 @@ impl Segments {
                     && !is_current(s)
                     && self.next_reusable(s, 0).is_some()
             })
-            .min_by_key(|&s| bits::count(&self.checkpointed[s as usize]))
+            .min_by_key(|&s| bits::count(&self.spent[s as usize]))
     }
 
     /// Segments whose table entry changed since the last checkpoint, ascending.
@@ -293,7 +295,7 @@ impl Segments {
     /// What the checkpoint being written describes is from now on what must not be overwritten.
     pub(crate) fn set_checkpointed(&mut self) {
         for segno in std::mem::take(&mut self.dirty) {
-            self.checkpointed[segno as usize] = self.entries[segno as usize].map;
+            self.spent[segno as usize] = self.entries[segno as usize].map;
         }
     }
 
