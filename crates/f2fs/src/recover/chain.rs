@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drive::Block;
+use rustc_hash::FxHashSet;
 
 use crate::error::{Error, Result};
 use crate::ondisk::inode::{Inline, RawInodeBlock};
@@ -55,7 +56,7 @@ impl Volume {
         let mut links = Vec::new();
         let mut addr = self.logs.next_addr(&self.sb, LogType::WarmNode);
         let mut ahead: Vec<(BlockAddr, Block)> = Vec::new();
-        let limit = u64::from(self.sb.main_blocks());
+        let mut seen = FxHashSet::default();
         while self.sb.in_main(addr) && self.is_written(addr) {
             if ahead.last().is_none_or(|(at, _)| *at != addr) {
                 let left = BLOCKS_PER_SEGMENT - (addr - self.sb.main_blkaddr) % BLOCKS_PER_SEGMENT;
@@ -69,8 +70,9 @@ impl Volume {
                 break;
             }
             let next = footer.next_blkaddr.get();
-            if next == addr || links.len() as u64 >= limit {
-                let found = format!("{next:#x} after {} nodes", links.len());
+            seen.insert(addr);
+            if seen.contains(&next) {
+                let found = format!("{next:#x}, which came before");
                 return Err(Error::corrupt("node_footer.next_blkaddr", addr, found, "an end"));
             }
             links.push(Link { addr, block });
