@@ -53,8 +53,25 @@ impl Volume {
         self.recover_contents(ino, link)?;
         if entry.last == link.addr {
             chain.inodes.remove(&ino);
+            self.cut_off_behind_end(ino)?;
         }
         Ok(true)
+    }
+
+    /// A truncation fsynced leaves no trace in the chain of the nodes it freed: what they hold
+    /// behind the end of the file goes now, or nobody would ever free it.
+    fn cut_off_behind_end(&mut self, ino: Nid) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let keeps = inode.advise().contains(Advise::KEEP_SIZE)
+            || inode.inline().intersects(Inline::DATA | Inline::DENTRY)
+            || inode.file_kind() != FileKind::Regular;
+        let blocks = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        drop(inode);
+        if keeps {
+            return Ok(());
+        }
+        self.pages.truncate(Ino::from(ino), blocks);
+        self.truncate_blocks(ino, blocks)
     }
 
     /// Makes an inode the checkpoint does not know, as empty as it can be
