@@ -135,8 +135,10 @@ pub fn layout(request: &Request) -> Result<Geometry> {
     let meta_blocks = u64::from(tables.sum()) * u64::from(BLOCKS_PER_SEGMENT);
     let main_blkaddr = segment0 / BLOCK_SIZE as u64 + meta_blocks;
     let main_blkaddr = BlockAddr::try_from(main_blkaddr).map_err(|_| too_small())?;
-    let usable = usable_segments(request, main, per_zone, main_blkaddr);
+    let (usable, lost) = usable_segments(request, main, per_zone, main_blkaddr);
     let space = Overprovision::of(request, main, usable, sections)?;
+    let user_blocks = u64::from(usable - space.overprov) * u64::from(BLOCKS_PER_SEGMENT);
+    let user_blocks = user_blocks.checked_sub(lost).filter(|n| *n > 0).ok_or_else(too_small)?;
     Ok(Geometry {
         segment0: (segment0 / BLOCK_SIZE as u64) as BlockAddr,
         segments,
@@ -151,7 +153,7 @@ pub fn layout(request: &Request) -> Result<Geometry> {
         overprovision: space.percent,
         reserved: space.reserved,
         overprov: space.overprov,
-        user_blocks: u64::from(usable - space.overprov) * u64::from(BLOCKS_PER_SEGMENT),
+        user_blocks,
         free: usable - LOGS,
         cursegs: initial_cursegs(zones, per_zone, request.zoned),
     })
@@ -205,15 +207,19 @@ impl Tables {
     }
 }
 
-/// Main-area segments that have at least one writable block.
-fn usable_segments(request: &Request, main: u32, per_zone: u32, start: BlockAddr) -> u32 {
-    let Some(shape) = request.zones else { return main };
-    let zone_blocks = u64::from(per_zone) * u64::from(BLOCKS_PER_SEGMENT);
+/// Main-area segments that have at least one writable block, and the blocks of them that cannot be
+/// written: a zone's capacity may end within a segment.
+fn usable_segments(request: &Request, main: u32, per_zone: u32, start: BlockAddr) -> (u32, u64) {
+    let Some(shape) = request.zones else { return (main, 0) };
+    let per_segment = u64::from(BLOCKS_PER_SEGMENT);
+    let zone_blocks = u64::from(per_zone) * per_segment;
     let zones = main / per_zone;
     let meta_zones = (u64::from(start) / zone_blocks) as u32;
     let conventional = shape.conventional.saturating_sub(meta_zones).min(zones);
-    let writable = shape.capacity.div_ceil(BLOCKS_PER_SEGMENT.into()) as u32;
-    conventional * per_zone + (zones - conventional) * writable.min(per_zone)
+    let sequential = zones - conventional;
+    let writable = shape.capacity.div_ceil(per_segment).min(per_zone.into());
+    let lost = (writable * per_segment).saturating_sub(shape.capacity);
+    (conventional * per_zone + sequential * writable as u32, u64::from(sequential) * lost)
 }
 
 /// Space kept from users, so that the cleaner always has somewhere to go.
