@@ -189,6 +189,7 @@ impl Volume {
     fn after_commit(&mut self) -> Result<()> {
         self.segments.set_checkpointed();
         self.since_checkpoint.clear();
+        self.unflushed.clear();
         self.allocated_since_checkpoint = 0;
         let freed = self.segments.free_prefree();
         self.discard(&freed);

@@ -112,6 +112,8 @@ impl Volume {
             self.move_block(ino, slot, old, log)?
         };
         self.pages.mark_clean(key, index);
+        // In place no node changes: nothing else would tell an fsync that there is this to flush.
+        self.unflushed.insert(ino);
         set.push(&self.io, addr, block);
         Ok(())
     }
