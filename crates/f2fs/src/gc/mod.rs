@@ -134,7 +134,8 @@ impl Volume {
         self.node_mut(nid).map(|_| ())
     }
 
-    /// A data block moves to the cold log, through the page cache if a newer version waits there.
+    /// A data block moves to the cold log; a newer version that waits in the page cache goes in
+    /// its stead.
     fn move_data(&mut self, addr: BlockAddr, owner: RawSummary, set: &mut WriteSet) -> Result<()> {
         let Some((ino, index)) = self.owner_of(addr, owner)? else {
             let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
@@ -146,15 +147,13 @@ impl Volume {
             ));
         };
         let key = Ino::from(ino);
-        if self.pages.is_dirty(key, index) {
-            return self.write_page(ino, index, LogType::ColdData, set);
-        }
         let block = match self.pages.peek(key, index) {
             Some(block) => block.clone(),
             None => self.io.read(addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
+        self.pages.mark_clean(key, index);
         set.push(&self.io, new, block);
         Ok(())
     }
