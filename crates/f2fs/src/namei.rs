@@ -374,12 +374,12 @@ impl Volume {
             return Err(Errno::BUSY.into());
         }
         let source = self.find(from.dir, from.name)?;
+        check_name(to.name)?;
         let target = match self.find_entry(to.dir, to.name)? {
             Some(_) if no_replace => return Err(Errno::EXIST.into()),
             None if exchange => return Err(Errno::NOENT.into()),
             target => target,
         };
-        check_name(to.name)?;
         if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
             return Err(Errno::INVAL.into());
         }
