@@ -61,9 +61,9 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
         volume.leave_chain()?;
     }
     report.moved_logs = volume.fix_log_positions()?;
-    if report.orphans + report.replayed_nodes + report.scanned_nodes + report.moved_logs > 0 {
-        volume.write_checkpoint(Reason::Sync)?;
-    }
+    // Also when there was nothing to recover. A drive that reorders may have lost the first nodes
+    // of a chain and kept later ones: new nodes of the same version would lead to them.
+    volume.write_checkpoint(Reason::Sync)?;
     report.reset_zones = volume.release_sections(&held);
     if !report.clean {
         volume.finish_abandoned_zones()?;
