@@ -1,17 +1,21 @@
 //! Volumes the engine has written, before two judges: Debian's `fsck.f2fs` and our own check. And
 //! volumes of f2fs-tools, read by the engine.
 
+mod harness;
 mod judge;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command as Process;
 use std::sync::Arc;
 
-use drive::{Drive, ZoneGeometry};
+use drive::{Drive, Timing, ZoneGeometry};
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use f2fs::mkfs::{MkfsOptions, format};
+use harness::{Kind, Pair, dump, findings};
 use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs, tool};
+use vfs::ops::Generator;
 use vfs::{Creator, FileKind, FileSystem, Ino, RenameFlags, SetAttr, XattrMode};
 
 const MIB: u64 = 1 << 20;
@@ -100,20 +104,61 @@ fn what_the_engine_writes_is_clean_on_zones() {
 }
 
 #[test]
+fn ten_thousand_random_operations_leave_a_clean_volume() {
+    let scratch = Scratch::new();
+    for (seed, kind) in (60..).zip(Kind::ALL) {
+        let ops = Generator::new(seed).take_ops(10_000);
+        let mut pair = Pair::new(kind, "cache=8m", seed, Timing::Instant);
+        pair.run(&ops, 2500).unwrap_or_else(|why| panic!("{kind:?} seed {seed}: {why}"));
+        let state = pair.drive.power_off();
+        assert_eq!(findings(&state), "", "{kind:?}");
+        let image = scratch.dir().join("image");
+        dump(&state, &image);
+        assert_fsck_clean(&image);
+    }
+}
+
+/// `dump.f2fs` reads files of every shape back: inline, direct, indirect, with holes.
+#[test]
 fn dump_f2fs_reads_what_the_engine_wrote() {
     let scratch = Scratch::new();
     let image = scratch.image("volume", 128 * MIB);
     let drive = ImageDrive::open(&image);
     format(&drive, &MkfsOptions::default()).unwrap();
     let fs = mount(&drive);
-    let ino = fs.create(fs.root(), b"told", 0o644, Creator::default()).unwrap().ino;
-    fs.write(ino, 0, &vec![b'y'; 123_456]).unwrap();
+    let shapes =
+        [("tiny", 77, 0), ("told", 123_456, 0), ("large", 9_000_001, 0), ("holes", 50_000, MIB)];
+    let write = |(name, len, at): (&'static str, usize, u64)| {
+        let ino = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap().ino;
+        let mut data = vec![0; len];
+        vfs::ops::fill(9, at, &mut data);
+        fs.write(ino, at, &data).unwrap();
+        let whole = [vec![0; at as usize], data].concat();
+        (ino, name, whole)
+    };
+    let files: Vec<_> = shapes.into_iter().map(write).collect();
     fs.unmount().unwrap();
-    let out = tool("dump.f2fs", &["-i", &ino.to_string(), image.to_str().unwrap()]);
-    let text = String::from_utf8_lossy(&out.stdout);
-    for line in ["told", "123456"] {
-        assert!(text.contains(line), "{line} is not in\n{text}");
+    for (ino, name, data) in files {
+        let out = tool("dump.f2fs", &["-i", &ino.to_string(), image.to_str().unwrap()]);
+        let text = String::from_utf8_lossy(&out.stdout);
+        for line in [name, &data.len().to_string()] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        let found = dump_of(&scratch, &image, ino, name);
+        assert!(found == data, "{name}: dump.f2fs reads {} bytes", found.len());
     }
+}
+
+/// A file as `dump.f2fs` reads it: after a question, into the directory it runs in.
+fn dump_of(scratch: &Scratch, image: &Path, ino: Ino, name: &str) -> Vec<u8> {
+    let answer = scratch.dir().join("yes");
+    fs::write(&answer, "y\n").unwrap();
+    let mut dump = Process::new("/usr/sbin/dump.f2fs");
+    dump.current_dir(scratch.dir()).args(["-i", &ino.to_string()]).arg(image);
+    let out = dump.stdin(fs::File::open(&answer).unwrap()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    let path = scratch.dir().join("lost_found").join(name);
+    fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// Everything below a directory: path, kind and contents, sorted.

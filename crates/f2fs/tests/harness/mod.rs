@@ -2,14 +2,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod tagged;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Block, Drive, DriveState, Spec, Ssd, Timing};
+use f2fs::check::{CheckOptions, check};
 use f2fs::mkfs::{MkfsOptions, format};
-use f2fs::ondisk::superblock::Features;
+use f2fs::ondisk::checkpoint::Checkpoint;
+use f2fs::ondisk::superblock::{Features, Superblock};
 use f2fs::{F2fs, MountOptions};
 use vfs::FileSystem;
 use vfs::ops::{Op, Session, Tree, snapshot};
@@ -35,7 +39,12 @@ impl Kind {
 
     /// A drive with a new volume on it.
     pub fn formatted(self, seed: u64) -> Arc<Ssd> {
-        let drive = Ssd::new(self.spec(), Timing::Instant, seed).unwrap();
+        self.formatted_at(seed, Timing::Instant)
+    }
+
+    /// The same on the clock that `timing` says.
+    pub fn formatted_at(self, seed: u64, timing: Timing) -> Arc<Ssd> {
+        let drive = Ssd::new(self.spec(), timing, seed).unwrap();
         let dynamic: Arc<dyn Drive> = drive.clone();
         format(&dynamic, &mkfs_options()).unwrap();
         drive
@@ -59,6 +68,32 @@ pub fn mount(drive: &Arc<Ssd>, options: &str) -> F2fs {
     F2fs::mount(drive, &options).unwrap_or_else(|error| panic!("mount: {error}"))
 }
 
+/// Switches on what a cut left; answers at once.
+pub fn power_on(state: &DriveState) -> Arc<Ssd> {
+    Ssd::power_on(state.clone(), Timing::Instant, 0)
+}
+
+/// The newest checkpoint in what a drive holds.
+pub fn checkpoint_of(state: &DriveState) -> (Superblock, Checkpoint) {
+    let read = |addr: u32| Ok(state.media().read(addr.into()).unwrap());
+    let (sb, _) = Superblock::select(read).unwrap();
+    let checkpoint = Checkpoint::select(&sb, read).unwrap().checkpoint;
+    (sb, checkpoint)
+}
+
+/// What our own check finds wrong, as text; empty if nothing.
+pub fn findings(state: &DriveState) -> String {
+    let drive: Arc<dyn Drive> = power_on(state);
+    let report = check(&drive, &CheckOptions::default()).unwrap();
+    let lines: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// Blocks of a zone that count though they lie above the write pointer: what posix leaves there.
+pub fn is_above_write_pointer(finding: &str) -> bool {
+    finding.contains("write pointer: found") && finding.contains("should be above")
+}
+
 /// Writes what a drive holds to a sparse file.
 pub fn dump(state: &DriveState, path: &Path) {
     let blocks = state.identify().blocks;
@@ -78,20 +113,32 @@ pub struct Pair {
     pub drive: Arc<Ssd>,
     pub options: String,
     pub model: vfs::MemFs,
+    seed: u64,
+    timing: Timing,
 }
 
 impl Pair {
-    pub fn new(kind: Kind, options: &str, seed: u64) -> Self {
-        Self { drive: kind.formatted(seed), options: options.into(), model: vfs::MemFs::new() }
+    /// A new volume on a drive of this kind, and the model of it.
+    pub fn new(kind: Kind, options: &str, seed: u64, timing: Timing) -> Self {
+        let (drive, model) = (kind.formatted_at(seed, timing), vfs::MemFs::new());
+        Self { drive, options: options.into(), model, seed, timing }
     }
 
-    /// Applies `ops` to both, remounting every `remount` operations; the first difference in words.
-    pub fn run(&self, ops: &[Op], remount: usize) -> Result<(), String> {
-        for (round, chunk) in ops.chunks(remount).enumerate() {
+    /// Applies `ops` to both. After every `stretch` operations the volume is unmounted or, every
+    /// other time, synced and cut off its power; the first difference in words.
+    pub fn run(&mut self, ops: &[Op], stretch: usize) -> Result<(), String> {
+        for (round, chunk) in ops.chunks(stretch).enumerate() {
             let fs = mount(&self.drive, &self.options);
-            self.apply(&fs, chunk, round * remount)?;
-            self.compare(&fs, "before unmount")?;
-            fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+            self.apply(&fs, chunk, round * stretch)?;
+            self.compare(&fs, "at the end of a stretch")?;
+            if (round as u64 + self.seed).is_multiple_of(2) {
+                fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+            } else {
+                fs.sync().map_err(|e| format!("sync: {e}"))?;
+                drop(fs);
+                let left = self.drive.survivors(self.seed);
+                self.drive = Ssd::power_on(left, self.timing, self.seed);
+            }
         }
         let fs = mount(&self.drive, &self.options);
         self.compare(&fs, "after the last mount")?;
