@@ -101,7 +101,7 @@ impl Volume {
         Self::mount(image, open_drive(image, true)?, true)
     }
 
-    /// Mounts the volume in `image` to change it; `prepare` sees the drive before its first command.
+    /// Mounts the volume in `image` to change it; `prepare` sees the drive before any command.
     pub(crate) fn change_with(image: &Path, prepare: impl FnOnce(&Ssd)) -> Outcome<Self> {
         let drive = open_drive(image, false)?;
         prepare(&drive);

@@ -94,7 +94,8 @@ impl Plot {
         let middle = (TOP + height - BOTTOM) / 2.0;
         let _ = write!(
             plot.body,
-            "<text transform='translate(14 {middle:.1}) rotate(-90)' text-anchor='middle'>{}</text>",
+            "<text transform='translate(14 {middle:.1}) rotate(-90)' \
+             text-anchor='middle'>{}</text>",
             escape(y_label)
         );
         plot

@@ -45,7 +45,8 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// How many cuts per mode
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cuts: u32,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]

@@ -50,7 +50,8 @@ pub(crate) struct Run {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Cuts per mode and workload
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cuts: u32,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
