@@ -112,9 +112,7 @@ impl State {
                 Ok(Output::Done)
             }
             Command::ReportZones { .. } => Ok(Output::Zones(self.held.zones.clone())),
-            Command::ManageZone { action: ZoneAction::Reset, zone: Some(start) } => {
-                self.reset(start)
-            }
+            Command::ManageZone { action, zone: Some(start) } => self.manage(action, start),
             Command::Append { .. } | Command::ManageZone { .. } => Err(Status::InvalidOpcode),
         }
     }
@@ -147,14 +145,17 @@ impl State {
         Ok(Output::Done)
     }
 
-    fn reset(&mut self, start: u64) -> Result<Output, Status> {
+    fn manage(&mut self, action: ZoneAction, start: u64) -> Result<Output, Status> {
         let zone = self.zone_at(start).ok_or(Status::InvalidField)?;
-        if matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline) {
-            return Err(Status::InvalidZoneStateTransition);
+        match action {
+            ZoneAction::Reset => (zone.state, zone.wp) = (ZoneState::Empty, zone.start),
+            ZoneAction::Finish => (zone.state, zone.wp) = (ZoneState::Full, zone.start + zone.size),
+            ZoneAction::Open | ZoneAction::Close => return Err(Status::InvalidOpcode),
         }
-        (zone.state, zone.wp) = (ZoneState::Empty, zone.start);
-        let (start, size) = (zone.start, zone.size);
-        self.held.media.discard(start, size);
+        if action == ZoneAction::Reset {
+            let (start, size) = (zone.start, zone.size);
+            self.held.media.discard(start, size);
+        }
         Ok(Output::Done)
     }
 }
