@@ -1,10 +1,10 @@
 //! The segment information table in memory: which blocks are valid now, which were valid at the
 //! last checkpoint, and which segments and sections are free.
 //!
-//! Invariants: a block valid at the last checkpoint, or written since, is never written again before
-//! the next one, for roll-forward may yet need it; a segment emptied since then is *prefree* and
-//! becomes free only when a checkpoint has made its emptiness durable (`locate_dirty_segment`,
-//! `set_prefree_as_free_segments`).
+//! Invariants: a block valid at the last checkpoint, or written since, is never written again
+//! before the next one, for roll-forward may yet need it; a segment emptied since then is *prefree*
+//! and becomes free only when a checkpoint has made its emptiness durable
+//! (`locate_dirty_segment`, `set_prefree_as_free_segments`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
