@@ -111,7 +111,9 @@ impl Drop for Frame {
             let mut free = Some(FreeFrame { bytes: self.bytes, count: self.count });
             // A thread that is ending has no list of its own any more.
             let _ = LOCAL.try_with(|local| give(&mut local.borrow_mut().0, free.take()));
-            SHARED.lock().extend(free);
+            if free.is_some() {
+                SHARED.lock().extend(free);
+            }
         }
     }
 }

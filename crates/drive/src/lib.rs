@@ -59,6 +59,13 @@ pub trait Drive: Send + Sync {
     /// command that is wrong completes with the status a real drive would give.
     fn submit(&self, queue: u16, cid: u16, command: Command);
 
+    /// As [`Drive::submit`]; a drive that has the answer when it returns may hand it over at once.
+    /// There is no completion to take for that command then.
+    fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
+        self.submit(queue, cid, command);
+        None
+    }
+
     /// Takes one completion of `queue` if there is one now.
     fn poll(&self, queue: u16) -> Option<Completion>;
 
@@ -80,6 +87,9 @@ impl<D: Drive + ?Sized> Drive for std::sync::Arc<D> {
     }
     fn submit(&self, queue: u16, cid: u16, command: Command) {
         (**self).submit(queue, cid, command);
+    }
+    fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
+        (**self).issue(queue, cid, command)
     }
     fn poll(&self, queue: u16) -> Option<Completion> {
         (**self).poll(queue)

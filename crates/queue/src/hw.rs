@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use cores::{Condvar, Mutex, MutexGuard};
 use drive::{Command, Completion, Drive, Identify, Output, Status};
 
-type Answer = Result<Output, Status>;
+pub(crate) type Answer = Result<Output, Status>;
 
 /// Where the command of a ticket is.
 enum Slot {
@@ -64,6 +64,15 @@ pub(crate) struct HwQueue {
     zones: usize,
 }
 
+/// What became of a command that was handed in.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// The drive answered at once.
+    Done(Answer),
+    /// Under way; its answer will be found under this number.
+    Slot(u32),
+}
+
 /// What a look at a ticket found.
 pub(crate) enum Step {
     Done(Answer),
@@ -95,7 +104,7 @@ impl HwQueue {
         queue: u16,
         lane: Option<u32>,
         command: Command,
-    ) -> u32 {
+    ) -> Sent {
         let mut hw = self.hw.lock();
         if lane.is_some() && hw.lanes.is_empty() {
             hw.lanes.resize(self.zones, None);
@@ -108,12 +117,16 @@ impl HwQueue {
             if let Some(zone) = lane.filter(|zone| hw.busy(*zone)) {
                 let slot = hw.take_slot(Slot::Parked { zone });
                 hw.parked.push_back(Parked { zone, slot, command });
-                return slot;
+                return Sent::Slot(slot);
             }
             if let Some(cid) = hw.free_tags.pop() {
+                if let Some(completion) = drive.issue(queue, cid, command) {
+                    hw.free_tags.push(cid);
+                    return Sent::Done(completion.result);
+                }
                 let slot = hw.take_slot(Slot::InFlight { cid });
-                hw.send(drive, queue, cid, slot, lane, command);
-                return slot;
+                hw.sent(cid, slot, lane);
+                return Sent::Slot(slot);
             }
             hw = self.reap(hw, drive, queue);
         }
@@ -206,7 +219,8 @@ impl HwQueue {
                 if let state @ Slot::Parked { .. } = &mut hw.slots[next.slot as usize] {
                     *state = Slot::InFlight { cid };
                 }
-                hw.send(drive, queue, cid, next.slot, lane, next.command);
+                hw.sent(cid, next.slot, lane);
+                drive.submit(queue, cid, next.command);
             }
             None => {
                 if let Some(zone) = lane {
@@ -256,22 +270,15 @@ impl Hw {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    fn send(
-        &mut self,
-        drive: &dyn Drive,
-        queue: u16,
-        cid: u16,
-        slot: u32,
-        lane: Option<u32>,
-        command: Command,
-    ) {
+    /// Notes which command has tag `cid` from now on. Whoever sends it holds the lock until both are
+    /// done, so its completion cannot be filed before.
+    fn sent(&mut self, cid: u16, slot: u32, lane: Option<u32>) {
         self.moves += 1;
         let tag = &mut self.tags[usize::from(cid)];
         *tag = Tag { slot, lane, sent: tag.sent.wrapping_add(1) };
         if let Some(zone) = lane {
             self.lanes[zone as usize] = Some(cid);
         }
-        drive.submit(queue, cid, command);
     }
 
     fn next_parked(&mut self, zone: u32) -> Option<Parked> {

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
 pub use error::{IoError, Op};
-use hw::{HwQueue, Step};
+use hw::{HwQueue, Sent, Step};
 
 /// A command on its way. Give it to [`BlockQueue::wait`], or to [`BlockQueue::detach`].
 #[must_use = "a command that nobody waits for is never known to have succeeded"]
 #[derive(Debug)]
 pub struct Ticket {
     queue: u16,
-    slot: u32,
+    sent: Sent,
     op: Op,
     lba: Lba,
     blocks: u64,
@@ -74,23 +74,26 @@ impl BlockQueue {
         let queue = self.queue_for(zone);
         let lane = zone.filter(|_| self.zone_lock && op == Op::Write);
         let hw = &self.hw[usize::from(queue)];
-        let slot = hw.submit(self.drive.as_ref(), queue, lane, command);
-        Ticket { queue, slot, op, lba, blocks }
+        let sent = hw.submit(self.drive.as_ref(), queue, lane, command);
+        Ticket { queue, sent, op, lba, blocks }
     }
 
     /// Sleeps until the command of `ticket` is done.
     pub fn wait(&self, ticket: Ticket) -> Result<Output, IoError> {
-        let Ticket { queue, slot, op, lba, blocks } = ticket;
-        self.hw[usize::from(queue)]
-            .wait(self.drive.as_ref(), queue, slot)
-            .map_err(|status| IoError { op, lba, blocks, status })
+        let Ticket { queue, sent, op, lba, blocks } = ticket;
+        let answer = match sent {
+            Sent::Done(answer) => answer,
+            Sent::Slot(slot) => self.hw[usize::from(queue)].wait(self.drive.as_ref(), queue, slot),
+        };
+        answer.map_err(|status| IoError { op, lba, blocks, status })
     }
 
     /// The answer of `ticket`'s command if it is done; the ticket back if not. Never sleeps.
     pub fn try_wait(&self, ticket: Ticket) -> Result<Result<Output, IoError>, Ticket> {
         let hw = &self.hw[usize::from(ticket.queue)];
+        let Sent::Slot(slot) = ticket.sent else { return Ok(self.wait(ticket)) };
         hw.poll(self.drive.as_ref(), ticket.queue);
-        match hw.take(ticket.slot) {
+        match hw.take(slot) {
             Step::Done(result) => Ok(result.map_err(|status| IoError {
                 op: ticket.op,
                 lba: ticket.lba,
@@ -111,7 +114,9 @@ impl BlockQueue {
 
     /// Lets the command run on its own; its answer is dropped. For hints such as discard.
     pub fn detach(&self, ticket: Ticket) {
-        self.hw[usize::from(ticket.queue)].detach(ticket.slot);
+        if let Sent::Slot(slot) = ticket.sent {
+            self.hw[usize::from(ticket.queue)].detach(slot);
+        }
     }
 
     /// Sends `command` and waits for it.
