@@ -10,11 +10,11 @@
 //! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so a
 //! history of calls always leaves the same pages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Ino;
 
@@ -35,7 +35,7 @@ pub struct PageCache {
     last: u32,
     /// Next slot the clock looks at.
     hand: usize,
-    dirty_inos: BTreeSet<Ino>,
+    dirty_inos: FxHashSet<Ino>,
     pages: usize,
     dirty: usize,
     pages_max: usize,
@@ -70,7 +70,7 @@ impl PageCache {
             free: Vec::new(),
             last: 0,
             hand: 0,
-            dirty_inos: BTreeSet::new(),
+            dirty_inos: FxHashSet::default(),
             pages: 0,
             dirty: 0,
             pages_max,
@@ -166,6 +166,24 @@ impl PageCache {
 
     /// The first dirty page of `ino` at or behind `from`.
     pub fn next_dirty(&self, ino: Ino, from: u64) -> Option<u64> {
+        let file = self.files.get(&ino).filter(|f| f.dirty > 0)?;
+        // Most often it is in the chunk of the last access, or all that is dirty is in there.
+        let last = self.chunks.get(self.last as usize);
+        if let Some(chunk) = last.filter(|chunk| chunk.ino == ino && chunk.present != 0) {
+            let first = chunk.number * CHUNK_PAGES;
+            let all = chunk.dirty.count_ones() as usize == file.dirty;
+            let here = match from.checked_sub(first) {
+                Some(skip) if skip < CHUNK_PAGES => chunk.dirty & u64::MAX << skip,
+                None if all => chunk.dirty,
+                _ => 0,
+            };
+            if let Some(bit) = Bits(here).next() {
+                return Some(first + bit as u64);
+            }
+            if all {
+                return None;
+            }
+        }
         self.dirty_in(ino, from..u64::MAX).next()
     }
 
@@ -180,8 +198,10 @@ impl PageCache {
     }
 
     /// Files that have a dirty page, ascending.
-    pub fn dirty_inos(&self) -> impl Iterator<Item = Ino> + '_ {
-        self.dirty_inos.iter().copied()
+    pub fn dirty_inos(&self) -> impl Iterator<Item = Ino> + use<> {
+        let mut inos: Vec<Ino> = self.dirty_inos.iter().copied().collect();
+        inos.sort_unstable();
+        inos.into_iter()
     }
 
     /// Whether more is dirty than the configured share of the limit: time to write back.

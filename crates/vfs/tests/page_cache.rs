@@ -102,7 +102,10 @@ fn check(cache: &PageCache, model: &Model, all_present: bool) {
         assert_eq!(cache.dirty_count(ino), dirty.len());
         let some: Vec<u64> = dirty.iter().copied().filter(|p| (30..131).contains(p)).collect();
         assert_eq!(cache.dirty_in(ino, 30..131).collect::<Vec<_>>(), some);
-        assert_eq!(cache.next_dirty(ino, 64), dirty.iter().copied().find(|&p| p >= 64));
+        for from in (0..PAGES).step_by(8) {
+            let next = dirty.iter().copied().find(|&p| p >= from);
+            assert_eq!(cache.next_dirty(ino, from), next);
+        }
         for index in 0..PAGES {
             let expected = model.get(&(ino, index));
             let found = cache.peek(ino, index);
