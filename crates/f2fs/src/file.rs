@@ -40,7 +40,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
 impl Volume {
     /// Reads from a regular file or a block-backed symlink; short at the end of the file.
     pub(crate) fn read_file(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let size = self.inode(ino)?.size.get();
+        let size = self.raw_inode(ino)?.size.get();
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..len];
         if self.has_inline_data(ino)? {

@@ -1,11 +1,11 @@
 //! A mounted F2FS: the lock around the volume, and POSIX on top of it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cores::{Condvar, Mutex, MutexGuard};
 use drive::Drive;
 use queue::BlockQueue;
+use rustc_hash::FxHashSet;
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
     SetAttr, StatFs, XattrMode,
@@ -34,7 +34,7 @@ pub struct F2fs {
     inject: Inject,
     recovery: RecoveryReport,
     /// Inodes an fsync is under way for.
-    fsyncing: Mutex<BTreeSet<Nid>>,
+    fsyncing: Mutex<FxHashSet<Nid>>,
     fsynced: Condvar,
 }
 
@@ -66,7 +66,7 @@ impl F2fs {
             inject: options.inject,
             recovery,
             volume: Mutex::named("f2fs volume", volume),
-            fsyncing: Mutex::named("f2fs fsync turns", BTreeSet::new()),
+            fsyncing: Mutex::named("f2fs fsync turns", FxHashSet::default()),
             fsynced: Condvar::new(),
         })
     }
@@ -292,7 +292,7 @@ impl FileSystem for F2fs {
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
-        match volume.inode(ino)?.file_kind() {
+        match volume.kind_of(ino)? {
             FileKind::Regular => Ok(volume.read_file(ino, offset, buf)?),
             FileKind::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Errno::INVAL.into()),
@@ -303,7 +303,7 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         volume.begin_change()?;
-        match volume.inode(ino)?.file_kind() {
+        match volume.kind_of(ino)? {
             FileKind::Regular => Ok(volume.write_file(ino, offset, data)?),
             FileKind::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Errno::INVAL.into()),

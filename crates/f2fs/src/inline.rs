@@ -13,7 +13,7 @@ use crate::volume::Volume;
 impl Volume {
     /// Whether the file's contents are in its inode.
     pub(crate) fn has_inline_data(&mut self, ino: Nid) -> Result<bool> {
-        Ok(self.inode(ino)?.inline().contains(Inline::DATA))
+        Ok(self.raw_inode(ino)?.inline().contains(Inline::DATA))
     }
 
     /// Copies inline contents from `offset`; `buf` ends within the file.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use drive::{Block, Drive};
 use queue::BlockQueue;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::PageCache;
 
 use crate::curseg::{Log, Logs};
@@ -94,8 +94,8 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         allocated_since_checkpoint: 0,
         clock: Clock::new(checkpoint.elapsed_time),
         next_generation: checkpoint.version as u32,
-        unflushed: BTreeSet::new(),
-        unjudged: BTreeSet::new(),
+        unflushed: FxHashSet::default(),
+        unjudged: FxHashSet::default(),
         gc_count: 0,
         failed: false,
         pack: selected.pack,

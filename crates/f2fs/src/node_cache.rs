@@ -179,6 +179,27 @@ impl Volume {
 
     /// Inode `ino`; `ENOENT` if there is none of that number.
     pub(crate) fn inode(&mut self, ino: Nid) -> Result<Inode> {
+        let node = self.inode_node(ino)?;
+        Ok(Inode { block: node.block.clone(), layout: node.layout })
+    }
+
+    /// As [`Volume::inode`], for a look that ends before anything else is done: without a hold on
+    /// the block, which costs.
+    pub(crate) fn raw_inode(&mut self, ino: Nid) -> Result<&RawInode> {
+        Ok(&RawInodeBlock::of(&self.inode_node(ino)?.block).i)
+    }
+
+    /// Type of the file `ino`.
+    pub(crate) fn kind_of(&mut self, ino: Nid) -> Result<FileKind> {
+        Ok(self.raw_inode(ino)?.kind().unwrap_or(FileKind::Regular))
+    }
+
+    /// Whether `ino` is a directory.
+    pub(crate) fn is_dir(&mut self, ino: Nid) -> Result<bool> {
+        Ok(self.kind_of(ino)? == FileKind::Directory)
+    }
+
+    fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
         if !self.nodes.map.contains_key(&ino) {
             if !self.sb.is_node_id(ino) {
                 return Err(Error::Posix(Errno::NOENT));
@@ -192,7 +213,7 @@ impl Volume {
         if node.ino != ino {
             return Err(Error::Posix(Errno::NOENT));
         }
-        Ok(Inode { block: node.block.clone(), layout: node.layout })
+        Ok(node)
     }
 
     /// How the slots of inode `ino` are used, without holding its block.
@@ -214,7 +235,7 @@ impl Volume {
 
     /// Makes a node of inode `ino` at `node_offset` below it; its block counts at once.
     pub(crate) fn new_node(&mut self, ino: Nid, node_offset: u32) -> Result<Nid> {
-        let is_dir = self.inode(ino)?.is_dir();
+        let is_dir = self.is_dir(ino)?;
         self.space.take_node(false)?;
         let nid = match self.nat.reserve(&self.io) {
             Ok(nid) => nid,

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::{Errno, PageCache, Timespec};
 
 use crate::curseg::Logs;
@@ -47,9 +47,9 @@ pub(crate) struct Volume {
     /// Blocks taken from the logs since then, for the room roll-forward needs.
     pub(crate) allocated_since_checkpoint: u64,
     /// Files whose last writes may not be stable yet.
-    pub(crate) unflushed: BTreeSet<Nid>,
+    pub(crate) unflushed: FxHashSet<Nid>,
     /// Files with new data in conventional zones, of which no write pointer tells.
-    pub(crate) unjudged: BTreeSet<Nid>,
+    pub(crate) unjudged: FxHashSet<Nid>,
     /// Sections the cleaner does not let users have.
     pub(crate) reserved_sections: u32,
     /// Sections cleaned since the mount.

@@ -51,7 +51,7 @@ impl Volume {
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
         let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
         for ino in inos {
-            if self.inode(ino)?.is_dir() {
+            if self.is_dir(ino)? {
                 self.submit_data(ino, set)?;
             }
         }
@@ -67,9 +67,8 @@ impl Volume {
     /// The log a file's data belongs to (`__get_segment_type_6`).
     fn data_log(&mut self, ino: Nid) -> Result<LogType> {
         let dirty = self.pages.dirty_count(ino.into());
-        let inode = self.inode(ino)?;
-        let advise = inode.advise();
-        Ok(if inode.is_dir() {
+        let advise = self.raw_inode(ino)?.advise();
+        Ok(if self.is_dir(ino)? {
             LogType::HotData
         } else if advise.contains(Advise::COLD) {
             LogType::ColdData
@@ -86,7 +85,7 @@ impl Volume {
         Ok(self.options.mode == AllocationMode::Adaptive
             && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
             && !self.is_sequential(addr)
-            && !self.inode(ino)?.is_dir())
+            && !self.is_dir(ino)?)
     }
 
     /// Writes one dirty page to `log`, or to where it already is.

@@ -136,8 +136,7 @@ impl Volume {
     /// (`need_do_checkpoint`).
     fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
         let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
-        let inode = self.inode(ino)?;
-        let kind = inode.file_kind();
+        let kind = self.kind_of(ino)?;
         if !matches!(kind, FileKind::Regular | FileKind::Directory) {
             return Err(Errno::INVAL.into());
         }
@@ -152,8 +151,8 @@ impl Volume {
         if clean && !self.unflushed.contains(&ino) && !self.since_checkpoint.moved.contains(&ino) {
             return Ok(Need::Nothing);
         }
+        let inode = self.raw_inode(ino)?;
         let (parent, links) = (inode.pino.get(), inode.links.get());
-        drop(inode);
         let unrecoverable = links != 1
             || self.since_checkpoint.moved.contains(&ino)
             || self.since_checkpoint.xattr_changed.contains(&parent)
