@@ -123,6 +123,11 @@ impl Segments {
         sections.len() as u32
     }
 
+    /// Segments that the next checkpoint will free.
+    pub(crate) fn prefree_segments(&self) -> usize {
+        self.prefree.len()
+    }
+
     /// Segments without a valid block that are no log's: the checkpoint's `free_segment_count`.
     pub(crate) fn free_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
         let is_free =

@@ -25,6 +25,9 @@ use crate::volume::Volume;
 const MAX_DIRTY_NODES: usize = 16 * 1024;
 /// Changed NAT entries at which a checkpoint writes them.
 const MAX_DIRTY_NATS: usize = 100_000;
+/// Share of the main area, in percent, that may wait for a checkpoint to free it, and segments at
+/// most (`excess_prefree_segs`): blocks used again soon are still in the caches.
+const MAX_PREFREE: (usize, usize) = (5, 4096);
 /// Sections cleaned for one call before giving up on making room.
 const MAX_ROUNDS: u32 = 64;
 
@@ -38,7 +41,10 @@ impl Volume {
 
     /// Makes room if the logs are about to run out of free sections.
     pub(crate) fn balance(&mut self) -> Result<()> {
-        if self.nodes.dirty_count() > MAX_DIRTY_NODES || self.nat.dirty_count() > MAX_DIRTY_NATS {
+        if self.nodes.dirty_count() > MAX_DIRTY_NODES
+            || self.nat.dirty_count() > MAX_DIRTY_NATS
+            || self.has_excess_prefree()
+        {
             self.write_checkpoint(Reason::Sync)?;
         }
         if !self.is_short_of_sections() {
@@ -61,6 +67,12 @@ impl Volume {
             self.write_checkpoint(Reason::Sync)?;
         }
         Ok(())
+    }
+
+    fn has_excess_prefree(&self) -> bool {
+        let (percent, most) = MAX_PREFREE;
+        let share = self.segments.count() as usize * percent / 100;
+        self.segments.prefree_segments() > share.min(most)
     }
 
     /// Blocks that are still to be written, nodes and pages.
