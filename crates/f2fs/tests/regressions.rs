@@ -515,8 +515,9 @@ fn second_life(state: &DriveState, seed: u64) {
 fn an_fsync_after_a_write_back_in_place_flushes() {
     let drive = Kind::Conventional.formatted(1);
     let fs = mount(&drive, "cache=1m");
-    let ino = write_synced(&fs, "f", &[1; 8 * PAGE]);
+    // Inodes are written back in order: the file in question last, or its blocks would be on NAND.
     let other = create(&fs, "other");
+    let ino = write_synced(&fs, "f", &[1; 8 * PAGE]);
     fs.sync().unwrap();
     fs.write(ino, 0, &[2; 8 * PAGE]).unwrap();
     fs.write_checkpoint().unwrap();
@@ -530,6 +531,8 @@ fn an_fsync_after_a_write_back_in_place_flushes() {
 
 /// SSR took blocks again that had been written and freed since the checkpoint; a chain that led
 /// through them, or to data in them, then led astray ("newly invalidated" in `update_sit_entry`).
+/// This workload reaches SSR with fsyncs and cuts but is not known to hit such a slot: it passed
+/// before the fix too.
 #[test]
 fn slots_freed_since_the_checkpoint_are_not_taken_again() {
     let drive = Kind::Conventional.formatted(1);
