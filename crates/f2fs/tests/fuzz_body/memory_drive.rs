@@ -1,8 +1,9 @@
 //! The simplest drive there is, cheap enough to make one for each case.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use cores::{Mutex, MutexGuard};
 use drive::{
     BLOCK_SIZE, Block, Command, Completion, Drive, Identify, Output, RamMedia, Status, Zone,
     ZoneAction, ZoneGeometry, ZoneKind, ZoneState,
@@ -88,7 +89,7 @@ impl MemoryDrive {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 
