@@ -198,7 +198,7 @@ fn fill(fs: &F2fs) -> vfs::Result<()> {
     let inner = fs.mkdir(small, b"inner", 0o755, nobody)?.ino;
     let linked = file(fs, inner, b"linked", &[(0, 5000)])?;
     let large = fs.mkdir(root, b"large", 0o755, nobody)?.ino;
-    for i in 0..36 {
+    for i in 0..20 {
         fs.link(linked, large, &long_name(i))?;
     }
     Ok(())
