@@ -189,10 +189,11 @@ impl Volume {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
                     let run = self.slots_from(ino, slot)?.min(range.end - index);
-                    for i in 0..run {
-                        if (self.addr_in(slot.behind(i))? != NULL_ADDR) == want {
-                            return Ok(Some(index + i));
-                        }
+                    let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    let found = addrs.iter().position(|addr| (*addr != NULL_ADDR) == want);
+                    if let Some(i) = found.map(|i| i as u64) {
+                        self.addr_in(slot.behind(i))?;
+                        return Ok(Some(index + i));
                     }
                     index += run;
                 }
@@ -237,7 +238,8 @@ impl Volume {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
                     let run = self.slots_from(ino, slot)?.min(range.end - index);
-                    for i in 0..run {
+                    let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    for (i, _) in (0..).zip(addrs).filter(|(_, addr)| *addr != NULL_ADDR) {
                         self.free_slot(ino, slot.behind(i))?;
                     }
                     index += run;
