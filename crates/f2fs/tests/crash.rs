@@ -28,7 +28,7 @@ fn lives(kind: Kind, options: &str, seed: u64, mut check: impl FnMut(&Cut, &str)
         let cuts = work.record(&drive, 7, seed + life);
         work.run(&fs, 30).unwrap();
         drive.unobserve();
-        let mut cuts = std::mem::take(&mut *cuts.lock().unwrap());
+        let mut cuts = std::mem::take(&mut *cuts.lock());
         let step = (cuts.len() / 5).max(1);
         for (i, cut) in cuts.iter().enumerate().step_by(step) {
             check(cut, &format!("{kind:?} -o {options} seed {seed} life {life} cut {i}"));

@@ -4,8 +4,9 @@
 mod harness;
 mod judge;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use cores::Mutex;
 use drive::{
     BLOCK_SIZE, Block, Blocks, Command, CutPoint, Drive, DriveState, EventKind, Fault, FaultOn,
     Output, Ssd, Status, ZoneAction,
@@ -47,7 +48,7 @@ fn cuts_of(kind: Kind, options: &str, seed: u64, every: u64) -> Vec<Cut> {
     let cuts = work.record(&drive, every, seed);
     work.run(&fs, 60).unwrap();
     drive.unobserve();
-    std::mem::take(&mut *cuts.lock().unwrap())
+    std::mem::take(&mut *cuts.lock())
 }
 
 /// Every block and every write pointer.
@@ -263,7 +264,7 @@ fn conventional_zones_are_discarded_and_sequential_ones_reset() {
                 _ => false,
             };
             if bad {
-                sink.lock().unwrap().push(format!("{command:?}"));
+                sink.lock().push(format!("{command:?}"));
             }
         }
     }));
@@ -278,7 +279,7 @@ fn conventional_zones_are_discarded_and_sequential_ones_reset() {
         fs.sync().unwrap();
     }
     assert!(drive.stats().discards > 0 && drive.stats().resets > 0, "{:?}", drive.stats());
-    assert_eq!(*wrong.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(*wrong.lock(), Vec::<String>::new());
     fs.unmount().unwrap();
     assert_clean(&drive.power_off(), "after discards and resets");
 }
@@ -445,13 +446,13 @@ fn cut_again(cut: &Cut, options: &str, name: &str) {
         let read = matches!(event.kind, EventKind::Command { command: Command::Read { .. }, .. });
         if !read {
             events += 1;
-            sink.lock().unwrap().push((event.cut_point(), moment.survivors(events)));
+            sink.lock().push((event.cut_point(), moment.survivors(events)));
         }
     }));
     let first = mount(&drive, options);
     drive.unobserve();
     let expected = snapshot(&first).unwrap();
-    let second: Vec<(CutPoint, DriveState)> = std::mem::take(&mut *second.lock().unwrap());
+    let second: Vec<(CutPoint, DriveState)> = std::mem::take(&mut *second.lock());
     for (point, state) in second {
         let again = mount(&power_on(&state), options);
         let found = snapshot(&again).unwrap();
@@ -481,14 +482,14 @@ fn nodes_of_an_earlier_life_are_not_believed() {
         let promises = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&promises);
         drive.observe(Box::new(move |_, moment| {
-            sink.lock().unwrap().push(moment.survivors(seed));
+            sink.lock().push(moment.survivors(seed));
         }));
         for i in 0..6 {
             let ino = fs.lookup(fs.root(), format!("f{i}").as_bytes()).unwrap().ino;
             fs.fsync(ino, false).unwrap();
         }
         drive.unobserve();
-        let states = std::mem::take(&mut *promises.lock().unwrap());
+        let states = std::mem::take(&mut *promises.lock());
         for state in states.iter().step_by(3) {
             second_life(state, seed);
         }
@@ -556,7 +557,7 @@ fn slots_freed_since_the_checkpoint_are_not_taken_again() {
     }
     drive.unobserve();
     assert!(used_ssr);
-    for cut in std::mem::take(&mut *cuts.lock().unwrap()) {
+    for cut in std::mem::take(&mut *cuts.lock()) {
         let fs = mount(&power_on(&cut.state), "");
         assert_eq!(cut.promise.lost(&fs), None);
         fs.unmount().unwrap();

@@ -270,8 +270,8 @@ impl Hw {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Notes which command has tag `cid` from now on. Whoever sends it holds the lock until both are
-    /// done, so its completion cannot be filed before.
+    /// Notes which command has tag `cid` from now on. Whoever sends it holds the lock until both
+    /// are done, so its completion cannot be filed before.
     fn sent(&mut self, cid: u16, slot: u32, lane: Option<u32>) {
         self.moves += 1;
         let tag = &mut self.tags[usize::from(cid)];

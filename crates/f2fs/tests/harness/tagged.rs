@@ -2,8 +2,9 @@
 //! is: every block carries its file, its index and the generation that wrote it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use cores::Mutex;
 use drive::{DriveState, Ssd};
 use f2fs::F2fs;
 use rand::{Rng, SeedableRng};
@@ -69,15 +70,15 @@ impl Tagged {
             events += 1;
             if events % every == 0 {
                 let state = moment.survivors(seed ^ events);
-                let promise = promise.lock().unwrap().clone();
-                into.lock().unwrap().push(Cut { state, promise });
+                let promise = promise.lock().clone();
+                into.lock().push(Cut { state, promise });
             }
         }));
         cuts
     }
 
     pub fn promise(&self) -> Promise {
-        self.promise.lock().unwrap().clone()
+        self.promise.lock().clone()
     }
 
     /// Random overwrites with fsync, and short-lived files in between.
@@ -104,7 +105,7 @@ impl Tagged {
         let page = self.rng.random_range(0..PAGES);
         for page in page..page + self.rng.random_range(1..4) {
             let generation = {
-                let mut promise = self.promise.lock().unwrap();
+                let mut promise = self.promise.lock();
                 promise.written += 1;
                 promise.written
             };
@@ -120,7 +121,7 @@ impl Tagged {
 
     /// What was written to `file`, or to all, is promised from now on.
     fn kept(&mut self, file: Option<u32>) {
-        let mut promise = self.promise.lock().unwrap();
+        let mut promise = self.promise.lock();
         self.pending.retain(|&(of, page), generation| {
             let keep = file.is_none_or(|file| file == of);
             if keep {
