@@ -202,7 +202,9 @@ fn node_summary(
     if entry.valid == 0 {
         return Ok(summary);
     }
-    let blocks = io.read_run(sb.seg_start(segno), segments.usable(segno))?;
+    // Not to the end of what is usable: of a read-only zone nothing is, and all can be read.
+    let behind_last = (0..BLOCKS_PER_SEGMENT).rev().find(|n| entry.is_valid(*n as usize));
+    let blocks = io.read_run(sb.seg_start(segno), behind_last.map_or(0, |last| last + 1))?;
     for (offset, block) in blocks.iter().enumerate() {
         if entry.is_valid(offset) {
             summary.entries[offset] = RawSummary::node(RawNodeFooter::of(block).nid.get());

@@ -24,12 +24,15 @@ impl Volume {
         self.check_usable()?;
         let log = self.data_log(ino)?;
         let mut from = 0;
-        while let Some(index) = self.pages.next_dirty(Ino::from(ino), from) {
-            self.write_page(ino, index, log, set)?;
+        let mut done = Ok(());
+        while done.is_ok()
+            && let Some(index) = self.pages.next_dirty(Ino::from(ino), from)
+        {
+            done = self.write_page(ino, index, log, set);
             from = index + 1;
         }
         set.submit(&self.io);
-        Ok(())
+        done
     }
 
     /// Writes all dirty pages of a file and waits for them.

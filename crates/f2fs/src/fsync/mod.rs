@@ -79,14 +79,14 @@ fn run(fs: &F2fs, ino: Nid, plan: &Plan) -> Result<()> {
     for step in plan.steps {
         let done = run_step(fs, ino, *step, &mut data, &mut nodes);
         if let Err(error) = done {
-            fs.lock().failed = true;
+            let mut volume = fs.lock();
             // The commands in flight still own their blocks; their outcome no longer matters.
-            let _ = data.wait(fs.queue());
-            let _ = nodes.wait(fs.queue());
+            let _ = volume.finish(data, Ok(()));
+            let _ = volume.finish(nodes, Ok(()));
+            volume.failed = true;
             return Err(error);
         }
     }
-    fs.lock().unflushed.remove(&ino);
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn run_step(
         }
         Step::SubmitNodes(mark) => {
             let mut volume = fs.lock();
-            if fs.plan().data_consistent && volume.take_unjudged(ino) {
+            if fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
                 // No write pointer will tell recovery about these blocks: order them here.
                 drop(volume);
                 data.wait(fs.queue())?;
@@ -127,7 +127,12 @@ fn run_step(
         }
         Step::PreFlush if fs.injected(Inject::DROP_PREFLUSH) => Ok(()),
         Step::Flush if fs.injected(Inject::DROP_FLUSH) => Ok(()),
-        Step::PreFlush | Step::Flush => fs.flush(),
+        Step::PreFlush => fs.flush(),
+        Step::Flush => {
+            // Before the flush: what is written back during it has to be flushed again.
+            fs.lock().unflushed.remove(&ino);
+            fs.flush()
+        }
     }
 }
 

@@ -55,3 +55,10 @@ pub struct Plan {
     /// never another.
     pub data_consistent: bool,
 }
+
+impl Plan {
+    /// Whether it is recovery that puts data before nodes: nothing in the plan does.
+    pub fn relies_on_write_pointers(&self) -> bool {
+        self.data_consistent && !self.steps.contains(&Step::PreFlush)
+    }
+}
