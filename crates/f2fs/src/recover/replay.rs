@@ -127,6 +127,10 @@ impl Volume {
     /// Gives a new inode its name back. Whatever has that name now was replaced before the fsync.
     fn recover_dentry(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
         let (dir, name) = (from.pino.get(), from.name().to_vec());
+        if vfs::check_name(&name).is_err() || name == b"." || name == b".." {
+            let found = String::from_utf8_lossy(&name).into_owned();
+            return Err(Error::corrupt("inode.i_name of a new file", ino, found, "a file's name"));
+        }
         if let Some(found) = self.find_entry(dir, &name)? {
             if found.ino == ino {
                 return Ok(());
