@@ -135,16 +135,16 @@ impl Experiment {
 
 fn tree_text(options: &Options, source: &TreeSource) -> String {
     let mut text = format!(
-        " The tree is {}: {} files, {:.1} MB.",
+        " The tree is {}: {} files, {:.1} MiB.",
         options.tree.display(),
         source.files,
-        source.bytes as f64 / 1e6
+        source.bytes as f64 / f64::from(1 << 20)
     );
     if source.left_out > 0 {
         text += &format!(
-            " {} more files were left out to stay within {} MB.",
+            " {} more files were left out to stay within {} MiB.",
             source.left_out,
-            options.max_bytes / 1_000_000
+            options.max_bytes >> 20
         );
     }
     text

@@ -37,7 +37,11 @@ pub fn campaign_table(campaigns: &[ModeResult]) -> String {
             thousands(c.corrupt as u64),
             format!("{:.3}", c.recovery_ms_p50),
             format!("{:.3}", c.recovery_ms_max),
-            if c.broken > 0 { format!("BROKEN {}×", c.broken) } else { "kept".into() },
+            match (c.broken, c.failed) {
+                (0, 0) => "kept".into(),
+                (0, _) => "not made".into(),
+                (broken, _) => format!("BROKEN {broken}×"),
+            },
         ]
     });
     let table = render(&head, rows.collect(), 2);

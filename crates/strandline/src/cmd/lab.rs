@@ -47,7 +47,7 @@ pub(crate) struct Run {
     #[arg(long, default_value = "/usr/share/doc")]
     tree: PathBuf,
     /// At most so many bytes of it, with k, m or g
-    #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
+    #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Cuts per mode and workload
     #[arg(long, default_value_t = 1000)]
