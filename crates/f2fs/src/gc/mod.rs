@@ -31,6 +31,17 @@ const MAX_PREFREE: (usize, usize) = (5, 4096);
 /// Sections cleaned for one call before giving up on making room.
 const MAX_ROUNDS: u32 = 64;
 
+/// How much free sections are missed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shortage {
+    /// Not at all.
+    None,
+    /// Only after a cut: worth cleaning what is mostly empty anyway, not more.
+    AfterCut,
+    /// The logs are about to run out.
+    Now,
+}
+
 impl Volume {
     /// Called before every change: the volume must be writable and have room to log it
     /// (`f2fs_balance_fs`).
@@ -47,11 +58,13 @@ impl Volume {
         {
             self.write_checkpoint(Reason::Sync)?;
         }
-        if !self.is_short_of_sections() {
+        let shortage = self.shortage();
+        if shortage == Shortage::None {
             return Ok(());
         }
         let _span = cores::span(cores::Stage::Gc);
-        if self.pending_blocks() >= self.segments.section_capacity() as usize {
+        let pending = self.pending_blocks() >= self.segments.section_capacity() as usize;
+        if pending && shortage == Shortage::Now {
             // What is dirty still fits; later it might not any more, and then no checkpoint could
             // be written.
             self.write_back_all()?;
@@ -60,7 +73,12 @@ impl Volume {
             self.write_checkpoint(Reason::Sync)?;
         }
         for _ in 0..MAX_ROUNDS {
-            if !self.is_short_of_sections() || !self.clean_section(Policy::Greedy)? {
+            let valid_max_percent = match self.shortage() {
+                Shortage::None => break,
+                Shortage::AfterCut => 50,
+                Shortage::Now => 100,
+            };
+            if !self.clean_section(Policy::Greedy, valid_max_percent)? {
                 break;
             }
             // Moved nodes are written by the checkpoint, which is what frees their section.
@@ -80,29 +98,37 @@ impl Volume {
         self.nodes.dirty_count() + self.pages.dirty_total()
     }
 
-    /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched.
-    fn is_short_of_sections(&self) -> bool {
+    /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched. On
+    /// zones a cut makes every log start afresh, before anything can be cleaned.
+    fn shortage(&self) -> Shortage {
         let per_section = self.segments.section_capacity() as usize;
         // Nodes and pages go to different logs, and so to different sections.
         let pending = [self.nodes.dirty_count(), self.pages.dirty_total()];
         let needed: u32 = pending.map(|blocks| blocks.div_ceil(per_section) as u32).iter().sum();
-        // On zones a cut makes every log start afresh, before anything can be cleaned.
+        let now = self.reserved_sections + needed;
         let after_cut = if self.zones.is_some() { LogType::ALL.len() as u32 } else { 0 };
-        self.segments.free_sections() <= self.reserved_sections + needed + after_cut
+        match self.segments.free_sections() {
+            free if free <= now => Shortage::Now,
+            free if free <= now + after_cut => Shortage::AfterCut,
+            _ => Shortage::None,
+        }
     }
 
     /// Cleans one section in the background, by cost-benefit. False if there is none worth it.
     pub(crate) fn background_gc(&mut self) -> Result<bool> {
         self.check_writable()?;
-        let cleaned = self.clean_section(Policy::CostBenefit)?;
+        let cleaned = self.clean_section(Policy::CostBenefit, 100)?;
         if cleaned {
             self.write_checkpoint(Reason::Sync)?;
         }
         Ok(cleaned)
     }
 
-    fn clean_section(&mut self, policy: Policy) -> Result<bool> {
-        let victim = victim::select(&self.segments, policy, |segno| self.logs.is_current(segno));
+    /// Moves out what is valid in the best section of which less than `valid_max_percent` is.
+    /// False if there is none.
+    fn clean_section(&mut self, policy: Policy, valid_max_percent: u32) -> Result<bool> {
+        let is_current = |segno| self.logs.is_current(segno);
+        let victim = victim::select(&self.segments, policy, valid_max_percent, is_current);
         let Some(section) = victim else { return Ok(false) };
         self.gc_count += 1;
         let first = self.sb.section_start(section);

@@ -12,10 +12,12 @@ pub(crate) enum Policy {
     CostBenefit,
 }
 
-/// The best section to clean, or `None` if cleaning would free nothing.
+/// The best section to clean of those less than `valid_max_percent` valid, or `None` if cleaning
+/// would free nothing.
 pub(crate) fn select(
     segments: &Segments,
     policy: Policy,
+    valid_max_percent: u32,
     is_current: impl Fn(SegNo) -> bool,
 ) -> Option<u32> {
     let sb = segments.sb();
@@ -23,9 +25,10 @@ pub(crate) fn select(
     (0..sb.main_sections())
         .filter(|&section| {
             let first = sb.section_start(section);
-            let valid = segments.section_valid(section);
+            let valid = u64::from(segments.section_valid(section));
+            let usable = u64::from(segments.section_usable(section));
             valid > 0
-                && valid < segments.section_usable(section)
+                && valid * 100 < usable * u64::from(valid_max_percent)
                 && !(first..first + sb.segs_per_sec).any(&is_current)
         })
         .min_by_key(|&section| match policy {
