@@ -77,6 +77,14 @@ fn a_missing_dentry_mark_is_noticed() {
 }
 
 #[test]
+fn a_checkpoint_without_its_flush_is_noticed() {
+    // The fsync of a directory is a checkpoint: its last block must not be believed before the
+    // others are there, nor the fsync return before it is.
+    assert_eq!(every("rename-fsync-dir", Mode::Posix, None).broken, 0);
+    assert!(every("rename-fsync-dir", Mode::Posix, Some("plain-checkpoint")).broken > 0);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_json() {
     let json = || {
         let result = random("varmail", Mode::Oprw, None);
