@@ -52,7 +52,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        // fsck(8) has a status of its own for wrong usage, and scripts rely on it.
+        let fsck = std::env::args_os().nth(1).is_some_and(|command| command == "fsck");
+        if fsck && error.use_stderr() {
+            drop(error.print());
+            std::process::exit(cmd::fsck::USAGE.into());
+        }
+        error.exit()
+    });
+    let done = match cli.command {
         Command::Drive(command) => command.run(),
         Command::Mkfs(command) => command.run(),
         Command::Fsck(command) => command.run(),

@@ -14,6 +14,7 @@ mod finding;
 mod inode;
 mod nat_walk;
 mod segments;
+mod state;
 mod volume;
 mod zones;
 
@@ -24,6 +25,7 @@ use drive::Drive;
 use queue::BlockQueue;
 
 pub use finding::{Finding, Place};
+pub use state::{VolumeState, state};
 
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::CpFlags;
@@ -60,6 +62,8 @@ pub struct CheckReport {
     pub dirs: u64,
     /// Everything else with a name.
     pub files: u64,
+    /// Files with several links.
+    pub linked_files: u64,
     /// Inodes without a name that the next mount removes.
     pub orphans: u64,
     /// Inodes.
@@ -146,6 +150,7 @@ impl Checker {
             checkpoint_version: volume.cp.version,
             dirs: 0,
             files: 0,
+            linked_files: 0,
             orphans: 0,
             inodes: 0,
             nodes: 0,
@@ -235,6 +240,7 @@ impl Checker {
     }
 
     fn check_links(&mut self) {
+        self.report.linked_files = self.links.len() as u64;
         for (ino, links) in std::mem::take(&mut self.links) {
             if links.claimed != links.seen {
                 self.find(Place::Inode { ino }, "i_links", links.claimed, links.seen);

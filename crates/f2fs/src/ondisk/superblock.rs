@@ -213,6 +213,8 @@ pub struct Superblock {
     pub quota_inos: [Nid; 3],
     /// Seed of every inode's checksum.
     pub inode_chksum_seed: u32,
+    /// A mount stopped for more than a shutdown (`s_stop_reason`), or met an error (`s_errors`).
+    pub has_errors: bool,
 }
 
 /// Segments that must be free or metadata for a volume to work at all.
@@ -338,6 +340,7 @@ impl Superblock {
             hot_extensions: raw.extension_list[cold..total].iter().map(extension).collect(),
             quota_inos: raw.qf_ino.map(U32::get),
             inode_chksum_seed: crc32(!0, &raw.uuid),
+            has_errors: raw.s_stop_reason[1..].iter().chain(&raw.s_errors).any(|&b| b != 0),
         })
     }
 

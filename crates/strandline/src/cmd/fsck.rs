@@ -1,16 +1,18 @@
-//! `strandline fsck`: recover, then check. Exit codes as in fsck(8).
+//! `strandline fsck`: check, recover, say what was done. Options are those of `fsck.f2fs`, exit
+//! codes those of fsck(8).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use drive::{Drive, Ssd, Timing};
-use lab::subject::{self, Recovery};
+use f2fs::check::{CheckOptions, CheckReport, Finding, Place, VolumeState, check, state};
+use f2fs::{F2fs, MountOptions, RecoveryReport};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::open_drive;
+use crate::target::{Inside, open_drive};
 
 /// fsck(8): errors corrected.
 const CORRECTED: u8 = 1;
@@ -18,106 +20,265 @@ const CORRECTED: u8 = 1;
 const UNCORRECTED: u8 = 4;
 /// fsck(8): operational error.
 const OPERATIONAL: u8 = 8;
+/// fsck(8): usage or syntax error.
+pub(crate) const USAGE: u8 = 16;
 
-/// Recover a volume after a crash and check all of its structures.
+/// Check a volume, recover it after a crash, repair it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   strandline fsck disk.img
-  strandline fsck --dry-run --json disk.img
+  strandline fsck -n --json disk.img
 
-Exit status, as in fsck(8): 0 no errors, 1 recovered, 4 errors left, 8 the image cannot be used.")]
+Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 operational error,
+16 usage.")]
 pub(crate) struct Fsck {
     /// Image of a drive, or any file with a volume in it
-    image: PathBuf,
-    /// Change nothing: recover and check a copy in memory
-    #[arg(long, short = 'n')]
-    dry_run: bool,
-    /// Check even if the volume says it is clean, which is always done here
-    #[arg(short = 'f')]
-    force: bool,
-    /// Repair without asking; recovery never asks
-    #[arg(short = 'a', visible_short_aliases = ['y', 'p'])]
+    image: Option<PathBuf>,
+    /// Check and repair only if the volume was not unmounted cleanly or says it has errors
+    #[arg(short = 'a', conflicts_with = "no")]
     auto: bool,
+    /// Check everything and repair without asking
+    #[arg(short = 'f', visible_short_alias = 'y', long = "force", conflicts_with = "no")]
+    yes: bool,
+    /// Change nothing: recover and check a copy in memory
+    #[arg(short = 'n', conflicts_with = "preen")]
+    no: bool,
+    /// As -n, but may stand beside the options that repair
+    #[arg(long)]
+    dry_run: bool,
+    /// As -a; with 1, check everything. Never asks
+    #[arg(short = 'p', num_args = 0..=1, value_name = "0|1|2")]
+    preen: Option<Option<String>>,
+    /// Say more: 1 names the parts of the check, 2 the checkpoint
+    #[arg(short = 'd', value_name = "LEVEL", default_value_t = 0)]
+    debug: u8,
+    /// Show the directory tree
+    #[arg(short = 't')]
+    tree: bool,
+    /// Print the version and exit
+    #[arg(short = 'V')]
+    version: bool,
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// Accepted for scripts: quota limits are never changed here
+    #[arg(short = 'q', hide = true)]
+    preserve_limits: bool,
+    /// Accepted for scripts: no kernel version is looked at here
+    #[arg(long = "no-kernel-check", visible_alias = "kernel-check", hide = true)]
+    kernel_check: bool,
+}
+
+/// What to do about errors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repair {
+    Yes,
+    No,
 }
 
 #[derive(Serialize)]
-struct Checked {
+struct Told<'a> {
+    place: String,
+    what: &'a str,
+    found: &'a str,
+    allowed: &'a str,
+}
+
+#[derive(Serialize)]
+struct Checked<'a> {
     image: String,
     clean: bool,
+    exit_code: u8,
     recovered_nodes: u64,
     skipped_inodes: u64,
     orphans: u64,
     faults: Vec<String>,
+    findings: Vec<Told<'a>>,
+}
+
+/// What came of a run.
+#[derive(Default)]
+struct Outcomes {
+    report: Option<CheckReport>,
+    recovery: RecoveryReport,
+    /// What could not even be checked or recovered.
+    stopped: Vec<String>,
+    skipped: bool,
 }
 
 impl Fsck {
     pub(crate) fn run(self) -> Outcome {
+        if self.version {
+            out::line(concat!("fsck.strandline ", env!("CARGO_PKG_VERSION")))?;
+            return Ok(0);
+        }
+        let (image, level) = self.image_and_level()?;
+        let answer = if self.no || self.dry_run { Repair::No } else { Repair::Yes };
         let operational =
             |failure: Failure| Failure::Coded { message: failure.to_string(), code: OPERATIONAL };
-        let opened = open_drive(&self.image, self.dry_run).map_err(operational)?;
-        let ssd = if self.dry_run {
+        let opened = open_drive(&image, answer == Repair::No).map_err(operational)?;
+        let drive: Arc<dyn Drive> = opened.clone();
+        let mut done = Outcomes::default();
+        let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
+        if lazy && state(&drive).is_ok_and(VolumeState::needs_no_check) {
+            done.skipped = true;
+        } else {
+            self.check(&opened, answer, &mut done)?;
+        }
+        opened.power_off();
+        let code = done.code();
+        self.tell(&image, code, &done)?;
+        if self.tree && code != UNCORRECTED {
+            drop((drive, opened));
+            super::tree::show(&Inside { image, path: b"/".to_vec() }, false)?;
+        }
+        Ok(code)
+    }
+
+    /// `-p IMAGE` means `-p` and IMAGE, as in fsck.f2fs.
+    fn image_and_level(&self) -> Outcome<(PathBuf, Option<u8>)> {
+        let usage = |message: String| Failure::Coded { message, code: USAGE };
+        let (image, level) = match (&self.image, &self.preen) {
+            (image, None) => (image.clone(), None),
+            (image, Some(None)) => (image.clone(), Some(0)),
+            (image, Some(Some(text))) => match (text.parse::<u8>(), image) {
+                (Ok(level @ 0..=2), image) => (image.clone(), Some(level)),
+                (_, None) => (Some(PathBuf::from(text)), Some(0)),
+                _ => return Err(usage(format!("-p {text}: the levels are 0, 1 and 2"))),
+            },
+        };
+        let image = image.ok_or_else(|| usage("no image named; see fsck --help".into()))?;
+        Ok((image, level))
+    }
+
+    fn check(&self, opened: &Arc<Ssd>, answer: Repair, done: &mut Outcomes) -> Outcome<()> {
+        let drive: Arc<dyn Drive> = opened.clone();
+        let first = match check(&drive, &CheckOptions::default()) {
+            Ok(report) => report,
+            Err(error @ f2fs::Error::Corrupt { .. }) => {
+                done.stopped.push(error.to_string());
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(Failure::Coded { message: error.to_string(), code: OPERATIONAL });
+            }
+        };
+        done.recovery.clean = first.clean_unmount;
+        if first.clean_unmount || !first.is_clean() {
+            done.report = Some(first);
+            return Ok(());
+        }
+        let drive: Arc<dyn Drive> = if answer == Repair::No {
             Ssd::power_on(opened.survivors(0).writable(), Timing::Instant, 0)
         } else {
-            opened
+            drive
         };
-        let drive: Arc<dyn Drive> = ssd.clone();
-        let f2fs = subject::named("f2fs")?;
-        let (recovery, mut faults) = recover(f2fs, &drive);
-        if faults.is_empty() {
-            match f2fs.check(&drive) {
-                Ok(found) => faults = found.into_iter().map(|fault| fault.text).collect(),
-                Err(error) => faults.push(error.to_string()),
-            }
+        match recover(&drive) {
+            Ok(recovery) => done.recovery = recovery,
+            Err(error) => done.stopped.push(error),
         }
-        ssd.power_off();
-        let checked = Checked {
-            image: self.image.display().to_string(),
-            clean: recovery.clean && faults.is_empty(),
-            recovered_nodes: recovery.replayed,
-            skipped_inodes: recovery.skipped,
-            orphans: recovery.orphans,
-            faults,
-        };
+        match check(&drive, &CheckOptions::default()) {
+            Ok(report) => done.report = Some(report),
+            Err(error) => done.stopped.push(error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn tell(&self, image: &Path, code: u8, done: &Outcomes) -> Outcome<()> {
+        let findings = done.report.iter().flat_map(|report| &report.findings);
+        let faults: Vec<String> =
+            done.stopped.iter().cloned().chain(findings.clone().map(Finding::to_string)).collect();
         if self.json {
-            out::json(&checked)?;
-        } else {
-            tell(&checked)?;
+            return out::json(&Checked {
+                image: image.display().to_string(),
+                clean: code == 0,
+                exit_code: code,
+                recovered_nodes: done.recovery.replayed_nodes,
+                skipped_inodes: done.recovery.skipped_inodes,
+                orphans: done.recovery.orphans,
+                faults,
+                findings: findings.map(Told::from).collect(),
+            });
         }
-        Ok(match (checked.faults.is_empty(), recovery.clean) {
-            (false, _) => UNCORRECTED,
-            (true, false) => CORRECTED,
-            (true, true) => 0,
-        })
+        if done.skipped {
+            return out::line("Info: No error was reported");
+        }
+        for fault in &faults {
+            out::line(format!("[FSCK] {fault} [Fail]"))?;
+        }
+        if code == CORRECTED {
+            let RecoveryReport { replayed_nodes, skipped_inodes, orphans, .. } = done.recovery;
+            out::line(format!(
+                "[FSCK] recovered: {replayed_nodes} nodes replayed, {skipped_inodes} inodes kept \
+                 at an older version, {orphans} orphans"
+            ))?;
+        }
+        if let Some(report) = &done.report {
+            rows(report)?;
+        }
+        Ok(())
     }
 }
 
-/// Mounts and unmounts; a volume that does neither is at fault.
-fn recover(f2fs: &dyn subject::Subject, drive: &Arc<dyn Drive>) -> (Recovery, Vec<String>) {
-    match f2fs.mount(drive.clone(), "") {
-        Err(error) => (Recovery::default(), vec![error.to_string()]),
-        Ok(mounted) => {
-            let unmounted = mounted.fs.unmount().map_err(|e| format!("unmount: {e}"));
-            (mounted.recovery, unmounted.err().into_iter().collect())
+impl Outcomes {
+    fn code(&self) -> u8 {
+        match &self.report {
+            _ if self.skipped => 0,
+            Some(report) if self.stopped.is_empty() && report.is_clean() => {
+                if self.recovery.clean {
+                    0
+                } else {
+                    CORRECTED
+                }
+            }
+            _ => UNCORRECTED,
         }
     }
 }
 
-fn tell(checked: &Checked) -> Outcome<()> {
-    if !checked.clean && checked.faults.is_empty() {
-        out::line(format!(
-            "[FSCK] recovered: {} nodes replayed, {} inodes kept at an older version, {} orphans",
-            checked.recovered_nodes, checked.skipped_inodes, checked.orphans
-        ))?;
+impl<'a> From<&'a Finding> for Told<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        Self {
+            place: finding.place.to_string(),
+            what: finding.what,
+            found: &finding.found,
+            allowed: &finding.allowed,
+        }
     }
-    for fault in &checked.faults {
-        out::line(format!("[FSCK] {fault} [Fail]"))?;
+}
+
+/// Mounts and unmounts: that replays what fsyncs made durable.
+fn recover(drive: &Arc<dyn Drive>) -> Result<RecoveryReport, String> {
+    use vfs::FileSystem;
+    let fs = F2fs::mount(drive.clone(), &MountOptions::default()).map_err(|e| e.to_string())?;
+    let report = fs.recovery().clone();
+    fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+    Ok(report)
+}
+
+/// The rows of `fsck.f2fs`.
+fn rows(report: &CheckReport) -> Outcome<()> {
+    let of = |what: &str| report.findings.iter().filter(|f| f.what == what).count();
+    let nat = |f: &&Finding| matches!(f.place, Place::Nat { .. }) && f.what == "use";
+    let unreachable = report.findings.iter().filter(nat).count();
+    let row = |name: &str, bad: bool, value: Option<u64>| {
+        let mark = if bad { "[Fail]" } else { "[Ok..]" };
+        let value = value.map_or_else(String::new, |value| format!(" [{value:#x}]"));
+        out::line(format!("[FSCK] {name:<54}{mark}{value}"))
+    };
+    row("Unreachable nat entries", unreachable > 0, Some(unreachable as u64))?;
+    let sit = of("SIT map") + of("SIT bit") + of("SIT type") + of("sit_entry.vblocks");
+    row("SIT valid block bitmap checking", sit > 0, None)?;
+    row("Hard link checking for regular file", of("i_links") > 0, Some(report.linked_files))?;
+    for (name, what, value) in [
+        ("valid_block_count matching with CP", "valid_block_count", report.blocks),
+        ("valid_node_count matching with CP (nat lookup)", "valid_node_count", report.nodes),
+        ("valid_inode_count matched with CP", "valid_inode_count", report.inodes),
+        ("free segment_count matched with CP", "free_segment_count", report.free_segments.into()),
+    ] {
+        row(name, of(what) > 0, Some(value))?;
     }
-    if checked.faults.is_empty() {
-        out::line("[FSCK] structures agree [Ok..]")?;
-    }
-    Ok(())
+    row("next block offset is free", of("valid block ahead of the log") > 0, None)?;
+    row("other corrupted bugs", !report.is_clean(), None)
 }

@@ -31,39 +31,45 @@ struct Entry {
 
 impl Tree {
     pub(crate) fn run(self) -> Outcome {
-        let volume = Volume::look(&self.target.image)?;
-        let attr = volume.find(&self.target.path, true)?;
-        let mut found = Vec::new();
-        if attr.kind == FileKind::Directory {
-            let all = vfs::path::walk(&volume.fs, attr.ino, &mut |path, attr| {
-                found.push((path.to_vec(), *attr));
-                Ok(())
-            });
-            all.map_err(volume.about(&self.target.path))?;
-        }
-        if !self.json {
-            out::line(lossy(&self.target.path))?;
-        }
-        for (path, attr) in &found {
-            if self.json {
-                out::json(&Entry { path: lossy(path), stat: attr.into() })?;
-                continue;
-            }
-            let depth = path.iter().filter(|&&b| b == b'/').count();
-            let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-            let mut text = format!("{}{}", "  ".repeat(depth + 1), lossy(name));
-            if attr.kind == FileKind::Directory {
-                text.push('/');
-            } else if attr.kind == FileKind::Symlink {
-                let target = volume.fs.readlink(attr.ino).map_err(volume.about(path))?;
-                text += &format!(" -> {}", lossy(&target));
-            }
-            out::line(text)?;
-        }
-        if !self.json {
-            let dirs = found.iter().filter(|(_, a)| a.kind == FileKind::Directory).count();
-            out::line(format!("\n{dirs} directories, {} files", found.len() - dirs))?;
-        }
+        show(&self.target, self.json)?;
         Ok(0)
     }
+}
+
+/// Shows everything below `target`.
+pub(crate) fn show(target: &Inside, json: bool) -> Outcome<()> {
+    let volume = Volume::look(&target.image)?;
+    let attr = volume.find(&target.path, true)?;
+    let mut found = Vec::new();
+    if attr.kind == FileKind::Directory {
+        let all = vfs::path::walk(&volume.fs, attr.ino, &mut |path, attr| {
+            found.push((path.to_vec(), *attr));
+            Ok(())
+        });
+        all.map_err(volume.about(&target.path))?;
+    }
+    if !json {
+        out::line(lossy(&target.path))?;
+    }
+    for (path, attr) in &found {
+        if json {
+            out::json(&Entry { path: lossy(path), stat: attr.into() })?;
+            continue;
+        }
+        let depth = path.iter().filter(|&&b| b == b'/').count();
+        let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+        let mut text = format!("{}{}", "  ".repeat(depth + 1), lossy(name));
+        if attr.kind == FileKind::Directory {
+            text.push('/');
+        } else if attr.kind == FileKind::Symlink {
+            let target = volume.fs.readlink(attr.ino).map_err(volume.about(path))?;
+            text += &format!(" -> {}", lossy(&target));
+        }
+        out::line(text)?;
+    }
+    if !json {
+        let dirs = found.iter().filter(|(_, a)| a.kind == FileKind::Directory).count();
+        out::line(format!("\n{dirs} directories, {} files", found.len() - dirs))?;
+    }
+    Ok(())
 }
