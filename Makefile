@@ -4,7 +4,7 @@ CARGO ?= cargo
 # The tree `make demo` copies.
 TREE ?= /usr/share/doc
 
-.PHONY: help demo test test-all lint bench
+.PHONY: help demo test test-all test-kernel lint bench
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,9 +21,9 @@ lint: ## formatting, clippy, the rules of the house
 
 # The heavy suites need optimised code. Checks stay on, and the linker's optimisation off: it would
 # take longer than the tests it speeds up.
-test test-all: export CARGO_PROFILE_RELEASE_LTO = off
-test test-all: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
-test test-all: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+test test-all test-kernel: export CARGO_PROFILE_RELEASE_LTO = off
+test test-all test-kernel: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
+test test-all test-kernel: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
 test: lint ## everything that fits in ten minutes
 	$(CARGO) test --workspace --release --all-features --target-dir target/test
 
@@ -31,6 +31,11 @@ test-all: test ## that, the long suites, and the licences of all dependencies
 	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; \
 	else echo "test-all: cargo-deny is not installed, licences not checked"; fi
+
+# The kernel's verdicts. `test-all` runs them too.
+test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
+	guest/prepare
+	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

@@ -3,7 +3,7 @@
 use super::Finding;
 
 /// The crates and the floor each lives on. Crates of one floor do not know one another.
-const FLOORS: [(&str, u8); 12] = [
+const FLOORS: [(&str, u8); 13] = [
     ("cores", 0),
     ("drive", 1),
     ("queue", 2),
@@ -15,6 +15,7 @@ const FLOORS: [(&str, u8); 12] = [
     ("fuse", 6),
     ("nvme-target", 6),
     ("lab", 6),
+    ("judge", 6),
     ("strandline", 7),
 ];
 

@@ -1,0 +1,147 @@
+//! A guest that runs Debian's kernel, through the script `guest/run`.
+//!
+//! The guest sees a directory of the host as `/host`: what [`Guest::file`] and [`Guest::program`]
+//! put there, and what its script writes there, which outlives a reset. Without QEMU and the other
+//! Debian packages there is no judge and no verdict: [`Guest::run`] panics naming them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A machine about to be switched on. Disks are `/dev/vda`, `/dev/vdb`, … in the order added.
+#[derive(Debug)]
+pub struct Guest {
+    share: TempDir,
+    arguments: Vec<String>,
+}
+
+/// What became of a script.
+#[derive(Debug)]
+pub struct Output {
+    /// What it printed, both streams.
+    pub text: String,
+    /// Its exit status; `None` if the machine stopped before it ended.
+    pub status: Option<i32>,
+    /// The kernel's messages of warning and worse.
+    pub console: String,
+    share: TempDir,
+}
+
+/// `guest/run`: the machine stopped before the script ended.
+const STOPPED: i32 = 125;
+/// `guest/run`: the script took too long.
+const TOO_LONG: i32 = 124;
+
+impl Guest {
+    /// A machine with one CPU, 1 GiB of memory, five minutes to live and no disk.
+    #[expect(clippy::new_without_default, reason = "making one creates a directory")]
+    pub fn new() -> Self {
+        Self { share: tempfile::tempdir().expect("a temporary directory"), arguments: Vec::new() }
+    }
+
+    fn with(mut self, option: &str, value: impl Into<String>) -> Self {
+        self.arguments.extend([option.to_owned(), value.into()]);
+        self
+    }
+
+    /// Adds the disk in the raw image `path`.
+    pub fn drive(self, path: &Path) -> Self {
+        self.with("--drive", plain(path))
+    }
+
+    /// Adds an NVMe ZNS namespace, `/dev/nvme0nN`, of zones of `zone` bytes of which `capacity` can
+    /// be written. QEMU keeps the contents of `path` but not the states of the zones.
+    pub fn zns(self, path: &Path, zone: u64, capacity: u64) -> Self {
+        self.with("--zns", format!("{},{zone},{capacity}", plain(path)))
+    }
+
+    /// Memory in MiB. Drives of `null_blk` come out of it.
+    pub fn memory(self, mib: u32) -> Self {
+        self.with("--memory", mib.to_string())
+    }
+
+    /// The number of CPUs.
+    pub fn cpus(self, count: u32) -> Self {
+        self.with("--cpus", count.to_string())
+    }
+
+    /// Seconds after which the machine is switched off and the run fails.
+    pub fn timeout(self, seconds: u32) -> Self {
+        self.with("--timeout", seconds.to_string())
+    }
+
+    /// Puts a file in `/host`.
+    pub fn file(self, name: &str, contents: impl AsRef<[u8]>) -> Self {
+        fs::write(self.share.path().join(name), contents).expect("the shared directory");
+        self
+    }
+
+    /// Puts a program in `/host`, which is on the guest's path: statically linked, or with glibc,
+    /// libgcc and nothing else.
+    pub fn program(self, path: &Path) -> Self {
+        let name = path.file_name().expect("a program's path");
+        let target = self.share.path().join(name);
+        // Debug information is most of a program here, and would have to go through the guest.
+        let strip = Command::new("strip").arg("-o").arg(&target).arg(path).status();
+        if !strip.is_ok_and(|status| status.success()) {
+            fs::copy(path, &target).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        self
+    }
+
+    /// Boots, runs `script` with the guest's `sh`, and returns when the machine has stopped.
+    ///
+    /// # Panics
+    ///
+    /// If the guest cannot be started, or the script does not end in time.
+    pub fn run(self, script: &str) -> Output {
+        let share = self.share.path();
+        fs::write(share.join("script"), script).expect("the shared directory");
+        let mut run = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/run"));
+        run.args(&self.arguments).arg("--share").arg(share).arg(share.join("script"));
+        let out = run.output().unwrap_or_else(|e| panic!("guest/run: {e}"));
+        let complaint = String::from_utf8_lossy(&out.stderr);
+        let read = |name| lossy(&share.join(name)).unwrap_or_default();
+        let (text, console) = (read("output"), read("console"));
+        let ended = share.join("status").exists();
+        let status = out.status.code().filter(|code| ended || *code != STOPPED);
+        let started = ended || status.is_none();
+        let in_time = status != Some(TOO_LONG) || ended;
+        assert!(started && in_time, "{complaint}\n{text}\n{console}");
+        Output { text, status, console, share: self.share }
+    }
+}
+
+impl Output {
+    /// What the script printed, if all went well.
+    ///
+    /// # Panics
+    ///
+    /// If the script failed or the machine stopped early.
+    pub fn success(&self) -> &str {
+        assert_eq!(self.status, Some(0), "the script said\n{}\n{}", self.text, self.console);
+        &self.text
+    }
+
+    /// A file of `/host` as the script left it.
+    pub fn file(&self, name: &str) -> Vec<u8> {
+        let path = self.path(name);
+        fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}\n{}", path.display(), self.text))
+    }
+
+    /// Where a file of `/host` lies while this value lives.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.share.path().join(name)
+    }
+}
+
+fn plain(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+fn lossy(path: &Path) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
