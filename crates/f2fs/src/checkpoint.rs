@@ -35,14 +35,21 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
     .union(CpFlags::QUOTA_NEED_FSCK);
 
 impl Volume {
+    /// Makes everything durable and marks the volume clean.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.write_back_all()?;
+        self.write_checkpoint(Reason::Umount)?;
+        if self.options.barrier { self.io.flush() } else { Ok(()) }
+    }
+
     /// Makes the state of the whole volume durable.
     pub(crate) fn write_checkpoint(&mut self, reason: Reason) -> Result<()> {
-        self.check_usable()?;
+        self.check_writable()?;
         let _span = cores::span(cores::Stage::Checkpoint);
         let result = self.try_checkpoint(reason);
-        if result.is_err() {
+        if let Err(error) = &result {
             // Half a checkpoint is on the drive; the last whole one must stay the truth.
-            self.failed = true;
+            self.stop(error);
         }
         result
     }
@@ -51,7 +58,7 @@ impl Volume {
         let mut set = WriteSet::default();
         self.write_dirty_directories(&mut set)?;
         self.write_all_dirty_nodes(&mut set)?;
-        set.submit(&self.io);
+        set.submit(&mut self.io);
         self.fill_journals(reason)?;
         self.io.submit_meta(&mut set);
         let tail = self.write_pack(reason, &mut set)?;
@@ -126,14 +133,14 @@ impl Volume {
         let start = self.sb.cp_pack(self.pack);
         let tail = header[0].clone();
         for (i, block) in header.into_iter().chain(orphans).chain(summaries).enumerate() {
-            set.push(&self.io, start + i as u32, block);
+            set.push(&mut self.io, start + i as u32, block);
         }
         if let (Some(at), Some(bits)) = (bits_at, self.nat.bits()) {
             for (i, block) in bits.encode(&self.checkpoint).into_iter().enumerate() {
-                set.push(&self.io, start + at + i as u32, block);
+                set.push(&mut self.io, start + at + i as u32, block);
             }
         }
-        set.submit(&self.io);
+        set.submit(&mut self.io);
         Ok((start + total as u32 - 1, tail))
     }
 
@@ -187,6 +194,7 @@ impl Volume {
 
     /// The checkpoint is durable: what it freed may be used again.
     fn after_commit(&mut self) -> Result<()> {
+        self.io.forget_meta();
         self.segments.set_checkpointed();
         self.since_checkpoint.clear();
         self.unflushed.clear();

@@ -119,9 +119,6 @@ impl Volume {
             }
         }
         self.wrote(ino, offset + done as u64)?;
-        if self.pages.over_dirty_limit() {
-            self.write_back_all()?;
-        }
         Ok(done)
     }
 

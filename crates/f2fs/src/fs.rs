@@ -20,7 +20,7 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::options::{Inject, MountOptions};
 use crate::recover::{RecoveryReport, recover};
-use crate::volume::Volume;
+use crate::volume::{Health, Volume};
 
 /// A mounted F2FS volume.
 ///
@@ -303,11 +303,17 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         volume.begin_change()?;
-        match volume.kind_of(ino)? {
-            FileKind::Regular => Ok(volume.write_file(ino, offset, data)?),
-            FileKind::Directory => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
+        let written = match volume.kind_of(ino)? {
+            FileKind::Regular => volume.write_file(ino, offset, data)?,
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        if volume.pages.over_dirty_limit() {
+            drop(volume);
+            // This write is in memory whatever comes of it; a failed file's fsync will tell.
+            let _ = self.write_back_files();
         }
+        Ok(written)
     }
 
     /// `fdatasync` does the same: every write changes the inode's times, and recovery wants the
@@ -375,12 +381,8 @@ impl FileSystem for F2fs {
 
     fn unmount(&self) -> vfs::Result<()> {
         let mut volume = self.volume()?;
-        if !volume.options.read_only {
-            volume.write_back_all()?;
-            volume.write_checkpoint(Reason::Umount)?;
-            self.flush()?;
-        }
-        volume.failed = true;
-        Ok(())
+        let written = if volume.options.read_only { Ok(()) } else { volume.leave() };
+        volume.health = Health::Gone;
+        Ok(written?)
     }
 }

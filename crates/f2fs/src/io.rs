@@ -1,5 +1,10 @@
 //! The engine's way to the queue: block reads, merged writes, and metadata held back until the
 //! checkpoint that makes it true.
+//!
+//! Invariant (the kernel's `PG_writeback`): a block whose write the drive has not completed is read
+//! from the write's own memory, so pages and nodes may be evicted as soon as they are submitted;
+//! and it is not written again before ([`Io::is_in_flight`]), for a drive may finish two writes of
+//! one block in either order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +25,58 @@ pub(crate) struct Io {
     /// Metadata blocks changed since the last checkpoint. Nothing outside the checkpoint writes
     /// them, so a cut can only see all of them or none.
     meta: BTreeMap<BlockAddr, Block>,
+    in_flight: InFlight,
+}
+
+/// Adjacent blocks of one write command.
+struct Run {
+    start: BlockAddr,
+    blocks: Blocks,
+}
+
+impl Run {
+    fn get(&self, addr: BlockAddr) -> Option<&Block> {
+        self.blocks.get(addr.checked_sub(self.start)? as usize)
+    }
+}
+
+/// What is on its way to the drive, by first block.
+///
+/// A run is in flight while its [`WriteSet`] holds it too: whoever waits for it lets go of it, and
+/// needs no lock for that. Those that are done are weeded out now and then.
+#[derive(Default)]
+struct InFlight {
+    runs: BTreeMap<BlockAddr, Arc<Run>>,
+    blocks: usize,
+    /// Weed at this many blocks.
+    weed_at: usize,
+}
+
+/// Blocks kept after their writes were done, before they are weeded out.
+const WEED_BLOCKS: usize = 512;
+
+impl InFlight {
+    fn get(&self, addr: BlockAddr) -> Option<&Block> {
+        let (_, run) = self.runs.range(..=addr).next_back()?;
+        run.get(addr).filter(|_| Arc::strong_count(run) > 1)
+    }
+
+    fn insert(&mut self, run: Arc<Run>) {
+        if self.blocks >= self.weed_at {
+            self.runs.retain(|_, run| Arc::strong_count(run) > 1);
+            self.blocks = self.runs.values().map(|run| run.blocks.len()).sum();
+            self.weed_at = WEED_BLOCKS.max(2 * self.blocks);
+        }
+        // Nothing is written twice at a time, so what begins within this run is done, and would
+        // hide the rest of it.
+        let end = run.start + run.blocks.len() as u32;
+        while let Some((&start, _)) = self.runs.range(run.start..end).next() {
+            let done = self.runs.remove(&start);
+            self.blocks -= done.map_or(0, |run| run.blocks.len());
+        }
+        self.blocks += run.blocks.len();
+        self.runs.insert(run.start, run);
+    }
 }
 
 /// Writes submitted together and waited for together.
@@ -30,12 +87,12 @@ pub(crate) struct Io {
 pub(crate) struct WriteSet {
     start: BlockAddr,
     run: Blocks,
-    tickets: SmallVec<[Ticket; 4]>,
+    tickets: SmallVec<[(Ticket, Option<Arc<Run>>); 4]>,
 }
 
 impl WriteSet {
     /// Adds the write of `block` at `addr`.
-    pub(crate) fn push(&mut self, io: &Io, addr: BlockAddr, block: Block) {
+    pub(crate) fn push(&mut self, io: &mut Io, addr: BlockAddr, block: Block) {
         let follows = !self.run.is_empty()
             && u64::from(self.start) + self.run.len() as u64 == u64::from(addr)
             && self.run.len() < io.max_transfer
@@ -48,22 +105,29 @@ impl WriteSet {
     }
 
     /// Hands the pending run to the queue.
-    pub(crate) fn submit(&mut self, io: &Io) {
-        if !self.run.is_empty() {
-            let data = std::mem::take(&mut self.run);
-            let write = Command::Write { lba: u64::from(self.start), data, fua: false };
-            self.tickets.push(io.queue.submit(write));
+    pub(crate) fn submit(&mut self, io: &mut Io) {
+        if self.run.is_empty() {
+            return;
         }
+        let (start, data) = (self.start, std::mem::take(&mut self.run));
+        let blocks = data.clone();
+        let ticket = io.queue.submit(Command::Write { lba: u64::from(start), data, fua: false });
+        let run = (!ticket.is_answered()).then(|| Arc::new(Run { start, blocks }));
+        if let Some(run) = &run {
+            io.in_flight.insert(run.clone());
+        }
+        self.tickets.push((ticket, run));
     }
 
     /// Waits until the drive has completed every write of the set.
     pub(crate) fn wait(&mut self, queue: &BlockQueue) -> Result<()> {
         debug_assert!(self.run.is_empty(), "a run was not submitted");
         let mut result = Ok(());
-        for ticket in self.tickets.drain(..) {
+        for (ticket, run) in self.tickets.drain(..) {
             if let Err(error) = queue.wait(ticket) {
                 result = Err(error.into());
             }
+            drop(run);
         }
         result
     }
@@ -77,6 +141,7 @@ impl Io {
             zone_blocks: identity.zones.map(|z| z.size),
             blocks: identity.blocks,
             meta: BTreeMap::new(),
+            in_flight: InFlight::default(),
             queue,
         }
     }
@@ -91,12 +156,33 @@ impl Io {
         if u64::from(addr) >= self.blocks {
             return Err(Error::corrupt("block address", addr, addr, format!("0..{}", self.blocks)));
         }
-        Ok(self.queue.read_block(u64::from(addr))?)
+        match self.in_flight.get(addr) {
+            Some(block) => Ok(block.clone()),
+            None => Ok(self.queue.read_block(u64::from(addr))?),
+        }
     }
 
     /// Reads `count` adjacent blocks.
     pub(crate) fn read_run(&self, addr: BlockAddr, count: u32) -> Result<Blocks> {
-        Ok(self.queue.read_blocks(u64::from(addr), count)?)
+        // What completes during the read is taken from memory too: it was in flight when the drive
+        // was asked.
+        let any = if self.in_flight.runs.is_empty() { 0 } else { count };
+        let held: SmallVec<[(usize, Block); 4]> = (0..any)
+            .filter_map(|i| Some((i as usize, self.in_flight.get(addr + i)?.clone())))
+            .collect();
+        if count > 0 && held.len() == count as usize {
+            return Ok(held.into_iter().map(|(_, block)| block).collect());
+        }
+        let mut blocks = self.queue.read_blocks(u64::from(addr), count)?;
+        for (i, block) in held {
+            blocks[i] = block;
+        }
+        Ok(blocks)
+    }
+
+    /// Whether a write of this block has been submitted that the drive may not have completed.
+    pub(crate) fn is_in_flight(&self, addr: BlockAddr) -> bool {
+        self.in_flight.get(addr).is_some()
     }
 
     /// Reads a metadata block, as the next checkpoint will have it.
@@ -112,12 +198,20 @@ impl Io {
         self.meta.insert(addr, block);
     }
 
-    /// Submits all changed metadata, in address order.
+    /// Submits all changed metadata, in address order. It stays here, to be read, until
+    /// [`Io::forget_meta`]: a checkpoint that fails leaves the drive with half of it.
     pub(crate) fn submit_meta(&mut self, set: &mut WriteSet) {
-        for (addr, block) in std::mem::take(&mut self.meta) {
-            set.push(self, addr, block);
+        let meta = std::mem::take(&mut self.meta);
+        for (addr, block) in &meta {
+            set.push(self, *addr, block.clone());
         }
         set.submit(self);
+        self.meta = meta;
+    }
+
+    /// The checkpoint that wrote the changed metadata is durable.
+    pub(crate) fn forget_meta(&mut self) {
+        self.meta.clear();
     }
 
     /// Writes one block with force unit access and waits for it.

@@ -55,5 +55,5 @@ mod zones;
 
 pub use error::{Error, Result};
 pub use fs::F2fs;
-pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions};
+pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
 pub use recover::RecoveryReport;

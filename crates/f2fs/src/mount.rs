@@ -26,7 +26,7 @@ use crate::options::{AllocationMode, MountOptions};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
-use crate::volume::{Clock, SinceCheckpoint, Volume};
+use crate::volume::{Clock, Health, SinceCheckpoint, Volume};
 use crate::zones::{WritePointers, usable_blocks};
 
 /// Features this code can work with.
@@ -97,7 +97,8 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         unflushed: FxHashSet::default(),
         unjudged: FxHashSet::default(),
         gc_count: 0,
-        failed: false,
+        health: Health::Sound,
+        write_errors: FxHashSet::default(),
         pack: selected.pack,
         reserved_sections,
         sb,

@@ -57,7 +57,7 @@ impl Volume {
         }
         let block = block.clone();
         self.nat.set(&self.io, nid, ino, addr)?;
-        set.push(&self.io, addr, block);
+        set.push(&mut self.io, addr, block);
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Volume {
         mark: Mark,
         set: &mut WriteSet,
     ) -> Result<()> {
-        self.check_usable()?;
+        self.check_writable()?;
         let dirty: Vec<Nid> = self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
         for nid in dirty {
             let footer = RawNodeFooter::of(&self.node(nid)?.block);
@@ -86,7 +86,7 @@ impl Volume {
             && !self.options.inject.contains(Inject::DROP_DENT_MARK);
         self.write_node(ino, Marks { fsync: true, dent }, set)?;
         self.nat.set_fsynced_inode(ino);
-        set.submit(&self.io);
+        set.submit(&mut self.io);
         Ok(())
     }
 

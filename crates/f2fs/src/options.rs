@@ -39,6 +39,18 @@ pub enum BackgroundGc {
     Off,
 }
 
+/// `errors=`: what a failed write of the volume leads to. In each case nothing more is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// Changes fail with `EIO`, reads go on.
+    #[default]
+    Continue,
+    /// Changes fail with `EROFS`, reads go on.
+    RemountRo,
+    /// The process aborts.
+    Panic,
+}
+
 bitflags! {
     /// Deliberate faults. Each breaks one promise so that a campaign can show that it would notice.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +108,8 @@ pub struct MountOptions {
     pub roll_forward: bool,
     /// `background_gc=on|off`.
     pub background_gc: BackgroundGc,
+    /// `errors=continue|remount-ro|panic`.
+    pub errors: OnError,
     /// `discard`/`nodiscard`.
     pub discard: bool,
     /// `inline_data`/`noinline_data`: small files inside their inode.
@@ -120,6 +134,7 @@ impl Default for MountOptions {
             mode: AllocationMode::Adaptive,
             roll_forward: true,
             background_gc: BackgroundGc::On,
+            errors: OnError::Continue,
             discard: true,
             inline_data: true,
             inline_dentry: true,
@@ -163,6 +178,9 @@ impl MountOptions {
             ("disable_roll_forward" | "norecovery", None) => self.roll_forward = false,
             ("background_gc", Some("on")) => self.background_gc = BackgroundGc::On,
             ("background_gc", Some("off")) => self.background_gc = BackgroundGc::Off,
+            ("errors", Some("continue")) => self.errors = OnError::Continue,
+            ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
+            ("errors", Some("panic")) => self.errors = OnError::Panic,
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
             ("inline_data", None) => self.inline_data = true,

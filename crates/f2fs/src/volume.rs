@@ -18,7 +18,7 @@ use crate::node_cache::NodeCache;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, OnError};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
@@ -57,8 +57,22 @@ pub(crate) struct Volume {
     pub(crate) next_generation: u32,
     pub(crate) clock: Clock,
     pub(crate) zones: Option<WritePointers>,
-    /// A write failed: nothing more is written, so that what is durable stays so.
-    pub(crate) failed: bool,
+    pub(crate) health: Health,
+    /// Files of which a write failed that no fsync was waiting for; the next one says so, once
+    /// (`errseq_t`).
+    pub(crate) write_errors: FxHashSet<Nid>,
+}
+
+/// Whether a volume still does what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It does.
+    Sound,
+    /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that what is durable stays so;
+    /// what is in memory and on the drive can still be read.
+    Stopped,
+    /// It has been unmounted.
+    Gone,
 }
 
 /// Who has an inode open, and what its last fsync left to do.
@@ -120,13 +134,30 @@ impl Clock {
 impl Volume {
     /// Fails if nothing may be done with this volume any more.
     pub(crate) fn check_usable(&self) -> Result<()> {
-        if self.failed { Err(Error::Posix(Errno::IO)) } else { Ok(()) }
+        if self.health == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
     /// Fails unless the volume may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        self.check_usable()?;
-        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+        match self.health {
+            Health::Sound if !self.options.read_only => Ok(()),
+            Health::Stopped if self.options.errors == OnError::Continue => Err(Errno::IO.into()),
+            Health::Sound | Health::Stopped => Err(Error::ReadOnly),
+            Health::Gone => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Something was not written that had to be: from now on nothing is
+    /// (`f2fs_handle_critical_error`).
+    pub(crate) fn stop(&mut self, error: &Error) {
+        if self.health != Health::Sound {
+            return;
+        }
+        self.health = Health::Stopped;
+        if self.options.errors == OnError::Panic {
+            eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
+            std::process::abort();
+        }
     }
 
     /// Forgets that `ino` has data no write pointer tells of; says whether it had.

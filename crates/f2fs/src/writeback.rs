@@ -1,8 +1,12 @@
 //! Writing dirty pages back: where each block goes, and the address that changes for it
 //! (`f2fs_do_write_data_page`).
+//!
+//! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
+//! [`crate::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait for.
 
 use vfs::Ino;
 
+use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::io::WriteSet;
 use crate::mapping::{Lookup, Slot};
@@ -18,35 +22,91 @@ const MIN_HOT_BLOCKS: usize = 16;
 /// A volume of up to this many segments updates in place (`SMALL_VOLUME_SEGMENTS`, 16 GiB).
 const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
 
+/// Pages of a file written back before others get at the volume again.
+const WRITE_BACK_PAGES: usize = 1024;
+
+impl F2fs {
+    /// Writes the dirty pages of all files, leaving the volume free while the drive works.
+    pub(crate) fn write_back_files(&self) -> Result<()> {
+        let dirty = self.lock().pages.dirty_inos();
+        let mut inos = dirty.filter_map(|ino| Nid::try_from(ino).ok());
+        inos.try_for_each(|ino| self.write_back_file(ino))
+    }
+
+    /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
+    pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
+        let _turn = self.take_turn(ino);
+        let mut from = Some(0);
+        while let Some(index) = from {
+            let mut set = WriteSet::default();
+            let submitted = self.lock().submit_some(ino, index, &mut set);
+            let waited = set.wait(self.queue());
+            match submitted.and_then(|next| waited.map(|()| next)) {
+                Ok(next) => from = next,
+                Err(error) => {
+                    let mut volume = self.lock();
+                    volume.stop(&error);
+                    volume.write_errors.insert(ino);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Volume {
     /// Allocates and submits all dirty pages of a file.
     pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
-        self.check_usable()?;
+        self.submit_pages(ino, 0, usize::MAX, set).map(drop)
+    }
+
+    /// Submits some dirty pages of a file, if it still is there, from page `from` on. The page to
+    /// go on with.
+    fn submit_some(&mut self, ino: Nid, from: u64, set: &mut WriteSet) -> Result<Option<u64>> {
+        match self.pages.next_dirty(ino.into(), from) {
+            Some(first) => self.submit_pages(ino, first, WRITE_BACK_PAGES, set),
+            None => Ok(None),
+        }
+    }
+
+    fn submit_pages(
+        &mut self,
+        ino: Nid,
+        mut from: u64,
+        most: usize,
+        set: &mut WriteSet,
+    ) -> Result<Option<u64>> {
+        self.check_writable()?;
         let log = self.data_log(ino)?;
-        let mut from = 0;
+        let mut next = self.pages.next_dirty(ino.into(), from);
         let mut done = Ok(());
-        while done.is_ok()
-            && let Some(index) = self.pages.next_dirty(Ino::from(ino), from)
-        {
+        for _ in 0..most {
+            let Some(index) = next.filter(|_| done.is_ok()) else { break };
             done = self.write_page(ino, index, log, set);
             from = index + 1;
+            next = self.pages.next_dirty(ino.into(), from);
         }
-        set.submit(&self.io);
-        done
+        set.submit(&mut self.io);
+        done.map(|()| next)
     }
 
     /// Writes all dirty pages of a file and waits for them.
     pub(crate) fn write_back(&mut self, ino: Nid) -> Result<()> {
         let mut set = WriteSet::default();
         let submitted = self.submit_data(ino, &mut set);
-        self.finish(set, submitted)
+        self.finish(set, submitted).inspect_err(|_| {
+            self.write_errors.insert(ino);
+        })
     }
 
     /// Waits for `set`; a volume one of whose writes failed writes no more.
     pub(crate) fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
-        set.submit(&self.io);
+        set.submit(&mut self.io);
         let done = submitted.and(set.wait(self.io.queue()));
-        self.failed |= done.is_err();
+        if let Err(error) = &done {
+            self.stop(error);
+        }
         done
     }
 
@@ -83,11 +143,13 @@ impl Volume {
     }
 
     /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
-    /// never under LFS, nor in a directory, whose old blocks the last checkpoint relies on.
+    /// never under LFS, nor in a directory, whose old blocks the last checkpoint relies on, nor
+    /// while an earlier write of it is on its way.
     fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
         Ok(self.options.mode == AllocationMode::Adaptive
             && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
             && !self.is_sequential(addr)
+            && !self.io.is_in_flight(addr)
             && !self.is_dir(ino)?)
     }
 
@@ -116,7 +178,7 @@ impl Volume {
         self.pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
         self.unflushed.insert(ino);
-        set.push(&self.io, addr, block);
+        set.push(&mut self.io, addr, block);
         Ok(())
     }
 

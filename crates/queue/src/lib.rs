@@ -33,6 +33,14 @@ pub struct Ticket {
     blocks: u64,
 }
 
+impl Ticket {
+    /// Whether the drive answered when the command was handed to it. False says nothing: the
+    /// command may have completed since.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.sent, Sent::Done(_))
+    }
+}
+
 /// The block layer over one drive. Share it by reference or in an [`Arc`].
 pub struct BlockQueue {
     drive: Arc<dyn Drive>,

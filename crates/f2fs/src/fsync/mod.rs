@@ -56,15 +56,16 @@ pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
     let need = {
         let _span = cores::span(Stage::FsyncPrepare);
         let mut volume = fs.lock();
-        volume.check_writable()?;
-        volume.balance()?;
-        volume.fsync_need(ino)?
+        volume.begin_fsync(ino)?
     };
     match need {
         Need::Nothing => {}
         Need::Checkpoint => {
             let mut volume = fs.lock();
-            volume.write_back(ino)?;
+            let written = volume.write_back(ino);
+            // Whoever waited for it is told at once, and so not again.
+            volume.write_errors.remove(&ino);
+            written?;
             volume.write_checkpoint(Reason::Sync)?;
         }
         Need::Plan => run(fs, ino, fs.plan())?,
@@ -83,7 +84,7 @@ fn run(fs: &F2fs, ino: Nid, plan: &Plan) -> Result<()> {
             // The commands in flight still own their blocks; their outcome no longer matters.
             let _ = volume.finish(data, Ok(()));
             let _ = volume.finish(nodes, Ok(()));
-            volume.failed = true;
+            volume.stop(&error);
             return Err(error);
         }
     }
@@ -137,6 +138,24 @@ fn run_step(
 }
 
 impl Volume {
+    /// What an fsync of `ino` has to do. A volume that takes no writes has nothing to do for a file
+    /// that is durable.
+    fn begin_fsync(&mut self, ino: Nid) -> Result<Need> {
+        self.check_usable()?;
+        if self.write_errors.remove(&ino) {
+            return Err(Errno::IO.into());
+        }
+        if self.options.read_only {
+            return Ok(Need::Nothing);
+        }
+        if let Err(stopped) = self.check_writable() {
+            let durable = matches!(self.fsync_need(ino)?, Need::Nothing);
+            return if durable { Ok(Need::Nothing) } else { Err(stopped) };
+        }
+        self.balance()?;
+        self.fsync_need(ino)
+    }
+
     /// Whether this file needs an fsync at all, and whether roll-forward could repeat it
     /// (`need_do_checkpoint`).
     fn fsync_need(&mut self, ino: Nid) -> Result<Need> {

@@ -192,7 +192,7 @@ impl Volume {
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
         self.pages.mark_clean(key, index);
-        set.push(&self.io, new, block);
+        set.push(&mut self.io, new, block);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod late;
 pub mod tagged;
 
 use std::fs::File;
@@ -63,7 +64,11 @@ pub fn mkfs_options() -> MkfsOptions {
 }
 
 pub fn mount(drive: &Arc<Ssd>, options: &str) -> F2fs {
-    let drive: Arc<dyn Drive> = drive.clone();
+    mount_on(drive.clone(), options)
+}
+
+/// Mounts what is on any drive.
+pub fn mount_on(drive: Arc<dyn Drive>, options: &str) -> F2fs {
     let options: MountOptions = options.parse().unwrap();
     F2fs::mount(drive, &options).unwrap_or_else(|error| panic!("mount: {error}"))
 }
