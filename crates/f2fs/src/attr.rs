@@ -98,7 +98,7 @@ impl Volume {
         if let Some(mtime) = change.mtime {
             inode.set_mtime(mtime);
         }
-        inode.set_ctime(now);
+        inode.set_ctime(change.ctime.unwrap_or(now));
         Ok(())
     }
 }

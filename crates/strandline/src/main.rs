@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use failure::Failure;
+use cmd::mount::Helper;
+use failure::{Failure, Outcome};
 
 /// A storage stack in user space, and the power switch of its drives.
 #[derive(Parser)]
@@ -30,6 +31,8 @@ enum Command {
     Drive(cmd::drive::Drive),
     /// Make an F2FS volume, with mkfs.f2fs's options
     Mkfs(cmd::mkfs::Mkfs),
+    /// Mount a volume on a directory, through FUSE
+    Mount(cmd::mount::Mount),
     /// Recover and check a volume
     Fsck(cmd::fsck::Fsck),
     /// List a directory inside an image
@@ -52,27 +55,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
-        // fsck(8) has a status of its own for wrong usage, and scripts rely on it.
-        let fsck = std::env::args_os().nth(1).is_some_and(|command| command == "fsck");
-        if fsck && error.use_stderr() {
-            drop(error.print());
-            std::process::exit(cmd::fsck::USAGE.into());
-        }
-        error.exit()
-    });
-    let done = match cli.command {
-        Command::Drive(command) => command.run(),
-        Command::Mkfs(command) => command.run(),
-        Command::Fsck(command) => command.run(),
-        Command::Ls(command) => command.run(),
-        Command::Cat(command) => command.run(),
-        Command::Cp(command) => command.run(),
-        Command::Stat(command) => command.run(),
-        Command::Tree(command) => command.run(),
-        Command::Crash(command) => command.run(),
-        Command::Bench(command) => command.run(),
-        Command::Lab(command) => command.run(),
+    let done = match called_as().as_deref() {
+        Some("mount.strandline" | "mount.fuse.strandline") => Helper::try_parse()
+            .unwrap_or_else(|error| refuse(&error, Some(cmd::mount::USAGE)))
+            .run(),
+        _ => run(parse().command),
     };
     match done.and_then(|code| out::flush().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
@@ -84,5 +71,51 @@ fn main() -> ExitCode {
             out::error(&failure);
             ExitCode::from(failure.code())
         }
+    }
+}
+
+/// The command line; some commands have a status of their own for wrong usage, and scripts rely on
+/// it.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let command = std::env::args_os().nth(1).unwrap_or_default();
+        let status = match command.to_str().unwrap_or_default() {
+            "fsck" => Some(cmd::fsck::USAGE),
+            "mount" => Some(cmd::mount::USAGE),
+            _ => None,
+        };
+        refuse(&error, status)
+    })
+}
+
+/// Says what is wrong with a command line and ends with `status`, or clap's.
+fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
+    if let Some(status) = status.filter(|_| error.use_stderr()) {
+        drop(error.print());
+        std::process::exit(status.into());
+    }
+    error.exit()
+}
+
+/// The name this program was called by: a link of another name is a helper of mount(8).
+fn called_as() -> Option<String> {
+    let name = std::env::args_os().next()?;
+    std::path::Path::new(&name).file_name()?.to_str().map(str::to_owned)
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Drive(command) => command.run(),
+        Command::Mkfs(command) => command.run(),
+        Command::Mount(command) => command.run(),
+        Command::Fsck(command) => command.run(),
+        Command::Ls(command) => command.run(),
+        Command::Cat(command) => command.run(),
+        Command::Cp(command) => command.run(),
+        Command::Stat(command) => command.run(),
+        Command::Tree(command) => command.run(),
+        Command::Crash(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Lab(command) => command.run(),
     }
 }

@@ -78,11 +78,16 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 
 /// The drive in the file `path`, as fast as it can be.
 pub(crate) fn open_drive(path: &Path, read_only: bool) -> Outcome<Arc<Ssd>> {
+    open_drive_timed(path, read_only, Timing::Instant)
+}
+
+/// The drive in the file `path`.
+pub(crate) fn open_drive_timed(path: &Path, read_only: bool, timing: Timing) -> Outcome<Arc<Ssd>> {
     if matches!(path.try_exists(), Ok(false)) {
         let hint = "no such file; `strandline drive create` makes a drive";
         return Err(Failure::Problem(format!("{}: {hint}", path.display())));
     }
-    image::open(path, read_only, Timing::Instant).map_err(|e| Failure::Problem(e.to_string()))
+    image::open(path, read_only, timing).map_err(|e| Failure::Problem(e.to_string()))
 }
 
 /// A mounted volume of an image.

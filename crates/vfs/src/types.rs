@@ -110,6 +110,8 @@ pub struct SetAttr {
     pub atime: Option<Timespec>,
     /// New modification time.
     pub mtime: Option<Timespec>,
+    /// Time of this change of the inode; the present if not given.
+    pub ctime: Option<Timespec>,
 }
 
 /// On whose behalf something is created. Permission checks happen above the file system.

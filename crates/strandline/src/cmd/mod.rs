@@ -9,5 +9,6 @@ pub(crate) mod fsck;
 pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
+pub(crate) mod mount;
 pub(crate) mod stat;
 pub(crate) mod tree;

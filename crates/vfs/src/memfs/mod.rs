@@ -88,6 +88,7 @@ impl FileSystem for MemFs {
         node.atime = set.atime.unwrap_or(node.atime);
         node.mtime = set.mtime.unwrap_or(node.mtime);
         node.touch_ctime();
+        node.ctime = set.ctime.unwrap_or(node.ctime);
         state.attr(ino)
     }
 

@@ -161,6 +161,7 @@ impl Inward<'_> {
             uid: Some(meta.uid()),
             gid: Some(meta.gid()),
             size: None,
+            ctime: None,
             atime: Some(time(meta.atime(), meta.atime_nsec())),
             mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
         };

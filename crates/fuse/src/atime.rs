@@ -1,0 +1,69 @@
+//! When reading a file changes its access time, mount(8): `noatime`, `relatime`, `strictatime`,
+//! `nodiratime`, `lazytime`.
+//!
+//! The kernel leaves access times to a FUSE server and does not tell it of reads its page cache
+//! answers. A file whose access time is due is therefore opened without what the cache holds of
+//! it, so that its first read is seen.
+
+use cores::Nanos;
+use vfs::{Attr, FileKind, Timespec};
+
+/// `relatime` updates what is older than this although nothing was changed since, in seconds.
+const RELATIME_SECS: i64 = 24 * 60 * 60;
+
+/// Which reads update access times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// None.
+    Never,
+    /// The first after a change, and the first of a day.
+    #[default]
+    Relative,
+    /// All.
+    Strict,
+}
+
+/// Which reads of what update access times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AtimePolicy {
+    pub(crate) atime: Atime,
+    /// Not those of directories.
+    pub(crate) nodiratime: bool,
+}
+
+impl AtimePolicy {
+    /// Whether no read ever updates the access time of a file.
+    pub(crate) fn is_never(self) -> bool {
+        self.atime == Atime::Never
+    }
+
+    /// Whether every read does.
+    pub(crate) fn is_strict(self) -> bool {
+        self.atime == Atime::Strict
+    }
+
+    /// Whether a read of an inode at `now` updates its access time.
+    pub(crate) fn is_due(self, attr: &Attr, now: Timespec) -> bool {
+        if self.nodiratime && attr.kind == FileKind::Directory {
+            return false;
+        }
+        match self.atime {
+            Atime::Never => false,
+            Atime::Strict => true,
+            Atime::Relative => {
+                attr.atime <= attr.mtime
+                    || attr.atime <= attr.ctime
+                    || now.secs.saturating_sub(attr.atime.secs) >= RELATIME_SECS
+            }
+        }
+    }
+
+    /// For how long after a look at it an access time needs no update, in nanoseconds, unless the
+    /// file is changed.
+    pub(crate) fn fresh_for(self) -> Nanos {
+        match self.atime {
+            Atime::Strict => 0,
+            Atime::Never | Atime::Relative => RELATIME_SECS as u64 * 1_000_000_000 / 2,
+        }
+    }
+}

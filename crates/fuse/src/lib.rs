@@ -1,0 +1,21 @@
+//! Serves any [`vfs::FileSystem`] to the Linux kernel through FUSE.
+//!
+//! [`Session::start`] mounts, its threads answer the kernel's requests, [`Session::wait`] waits for
+//! the end. The protocol is spoken directly (`abi`, `wire`); ARCHITECTURE.md says why.
+
+#![forbid(unsafe_code)]
+
+mod abi;
+mod atime;
+mod mount;
+mod nodes;
+mod options;
+mod server;
+mod session;
+mod wire;
+
+pub use atime::Atime;
+pub use mount::MountError;
+pub use options::MountOptions;
+pub use server::Control;
+pub use session::{Ended, Session};

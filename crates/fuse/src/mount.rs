@@ -1,0 +1,184 @@
+//! Attaching to the kernel: mount(2) on a `/dev/fuse` of one's own for who may, else the
+//! set-user-id helper `fusermount3`, as libfuse does (its `mount.c`); and detaching.
+
+use std::ffi::{CString, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+use thiserror::Error;
+
+use crate::options::MountOptions;
+
+const DEVICE: &str = "/dev/fuse";
+/// Type of the file system behind `fuse.`, as `mount` and `/proc/mounts` show it.
+const SUBTYPE: &str = "strandline";
+const HELPER: &str = "fusermount3";
+/// The helper sends the device's descriptor over the descriptor this variable names.
+const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// Why there is no mount.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// There is no usable `/dev/fuse`.
+    #[error("{DEVICE}: {0} (is the fuse module loaded?)")]
+    Device(io::Error),
+    /// The mount point is none.
+    #[error("mount point: {0}")]
+    Point(io::Error),
+    /// mount(2) said no.
+    #[error("mount: {0}")]
+    Kernel(Errno),
+    /// `fusermount3` is missing or said no.
+    #[error("{0}")]
+    Helper(String),
+    /// The connection failed.
+    #[error("{DEVICE}: {0}")]
+    Connection(Errno),
+}
+
+/// Mounts on `point`; `source` is what mount tables show as the device.
+pub(crate) fn attach(
+    source: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<File, MountError> {
+    let directory = std::fs::metadata(point).map_err(MountError::Point)?;
+    if !directory.is_dir() {
+        return Err(MountError::Point(Errno::NOTDIR.into()));
+    }
+    let device =
+        OpenOptions::new().read(true).write(true).open(DEVICE).map_err(MountError::Device)?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allows_other() {
+        data.push_str(",allow_other");
+    }
+    let kind = format!("fuse.{SUBTYPE}");
+    let data = CString::new(data).map_err(|_| MountError::Kernel(Errno::INVAL))?;
+    match rustix::mount::mount(source, point, kind.as_str(), options.flags(), data.as_c_str()) {
+        Ok(()) => Ok(device),
+        Err(Errno::PERM) => attach_by_helper(source, point, options),
+        Err(errno) => Err(MountError::Kernel(errno)),
+    }
+}
+
+fn attach_by_helper(
+    source: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<File, MountError> {
+    let socket = |errno: Errno| MountError::Helper(format!("{HELPER}: {errno}"));
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(socket)?;
+    let mut list = OsString::from(format!("default_permissions,subtype={SUBTYPE},fsname="));
+    list.push(escaped(source));
+    if options.allows_other() {
+        list.push(",allow_other");
+    }
+    for (flag, name) in FLAG_NAMES {
+        if options.flags().contains(flag) {
+            list.push(",");
+            list.push(name);
+        }
+    }
+    let mut helper = Command::new(HELPER);
+    helper.arg("-o").arg(list).arg("--").arg(point);
+    // Standard input is the one descriptor a child inherits without further ado.
+    helper.env(HELPER_SOCKET, "0").stdin(Stdio::from(theirs)).stderr(Stdio::piped());
+    let mut child = helper.spawn().map_err(|error| {
+        MountError::Helper(format!("mounting takes root or the program {HELPER}: {error}"))
+    })?;
+    drop(helper);
+    let device = receive_descriptor(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // What the helper has to say is only for the error message.
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let status = child.wait().map_err(|e| MountError::Helper(format!("{HELPER}: {e}")))?;
+    match device.map_err(socket)? {
+        Some(device) if status.success() => Ok(File::from(device)),
+        _ => {
+            let said = said.trim().replace('\n', "; ");
+            Err(MountError::Helper(if said.is_empty() {
+                format!("{HELPER}: {status}")
+            } else {
+                said
+            }))
+        }
+    }
+}
+
+/// The mount(2) flags that fusermount3 takes as options.
+const FLAG_NAMES: [(MountFlags, &str); 7] = [
+    (MountFlags::RDONLY, "ro"),
+    (MountFlags::NOSUID, "nosuid"),
+    (MountFlags::NODEV, "nodev"),
+    (MountFlags::NOEXEC, "noexec"),
+    (MountFlags::SYNCHRONOUS, "sync"),
+    (MountFlags::DIRSYNC, "dirsync"),
+    (MountFlags::NOATIME, "noatime"),
+];
+
+/// In the helper's list of options a comma ends one and a backslash escapes.
+fn escaped(source: &Path) -> OsString {
+    let mut bytes = Vec::new();
+    for &byte in source.as_os_str().as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            bytes.push(b'\\');
+        }
+        bytes.push(byte);
+    }
+    std::os::unix::ffi::OsStringExt::from_vec(bytes)
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut iov = [IoSliceMut::new(&mut byte)];
+    loop {
+        match rustix::net::recvmsg(socket, &mut iov, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => break,
+        }
+    }
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+/// Takes the mount at `point` away; one in use disappears from the tree and lives on for its users.
+pub(crate) fn detach(point: &Path) {
+    match rustix::mount::unmount(point, UnmountFlags::empty()) {
+        Ok(()) => {}
+        Err(Errno::PERM) => {
+            // Best effort: there is no more to be done if the helper fails.
+            let _ = Command::new(HELPER).args(["-u", "-q", "-z", "--"]).arg(point).status();
+        }
+        Err(_) => {
+            let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the kernel knows of: how often it looked each inode up, and what that obliges us to.
+//!
+//! The kernel may name an inode until it has forgotten every lookup of it, whether it is open or
+//! not (a working directory, an `O_PATH` descriptor, a mapping). So an inode that loses its last
+//! name is kept alive ("pinned", with [`FileSystem::open`]) until it is forgotten.
+
+use cores::{Mutex, Nanos};
+use rustc_hash::FxHashMap;
+use vfs::{FileSystem, Ino, Result};
+
+#[derive(Default)]
+struct Node {
+    /// Lookups not forgotten yet.
+    lookups: u64,
+    /// Kept alive although it has no name.
+    pinned: bool,
+    /// Whether it is known to have no `security.capability`, which a write would take away.
+    unprivileged: bool,
+    /// Until when its access time needs no update.
+    atime_fresh_until: Nanos,
+}
+
+/// All inodes the kernel knows of.
+pub(crate) struct Nodes {
+    nodes: Mutex<FxHashMap<Ino, Node>>,
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Self {
+        Self { nodes: Mutex::named("fuse nodes", FxHashMap::default()) }
+    }
+
+    /// The kernel is told of `ino` (once more).
+    pub(crate) fn looked_up(&self, ino: Ino) {
+        self.nodes.lock().entry(ino).or_default().lookups += 1;
+    }
+
+    /// The kernel has forgotten `count` lookups.
+    pub(crate) fn forget(&self, fs: &dyn FileSystem, ino: Ino, count: u64) {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.get_mut(&ino) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups > 0 {
+            return;
+        }
+        let pinned = node.pinned;
+        nodes.remove(&ino);
+        drop(nodes);
+        if pinned {
+            fs.release(ino);
+        }
+    }
+
+    /// Keeps `ino`, which is about to lose its last name, until it is forgotten. False if the
+    /// kernel does not know it or it is kept already.
+    pub(crate) fn pin(&self, fs: &dyn FileSystem, ino: Ino) -> Result<bool> {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.get_mut(&ino).filter(|node| !node.pinned) else { return Ok(false) };
+        fs.open(ino)?;
+        node.pinned = true;
+        Ok(true)
+    }
+
+    /// Takes back a [`Nodes::pin`]: the name is still there.
+    pub(crate) fn unpin(&self, fs: &dyn FileSystem, ino: Ino) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.pinned = false;
+        }
+        fs.release(ino);
+    }
+
+    /// `ino` is being changed. True if it may have a `security.capability`.
+    pub(crate) fn changed(&self, ino: Ino) -> bool {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.get_mut(&ino) else { return true };
+        node.atime_fresh_until = 0;
+        !node.unprivileged
+    }
+
+    /// Says whether `ino` is known to have no `security.capability`.
+    pub(crate) fn set_unprivileged(&self, ino: Ino, unprivileged: bool) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.unprivileged = unprivileged;
+        }
+    }
+
+    /// Whether the access time of `ino` needs no update now.
+    pub(crate) fn is_atime_fresh(&self, ino: Ino, now: Nanos) -> bool {
+        self.nodes.lock().get(&ino).is_some_and(|node| now < node.atime_fresh_until)
+    }
+
+    /// The access time of `ino` needs no update until then, unless it is changed.
+    pub(crate) fn set_atime_fresh(&self, ino: Ino, until: Nanos) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.atime_fresh_until = until;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The options of mount(8) that hold for any file system. What is not among them is left for the
+//! file system that is mounted.
+
+use rustix::mount::MountFlags;
+
+use crate::atime::{Atime, AtimePolicy};
+use crate::server::Behaviour;
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// `ro`.
+    pub read_only: bool,
+    /// `noatime`, `relatime`, `strictatime`.
+    pub atime: Atime,
+    /// `allow_other`; root's mounts do unless told `noallow_other`.
+    pub allow_other: Option<bool>,
+    /// `writeback`: the kernel collects writes, and a write(2) not followed by fsync may be lost
+    /// later than the file system would.
+    pub writeback: bool,
+    /// `noacl` clears it.
+    pub acl: bool,
+    /// `threads=N`; as many as fit the machine if not given.
+    pub threads: Option<usize>,
+    nodiratime: bool,
+    flags: MountFlags,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            atime: Atime::default(),
+            allow_other: None,
+            writeback: false,
+            acl: false,
+            threads: None,
+            nodiratime: false,
+            flags: MountFlags::empty(),
+        }
+    }
+}
+
+/// Options that mount(8) itself deals with and that may reach a helper all the same.
+const FOR_MOUNT: [&str; 20] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "_netdev",
+    "silent",
+    "loud",
+    "default_permissions",
+    "async",
+    "norelatime",
+    "nostrictatime",
+    "nolazytime",
+    "iversion",
+];
+
+/// Options that set or clear a flag of mount(2).
+const FLAGS: [(&str, MountFlags, bool); 14] = [
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+    ("lazytime", MountFlags::LAZYTIME, true),
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("noatime", MountFlags::NOATIME, true),
+];
+
+impl MountOptions {
+    /// Takes the options it knows out of a comma-separated `list`; returns the others.
+    ///
+    /// # Errors
+    ///
+    /// One line naming the option that makes no sense.
+    pub fn parse(list: &str) -> Result<(Self, Vec<String>), String> {
+        let mut options = Self::default();
+        let mut rest = Vec::new();
+        for option in list.split(',').filter(|option| !option.is_empty()) {
+            if !options.take(option)? {
+                rest.push(option.to_owned());
+            }
+        }
+        options.read_only = options.flags.contains(MountFlags::RDONLY);
+        options.nodiratime = options.flags.contains(MountFlags::NODIRATIME);
+        Ok((options, rest))
+    }
+
+    /// Whether others than who mounted may use the mount.
+    pub(crate) fn allows_other(&self) -> bool {
+        self.allow_other.unwrap_or_else(|| rustix::process::getuid().is_root())
+    }
+
+    /// The flags of mount(2).
+    pub(crate) fn flags(&self) -> MountFlags {
+        self.flags
+    }
+
+    pub(crate) fn behaviour(&self) -> Behaviour {
+        Behaviour {
+            atime: AtimePolicy { atime: self.atime, nodiratime: self.nodiratime },
+            dirsync: self.flags.intersects(MountFlags::DIRSYNC | MountFlags::SYNCHRONOUS),
+            writeback: self.writeback,
+            acl: self.acl,
+            read_only: self.read_only,
+        }
+    }
+
+    fn take(&mut self, option: &str) -> Result<bool, String> {
+        if let Some((_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == option) {
+            self.flags.set(*flag, *on);
+        }
+        match option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value))) {
+            ("noatime", None) => self.atime = Atime::Never,
+            ("relatime" | "atime", None) => self.set_atime(Atime::Relative),
+            ("strictatime", None) => self.set_atime(Atime::Strict),
+            ("allow_other", None) => self.allow_other = Some(true),
+            ("noallow_other", None) => self.allow_other = Some(false),
+            ("writeback" | "writeback_cache", None) => self.writeback = true,
+            ("acl", None) => self.acl = true,
+            ("noacl", None) => self.acl = false,
+            ("threads", Some(count)) => self.threads = Some(threads(count)?),
+            ("comment", Some(_)) => {}
+            (name, None) if FOR_MOUNT.contains(&name) => {}
+            (name, None) if FLAGS.iter().any(|(flag, ..)| *flag == name) => {}
+            (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_atime(&mut self, atime: Atime) {
+        self.atime = atime;
+        self.flags.set(MountFlags::NOATIME, false);
+    }
+}
+
+fn threads(count: &str) -> Result<usize, String> {
+    let number = count.parse().ok().filter(|n| (1..=256).contains(n));
+    number.ok_or_else(|| format!("threads={count}: want a number from 1 to 256"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_taken_or_left() {
+        let list =
+            "noauto,x-systemd.automount,nosuid,ro,noatime,threads=3,fsync_mode=oprw,cache=8m";
+        let (options, rest) = MountOptions::parse(list).unwrap();
+        assert!(options.read_only && options.atime == Atime::Never);
+        assert_eq!(options.threads, Some(3));
+        assert!(options.flags.contains(MountFlags::NOSUID | MountFlags::RDONLY));
+        assert_eq!(rest, ["fsync_mode=oprw", "cache=8m"]);
+    }
+
+    #[test]
+    fn the_last_option_counts() {
+        let (options, _) = MountOptions::parse("ro,rw,noatime,strictatime,nodev,dev").unwrap();
+        assert!(!options.read_only && options.atime == Atime::Strict);
+        assert_eq!(options.flags, MountFlags::empty());
+        assert!(MountOptions::parse("threads=0").is_err());
+    }
+}

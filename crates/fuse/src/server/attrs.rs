@@ -1,0 +1,223 @@
+//! Attributes: `getattr`, `statx`, `setattr`, `statfs`, access times, and the privileges a change
+//! takes away.
+
+use vfs::{Attr, FileKind, Ino, SetAttr, Timespec};
+
+use super::{Done, Errno, Server, VALID_SECS, errno};
+use crate::abi::{self, Fattr, STATX_BASIC_AND_BTIME, SetattrIn, StatfsOut, StatxOut, SxTime};
+use crate::wire::{Reply, Request};
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+/// The attribute that gives a program privileges of its own, capabilities(7).
+const CAPABILITY: &[u8] = b"security.capability";
+/// Preferred size of transfers, as `stat` tells it.
+const BLOCK_SIZE: u32 = 4096;
+
+/// Attributes as the protocol has them.
+pub(super) fn wire(attr: &Attr) -> abi::Attr {
+    abi::Attr {
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.atime.secs.cast_unsigned(),
+        mtime: attr.mtime.secs.cast_unsigned(),
+        ctime: attr.ctime.secs.cast_unsigned(),
+        atimensec: attr.atime.nanos,
+        mtimensec: attr.mtime.nanos,
+        ctimensec: attr.ctime.nanos,
+        mode: mode(attr),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev as u32,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+fn mode(attr: &Attr) -> u32 {
+    attr.kind.mode_bits() | u32::from(attr.perm)
+}
+
+fn sx_time(time: Timespec) -> SxTime {
+    SxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 }
+}
+
+fn time(secs: u64, nanos: u32) -> Timespec {
+    Timespec { secs: secs.cast_signed(), nanos: nanos.min(999_999_999) }
+}
+
+pub(super) fn now() -> Timespec {
+    let now = cores::wall_clock();
+    Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
+}
+
+/// What is left of permission bits when a change takes set-id bits away
+/// (`setattr_should_drop_suidgid`): set-group-id without group execution is a mark for mandatory
+/// locking and stays.
+fn without_set_id(perm: u16) -> u16 {
+    let sgid = if perm & S_IXGRP == 0 { 0 } else { S_ISGID };
+    perm & !(S_ISUID | sgid)
+}
+
+/// A time the kernel wants set: the one it gives, or the present.
+fn wanted(valid: Fattr, given: Fattr, now: Fattr, secs: u64, nanos: u32) -> Option<Timespec> {
+    if valid.contains(now) {
+        Some(self::now())
+    } else {
+        valid.contains(given).then(|| time(secs, nanos))
+    }
+}
+
+impl Server {
+    pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
+        self.put_attr(&attr, reply);
+        Ok(())
+    }
+
+    pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
+        reply.put(&StatxOut {
+            attr_valid: VALID_SECS,
+            mask: STATX_BASIC_AND_BTIME,
+            blksize: BLOCK_SIZE,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: mode(&attr) as u16,
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: sx_time(attr.atime),
+            btime: sx_time(attr.crtime),
+            ctime: sx_time(attr.ctime),
+            mtime: sx_time(attr.mtime),
+            rdev_major: rustix::fs::major(attr.rdev),
+            rdev_minor: rustix::fs::minor(attr.rdev),
+            ..StatxOut::default()
+        });
+        Ok(())
+    }
+
+    pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let args: SetattrIn = request.args()?;
+        let valid = Fattr::from_bits_truncate(args.valid);
+        let mut set = SetAttr {
+            perm: valid.contains(Fattr::MODE).then_some((args.mode & 0o7777) as u16),
+            uid: valid.contains(Fattr::UID).then_some(args.uid),
+            gid: valid.contains(Fattr::GID).then_some(args.gid),
+            size: valid.contains(Fattr::SIZE).then_some(args.size),
+            atime: wanted(valid, Fattr::ATIME, Fattr::ATIME_NOW, args.atime, args.atimensec),
+            mtime: wanted(valid, Fattr::MTIME, Fattr::MTIME_NOW, args.mtime, args.mtimensec),
+            ctime: valid.contains(Fattr::CTIME).then(|| time(args.ctime, args.ctimensec)),
+        };
+        if valid.contains(Fattr::KILL_SUIDGID) && set.perm.is_none() {
+            set.perm = self.perm_without_set_id(ino)?;
+        }
+        let takes_capability = valid.intersects(Fattr::SIZE | Fattr::UID | Fattr::GID);
+        if self.nodes.changed(ino) && takes_capability {
+            self.drop_capability(ino)?;
+        }
+        let attr = self.fs.setattr(ino, &set).map_err(errno)?;
+        self.put_attr(&attr, reply);
+        Ok(())
+    }
+
+    pub(super) fn statfs(&self, reply: &mut Reply) -> Done {
+        let stat = self.fs.statfs().map_err(errno)?;
+        reply.put(&StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_available,
+            files: stat.files,
+            ffree: stat.files_free,
+            bsize: stat.block_size,
+            namelen: stat.name_max,
+            frsize: stat.block_size,
+            ..StatfsOut::default()
+        });
+        Ok(())
+    }
+
+    /// The permission bits without set-id bits, if there are any to take away.
+    fn perm_without_set_id(&self, ino: Ino) -> Result<Option<u16>, Errno> {
+        let attr = self.fs.getattr(ino).map_err(errno)?;
+        let perm = without_set_id(attr.perm);
+        Ok((perm != attr.perm && attr.kind != FileKind::Directory).then_some(perm))
+    }
+
+    /// Takes away what a change of contents takes away: set-id bits, if `set_id` says that who
+    /// makes it may not keep them, and capabilities.
+    pub(super) fn drop_privileges(&self, ino: Ino, set_id: bool) -> Done {
+        if self.nodes.changed(ino) {
+            self.drop_capability(ino)?;
+        }
+        if set_id && let Some(perm) = self.perm_without_set_id(ino)? {
+            let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+            self.fs.setattr(ino, &set).map_err(errno)?;
+            // Or the kernel would go on executing the file with privileges it has lost.
+            self.device.forget_attributes(self.node(ino));
+        }
+        Ok(())
+    }
+
+    fn drop_capability(&self, ino: Ino) -> Done {
+        match self.fs.getxattr(ino, CAPABILITY).map_err(errno) {
+            Ok(_) => self.fs.removexattr(ino, CAPABILITY).map_err(errno)?,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.nodes.set_unprivileged(ino, true);
+        Ok(())
+    }
+
+    /// Takes note of an extended attribute that is to be set.
+    pub(super) fn gains_attribute(&self, ino: Ino, name: &[u8]) {
+        self.nodes.changed(ino);
+        if name == CAPABILITY {
+            self.nodes.set_unprivileged(ino, false);
+        }
+    }
+
+    /// Whether the access time of `ino` would change if it were read now.
+    pub(super) fn is_atime_due(&self, ino: Ino) -> Result<Option<Attr>, Errno> {
+        let policy = self.behaviour.atime;
+        let clock = cores::now();
+        if self.behaviour.read_only || policy.is_never() || self.nodes.is_atime_fresh(ino, clock) {
+            return Ok(None);
+        }
+        let attr = self.fs.getattr(ino).map_err(errno)?;
+        if policy.is_due(&attr, now()) {
+            return Ok(Some(attr));
+        }
+        self.nodes.set_atime_fresh(ino, clock.saturating_add(policy.fresh_for()));
+        Ok(None)
+    }
+
+    /// Takes note that `ino` was read.
+    pub(super) fn accessed(&self, ino: Ino) {
+        // A read does not fail because its time could not be noted.
+        let Ok(Some(attr)) = self.is_atime_due(ino) else { return };
+        let set = SetAttr { atime: Some(now()), ctime: Some(attr.ctime), ..SetAttr::default() };
+        if self.fs.setattr(ino, &set).is_ok() {
+            let until = cores::now().saturating_add(self.behaviour.atime.fresh_for());
+            self.nodes.set_atime_fresh(ino, until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_set_id;
+
+    #[test]
+    fn set_group_id_without_group_execution_stays() {
+        assert_eq!(without_set_id(0o6755), 0o755);
+        assert_eq!(without_set_id(0o6745), 0o2745);
+        assert_eq!(without_set_id(0o1644), 0o1644);
+    }
+}

@@ -1,0 +1,102 @@
+//! Contents of files: opening, reading, writing, durability, allocation.
+
+use vfs::{FallocateMode, Seek, SetAttr};
+
+use super::{Done, Errno, Server, errno};
+use crate::abi::{
+    CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
+    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_NOATIME, O_TRUNC, O_WRONLY, OPEN_KILL_SUIDGID, OpenIn,
+    OpenOut, ReadIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+};
+use crate::wire::{Reply, Request};
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// Most bytes copied by one request: nobody can interrupt it.
+const COPY_MAX: u64 = 64 << 20;
+
+impl Server {
+    pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let args: OpenIn = request.args()?;
+        if args.flags & O_TRUNC != 0 {
+            self.drop_privileges(ino, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            self.fs.setattr(ino, &set).map_err(errno)?;
+        }
+        let reads = args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0;
+        let must_see_read = reads && self.is_atime_due(ino)?.is_some();
+        reply.put(&open_out(!must_see_read));
+        Ok(())
+    }
+
+    pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let args: ReadIn = request.args()?;
+        let read =
+            self.fs.read(ino, args.offset, reply.space(args.size as usize)).map_err(errno)?;
+        reply.advance(read);
+        if args.flags & O_NOATIME == 0 {
+            self.accessed(ino);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let (args, data) = request.args_and_rest::<WriteIn>()?;
+        let data = data.get(..args.size as usize).ok_or(Errno::IO)?;
+        self.drop_privileges(ino, args.write_flags & WRITE_KILL_SUIDGID != 0)?;
+        let written = self.fs.write(ino, args.offset, data).map_err(errno)?;
+        reply.put(&WriteOut { size: written as u32, padding: 0 });
+        Ok(())
+    }
+
+    /// Of files and directories alike.
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
+        let args: FsyncIn = request.args()?;
+        let datasync = args.fsync_flags & FSYNC_FDATASYNC != 0;
+        self.fs.fsync(self.ino(request.header.nodeid), datasync).map_err(errno)
+    }
+
+    pub(super) fn fallocate(&self, request: &Request<'_>) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let args: FallocateIn = request.args()?;
+        let mode = FallocateMode::from_bits(args.mode).ok_or(Errno::OPNOTSUPP)?;
+        // The kernel does not say whether the caller may keep set-id bits; root may.
+        self.drop_privileges(ino, request.header.uid != 0)?;
+        self.fs.fallocate(ino, mode, args.offset, args.length).map_err(errno)
+    }
+
+    pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let args: LseekIn = request.args()?;
+        let seek = match args.whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        let ino = self.ino(request.header.nodeid);
+        let offset = self.fs.lseek(ino, args.offset, seek).map_err(errno)?;
+        reply.put(&LseekOut { offset });
+        Ok(())
+    }
+
+    pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let from = self.ino(request.header.nodeid);
+        let args: CopyFileRangeIn = request.args()?;
+        let to = self.ino(args.nodeid_out);
+        self.drop_privileges(to, request.header.uid != 0)?;
+        let len = args.len.min(COPY_MAX);
+        let copied =
+            self.fs.copy_file_range(from, args.off_in, to, args.off_out, len).map_err(errno)?;
+        self.accessed(from);
+        reply.put(&WriteOut { size: copied as u32, padding: 0 });
+        Ok(())
+    }
+}
+
+/// Handles stand for nothing: every request names its inode.
+pub(super) fn open_out(keep_cache: bool) -> OpenOut {
+    let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
+    OpenOut { fh: 0, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
+}

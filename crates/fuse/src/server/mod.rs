@@ -1,0 +1,230 @@
+//! Answers requests: one method per operation of the protocol, over any [`FileSystem`].
+//!
+//! The kernel checks permissions (`default_permissions`), keeps locks, and caches names,
+//! attributes and contents as long as it likes: nobody but this mount changes the volume. What the
+//! kernel leaves to the server is done here: set-id bits and capabilities that a change takes
+//! away, access times, the umask.
+
+mod attrs;
+mod files;
+mod names;
+mod xattrs;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vfs::{Attr, Errno, FileSystem, Ino};
+
+use crate::abi::{self, AttrOut, EntryOut, Init, InitIn, InitInExt, InitOut, ROOT_ID, op};
+use crate::atime::AtimePolicy;
+use crate::nodes::Nodes;
+use crate::wire::{Device, MAX_WRITE, Reply, Request};
+
+/// How long the kernel may keep what it is told, in seconds: for ever.
+const VALID_SECS: u64 = u32::MAX as u64;
+/// Most requests the kernel makes at once that nobody waits for, such as read-ahead.
+const MAX_BACKGROUND: u16 = 64;
+
+/// Result of an operation: its reply is complete, or the errno to answer with.
+pub(crate) type Done = Result<(), Errno>;
+
+/// How a file system is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behaviour {
+    pub(crate) atime: AtimePolicy,
+    /// Changes of directories are durable when they return.
+    pub(crate) dirsync: bool,
+    /// The kernel collects writes.
+    pub(crate) writeback: bool,
+    /// Access control lists count.
+    pub(crate) acl: bool,
+    pub(crate) read_only: bool,
+}
+
+/// Values that root or the mount's owner can read and set as extended attributes of the root
+/// directory: the way to the volume and the drive below a running mount.
+pub trait Control: Send + Sync {
+    /// The value called `name`, if there is one.
+    fn get(&self, name: &[u8]) -> Option<Vec<u8>>;
+
+    /// Sets the value called `name`: does what it stands for. `ENODATA` if there is none.
+    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
+}
+
+/// Answers the requests of one mount.
+pub(crate) struct Server {
+    fs: Arc<dyn FileSystem>,
+    device: Arc<Device>,
+    control: Option<Arc<dyn Control>>,
+    behaviour: Behaviour,
+    nodes: Nodes,
+    root: Ino,
+    owner: u32,
+    /// What kernel and server agreed on, [`Init`].
+    agreed: AtomicU64,
+}
+
+impl Server {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        device: Arc<Device>,
+        control: Option<Arc<dyn Control>>,
+        behaviour: Behaviour,
+    ) -> Self {
+        let root = fs.root();
+        let owner = rustix::process::getuid().as_raw();
+        let (nodes, agreed) = (Nodes::new(), AtomicU64::new(0));
+        Self { fs, device, control, behaviour, nodes, root, owner, agreed }
+    }
+
+    /// Works one request off and sends the reply, if the operation has one.
+    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
+        reply.clear();
+        let result = match request.header.opcode {
+            op::FORGET | op::BATCH_FORGET => {
+                // There is no answer to forgetting, so nothing can go wrong with it.
+                let _ = self.forget(request);
+                return;
+            }
+            opcode => self.dispatch(opcode, request, reply),
+        };
+        self.device.send(reply, request.header.unique, result);
+    }
+
+    fn dispatch(&self, opcode: u32, request: &Request<'_>, reply: &mut Reply) -> Done {
+        match opcode {
+            op::LOOKUP => self.lookup(request, reply),
+            op::GETATTR => self.getattr(request, reply),
+            op::SETATTR => self.setattr(request, reply),
+            op::READLINK => self.readlink(request, reply),
+            op::SYMLINK => self.symlink(request, reply),
+            op::MKNOD => self.mknod(request, reply),
+            op::MKDIR => self.mkdir(request, reply),
+            op::UNLINK => self.unlink(request),
+            op::RMDIR => self.rmdir(request),
+            op::RENAME => self.rename(request),
+            op::RENAME2 => self.rename2(request),
+            op::LINK => self.link(request, reply),
+            op::OPEN => self.open(request, reply),
+            op::READ => self.read(request, reply),
+            op::WRITE => self.write(request, reply),
+            op::STATFS => self.statfs(reply),
+            op::FSYNC | op::FSYNCDIR => self.fsync(request),
+            op::SETXATTR => self.setxattr(request),
+            op::GETXATTR => self.getxattr(request, reply),
+            op::LISTXATTR => self.listxattr(request, reply),
+            op::REMOVEXATTR => self.removexattr(request),
+            op::READDIR => self.readdir(request, reply),
+            op::READDIRPLUS => self.readdirplus(request, reply),
+            op::CREATE => self.create(request, reply),
+            op::FALLOCATE => self.fallocate(request),
+            op::LSEEK => self.lseek(request, reply),
+            op::COPY_FILE_RANGE => self.copy_file_range(request, reply),
+            op::STATX => self.statx(request, reply),
+            op::SYNCFS => Ok(self.fs.sync().map_err(errno)?),
+            op::IOCTL => Err(Errno::NOTTY),
+            op::INIT => self.init(request, reply),
+            op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+            // Among them, on purpose, OPENDIR, FLUSH, ACCESS and INTERRUPT: the kernel hears once
+            // that there is nothing to do for them and stops asking.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Agrees on what the connection can do.
+    fn init(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let (init, rest) = request.args_and_rest::<InitIn>()?;
+        if init.major < abi::KERNEL_VERSION
+            || init.major == abi::KERNEL_VERSION && init.minor < abi::MINOR_VERSION_MIN
+        {
+            return Err(Errno::PROTO);
+        }
+        let mut offered = u64::from(init.flags);
+        if offered & Init::INIT_EXT.bits() != 0
+            && let Ok((more, _)) = <InitInExt as zerocopy::FromBytes>::read_from_prefix(rest)
+        {
+            offered |= u64::from(more.flags2) << 32;
+        }
+        let agreed = offered & wanted(&self.behaviour).bits();
+        self.agreed.store(agreed, Ordering::Relaxed);
+        reply.put(&InitOut {
+            major: abi::KERNEL_VERSION,
+            minor: abi::KERNEL_MINOR_VERSION.min(init.minor),
+            max_readahead: init.max_readahead,
+            flags: agreed as u32,
+            max_background: MAX_BACKGROUND,
+            congestion_threshold: MAX_BACKGROUND / 4 * 3,
+            max_write: MAX_WRITE as u32,
+            time_gran: 1,
+            max_pages: (MAX_WRITE / 4096) as u16,
+            flags2: (agreed >> 32) as u32,
+            ..InitOut::default()
+        });
+        Ok(())
+    }
+
+    fn is_agreed(&self, what: Init) -> bool {
+        self.agreed.load(Ordering::Relaxed) & what.bits() != 0
+    }
+
+    /// Whether the connection is up.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.agreed.load(Ordering::Relaxed) != 0
+    }
+
+    /// The inode a request names as `node`.
+    fn ino(&self, node: u64) -> Ino {
+        if node == ROOT_ID { self.root } else { node }
+    }
+
+    /// The name the kernel has for an inode.
+    fn node(&self, ino: Ino) -> u64 {
+        if ino == self.root { ROOT_ID } else { ino }
+    }
+
+    /// What the kernel is told when it gets to know an inode.
+    fn entry(&self, attr: &Attr) -> EntryOut {
+        self.nodes.looked_up(attr.ino);
+        EntryOut {
+            nodeid: self.node(attr.ino),
+            generation: attr.generation.into(),
+            entry_valid: VALID_SECS,
+            attr_valid: VALID_SECS,
+            attr: attrs::wire(attr),
+            ..EntryOut::default()
+        }
+    }
+
+    fn put_attr(&self, attr: &Attr, reply: &mut Reply) {
+        let attr = attrs::wire(attr);
+        reply.put(&AttrOut { attr_valid: VALID_SECS, attr, ..AttrOut::default() });
+    }
+}
+
+/// What this server can do and wants.
+fn wanted(behaviour: &Behaviour) -> Init {
+    let mut wanted = Init::ASYNC_READ
+        | Init::ATOMIC_O_TRUNC
+        | Init::EXPORT_SUPPORT
+        | Init::BIG_WRITES
+        | Init::DONT_MASK
+        | Init::HAS_IOCTL_DIR
+        | Init::DO_READDIRPLUS
+        | Init::READDIRPLUS_AUTO
+        | Init::ASYNC_DIO
+        | Init::PARALLEL_DIROPS
+        | Init::MAX_PAGES
+        | Init::NO_OPENDIR_SUPPORT
+        | Init::HANDLE_KILLPRIV_V2
+        | Init::SETXATTR_EXT
+        | Init::INIT_EXT;
+    wanted.set(Init::WRITEBACK_CACHE, behaviour.writeback);
+    wanted.set(Init::POSIX_ACL, behaviour.acl);
+    wanted.set(Init::CACHE_SYMLINKS, !behaviour.atime.is_strict());
+    wanted
+}
+
+/// The number an error becomes on the wire.
+fn errno(error: vfs::Error) -> Errno {
+    error.errno()
+}

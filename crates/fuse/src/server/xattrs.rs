@@ -1,0 +1,113 @@
+//! Extended attributes, and the values of [`super::Control`] that look like some.
+
+use vfs::XattrMode;
+
+use super::{Done, Errno, Server, errno};
+use crate::abi::{GetxattrIn, GetxattrOut, Init, SetxattrCompatIn, SetxattrIn};
+use crate::wire::{Reply, Request, split_name};
+
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+/// Before the names of access control lists.
+const ACL: &[u8] = b"system.posix_acl_";
+/// Before the names of the values of [`super::Control`].
+const CONTROL: &[u8] = b"user.strandline.";
+
+impl Server {
+    pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let (args, name) = request.args_and_name::<GetxattrIn>()?;
+        let value = match self.control_name(request, name) {
+            Some((control, name)) => control.get(name).ok_or(Errno::NODATA)?,
+            None if self.is_off(name) => return Err(Errno::OPNOTSUPP),
+            None => self.fs.getxattr(ino, name).map_err(errno)?,
+        };
+        put_sized(&value, args.size, reply)
+    }
+
+    pub(super) fn setxattr(&self, request: &Request<'_>) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let (args, rest) = self.setxattr_args(request)?;
+        let (name, value) = split_name(rest)?;
+        let value = value.get(..args.size as usize).ok_or(Errno::IO)?;
+        if let Some((control, name)) = self.control_name(request, name) {
+            return control.set(name, value);
+        }
+        if self.is_off(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mode = match args.flags {
+            0 => XattrMode::Set,
+            XATTR_CREATE => XattrMode::Create,
+            XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.gains_attribute(ino, name);
+        self.fs.setxattr(ino, name, value, mode).map_err(errno)
+    }
+
+    /// Kernels before 5.12 send half of the structure.
+    fn setxattr_args<'a>(&self, request: &Request<'a>) -> Result<(SetxattrIn, &'a [u8]), Errno> {
+        if self.is_agreed(Init::SETXATTR_EXT) {
+            return request.args_and_rest();
+        }
+        let (compat, rest) = request.args_and_rest::<SetxattrCompatIn>()?;
+        let SetxattrCompatIn { size, flags } = compat;
+        Ok((SetxattrIn { size, flags, ..SetxattrIn::default() }, rest))
+    }
+
+    pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let args: GetxattrIn = request.args()?;
+        let mut list = Vec::new();
+        for name in self.fs.listxattr(ino).map_err(errno)? {
+            // As other file systems do: who could not read them does not see them.
+            if request.header.uid == 0 || !name.starts_with(b"trusted.") {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+        }
+        put_sized(&list, args.size, reply)
+    }
+
+    pub(super) fn removexattr(&self, request: &Request<'_>) -> Done {
+        let ino = self.ino(request.header.nodeid);
+        let name = request.name()?;
+        if self.is_off(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.nodes.changed(ino);
+        self.fs.removexattr(ino, name).map_err(errno)
+    }
+
+    /// Whether an attribute is of a kind this mount is not to have.
+    fn is_off(&self, name: &[u8]) -> bool {
+        !self.behaviour.acl && name.starts_with(ACL)
+    }
+
+    /// The control value an attribute name stands for, if it is one of the root directory and the
+    /// caller root or who mounted.
+    fn control_name<'a>(
+        &self,
+        request: &Request<'_>,
+        name: &'a [u8],
+    ) -> Option<(&dyn super::Control, &'a [u8])> {
+        let name = name.strip_prefix(CONTROL)?;
+        let uid = request.header.uid;
+        let may = self.ino(request.header.nodeid) == self.root && (uid == 0 || uid == self.owner);
+        self.control.as_deref().filter(|_| may).map(|control| (control, name))
+    }
+}
+
+/// Answers with a value, or with its size if the caller asks for that.
+fn put_sized(value: &[u8], size: u32, reply: &mut Reply) -> Done {
+    if size == 0 {
+        reply.put(&GetxattrOut { size: value.len() as u32, padding: 0 });
+        return Ok(());
+    }
+    if value.len() > size as usize || value.len() > reply.room() {
+        return Err(Errno::RANGE);
+    }
+    reply.bytes(value);
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! One mount from beginning to end: threads that answer, signals that end it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cores::JoinHandle;
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use vfs::FileSystem;
+
+use crate::mount::{self, MountError};
+use crate::options::MountOptions;
+use crate::server::{Control, Server};
+use crate::wire::{Device, InBuffer, Reply, Request};
+
+/// Threads beyond one per core: some wait for the drive.
+const SPARE_THREADS: usize = 2;
+
+/// A mount that is being served.
+pub struct Session {
+    point: PathBuf,
+    threads: Vec<JoinHandle<Result<(), Errno>>>,
+    signals: Signals,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// By `umount`.
+    Unmounted,
+    /// By SIGTERM, SIGINT or SIGHUP.
+    Signalled,
+}
+
+impl Session {
+    /// Mounts `fs` on the directory `point` and serves it. `source` is what mount tables show.
+    ///
+    /// When this returns the mount is there and the kernel's requests are answered.
+    ///
+    /// # Errors
+    ///
+    /// See [`MountError`]; nothing is mounted then.
+    pub fn start(
+        fs: Arc<dyn FileSystem>,
+        control: Option<Arc<dyn Control>>,
+        source: &Path,
+        point: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let point = std::fs::canonicalize(point).map_err(MountError::Point)?;
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(MountError::Device)?;
+        let device = Arc::new(Device::new(mount::attach(source, &point, options)?));
+        let server = Server::new(fs, device.clone(), control, options.behaviour());
+        let server = Arc::new(server);
+        if let Err(error) = shake_hands(&device, &server) {
+            mount::detach(&point);
+            return Err(error);
+        }
+        let count = options.threads.unwrap_or(cores::core_count() + SPARE_THREADS);
+        let left = Arc::new(AtomicUsize::new(count));
+        let threads = (0..count)
+            .map(|n| {
+                let (device, server) = (device.clone(), server.clone());
+                let (left, handle) = (left.clone(), signals.handle());
+                cores::spawn(&format!("fuse {n}"), None, move || {
+                    let _last = LastOut { left, handle };
+                    serve(&device, &server)
+                })
+            })
+            .collect();
+        Ok(Self { point, threads, signals })
+    }
+
+    /// Serves until the file system is unmounted or a signal asks for the end. Afterwards it is no
+    /// longer in the tree, and all that users wrote has been handed to the [`FileSystem`].
+    ///
+    /// # Errors
+    ///
+    /// The errno with which the connection failed.
+    pub fn wait(mut self) -> Result<Ended, Errno> {
+        let signalled = self.signals.forever().next().is_some();
+        if signalled {
+            // Hand over what the kernel's page cache still holds; a dead drive may refuse.
+            let _ = std::fs::File::open(&self.point).map(rustix::fs::syncfs);
+            mount::detach(&self.point);
+            // Files still open keep the connection up; their users get ENOTCONN when we are gone.
+            return Ok(Ended::Signalled);
+        }
+        for thread in self.threads {
+            thread.join()?;
+        }
+        Ok(Ended::Unmounted)
+    }
+}
+
+/// Ends [`Session::wait`] when the last thread is done, however it ended.
+struct LastOut {
+    left: Arc<AtomicUsize>,
+    handle: Handle,
+}
+
+impl Drop for LastOut {
+    fn drop(&mut self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.handle.close();
+        }
+    }
+}
+
+fn shake_hands(device: &Device, server: &Server) -> Result<(), MountError> {
+    let (mut buffer, mut reply) = (InBuffer::new(), Reply::new());
+    while !server.is_ready() {
+        let received = device.receive(&mut buffer).map_err(MountError::Connection)?;
+        let bytes = received.ok_or(MountError::Connection(Errno::NOTCONN))?;
+        let request = Request::parse(bytes).map_err(MountError::Connection)?;
+        server.answer(&request, &mut reply);
+    }
+    Ok(())
+}
+
+fn serve(device: &Device, server: &Server) -> Result<(), Errno> {
+    let (mut buffer, mut reply) = (InBuffer::new(), Reply::new());
+    while let Some(bytes) = device.receive(&mut buffer)? {
+        server.answer(&Request::parse(bytes)?, &mut reply);
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! `strandline mount`: a volume in the host's tree, through FUSE; and `mount.strandline`, the
+//! helper mount(8) calls for it. Exit status as in mount(8).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use clap::{Args, Parser};
+use drive::{Drive, Ssd, Timing};
+use f2fs::F2fs;
+use fuse::{Control, MountOptions, Session};
+use rustix::io::Errno;
+use vfs::FileSystem;
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::target::open_drive_timed;
+
+/// mount(8): incorrect invocation.
+pub(crate) const USAGE: u8 = 1;
+/// mount(8): system error.
+const SYSTEM: u8 = 2;
+/// mount(8): mount failure.
+const FAILED: u8 = 32;
+/// What the process in the background says when the mount is there.
+const READY: &str = "ready";
+
+/// Mount a volume on a directory, through FUSE.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline mount disk.img /mnt
+  strandline mount disk.img /mnt -o ro,noatime
+  strandline mount disk.img /mnt -f -o fsync_mode=strict,cache=1g
+
+Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
+nodev noexec acl noacl, and what fstab may hold; allow_other, root's default, and noallow_other;
+writeback: the kernel collects writes; threads=N; timing=instant|paced, of an emulated drive.
+Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
+noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
+
+`umount DIR` ends it, as does SIGTERM; both write everything back first.
+
+Exit status, as in mount(8): 0 mounted, 1 wrong usage, 2 system error, 32 it cannot be mounted.")]
+pub(crate) struct Mount {
+    /// Image of a drive, or any file with a volume in it
+    image: PathBuf,
+    /// Directory to mount on
+    dir: PathBuf,
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Mount read-only, as -o ro
+    #[arg(long, short = 'r')]
+    read_only: bool,
+    /// Stay in the foreground
+    #[arg(long, short = 'f')]
+    foreground: bool,
+    /// Stay in the foreground, say when the mount is there, and let go of the terminal
+    #[arg(long, hide = true)]
+    in_background: bool,
+}
+
+/// mount.strandline: called by mount(8) for file systems of type strandline.
+#[derive(Parser)]
+#[command(name = "mount.strandline", version)]
+pub(crate) struct Helper {
+    /// Image of a drive, or any file with a volume in it
+    image: PathBuf,
+    /// Directory to mount on
+    dir: PathBuf,
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Leave out what makes no sense to the file system
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Check everything, but do not mount
+    #[arg(short = 'f')]
+    fake: bool,
+    /// Do not write /etc/mtab, which is never done
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Say what is done
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Type behind a dot
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+impl Helper {
+    /// What [`Mount`] makes of the same command line.
+    pub(crate) fn run(self) -> Outcome {
+        let options = if self.sloppy { known(&self.options) } else { self.options };
+        let (image, dir) = (self.image, self.dir);
+        if self.fake {
+            Settings::parse(&options)?;
+            return Ok(0);
+        }
+        if self.verbose {
+            out::line(format!("{} on {}", image.display(), dir.display()))?;
+        }
+        Mount { image, dir, options, read_only: false, foreground: false, in_background: false }
+            .run()
+    }
+}
+
+/// `-s`: only the options that make sense.
+fn known(options: &[String]) -> Vec<String> {
+    let all = options.iter().flat_map(|list| list.split(','));
+    all.filter(|option| Settings::parse(&[(*option).to_owned()]).is_ok())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What `-o` says, sorted by whom it is for.
+struct Settings {
+    mount: MountOptions,
+    volume: f2fs::MountOptions,
+    timing: Timing,
+}
+
+impl Settings {
+    fn parse(lists: &[String]) -> Outcome<Self> {
+        let usage = |message: String| Failure::Coded { message, code: USAGE };
+        let (mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
+        let mut timing = Timing::Instant;
+        let mut of_volume = Vec::new();
+        for option in rest {
+            match option.as_str() {
+                "timing=instant" => timing = Timing::Instant,
+                "timing=paced" => timing = Timing::Paced,
+                _ => of_volume.push(option),
+            }
+        }
+        let volume = of_volume.join(",").parse::<f2fs::MountOptions>();
+        let mut volume = volume.map_err(|error| usage(error.to_string()))?;
+        volume.read_only |= mount.read_only;
+        Ok(Self { mount, volume, timing })
+    }
+}
+
+impl Mount {
+    pub(crate) fn run(mut self) -> Outcome {
+        if self.read_only {
+            self.options.push("ro".into());
+        }
+        let settings = Settings::parse(&self.options)?;
+        let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));
+        let (image, dir) = (absolute(&self.image)?, absolute(&self.dir)?);
+        if self.foreground || self.in_background {
+            return serve(&image, &dir, &settings, self.in_background);
+        }
+        self.start_in_background(&image, &dir)
+    }
+
+    /// Starts this program again, and waits until it has mounted or failed.
+    fn start_in_background(&self, image: &Path, dir: &Path) -> Outcome {
+        let system = |error| Failure::Coded { message: format!("mount: {error}"), code: SYSTEM };
+        let mut child = Command::new(std::env::current_exe().map_err(system)?);
+        child.arg("mount").arg("--in-background");
+        for list in &self.options {
+            child.arg("-o").arg(list);
+        }
+        child.arg("--").arg(image).arg(dir).current_dir("/");
+        let mut child =
+            child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(system)?;
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout.take(64)).read_line(&mut said).map_err(system)?;
+        }
+        if said.trim_end() == READY {
+            return Ok(0);
+        }
+        // It has said why on the standard error it shares with us.
+        let code = child.wait().map_err(system)?.code();
+        Ok(code
+            .and_then(|code| u8::try_from(code).ok())
+            .filter(|code| *code != 0)
+            .unwrap_or(SYSTEM))
+    }
+}
+
+/// Mounts and stays until the end.
+fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
+    let read_only = settings.volume.read_only;
+    let drive = open_drive_timed(image, read_only, settings.timing)
+        .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
+    let dynamic: Arc<dyn Drive> = drive.clone();
+    let volume = F2fs::mount(dynamic, &settings.volume).map_err(failed(image))?;
+    let volume = Arc::new(volume);
+    let control = Arc::new(Switch { drive });
+    let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
+        .map_err(failed(dir))?;
+    if in_background {
+        let_go().map_err(failed(dir))?;
+    }
+    let ended = session.wait();
+    let unmounted = volume.unmount();
+    if let Err(errno) = ended {
+        return Err(failed(dir)(errno));
+    }
+    unmounted.map_err(failed(image))?;
+    Ok(0)
+}
+
+/// Leaves the session and the terminal of who called.
+fn let_go() -> std::io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    // Who is a session's leader already may stay it.
+    let _ = rustix::process::setsid();
+    // In one write, and before the descriptors go: this is what the caller waits for.
+    rustix::io::write(rustix::stdio::stdout(), format!("{READY}\n").as_bytes())?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+fn failed<E: std::fmt::Display>(what: &Path) -> impl Fn(E) -> Failure {
+    let what = what.display().to_string();
+    move |error| Failure::Coded { message: format!("{what}: {error}"), code: FAILED }
+}
+
+/// The way to the drive below a running mount.
+struct Switch {
+    drive: Arc<Ssd>,
+}
+
+impl Control for Switch {
+    fn get(&self, _name: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// `cut`: the power fails, with the choices of the seed that is the value.
+    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        if name != b"cut" {
+            return Err(Errno::NODATA);
+        }
+        let seed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        self.drive.cut(seed.ok_or(Errno::INVAL)?);
+        Ok(())
+    }
+}
