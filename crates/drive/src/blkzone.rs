@@ -38,6 +38,11 @@ pub fn state_name(state: ZoneState) -> &'static str {
     STATES.iter().find(|(.., known)| *known == state).map_or("nw", |(_, name, _)| name)
 }
 
+/// The state with a code of ZNS and of `enum blk_zone_cond`.
+pub(crate) fn state_of_code(code: u8) -> Option<ZoneState> {
+    STATES.iter().find(|(known, ..)| *known == code).map(|(.., state)| *state)
+}
+
 /// The state of an abbreviation.
 pub fn state_named(name: &str) -> Option<ZoneState> {
     STATES.iter().find(|(_, known, _)| *known == name).map(|(.., state)| *state)
@@ -95,8 +100,7 @@ fn parse_line(line: &str) -> Result<Zone, &'static str> {
     let wp = sectors(line, "wptr")?.ok_or("no `wptr`")?;
     let state = number_before(line, "zcond:", '(')?;
     let kind = number_before(line, "type:", '(')?;
-    let (.., state) =
-        STATES.iter().find(|(code, ..)| u64::from(*code) == state).ok_or("unknown `zcond`")?;
+    let state = u8::try_from(state).ok().and_then(state_of_code).ok_or("unknown `zcond`")?;
     let kind = match kind {
         1 => ZoneKind::Conventional,
         2 => ZoneKind::SequentialWriteRequired,
@@ -106,13 +110,13 @@ fn parse_line(line: &str) -> Result<Zone, &'static str> {
         return Err("length, capacity and write pointer do not fit each other");
     }
     let conventional = kind == ZoneKind::Conventional;
-    if conventional != (*state == ZoneState::NotWritePointer) {
+    if conventional != (state == ZoneState::NotWritePointer) {
         return Err("type and `zcond` do not fit each other");
     }
-    let offset = if conventional || *state == ZoneState::Full { size } else { wp };
+    let offset = if conventional || state == ZoneState::Full { size } else { wp };
     let wp = start.checked_add(offset).ok_or("write pointer out of range")?;
     start.checked_add(size).ok_or("zone out of range")?;
-    Ok(Zone { start, size, capacity, wp, kind, state: *state })
+    Ok(Zone { start, size, capacity, wp, kind, state })
 }
 
 /// The hexadecimal number behind `name`, in blocks.

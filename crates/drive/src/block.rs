@@ -30,6 +30,11 @@ impl Block {
         ZERO.get_or_init(|| Self(Frame::new(|bytes| bytes.fill(0)))).clone()
     }
 
+    /// A block to be read into: it holds what its last user left.
+    pub(crate) fn unspecified() -> Self {
+        Self(Frame::new(|_| ()))
+    }
+
     /// A block holding a copy of `bytes`.
     pub fn copy_of(bytes: &[u8; BLOCK_SIZE]) -> Self {
         Self(Frame::new(|page| page.copy_from_slice(bytes)))

@@ -35,7 +35,8 @@ pub enum Command {
     },
     /// Make all that has completed stable.
     Flush,
-    /// Dataset management, deallocate: the range reads as zeroes afterwards.
+    /// Dataset management, deallocate: the range holds nothing of worth. It reads as zeroes
+    /// afterwards if [`crate::Identify::discard_zeroes`] says so.
     Discard {
         /// First block.
         lba: Lba,

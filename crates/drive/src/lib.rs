@@ -6,7 +6,9 @@ mod command;
 mod fault;
 mod frame;
 pub mod image;
+pub mod linux;
 mod media;
+mod overlay;
 mod profile;
 mod ssd;
 mod trace;
@@ -15,7 +17,8 @@ mod zone;
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
 pub use command::{Command, Completion, Output, Status};
 pub use fault::{Fault, FaultOn, ReadOnly};
-pub use media::{FileMedia, Media, RamMedia};
+pub use media::{FileMedia, Media, OverMedia, RamMedia};
+pub use overlay::overlay;
 pub use profile::{Profile, ProfileError, Spec};
 pub use ssd::{
     AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer, Ssd, Stats, Timing, ram,
@@ -40,6 +43,8 @@ pub struct Identify {
     pub volatile_cache: bool,
     /// Whether [`Command::Discard`] is worth sending.
     pub discard: bool,
+    /// Whether a discarded range reads as zeroes afterwards.
+    pub discard_zeroes: bool,
     /// Refuses every write.
     pub read_only: bool,
     /// Zones, if the namespace is zoned.

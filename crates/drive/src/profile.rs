@@ -244,6 +244,7 @@ impl Spec {
             max_transfer: profile.max_transfer_blocks.value,
             volatile_cache: profile.volatile(),
             discard: zones.is_none_or(|zones| zones.conventional > 0),
+            discard_zeroes: true,
             read_only: false,
             zones,
         })

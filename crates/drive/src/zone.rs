@@ -46,6 +46,19 @@ pub enum ZoneAction {
     Reset,
 }
 
+impl ZoneAction {
+    /// Whether "select all" means a zone in `state`: ZNS 1.1, 3.4.3.1.
+    pub(crate) fn selects(self, state: ZoneState) -> bool {
+        use ZoneState::{Closed, ExplicitlyOpen, Full, ImplicitlyOpen};
+        match self {
+            Self::Open => state == Closed,
+            Self::Close => matches!(state, ImplicitlyOpen | ExplicitlyOpen),
+            Self::Finish => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed),
+            Self::Reset => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed | Full),
+        }
+    }
+}
+
 /// What a zone report says of one zone. All addresses and lengths in 4 KiB blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {

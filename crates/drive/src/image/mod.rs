@@ -154,7 +154,8 @@ pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
     ZonesFile::write_new(&zones_path(path), &spec, &saved)
 }
 
-fn from_report(zones: &[Zone]) -> Result<(Spec, Vec<SavedZone>), ImageError> {
+/// The make of a drive that reported `zones`, and what they are without power.
+pub(crate) fn from_report(zones: &[Zone]) -> Result<(Spec, Vec<SavedZone>), ImageError> {
     let sequential = |zone: &&Zone| zone.state != ZoneState::NotWritePointer;
     let conventional = zones.iter().take_while(|zone| !sequential(zone)).count();
     let first = zones.first().ok_or(ImageError::Geometry("no zones"))?;

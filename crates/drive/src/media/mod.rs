@@ -4,23 +4,28 @@
 //! a power cut is a matter of forgetting.
 
 mod file;
+mod over;
 mod ram;
 
 use std::io;
 use std::sync::Arc;
 
 pub use file::FileMedia;
+pub use over::OverMedia;
 pub use ram::RamMedia;
 
 use crate::{Block, Lba};
 
-/// Memory or file, indexed by block. The owner checks ranges; beyond the end reads are zero.
+/// Memory, a file, or memory over a drive, indexed by block. The owner checks ranges; beyond the
+/// end reads are zero.
 #[derive(Clone, Debug)]
 pub enum Media {
     /// In memory. A clone is a snapshot.
     Ram(RamMedia),
     /// In a file. A clone is another handle of the same file.
     File(Arc<FileMedia>),
+    /// In memory over another drive. A clone is a snapshot.
+    Over(OverMedia),
 }
 
 impl Media {
@@ -29,6 +34,7 @@ impl Media {
         match self {
             Self::Ram(ram) => Ok(ram.read(lba)),
             Self::File(file) => file.read(lba),
+            Self::Over(over) => over.read(lba),
         }
     }
 
@@ -40,6 +46,10 @@ impl Media {
                 Ok(())
             }
             Self::File(file) => file.write(lba, &block),
+            Self::Over(over) => {
+                over.write(lba, block);
+                Ok(())
+            }
         }
     }
 
@@ -51,13 +61,17 @@ impl Media {
                 Ok(())
             }
             Self::File(file) => file.discard(lba, blocks),
+            Self::Over(over) => {
+                over.discard(lba, blocks);
+                Ok(())
+            }
         }
     }
 
     /// Makes a file's contents survive the host; nothing to do in memory.
     pub fn sync(&self) -> io::Result<()> {
         match self {
-            Self::Ram(_) => Ok(()),
+            Self::Ram(_) | Self::Over(_) => Ok(()),
             Self::File(file) => file.sync(),
         }
     }
@@ -69,6 +83,7 @@ impl Media {
         match self {
             Self::Ram(ram) => (ram.clone(), 0),
             Self::File(file) => file.snapshot(),
+            Self::Over(over) => over.snapshot(),
         }
     }
 }

@@ -33,7 +33,8 @@ impl RamMedia {
         self.get(lba).cloned().unwrap_or_else(Block::zeroed)
     }
 
-    fn get(&self, lba: Lba) -> Option<&Block> {
+    /// The block at `lba`, if it was written since it was last discarded.
+    pub(super) fn get(&self, lba: Lba) -> Option<&Block> {
         let (root, branch, leaf) = path(lba);
         self.root.get(root)?.as_ref()?[branch].as_ref()?[leaf].as_ref()
     }

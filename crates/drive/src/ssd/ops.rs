@@ -198,7 +198,7 @@ impl Model {
             },
             None => {
                 let cells = table.cells.iter().enumerate();
-                cells.filter(|(_, cell)| selects(action, cell.state)).map(|(z, _)| z).collect()
+                cells.filter(|(_, cell)| action.selects(cell.state)).map(|(z, _)| z).collect()
             }
         };
         zones.into_iter().map(|zone| self.manage_one(action, zone)).collect()
@@ -273,16 +273,5 @@ impl Model {
     pub(super) fn durable_zones(&self) -> Vec<SavedZone> {
         let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
         cells.iter().enumerate().map(|(zone, cell)| self.saved_zone(zone, cell.nand)).collect()
-    }
-}
-
-/// Which zones "select all" means: ZNS 1.1, 3.4.3.1.
-fn selects(action: ZoneAction, state: ZoneState) -> bool {
-    use ZoneState::{Closed, ExplicitlyOpen, Full, ImplicitlyOpen};
-    match action {
-        ZoneAction::Open => state == Closed,
-        ZoneAction::Close => matches!(state, ImplicitlyOpen | ExplicitlyOpen),
-        ZoneAction::Finish => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed),
-        ZoneAction::Reset => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed | Full),
     }
 }

@@ -161,9 +161,10 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
     for (addr, block) in image.directory_blocks(options) {
         put(queue, addr, block)?;
     }
-    if queue.identify().zones.is_none() {
+    let chain = image.log_start(LogType::WarmNode);
+    if is_random(queue, chain.into()) {
         // An old node here could pass for the start of a roll-forward chain. A zone was reset.
-        put(queue, image.log_start(LogType::WarmNode), Block::zeroed())?;
+        put(queue, chain, Block::zeroed())?;
     }
     for (addr, block) in image.checkpoint_blocks() {
         put(queue, addr, block)?;
@@ -175,13 +176,18 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
     Ok(queue.flush()?)
 }
 
+/// Whether `lba` takes writes in any order.
+fn is_random(queue: &BlockQueue, lba: u64) -> bool {
+    queue.identify().zones.is_none_or(|z| lba < u64::from(z.conventional) * z.size)
+}
+
 fn put(queue: &BlockQueue, addr: u32, block: Block) -> Result<()> {
     Ok(queue.write_blocks(addr.into(), vec![block], false)?)
 }
 
-/// Makes a range read as zeroes, by discard where the drive has it.
+/// Makes a range read as zeroes, by discard where that does it.
 fn zero(queue: &BlockQueue, lba: u64, blocks: u64) -> Result<()> {
-    if queue.identify().discard {
+    if queue.identify().discard && queue.identify().discard_zeroes {
         return Ok(queue.discard(lba, blocks)?);
     }
     let mut at = lba;

@@ -71,6 +71,7 @@ impl MemoryDrive {
             max_transfer: 256,
             volatile_cache: false,
             discard: true,
+            discard_zeroes: true,
             read_only: false,
             zones: snapshot.geometry,
         };

@@ -65,6 +65,7 @@ impl ImageDrive {
             max_transfer: 256,
             volatile_cache: false,
             discard: true,
+            discard_zeroes: true,
             read_only: false,
             zones,
         };

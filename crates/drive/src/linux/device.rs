@@ -1,0 +1,356 @@
+//! An open device: what it is, and the commands that are system calls rather than ring entries.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
+use rustix::io::{Errno, ReadWriteFlags, preadv, pwritev2};
+use smallvec::SmallVec;
+
+use super::errno::{Way, status_of};
+use super::ioctl::{self, ZoneRequest};
+use super::sysfs::Sysfs;
+use super::zones::{self, SECTORS_PER_BLOCK};
+use super::{Access, OpenError};
+use crate::{BLOCK_SIZE, Block, Blocks, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneKind};
+
+const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
+/// Blocks in one command at most: 1 MiB, and as many iovecs, well below `IOV_MAX`.
+const MAX_TRANSFER: u64 = 256;
+/// Commands in flight on one queue.
+const QUEUE_DEPTH: u16 = 128;
+/// More queues than this do not pay for their memory.
+const MAX_QUEUES: usize = 8;
+
+/// A block device, or a file that is read and written as one.
+pub(super) struct Device {
+    file: File,
+    path: PathBuf,
+    kind: Kind,
+    pub(super) identify: Identify,
+    /// Which zones want sequential writes; empty without zones.
+    sequential: Box<[bool]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Block,
+    File,
+}
+
+impl Device {
+    /// Opens `path` and asks what it is.
+    pub(super) fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+        let metadata = std::fs::metadata(path).map_err(OpenError::io(path))?;
+        let kind = match metadata.file_type() {
+            kind if kind.is_block_device() => Kind::Block,
+            kind if kind.is_file() => Kind::File,
+            _ => return Err(OpenError::Kind(path.to_owned())),
+        };
+        let file = match kind {
+            Kind::Block => open_block(path, access)?,
+            Kind::File => open_file(path, access)?,
+        };
+        let mut device = Self {
+            file,
+            path: path.to_owned(),
+            kind,
+            identify: Identify {
+                model: String::new(),
+                blocks: 0,
+                queues: u16::try_from(cores::core_count().clamp(1, MAX_QUEUES)).unwrap_or(1),
+                queue_depth: QUEUE_DEPTH,
+                max_transfer: MAX_TRANSFER as u32,
+                volatile_cache: true,
+                discard: access == Access::Write,
+                discard_zeroes: kind == Kind::File,
+                read_only: access != Access::Write,
+                zones: None,
+            },
+            sequential: Box::default(),
+        };
+        match kind {
+            Kind::Block => device.describe_block(&Sysfs::of(metadata.rdev()))?,
+            Kind::File => {
+                device.identify.model = "file".into();
+                device.set_size(metadata.len(), 512)?;
+            }
+        }
+        Ok(device)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn describe_block(&mut self, sysfs: &Sysfs) -> Result<(), OpenError> {
+        let size = ioctl::size(self.fd()).map_err(OpenError::io(&self.path))?;
+        let sector = ioctl::logical_block_size(self.fd()).map_err(OpenError::io(&self.path))?;
+        self.set_size(size, sector)?;
+        let name = || self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.identify.model = sysfs.text("device/model").unwrap_or_else(name);
+        let transfer = sysfs.number("queue/max_sectors_kb").unwrap_or(u64::MAX) * 1024;
+        self.identify.max_transfer = (transfer / BLOCK_BYTES).clamp(1, MAX_TRANSFER) as u32;
+        self.identify.volatile_cache =
+            sysfs.text("queue/write_cache").is_none_or(|cache| cache != "write through");
+        self.identify.read_only |= ioctl::is_read_only(self.fd()).unwrap_or(false);
+        self.identify.discard &= sysfs.number("queue/discard_max_bytes") != Some(0);
+        self.describe_zones(sysfs)
+    }
+
+    /// 512-byte and 4 KiB logical blocks both make whole 4 KiB blocks; a rest at the end is not
+    /// used, as by `mkfs.f2fs`.
+    fn set_size(&mut self, bytes: u64, sector: u64) -> Result<(), OpenError> {
+        if !(512..=BLOCK_BYTES).contains(&sector) {
+            let what = format!("logical blocks of {sector} bytes; 512 to 4096 can be used");
+            return Err(self.unusable(what));
+        }
+        self.identify.blocks = bytes / BLOCK_BYTES;
+        if self.identify.blocks == 0 {
+            return Err(self.unusable(format!("a size of {bytes} bytes")));
+        }
+        Ok(())
+    }
+
+    fn describe_zones(&mut self, sysfs: &Sysfs) -> Result<(), OpenError> {
+        let model = sysfs.text("queue/zoned");
+        // Without sysfs the kernel still tells the size of a zone. A host-aware device takes random
+        // writes anywhere, and is used like that.
+        let zoned = match model.as_deref() {
+            Some(model) => model == "host-managed",
+            None => ioctl::zone_sectors(self.fd()).is_ok_and(|sectors| sectors > 0),
+        };
+        if !zoned {
+            return Ok(());
+        }
+        if sysfs.partition {
+            return Err(self.unusable("a partition of a zoned device; use the whole device".into()));
+        }
+        let granularity = sysfs.number("queue/zone_write_granularity").unwrap_or(0);
+        if granularity > BLOCK_BYTES {
+            return Err(self.unusable(format!("zones that are written {granularity} bytes a time")));
+        }
+        let found = self.report(0, u32::MAX).map_err(OpenError::io(&self.path))?;
+        let expected = ioctl::zone_count(self.fd()).map_err(OpenError::io(&self.path))?;
+        if found.len() != expected as usize {
+            let found = found.len();
+            return Err(self.unusable(format!("{expected} zones, of which it reports {found}")));
+        }
+        let (open, active) = (sysfs.limit("queue/max_open_zones"), "queue/max_active_zones");
+        let geometry = zones::geometry(&found, open, sysfs.limit(active));
+        let geometry = geometry.map_err(|what| self.unusable(what.into()))?;
+        self.sequential =
+            found.iter().map(|zone| zone.kind == ZoneKind::SequentialWriteRequired).collect();
+        self.identify.zones = Some(geometry);
+        Ok(())
+    }
+
+    fn unusable(&self, what: String) -> OpenError {
+        OpenError::Unusable { path: self.path.clone(), what }
+    }
+
+    /// Whether sequential writes are wanted at `lba`.
+    pub(super) fn is_sequential(&self, lba: Lba) -> bool {
+        let Some(geometry) = &self.identify.zones else { return false };
+        let zone = usize::try_from(lba / geometry.size).ok();
+        zone.and_then(|zone| self.sequential.get(zone)).copied().unwrap_or(false)
+    }
+
+    /// Reads there and then.
+    pub(super) fn read_now(&self, lba: Lba, blocks: u32) -> Result<Output, Status> {
+        let mut data: Blocks = (0..blocks).map(|_| Block::unspecified()).collect();
+        let mut slices: SmallVec<[IoSliceMut<'_>; 4]> =
+            data.iter_mut().map(|block| IoSliceMut::new(block.make_mut())).collect();
+        let read = retry(|| preadv(self.fd(), &mut slices, lba * BLOCK_BYTES));
+        let read = read.map_err(|error| self.failure(&error, Way::Read, lba, blocks.into()))?;
+        drop(slices);
+        let all = read == data.len() * BLOCK_SIZE;
+        if all { Ok(Output::Data(data)) } else { Err(Status::UnrecoveredRead) }
+    }
+
+    /// Writes there and then.
+    pub(super) fn write_now(&self, lba: Lba, data: &[Block], fua: bool) -> Result<Output, Status> {
+        let slices: SmallVec<[IoSlice<'_>; 4]> =
+            data.iter().map(|block| IoSlice::new(block.bytes())).collect();
+        let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let written = retry(|| pwritev2(self.fd(), &slices, lba * BLOCK_BYTES, flags));
+        let blocks = data.len() as u64;
+        let written = written.map_err(|error| self.failure(&error, Way::Write, lba, blocks))?;
+        let all = written == data.len() * BLOCK_SIZE;
+        if all { Ok(Output::Done) } else { Err(Status::WriteFault) }
+    }
+
+    /// Flushes there and then.
+    pub(super) fn flush_now(&self) -> Result<Output, Status> {
+        retry(|| fdatasync(self.fd())).map_err(|error| self.failure(&error, Way::Write, 0, 0))?;
+        Ok(Output::Done)
+    }
+
+    /// Discards there and then.
+    pub(super) fn discard_now(&self, lba: Lba, blocks: u64) -> Result<Output, Status> {
+        let (start, length) = (lba * BLOCK_BYTES, blocks * BLOCK_BYTES);
+        let discarded = match self.kind {
+            Kind::Block => ioctl::discard(self.fd(), start, length),
+            Kind::File => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                retry(|| fallocate(self.fd(), flags, start, length))
+            }
+        };
+        discarded.map_err(|error| self.failure(&error, Way::Write, lba, blocks))?;
+        Ok(Output::Done)
+    }
+
+    /// Zones from the one that holds `lba`.
+    pub(super) fn report_now(&self, lba: Lba, max: u32) -> Result<Output, Status> {
+        let zones = self.report(lba, max);
+        zones.map(Output::Zones).map_err(|error| status_of(&error, Way::Read))
+    }
+
+    fn report(&self, lba: Lba, max: u32) -> io::Result<Vec<Zone>> {
+        let raw = ioctl::report_zones(self.fd(), lba * SECTORS_PER_BLOCK, max as usize)?;
+        let zones: Result<Vec<Zone>, _> = raw.iter().map(zones::zone).collect();
+        zones.map_err(|what| io::Error::new(ErrorKind::InvalidData, what))
+    }
+
+    /// Changes the state of one zone, or of all that `action` applies to.
+    pub(super) fn manage_now(
+        &self,
+        action: ZoneAction,
+        zone: Option<Lba>,
+    ) -> Result<Output, Status> {
+        let size = self.identify.zones.ok_or(Status::InvalidOpcode)?.size;
+        let (first, max) = zone.map_or((0, u32::MAX), |zone| (zone, 1));
+        let Output::Zones(zones) = self.report_now(first, max)? else { return Ok(Output::Done) };
+        let meant = |of: &&Zone| match zone {
+            Some(start) => of.start == start,
+            None => action.selects(of.state),
+        };
+        let request = match action {
+            ZoneAction::Open => ZoneRequest::Open,
+            ZoneAction::Close => ZoneRequest::Close,
+            ZoneAction::Finish => ZoneRequest::Finish,
+            ZoneAction::Reset => ZoneRequest::Reset,
+        };
+        for zone in zones.iter().filter(meant) {
+            // A conventional zone has no states; the kernel's answer to that is an I/O error.
+            if zone.kind == ZoneKind::Conventional {
+                return Err(Status::InvalidZoneStateTransition);
+            }
+            let sectors = |blocks: u64| blocks * SECTORS_PER_BLOCK;
+            let (start, length) = (sectors(zone.start), sectors(zone.size.min(size)));
+            ioctl::manage_zones(self.fd(), request, start, length)
+                .map_err(|error| self.failure(&error, Way::Write, zone.start, zone.size))?;
+        }
+        Ok(Output::Done)
+    }
+
+    /// The status of a command the kernel failed with `error`. To an I/O error the kernel says no
+    /// reason; a look at the device often finds it.
+    pub(super) fn failure(&self, error: &io::Error, way: Way, lba: Lba, blocks: u64) -> Status {
+        let status = status_of(error, way);
+        if !matches!(status, Status::WriteFault | Status::UnrecoveredRead) {
+            return status;
+        }
+        if self.kind == Kind::Block && !ioctl::size(self.fd()).is_ok_and(|bytes| bytes > 0) {
+            return Status::NotReady;
+        }
+        self.zone_failure(way, lba, blocks).unwrap_or(status)
+    }
+
+    /// What the state of the zone at `lba` forbids.
+    fn zone_failure(&self, way: Way, lba: Lba, blocks: u64) -> Option<Status> {
+        use crate::ZoneState::{Full, Offline, ReadOnly};
+        if blocks == 0 || !self.is_sequential(lba) {
+            return None;
+        }
+        let zone = self.report(lba, 1).ok()?.into_iter().next()?;
+        match (zone.state, way) {
+            (Offline, _) => Some(Status::ZoneOffline),
+            (_, Way::Read) => None,
+            (ReadOnly, _) => Some(Status::ZoneReadOnly),
+            (Full, _) => Some(Status::ZoneFull),
+            _ if zone.wp != lba => Some(Status::ZoneInvalidWrite),
+            _ => None,
+        }
+    }
+}
+
+/// Once more while a signal came between.
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// The kernel lends a block device to one holder of `O_EXCL` at a time; a mount is one. A reader
+/// only makes sure that nobody has it and then shares it with other readers, by `flock`, which is
+/// also what tells udev to keep its hands off while it is written.
+fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
+    let open = |flags: i32| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write).custom_flags(libc::O_DIRECT | flags);
+        options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => OpenError::Busy(path.to_owned()),
+            _ => OpenError::Io { path: path.to_owned(), source: error },
+        })
+    };
+    let file = match access {
+        Access::Write => patiently(|| open(libc::O_EXCL))?,
+        Access::Read => {
+            drop(patiently(|| open(libc::O_EXCL))?);
+            open(0)?
+        }
+        Access::Inspect => return open(0),
+    };
+    lock(&file, path, access)?;
+    Ok(file)
+}
+
+/// A file system without direct I/O gets it through its cache; a flush covers that as well.
+fn open_file(path: &Path, access: Access) -> Result<File, OpenError> {
+    let open = |flags: i32| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write).custom_flags(flags).open(path)
+    };
+    let file = match open(libc::O_DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+        opened => opened,
+    };
+    let file = file.map_err(OpenError::io(path))?;
+    if access != Access::Inspect {
+        lock(&file, path, access)?;
+    }
+    Ok(file)
+}
+
+fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
+    let how = match access {
+        Access::Write => FlockOperation::NonBlockingLockExclusive,
+        Access::Read | Access::Inspect => FlockOperation::NonBlockingLockShared,
+    };
+    patiently(|| match flock(file, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Busy(path.to_owned())),
+        Err(error) => Err(OpenError::Io { path: path.to_owned(), source: error.into() }),
+    })
+}
+
+/// One refusal says little: udev looks at a device whenever it is closed, and of a process that was
+/// killed the kernel takes apart the rings, and lets go of their device, a little after its end.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    const TRIES: u32 = 40;
+    const PAUSE_NS: u64 = 25_000_000;
+    for _ in 1..TRIES {
+        match open() {
+            Err(OpenError::Busy(_)) => cores::sleep(PAUSE_NS),
+            opened => return opened,
+        }
+    }
+    open()
+}

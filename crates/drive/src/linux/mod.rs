@@ -1,0 +1,279 @@
+//! The drives of the machine: a Linux block device, conventional or zoned, as a [`Drive`].
+//!
+//! Reads, writes and flushes go through one `io_uring` per hardware queue, straight from and to the
+//! 4 KiB frames of the blocks (`O_DIRECT`); where the kernel refuses rings, through `preadv2` and
+//! `pwritev2` as they are submitted. FUA is `RWF_DSYNC`, a flush `fdatasync`, a discard
+//! `BLKDISCARD`; zones are reported, reset, opened, closed and finished by the ioctls of
+//! `linux/blkzoned.h`. Discards, reports and zone management are system calls without an
+//! asynchronous form: they are done when `submit` returns.
+//!
+//! Zone append is answered with [`Status::InvalidOpcode`]: the block layer offers it to file
+//! systems in the kernel and not to programs.
+//!
+//! Logical blocks of 512 bytes to 4 KiB are seen as 4 KiB blocks; writes of one command are not
+//! torn below the device's own atomicity.
+
+mod device;
+mod errno;
+mod ioctl;
+mod ring;
+mod sysfs;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cores::Mutex;
+use thiserror::Error;
+
+use crate::{Command, Completion, Drive, Identify, Lba, Output, Status};
+use device::Device;
+use ring::{Ring, Transfer};
+
+/// What a device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To change it. Nobody else has it.
+    Write,
+    /// To read what is on it. Nobody writes to it.
+    Read,
+    /// To ask what it is, whoever uses it.
+    Inspect,
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which device.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else has it.
+    #[error("{}: in use: it is mounted, or another program has it open", .0.display())]
+    Busy(PathBuf),
+    /// A directory, a character device, a socket.
+    #[error("{}: neither a block device nor a file", .0.display())]
+    Kind(PathBuf),
+    /// A device of a make that cannot be used.
+    #[error("{}: cannot be used: {what}", path.display())]
+    Unusable {
+        /// Which device.
+        path: PathBuf,
+        /// What it has.
+        what: String,
+    },
+}
+
+impl OpenError {
+    fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::Io { path: path.to_owned(), source }
+    }
+}
+
+/// How commands reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// `io_uring`, or where there is none system calls.
+    Best,
+    /// A system call for each command, as it is submitted.
+    Syscalls,
+}
+
+/// A Linux block device, or a plain file used like one.
+pub struct BlockDevice {
+    device: Arc<Device>,
+    queues: Queues,
+}
+
+enum Queues {
+    Rings(Box<[Ring]>),
+    /// Answers not taken yet, by queue.
+    Syscalls(Box<[Mutex<VecDeque<Completion>>]>),
+}
+
+/// How far a command has come.
+enum Begun {
+    Done(Output),
+    Send(Transfer),
+}
+
+impl BlockDevice {
+    /// Opens the device at `path`.
+    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+        Self::open_with(path, access, Engine::Best)
+    }
+
+    /// Opens the device at `path`, with a choice of how to talk to the kernel.
+    pub fn open_with(path: &Path, access: Access, engine: Engine) -> Result<Self, OpenError> {
+        let device = Arc::new(Device::open(path, access)?);
+        let all = 0..device.identify.queues;
+        let rings: io::Result<Box<[Ring]>> = match engine {
+            Engine::Best => all.clone().map(|_| Ring::new(device.clone())).collect(),
+            Engine::Syscalls => Err(io::ErrorKind::Unsupported.into()),
+        };
+        let queues = match rings {
+            Ok(rings) => Queues::Rings(rings),
+            // No such system call, a filter before it, no locked memory left.
+            Err(_) => Queues::Syscalls(all.map(|_| Mutex::new(VecDeque::new())).collect()),
+        };
+        Ok(Self { device, queues })
+    }
+
+    /// Whether commands go through `io_uring`.
+    pub fn has_rings(&self) -> bool {
+        matches!(self.queues, Queues::Rings(_))
+    }
+
+    /// Carries out `command`, or says what is left for the queue to do.
+    fn begin(&self, command: Command) -> Result<Begun, Status> {
+        self.check(&command)?;
+        let output = match command {
+            Command::Read { lba, blocks } => {
+                return Ok(Begun::Send(Transfer::Read { lba, blocks }));
+            }
+            Command::Write { lba, data, fua } => {
+                return Ok(Begun::Send(Transfer::Write { lba, data, fua }));
+            }
+            Command::Flush => return Ok(Begun::Send(Transfer::Flush)),
+            Command::Append { .. } => Err(Status::InvalidOpcode),
+            Command::Discard { lba, blocks } => self.device.discard_now(lba, blocks),
+            Command::ReportZones { lba, max } => self.device.report_now(lba, max),
+            Command::ManageZone { action, zone } => self.device.manage_now(action, zone),
+        };
+        output.map(Begun::Done)
+    }
+
+    /// What a drive would refuse, said before the kernel says `EINVAL` or `EIO`.
+    fn check(&self, command: &Command) -> Result<(), Status> {
+        let identify = &self.device.identify;
+        let is_read =
+            matches!(command, Command::Read { .. } | Command::ReportZones { .. } | Command::Flush);
+        if identify.read_only && !is_read {
+            return Err(Status::WriteProtected);
+        }
+        match command {
+            Command::Read { lba, blocks } => self.check_transfer(*lba, u64::from(*blocks)),
+            Command::Write { lba, data, .. } => {
+                self.check_transfer(*lba, data.len() as u64)?;
+                self.check_zone(*lba, data.len() as u64)
+            }
+            Command::Append { .. } | Command::Flush => Ok(()),
+            Command::Discard { lba, blocks } => {
+                self.check_range(*lba, *blocks)?;
+                let last = lba + blocks.saturating_sub(1);
+                let sequential = self.device.is_sequential(*lba) || self.device.is_sequential(last);
+                if sequential || *blocks == 0 { Err(Status::InvalidField) } else { Ok(()) }
+            }
+            Command::ReportZones { lba, .. } => {
+                identify.zones.ok_or(Status::InvalidOpcode)?;
+                self.check_range(*lba, 1)
+            }
+            Command::ManageZone { zone, .. } => {
+                let zones = identify.zones.ok_or(Status::InvalidOpcode)?;
+                let lba = zone.unwrap_or(0);
+                self.check_range(lba, 1)?;
+                if lba.is_multiple_of(zones.size) { Ok(()) } else { Err(Status::InvalidField) }
+            }
+        }
+    }
+
+    fn check_transfer(&self, lba: Lba, blocks: u64) -> Result<(), Status> {
+        if blocks == 0 || blocks > u64::from(self.device.identify.max_transfer) {
+            return Err(Status::InvalidField);
+        }
+        self.check_range(lba, blocks)
+    }
+
+    fn check_range(&self, lba: Lba, blocks: u64) -> Result<(), Status> {
+        let end = lba.checked_add(blocks).ok_or(Status::LbaOutOfRange)?;
+        if end > self.device.identify.blocks { Err(Status::LbaOutOfRange) } else { Ok(()) }
+    }
+
+    /// A write to a sequential zone ends within what can be written of it.
+    fn check_zone(&self, lba: Lba, blocks: u64) -> Result<(), Status> {
+        let Some(zones) = &self.device.identify.zones else { return Ok(()) };
+        let last = lba + blocks - 1;
+        if !self.device.is_sequential(lba) && !self.device.is_sequential(last) {
+            return Ok(());
+        }
+        let end = lba % zones.size + blocks;
+        if end > zones.capacity { Err(Status::ZoneBoundary) } else { Ok(()) }
+    }
+
+    /// Carries out there and then what the ring would do.
+    fn transfer_now(&self, transfer: Transfer) -> Result<Output, Status> {
+        match transfer {
+            Transfer::Read { lba, blocks } => self.device.read_now(lba, blocks),
+            Transfer::Write { lba, data, fua } => self.device.write_now(lba, &data, fua),
+            Transfer::Flush => self.device.flush_now(),
+        }
+    }
+}
+
+impl Queues {
+    fn count(&self) -> usize {
+        match self {
+            Self::Rings(rings) => rings.len(),
+            Self::Syscalls(done) => done.len(),
+        }
+    }
+}
+
+impl Drive for BlockDevice {
+    fn identify(&self) -> &Identify {
+        &self.device.identify
+    }
+
+    fn submit(&self, queue: u16, cid: u16, command: Command) {
+        let Some(completion) = self.issue(queue, cid, command) else { return };
+        let queue = usize::from(queue) % self.queues.count();
+        match &self.queues {
+            Queues::Rings(rings) => rings[queue].file(completion),
+            Queues::Syscalls(done) => done[queue].lock().push_back(completion),
+        }
+    }
+
+    fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
+        let queue = usize::from(queue) % self.queues.count();
+        let result = match (self.begin(command), &self.queues) {
+            (Err(status), _) => Err(status),
+            (Ok(Begun::Done(output)), _) => Ok(output),
+            (Ok(Begun::Send(transfer)), Queues::Rings(rings)) => {
+                return rings[queue].send(cid, transfer);
+            }
+            (Ok(Begun::Send(transfer)), Queues::Syscalls(_)) => self.transfer_now(transfer),
+        };
+        Some(Completion { cid, result })
+    }
+
+    fn poll(&self, queue: u16) -> Option<Completion> {
+        let queue = usize::from(queue) % self.queues.count();
+        match &self.queues {
+            Queues::Rings(rings) => rings[queue].poll(),
+            Queues::Syscalls(done) => done[queue].lock().pop_front(),
+        }
+    }
+
+    fn wait(&self, queue: u16) -> Option<Completion> {
+        match &self.queues {
+            Queues::Rings(rings) => rings[usize::from(queue) % rings.len()].wait(None),
+            Queues::Syscalls(_) => self.poll(queue),
+        }
+    }
+
+    fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        match &self.queues {
+            Queues::Rings(rings) => rings[usize::from(queue) % rings.len()].wait(Some(cid)),
+            Queues::Syscalls(_) => self.poll(queue),
+        }
+    }
+}
