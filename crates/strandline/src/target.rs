@@ -2,10 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use drive::linux::{Access, BlockDevice};
 use drive::{Drive, Ssd, Timing, image};
 use f2fs::{F2fs, MountOptions};
 use vfs::Attr;
@@ -76,26 +78,66 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// The drive in the file `path`, as fast as it can be.
-pub(crate) fn open_drive(path: &Path, read_only: bool) -> Outcome<Arc<Ssd>> {
-    open_drive_timed(path, read_only, Timing::Instant)
+/// A drive opened for one command: a block device, or one that a file emulates.
+pub(crate) struct Opened {
+    /// The drive.
+    pub(crate) drive: Arc<dyn Drive>,
+    emulated: Option<Arc<Ssd>>,
 }
 
-/// The drive in the file `path`.
-pub(crate) fn open_drive_timed(path: &Path, read_only: bool, timing: Timing) -> Outcome<Arc<Ssd>> {
-    if matches!(path.try_exists(), Ok(false)) {
-        let hint = "no such file; `strandline drive create` makes a drive";
-        return Err(Failure::Problem(format!("{}: {hint}", path.display())));
+impl Opened {
+    /// The emulated drive, whose power can be cut.
+    pub(crate) fn emulated(&self) -> Option<&Arc<Ssd>> {
+        self.emulated.as_ref()
     }
-    image::open(path, read_only, timing).map_err(|e| Failure::Problem(e.to_string()))
+
+    /// A drive with the same contents to try things on; this one stays as it is.
+    pub(crate) fn scratch(&self) -> Outcome<Arc<dyn Drive>> {
+        Ok(match &self.emulated {
+            Some(ssd) => Ssd::power_on(ssd.survivors(0).writable(), Timing::Instant, 0),
+            None => drive::overlay(self.drive.clone())
+                .map_err(|error| Failure::Problem(error.to_string()))?,
+        })
+    }
+
+    /// Switches an emulated drive off in good order; a real one is left running.
+    pub(crate) fn close(&self) {
+        if let Some(ssd) = &self.emulated {
+            ssd.power_off();
+        }
+    }
 }
 
-/// A mounted volume of an image.
+/// The drive at `path`: a block device, or the file of an emulated one, as fast as it can be.
+pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
+    open_drive_timed(path, access, Timing::Instant)
+}
+
+/// The same with an emulated drive that takes the time `timing` says.
+pub(crate) fn open_drive_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
+    let problem = |error: &dyn std::error::Error| Failure::Problem(error.to_string());
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let hint = "no such file; `strandline drive create` makes a drive";
+            return Err(Failure::Problem(format!("{}: {hint}", path.display())));
+        }
+        Ok(metadata) if metadata.file_type().is_block_device() => {
+            let device = BlockDevice::open(path, access).map_err(|e| problem(&e))?;
+            return Ok(Opened { drive: Arc::new(device), emulated: None });
+        }
+        _ => {}
+    }
+    let ssd = image::open(path, access != Access::Write, timing);
+    let ssd = ssd.map_err(|e| problem(&e))?;
+    Ok(Opened { drive: ssd.clone(), emulated: Some(ssd) })
+}
+
+/// A mounted volume of a drive.
 pub(crate) struct Volume {
     /// The file system.
     pub(crate) fs: F2fs,
     /// The drive below.
-    pub(crate) drive: Arc<Ssd>,
+    pub(crate) opened: Opened,
     image: PathBuf,
 }
 
@@ -103,21 +145,24 @@ impl Volume {
     /// Mounts the volume in `image` to look at; the image stays as it is.
     pub(crate) fn look(image: &Path) -> Outcome<Self> {
         // Recovery happens in memory only.
-        Self::mount(image, open_drive(image, true)?, true)
+        Self::mount(image, open_drive(image, Access::Read)?, true)
     }
 
     /// Mounts the volume in `image` to change it; `prepare` sees the drive before any command.
-    pub(crate) fn change_with(image: &Path, prepare: impl FnOnce(&Ssd)) -> Outcome<Self> {
-        let drive = open_drive(image, false)?;
-        prepare(&drive);
-        Self::mount(image, drive, false)
+    pub(crate) fn change_with(
+        image: &Path,
+        prepare: impl FnOnce(&Opened) -> Outcome<()>,
+    ) -> Outcome<Self> {
+        let opened = open_drive(image, Access::Write)?;
+        prepare(&opened)?;
+        Self::mount(image, opened, false)
     }
 
-    fn mount(image: &Path, drive: Arc<Ssd>, read_only: bool) -> Outcome<Self> {
+    fn mount(image: &Path, opened: Opened, read_only: bool) -> Outcome<Self> {
         let options = MountOptions { read_only, ..MountOptions::default() };
-        let dynamic: Arc<dyn Drive> = drive.clone();
-        let fs = F2fs::mount(dynamic, &options).map_err(Failure::on(image.display()))?;
-        Ok(Self { fs, drive, image: image.to_owned() })
+        let fs =
+            F2fs::mount(opened.drive.clone(), &options).map_err(Failure::on(image.display()))?;
+        Ok(Self { fs, opened, image: image.to_owned() })
     }
 
     /// The inode `path` leads to.

@@ -11,7 +11,7 @@ use vfs::{FileKind, FileSystem};
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Inside, Target, Volume};
+use crate::target::{Inside, Opened, Target, Volume};
 
 mod inward;
 mod outward;
@@ -86,13 +86,9 @@ impl Cp {
     }
 
     fn inward(&self, sources: &[PathBuf], to: &Inside) -> Outcome<Counts> {
-        let volume = Volume::change_with(&to.image, |drive| {
-            if let Some(n) = self.cut_at {
-                drive.cut_at(CutPoint::Command(n), self.seed);
-            }
-        });
+        let volume = Volume::change_with(&to.image, |opened| self.prepare(opened));
         let volume = match volume {
-            Err(_) if self.cut_at == Some(0) => {
+            Err(Failure::Problem(_)) if self.cut_at == Some(0) => {
                 return Ok(Counts { power_cut: true, ..Counts::default() });
             }
             volume => volume?,
@@ -110,17 +106,26 @@ impl Cp {
         let copied = sources.iter().try_for_each(|source| copy.copy_to(source, &to.path));
         let mut counts = copy.counts;
         progress.finish();
-        if self.cut_at.is_some() && volume.drive.fallen().is_some() {
+        if volume.has_fallen() {
             counts.power_cut = true;
             return Ok(counts);
         }
-        let drive = volume.drive.clone();
+        let drive = volume.opened.emulated().cloned();
         // What was copied before an error stays.
         let closed = volume.close_or_cut()?;
         copied?;
         counts.power_cut = closed;
-        counts.drive_commands = drive.stats().commands;
+        counts.drive_commands = drive.map_or(0, |drive| drive.stats().commands);
         Ok(counts)
+    }
+
+    fn prepare(&self, opened: &Opened) -> Outcome<()> {
+        let Some(n) = self.cut_at else { return Ok(()) };
+        let Some(drive) = opened.emulated() else {
+            return Err(Failure::Usage("--cut-at: only an emulated drive can be cut".into()));
+        };
+        drive.cut_at(CutPoint::Command(n), self.seed);
+        Ok(())
     }
 
     fn outward(&self, sources: Vec<Target>, to: &Path) -> Outcome<Counts> {
@@ -170,15 +175,20 @@ impl Volume {
         Ok(count)
     }
 
+    /// Whether the power of the drive has failed.
+    fn has_fallen(&self) -> bool {
+        self.opened.emulated().is_some_and(|drive| drive.fallen().is_some())
+    }
+
     /// Unmounts; true if the power failed on the way.
     fn close_or_cut(self) -> Outcome<bool> {
         match self.fs.unmount() {
-            Err(_) if self.drive.fallen().is_some() => return Ok(true),
+            Err(_) if self.has_fallen() => return Ok(true),
             unmounted => unmounted.map_err(self.about(b"/"))?,
         }
-        let cut = self.drive.fallen().is_some();
+        let cut = self.has_fallen();
         if !cut {
-            self.drive.power_off();
+            self.opened.close();
         }
         Ok(cut)
     }

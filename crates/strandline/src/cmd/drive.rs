@@ -1,10 +1,10 @@
-//! `strandline drive`: emulated drives in files.
+//! `strandline drive`: emulated drives in files, and what a real one is.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use drive::image;
-use drive::{Identify, Spec};
+use drive::linux::Access;
+use drive::{Identify, Spec, image};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -13,7 +13,8 @@ use crate::target::{open_drive, parse_size};
 
 const BLOCK: u64 = drive::BLOCK_SIZE as u64;
 
-/// Emulated drives in files: raw bytes in NAME, zones and profile in NAME.zones.
+/// Emulated drives in files (raw bytes in NAME, zones and profile in NAME.zones), and what a block
+/// device is.
 #[derive(Subcommand)]
 pub(crate) enum Drive {
     /// Make an empty drive
@@ -79,9 +80,12 @@ pub(crate) struct Import {
 
 /// Show what a drive is.
 #[derive(Args)]
-#[command(after_help = "Example:\n  strandline drive info disk.img --json")]
+#[command(after_help = "\
+Examples:
+  strandline drive info disk.img --json
+  strandline drive info /dev/nvme0n2")]
 pub(crate) struct Info {
-    /// Drive image, or any file
+    /// Drive image, any file, or a block device
     path: PathBuf,
     /// One JSON object
     #[arg(long)]
@@ -90,9 +94,12 @@ pub(crate) struct Info {
 
 /// List zones.
 #[derive(Args)]
-#[command(after_help = "Example:\n  strandline drive zones disk.img | head")]
+#[command(after_help = "\
+Examples:
+  strandline drive zones disk.img | head
+  strandline drive zones /dev/nvme0n2")]
 pub(crate) struct Zones {
-    /// Drive image
+    /// Drive image, or a zoned block device
     path: PathBuf,
     /// One JSON object per zone
     #[arg(long)]
@@ -185,8 +192,8 @@ impl Import {
 
 impl Info {
     fn run(self) -> Outcome {
-        let drive = open_drive(&self.path, true)?;
-        show(&self.path, drive::Drive::identify(&*drive), self.json)
+        let opened = open_drive(&self.path, Access::Inspect)?;
+        show(&self.path, opened.drive.identify(), self.json)
     }
 }
 
@@ -232,8 +239,8 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
 
 impl Zones {
     fn run(self) -> Outcome {
-        let drive = open_drive(&self.path, true)?;
-        let zones = report(&drive)?;
+        let opened = open_drive(&self.path, Access::Inspect)?;
+        let zones = report(&*opened.drive)?;
         if !self.json {
             out::text(&drive::blkzone::print(&zones))?;
             return Ok(0);
@@ -252,8 +259,8 @@ impl Zones {
     }
 }
 
-fn report(drive: &drive::Ssd) -> Outcome<Vec<drive::Zone>> {
-    use drive::{Command, Drive, Output};
+fn report(drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
+    use drive::{Command, Output};
     if drive.identify().zones.is_none() {
         return Err(Failure::Problem("the drive has no zones".into()));
     }
@@ -267,8 +274,12 @@ fn report(drive: &drive::Ssd) -> Outcome<Vec<drive::Zone>> {
 
 impl Cut {
     fn run(self) -> Outcome {
-        let drive = open_drive(&self.path, false)?;
-        drive.cut(self.seed);
+        let opened = open_drive(&self.path, Access::Write)?;
+        let Some(ssd) = opened.emulated() else {
+            let path = self.path.display();
+            return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
+        };
+        ssd.cut(self.seed);
         out::line(format!("{}: power cut", self.path.display()))?;
         Ok(0)
     }

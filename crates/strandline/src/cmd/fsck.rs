@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use drive::{Drive, Ssd, Timing};
+use drive::Drive;
+use drive::linux::Access;
 use f2fs::check::{CheckOptions, CheckReport, Finding, Place, VolumeState, check, state};
 use f2fs::{F2fs, MountOptions, RecoveryReport};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::{Inside, open_drive};
+use crate::target::{Inside, Opened, open_drive};
 
 /// fsck(8): errors corrected.
 const CORRECTED: u8 = 1;
@@ -33,7 +34,7 @@ Examples:
 Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 operational error,
 16 usage.")]
 pub(crate) struct Fsck {
-    /// Image of a drive, or any file with a volume in it
+    /// Image of a drive, any file with a volume in it, or a block device
     image: Option<PathBuf>,
     /// Check and repair only if the volume was not unmounted cleanly or says it has errors
     #[arg(short = 'a', conflicts_with = "no")]
@@ -117,8 +118,9 @@ impl Fsck {
         let answer = if self.no || self.dry_run { Repair::No } else { Repair::Yes };
         let operational =
             |failure: Failure| Failure::Coded { message: failure.to_string(), code: OPERATIONAL };
-        let opened = open_drive(&image, answer == Repair::No).map_err(operational)?;
-        let drive: Arc<dyn Drive> = opened.clone();
+        let access = if answer == Repair::No { Access::Read } else { Access::Write };
+        let opened = open_drive(&image, access).map_err(operational)?;
+        let drive = opened.drive.clone();
         let mut done = Outcomes::default();
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
         if lazy && state(&drive).is_ok_and(VolumeState::needs_no_check) {
@@ -126,7 +128,7 @@ impl Fsck {
         } else {
             self.check(&opened, answer, &mut done)?;
         }
-        opened.power_off();
+        opened.close();
         let code = done.code();
         self.tell(&image, code, &done)?;
         if self.tree && code != UNCORRECTED {
@@ -152,8 +154,8 @@ impl Fsck {
         Ok((image, level))
     }
 
-    fn check(&self, opened: &Arc<Ssd>, answer: Repair, done: &mut Outcomes) -> Outcome<()> {
-        let drive: Arc<dyn Drive> = opened.clone();
+    fn check(&self, opened: &Opened, answer: Repair, done: &mut Outcomes) -> Outcome<()> {
+        let drive = opened.drive.clone();
         let first = match check(&drive, &CheckOptions::default()) {
             Ok(report) => report,
             Err(error @ f2fs::Error::Corrupt { .. }) => {
@@ -169,11 +171,7 @@ impl Fsck {
             done.report = Some(first);
             return Ok(());
         }
-        let drive: Arc<dyn Drive> = if answer == Repair::No {
-            Ssd::power_on(opened.survivors(0).writable(), Timing::Instant, 0)
-        } else {
-            drive
-        };
+        let drive = if answer == Repair::No { opened.scratch()? } else { drive };
         match recover(&drive) {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => done.stopped.push(error),

@@ -1,10 +1,9 @@
 //! `strandline mkfs`: the flags and the words of mkfs.f2fs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::{ArgAction, Args};
-use drive::Drive;
+use drive::linux::Access;
 use f2fs::mkfs::{MkfsOptions, format};
 use serde::Serialize;
 
@@ -17,9 +16,10 @@ use crate::target::open_drive;
 #[command(after_help = "\
 Examples:
   strandline mkfs disk.img
+  strandline mkfs -l data /dev/sdb
   strandline mkfs -f -l photos -O extra_attr,inode_checksum disk.img")]
 pub(crate) struct Mkfs {
-    /// Image of a drive, or any file of the right size
+    /// Image of a drive, any file of the right size, or a block device
     image: PathBuf,
     /// Size of the volume in sectors
     sectors: Option<u64>,
@@ -102,14 +102,13 @@ struct Made {
 impl Mkfs {
     pub(crate) fn run(self) -> Outcome {
         let options = self.options()?;
-        let drive = open_drive(&self.image, false)?;
-        let dynamic: Arc<dyn Drive> = drive.clone();
+        let opened = open_drive(&self.image, Access::Write)?;
         // mkfs.f2fs knows success and failure only; wrong usage was found before this.
-        let report = format(&dynamic, &options).map_err(|error| Failure::Coded {
+        let report = format(&opened.drive, &options).map_err(|error| Failure::Coded {
             message: format!("{}: {error}", self.image.display()),
             code: PROBLEM,
         })?;
-        drive.power_off();
+        opened.close();
         let sb = &report.superblock;
         let made = Made {
             image: self.image.display().to_string(),
@@ -123,7 +122,7 @@ impl Mkfs {
         if self.json {
             out::json(&made)?;
         } else if !self.quiet {
-            self.tell(&made, drive.identify())?;
+            self.tell(&made, opened.drive.identify())?;
         }
         Ok(0)
     }

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use clap::{Args, Parser};
-use drive::{Drive, Ssd, Timing};
+use drive::linux::Access;
+use drive::{Ssd, Timing};
 use f2fs::F2fs;
 use fuse::{Control, MountOptions, Session};
 use rustix::io::Errno;
@@ -45,7 +46,7 @@ noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
 
 Exit status, as in mount(8): 0 mounted, 1 wrong usage, 2 system error, 32 it cannot be mounted.")]
 pub(crate) struct Mount {
-    /// Image of a drive, or any file with a volume in it
+    /// Image of a drive, any file with a volume in it, or a block device
     image: PathBuf,
     /// Directory to mount on
     dir: PathBuf,
@@ -67,7 +68,7 @@ pub(crate) struct Mount {
 #[derive(Parser)]
 #[command(name = "mount.strandline", version)]
 pub(crate) struct Helper {
-    /// Image of a drive, or any file with a volume in it
+    /// Image of a drive, any file with a volume in it, or a block device
     image: PathBuf,
     /// Directory to mount on
     dir: PathBuf,
@@ -186,14 +187,14 @@ impl Mount {
 
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
-    let read_only = settings.volume.read_only;
-    let drive = open_drive_timed(image, read_only, settings.timing)
+    let access = if settings.volume.read_only { Access::Read } else { Access::Write };
+    let opened = open_drive_timed(image, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
-    let dynamic: Arc<dyn Drive> = drive.clone();
-    let volume = F2fs::mount(dynamic, &settings.volume).map_err(failed(image))?;
+    let volume = F2fs::mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let volume = Arc::new(volume);
-    let control = Arc::new(Switch { drive });
-    let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
+    let switch = |drive: &Arc<Ssd>| Arc::new(Switch { drive: drive.clone() }) as Arc<dyn Control>;
+    let control = opened.emulated().map(switch);
+    let session = Session::start(volume.clone(), control, image, dir, &settings.mount)
         .map_err(failed(dir))?;
     if in_background {
         let_go().map_err(failed(dir))?;
