@@ -1,0 +1,173 @@
+//! A load for real devices, to be killed in the middle, and the check of what it was promised.
+//!
+//! ```text
+//! device_load zones DEVICE              what `blkzone report` would print
+//! device_load mkfs DEVICE               an empty volume
+//! device_load load OPTIONS SEED FROM DEVICE     steps from number FROM on, for ever; each is
+//!                                       printed once its fsync has returned
+//! device_load verify OPTIONS SEED N DEVICE      recovers; the first N steps must be there
+//! ```
+//!
+//! A step is a pure function of the seed and its number: a file made and written, or a block of an
+//! older one overwritten, then fsync of that file. So the check needs to know only how many steps
+//! were acknowledged; the one after them may be there in part or not at all.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use drive::linux::{Access, BlockDevice};
+use drive::{Command, Drive, Output};
+use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::{F2fs, MountOptions};
+use vfs::{Creator, FileSystem};
+
+const PAGE: usize = 4096;
+/// Files there are at most; after that many made, steps overwrite.
+const FILES: u64 = 200;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["zones", device] => zones(device),
+        ["mkfs", device] => mkfs(device),
+        ["load", options, seed, from, device] => load(options, seed, from, device),
+        ["verify", options, seed, count, device] => verify(options, seed, count, device),
+        _ => Err("usage: device_load zones|mkfs|load|verify, see its source".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("device_load: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open(device: &str, access: Access) -> Result<Arc<dyn Drive>, Failure> {
+    Ok(Arc::new(BlockDevice::open(Path::new(device), access)?))
+}
+
+fn zones(device: &str) -> Result<(), Failure> {
+    let drive = open(device, Access::Inspect)?;
+    let report = Command::ReportZones { lba: 0, max: u32::MAX };
+    let answer = drive.issue(0, 0, report).or_else(|| drive.wait_for(0, 0));
+    match answer.ok_or("no answer")?.result? {
+        Output::Zones(zones) => print!("{}", drive::blkzone::print(&zones)),
+        other => return Err(format!("zone report: {other:?}").into()),
+    }
+    Ok(())
+}
+
+fn mkfs(device: &str) -> Result<(), Failure> {
+    format(&open(device, Access::Write)?, &MkfsOptions { force: true, ..MkfsOptions::default() })?;
+    Ok(())
+}
+
+fn mount(options: &str, device: &str) -> Result<F2fs, Failure> {
+    let options: MountOptions = options.parse()?;
+    Ok(F2fs::mount(open(device, Access::Write)?, &options)?)
+}
+
+/// What one step does: bytes of `value` in `pages` pages of `file`, from `page` on.
+struct Step {
+    file: u64,
+    page: u64,
+    pages: u64,
+    value: u8,
+}
+
+impl Step {
+    fn of(seed: u64, number: u64) -> Self {
+        let dice = mix(seed ^ mix(number));
+        let made = number.min(FILES);
+        if made < FILES && number.is_multiple_of(2) {
+            let pages = 1 + dice % 40;
+            return Self { file: number / 2, page: 0, pages, value: value(number) };
+        }
+        let file = dice % made.div_ceil(2).max(1);
+        Self { file, page: (dice >> 20) % 40, pages: 1 + (dice >> 40) % 3, value: value(number) }
+    }
+
+    fn name(&self) -> String {
+        format!("file{}", self.file)
+    }
+
+    fn take(&self, fs: &F2fs) -> vfs::Result<()> {
+        let name = self.name();
+        let ino = match fs.lookup(fs.root(), name.as_bytes()) {
+            Ok(attr) => attr.ino,
+            Err(_) => fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default())?.ino,
+        };
+        let data = vec![self.value; self.pages as usize * PAGE];
+        vfs::path::write_all(fs, ino, self.page * PAGE as u64, &data)?;
+        fs.fsync(ino, false)
+    }
+
+    fn apply(&self, file: &mut Vec<u8>) {
+        let (from, to) = (self.page as usize * PAGE, (self.page + self.pages) as usize * PAGE);
+        file.resize(file.len().max(to), 0);
+        file[from..to].fill(self.value);
+    }
+}
+
+/// Never 0, which is a hole.
+fn value(number: u64) -> u8 {
+    (number % 255) as u8 + 1
+}
+
+fn load(options: &str, seed: &str, from: &str, device: &str) -> Result<(), Failure> {
+    let fs = mount(options, device)?;
+    let (seed, from): (u64, u64) = (seed.parse()?, from.parse()?);
+    println!("mounted");
+    let mut out = std::io::stdout();
+    for number in from.. {
+        Step::of(seed, number).take(&fs).map_err(|e| format!("step {number}: {e}"))?;
+        // One write each, so that a kill leaves whole lines.
+        out.write_all(format!("{}\n", number + 1).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn verify(options: &str, seed: &str, count: &str, device: &str) -> Result<(), Failure> {
+    let fs = mount(options, device)?;
+    let (seed, count): (u64, u64) = (seed.parse()?, count.parse()?);
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for step in (0..count).map(|number| Step::of(seed, number)) {
+        step.apply(files.entry(step.name()).or_default());
+    }
+    let open = Step::of(seed, count);
+    for (name, expected) in &files {
+        let attr = fs.lookup(fs.root(), name.as_bytes()).map_err(|e| format!("{name}: {e}"))?;
+        let found = vfs::path::read_to_vec(&fs, attr.ino)?;
+        let mut after = expected.clone();
+        open.apply(&mut after);
+        let may_differ = *name == open.name();
+        let fits = |page: usize| {
+            let range = page * PAGE..(page + 1) * PAGE;
+            let (now, then) = (found.get(range.clone()), expected.get(range.clone()));
+            now == then || may_differ && (now == after.get(range) || then.is_none())
+        };
+        let pages = found.len().max(expected.len()).div_ceil(PAGE);
+        if let Some(page) = (0..pages).find(|page| !fits(*page)) {
+            return Err(format!("{name}: page {page} is not what was fsynced").into());
+        }
+    }
+    fs.unmount()?;
+    println!("verified {} files after {count} steps", files.len());
+    Ok(())
+}
+
+/// The finaliser of `splitmix64`.
+fn mix(value: u64) -> u64 {
+    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
