@@ -1,19 +1,32 @@
 //! Attributes: from the inode to `struct stat` and back.
 
-use vfs::{Attr, SetAttr, Timespec};
+use vfs::{Attr, FileKind, SetAttr, Timespec};
 use zerocopy::little_endian::{U32, U64};
 
 use crate::error::Result;
 use crate::node_cache::Inode;
 use crate::ondisk::Nid;
-use crate::ondisk::inode::RawInode;
+use crate::ondisk::inode::{Inline, RawInode};
 use crate::volume::Volume;
 
 /// 512-byte units in a block.
 const SECTORS_PER_BLOCK: u64 = 8;
+/// Bytes in one of them.
+const SECTOR: u64 = 512;
 
 fn time(secs: U64, nanos: U32) -> Timespec {
     Timespec { secs: secs.get().cast_signed(), nanos: nanos.get().min(999_999_999) }
+}
+
+/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block is none of the file's, but
+/// what a file or directory keeps inside it fills as many sectors as it is long.
+fn sectors(inode: &Inode) -> u64 {
+    let inside = match inode.file_kind() {
+        FileKind::Regular => inode.inline().intersects(Inline::DATA | Inline::DENTRY),
+        _ => inode.inline().contains(Inline::DENTRY),
+    };
+    let inline = if inside { inode.size.get().div_ceil(SECTOR) } else { 0 };
+    inode.blocks.get().saturating_sub(1).saturating_mul(SECTORS_PER_BLOCK).saturating_add(inline)
 }
 
 fn set(secs: &mut U64, nanos: &mut U32, time: Timespec) {
@@ -42,13 +55,12 @@ impl Volume {
     /// `stat` of an inode.
     pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
         let inode = self.inode(ino)?;
-        let ctime = time(inode.ctime, inode.ctime_nsec);
-        let crtime = inode.crtime().map_or(ctime, |(secs, nanos)| Timespec {
+        let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
             secs: secs.cast_signed(),
             nanos: nanos.min(999_999_999),
         });
         let has_slots_free =
-            !matches!(inode.file_kind(), vfs::FileKind::BlockDevice | vfs::FileKind::CharDevice);
+            !matches!(inode.file_kind(), FileKind::BlockDevice | FileKind::CharDevice);
         Ok(Attr {
             ino: ino.into(),
             kind: inode.file_kind(),
@@ -58,10 +70,10 @@ impl Volume {
             gid: inode.gid.get(),
             rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
             size: inode.size.get(),
-            blocks: inode.blocks.get().saturating_mul(SECTORS_PER_BLOCK),
+            blocks: sectors(&inode),
             atime: time(inode.atime, inode.atime_nsec),
             mtime: time(inode.mtime, inode.mtime_nsec),
-            ctime,
+            ctime: time(inode.ctime, inode.ctime_nsec),
             crtime,
             generation: inode.generation.get(),
         })
@@ -73,8 +85,8 @@ impl Volume {
         if let Some(size) = change.size {
             let inode: Inode = self.inode(ino)?;
             match inode.file_kind() {
-                vfs::FileKind::Regular => {}
-                vfs::FileKind::Directory => return Err(vfs::Errno::ISDIR.into()),
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(vfs::Errno::ISDIR.into()),
                 _ => return Err(vfs::Errno::INVAL.into()),
             }
             drop(inode);

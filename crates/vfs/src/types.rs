@@ -89,7 +89,7 @@ pub struct Attr {
     pub mtime: Timespec,
     /// Last inode change.
     pub ctime: Timespec,
-    /// Creation, where the file system keeps it.
+    /// Creation; zero where the file system does not keep it.
     pub crtime: Timespec,
     /// Tells two inodes of the same number apart.
     pub generation: u32,
