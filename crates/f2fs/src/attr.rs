@@ -18,8 +18,8 @@ fn time(secs: U64, nanos: U32) -> Timespec {
     Timespec { secs: secs.get().cast_signed(), nanos: nanos.get().min(999_999_999) }
 }
 
-/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block is none of the file's, but
-/// what a file or directory keeps inside it fills as many sectors as it is long.
+/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block is none of the file's,
+/// but what a file or directory keeps inside it fills as many sectors as it is long.
 fn sectors(inode: &Inode) -> u64 {
     let inside = match inode.file_kind() {
         FileKind::Regular => inode.inline().intersects(Inline::DATA | Inline::DENTRY),

@@ -1,30 +1,32 @@
-//! The kernel as witness: the reference file system answers as Linux does.
+//! Operations on a directory of the running kernel's file system, by system calls.
 //!
-//! Every operation of some generated sequences is applied to both, and so to a directory of a real
-//! file system; results and errnos must be the same. Needs root (device nodes, owners, trusted
-//! attributes) and a temporary directory on ext4 or F2FS; says so and passes where these lack.
+//! The counterpart of [`vfs::ops::Session`]. Needs root (device nodes, owners, trusted attributes)
+//! and a umask of 0.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
-use vfs::ops::{Generator, Op, Outcome, Session, fill};
-use vfs::{Errno, FileKind, MemFs, XattrMode};
+use vfs::ops::{Op, Outcome, fill};
+use vfs::{Errno, FileKind, XattrMode};
 
-const EXT4_MAGIC: i64 = 0xef53;
-const F2FS_MAGIC: i64 = 0xf2f5_2010;
-
-/// A directory of the running kernel's file system.
-struct Kernel {
+/// A user of a directory of the kernel's. Dropping it closes what [`Op::Open`] opened.
+#[derive(Debug)]
+pub struct Linux {
     root: PathBuf,
     handles: BTreeMap<String, File>,
 }
 
 type Answer = Result<Outcome, Errno>;
 
-impl Kernel {
+impl Linux {
+    /// A user of the tree below `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), handles: BTreeMap::new() }
+    }
+
     fn path(&self, path: &str) -> Result<PathBuf, Errno> {
         use std::os::fd::AsRawFd;
         match path.strip_prefix('#') {
@@ -41,7 +43,8 @@ impl Kernel {
         Ok(File::from(sys::open(self.path(path)?, flags, Mode::empty())?))
     }
 
-    fn apply(&mut self, op: &Op) -> Answer {
+    /// Applies one operation; the error is what the system call set.
+    pub fn apply(&mut self, op: &Op) -> Answer {
         match op {
             Op::Open { path, handle } => {
                 let file = self.open(path, OFlags::RDONLY)?;
@@ -72,7 +75,7 @@ impl Kernel {
             }
             Op::Fsync { path } => sys::fsync(self.open(path, OFlags::RDONLY)?)?,
             Op::Fdatasync { path } => sys::fdatasync(self.open(path, OFlags::RDONLY)?)?,
-            Op::Sync => {}
+            Op::Sync => sys::syncfs(File::open(&self.root).map_err(errno)?)?,
             _ => self.names(op)?,
         }
         Ok(Outcome::Done)
@@ -215,7 +218,7 @@ impl Kernel {
 
     /// Whether the operation goes through a FIFO, socket or device, with which a system call does
     /// something else than a file system is asked for.
-    fn meets_a_device(&self, op: &Op) -> bool {
+    pub fn meets_a_device(&self, op: &Op) -> bool {
         let paths: &[&String] = match op {
             Op::Copy { from, path, .. } => &[from, path],
             Op::Open { path, .. }
@@ -237,51 +240,4 @@ impl Kernel {
 
 fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
-}
-
-/// Opening a directory for writing is refused before the operation itself could be.
-fn refused_at_open(op: &Op, kernel: &Answer, reference: &Answer) -> bool {
-    let opens = matches!(op, Op::Fallocate { .. } | Op::Copy { .. });
-    opens && *kernel == Err(Errno::ISDIR) && reference.is_err()
-}
-
-fn why_not(dir: &std::path::Path) -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root".into());
-    }
-    match sys::statfs(dir).map(|s| s.f_type) {
-        Ok(EXT4_MAGIC | F2FS_MAGIC) => None,
-        Ok(other) => Some(format!("file system type {other:#x} has rules of its own")),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-#[test]
-fn the_reference_answers_as_linux_does() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    if let Some(reason) = why_not(dir.path()) {
-        println!("skipped: {reason}");
-        return;
-    }
-    rustix::process::umask(Mode::empty());
-    let mut compared = 0;
-    for seed in 1000..1020 {
-        let root = dir.path().join(seed.to_string());
-        std::fs::create_dir(&root).expect("a directory");
-        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).expect("chmod");
-        let mut kernel = Kernel { root, handles: BTreeMap::new() };
-        let fs = MemFs::new();
-        let mut reference = Session::new(&fs);
-        for (step, op) in Generator::new(seed).take_ops(300).iter().enumerate() {
-            if kernel.meets_a_device(op) {
-                continue;
-            }
-            let (theirs, ours) = (kernel.apply(op), reference.apply(op));
-            if !refused_at_open(op, &theirs, &ours) {
-                assert_eq!(ours, theirs, "seed {seed}, step {step}: {op}");
-                compared += 1;
-            }
-        }
-    }
-    assert!(compared > 5000, "only {compared} compared");
 }

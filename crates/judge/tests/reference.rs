@@ -1,0 +1,65 @@
+//! The kernel as witness: the reference file system answers as Linux does.
+//!
+//! Every operation of some generated sequences is applied to both, and so to a directory of a real
+//! file system; results and errnos must be the same. Needs root (device nodes, owners, trusted
+//! attributes) and a temporary directory on ext4 or F2FS; says so and passes where these lack.
+
+use std::os::unix::fs::PermissionsExt;
+
+use judge::Linux;
+use rustix::fs::{self as sys, Mode};
+use vfs::ops::{Generator, Op, Outcome, Session};
+use vfs::{Errno, MemFs};
+
+const EXT4_MAGIC: i64 = 0xef53;
+const F2FS_MAGIC: i64 = 0xf2f5_2010;
+
+type Answer = Result<Outcome, Errno>;
+
+/// Opening a directory for writing is refused before the operation itself could be.
+fn refused_at_open(op: &Op, kernel: &Answer, reference: &Answer) -> bool {
+    let opens = matches!(op, Op::Fallocate { .. } | Op::Copy { .. });
+    opens && *kernel == Err(Errno::ISDIR) && reference.is_err()
+}
+
+fn why_not(dir: &std::path::Path) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".into());
+    }
+    match sys::statfs(dir).map(|s| s.f_type) {
+        Ok(EXT4_MAGIC | F2FS_MAGIC) => None,
+        Ok(other) => Some(format!("file system type {other:#x} has rules of its own")),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[test]
+fn the_reference_answers_as_linux_does() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    if let Some(reason) = why_not(dir.path()) {
+        println!("skipped: {reason}");
+        return;
+    }
+    rustix::process::umask(Mode::empty());
+    let mut compared = 0;
+    for seed in 1000..1020 {
+        let root = dir.path().join(seed.to_string());
+        std::fs::create_dir(&root).expect("a directory");
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        let mut kernel = Linux::new(&root);
+        let fs = MemFs::new();
+        let mut reference = Session::new(&fs);
+        for (step, op) in Generator::new(seed).take_ops(300).iter().enumerate() {
+            // To sync, the whole disk below would be written each time.
+            if kernel.meets_a_device(op) || matches!(op, Op::Sync) {
+                continue;
+            }
+            let (theirs, ours) = (kernel.apply(op), reference.apply(op));
+            if !refused_at_open(op, &theirs, &ours) {
+                assert_eq!(ours, theirs, "seed {seed}, step {step}: {op}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 5000, "only {compared} compared");
+}
