@@ -93,10 +93,10 @@ impl Sim {
     fn resume(&self, thread: u32) {
         let inner = self.inner();
         inner.switches += 1;
-        let Some(body) = inner.threads[thread as usize].body.as_deref_mut() else { return };
+        let Some(body) = inner.threads[thread as usize].body.as_mut() else { return };
         let body: *mut thread::Body = body;
-        // SAFETY: the box keeps its place while threads come and go, and only `remove`, after the
-        // coroutine's end, takes it away.
+        // SAFETY: the thread's box keeps its place while threads come and go, and only `remove`,
+        // after the coroutine's end, takes the body out of it.
         let result = unsafe { (*body).resume(()) };
         if result.as_return().is_some() {
             self.remove(thread);
@@ -120,8 +120,9 @@ impl Sim {
     /// Every blocked thread, what it waits for and who has it.
     fn report(&self) -> DeadlockReport {
         let inner = self.inner();
-        let mut blocked: Vec<_> =
-            inner.threads.iter().filter(|thread| thread.state == State::Blocked).collect();
+        let threads = inner.threads.iter().map(AsRef::as_ref);
+        let mut blocked: Vec<&thread::Thread> =
+            threads.filter(|thread| thread.state == State::Blocked).collect();
         blocked.sort_by_key(|thread| thread.serial);
         let holders = |id: usize| {
             let mut holders: Vec<_> = inner

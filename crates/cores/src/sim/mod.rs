@@ -10,7 +10,6 @@
 //! code. Locks rest on `parking_lot` for exclusion (see `lock`), not on this scheduler.
 
 use std::cell::{Cell, UnsafeCell};
-use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use crate::trace::Recorder;
 use crate::{Nanos, Profile};
 
+mod core;
 mod end;
 pub(crate) mod line;
 pub(crate) mod lock;
@@ -28,10 +28,11 @@ mod schedule;
 mod thread;
 mod tree;
 
+use self::core::Core;
 pub(crate) use end::{run, run_real};
 use thread::{Body, Cancel, Thread};
 pub(crate) use thread::{MachineEnded, Waiter, WaitsFor, Wake};
-use tree::{Key, Tree};
+use tree::Tree;
 
 thread_local! {
     static CURRENT: Cell<*const Sim> = const { Cell::new(std::ptr::null()) };
@@ -48,49 +49,16 @@ pub(crate) fn current<'a>() -> Option<&'a Sim> {
 /// No thread.
 const NONE: u32 = u32::MAX;
 
-/// One virtual core.
-struct Core {
-    clock: Nanos,
-    /// The thread that has the core although another core runs just now.
-    current: u32,
-    /// The thread that had it last: whoever comes after another pays the context switch.
-    last: u32,
-    /// When `current` got the core.
-    since: Nanos,
-    /// Threads that wait for the core, and when each became ready.
-    ready: VecDeque<(u32, Nanos)>,
-}
-
-/// A point in time at which a wait ends; the earliest is the greatest, as the heap wants it.
-#[derive(PartialEq, Eq)]
-struct Timer {
-    at: Nanos,
-    tie: u32,
-    waiter: Waiter,
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |timer: &Timer| (timer.at, timer.tie, timer.waiter.thread, timer.waiter.turn);
-        key(other).cmp(&key(self))
-    }
-}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// What changes while a machine runs.
 struct Inner {
-    /// Every runnable core but the running one.
+    /// When each core is due; the running one keeps the key it was picked by.
     tree: Tree,
     cores: Vec<Core>,
-    threads: Vec<Thread>,
+    /// Boxed so that each stays in place when others are added while it runs.
+    #[expect(clippy::vec_box, reason = "a running thread's body must not move")]
+    threads: Vec<Box<Thread>>,
     free: Vec<u32>,
     born: u64,
-    timers: BinaryHeap<Timer>,
     /// The running thread, its core and that core's clock.
     running: u32,
     core: usize,
@@ -117,15 +85,12 @@ pub(crate) struct Sim {
 impl Sim {
     fn new(profile: &Profile, seed: u64) -> Sim {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let core =
-            || Core { clock: 0, current: NONE, last: NONE, since: 0, ready: VecDeque::new() };
         let inner = Inner {
-            tree: Tree::new(profile.cores()),
-            cores: std::iter::repeat_with(core).take(profile.cores()).collect(),
+            tree: Tree::new(),
+            cores: std::iter::repeat_with(Core::new).take(profile.cores()).collect(),
             threads: Vec::new(),
             free: Vec::new(),
             born: 0,
-            timers: BinaryHeap::new(),
             running: NONE,
             core: 0,
             clock: 0,
@@ -261,7 +226,7 @@ impl Sim {
         // SAFETY: the caller vouches for what `f` borrows.
         let body = unsafe { Body::with_stack_unchecked(stack, body) };
         let inner = self.inner();
-        let thread = inner.add_thread(name, core, Box::new(body));
+        let thread = inner.add_thread(name, core, body);
         inner.make_ready(thread, inner.clock);
         Ok(())
     }

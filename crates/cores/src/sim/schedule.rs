@@ -2,8 +2,10 @@
 
 use rand_xoshiro::rand_core::RngCore;
 
+use super::core::Timer;
 use super::thread::{Body, Cancel, State, Thread};
-use super::{Inner, Key, NONE, Name, Sim, Timer, Waiter, WaitsFor, Wake};
+use super::tree::Key;
+use super::{Inner, NONE, Name, Sim, Waiter, WaitsFor, Wake};
 use crate::Nanos;
 
 impl Sim {
@@ -27,20 +29,21 @@ impl Sim {
 
     fn hand_over(&self) {
         let inner = self.inner();
-        inner.fire_timers(inner.clock);
+        let (index, clock) = (inner.core, inner.clock);
         let slice = self.profile.time_slice();
-        let core = &mut inner.cores[inner.core];
-        if !core.ready.is_empty() && inner.clock >= core.since.saturating_add(slice) {
-            core.ready.push_back((inner.running, inner.clock));
+        let core = &mut inner.cores[index];
+        if !core.ready.is_empty() && clock >= core.since.saturating_add(slice) {
+            core.ready.push_back((inner.running, clock));
             inner.leave_core();
             return self.switch();
         }
-        let key = Key::new(inner.clock, inner.ties.next_u32(), inner.core as u32);
-        if key < inner.tree.first() {
+        core.clock = clock;
+        core.run = Key::new(clock, inner.ties.next_u32(), index as u32);
+        let run = core.run;
+        inner.tree.set(index, core.due());
+        if inner.tree.first() == run {
             inner.set_horizon(slice);
         } else {
-            core.clock = inner.clock;
-            inner.tree.set(inner.core, key);
             self.switch();
         }
     }
@@ -96,11 +99,11 @@ impl Sim {
         waiter.machine == self.id && self.inner().wake(waiter, Wake::Notified, at)
     }
 
-    /// Ends a wait at the time `deadline` unless it ends before.
+    /// Ends a wait of the running thread at the time `deadline` unless it ends before.
     pub(crate) fn wake_at(&self, waiter: Waiter, deadline: Nanos) {
         let inner = self.inner();
-        let tie = inner.ties.next_u32();
-        inner.timers.push(Timer { at: deadline, tie, waiter });
+        let key = Key::new(deadline, inner.ties.next_u32(), inner.core as u32);
+        inner.cores[inner.core].timers.push(Timer { key, waiter });
         inner.horizon = inner.horizon.min(deadline);
     }
 
@@ -122,30 +125,32 @@ impl Sim {
     /// The thread that goes on next, made the running one; `None` if none can.
     pub(super) fn pick(&self) -> Option<u32> {
         let inner = self.inner();
+        let context_switch = self.profile.context_switch();
         loop {
-            inner.fire_timers(Nanos::MAX);
             let first = inner.tree.first();
             if first == Key::IDLE {
                 return None;
             }
             let index = first.core();
-            inner.tree.set(index, Key::IDLE);
-            let core = &mut inner.cores[index];
-            let mut clock = first.clock();
-            if core.current == NONE {
-                let Some((thread, _)) = core.ready.pop_front() else { continue };
-                core.current = thread;
-                if core.last != thread && core.last != NONE {
-                    clock = clock.saturating_add(self.profile.context_switch());
-                }
-                core.last = thread;
-                core.since = clock;
+            if inner.cores[index].run != first {
+                inner.fire_timer(index, first);
             }
-            if clock > first.clock() {
-                inner.tree.set(index, Key::new(clock, inner.ties.next_u32(), index as u32));
+            let core = &mut inner.cores[index];
+            if core.run == first && core.current == NONE {
+                let Some((thread, _)) = core.ready.pop_front() else {
+                    unreachable!("a core is due without a thread")
+                };
+                if core.last != thread && core.last != NONE && context_switch > 0 {
+                    let clock = first.clock().saturating_add(context_switch);
+                    core.run = Key::new(clock, inner.ties.next_u32(), index as u32);
+                }
+                (core.current, core.last, core.since) = (thread, thread, core.run.clock());
+            }
+            if core.run != first {
+                inner.tree.set(index, core.due());
                 continue;
             }
-            (inner.running, inner.core, inner.clock) = (core.current, index, clock);
+            (inner.running, inner.core, inner.clock) = (core.current, index, first.clock());
             inner.set_horizon(self.profile.time_slice());
             return Some(inner.running);
         }
@@ -164,15 +169,15 @@ impl Thread {
 }
 
 impl Inner {
-    pub(super) fn add_thread(&mut self, name: &str, core: usize, body: Box<Body>) -> u32 {
+    pub(super) fn add_thread(&mut self, name: &str, core: usize, body: Body) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.threads.push(Thread::empty());
+            self.threads.push(Box::new(Thread::empty()));
             (self.threads.len() - 1) as u32
         });
         self.born += 1;
         let slot = &mut self.threads[index as usize];
         let turn = slot.turn.wrapping_add(1);
-        *slot = Thread {
+        **slot = Thread {
             name: Name::from(name),
             core,
             serial: self.born,
@@ -193,7 +198,8 @@ impl Inner {
         core.ready.push_back((thread, at));
         if core.current == NONE && core.ready.len() == 1 {
             let clock = core.clock.max(at);
-            self.tree.set(index, Key::new(clock, self.ties.next_u32(), index as u32));
+            core.run = Key::new(clock, self.ties.next_u32(), index as u32);
+            self.tree.set(index, core.due());
             self.horizon = self.horizon.min(clock);
         } else if index == self.core {
             // The time slice counts from here on; the slow path knows how long it is.
@@ -207,10 +213,11 @@ impl Inner {
         let core = &mut self.cores[index];
         core.clock = self.clock;
         core.current = NONE;
-        if let Some(&(_, at)) = core.ready.front() {
-            let clock = core.clock.max(at);
-            self.tree.set(index, Key::new(clock, self.ties.next_u32(), index as u32));
-        }
+        core.run = match core.ready.front() {
+            Some(&(_, at)) => Key::new(core.clock.max(at), self.ties.next_u32(), index as u32),
+            None => Key::IDLE,
+        };
+        self.tree.set(index, core.due());
     }
 
     pub(super) fn wake(&mut self, waiter: Waiter, wake: Wake, at: Nanos) -> bool {
@@ -225,15 +232,22 @@ impl Inner {
         true
     }
 
-    /// Ends the waits whose deadlines come before every runnable core, and not after `limit`.
-    fn fire_timers(&mut self, limit: Nanos) {
-        while let Some(timer) = self.timers.peek() {
-            if timer.at > limit.min(self.tree.first().clock()) {
-                break;
+    /// Ends the wait whose deadline is the `key` of its core. A thread that has the core to itself
+    /// keeps the key, and so goes on without another round.
+    fn fire_timer(&mut self, index: usize, key: Key) {
+        let core = &mut self.cores[index];
+        let Some(timer) = core.timers.pop() else { return };
+        let idle = core.current == NONE && core.ready.is_empty();
+        let thread = &mut self.threads[timer.waiter.thread as usize];
+        if thread.awaits(timer.waiter) {
+            thread.woken = Some((Wake::TimedOut, key.clock()));
+            if thread.state == State::Blocked {
+                thread.state = State::Runnable;
+                core.ready.push_back((timer.waiter.thread, key.clock()));
+                if idle {
+                    core.run = key.not_before(core.clock);
+                }
             }
-            let (waiter, at) = (timer.waiter, timer.at);
-            self.timers.pop();
-            self.wake(waiter, Wake::TimedOut, at);
         }
     }
 
@@ -242,8 +256,7 @@ impl Inner {
         let core = &self.cores[self.core];
         let slice =
             if core.ready.is_empty() { Nanos::MAX } else { core.since.saturating_add(slice) };
-        let timer = self.timers.peek().map_or(Nanos::MAX, |timer| timer.at);
-        self.horizon = slice.min(timer).min(self.tree.first().clock());
+        self.horizon = slice.min(core.deadline()).min(self.tree.first_beside(self.core));
         if self.threads[self.running as usize].cancel == Cancel::Wanted {
             self.horizon = 0;
         }

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use corosensei::stack::{DefaultStack, Stack, StackPointer};
+use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 
 use crate::Nanos;
 
-pub(super) type Body = Coroutine<(), (), (), Coloured>;
+pub(super) type Body = Coroutine<(), (), ()>;
 
 /// Address space per stack; pages are only taken once touched.
 const STACK_BYTES: usize = 1 << 20;
@@ -17,56 +17,22 @@ const STACK_BYTES: usize = 1 << 20;
 /// More idle stacks than this go back to the operating system.
 const POOL_STACKS: usize = 256;
 
-/// Neighbouring stacks begin this much further into a page, so that the live ends of many do not
-/// compete for the same sets of the cache. An odd number of cache lines reaches every set.
-const COLOUR_BYTES: usize = 5 * 64;
-const PAGE_BYTES: usize = 4096;
-
-/// A stack that begins a little below its memory's end.
-pub(super) struct Coloured {
-    memory: DefaultStack,
-    colour: usize,
-}
-
-// SAFETY: the memory is a stack by itself, and `colour` is less than a page of its many and a
-// multiple of 64, so a part of it aligned as well remains.
-unsafe impl Stack for Coloured {
-    fn base(&self) -> StackPointer {
-        let base = self.memory.base().get() - self.colour;
-        StackPointer::new(base).unwrap_or(self.memory.base())
-    }
-
-    fn limit(&self) -> StackPointer {
-        self.memory.limit()
-    }
-}
-
-/// The idle stacks of an OS thread, and how many it has made.
-struct Pool {
-    idle: Vec<Coloured>,
-    made: usize,
-}
-
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { idle: Vec::new(), made: 0 }) };
+    static POOL: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A stack from this OS thread's pool, or a new one.
-pub(super) fn take_stack() -> io::Result<Coloured> {
-    POOL.with_borrow_mut(|pool| {
-        if let Some(stack) = pool.idle.pop() {
-            return Ok(stack);
-        }
-        pool.made += 1;
-        let colour = pool.made * COLOUR_BYTES % PAGE_BYTES;
-        Ok(Coloured { memory: DefaultStack::new(STACK_BYTES)?, colour })
-    })
+pub(super) fn take_stack() -> io::Result<DefaultStack> {
+    match POOL.with_borrow_mut(Vec::pop) {
+        Some(stack) => Ok(stack),
+        None => DefaultStack::new(STACK_BYTES),
+    }
 }
 
-pub(super) fn return_stack(stack: Coloured) {
+pub(super) fn return_stack(stack: DefaultStack) {
     POOL.with_borrow_mut(|pool| {
-        if pool.idle.len() < POOL_STACKS {
-            pool.idle.push(stack);
+        if pool.len() < POOL_STACKS {
+            pool.push(stack);
         }
     });
 }
@@ -123,27 +89,29 @@ pub(super) enum State {
     Blocked,
 }
 
+/// One thread. With hundreds of them every switch meets cold memory: what a switch needs comes
+/// first, in two cache lines.
+#[repr(C, align(64))]
 pub(super) struct Thread {
-    pub(super) name: Arc<str>,
-    pub(super) core: usize,
-    /// Orders threads by birth, as slots are used again.
-    pub(super) serial: u64,
-    pub(super) state: State,
-    /// Boxed so that it stays in place when threads are added while it runs.
-    pub(super) body: Option<Box<Body>>,
+    pub(super) body: Option<Body>,
     pub(super) yielder: *const Yielder<(), ()>,
-    /// Counts the waits of this slot; a [`Waiter`] of an earlier turn is void.
-    pub(super) turn: u32,
     /// How and when the current turn was ended, if it was.
     pub(super) woken: Option<(Wake, Nanos)>,
-    pub(super) waits_for: Option<WaitsFor>,
-    /// The locks it holds, by identity.
-    pub(super) held: Vec<usize>,
+    pub(super) core: usize,
+    /// Counts the waits of this slot; a [`Waiter`] of an earlier turn is void.
+    pub(super) turn: u32,
+    pub(super) state: State,
     pub(super) cancel: Cancel,
     /// Its own stack is unwinding. [`std::thread::panicking`] tells only of the OS thread.
     pub(super) unwinding: bool,
     /// Some other thread was unwinding when this one last got the processor.
     pub(super) beside_unwinding: bool,
+    /// The locks it holds, by identity.
+    pub(super) held: Vec<usize>,
+    pub(super) waits_for: Option<WaitsFor>,
+    pub(super) name: Arc<str>,
+    /// Orders threads by birth, as slots are used again.
+    pub(super) serial: u64,
 }
 
 /// How far the ending of a thread with its machine has come.

@@ -1,9 +1,11 @@
-//! The runnable cores as a tournament: the core with the lowest clock is at the root.
+//! The cores as a tournament: the core that is due first is at the root.
 //!
 //! A node holds the lower key of its two children, so a change costs one walk to the root over a
-//! flat array, and finding the winner costs nothing. A key is `(clock, tie)`; ties are random.
+//! flat array, and finding the winner costs nothing. Who wins a match is chance, so the walk has
+//! no branch to guess wrong: it always goes all the way. A key is `(clock, tie)`; ties are random.
 
 use crate::Nanos;
+use crate::profile::MAX_CORES;
 
 /// A clock, a random tie and the core, from the highest bits to the lowest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,21 +23,35 @@ impl Key {
         (self.0 >> 64) as Nanos
     }
 
+    /// The lower of the two, without a branch.
+    fn min_unpredictable(self, other: Key) -> Key {
+        let other_is_lower = 0_u128.wrapping_sub(u128::from(other < self));
+        Key(self.0 ^ ((self.0 ^ other.0) & other_is_lower))
+    }
+
+    /// The same, but at `clock` if that is later.
+    pub(super) fn not_before(self, clock: Nanos) -> Key {
+        Key(self.0.max(u128::from(clock) << 64 | u128::from(self.0 as u64)))
+    }
+
     pub(super) fn core(self) -> usize {
         self.0 as u32 as usize
     }
 }
 
+/// As many leaves as a machine may have cores: a walk of constant length is straight code.
+const LEAVES: usize = MAX_CORES;
+const LEVELS: u32 = LEAVES.ilog2();
+const _: () = assert!(LEAVES.is_power_of_two());
+
 pub(super) struct Tree {
     /// The root is node 1, node `i` has the children `2i` and `2i + 1`, the leaves come last.
-    nodes: Vec<Key>,
-    leaves: usize,
+    nodes: Box<[Key; 2 * LEAVES]>,
 }
 
 impl Tree {
-    pub(super) fn new(cores: usize) -> Tree {
-        let leaves = cores.next_power_of_two();
-        Tree { nodes: vec![Key::IDLE; 2 * leaves], leaves }
+    pub(super) fn new() -> Tree {
+        Tree { nodes: Box::new([Key::IDLE; 2 * LEAVES]) }
     }
 
     /// The lowest key, [`Key::IDLE`] if no core is runnable.
@@ -44,16 +60,25 @@ impl Tree {
     }
 
     pub(super) fn set(&mut self, core: usize, key: Key) {
-        let mut node = self.leaves + core;
-        self.nodes[node] = key;
-        while node > 1 {
-            let lower = self.nodes[node].min(self.nodes[node ^ 1]);
+        let mut node = LEAVES + core % LEAVES;
+        let mut lower = key;
+        self.nodes[node] = lower;
+        for _ in 0..LEVELS {
+            lower = lower.min_unpredictable(self.nodes[node ^ 1]);
             node /= 2;
-            if self.nodes[node] == lower {
-                break;
-            }
             self.nodes[node] = lower;
         }
+    }
+
+    /// The lowest clock of all cores but `core`, whatever key that one has.
+    pub(super) fn first_beside(&self, core: usize) -> Nanos {
+        let mut node = LEAVES + core % LEAVES;
+        let mut lowest = Nanos::MAX;
+        for _ in 0..LEVELS {
+            lowest = lowest.min(self.nodes[node ^ 1].clock());
+            node /= 2;
+        }
+        lowest
     }
 }
 
@@ -64,12 +89,14 @@ mod tests {
     #[test]
     fn the_lowest_key_wins_and_leaves() {
         for cores in [1, 2, 3, 24, 192] {
-            let mut tree = Tree::new(cores);
+            let mut tree = Tree::new();
             assert!(tree.first() == Key::IDLE);
             for core in 0..cores {
                 let clock = (core as u64 * 7919) % 193;
                 tree.set(core, Key::new(clock, 5, core as u32));
             }
+            let others = (0..cores).map(|core| (core as u64 * 7919) % 193).filter(|&c| c > 0).min();
+            assert_eq!(tree.first_beside(0), others.unwrap_or(Nanos::MAX));
             let mut clocks = Vec::new();
             while tree.first() != Key::IDLE {
                 clocks.push(tree.first().clock());
