@@ -15,6 +15,7 @@ use crate::io::Io;
 use crate::nat::Nat;
 use crate::node_cache::NodeCache;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::ondisk::feature::{self, Mount};
 use crate::ondisk::nat::NatEntry;
 use crate::ondisk::nat_bits::{self, NatBits};
 use crate::ondisk::node::RawNodeFooter;
@@ -28,25 +29,6 @@ use crate::sit_table::SitTable;
 use crate::space::Space;
 use crate::volume::{Clock, Health, SinceCheckpoint, Volume};
 use crate::zones::{WritePointers, usable_blocks};
-
-/// Features this code can work with.
-const SUPPORTED: Features = Features::BLKZONED
-    .union(Features::ATOMIC_WRITE)
-    .union(Features::EXTRA_ATTR)
-    .union(Features::INODE_CHKSUM)
-    .union(Features::FLEXIBLE_INLINE_XATTR)
-    .union(Features::INODE_CRTIME)
-    .union(Features::LOST_FOUND)
-    .union(Features::SB_CHKSUM)
-    .union(Features::VERITY)
-    .union(Features::CASEFOLD)
-    .union(Features::COMPRESSION)
-    .union(Features::ENCRYPT)
-    .union(Features::PRJQUOTA)
-    .union(Features::QUOTA_INO);
-
-/// Features whose volumes are only read: writing would have to keep more than this code does.
-const READ_ONLY: Features = Features::QUOTA_INO.union(Features::PRJQUOTA).union(Features::RO);
 
 /// Reads what is on `drive` as its last checkpoint has it.
 pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volume> {
@@ -92,7 +74,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         orphans: read_orphans(&io, &sb, &checkpoint, start)?,
         since_checkpoint: SinceCheckpoint::default(),
         allocated_since_checkpoint: 0,
-        clock: Clock::new(checkpoint.elapsed_time),
+        clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
         next_generation: checkpoint.version as u32,
         unflushed: FxHashSet::default(),
         unjudged: FxHashSet::default(),
@@ -121,12 +103,10 @@ fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<(
     if !sb.devices.is_empty() {
         return Err(Error::unsupported("a volume over several devices"));
     }
-    let unknown = sb.features - SUPPORTED - Features::RO;
-    if !unknown.is_empty() {
-        return Err(Error::unsupported(format!("features {:#x}", unknown.bits())));
-    }
-    if !options.read_only && sb.features.intersects(READ_ONLY) {
-        return Err(Error::unsupported("writing a volume with quota files; mount it read-only"));
+    let read_only = sb.features & feature::all(|f| f.mount == Mount::ReadOnly);
+    if !options.read_only && !read_only.is_empty() {
+        let names = feature::names(read_only);
+        return Err(Error::unsupported(format!("writing a volume with {names}; mount it ro")));
     }
     if identity.read_only && !options.read_only {
         return Err(Error::ReadOnly);

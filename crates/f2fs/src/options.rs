@@ -122,6 +122,9 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,
+    /// What the clock says for as long as the volume is mounted; `None` asks the machine. For
+    /// images that have to come out the same every time.
+    pub frozen_time: Option<vfs::Timespec>,
 }
 
 impl Default for MountOptions {
@@ -141,6 +144,7 @@ impl Default for MountOptions {
             inline_xattr: true,
             cache_bytes: 256 << 20,
             inject: Inject::empty(),
+            frozen_time: None,
         }
     }
 }

@@ -111,23 +111,26 @@ pub(crate) struct Clock {
     /// `elapsed_time` of the checkpoint the volume was mounted from, in seconds.
     before: u64,
     mounted: cores::Nanos,
+    frozen: Option<Timespec>,
 }
 
 impl Clock {
-    pub(crate) fn new(before: u64) -> Self {
-        Self { before, mounted: cores::now() }
+    pub(crate) fn new(before: u64, frozen: Option<Timespec>) -> Self {
+        Self { before, mounted: cores::now(), frozen }
     }
 
     /// Seconds this volume has been mounted in its life; the unit of segment ages.
     pub(crate) fn elapsed(&self) -> u64 {
-        let seconds = cores::now().saturating_sub(self.mounted) / 1_000_000_000;
-        self.before.saturating_add(seconds)
+        let now = if self.frozen.is_some() { self.mounted } else { cores::now() };
+        self.before.saturating_add(now.saturating_sub(self.mounted) / 1_000_000_000)
     }
 
     /// Time of day.
     pub(crate) fn now(&self) -> Timespec {
-        let now = cores::wall_clock();
-        Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
+        self.frozen.unwrap_or_else(|| {
+            let now = cores::wall_clock();
+            Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
+        })
     }
 }
 

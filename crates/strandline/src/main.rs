@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cmd;
+mod copy;
 mod failure;
 mod out;
 mod progress;
@@ -35,6 +36,10 @@ enum Command {
     Mount(cmd::mount::Mount),
     /// Recover and check a volume
     Fsck(cmd::fsck::Fsck),
+    /// Show or set a volume's label, show its UUID
+    Label(cmd::label::Label),
+    /// Show structures as they are on the drive, with dump.f2fs's options
+    Dump(cmd::dump::Dump),
     /// List a directory inside an image
     Ls(cmd::ls::Ls),
     /// Print a file inside an image
@@ -109,6 +114,8 @@ fn run(command: Command) -> Outcome {
         Command::Mkfs(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Fsck(command) => command.run(),
+        Command::Label(command) => command.run(),
+        Command::Dump(command) => command.run(),
         Command::Ls(command) => command.run(),
         Command::Cat(command) => command.run(),
         Command::Cp(command) => command.run(),

@@ -34,8 +34,20 @@ pub(crate) fn flush() -> Outcome<()> {
 
 /// One line on standard error. If that is gone there is nobody to tell.
 pub(crate) fn error(failure: &Failure) {
-    let text = failure.to_string().replace('\n', " ");
+    complain(&failure.to_string());
+}
+
+/// One line on standard error about something that does not end the command.
+pub(crate) fn complain(text: &str) {
+    let text = text.replace('\n', " ");
     drop(writeln!(io::stderr(), "strandline: {text}"));
+}
+
+/// An error in the words of strerror(3), without the number.
+pub(crate) fn plain(error: &vfs::Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    text[..end].to_owned()
 }
 
 /// A byte string as text, for people and JSON.

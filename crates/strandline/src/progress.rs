@@ -29,6 +29,12 @@ impl Progress {
         Self { bar }
     }
 
+    /// A bar whose total is counted only if somebody watches.
+    pub(crate) fn counting(what: &str, quiet: bool, count: impl FnOnce() -> u64) -> Self {
+        let watched = !quiet && std::io::stderr().is_terminal();
+        Self::new(if watched { count() } else { 0 }, what, quiet)
+    }
+
     /// One step further.
     pub(crate) fn step(&self) {
         self.bar.inc(1);

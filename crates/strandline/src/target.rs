@@ -10,7 +10,7 @@ use std::sync::Arc;
 use drive::linux::{Access, BlockDevice};
 use drive::{Drive, Ssd, Timing, image};
 use f2fs::{F2fs, MountOptions};
-use vfs::Attr;
+use vfs::{Attr, FileSystem};
 
 use crate::failure::{Failure, Outcome};
 use crate::out::lossy;
@@ -160,8 +160,17 @@ impl Volume {
 
     fn mount(image: &Path, opened: Opened, read_only: bool) -> Outcome<Self> {
         let options = MountOptions { read_only, ..MountOptions::default() };
-        let fs =
-            F2fs::mount(opened.drive.clone(), &options).map_err(Failure::on(image.display()))?;
+        Self::mount_with(image, opened, &options)
+    }
+
+    /// Mounts the volume on a drive, which was opened at `image`.
+    pub(crate) fn mount_with(
+        image: &Path,
+        opened: Opened,
+        options: &MountOptions,
+    ) -> Outcome<Self> {
+        let fs = F2fs::mount(opened.drive.clone(), options);
+        let fs = fs.map_err(Failure::on(image.display()))?;
         Ok(Self { fs, opened, image: image.to_owned() })
     }
 
@@ -170,10 +179,33 @@ impl Volume {
         vfs::path::resolve(&self.fs, path, follow).map_err(self.about(path))
     }
 
+    /// The name of `path` for people: `IMAGE:/path`.
+    pub(crate) fn name_of(&self, path: &[u8]) -> String {
+        format!("{}:{}", self.image.display(), lossy(path))
+    }
+
     /// Says which file an error is about.
     pub(crate) fn about(&self, path: &[u8]) -> impl Fn(vfs::Error) -> Failure + use<> {
-        let name = format!("{}:{}", self.image.display(), lossy(path));
+        let name = self.name_of(path);
         move |error| Failure::Problem(format!("{name}: {error}"))
+    }
+
+    /// Whether the power of the drive has failed.
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.opened.emulated().is_some_and(|drive| drive.fallen().is_some())
+    }
+
+    /// Unmounts; true if the power failed on the way.
+    pub(crate) fn close_or_cut(self) -> Outcome<bool> {
+        match self.fs.unmount() {
+            Err(_) if self.has_fallen() => return Ok(true),
+            unmounted => unmounted.map_err(self.about(b"/"))?,
+        }
+        let cut = self.has_fallen();
+        if !cut {
+            self.opened.close();
+        }
+        Ok(cut)
     }
 }
 

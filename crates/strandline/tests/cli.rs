@@ -1,59 +1,11 @@
 //! The command as scripts use it: exit status, one-line errors, and what it prints.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod common;
 
-struct Scratch(PathBuf);
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        drop(std::fs::remove_dir_all(&dir));
-        std::fs::create_dir_all(&dir).expect("the target directory takes files");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("an ASCII path").to_owned()
-    }
-
-    /// An empty F2FS volume on an emulated zoned drive.
-    fn volume(&self) -> String {
-        let image = self.path("disk.img");
-        ok(&format!("drive create {ZONED} {image}"));
-        let made = ok(&format!("mkfs {image}"));
-        assert!(made.ends_with("Info: format successful\n"), "{made}");
-        image
-    }
-}
-
-const ZONED: &str = "--profile zn540-noplp --zone-size 32m --zone-capacity 18m --zones 40 \
-                     --conventional 2";
-
-fn strandline(line: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
-    command.args(line.split_whitespace()).output().expect("the command starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Standard output of a command that must succeed.
-fn ok(line: &str) -> String {
-    let out = strandline(line);
-    assert!(out.status.success(), "{line}: {:?} {}", out.status, text(&out.stderr));
-    text(&out.stdout)
-}
-
-/// The one line a failing command says, and its status.
-fn fails(line: &str) -> (i32, String) {
-    let out = strandline(line);
-    let said = text(&out.stderr);
-    assert!(!out.status.success(), "{line} succeeded");
-    assert!(!said.contains("panicked"), "{line}: {said}");
-    (out.status.code().expect("an exit status"), said)
-}
+use common::{Scratch, fails, ok, strandline, text};
 
 #[test]
 fn wrong_usage_is_2_and_says_why() {

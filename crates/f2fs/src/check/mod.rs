@@ -15,7 +15,7 @@ mod inode;
 mod nat_walk;
 mod segments;
 mod state;
-mod volume;
+pub(crate) mod volume;
 mod zones;
 
 use std::collections::BTreeMap;

@@ -17,17 +17,17 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 const CACHE_BLOCKS: usize = 512;
 
 /// What the check reads.
-pub(super) struct Volume {
-    pub(super) queue: BlockQueue,
-    pub(super) sb: Superblock,
-    pub(super) cp: Checkpoint,
-    pub(super) pack: usize,
+pub(crate) struct Volume {
+    pub(crate) queue: BlockQueue,
+    pub(crate) sb: Superblock,
+    pub(crate) cp: Checkpoint,
+    pub(crate) pack: usize,
     /// Maps of all segments, 64 bytes each.
     pub(super) sit_maps: Vec<u8>,
     /// Types of all segments.
     pub(super) sit_types: Vec<LogType>,
     /// Summaries of the open segments; a node log's is missing after a crash.
-    pub(super) open_summaries: [Option<Block>; 6],
+    pub(crate) open_summaries: [Option<Block>; 6],
     nat_cache: BlockCache,
     ssa_cache: BlockCache,
 }
@@ -50,7 +50,7 @@ impl BlockCache {
 }
 
 impl Volume {
-    pub(super) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
+    pub(crate) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
         let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
         let segments = sb.segment_count_main as usize;
         Ok(Self {
@@ -66,12 +66,12 @@ impl Volume {
         })
     }
 
-    pub(super) fn read(&self, addr: BlockAddr) -> Result<Block> {
+    pub(crate) fn read(&self, addr: BlockAddr) -> Result<Block> {
         Ok(self.queue.read_block(addr.into())?)
     }
 
     /// What the NAT, or the journal above it, says of `nid`, which must be in range.
-    pub(super) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
+    pub(crate) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
         let journal = self.open_summaries[LogType::HotData.index()].as_ref();
         if let Some(entry) = journal.and_then(|b| RawSummaryBlock::of(b).nat_journal().get(nid)) {
             return Ok(entry);
@@ -82,12 +82,12 @@ impl Volume {
     }
 
     /// The log whose open segment `segno` is.
-    pub(super) fn log_of(&self, segno: SegNo) -> Option<LogType> {
+    pub(crate) fn log_of(&self, segno: SegNo) -> Option<LogType> {
         LogType::ALL.into_iter().find(|log| self.cp.curseg(*log).segno == segno)
     }
 
     /// The summary of `segno`; `None` if it is a node log's after a crash.
-    pub(super) fn summary(&mut self, segno: SegNo) -> Result<Option<Block>> {
+    pub(crate) fn summary(&mut self, segno: SegNo) -> Result<Option<Block>> {
         if let Some(log) = self.log_of(segno) {
             return Ok(self.open_summaries[log.index()].clone());
         }
@@ -101,7 +101,8 @@ impl Volume {
         &self.sit_maps[start..start + MAP_SIZE]
     }
 
-    fn read_summaries(&self) -> Result<[Option<Block>; 6]> {
+    /// Summaries of the open segments, from whichever form the pack has them in.
+    pub(crate) fn read_summaries(&self) -> Result<[Option<Block>; 6]> {
         let start = self.sb.cp_pack(self.pack);
         let mut logs: [Option<Block>; 6] = Default::default();
         for log in LogType::ALL {

@@ -2,18 +2,21 @@
 //!
 //! A pure function of geometry and options; `mod.rs` writes what comes out.
 
+use std::ops::Range;
+
 use drive::Block;
 use vfs::FileKind;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::geometry::Geometry;
+use super::geometry::{Formula, Geometry};
 use super::options::MkfsOptions;
+use super::quota::{self, QuotaType};
 use crate::error::Result;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Curseg};
 use crate::ondisk::dentry::{DentriesMut, slots_for};
 use crate::ondisk::hash::dentry_hash;
-use crate::ondisk::inode::{DEFAULT_INLINE_XATTR_SLOTS, Inline, InodeLayout, RawInodeBlock};
+use crate::ondisk::inode::{FileFlags, Inline, InodeLayout, RawInodeBlock};
 use crate::ondisk::nat::{NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::{self, NatBits};
 use crate::ondisk::node::RawNodeFooter;
@@ -25,16 +28,60 @@ use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid, bits};
 const NODE_INO: Nid = 1;
 const META_INO: Nid = 2;
 const ROOT_INO: Nid = 3;
-const LOST_FOUND_INO: Nid = 4;
+/// `checkpoint_ver` of a volume made with seed 0: glibc's first `rand()` of that seed, so that `-r`
+/// makes what `mkfs.f2fs -r` makes.
+const SEED_0_VERSION: u64 = 0x6b8b_4567;
+const LOST_FOUND: &[u8] = b"lost+found";
 const VERSION: &str = concat!("strandline ", env!("CARGO_PKG_VERSION"));
 /// `cp_ver` of the nodes of a fresh volume: no checkpoint's, so no recovery takes them.
 const FIRST_CP_VER: u64 = 1;
 
-/// A directory a fresh volume has.
-struct Directory {
+/// What a fresh volume has besides tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Root,
+    Quota(QuotaType),
+    LostFound,
+}
+
+/// One of the inodes a fresh volume has.
+struct Initial {
+    what: What,
     ino: Nid,
     inode_addr: BlockAddr,
-    dentry_addr: BlockAddr,
+    data: Range<BlockAddr>,
+}
+
+impl Initial {
+    fn is_dir(&self) -> bool {
+        !matches!(self.what, What::Quota(_))
+    }
+
+    fn nat_entry(&self) -> NatEntry {
+        NatEntry { version: 0, ino: self.ino, addr: self.inode_addr }
+    }
+}
+
+/// Inodes in the order of their numbers, one block of the hot node log each, and their contents in
+/// the hot data log.
+fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<Initial> {
+    let mut all = vec![What::Root];
+    if features.contains(Features::QUOTA_INO) {
+        all.extend([What::Quota(QuotaType::User), What::Quota(QuotaType::Group)]);
+        if features.contains(Features::PRJQUOTA) {
+            all.push(What::Quota(QuotaType::Project));
+        }
+    }
+    if features.contains(Features::LOST_FOUND) {
+        all.push(What::LostFound);
+    }
+    let mut at = data;
+    let place = |(i, what)| {
+        let start = at;
+        at += if matches!(what, What::Quota(_)) { quota::BLOCKS } else { 1 };
+        Initial { what, ino: ROOT_INO + i, inode_addr: nodes + i, data: start..at }
+    };
+    (0..).zip(all).map(place).collect()
 }
 
 /// A volume that exists only in memory yet.
@@ -44,7 +91,7 @@ pub(super) struct Image {
     /// Validated.
     pub sb: Superblock,
     geometry: Geometry,
-    directories: Vec<Directory>,
+    inodes: Vec<Initial>,
     trimmed: bool,
     large_nat_bitmap: bool,
     seed: u64,
@@ -61,16 +108,10 @@ impl Image {
         let raw = superblock(options, geometry, block_count);
         let sb = Superblock::parse(raw.to_block().bytes(), 0)?;
         let start = |log: LogType| sb.seg_start(geometry.cursegs[log.index()]);
-        let count = if sb.features.contains(Features::LOST_FOUND) { 2 } else { 1 };
-        let directories = (0..count)
-            .map(|i| Directory {
-                ino: ROOT_INO + i,
-                inode_addr: start(LogType::HotNode) + i,
-                dentry_addr: start(LogType::HotData) + i,
-            })
-            .collect();
+        let (nodes, data) = (start(LogType::HotNode), start(LogType::HotData));
+        let inodes = initial_inodes(sb.features, nodes, data);
         let (large_nat_bitmap, seed) = (options.large_nat_bitmap, options.seed);
-        Ok(Self { raw, sb, geometry: *geometry, directories, trimmed, large_nat_bitmap, seed })
+        Ok(Self { raw, sb, geometry: *geometry, inodes, trimmed, large_nat_bitmap, seed })
     }
 
     /// Where `log` begins.
@@ -85,17 +126,31 @@ impl Image {
         for reserved in [NODE_INO, META_INO] {
             nat.set_entry(reserved, NatEntry { version: 0, ino: reserved, addr: 1 });
         }
-        for d in &self.directories {
-            nat.set_entry(d.ino, d.nat_entry());
+        // Of all, `lost+found` too, the checkpoint's journal tells.
+        for initial in self.inodes.iter().filter(|i| i.what != What::LostFound) {
+            nat.set_entry(initial.ino, initial.nat_entry());
         }
         Block::new(bytes)
     }
 
-    /// The directories' inodes and entries, each with its address, in the order to write.
-    pub(super) fn directory_blocks(&self, options: &MkfsOptions) -> Vec<(BlockAddr, Block)> {
-        let inodes = self.directories.iter().map(|d| (d.inode_addr, self.inode(d, options)));
-        let entries = self.directories.iter().map(|d| (d.dentry_addr, self.entries(d)));
-        inodes.chain(entries).collect()
+    /// The first inodes and what is in them, each block with its address, in the order to write.
+    pub(super) fn initial_blocks(&self, options: &MkfsOptions) -> Vec<(BlockAddr, Block)> {
+        let inodes = self.inodes.iter().map(|i| (i.inode_addr, self.inode(i, options)));
+        let data = self.inodes.iter().flat_map(|i| i.data.clone().zip(self.contents(i, options)));
+        inodes.chain(data).collect()
+    }
+
+    fn contents(&self, initial: &Initial, options: &MkfsOptions) -> Vec<Block> {
+        let What::Quota(kind) = initial.what else { return vec![self.entries(initial)] };
+        let (uid, gid) = options.root_owner;
+        let id = match kind {
+            QuotaType::User => uid,
+            QuotaType::Group => gid,
+            QuotaType::Project => 0,
+        };
+        // Quota files are not counted; directories are one block each.
+        let dirs = self.inodes.iter().filter(|i| i.is_dir()).count() as u64;
+        quota::blocks(kind, id, dirs, dirs * BLOCK_SIZE as u64)
     }
 
     /// Both checkpoint packs, each block with its address.
@@ -136,12 +191,13 @@ impl Image {
         let mut flags = CpFlags::UMOUNT | CpFlags::COMPACT_SUM;
         flags.set(CpFlags::TRIMMED, self.trimmed);
         flags.set(CpFlags::LARGE_NAT_BITMAP, self.large_nat_bitmap);
-        let used = self.directories.len() as u32;
+        let used = self.inodes.len() as u32;
+        let data = self.used_in(LogType::HotData) as u64;
         let start_sum = 1 + g.cp_payload;
         let mut cp = Checkpoint {
-            version: mix(self.seed) & 0x7fff_ffff | 1,
+            version: first_version(self.seed),
             user_block_count: g.user_blocks,
-            valid_block_count: u64::from(2 * used),
+            valid_block_count: u64::from(used) + data,
             rsvd_segment_count: g.reserved,
             overprov_segment_count: g.overprov,
             free_segment_count: g.free,
@@ -170,7 +226,8 @@ impl Image {
     /// Blocks the fresh volume has in `log`.
     fn used_in(&self, log: LogType) -> usize {
         match log {
-            LogType::HotData | LogType::HotNode => self.directories.len(),
+            LogType::HotData => self.inodes.iter().map(|i| i.data.len()).sum(),
+            LogType::HotNode => self.inodes.len(),
             _ => 0,
         }
     }
@@ -179,13 +236,17 @@ impl Image {
     fn summaries(&self) -> Vec<Block> {
         let mut logs = LogType::ALL.map(RawSummaryBlock::empty);
         let [hot_data, _, cold_data, hot_node, ..] = &mut logs;
-        for (i, d) in self.directories.iter().enumerate() {
-            hot_data.entries[i] = RawSummary::data(d.ino, 0, 0);
-            hot_node.entries[i] = RawSummary::node(d.ino);
-            let journalled = hot_data.nat_journal_mut().put(d.ino, d.nat_entry());
+        let owners = self.inodes.iter().flat_map(|i| (0..i.data.len()).map(|slot| (i.ino, slot)));
+        for (entry, (ino, slot)) in hot_data.entries.iter_mut().zip(owners) {
+            *entry = RawSummary::data(ino, 0, slot as u16);
+        }
+        for (entry, initial) in hot_node.entries.iter_mut().zip(&self.inodes) {
+            *entry = RawSummary::node(initial.ino);
+            let journalled = hot_data.nat_journal_mut().put(initial.ino, initial.nat_entry());
             debug_assert!(journalled);
         }
-        for log in LogType::ALL {
+        let (data, nodes) = LogType::ALL.split_at(3);
+        for &log in nodes.iter().chain(data) {
             let mut entry = SitEntry::empty(log);
             entry.valid = self.used_in(log) as u16;
             for i in 0..self.used_in(log) {
@@ -202,73 +263,88 @@ impl Image {
         blocks
     }
 
-    fn inode(&self, d: &Directory, options: &MkfsOptions) -> Block {
+    fn inode(&self, initial: &Initial, options: &MkfsOptions) -> Block {
         let mut bytes = [0; BLOCK_SIZE];
         let inode = RawInodeBlock::of_mut(&mut bytes);
         let i = &mut inode.i;
-        let is_root = d.ino == ROOT_INO;
-        i.mode.set(if is_root { 0o040_755 } else { 0o040_700 });
         i.uid.set(options.root_owner.0);
         i.gid.set(options.root_owner.1);
-        let subdirectories = if is_root { self.directories.len() as u32 - 1 } else { 0 };
-        i.links.set(2 + subdirectories);
-        i.size.set(BLOCK_SIZE as u64);
-        i.blocks.set(2);
         for time in [&mut i.atime, &mut i.ctime, &mut i.mtime] {
             time.set(options.time);
         }
-        i.current_depth.set(1);
-        if !is_root {
-            i.set_name(ROOT_INO, b"lost+found");
+        let (mode, links) = match initial.what {
+            What::Root => {
+                let dirs = self.inodes.iter().filter(|i| i.is_dir()).count() as u32;
+                (0o040_755, 2 + dirs - 1)
+            }
+            What::LostFound => {
+                i.set_name(ROOT_INO, LOST_FOUND);
+                (0o040_700, 2)
+            }
+            What::Quota(_) => (0o100_600, 1),
+        };
+        i.mode.set(mode);
+        i.links.set(links);
+        if initial.is_dir() {
+            i.size.set(BLOCK_SIZE as u64);
+            i.current_depth.set(1);
+        } else {
+            i.size.set(quota::SIZE);
+            i.flags.set(FileFlags::IMMUTABLE.bits());
         }
+        i.blocks.set(1 + initial.data.len() as u64);
         let extra_isize = extra_isize(self.sb.features);
         if extra_isize > 0 {
             i.set_inline(Inline::EXTRA_ATTR);
         }
         if let Some(extra) = i.extra_mut() {
             extra.extra_isize.set(extra_isize);
-            if self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) {
-                extra.inline_xattr_size.set(DEFAULT_INLINE_XATTR_SLOTS);
-            }
-            if self.sb.features.contains(Features::INODE_CRTIME) {
+            if self.sb.features.contains(Features::INODE_CRTIME) && initial.is_dir() {
                 extra.crtime.set(options.time);
             }
         }
         let layout = InodeLayout::new(extra_isize, 0);
-        i.addr[layout.slot(0)] = U32::new(d.dentry_addr);
-        inode.footer = RawNodeFooter::new(d.ino, d.ino, 0);
+        for (slot, addr) in initial.data.clone().enumerate() {
+            i.addr[layout.slot(slot)] = U32::new(addr);
+        }
+        inode.footer = RawNodeFooter::new(initial.ino, initial.ino, 0);
         inode.footer.cp_ver.set(FIRST_CP_VER);
-        inode.footer.next_blkaddr.set(d.inode_addr + 1);
+        inode.footer.next_blkaddr.set(initial.inode_addr + 1);
         inode.seal(&self.sb);
         Block::new(bytes)
     }
 
-    fn entries(&self, d: &Directory) -> Block {
+    /// The block of entries of a directory.
+    fn entries(&self, initial: &Initial) -> Block {
         let mut bytes = [0; BLOCK_SIZE];
         let mut dir = DentriesMut::block(&mut bytes);
-        dir.insert(0, b".", 0, d.ino, FileKind::Directory);
+        dir.insert(0, b".", 0, initial.ino, FileKind::Directory);
         dir.insert(1, b"..", 0, ROOT_INO, FileKind::Directory);
-        if d.ino == ROOT_INO && self.directories.len() > 1 {
-            let name = b"lost+found";
-            debug_assert_eq!(dir.view().find_free(slots_for(name.len())), Some(2));
-            dir.insert(2, name, dentry_hash(name), LOST_FOUND_INO, FileKind::Directory);
+        let lost_found = self.inodes.iter().find(|i| i.what == What::LostFound);
+        if let (What::Root, Some(lost_found)) = (initial.what, lost_found) {
+            debug_assert_eq!(dir.view().find_free(slots_for(LOST_FOUND.len())), Some(2));
+            let hash = dentry_hash(LOST_FOUND);
+            dir.insert(2, LOST_FOUND, hash, lost_found.ino, FileKind::Directory);
         }
         Block::new(bytes)
     }
 }
 
-impl Directory {
-    fn nat_entry(&self) -> NatEntry {
-        NatEntry { version: 0, ino: self.ino, addr: self.inode_addr }
-    }
+/// `checkpoint_ver`: odd, so never 0.
+fn first_version(seed: u64) -> u64 {
+    if seed == 0 { SEED_0_VERSION } else { mix(seed) & 0x7fff_ffff | 1 }
 }
 
 /// Bytes of extra attributes the features ask for, as `mkfs.f2fs` sizes them.
 fn extra_isize(features: Features) -> u16 {
-    if features.contains(Features::INODE_CRTIME) {
+    if features.contains(Features::COMPRESSION) {
+        36
+    } else if features.contains(Features::INODE_CRTIME) {
         24
     } else if features.contains(Features::INODE_CHKSUM) {
         12
+    } else if features.contains(Features::PRJQUOTA) {
+        8
     } else if features.contains(Features::EXTRA_ATTR) {
         4
     } else {
@@ -280,7 +356,10 @@ fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuper
     let mut sb = RawSuperblock::new_zeroed();
     sb.magic.set(crate::ondisk::MAGIC);
     sb.major_ver.set(1);
-    sb.minor_ver.set(16);
+    sb.minor_ver.set(match options.formula {
+        Formula::V1_15 => 15,
+        Formula::V1_16 => 16,
+    });
     let sector_log = options.sector_size.trailing_zeros();
     sb.log_sectorsize.set(sector_log);
     sb.log_sectors_per_block.set(12 - sector_log);
@@ -312,6 +391,14 @@ fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuper
     sb.version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     sb.init_version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     sb.feature.set(options.features.bits());
+    let (encoding, flags) = options.raw_encoding();
+    sb.s_encoding.set(encoding);
+    sb.s_encoding_flags.set(flags);
+    for initial in initial_inodes(options.features, 0, 0) {
+        if let What::Quota(kind) = initial.what {
+            sb.qf_ino[kind as usize].set(initial.ino);
+        }
+    }
     sb.seal();
     sb
 }

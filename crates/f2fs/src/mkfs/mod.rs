@@ -6,6 +6,7 @@
 mod geometry;
 mod image;
 mod options;
+mod quota;
 mod signature;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use drive::{Block, Drive, Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
 
 pub use geometry::{Formula, Geometry, Request, ZoneShape, layout};
-pub use options::MkfsOptions;
+pub use options::{Encoding, MkfsOptions};
 
 use crate::error::{Error, Result};
 use crate::ondisk::sit::LogType;
@@ -96,7 +97,7 @@ fn request(queue: &BlockQueue, options: &MkfsOptions, block_count: u64) -> Reque
         overprovision: options.overprovision,
         zoned: options.zoned,
         zones: zones.map(|z| ZoneShape { capacity: z.capacity, conventional: z.conventional }),
-        formula: Formula::default(),
+        formula: options.formula,
     }
 }
 
@@ -158,7 +159,7 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
         zero(queue, start, BLOCKS_PER_SEGMENT.into())?;
     }
     put(queue, sb.nat_blkaddr, image.nat_block())?;
-    for (addr, block) in image.directory_blocks(options) {
+    for (addr, block) in image.initial_blocks(options) {
         put(queue, addr, block)?;
     }
     let chain = image.log_start(LogType::WarmNode);

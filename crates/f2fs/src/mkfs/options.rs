@@ -1,6 +1,8 @@
 //! The choices of `mkfs.f2fs`, by its flags.
 
+use super::geometry::Formula;
 use crate::error::{Error, Result};
+use crate::ondisk::feature::{self, FEATURES, Make};
 use crate::ondisk::superblock::{Features, MAX_EXTENSIONS};
 
 /// What to make. The default is `mkfs.f2fs`'s: no optional features, one segment a section.
@@ -40,6 +42,41 @@ pub struct MkfsOptions {
     pub sectors: Option<u64>,
     /// `-f`: overwrite an existing file system.
     pub force: bool,
+    /// `-C`: how casefolded directories compare names.
+    pub encoding: Encoding,
+    /// The f2fs-tools whose way of sizing the cleaner's reserve is followed.
+    pub formula: Formula,
+}
+
+/// `-C ENCODING[:FLAGS]`: `s_encoding` and its flags. There is one encoding, UTF-8 12.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// Names that are not UTF-8 are refused.
+    pub strict: bool,
+}
+
+/// `F2FS_ENC_UTF8_12_1`.
+const UTF8_12_1: u16 = 1;
+/// `F2FS_ENC_STRICT_MODE_FL`.
+const STRICT: u16 = 1;
+
+impl std::str::FromStr for Encoding {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, flags) = text.split_once(':').unwrap_or((text, ""));
+        if name != "utf8" {
+            return Err(Error::usage(format!("unknown encoding {name}; there is utf8")));
+        }
+        let mut encoding = Self::default();
+        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+            match flag {
+                "strict" => encoding.strict = true,
+                _ => return Err(Error::usage(format!("unknown flag {flag}; there is strict"))),
+            }
+        }
+        Ok(encoding)
+    }
 }
 
 impl Default for MkfsOptions {
@@ -62,35 +99,11 @@ impl Default for MkfsOptions {
             sector_size: 512,
             sectors: None,
             force: false,
+            encoding: Encoding::default(),
+            formula: Formula::default(),
         }
     }
 }
-
-/// Features with the names `mkfs.f2fs -O` has for them.
-const FEATURE_NAMES: [(&str, Features); 13] = [
-    ("encrypt", Features::ENCRYPT),
-    ("extra_attr", Features::EXTRA_ATTR),
-    ("project_quota", Features::PRJQUOTA),
-    ("inode_checksum", Features::INODE_CHKSUM),
-    ("flexible_inline_xattr", Features::FLEXIBLE_INLINE_XATTR),
-    ("quota", Features::QUOTA_INO),
-    ("inode_crtime", Features::INODE_CRTIME),
-    ("lost_found", Features::LOST_FOUND),
-    ("verity", Features::VERITY),
-    ("sb_checksum", Features::SB_CHKSUM),
-    ("casefold", Features::CASEFOLD),
-    ("compression", Features::COMPRESSION),
-    ("ro", Features::RO),
-];
-
-/// Features this crate can make a volume with.
-const MAKEABLE: Features = Features::BLKZONED
-    .union(Features::EXTRA_ATTR)
-    .union(Features::INODE_CHKSUM)
-    .union(Features::FLEXIBLE_INLINE_XATTR)
-    .union(Features::INODE_CRTIME)
-    .union(Features::LOST_FOUND)
-    .union(Features::SB_CHKSUM);
 
 /// Extensions of files that rarely change once written: media, archives, packages, fonts.
 pub(super) const COLD: [&str; 36] = [
@@ -105,30 +118,27 @@ impl MkfsOptions {
     /// Adds the features named in `list`, separated by commas, as `-O` takes them.
     pub fn add_features(&mut self, list: &str) -> Result<()> {
         for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            let known = FEATURE_NAMES.iter().find(|(known, _)| *known == name);
-            let (_, feature) = known.ok_or_else(|| {
-                let names = FEATURE_NAMES.map(|(name, _)| name).join(", ");
+            let known = FEATURES.iter().find(|f| f.make != Make::Implied && f.name == name);
+            let known = known.ok_or_else(|| {
+                let names = feature::names(feature::all(|f| f.make == Make::Asked));
                 Error::usage(format!("unknown feature {name}; there are {names}"))
             })?;
-            self.features |= *feature;
+            self.features |= known.bit;
         }
         Ok(())
     }
 
     /// Checks what does not depend on the drive.
     pub(super) fn check(&self) -> Result<()> {
-        let missing = self.features - MAKEABLE;
+        let missing = self.features & feature::all(|f| f.make == Make::Never);
         if !missing.is_empty() {
-            let names: Vec<_> = FEATURE_NAMES
-                .iter()
-                .filter(|(_, feature)| missing.contains(*feature))
-                .map(|(name, _)| *name)
-                .collect();
-            return Err(Error::unsupported(format!("making volumes with {}", names.join(", "))));
+            let names = feature::names(missing);
+            return Err(Error::unsupported(format!("making volumes with {names}")));
         }
         let needy = self.features & Features::NEED_EXTRA_ATTR;
         if !needy.is_empty() && !self.features.contains(Features::EXTRA_ATTR) {
-            return Err(Error::usage("these features need extra_attr as well"));
+            let names = feature::names(needy);
+            return Err(Error::usage(format!("{names}: needs feature extra_attr as well")));
         }
         if !self.sector_size.is_power_of_two() || !(512..=4096).contains(&self.sector_size) {
             return Err(Error::usage(format!("sector size of {} bytes", self.sector_size)));
@@ -144,6 +154,24 @@ impl MkfsOptions {
             return Err(Error::usage("more than 64 extensions"));
         }
         Ok(())
+    }
+
+    /// `s_encoding` and `s_encoding_flags`.
+    pub(super) fn raw_encoding(&self) -> (u16, u16) {
+        let strict = if self.encoding.strict { STRICT } else { 0 };
+        if self.features.contains(Features::CASEFOLD) { (UTF8_12_1, strict) } else { (0, 0) }
+    }
+
+    /// What `-g android` stands for, besides `-d 1`.
+    pub fn set_android(&mut self) {
+        self.force = true;
+        self.sector_size = 4096;
+        self.root_owner = (0, 0);
+        self.features |= Features::ENCRYPT
+            | Features::QUOTA_INO
+            | Features::PRJQUOTA
+            | Features::EXTRA_ATTR
+            | Features::VERITY;
     }
 
     /// Cold extensions, the usual ones first.

@@ -30,7 +30,8 @@ pub(super) fn check_blank(queue: &BlockQueue) -> Result<()> {
             continue;
         }
         if queue.read_block(lba)?.get(offset..offset + magic.len()) == Some(magic) {
-            return Err(Error::usage(format!("the device holds {name}; force to overwrite it")));
+            let hint = "-f overwrites it";
+            return Err(Error::usage(format!("the device holds {name}; {hint}")));
         }
     }
     Ok(())

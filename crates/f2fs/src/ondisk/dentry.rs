@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use vfs::FileKind;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bits::lsb;
 use super::{BLOCK_SIZE, NAME_MAX, Nid};
@@ -264,8 +264,7 @@ impl<'a> DentriesMut<'a> {
         };
         for i in 0..slots {
             // Later slots of a long name are in use but no entries of their own.
-            let raw = if i == 0 { first } else { RawDirEntry { name_len: U16::new(0), ..first } };
-            self.put_raw(slot + i, raw);
+            self.put_raw(slot + i, if i == 0 { first } else { RawDirEntry::new_zeroed() });
             lsb::set(self.bitmap(), slot + i);
         }
     }

@@ -7,6 +7,7 @@
 pub mod bits;
 pub mod checkpoint;
 pub mod dentry;
+pub mod feature;
 pub mod hash;
 pub mod inode;
 pub mod nat;

@@ -1,42 +1,74 @@
-//! `strandline cp`: into an image and out of one, with all that `cp -a` keeps.
+//! `strandline cp`: into an image, out of one, or between two, as cp(1) copies.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::Args;
 use drive::CutPoint;
-use vfs::{FileKind, FileSystem};
+use vfs::{Errno, FileKind, Ino};
 
-use crate::failure::{Failure, Outcome};
+use crate::copy::{self, Copy, Counts, Found, Host, Keep, Options, Sink, Source, Sparse};
+use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
 use crate::target::{Inside, Opened, Target, Volume};
 
-mod inward;
-mod outward;
-
-/// Bytes per read and write.
-const CHUNK: usize = 1 << 20;
-
-/// Copy files and trees into an image or out of one, keeping modes, owners, times, links and
-/// extended attributes.
+/// Copy files and trees into an image, out of one, or from one to another, with the options of
+/// cp(1).
+///
+/// Owners, modes, times, hard links, extended attributes and holes are kept unless --preserve or
+/// --no-preserve say otherwise. What is in the way is removed first, never written through.
+/// Devices and other users' files need root on the host; what cannot be made is told, the rest is
+/// copied, and the exit status is 1.
 ///
 /// With --cut-at the power of the drive fails at that command; the image is left as its NAND had
 /// it, for `strandline fsck` to recover.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  strandline cp -r /usr/share/doc disk.img:/
-  strandline cp -r disk.img:/doc /tmp/
+  strandline cp -a /usr/share/doc disk.img:/
+  strandline cp -r --no-preserve=ownership disk.img:/doc /tmp/
+  strandline cp -a old.img:/. new.img:/
   strandline cp -r --cut-at 500 /usr/share/doc disk.img:/ && strandline fsck disk.img")]
 pub(crate) struct Cp {
-    /// Sources, then the destination; one side is IMAGE:/path
-    #[arg(required = true, num_args = 2..)]
+    /// Sources, then the destination; one side at least is IMAGE:/path
+    #[arg(required = true, num_args = 1..)]
     paths: Vec<OsString>,
-    /// Copy directories with all that is in them
-    #[arg(short = 'r', visible_short_aliases = ['a', 'R'])]
+    /// Directories with all that is in them
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
     recursive: bool,
+    /// The same as -d -r --preserve=all
+    #[arg(short = 'a', long)]
+    archive: bool,
+    /// Symbolic links stay symbolic links; so they do with -r
+    #[arg(short = 'd', visible_short_alias = 'P', long)]
+    no_dereference: bool,
+    /// What symbolic links lead to, not the links
+    #[arg(short = 'L', long, conflicts_with_all = ["no_dereference", "archive"])]
+    dereference: bool,
+    /// Keep only mode, ownership and timestamps
+    #[arg(short = 'p', conflicts_with_all = ["preserve", "archive"])]
+    posix: bool,
+    /// Keep only these: mode, ownership, timestamps, links, context, xattr, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "mode,ownership,timestamps")]
+    preserve: Option<Vec<String>>,
+    /// Do not keep these
+    #[arg(long, value_name = "LIST", value_delimiter = ',', require_equals = true)]
+    no_preserve: Vec<String>,
+    /// What becomes a hole
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    sparse: Sparse,
+    /// Accepted: what is in the way is removed anyway
+    #[arg(short = 'f', long)]
+    force: bool,
+    /// All sources into this directory
+    #[arg(short = 't', long, value_name = "DIRECTORY")]
+    target_directory: Option<OsString>,
+    /// The destination is the copy's name even if it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
     /// fsync every file
     #[arg(long)]
     fsync: bool,
@@ -51,13 +83,11 @@ pub(crate) struct Cp {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-struct Counts {
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    bytes: u64,
-    skipped: u64,
+/// What was copied, and how it ended.
+#[derive(Default, serde::Serialize)]
+struct Report {
+    #[serde(flatten)]
+    counts: Counts,
     power_cut: bool,
     #[serde(skip)]
     drive_commands: u64,
@@ -65,58 +95,92 @@ struct Counts {
 
 impl Cp {
     pub(crate) fn run(mut self) -> Outcome {
-        let Some(last) = self.paths.pop() else {
-            return Err(Failure::Usage("cp: where to?".into()));
+        let options = self.options()?;
+        let last = match self.target_directory.clone() {
+            Some(directory) => directory,
+            None if self.paths.len() > 1 => self.paths.pop().unwrap_or_default(),
+            None => {
+                let only = self.paths[0].display().to_string();
+                return Err(Failure::Usage(format!("missing destination after '{only}'")));
+            }
         };
         let sources: Vec<Target> = self.paths.iter().map(|p| Target::parse(p)).collect();
-        let mut counts = match Target::parse(&last) {
-            Target::Inside(to) => self.inward(&host_paths(sources)?, &to)?,
-            Target::Host(to) => self.outward(sources, &to)?,
-        };
-        counts.power_cut &= self.cut_at.is_some();
-        if self.json {
-            out::json(&counts)?;
-        } else if counts.power_cut {
-            out::line(format!("power cut after {} files", counts.files))?;
-        } else if self.cut_at.is_some() {
-            let (files, commands) = (counts.files, counts.drive_commands);
-            out::line(format!("no power cut: {files} files took {commands} drive commands"))?;
+        let to = Target::parse(&last);
+        let any_inside = sources.iter().chain([&to]).any(|t| matches!(t, Target::Inside(_)));
+        if !any_inside {
+            let text = "neither side is inside an image; write IMAGE:/path";
+            return Err(Failure::Usage(text.into()));
         }
-        Ok(0)
+        let report = match &to {
+            Target::Inside(to) => self.inward(&sources, to, &options)?,
+            Target::Host(_) if self.cut_at.is_some() => {
+                return Err(Failure::Usage("--cut-at needs an image as destination".into()));
+            }
+            Target::Host(to) => self.outward(&sources, to, &options)?,
+        };
+        self.tell(&report)?;
+        Ok(if report.counts.errors > 0 && !report.power_cut { PROBLEM } else { 0 })
     }
 
-    fn inward(&self, sources: &[PathBuf], to: &Inside) -> Outcome<Counts> {
+    fn tell(&self, report: &Report) -> Outcome<()> {
+        let (files, commands) = (report.counts.files, report.drive_commands);
+        if self.json {
+            out::json(report)
+        } else if report.power_cut {
+            out::line(format!("power cut after {files} files"))
+        } else if self.cut_at.is_some() {
+            out::line(format!("no power cut: {files} files took {commands} drive commands"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn options(&self) -> Outcome<Options> {
+        let posix = ["mode", "ownership", "timestamps"].map(String::from).to_vec();
+        let mut keep = Keep::default();
+        if let Some(words) = self.preserve.clone().or(self.posix.then_some(posix)) {
+            keep = Keep::none();
+            for word in &words {
+                keep = keep.with(word, true).map_err(Failure::Usage)?;
+            }
+        }
+        for word in &self.no_preserve {
+            keep = keep.with(word, false).map_err(Failure::Usage)?;
+        }
+        let recursive = self.recursive || self.archive;
+        Ok(Options {
+            recursive,
+            follow: self.dereference || !recursive && !self.no_dereference,
+            keep,
+            sparse: self.sparse,
+            fsync: self.fsync,
+            ..Options::default()
+        })
+    }
+
+    fn inward(&self, sources: &[Target], to: &Inside, options: &Options) -> Outcome<Report> {
         let volume = Volume::change_with(&to.image, |opened| self.prepare(opened));
         let volume = match volume {
             Err(Failure::Problem(_)) if self.cut_at == Some(0) => {
-                return Ok(Counts { power_cut: true, ..Counts::default() });
+                return Ok(Report { power_cut: true, ..Report::default() });
             }
             volume => volume?,
         };
-        let total = sources.iter().map(|p| inward::count(p)).sum();
-        let progress = Progress::new(total, "cp", self.json);
-        let mut copy = inward::Inward {
-            volume: &volume,
-            fsync: self.fsync,
-            recursive: self.recursive,
-            counts: Counts::default(),
-            progress: &progress,
-            chunk: vec![0; CHUNK],
-        };
-        let copied = sources.iter().try_for_each(|source| copy.copy_to(source, &to.path));
-        let mut counts = copy.counts;
-        progress.finish();
-        if volume.has_fallen() {
-            counts.power_cut = true;
-            return Ok(counts);
+        let place = self.place_inside(&volume, to, sources.len());
+        let copied = place.and_then(|place| self.copy_all(sources, &volume, &place, options));
+        if self.cut_at.is_some() && volume.has_fallen() {
+            let counts = copied.unwrap_or_default();
+            return Ok(Report { counts, power_cut: true, drive_commands: 0 });
         }
         let drive = volume.opened.emulated().cloned();
         // What was copied before an error stays.
-        let closed = volume.close_or_cut()?;
-        copied?;
-        counts.power_cut = closed;
-        counts.drive_commands = drive.map_or(0, |drive| drive.stats().commands);
-        Ok(counts)
+        let power_cut = volume.close_or_cut()?;
+        let counts = copied?;
+        Ok(Report {
+            counts,
+            power_cut,
+            drive_commands: drive.map_or(0, |drive| drive.stats().commands),
+        })
     }
 
     fn prepare(&self, opened: &Opened) -> Outcome<()> {
@@ -128,88 +192,115 @@ impl Cp {
         Ok(())
     }
 
-    fn outward(&self, sources: Vec<Target>, to: &Path) -> Outcome<Counts> {
-        if self.cut_at.is_some() {
-            return Err(Failure::Usage("--cut-at needs an image as destination".into()));
+    fn outward(&self, sources: &[Target], to: &Path, options: &Options) -> Outcome<Report> {
+        let path = to.as_os_str().as_bytes();
+        let found = std::fs::metadata(to).ok().map(|meta| meta.is_dir());
+        let place = if found == Some(true) && !self.no_target_directory {
+            Place { dir: to.to_owned(), path: path.to_vec(), name: None }
+        } else {
+            self.single_name(to.display(), sources.len(), found.is_some())?;
+            let name = to.file_name().ok_or_else(|| missing(to.display()))?;
+            let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
+            let dir = parent.unwrap_or(Path::new(".")).to_owned();
+            let path = dir.as_os_str().as_bytes().to_vec();
+            Place { dir, path, name: Some(name.as_bytes().to_vec()) }
+        };
+        let counts = self.copy_all(sources, &Host, &place, options)?;
+        Ok(Report { counts, ..Report::default() })
+    }
+
+    fn place_inside(&self, volume: &Volume, to: &Inside, sources: usize) -> Outcome<Place<Ino>> {
+        let found = match vfs::path::resolve(&volume.fs, &to.path, true) {
+            Ok(attr) => Some(attr),
+            Err(error) if error.errno() == Errno::NOENT => None,
+            Err(error) => return Err(volume.about(&to.path)(error)),
+        };
+        let is_dir = found.filter(|attr| attr.kind == FileKind::Directory);
+        if let (Some(dir), false) = (is_dir, self.no_target_directory) {
+            return Ok(Place { dir: dir.ino, path: to.path.clone(), name: None });
         }
-        let mut counts = Counts::default();
-        let many = sources.len() > 1;
+        self.single_name(volume.name_of(&to.path), sources, found.is_some())?;
+        let parent = vfs::path::resolve_parent(&volume.fs, &to.path);
+        let (dir, name) = parent.map_err(volume.about(&to.path))?;
+        let end = to.path.windows(name.len()).rposition(|w| w == name).unwrap_or(0);
+        let path = to.path.get(..end).unwrap_or_default().to_vec();
+        Ok(Place { dir, path, name: Some(name.to_vec()) })
+    }
+
+    /// Several sources, or -t, need a directory to go to.
+    fn single_name(&self, to: impl std::fmt::Display, sources: usize, there: bool) -> Outcome<()> {
+        match (sources > 1 || self.target_directory.is_some(), there) {
+            (false, _) => Ok(()),
+            (true, false) => Err(missing(to)),
+            (true, true) => Err(Failure::Problem(format!("target '{to}' is not a directory"))),
+        }
+    }
+
+    fn copy_all<T: Sink>(
+        &self,
+        sources: &[Target],
+        to: &T,
+        place: &Place<T::Node>,
+        options: &Options,
+    ) -> Outcome<Counts> {
+        let mut total = Counts::default();
         for source in sources {
-            let Target::Inside(from) = source else {
-                return Err(Failure::Usage(
-                    "cp: neither side is inside an image; write IMAGE:/path".into(),
-                ));
+            let counts = match source {
+                Target::Host(path) => self.one(&Host, path.clone(), source, to, place, options),
+                Target::Inside(inside) => {
+                    let volume = Volume::look(&inside.image)?;
+                    // A link named on the command line is copied as such or followed later.
+                    let attr = volume.find(&inside.path, false)?;
+                    let node = Found { ino: attr.ino, path: inside.path.clone() };
+                    self.one(&volume, node, source, to, place, options)
+                }
             };
-            if many && !to.is_dir() {
-                return Err(Failure::Usage(format!("{}: not a directory", to.display())));
+            total.add(&counts);
+        }
+        Ok(total)
+    }
+
+    fn one<S: Source, T: Sink>(
+        &self,
+        from: &S,
+        node: S::Node,
+        source: &Target,
+        to: &T,
+        place: &Place<T::Node>,
+        options: &Options,
+    ) -> Counts {
+        let progress = Progress::counting("cp", self.json, || copy::count(from, &node));
+        let mut copy = Copy::new(from, to, options, &progress);
+        match (place.name.clone(), base_name(source)) {
+            (Some(name), _) | (None, Some(name)) => {
+                copy.copy_as(node, &place.dir, &place.path, &name);
             }
-            let volume = Volume::look(&from.image)?;
-            let progress = Progress::new(volume.count_below(&from.path)?, "cp", self.json);
-            let mut copy = outward::Outward {
-                volume: &volume,
-                recursive: self.recursive,
-                counts,
-                progress: &progress,
-                chunk: vec![0; CHUNK],
-            };
-            let copied = copy.copy_to(&from.path, to);
-            counts = copy.counts;
-            progress.finish();
-            copied?;
+            // `dir/.`, `..` and the root have no name of their own: what is in them is copied.
+            (None, None) => copy.copy_contents(node, &place.dir, &place.path),
         }
-        Ok(counts)
+        progress.finish();
+        copy.counts
     }
 }
 
-impl Volume {
-    fn count_below(&self, path: &[u8]) -> Outcome<u64> {
-        let attr = self.find(path, true)?;
-        let mut count = 1;
-        if attr.kind == FileKind::Directory {
-            vfs::path::walk(&self.fs, attr.ino, &mut |_, _| {
-                count += 1;
-                Ok(())
-            })
-            .map_err(self.about(path))?;
-        }
-        Ok(count)
-    }
-
-    /// Whether the power of the drive has failed.
-    fn has_fallen(&self) -> bool {
-        self.opened.emulated().is_some_and(|drive| drive.fallen().is_some())
-    }
-
-    /// Unmounts; true if the power failed on the way.
-    fn close_or_cut(self) -> Outcome<bool> {
-        match self.fs.unmount() {
-            Err(_) if self.has_fallen() => return Ok(true),
-            unmounted => unmounted.map_err(self.about(b"/"))?,
-        }
-        let cut = self.has_fallen();
-        if !cut {
-            self.opened.close();
-        }
-        Ok(cut)
-    }
+/// Where sources go: a directory, and a name there if they do not bring their own.
+struct Place<N> {
+    dir: N,
+    path: Vec<u8>,
+    name: Option<Vec<u8>>,
 }
 
-fn host_paths(sources: Vec<Target>) -> Outcome<Vec<PathBuf>> {
-    sources
-        .into_iter()
-        .map(|source| match source {
-            Target::Host(path) => Ok(path),
-            Target::Inside(_) => {
-                Err(Failure::Usage("cp: from image to image is two copies over the host".into()))
-            }
-        })
-        .collect()
+fn missing(to: impl std::fmt::Display) -> Failure {
+    Failure::Problem(format!("target '{to}': No such file or directory"))
 }
 
-fn os(bytes: &[u8]) -> OsString {
-    OsString::from_vec(bytes.to_vec())
-}
-
-fn base_name(path: &Path) -> Option<&[u8]> {
-    path.file_name().map(OsStrExt::as_bytes)
+fn base_name(source: &Target) -> Option<Vec<u8>> {
+    match source {
+        Target::Host(path) if path.as_os_str().as_bytes().ends_with(b"/.") => None,
+        Target::Host(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
+        Target::Inside(inside) => {
+            let name = inside.path.rsplit(|&b| b == b'/').find(|n| !n.is_empty())?;
+            (name != b"." && name != b"..").then(|| name.to_vec())
+        }
+    }
 }

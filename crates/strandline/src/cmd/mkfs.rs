@@ -1,23 +1,31 @@
 //! `strandline mkfs`: the flags and the words of mkfs.f2fs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 use drive::linux::Access;
-use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::MountOptions;
+use f2fs::mkfs::{Encoding, MkfsOptions, format};
+use f2fs::ondisk::superblock::Features;
 use serde::Serialize;
+use vfs::{FileSystem, Timespec};
 
+use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
-use crate::target::open_drive;
+use crate::progress::Progress;
+use crate::target::{Opened, Volume, open_drive};
 
 /// Make an F2FS volume. Options are those of mkfs.f2fs.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    version,
+    after_help = "\
 Examples:
   strandline mkfs disk.img
   strandline mkfs -l data /dev/sdb
-  strandline mkfs -f -l photos -O extra_attr,inode_checksum disk.img")]
+  strandline mkfs -f -l photos -O extra_attr,inode_checksum disk.img"
+)]
 pub(crate) struct Mkfs {
     /// Image of a drive, any file of the right size, or a block device
     image: PathBuf,
@@ -29,6 +37,12 @@ pub(crate) struct Mkfs {
     /// Accepted for old scripts; has no effect
     #[arg(short = 'a', value_name = "0|1")]
     heap: Option<u8>,
+    /// Block size in bytes; there is one
+    #[arg(short = 'b', value_name = "4096", value_parser = ["4096"])]
+    block_size: Option<String>,
+    /// Casefolded directories, names compared in this encoding
+    #[arg(short = 'C', value_name = "utf8[:strict]")]
+    encoding: Option<Encoding>,
     /// Debug level, accepted and not used
     #[arg(short = 'd', value_name = "LEVEL")]
     debug: Option<u32>,
@@ -41,6 +55,9 @@ pub(crate) struct Mkfs {
     /// Overwrite an existing file system
     #[arg(short = 'f')]
     force: bool,
+    /// The features and options of a platform
+    #[arg(short = 'g', value_name = "android", value_parser = ["android"])]
+    defaults: Option<String>,
     /// A NAT bitmap that can grow
     #[arg(short = 'i')]
     large_nat_bitmap: bool,
@@ -56,24 +73,32 @@ pub(crate) struct Mkfs {
     /// Features, separated by commas
     #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
     features: Vec<String>,
+    /// Fill the volume with what is in this directory, whose attributes the root gets. With -r or
+    /// -T, and -U, the same tree makes the same image, bit for bit
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
     /// Say nothing
     #[arg(short = 'q')]
     quiet: bool,
     /// Same image every time: fixed checkpoint version and UUID
     #[arg(short = 'r')]
     reproducible: bool,
-    /// Owner of the root directory, UID:GID
+    /// Owner of the root directory; the caller, if not given
     #[arg(short = 'R', value_name = "UID:GID")]
     root_owner: Option<String>,
     /// Segments in a section
     #[arg(short = 's', value_name = "N", default_value_t = 1)]
     segs_per_sec: u32,
+    /// Android sparse output, which is not made here
+    #[arg(short = 'S')]
+    sparse: bool,
     /// Discard the device first
     #[arg(short = 't', value_name = "0|1", default_value_t = 1)]
     trim: u8,
-    /// Times of the root directory, seconds since the epoch
-    #[arg(short = 'T', value_name = "SECONDS")]
-    time: Option<u64>,
+    /// Times of the first inodes, seconds since the epoch; -1 for now. Without it
+    /// SOURCE_DATE_EPOCH counts
+    #[arg(short = 'T', value_name = "SECONDS", allow_negative_numbers = true)]
+    time: Option<i64>,
     /// UUID of the volume
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
@@ -95,8 +120,11 @@ struct Made {
     segments: u32,
     segs_per_sec: u32,
     overprovision_percent: f64,
+    overprovision_segments: u32,
+    reserved_segments: u32,
     zones_reset: u32,
     trimmed: bool,
+    from: Option<Counts>,
 }
 
 impl Mkfs {
@@ -108,7 +136,14 @@ impl Mkfs {
             message: format!("{}: {error}", self.image.display()),
             code: PROBLEM,
         })?;
-        opened.close();
+        let identify = opened.drive.identify().clone();
+        let filled = match &self.from {
+            Some(from) => Some(self.fill(from, opened, &options)?),
+            None => {
+                opened.close();
+                None
+            }
+        };
         let sb = &report.superblock;
         let made = Made {
             image: self.image.display().to_string(),
@@ -116,15 +151,45 @@ impl Mkfs {
             segments: sb.segment_count,
             segs_per_sec: sb.segs_per_sec,
             overprovision_percent: report.geometry.overprovision,
+            overprovision_segments: report.geometry.overprov,
+            reserved_segments: report.geometry.reserved,
             zones_reset: report.zones_reset,
             trimmed: report.trimmed,
+            from: filled,
         };
         if self.json {
             out::json(&made)?;
         } else if !self.quiet {
-            self.tell(&made, opened.drive.identify())?;
+            self.tell(&made, &identify)?;
         }
-        Ok(0)
+        Ok(if filled.is_some_and(|counts| counts.errors > 0) { PROBLEM } else { 0 })
+    }
+
+    /// Copies the tree below `from` to the root.
+    fn fill(&self, from: &Path, opened: Opened, made: &MkfsOptions) -> Outcome<Counts> {
+        let now = Timespec { secs: made.time.cast_signed(), nanos: 0 };
+        let times = match (self.time, std::env::var_os("SOURCE_DATE_EPOCH")) {
+            (Some(0..), _) => Times::All(now),
+            (None, Some(_)) => Times::AtMost(now),
+            _ => Times::Modified,
+        };
+        let options = MountOptions { frozen_time: Some(now), ..MountOptions::default() };
+        let volume = Volume::mount_with(&self.image, opened, &options)?;
+        let options = Options { recursive: true, times, ..Options::default() };
+        let source = from.to_owned();
+        let progress =
+            Progress::counting("mkfs", self.json || self.quiet, || copy::count(&Host, &source));
+        let mut copy = Copy::new(&Host, &volume, &options, &progress);
+        let root = volume.fs.root();
+        copy.copy_contents(source, &root, b"/");
+        let counts = copy.counts;
+        progress.finish();
+        if self.root_owner.is_some() {
+            let (uid, gid) = made.root_owner;
+            volume.set_owner(&root, uid, gid).map_err(volume.about(b"/"))?;
+        }
+        volume.close_or_cut()?;
+        Ok(counts)
     }
 
     fn tell(&self, made: &Made, drive: &drive::Identify) -> Outcome<()> {
@@ -146,13 +211,38 @@ impl Mkfs {
             lines.push(format!("Info: Label = {}", made.label));
         }
         lines.push(format!("Info: Overprovision ratio = {:.3}%", made.overprovision_percent));
+        lines.push(format!(
+            "Info: Overprovision segments = {} (GC reserved = {})",
+            made.overprovision_segments, made.reserved_segments
+        ));
+        if let Some(from) = &made.from {
+            let (files, directories) = (from.files, from.directories);
+            lines.push(format!("Info: {files} files and {directories} directories copied"));
+        }
         lines.push("Info: format successful".into());
         lines.iter().try_for_each(out::line)
     }
 
+    /// Seconds for the times of what is made.
+    fn time(&self, now: u64) -> Outcome<u64> {
+        let wrong = |what: String| Failure::Usage(format!("{what}: not seconds since the epoch"));
+        match self.time {
+            Some(-1) => Ok(now),
+            Some(seconds) => seconds.try_into().map_err(|_| wrong(format!("-T {seconds}"))),
+            None => match std::env::var("SOURCE_DATE_EPOCH") {
+                Ok(text) => text.parse().map_err(|_| wrong(format!("SOURCE_DATE_EPOCH={text}"))),
+                Err(_) if self.reproducible => Ok(0),
+                Err(_) => Ok(now),
+            },
+        }
+    }
+
     fn options(&self) -> Outcome<MkfsOptions> {
+        if self.sparse {
+            let hint = "-S: no Android sparse output here; img2simg makes it of the image";
+            return Err(Failure::Usage(hint.into()));
+        }
         let now = cores::wall_clock();
-        let time = self.time.unwrap_or(if self.reproducible { 0 } else { now.as_secs() });
         let mut options = MkfsOptions {
             label: self.label.clone(),
             overprovision: self.overprovision,
@@ -165,20 +255,32 @@ impl Mkfs {
             cold_extensions: self.cold.clone(),
             hot_extensions: self.hot.clone(),
             discard: self.trim != 0,
-            time,
+            time: self.time(now.as_secs())?,
             sector_size: self.sector_size,
             sectors: self.sectors,
             force: self.force,
+            encoding: self.encoding.unwrap_or_default(),
+            root_owner: match &self.root_owner {
+                Some(owner) => parse_owner(owner)?,
+                None => caller(),
+            },
             ..MkfsOptions::default()
         };
-        if let Some(owner) = &self.root_owner {
-            options.root_owner = parse_owner(owner)?;
+        if self.defaults.is_some() {
+            options.set_android();
         }
+        options.features.set(Features::CASEFOLD, self.encoding.is_some());
         for list in &self.features {
             options.add_features(list).map_err(|e| Failure::Usage(e.to_string()))?;
         }
         Ok(options)
     }
+}
+
+/// Effective user and group of this process.
+fn caller() -> (u32, u32) {
+    use rustix::process::{getegid, geteuid};
+    (geteuid().as_raw(), getegid().as_raw())
 }
 
 fn parse_owner(text: &str) -> Outcome<(u32, u32)> {

@@ -1,0 +1,189 @@
+//! What an inode leads to: a directory's entries, and a file's extents.
+//!
+//! A tree of nodes that runs in circles ends here by its depth, three, and by the blocks of the
+//! volume: no file has more.
+
+use super::{Dump, Emit, Record, Shape, Value};
+use crate::error::{Error, Result};
+use crate::ondisk::dentry::Dentries;
+use crate::ondisk::inode::{Inline, RawInodeBlock};
+use crate::ondisk::node::{RawDirectNode, RawIndirectNode};
+use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NULL_ADDR, Nid, is_data_addr};
+
+/// Nodes of a file and what is wrong with them, while walking.
+struct Walk<'a> {
+    /// Index of the next block.
+    index: u64,
+    /// Slots still looked at: what the volume has room for.
+    budget: u64,
+    visit: &'a mut dyn FnMut(Step) -> bool,
+}
+
+/// One thing a walk comes by.
+enum Step {
+    /// Block of the file and its address.
+    Block(u64, BlockAddr),
+    /// A node that is not to be had.
+    Bad(Nid, Error),
+}
+
+impl Dump {
+    /// Runs of blocks that lie side by side, as `dump.f2fs -M` shows them.
+    pub fn extents(&mut self, ino: Nid, emit: Emit<'_>) -> Result<()> {
+        let mut run: Option<(u64, BlockAddr, u64)> = None;
+        let mut go_on = true;
+        let row = |(index, addr, len): (u64, BlockAddr, u64)| {
+            let mut row = Record::new("extent", Shape::Row);
+            row.put("fofs", index).put("blkaddr", addr).put("len", len);
+            row
+        };
+        self.walk(ino, &mut |step| {
+            match step {
+                Step::Block(index, addr) => match &mut run {
+                    Some((first, start, len))
+                        if *first + *len == index && u64::from(*start) + *len == addr.into() =>
+                    {
+                        *len += 1;
+                    }
+                    _ => {
+                        go_on = run.take().is_none_or(|run| emit(row(run)));
+                        run = Some((index, addr, 1));
+                    }
+                },
+                Step::Bad(nid, error) => {
+                    let mut bad = Record::new("extent", Shape::Row);
+                    bad.put("nid", nid).complain(&error);
+                    go_on = emit(bad);
+                }
+            }
+            go_on
+        })?;
+        if let (true, Some(run)) = (go_on, run) {
+            emit(row(run));
+        }
+        Ok(())
+    }
+
+    /// Entries of directory `ino`, as they lie in its blocks.
+    pub fn dir(&mut self, ino: Nid, emit: Emit<'_>) -> Result<()> {
+        let (addr, block) = self.node_block(ino)?;
+        let sb = self.volume()?.sb.clone();
+        let layout = RawInodeBlock::of(&block).check(&sb, ino, addr)?;
+        let inode = &RawInodeBlock::of(&block).i;
+        if inode.inline().contains(Inline::DENTRY) {
+            let area = block.get(layout.inline_range()).unwrap_or_default();
+            let entries = Dentries::new(layout.inline_dentries(), area, ino);
+            slots(&entries, 0, addr, emit);
+            return Ok(());
+        }
+        let mut blocks = Vec::new();
+        self.walk(ino, &mut |step| {
+            blocks.push(step);
+            true
+        })?;
+        for step in blocks {
+            let go_on = match step {
+                Step::Block(index, addr) => match self.read(addr) {
+                    Ok(block) => {
+                        let entries = Dentries::block(&block, ino);
+                        slots(&entries, index, addr, emit)
+                    }
+                    Err(error) => emit(bad_entry(index, &error)),
+                },
+                Step::Bad(nid, error) => {
+                    let mut row = Record::new("dir_entry", Shape::Row);
+                    row.put("nid", nid).complain(&error);
+                    emit(row)
+                }
+            };
+            if !go_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the addresses of `ino`'s blocks, holes left out.
+    fn walk(&mut self, ino: Nid, visit: &mut dyn FnMut(Step) -> bool) -> Result<()> {
+        let (addr, block) = self.node_block(ino)?;
+        let sb = self.volume()?.sb.clone();
+        let raw = RawInodeBlock::of(&block);
+        let layout = raw.check(&sb, ino, addr)?;
+        if raw.i.inline().intersects(Inline::DATA | Inline::DENTRY) {
+            return Ok(());
+        }
+        let budget = u64::from(sb.main_blocks()) + 2 * u64::from(ADDRS_PER_BLOCK);
+        let mut walk = Walk { index: 0, budget, visit };
+        for slot in 0..layout.addrs() as usize {
+            if !walk.address(raw.i.addr[layout.slot(slot)].get()) {
+                return Ok(());
+            }
+        }
+        for (nid, depth) in raw.i.nid.iter().zip([0, 0, 1, 1, 2]) {
+            if !self.walk_node(nid.get(), depth, &mut walk) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits what hangs on node `nid`, `depth` levels above the direct nodes.
+    fn walk_node(&mut self, nid: Nid, depth: u32, walk: &mut Walk<'_>) -> bool {
+        let covered = u64::from(ADDRS_PER_BLOCK).pow(depth + 1);
+        if nid == 0 {
+            walk.index += covered;
+            return true;
+        }
+        let block = match self.node_block(nid) {
+            Ok((_, block)) => block,
+            Err(error) => {
+                walk.index += covered;
+                return (walk.visit)(Step::Bad(nid, error));
+            }
+        };
+        if depth == 0 {
+            return RawDirectNode::of(&block).addr.iter().all(|addr| walk.address(addr.get()));
+        }
+        let children = &RawIndirectNode::of(&block).nid;
+        children.iter().all(|child| self.walk_node(child.get(), depth - 1, walk))
+    }
+}
+
+impl Walk<'_> {
+    fn address(&mut self, addr: BlockAddr) -> bool {
+        let index = self.index;
+        self.index += 1;
+        if addr == NULL_ADDR || !is_data_addr(addr) {
+            return true;
+        }
+        self.budget = self.budget.saturating_sub(1);
+        self.budget > 0 && (self.visit)(Step::Block(index, addr))
+    }
+}
+
+/// Shows the entries of one block of a directory; false to see no more.
+fn slots(entries: &Dentries<'_>, index: u64, addr: BlockAddr, emit: Emit<'_>) -> bool {
+    let mut from = 0;
+    loop {
+        let entry = match entries.next(from) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return true,
+            Err(error) => return emit(bad_entry(index, &error)),
+        };
+        from = entry.next_slot();
+        let mut row = Record::new("dir_entry", Shape::Row);
+        row.put("block", index).put("blkaddr", addr).put("slot", entry.slot as u64);
+        row.put("hash_code", entry.hash).put("ino", entry.ino);
+        row.put("name_len", entry.name.len() as u64).put("file_type", format!("{:?}", entry.kind));
+        row.put("name", Value::Text(String::from_utf8_lossy(entry.name).into_owned()));
+        if !emit(row) {
+            return false;
+        }
+    }
+}
+
+fn bad_entry(index: u64, error: &Error) -> Record {
+    let mut row = Record::new("dir_entry", Shape::Row);
+    row.put("block", index).complain(error);
+    row
+}

@@ -1,0 +1,31 @@
+//! Changing the superblock of a volume that is not mounted (`f2fs_commit_super`).
+//!
+//! What can tear: one copy. What orders it: the copy that is not in use is written and stable
+//! before the other is touched. Who repairs: a reader takes the first copy that is sound, so at
+//! every moment the volume is as before or as after.
+
+use queue::BlockQueue;
+
+use crate::error::Result;
+use crate::ondisk::superblock::{COPIES, RawSuperblock, Superblock};
+
+/// The superblock in use, raw; both copies are as it is afterwards.
+pub(crate) fn read(queue: &BlockQueue) -> Result<(RawSuperblock, Superblock)> {
+    let (sb, at) = Superblock::select(|addr| Ok(queue.read_block(addr.into())?))?;
+    let block = queue.read_block(at.into())?;
+    Ok((RawSuperblock::of(&block).clone(), sb))
+}
+
+/// Puts `raw` in place of the superblock.
+pub(crate) fn replace(queue: &BlockQueue, mut raw: RawSuperblock) -> Result<Superblock> {
+    raw.seal();
+    let block = raw.to_block();
+    let sb = Superblock::parse(&block, 0)?;
+    let (_, used) = Superblock::select(|addr| Ok(queue.read_block(addr.into())?))?;
+    for copy in COPIES.into_iter().filter(|copy| *copy != used).chain([used]) {
+        queue.flush()?;
+        queue.write_blocks(copy.into(), vec![block.clone()], true)?;
+        queue.flush()?;
+    }
+    Ok(sb)
+}

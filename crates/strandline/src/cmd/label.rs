@@ -1,0 +1,69 @@
+//! `strandline label`: what f2fslabel does.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use drive::linux::Access;
+use f2fs::label;
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::target::open_drive;
+
+/// Show or set the label of a volume; show its UUID.
+#[derive(Args)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  strandline label disk.img
+  strandline label disk.img photos
+  strandline label --uuid disk.img"
+)]
+pub(crate) struct Label {
+    /// Image of a drive
+    image: PathBuf,
+    /// The new label, at most 512 UTF-16 units; '' for none
+    label: Option<String>,
+    /// Print the UUID instead
+    #[arg(long, conflicts_with = "label")]
+    uuid: bool,
+    /// One JSON object with both
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    label: String,
+    uuid: String,
+}
+
+impl Label {
+    pub(crate) fn run(self) -> Outcome {
+        let access = if self.label.is_some() { Access::Write } else { Access::Read };
+        let opened = open_drive(&self.image, access)?;
+        let done = match &self.label {
+            Some(label) => label::set(&opened.drive, label),
+            None => label::superblock(&opened.drive),
+        };
+        let sb = done.map_err(Failure::on(self.image.display()))?;
+        if self.label.is_some() {
+            opened.close();
+        }
+        let digits: Vec<String> = sb.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let groups = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());
+        let shown = Shown { label: sb.label, uuid: groups.join("-") };
+        if self.json {
+            out::json(&shown)?;
+        } else if self.uuid {
+            out::line(&shown.uuid)?;
+        } else if self.label.is_some() {
+            out::line(format!("Info: volume label is changed to {}", shown.label))?;
+        } else {
+            out::line(format!("Info: volume label = {}", shown.label))?;
+        }
+        Ok(0)
+    }
+}
