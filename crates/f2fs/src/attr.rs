@@ -111,6 +111,6 @@ impl Volume {
             inode.set_mtime(mtime);
         }
         inode.set_ctime(change.ctime.unwrap_or(now));
-        Ok(())
+        change.perm.map_or(Ok(()), |perm| self.chmod_acl(ino, perm))
     }
 }

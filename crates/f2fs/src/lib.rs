@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod attr;
 pub mod check;
 mod checkpoint;

@@ -71,7 +71,9 @@ impl Volume {
         self.begin_change()?;
         self.check_free(new.parent, new.name)?;
         let ino = self.new_inode(new)?;
-        let linked = self.add_entry(new.parent, new.name, ino, new.kind);
+        let linked = self
+            .inherit_acl(new.parent, ino, new.kind)
+            .and_then(|()| self.add_entry(new.parent, new.name, ino, new.kind));
         if let Err(error) = linked {
             self.evict(ino)?;
             return Err(error);

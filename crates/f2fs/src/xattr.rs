@@ -1,19 +1,19 @@
 //! Extended attributes: one list that begins in the inode and goes on in a node of its own
 //! (`xattr.c`).
 
+use vfs::acl::Acl;
 use vfs::{Errno, XattrMode};
 
+use crate::acl::{self, is_acl};
 use crate::error::{Error, Result};
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{FOOTER_OFFSET, XATTR_NODE_OFFSET};
-use crate::ondisk::xattr::{self, NODE_CAPACITY, Xattr};
+use crate::ondisk::xattr::{self, ACL_ACCESS, ACL_DEFAULT, NODE_CAPACITY, Xattr};
 use crate::volume::Volume;
 
 /// Longest value, `XATTR_SIZE_MAX` of Linux.
 const SIZE_MAX: usize = 65536;
-/// The ACL that new files of a directory inherit.
-const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Volume {
     /// The whole list as one buffer: the inode's part, then the node's.
@@ -46,10 +46,30 @@ impl Volume {
     pub(crate) fn get_xattr(&mut self, ino: Nid, name: &[u8]) -> Result<Vec<u8>> {
         self.check_xattr_name(ino, name, Errno::NODATA)?;
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
+        let value = self.stored_xattr(ino, index, name)?.ok_or(Error::Posix(Errno::NODATA))?;
+        if is_acl(index) { Ok(acl::decode(&value, ino)?.to_xattr()) } else { Ok(value) }
+    }
+
+    /// Value of an attribute as it is on the drive.
+    pub(crate) fn stored_xattr(
+        &mut self,
+        ino: Nid,
+        index: u8,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         let buffer = self.xattr_buffer(ino)?;
         let all = xattr::parse(&buffer, ino.into())?;
         let found = all.iter().find(|x| x.index == index && x.name == name);
-        found.map(|x| x.value.to_vec()).ok_or(Error::Posix(Errno::NODATA))
+        Ok(found.map(|x| x.value.to_vec()))
+    }
+
+    /// Whether an inode has anything where attributes are kept.
+    pub(crate) fn may_have_xattrs(&mut self, ino: Nid) -> Result<bool> {
+        let inode = self.inode(ino)?;
+        let inline = inode.inline().contains(Inline::XATTR);
+        let range = inode.layout.xattr_range();
+        let used = inline && inode.block()[range].iter().take(4).any(|&byte| byte != 0);
+        Ok(used || inode.xattr_nid.get() != 0)
     }
 
     /// Full names of all attributes.
@@ -72,10 +92,40 @@ impl Volume {
             return Err(Errno::TOOBIG.into());
         }
         self.check_xattr_name(ino, name, Errno::PERM)?;
-        if name == ACL_DEFAULT && value.is_some() && !self.inode(ino)?.is_dir() {
-            return Err(Errno::ACCESS.into());
-        }
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
+        if is_acl(index) {
+            self.set_acl(ino, index, value)
+        } else {
+            self.store_xattr(ino, index, name, value, mode)
+        }
+    }
+
+    /// Sets or removes the list of a namespace of lists.
+    fn set_acl(&mut self, ino: Nid, index: u8, value: Option<&[u8]>) -> Result<()> {
+        let acl = match value.map(Acl::from_xattr).transpose() {
+            Ok(acl) => acl.flatten(),
+            Err(error) => return Err(error.errno().into()),
+        };
+        let is_access = index == ACL_ACCESS.0;
+        match acl {
+            Some(_) if !is_access && !self.inode(ino)?.is_dir() => Err(Errno::ACCESS.into()),
+            Some(acl) if is_access => self.set_access_acl(ino, &acl),
+            Some(acl) => {
+                self.store_xattr(ino, index, b"", Some(&acl::encode(&acl)), XattrMode::Set)
+            }
+            None => self.drop_acl(ino, if is_access { ACL_ACCESS } else { ACL_DEFAULT }),
+        }
+    }
+
+    /// Sets or removes an attribute as it is on the drive.
+    pub(crate) fn store_xattr(
+        &mut self,
+        ino: Nid,
+        index: u8,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
         let buffer = self.xattr_buffer(ino)?;
         let mut all = xattr::parse(&buffer, ino.into())?;
         let at = all.iter().position(|x| x.index == index && x.name == name);

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod error;
 mod fs;
 mod memfs;

@@ -46,8 +46,10 @@ pub struct RawXattrEntry {
 const _: () = assert!(ENTRY_SIZE == 4);
 
 const PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
-const ACL_ACCESS: (u8, &[u8]) = (2, b"system.posix_acl_access");
-const ACL_DEFAULT: (u8, &[u8]) = (3, b"system.posix_acl_default");
+/// Namespace and full name of the list that decides about access.
+pub const ACL_ACCESS: (u8, &[u8]) = (2, vfs::acl::ACCESS);
+/// Namespace and full name of the list that new files of a directory inherit.
+pub const ACL_DEFAULT: (u8, &[u8]) = (3, vfs::acl::DEFAULT);
 
 /// Namespace and rest of a full attribute name; `None` for one F2FS does not store.
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
