@@ -207,6 +207,8 @@ pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// [`FsyncIn`]: `fdatasync`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// [`SetxattrIn`]: this ACL takes the set-group-id bit away.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// `STATX_BASIC_STATS | STATX_BTIME`.
 pub(crate) const STATX_BASIC_AND_BTIME: u32 = 0xfff;
 

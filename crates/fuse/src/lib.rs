@@ -15,7 +15,7 @@ mod session;
 mod wire;
 
 pub use atime::Atime;
-pub use mount::MountError;
+pub use mount::{MountError, remount, unmount};
 pub use options::MountOptions;
 pub use server::Control;
 pub use session::{Ended, Session};

@@ -36,7 +36,7 @@ pub enum MountError {
     #[error("mount point: {0}")]
     Point(io::Error),
     /// mount(2) said no.
-    #[error("mount: {0}")]
+    #[error("{0}")]
     Kernel(Errno),
     /// `fusermount3` is missing or said no.
     #[error("{0}")]
@@ -169,16 +169,40 @@ fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     }))
 }
 
+/// Unmounts what is mounted on `point`; `lazy` takes it out of the tree now and lets it live on for
+/// who still uses it.
+///
+/// # Errors
+///
+/// `EBUSY` if somebody uses it, `EINVAL` if nothing is mounted there.
+pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(point, flags) {
+        Err(Errno::PERM) => {}
+        done => return done.map_err(MountError::Kernel),
+    }
+    let mut helper = Command::new(HELPER);
+    helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(point);
+    let output = helper.output().map_err(|e| MountError::Helper(format!("{HELPER}: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(MountError::Helper(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
+}
+
+/// Changes the flags of a mount: those of `options` count, and no others.
+///
+/// # Errors
+///
+/// Those of mount(2).
+pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    rustix::mount::mount_remount(point, options.flags(), c"").map_err(MountError::Kernel)
+}
+
 /// Takes the mount at `point` away; one in use disappears from the tree and lives on for its users.
 pub(crate) fn detach(point: &Path) {
-    match rustix::mount::unmount(point, UnmountFlags::empty()) {
-        Ok(()) => {}
-        Err(Errno::PERM) => {
-            // Best effort: there is no more to be done if the helper fails.
-            let _ = Command::new(HELPER).args(["-u", "-q", "-z", "--"]).arg(point).status();
-        }
-        Err(_) => {
-            let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
-        }
+    if unmount(point, false).is_err() {
+        // Nobody is left to be told that this fails too.
+        let _ = unmount(point, true);
     }
 }

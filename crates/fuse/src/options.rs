@@ -33,7 +33,7 @@ impl Default for MountOptions {
             atime: Atime::default(),
             allow_other: None,
             writeback: false,
-            acl: false,
+            acl: true,
             threads: None,
             nodiratime: false,
             flags: MountFlags::empty(),

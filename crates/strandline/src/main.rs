@@ -5,6 +5,7 @@
 mod cmd;
 mod copy;
 mod failure;
+mod mounted;
 mod out;
 mod progress;
 mod target;
@@ -13,7 +14,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cmd::mount::Helper;
 use failure::{Failure, Outcome};
 
 /// A storage stack in user space, and the power switch of its drives.
@@ -34,6 +34,10 @@ enum Command {
     Mkfs(cmd::mkfs::Mkfs),
     /// Mount a volume on a directory, through FUSE
     Mount(cmd::mount::Mount),
+    /// Unmount a volume and wait until its image is free
+    Umount(cmd::umount::Umount),
+    /// Show attributes and statistics of a mounted volume
+    Status(cmd::status::Status),
     /// Recover and check a volume
     Fsck(cmd::fsck::Fsck),
     /// Show or set a volume's label, show its UUID
@@ -61,9 +65,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match called_as().as_deref() {
-        Some("mount.strandline" | "mount.fuse.strandline") => Helper::try_parse()
-            .unwrap_or_else(|error| refuse(&error, Some(cmd::mount::USAGE)))
-            .run(),
+        Some("mount.strandline" | "mount.fuse.strandline") => helper::<cmd::mount::Helper>().run(),
+        Some("umount.strandline" | "umount.fuse.strandline") => {
+            helper::<cmd::umount::Helper>().run()
+        }
         _ => run(parse().command),
     };
     match done.and_then(|code| out::flush().map(|()| code)) {
@@ -86,11 +91,16 @@ fn parse() -> Cli {
         let command = std::env::args_os().nth(1).unwrap_or_default();
         let status = match command.to_str().unwrap_or_default() {
             "fsck" => Some(cmd::fsck::USAGE),
-            "mount" => Some(cmd::mount::USAGE),
+            "mount" | "umount" => Some(cmd::mount::USAGE),
             _ => None,
         };
         refuse(&error, status)
     })
+}
+
+/// The command line of a helper of mount(8).
+fn helper<T: Parser>() -> T {
+    T::try_parse().unwrap_or_else(|error| refuse(&error, Some(cmd::mount::USAGE)))
 }
 
 /// Says what is wrong with a command line and ends with `status`, or clap's.
@@ -113,6 +123,8 @@ fn run(command: Command) -> Outcome {
         Command::Drive(command) => command.run(),
         Command::Mkfs(command) => command.run(),
         Command::Mount(command) => command.run(),
+        Command::Umount(command) => command.run(),
+        Command::Status(command) => command.run(),
         Command::Fsck(command) => command.run(),
         Command::Label(command) => command.run(),
         Command::Dump(command) => command.run(),

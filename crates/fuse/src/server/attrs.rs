@@ -165,6 +165,16 @@ impl Server {
         Ok(())
     }
 
+    /// Who set a list may not keep the set-group-id bit.
+    pub(super) fn drop_sgid(&self, ino: Ino) -> Done {
+        let perm = self.fs.getattr(ino).map_err(errno)?.perm;
+        if perm & S_ISGID != 0 {
+            let set = SetAttr { perm: Some(perm & !S_ISGID), ..SetAttr::default() };
+            self.fs.setattr(ino, &set).map_err(errno)?;
+        }
+        Ok(())
+    }
+
     fn drop_capability(&self, ino: Ino) -> Done {
         match self.fs.getxattr(ino, CAPABILITY).map_err(errno) {
             Ok(_) => self.fs.removexattr(ino, CAPABILITY).map_err(errno)?,

@@ -102,7 +102,10 @@ impl Server {
         umask: u32,
         make: impl FnOnce(u16) -> vfs::Result<Attr>,
     ) -> Result<Attr, Errno> {
-        let attr = make((mode & !umask & 0o7777) as u16).map_err(errno)?;
+        // Where new files inherit a list, it stands in for the umask.
+        let inherits = self.behaviour.acl && self.fs.getxattr(parent, vfs::acl::DEFAULT).is_ok();
+        let mode = if inherits { mode } else { mode & !umask };
+        let attr = make((mode & 0o7777) as u16).map_err(errno)?;
         self.changed_dir(parent)?;
         Ok(attr)
     }

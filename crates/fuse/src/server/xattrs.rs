@@ -3,7 +3,9 @@
 use vfs::XattrMode;
 
 use super::{Done, Errno, Server, errno};
-use crate::abi::{GetxattrIn, GetxattrOut, Init, SetxattrCompatIn, SetxattrIn};
+use crate::abi::{
+    GetxattrIn, GetxattrOut, Init, SETXATTR_ACL_KILL_SGID, SetxattrCompatIn, SetxattrIn,
+};
 use crate::wire::{Reply, Request, split_name};
 
 const XATTR_CREATE: u32 = 1;
@@ -43,7 +45,8 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         self.gains_attribute(ino, name);
-        self.fs.setxattr(ino, name, value, mode).map_err(errno)
+        self.fs.setxattr(ino, name, value, mode).map_err(errno)?;
+        if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 { self.drop_sgid(ino) } else { Ok(()) }
     }
 
     /// Kernels before 5.12 send half of the structure.

@@ -8,6 +8,7 @@ use drive::{Identify, Spec, image};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::mounted::Mounted;
 use crate::out;
 use crate::target::{open_drive, parse_size};
 
@@ -108,12 +109,16 @@ pub(crate) struct Zones {
 
 /// Cut the power of a drive: what its write buffer held is gone.
 ///
-/// A drive in a file is switched off between commands, so its buffer is empty and nothing is lost
-/// unless something runs while the power fails; see `strandline cp --cut-at`.
+/// Of a mounted volume the drive is dead from then on (EIO) until it is unmounted; the next mount
+/// recovers. A drive in a file is switched off between commands, so its buffer is empty and nothing
+/// is lost unless something runs while the power fails; see `strandline cp --cut-at`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  strandline drive cut disk.img")]
+#[command(after_help = "\
+Examples:
+  strandline drive cut disk.img
+  strandline drive cut /mnt --seed 7")]
 pub(crate) struct Cut {
-    /// Drive image
+    /// Drive image, or directory a volume is mounted on
     path: PathBuf,
     /// Seed of what the drive leaves to chance
     #[arg(long, default_value_t = 1)]
@@ -274,12 +279,16 @@ fn report(drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
 
 impl Cut {
     fn run(self) -> Outcome {
-        let opened = open_drive(&self.path, Access::Write)?;
-        let Some(ssd) = opened.emulated() else {
-            let path = self.path.display();
-            return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
-        };
-        ssd.cut(self.seed);
+        if let Some(mounted) = Mounted::find(&self.path) {
+            mounted.set("cut", &self.seed.to_string())?;
+        } else {
+            let opened = open_drive(&self.path, Access::Write)?;
+            let Some(ssd) = opened.emulated() else {
+                let path = self.path.display();
+                return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
+            };
+            ssd.cut(self.seed);
+        }
         out::line(format!("{}: power cut", self.path.display()))?;
         Ok(0)
     }

@@ -13,4 +13,6 @@ pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod stat;
+pub(crate) mod status;
 pub(crate) mod tree;
+pub(crate) mod umount;

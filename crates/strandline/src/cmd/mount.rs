@@ -1,6 +1,8 @@
 //! `strandline mount`: a volume in the host's tree, through FUSE; and `mount.strandline`, the
 //! helper mount(8) calls for it. Exit status as in mount(8).
 
+mod control;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,11 +13,13 @@ use clap::{Args, Parser};
 use drive::linux::Access;
 use drive::{Ssd, Timing};
 use f2fs::F2fs;
-use fuse::{Control, MountOptions, Session};
-use rustix::io::Errno;
+use fuse::{MountOptions, Session};
 use vfs::FileSystem;
 
+use control::Switch;
+
 use crate::failure::{Failure, Outcome};
+use crate::mounted::Mounted;
 use crate::out;
 use crate::target::open_drive_timed;
 
@@ -24,7 +28,7 @@ pub(crate) const USAGE: u8 = 1;
 /// mount(8): system error.
 const SYSTEM: u8 = 2;
 /// mount(8): mount failure.
-const FAILED: u8 = 32;
+pub(crate) const FAILED: u8 = 32;
 /// What the process in the background says when the mount is there.
 const READY: &str = "ready";
 
@@ -37,7 +41,7 @@ Examples:
   strandline mount disk.img /mnt -f -o fsync_mode=strict,cache=1g
 
 Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
-nodev noexec acl noacl, and what fstab may hold; allow_other, root's default, and noallow_other;
+nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and noallow_other;
 writeback: the kernel collects writes; threads=N; timing=instant|paced, of an emulated drive.
 Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
 noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
@@ -119,6 +123,8 @@ fn known(options: &[String]) -> Vec<String> {
 
 /// What `-o` says, sorted by whom it is for.
 struct Settings {
+    /// `remount`: only the flags of the mount change.
+    remount: bool,
     mount: MountOptions,
     volume: f2fs::MountOptions,
     timing: Timing,
@@ -128,11 +134,12 @@ impl Settings {
     fn parse(lists: &[String]) -> Outcome<Self> {
         let usage = |message: String| Failure::Coded { message, code: USAGE };
         let (mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
-        let mut timing = Timing::Instant;
+        let (mut remount, mut timing) = (false, Timing::Instant);
         let mut of_volume = Vec::new();
         for option in rest {
             match option.as_str() {
                 "timing=instant" => timing = Timing::Instant,
+                "remount" => remount = true,
                 "timing=paced" => timing = Timing::Paced,
                 _ => of_volume.push(option),
             }
@@ -140,7 +147,7 @@ impl Settings {
         let volume = of_volume.join(",").parse::<f2fs::MountOptions>();
         let mut volume = volume.map_err(|error| usage(error.to_string()))?;
         volume.read_only |= mount.read_only;
-        Ok(Self { mount, volume, timing })
+        Ok(Self { remount, mount, volume, timing })
     }
 }
 
@@ -152,6 +159,9 @@ impl Mount {
         let settings = Settings::parse(&self.options)?;
         let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));
         let (image, dir) = (absolute(&self.image)?, absolute(&self.dir)?);
+        if settings.remount {
+            return remount(&dir, &settings);
+        }
         if self.foreground || self.in_background {
             return serve(&image, &dir, &settings, self.in_background);
         }
@@ -185,6 +195,23 @@ impl Mount {
     }
 }
 
+/// Changes the flags of a mount. What is mounted read-only below stays so.
+fn remount(dir: &Path, settings: &Settings) -> Outcome {
+    let mounted = Mounted::on(dir).map_err(failed_plainly)?;
+    let value = if settings.volume.read_only { "ro" } else { "rw" };
+    mounted.set("remount", value).map_err(failed_plainly)?;
+    fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
+    // What was written until then is durable when a mount has become read-only.
+    if settings.volume.read_only {
+        mounted.set("sync", "").map_err(failed_plainly)?;
+    }
+    Ok(0)
+}
+
+fn failed_plainly(failure: Failure) -> Failure {
+    Failure::Coded { message: failure.to_string(), code: FAILED }
+}
+
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
     let access = if settings.volume.read_only { Access::Read } else { Access::Write };
@@ -192,9 +219,12 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
     let volume = F2fs::mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let volume = Arc::new(volume);
-    let switch = |drive: &Arc<Ssd>| Arc::new(Switch { drive: drive.clone() }) as Arc<dyn Control>;
-    let control = opened.emulated().map(switch);
-    let session = Session::start(volume.clone(), control, image, dir, &settings.mount)
+    let control = Arc::new(Switch {
+        volume: volume.clone(),
+        drive: opened.emulated().cloned(),
+        read_only: settings.volume.read_only,
+    });
+    let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
         .map_err(failed(dir))?;
     if in_background {
         let_go().map_err(failed(dir))?;
@@ -223,25 +253,4 @@ fn let_go() -> std::io::Result<()> {
 fn failed<E: std::fmt::Display>(what: &Path) -> impl Fn(E) -> Failure {
     let what = what.display().to_string();
     move |error| Failure::Coded { message: format!("{what}: {error}"), code: FAILED }
-}
-
-/// The way to the drive below a running mount.
-struct Switch {
-    drive: Arc<Ssd>,
-}
-
-impl Control for Switch {
-    fn get(&self, _name: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    /// `cut`: the power fails, with the choices of the seed that is the value.
-    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        if name != b"cut" {
-            return Err(Errno::NODATA);
-        }
-        let seed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        self.drive.cut(seed.ok_or(Errno::INVAL)?);
-        Ok(())
-    }
 }

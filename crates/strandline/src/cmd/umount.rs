@@ -1,0 +1,77 @@
+//! `strandline umount`, and `umount.strandline`, the helper umount(8) calls: unmount, and wait
+//! until the volume has been written back and its image is free again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser};
+use rustix::fs::FlockOperation;
+
+use crate::cmd::mount::FAILED;
+use crate::failure::{Failure, Outcome};
+use crate::mounted::Mounted;
+
+/// Unmount a volume and wait until its image is free.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  strandline umount /mnt && fsck.f2fs disk.img
+
+Exit status, as in umount(8): 0 unmounted, 1 wrong usage, 32 it cannot be unmounted.")]
+pub(crate) struct Umount {
+    /// Directory it is mounted on
+    dir: PathBuf,
+}
+
+/// umount.strandline: called by umount(8).
+#[derive(Parser)]
+#[command(name = "umount.strandline", version)]
+pub(crate) struct Helper {
+    /// Directory it is mounted on
+    dir: PathBuf,
+    /// Options of umount(8) that change nothing here
+    #[arg(short, long, num_args = 0)]
+    flags: bool,
+    /// Lazy: take it out of the tree now, unmount when nobody uses it any more
+    #[arg(short = 'l')]
+    lazy: bool,
+    /// Do not write /etc/mtab, which is never done
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Ignored
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Ignored
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Ignored
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+impl Umount {
+    pub(crate) fn run(self) -> Outcome {
+        unmount(&self.dir, false)
+    }
+}
+
+impl Helper {
+    pub(crate) fn run(self) -> Outcome {
+        unmount(&self.dir, self.lazy)
+    }
+}
+
+fn unmount(dir: &Path, lazy: bool) -> Outcome {
+    let failed = |what: String| Failure::Coded {
+        message: format!("{}: {what}", dir.display()),
+        code: FAILED,
+    };
+    let mounted = Mounted::on(dir).map_err(|_| failed("no volume is mounted here".into()))?;
+    fuse::unmount(&mounted.dir, lazy).map_err(|error| failed(error.to_string()))?;
+    if !lazy && let Ok(image) = File::open(&mounted.image) {
+        // Whoever serves the mount holds a lock until all is written; who may not ask need not
+        // wait.
+        let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
+    }
+    Ok(0)
+}

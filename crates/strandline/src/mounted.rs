@@ -1,0 +1,113 @@
+//! Volumes that are mounted now, found in the mount table of the kernel, and the way to the
+//! processes that serve them: extended attributes of their root directories.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::failure::{Failure, Outcome};
+
+/// Type of our mounts, proc(5) `mountinfo`.
+const KIND: &[u8] = b"fuse.strandline";
+/// Before the names of values a mount has to tell or takes.
+const PREFIX: &str = "user.strandline.";
+/// Longest value of an attribute.
+const VALUE_MAX: usize = 65536;
+
+/// A mounted volume.
+pub(crate) struct Mounted {
+    /// What it is mounted from.
+    pub(crate) image: PathBuf,
+    /// What it is mounted on.
+    pub(crate) dir: PathBuf,
+}
+
+impl Mounted {
+    /// The volume mounted on the directory `path`, or from the image `path`.
+    pub(crate) fn find(path: &Path) -> Option<Self> {
+        let path = std::fs::canonicalize(path).ok()?;
+        let table = std::fs::read("/proc/self/mountinfo").ok()?;
+        // Later mounts hide earlier ones.
+        let mounts = table.rsplit(|&byte| byte == b'\n').filter_map(parse);
+        mounts.into_iter().find(|mounted| mounted.dir == path || mounted.image == path)
+    }
+
+    /// As [`Mounted::find`], on a directory; else says that there is none.
+    pub(crate) fn on(dir: &Path) -> Outcome<Self> {
+        let found = Self::find(dir).filter(|_| dir.is_dir());
+        found.ok_or_else(|| {
+            Failure::Problem(format!("{}: no volume is mounted here", dir.display()))
+        })
+    }
+
+    /// Asks the mount for a value.
+    pub(crate) fn get(&self, name: &str) -> Outcome<Vec<u8>> {
+        let mut value = vec![0; VALUE_MAX];
+        let len = rustix::fs::getxattr(&self.dir, format!("{PREFIX}{name}"), &mut value[..])
+            .map_err(|errno| self.refused(errno))?;
+        value.truncate(len);
+        Ok(value)
+    }
+
+    /// Tells the mount to do something.
+    pub(crate) fn set(&self, name: &str, value: &str) -> Outcome<()> {
+        let name = format!("{PREFIX}{name}");
+        rustix::fs::setxattr(&self.dir, name, value.as_bytes(), XattrFlags::empty())
+            .map_err(|errno| self.refused(errno))
+    }
+
+    fn refused(&self, errno: Errno) -> Failure {
+        let dir = self.dir.display();
+        Failure::Problem(match errno {
+            Errno::NODATA | Errno::OPNOTSUPP => {
+                format!("{dir}: only root and who mounted it can do this, or it is not offered")
+            }
+            errno => format!("{dir}: {errno}"),
+        })
+    }
+}
+
+/// One line of `mountinfo`: fields up to a lone `-`, then type and source.
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let dir = unescape(fields.nth(4)?);
+    let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
+    let (kind, source) = (behind.next()?, behind.next()?);
+    (kind == KIND).then(|| Mounted { image: unescape(source), dir })
+}
+
+/// Blanks and backslashes are written as `\` and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = behind.get(..3).filter(|_| first == b'\\').and_then(octal);
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &behind[3..] } else { behind };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    let text = std::str::from_utf8(digits).ok()?;
+    u8::from_str_radix(text, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_table_is_understood() {
+        let line = b"36 25 0:39 / /mnt/a\\040b rw,relatime shared:1 master:2 - fuse.strandline \
+                     /img/x\\134y.img rw,user_id=0";
+        let mounted = parse(line).unwrap();
+        assert_eq!(mounted.dir, Path::new("/mnt/a b"));
+        assert_eq!(mounted.image, Path::new("/img/x\\y.img"));
+        assert!(parse(b"36 25 0:39 / /mnt rw - ext4 /dev/sda rw").is_none());
+        assert!(parse(b"").is_none());
+    }
+}

@@ -1,0 +1,188 @@
+//! An image, a directory to mount it on, and the process that serves it.
+
+use std::cell::RefCell;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+/// How long something that is on its way may take.
+const PATIENCE_MS: u64 = 20_000;
+const MS: u64 = 1_000_000;
+/// nobody and nogroup.
+const NOBODY: u32 = 65534;
+
+/// A volume that is mounted, most of the time.
+pub(crate) struct Rig {
+    dir: TempDir,
+    server: RefCell<Option<Child>>,
+}
+
+/// Fails unless `program` is there.
+pub(crate) fn require(program: &str, package: &str) {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    assert!(found.unwrap().status.success(), "{program} is missing: install the package {package}");
+}
+
+/// Runs `strandline` with `args` and then `path`.
+pub(crate) fn strandline(args: &[&str], path: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+    command.args(args).arg(path).output().expect("strandline runs")
+}
+
+/// Runs a program that has to succeed, with `args` and then `path`; returns what it prints.
+pub(crate) fn run(program: &str, args: &[&str], path: &Path) -> String {
+    let output = Command::new(program).args(args).arg(path).output().expect(program);
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whether a shell script succeeds in `dir` for a user without privileges.
+pub(crate) fn as_nobody(script: &str, dir: &Path) -> bool {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).current_dir(dir).uid(NOBODY).gid(NOBODY);
+    shell.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("sh runs").success()
+}
+
+impl Rig {
+    /// A new volume in a plain file, mounted with `args`.
+    pub(crate) fn new(args: &[&str]) -> Self {
+        let rig = Self::empty();
+        std::fs::File::create(rig.image()).unwrap().set_len(128 << 20).unwrap();
+        rig.format(args)
+    }
+
+    /// A new volume on an emulated zoned drive with a volatile buffer, mounted with `args`.
+    pub(crate) fn zoned(args: &[&str]) -> Self {
+        let rig = Self::empty();
+        let create =
+            ["drive", "create", "--zone-size", "4m", "--zones", "64", "--conventional", "8"];
+        let created = strandline(&create, &rig.image());
+        assert!(created.status.success(), "{created:?}");
+        rig.format(args)
+    }
+
+    fn empty() -> Self {
+        assert!(
+            rustix::process::getuid().is_root(),
+            "this test mounts and changes users: run as root"
+        );
+        assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: load the module fuse");
+        require("fusermount3", "fuse3");
+        let dir = tempfile::tempdir().unwrap();
+        // Other users have to get to the mount point.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        std::fs::create_dir(dir.path().join("point")).unwrap();
+        Self { dir, server: RefCell::new(None) }
+    }
+
+    fn format(self, args: &[&str]) -> Self {
+        let made = strandline(&["mkfs", "-q"], &self.image());
+        assert!(made.status.success(), "{made:?}");
+        self.mount(args);
+        self
+    }
+
+    pub(crate) fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    pub(crate) fn point(&self) -> PathBuf {
+        self.dir.path().join("point")
+    }
+
+    /// Mounts in the foreground of a process of its own, which can be killed.
+    pub(crate) fn mount(&self, args: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+        command.arg("mount").arg("-f").args(args).arg(self.image()).arg(self.point());
+        *self.server.borrow_mut() = Some(command.spawn().expect("strandline runs"));
+        self.eventually("the volume is mounted", || {
+            let ended = self.server.borrow_mut().as_mut().and_then(|s| s.try_wait().unwrap());
+            assert!(ended.is_none(), "mount ended: {ended:?}");
+            self.is_mounted()
+        });
+    }
+
+    pub(crate) fn is_mounted(&self) -> bool {
+        let device = |path: &Path| std::fs::metadata(path).map(|m| m.dev()).ok();
+        device(&self.point()) != device(self.dir.path())
+    }
+
+    /// Unmounts with `umount` and mounts again.
+    pub(crate) fn remount(&self, args: &[&str]) {
+        self.unmount();
+        self.mount(args);
+    }
+
+    /// Unmounts with `umount`; the server has to end well.
+    pub(crate) fn unmount(&self) {
+        run("umount", &[], &self.point());
+        let status = self.ended();
+        assert!(status.success(), "mount ended with {status}");
+    }
+
+    /// Unmounts what can no longer be written back; the server has to say so.
+    pub(crate) fn give_up(&self) {
+        run("umount", &[], &self.point());
+        assert_eq!(self.ended().code(), Some(32));
+    }
+
+    /// Kills the server and clears the mount away.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        assert!(!self.ended().success());
+        run("umount", &["-l"], &self.point());
+    }
+
+    /// Asks the server to end.
+    pub(crate) fn terminate(&self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let server = self.server.borrow();
+        let server = server.as_ref().expect("a server runs");
+        rustix::process::kill_process(Pid::from_child(server), signal).unwrap();
+    }
+
+    fn ended(&self) -> ExitStatus {
+        let mut server = self.server.borrow_mut().take().expect("a server runs");
+        let mut status = None;
+        self.eventually("the server ends", || {
+            status = server.try_wait().unwrap();
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+
+    /// fsck finds nothing, neither ours nor f2fs-tools'.
+    pub(crate) fn check(&self) {
+        let checked = strandline(&["fsck", "--dry-run"], &self.image());
+        assert!(checked.status.success(), "{checked:?}");
+    }
+
+    /// Waits until something is so.
+    pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = cores::now() + PATIENCE_MS * MS;
+        while !is_so() {
+            assert!(cores::now() < deadline, "waited in vain: {what}");
+            cores::sleep(5 * MS);
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.borrow_mut().take() {
+            // Of a test that failed; there is nobody to tell.
+            let _ = Command::new("umount").arg("-l").arg(self.point()).status();
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
