@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use clap::{Args, Parser};
+use drive::Timing;
 use drive::linux::Access;
-use drive::{Ssd, Timing};
 use f2fs::F2fs;
 use fuse::{MountOptions, Session};
 use vfs::FileSystem;
@@ -41,8 +41,9 @@ Examples:
   strandline mount disk.img /mnt -f -o fsync_mode=strict,cache=1g
 
 Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
-nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and noallow_other;
-writeback: the kernel collects writes; threads=N; timing=instant|paced, of an emulated drive.
+nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
+noallow_other; writeback: the kernel collects writes; threads=N; timing=instant|paced, of an
+emulated drive.
 Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
 noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
 
