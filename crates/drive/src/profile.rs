@@ -176,14 +176,22 @@ pub struct Spec {
     profile: Arc<Profile>,
     blocks: Option<u64>,
     zone: Option<(u64, u64)>,
-    zones: Option<(u32, u32)>,
+    zones: Option<u32>,
+    conventional: Option<u32>,
     limits: Option<(Option<u32>, Option<u32>)>,
 }
 
 impl Spec {
     /// A drive as the profile has it.
     pub fn new(profile: Profile) -> Self {
-        Self { profile: Arc::new(profile), blocks: None, zone: None, zones: None, limits: None }
+        Self {
+            profile: Arc::new(profile),
+            blocks: None,
+            zone: None,
+            zones: None,
+            conventional: None,
+            limits: None,
+        }
     }
 
     /// A drive of a built-in profile.
@@ -208,7 +216,14 @@ impl Spec {
     /// `count` zones of which the first `conventional` take random writes.
     #[must_use]
     pub fn zones(mut self, count: u32, conventional: u32) -> Self {
-        self.zones = Some((count, conventional));
+        self.zones = Some(count);
+        self.conventional(conventional)
+    }
+
+    /// The first `count` zones take random writes.
+    #[must_use]
+    pub fn conventional(mut self, count: u32) -> Self {
+        self.conventional = Some(count);
         self
     }
 
@@ -255,19 +270,25 @@ impl Spec {
         let zone_blocks = profile.zone_blocks.as_ref().map(|size| size.value);
         let capacity = profile.zone_capacity_blocks.as_ref().map(|blocks| blocks.value);
         let of_profile = zone_blocks.map(|size| (size, capacity.unwrap_or(size)));
-        let Some((size, capacity)) = self.zone.or(of_profile) else { return Ok(None) };
+        let Some((size, capacity)) = self.zone.or(of_profile) else {
+            return match self.zones.or(self.conventional) {
+                Some(_) => Err(profile.invalid("zones need a zone size")),
+                None => Ok(None),
+            };
+        };
         let value = |field: &Option<Sourced<u32>>| field.as_ref().map(|field| field.value);
-        let conventional = value(&profile.conventional_zones).unwrap_or(0);
+        let conventional =
+            self.conventional.or_else(|| value(&profile.conventional_zones)).unwrap_or(0);
         if size == 0 || capacity == 0 || capacity > size {
             return Err(profile.invalid("zone capacity must be 1 up to the zone size"));
         }
-        let (count, conventional) = match (self.zones, self.blocks) {
-            (Some(zones), _) => zones,
+        let count = match (self.zones, self.blocks) {
+            (Some(count), _) => count,
             (None, Some(blocks)) => {
                 let count = blocks.div_ceil(size).min(MAX_ZONES + 1);
-                (u32::try_from(count).unwrap_or(u32::MAX), conventional)
+                u32::try_from(count).unwrap_or(u32::MAX)
             }
-            (None, None) => (value(&profile.zones).unwrap_or(0), conventional),
+            (None, None) => value(&profile.zones).unwrap_or(0),
         };
         if count == 0 || u64::from(count) > MAX_ZONES || conventional > count {
             return Err(profile.invalid("a zoned drive has 1 to 2^22 zones, all counted"));
@@ -324,6 +345,7 @@ mod tests {
             (zn540().zones(0, 0), "zones"),
             (zn540().zones(3, 4), "zones"),
             (zn540().limits(Some(0), None), "limit"),
+            (Spec::named("ram").expect("ram").conventional(2), "zone size"),
             (Spec::named("ram").expect("ram").blocks(0), "blocks"),
             (Spec::named("ram").expect("ram").blocks(u64::MAX), "blocks"),
             (zn540().blocks(u64::MAX), "zones"),

@@ -71,6 +71,19 @@ fn help_has_examples() {
 }
 
 #[test]
+fn a_size_leaves_the_zones_as_asked_for() {
+    let image = Scratch::new("drive-size").path("disk.img");
+    let zones = "--size 1g --zone-size 32m --zone-capacity 18m --conventional 4";
+    let shown = ok(&format!("drive create --profile zn540-noplp {zones} {image}"));
+    assert!(
+        shown.contains("zones: 32 of 32768 KiB, 18432 KiB writable; 4 conventional"),
+        "{shown}"
+    );
+    let (code, said) = fails(&format!("drive create --profile ram --conventional 4 {image}2"));
+    assert_eq!((code, said.contains("zone size")), (2, true), "{said}");
+}
+
+#[test]
 fn what_is_not_a_volume_is_told_in_one_line() {
     let scratch = Scratch::new("not-a-volume");
     let image = scratch.path("zeroes.img");

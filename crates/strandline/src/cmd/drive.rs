@@ -55,9 +55,9 @@ pub(crate) struct Create {
     /// How many zones
     #[arg(long, conflicts_with = "size")]
     zones: Option<u32>,
-    /// How many of them take random writes
-    #[arg(long, default_value_t = 0, requires = "zones")]
-    conventional: u32,
+    /// How many of the zones take random writes [default: the profile's]
+    #[arg(long)]
+    conventional: Option<u32>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -177,7 +177,10 @@ impl Create {
             spec = spec.zone_size(size / BLOCK, self.zone_capacity.unwrap_or(size) / BLOCK);
         }
         if let Some(zones) = self.zones {
-            spec = spec.zones(zones, self.conventional);
+            spec = spec.zones(zones, 0);
+        }
+        if let Some(count) = self.conventional {
+            spec = spec.conventional(count);
         }
         if let Some(size) = self.size {
             spec = spec.blocks(size / BLOCK);
