@@ -5,7 +5,8 @@
 //! completed. Who repairs: mount takes the newer pack whose first and last block agree; blocks
 //! valid in the older one are not overwritten before this one is durable.
 
-use drive::{Block, Command, ZoneAction};
+use drive::{Block, Blocks, Command, ZoneAction};
+use queue::BlockQueue;
 
 use crate::curseg::summary_area_block;
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use crate::ondisk::nat_bits;
 use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{self, RawSummaryBlock};
-use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, SegNo};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 use crate::options::Inject;
 use crate::volume::Volume;
 
@@ -28,6 +29,32 @@ pub(crate) enum Reason {
     Umount,
 }
 
+/// A checkpoint on its way to the drive, which needs no hold on the volume any more.
+pub(crate) struct Submitted {
+    set: WriteSet,
+    /// The last block and where it goes.
+    tail: (BlockAddr, Block),
+    barrier: bool,
+    /// Injected: the last block without flush and FUA.
+    plain: bool,
+}
+
+impl Submitted {
+    /// Writes the last block: before it nothing of this checkpoint counts, after it all does.
+    pub(crate) fn commit(mut self, queue: &BlockQueue) -> Result<()> {
+        self.set.wait(queue)?;
+        // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
+        queue.drain();
+        let (addr, tail) = self.tail;
+        let fua = self.barrier && !self.plain;
+        if fua {
+            queue.flush()?;
+        }
+        queue.run(Command::Write { lba: addr.into(), data: Blocks::from_iter([tail]), fua })?;
+        Ok(())
+    }
+}
+
 /// Flags that live on from checkpoint to checkpoint.
 const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
     .union(CpFlags::ERROR)
@@ -35,6 +62,14 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
     .union(CpFlags::QUOTA_NEED_FSCK);
 
 impl Volume {
+    /// Whether the next checkpoint would differ from the last in more than its version.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.nodes.dirty_count() > 0
+            || self.nat.dirty_count() > 0
+            || !self.segments.dirty().is_empty()
+            || !self.since_checkpoint.is_empty()
+    }
+
     /// Makes everything durable and marks the volume clean.
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.write_back_all()?;
@@ -44,29 +79,53 @@ impl Volume {
 
     /// Makes the state of the whole volume durable.
     pub(crate) fn write_checkpoint(&mut self, reason: Reason) -> Result<()> {
-        self.check_writable()?;
-        let _span = cores::span(cores::Stage::Checkpoint);
-        let result = self.try_checkpoint(reason);
-        if let Err(error) = &result {
-            // Half a checkpoint is on the drive; the last whole one must stay the truth.
-            self.stop(error);
-        }
-        result
+        let submitted = self.begin_checkpoint(reason)?;
+        let written = submitted.commit(self.io.queue());
+        self.end_checkpoint(written)
     }
 
-    fn try_checkpoint(&mut self, reason: Reason) -> Result<()> {
+    /// Submits a checkpoint but for its last block. From here to [`Volume::end_checkpoint`] nothing
+    /// may change.
+    pub(crate) fn begin_checkpoint(&mut self, reason: Reason) -> Result<Submitted> {
+        self.check_writable()?;
+        let _span = cores::span(cores::Stage::Checkpoint);
         let mut set = WriteSet::default();
-        self.write_dirty_directories(&mut set)?;
-        self.write_all_dirty_nodes(&mut set)?;
+        match self.submit_checkpoint(reason, &mut set) {
+            Ok(tail) => Ok(Submitted {
+                set,
+                tail,
+                barrier: self.options.barrier,
+                plain: self.options.inject.contains(Inject::PLAIN_CHECKPOINT),
+            }),
+            Err(error) => {
+                // Half a checkpoint is on the drive; the last whole one must stay the truth. What
+                // is in flight still owns its blocks; its outcome no longer matters.
+                set.submit(&mut self.io);
+                let _ = set.wait(self.io.queue());
+                self.stop(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn submit_checkpoint(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
+        self.write_dirty_directories(set)?;
+        self.write_all_dirty_nodes(set)?;
         set.submit(&mut self.io);
         self.fill_journals(reason)?;
-        self.io.submit_meta(&mut set);
-        let tail = self.write_pack(reason, &mut set)?;
-        set.wait(self.io.queue())?;
-        // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
-        self.io.queue().drain();
-        self.commit(tail)?;
-        self.after_commit()
+        self.io.submit_meta(set);
+        self.write_pack(reason, set)
+    }
+
+    /// The checkpoint is durable, or has failed.
+    pub(crate) fn end_checkpoint(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Ok(()) => self.after_commit(),
+            Err(error) => {
+                self.stop(&error);
+                Err(error)
+            }
+        }
     }
 
     /// Flushes NAT and SIT to their tables or to the journals of the data logs' summaries.
@@ -176,22 +235,6 @@ impl Volume {
         (blocks, compact)
     }
 
-    /// Writes the last block: before it nothing of this checkpoint counts, after it all does.
-    fn commit(&mut self, (addr, tail): (u32, Block)) -> Result<()> {
-        if self.options.inject.contains(Inject::PLAIN_CHECKPOINT) {
-            let data = drive::Blocks::from_iter([tail]);
-            self.io.queue().run(Command::Write { lba: addr.into(), data, fua: false })?;
-            return Ok(());
-        }
-        if self.options.barrier {
-            self.io.flush()?;
-            return self.io.write_fua(addr, tail);
-        }
-        let data = drive::Blocks::from_iter([tail]);
-        self.io.queue().run(Command::Write { lba: addr.into(), data, fua: false })?;
-        Ok(())
-    }
-
     /// The checkpoint is durable: what it freed may be used again.
     fn after_commit(&mut self) -> Result<()> {
         self.io.forget_meta();
@@ -199,6 +242,7 @@ impl Volume {
         self.since_checkpoint.clear();
         self.unflushed.clear();
         self.allocated_since_checkpoint = 0;
+        self.last_checkpoint = cores::now();
         let freed = self.segments.free_prefree();
         self.discard(&freed);
         Ok(())

@@ -36,7 +36,6 @@ impl Volume {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.begin_change()?;
         vfs::check_fallocate(mode, offset, len).map_err(|error| Error::Posix(error.errno()))?;
         match self.inode(ino)?.file_kind() {
             FileKind::Regular => {}

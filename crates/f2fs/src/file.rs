@@ -1,11 +1,14 @@
 //! Reading and writing the contents of files.
 
-use drive::{BLOCK_SIZE, Block};
+use std::ops::Range;
+
+use drive::{BLOCK_SIZE, Block, Blocks};
+use queue::IoError;
 use vfs::{Errno, Ino};
 
 use crate::error::{Error, Result};
 use crate::ondisk::inode::Advise;
-use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::volume::Volume;
 
 /// Blocks read at once when they lie side by side on the drive.
@@ -16,6 +19,28 @@ struct Piece {
     index: u64,
     start: usize,
     len: usize,
+}
+
+/// What a read found in the cache, and where it went on to.
+pub(crate) struct Part {
+    /// Bytes read.
+    pub(crate) len: usize,
+    /// What has to be read before it can go on; `None` at the end.
+    pub(crate) miss: Option<Miss>,
+}
+
+/// Pages of a file that are not in the cache and lie side by side on the drive.
+pub(crate) struct Miss {
+    index: u64,
+    pub(crate) addr: BlockAddr,
+    pub(crate) count: u32,
+}
+
+impl Miss {
+    /// The blocks.
+    pub(crate) fn addrs(&self) -> Range<BlockAddr> {
+        self.addr..self.addr + self.count
+    }
 }
 
 /// Splits `offset..offset + len` at page boundaries.
@@ -40,57 +65,113 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
 impl Volume {
     /// Reads from a regular file or a block-backed symlink; short at the end of the file.
     pub(crate) fn read_file(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let part = self.read_cached(ino, offset + done as u64, &mut buf[done..])?;
+            done += part.len;
+            match part.miss {
+                Some(miss) => self.read_miss(ino, &miss)?,
+                None => return Ok(done),
+            }
+        }
+    }
+
+    /// Reads up to the first page that is not in the cache.
+    pub(crate) fn read_cached(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<Part> {
         let size = self.raw_inode(ino)?.size.get();
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..len];
         if self.has_inline_data(ino)? {
             self.read_inline(ino, offset as usize, buf)?;
-            return Ok(len);
+            return Ok(Part { len, miss: None });
         }
-        let mut rest = &mut buf[..];
+        let key = Ino::from(ino);
         let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
+        let mut done = 0;
         for piece in pieces(offset, len) {
-            let (into, behind) = rest.split_at_mut(piece.len);
-            match self.page(ino, piece.index, last)? {
-                Some(page) => {
-                    into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
-                }
-                None => into.fill(0),
+            let into = &mut buf[done..done + piece.len];
+            if let Some(page) = self.pages.get(key, piece.index) {
+                into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
+            } else if let Some(miss) = self.locate(ino, piece.index, last)? {
+                return Ok(Part { len: done, miss: Some(miss) });
+            } else {
+                into.fill(0);
             }
-            rest = behind;
+            done += piece.len;
         }
-        Ok(len)
+        Ok(Part { len, miss: None })
     }
 
     /// Page `index` of a file, `None` for a hole. Reads ahead, but not to page `end`.
     pub(crate) fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>> {
         let key = Ino::from(ino);
         if self.pages.get(key, index).is_none() {
-            let addr = self.addr_of(ino, index)?;
-            if addr == NULL_ADDR || addr == NEW_ADDR {
-                return Ok(None);
-            }
-            self.read_run(ino, index, addr, end)?;
+            let Some(miss) = self.locate(ino, index, end)? else { return Ok(None) };
+            self.read_miss(ino, &miss)?;
         }
         Ok(self.pages.get(key, index))
     }
 
-    /// Reads the block at `addr` and those that follow it both in the file and on the drive.
-    fn read_run(&mut self, ino: Nid, index: u64, addr: u32, end: u64) -> Result<()> {
-        let key = Ino::from(ino);
-        let most = end.saturating_sub(index).clamp(1, READ_AHEAD);
-        let mut run = 1;
-        while run < most
-            && self.pages.peek(key, index + run).is_none()
-            && is_data_addr(addr + run as u32)
-            && self.addr_of(ino, index + run)? == addr + run as u32
-        {
-            run += 1;
+    /// Where page `index`, which is not in the cache, is on the drive, and with it those that
+    /// follow it both in the file, to page `end`, and on the drive. `None` for a hole.
+    fn locate(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<Miss>> {
+        let addr = self.addr_of(ino, index)?;
+        if addr == NULL_ADDR || addr == NEW_ADDR {
+            return Ok(None);
         }
-        let blocks = self.io.read_run(addr, run as u32)?;
+        let most = end.saturating_sub(index).clamp(1, READ_AHEAD) as u32;
+        let mut count = 1;
+        while count < most
+            && self.pages.peek(ino.into(), index + u64::from(count)).is_none()
+            && is_data_addr(addr + count)
+            && self.addr_of(ino, index + u64::from(count))? == addr + count
+        {
+            count += 1;
+        }
+        Ok(Some(Miss { index, addr, count }))
+    }
+
+    /// Reads what was missed, holding the volume.
+    pub(crate) fn read_miss(&mut self, ino: Nid, miss: &Miss) -> Result<()> {
+        let blocks = self.io.read_run(miss.addr, miss.count)?;
         // The one asked for goes in last: in a full cache each may push out one before it.
         for (i, block) in blocks.into_iter().enumerate().rev() {
-            self.pages.insert_clean(key, index + i as u64, block);
+            self.pages.insert_clean(ino.into(), miss.index + i as u64, block);
+        }
+        Ok(())
+    }
+
+    /// The blocks of `miss` are about to be read with the volume not locked. The checkpoint's
+    /// version, for [`Volume::end_reading`].
+    pub(crate) fn begin_reading(&mut self, miss: &Miss) -> u64 {
+        self.reading.push(miss.addrs());
+        self.checkpoint.version
+    }
+
+    /// Takes what was read while others had the volume, where it still is what the file holds:
+    /// a block that still has its place is as it was, for it is not updated in place while it is
+    /// read, and no other gets its place before the next checkpoint.
+    pub(crate) fn end_reading(
+        &mut self,
+        ino: Nid,
+        miss: &Miss,
+        version: u64,
+        blocks: Result<Blocks, IoError>,
+    ) -> Result<()> {
+        if let Some(at) = self.reading.iter().position(|run| *run == miss.addrs()) {
+            self.reading.swap_remove(at);
+        }
+        let blocks = blocks?;
+        if self.checkpoint.version != version {
+            return Ok(());
+        }
+        for (i, block) in blocks.into_iter().enumerate().rev() {
+            let index = miss.index + i as u64;
+            if self.pages.peek(ino.into(), index).is_none()
+                && self.addr_of(ino, index)? == miss.addr + i as u32
+            {
+                self.pages.insert_clean(ino.into(), index, block);
+            }
         }
         Ok(())
     }

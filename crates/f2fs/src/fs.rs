@@ -13,14 +13,18 @@ use vfs::{
 
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
+use crate::file::Miss;
 use crate::fsync::{self, Plan};
+use crate::gc::Policy;
+use crate::maintain::Upkeep;
 use crate::mount;
 use crate::namei::{NameIn, NewInode};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::options::{Inject, MountOptions};
 use crate::recover::{RecoveryReport, recover};
-use crate::volume::{Health, Volume};
+use crate::tunables::Tunables;
+use crate::volume::{Caller, Health, Volume};
 
 /// A mounted F2FS volume.
 ///
@@ -30,15 +34,17 @@ pub struct F2fs {
     volume: Mutex<Volume>,
     queue: Arc<BlockQueue>,
     plan: &'static Plan,
-    flushes: bool,
-    inject: Inject,
+    options: MountOptions,
+    pub(crate) upkeep: Upkeep,
     recovery: RecoveryReport,
-    /// Inodes an fsync is under way for.
+    /// Inodes an fsync or a write-back is under way for.
     fsyncing: Mutex<FxHashSet<Nid>>,
     fsynced: Condvar,
+    /// The checkpoint that was being written is over.
+    checkpointed: Condvar,
 }
 
-/// The right to fsync one inode; given up when dropped.
+/// The right to write one inode's data and wait for it; given up when dropped.
 pub(crate) struct Turn<'a> {
     fs: &'a F2fs,
     ino: Nid,
@@ -62,18 +68,24 @@ impl F2fs {
         Ok(Self {
             queue: volume.io.queue().clone(),
             plan: Plan::of(options),
-            flushes: options.barrier,
-            inject: options.inject,
+            upkeep: Upkeep::new(Tunables::new(options, volume.zones.is_some())),
+            options: volume.options.clone(),
             recovery,
             volume: Mutex::named("f2fs volume", volume),
             fsyncing: Mutex::named("f2fs fsync turns", FxHashSet::default()),
             fsynced: Condvar::new(),
+            checkpointed: Condvar::new(),
         })
     }
 
     /// What recovery found and did when this volume was mounted.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery
+    }
+
+    /// How the volume is mounted: as asked for, and what its drive asks for.
+    pub fn options(&self) -> &MountOptions {
+        &self.options
     }
 
     /// The plan fsyncs of this mount follow.
@@ -84,27 +96,65 @@ impl F2fs {
     /// Cleans one section by cost-benefit, as the background cleaner would when the volume is
     /// idle. False if there was nothing worth cleaning.
     pub fn background_gc(&self) -> Result<bool> {
-        let mut volume = self.lock();
-        if volume.options.background_gc == crate::BackgroundGc::Off {
+        if self.options.background_gc == crate::BackgroundGc::Off {
             return Ok(false);
         }
-        volume.background_gc()
+        self.clean_one(Policy::CostBenefit, Caller::Background)
     }
 
     /// Writes a checkpoint without writing back file data, `F2FS_IOC_WRITE_CHECKPOINT`.
     pub fn write_checkpoint(&self) -> Result<()> {
-        let mut volume = self.lock();
-        volume.check_writable()?;
-        volume.write_checkpoint(Reason::Sync)
+        self.checkpoint(self.settled(), Caller::Foreground).map(drop)
     }
 
     /// Sections cleaned since the mount.
     pub fn cleaned_sections(&self) -> u64 {
-        self.lock().gc_count
+        self.lock().stats.cleanings.iter().sum()
     }
 
+    /// The volume, to look at it: while a checkpoint is on its way too, when what is in memory may
+    /// not be durable, and must not change.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Volume> {
         self.volume.lock()
+    }
+
+    /// The volume while no checkpoint is being written.
+    pub(crate) fn settled(&self) -> MutexGuard<'_, Volume> {
+        let mut volume = self.lock();
+        while volume.checkpointing {
+            self.checkpointed.wait(&mut volume);
+        }
+        volume
+    }
+
+    /// The volume, to change it: writable, and with room to log the change.
+    pub(crate) fn change(&self) -> Result<MutexGuard<'_, Volume>> {
+        let mut volume = self.settled();
+        volume.operations += 1;
+        volume.check_writable()?;
+        if volume.is_checkpoint_due() {
+            volume = self.checkpoint(volume, Caller::Foreground)?;
+        }
+        volume.balance()?;
+        Ok(volume)
+    }
+
+    /// Writes a checkpoint. Others can look at the volume while the drive is at work on it.
+    pub(crate) fn checkpoint<'a>(
+        &'a self,
+        mut volume: MutexGuard<'a, Volume>,
+        caller: Caller,
+    ) -> Result<MutexGuard<'a, Volume>> {
+        let submitted = volume.begin_checkpoint(Reason::Sync)?;
+        volume.stats.checkpoints[caller as usize] += 1;
+        volume.checkpointing = true;
+        drop(volume);
+        let written = submitted.commit(&self.queue);
+        let mut volume = self.lock();
+        volume.checkpointing = false;
+        self.checkpointed.notify_all();
+        volume.end_checkpoint(written)?;
+        Ok(volume)
     }
 
     pub(crate) fn queue(&self) -> &BlockQueue {
@@ -112,16 +162,36 @@ impl F2fs {
     }
 
     pub(crate) fn injected(&self, fault: Inject) -> bool {
-        self.inject.contains(fault)
+        self.options.inject.contains(fault)
     }
 
     /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
     pub(crate) fn flush(&self) -> Result<()> {
         let _span = cores::span(cores::Stage::WaitFlush);
-        if self.flushes {
+        if self.options.barrier {
             self.queue.flush()?;
         }
         Ok(())
+    }
+
+    /// Reads what a read missed, leaving the volume free while the drive works.
+    fn fetch<'a>(
+        &'a self,
+        mut volume: MutexGuard<'a, Volume>,
+        ino: Nid,
+        miss: &Miss,
+    ) -> Result<MutexGuard<'a, Volume>> {
+        if volume.io.has_in_flight(miss.addrs()) {
+            // In memory, some of it; quicker than taking note of it.
+            volume.read_miss(ino, miss)?;
+            return Ok(volume);
+        }
+        let version = volume.begin_reading(miss);
+        drop(volume);
+        let blocks = self.queue.read_blocks(miss.addr.into(), miss.count);
+        let mut volume = self.lock();
+        volume.end_reading(ino, miss, version, blocks)?;
+        Ok(volume)
     }
 
     /// Waits until no other fsync of `ino` is under way: two at once could each take the other's
@@ -135,8 +205,9 @@ impl F2fs {
     }
 
     fn volume(&self) -> Result<MutexGuard<'_, Volume>> {
-        let volume = self.lock();
+        let mut volume = self.lock();
         volume.check_usable()?;
+        volume.operations += 1;
         Ok(volume)
     }
 
@@ -180,8 +251,7 @@ impl FileSystem for F2fs {
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
         let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        volume.begin_change()?;
+        let mut volume = self.change()?;
         volume.set_attr(ino, set)?;
         self.attr_of(&mut volume, ino)
     }
@@ -198,14 +268,14 @@ impl FileSystem for F2fs {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(Errno::INVAL.into());
         }
-        let mut volume = self.volume()?;
+        let mut volume = self.change()?;
         let parent = nid(parent)?;
         let ino = volume.make(&NewInode { parent, name, kind, perm, rdev, creator })?;
         self.attr_of(&mut volume, ino)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let mut volume = self.volume()?;
+        let mut volume = self.change()?;
         let (parent, kind) = (nid(parent)?, FileKind::Directory);
         let ino = volume.make(&NewInode { parent, name, kind, perm, rdev: 0, creator })?;
         self.attr_of(&mut volume, ino)
@@ -218,7 +288,7 @@ impl FileSystem for F2fs {
         target: &[u8],
         creator: Creator,
     ) -> vfs::Result<Attr> {
-        let mut volume = self.volume()?;
+        let mut volume = self.change()?;
         let (parent, kind) = (nid(parent)?, FileKind::Symlink);
         let new = NewInode { parent, name, kind, perm: 0o777, rdev: 0, creator };
         let ino = volume.symlink(&new, target)?;
@@ -241,17 +311,17 @@ impl FileSystem for F2fs {
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
         let ino = nid(ino)?;
-        let mut volume = self.volume()?;
+        let mut volume = self.change()?;
         volume.link(ino, nid(parent)?, name)?;
         self.attr_of(&mut volume, ino)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.volume()?.unlink(nid(parent)?, name)?)
+        Ok(self.change()?.unlink(nid(parent)?, name)?)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.volume()?.rmdir(nid(parent)?, name)?)
+        Ok(self.change()?.rmdir(nid(parent)?, name)?)
     }
 
     fn rename(
@@ -264,7 +334,7 @@ impl FileSystem for F2fs {
     ) -> vfs::Result<()> {
         let from = NameIn { dir: nid(parent)?, name };
         let to = NameIn { dir: nid(new_parent)?, name: new_name };
-        Ok(self.volume()?.rename(from, to, flags)?)
+        Ok(self.change()?.rename(from, to, flags)?)
     }
 
     fn open(&self, ino: Ino) -> vfs::Result<()> {
@@ -276,7 +346,8 @@ impl FileSystem for F2fs {
     }
 
     fn release(&self, ino: Ino) {
-        let (Ok(ino), Ok(mut volume)) = (nid(ino), self.volume()) else { return };
+        let Ok(ino) = nid(ino) else { return };
+        let mut volume = self.settled();
         let Some(users) = volume.users.get_mut(&ino) else { return };
         users.opens = users.opens.saturating_sub(1);
         if users.opens > 0 {
@@ -293,22 +364,31 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         match volume.kind_of(ino)? {
-            FileKind::Regular => Ok(volume.read_file(ino, offset, buf)?),
-            FileKind::Directory => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        let mut done = 0;
+        loop {
+            let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
+            done += part.len;
+            let Some(miss) = part.miss else { return Ok(done) };
+            volume = self.fetch(volume, ino, &miss)?;
         }
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        volume.begin_change()?;
+        let mut volume = self.change()?;
         let written = match volume.kind_of(ino)? {
             FileKind::Regular => volume.write_file(ino, offset, data)?,
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         };
-        if volume.pages.over_dirty_limit() {
+        if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
+            drop(volume);
+            self.upkeep.kick();
+        } else if volume.pages.over_dirty_limit() {
             drop(volume);
             // This write is in memory whatever comes of it; a failed file's fsync will tell.
             let _ = self.write_back_files();
@@ -323,7 +403,7 @@ impl FileSystem for F2fs {
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> vfs::Result<()> {
-        Ok(self.volume()?.fallocate(nid(ino)?, mode, offset, len)?)
+        Ok(self.change()?.fallocate(nid(ino)?, mode, offset, len)?)
     }
 
     fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
@@ -344,7 +424,7 @@ impl FileSystem for F2fs {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
-        Ok(self.volume()?.set_xattr(nid(ino)?, name, Some(value), mode)?)
+        Ok(self.change()?.set_xattr(nid(ino)?, name, Some(value), mode)?)
     }
 
     fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
@@ -352,7 +432,7 @@ impl FileSystem for F2fs {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.volume()?.set_xattr(nid(ino)?, name, None, XattrMode::Replace)?)
+        Ok(self.change()?.set_xattr(nid(ino)?, name, None, XattrMode::Replace)?)
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {
@@ -371,16 +451,21 @@ impl FileSystem for F2fs {
     }
 
     fn sync(&self) -> vfs::Result<()> {
-        let mut volume = self.volume()?;
-        if volume.options.read_only {
-            return Ok(());
+        {
+            let volume = self.volume()?;
+            if volume.options.read_only {
+                return Ok(());
+            }
+            volume.check_writable()?;
         }
-        volume.write_back_all()?;
-        Ok(volume.write_checkpoint(Reason::Sync)?)
+        self.write_back_files()?;
+        self.write_checkpoint()?;
+        Ok(())
     }
 
     fn unmount(&self) -> vfs::Result<()> {
-        let mut volume = self.volume()?;
+        let mut volume = self.settled();
+        volume.check_usable()?;
         let written = if volume.options.read_only { Ok(()) } else { volume.leave() };
         volume.health = Health::Gone;
         Ok(written?)

@@ -7,6 +7,7 @@
 //! one block in either order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use drive::{Block, Blocks, Command, Output};
@@ -180,6 +181,11 @@ impl Io {
         Ok(blocks)
     }
 
+    /// Whether some of these blocks may be on their way to the drive.
+    pub(crate) fn has_in_flight(&self, mut addrs: Range<BlockAddr>) -> bool {
+        !self.in_flight.runs.is_empty() && addrs.any(|addr| self.is_in_flight(addr))
+    }
+
     /// Whether a write of this block has been submitted that the drive may not have completed.
     pub(crate) fn is_in_flight(&self, addr: BlockAddr) -> bool {
         self.in_flight.get(addr).is_some()
@@ -212,13 +218,6 @@ impl Io {
     /// The checkpoint that wrote the changed metadata is durable.
     pub(crate) fn forget_meta(&mut self) {
         self.meta.clear();
-    }
-
-    /// Writes one block with force unit access and waits for it.
-    pub(crate) fn write_fua(&self, addr: BlockAddr, block: Block) -> Result<()> {
-        let data = Blocks::from_iter([block]);
-        self.queue.run(Command::Write { lba: u64::from(addr), data, fua: true })?;
-        Ok(())
     }
 
     /// Asks the drive to make all completed writes stable.

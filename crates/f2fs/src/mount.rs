@@ -27,7 +27,7 @@ use crate::options::{AllocationMode, MountOptions};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
-use crate::volume::{Clock, Health, SinceCheckpoint, Volume};
+use crate::volume::{Clock, Health, SinceCheckpoint, Stats, Volume};
 use crate::zones::{WritePointers, usable_blocks};
 
 /// Reads what is on `drive` as its last checkpoint has it.
@@ -78,8 +78,13 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         next_generation: checkpoint.version as u32,
         unflushed: FxHashSet::default(),
         unjudged: FxHashSet::default(),
-        gc_count: 0,
+        pinned_sections: BTreeSet::new(),
+        stats: Stats::default(),
         health: Health::Sound,
+        checkpointing: false,
+        last_checkpoint: cores::now(),
+        operations: 0,
+        reading: Vec::new(),
         write_errors: FxHashSet::default(),
         pack: selected.pack,
         reserved_sections,

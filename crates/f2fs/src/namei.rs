@@ -68,7 +68,6 @@ impl Volume {
 
     /// Makes an inode and its name.
     pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
-        self.begin_change()?;
         self.check_free(new.parent, new.name)?;
         let ino = self.new_inode(new)?;
         let linked = self
@@ -228,7 +227,6 @@ impl Volume {
 
     /// Gives `ino` one more name.
     pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
-        self.begin_change()?;
         self.check_free(dir, name)?;
         let inode = self.inode(ino)?;
         let kind = inode.file_kind();
@@ -251,7 +249,6 @@ impl Volume {
 
     /// Removes a name that is not a directory's.
     pub(crate) fn unlink(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
-        self.begin_change()?;
         let found = self.find(dir, name)?;
         if found.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
@@ -265,7 +262,6 @@ impl Volume {
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
-        self.begin_change()?;
         match name {
             b"." => return Err(Errno::INVAL.into()),
             b".." => return Err(Errno::NOTEMPTY.into()),
@@ -364,7 +360,6 @@ impl Volume {
         to: NameIn<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.begin_change()?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NOREPLACE);
         if exchange && no_replace {

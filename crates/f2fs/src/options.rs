@@ -37,6 +37,8 @@ pub enum BackgroundGc {
     On,
     /// Only when space runs out.
     Off,
+    /// As `On`, but choosing victims as when space has run out.
+    Sync,
 }
 
 /// `errors=`: what a failed write of the volume leads to. In each case nothing more is written.
@@ -106,8 +108,10 @@ pub struct MountOptions {
     pub mode: AllocationMode,
     /// Cleared by `disable_roll_forward` and `norecovery`.
     pub roll_forward: bool,
-    /// `background_gc=on|off`.
+    /// `background_gc=on|off|sync`.
     pub background_gc: BackgroundGc,
+    /// `checkpoint_interval=SECONDS`: what `cp_interval` is at first.
+    pub checkpoint_interval: u64,
     /// `errors=continue|remount-ro|panic`.
     pub errors: OnError,
     /// `discard`/`nodiscard`.
@@ -137,6 +141,7 @@ impl Default for MountOptions {
             mode: AllocationMode::Adaptive,
             roll_forward: true,
             background_gc: BackgroundGc::On,
+            checkpoint_interval: 60,
             errors: OnError::Continue,
             discard: true,
             inline_data: true,
@@ -185,6 +190,13 @@ impl MountOptions {
             ("errors", Some("continue")) => self.errors = OnError::Continue,
             ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
             ("errors", Some("panic")) => self.errors = OnError::Panic,
+            ("background_gc", Some("sync")) => self.background_gc = BackgroundGc::Sync,
+            ("checkpoint_interval", Some(text)) => {
+                let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+                self.checkpoint_interval = seconds.ok_or_else(|| {
+                    Error::usage(format!("checkpoint_interval={text}: want seconds, at least 1"))
+                })?;
+            }
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
             ("inline_data", None) => self.inline_data = true,

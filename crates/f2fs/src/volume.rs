@@ -5,6 +5,7 @@
 //! waits for the drive.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -52,12 +53,21 @@ pub(crate) struct Volume {
     pub(crate) unjudged: FxHashSet<Nid>,
     /// Sections the cleaner does not let users have.
     pub(crate) reserved_sections: u32,
-    /// Sections cleaned since the mount.
-    pub(crate) gc_count: u64,
+    /// Sections that pinned files keep from being cleaned.
+    pub(crate) pinned_sections: BTreeSet<u32>,
+    pub(crate) stats: Stats,
     pub(crate) next_generation: u32,
     pub(crate) clock: Clock,
     pub(crate) zones: Option<WritePointers>,
     pub(crate) health: Health,
+    /// A checkpoint is on its way and nothing may change; see [`crate::F2fs::settled`].
+    pub(crate) checkpointing: bool,
+    /// When the last checkpoint became durable.
+    pub(crate) last_checkpoint: cores::Nanos,
+    /// Operations begun, to tell a quiet volume.
+    pub(crate) operations: u64,
+    /// Runs of blocks being read with the volume not locked: they are not written in place.
+    pub(crate) reading: Vec<Range<BlockAddr>>,
     /// Files of which a write failed that no fsync was waiting for; the next one says so, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,
@@ -80,6 +90,24 @@ pub(crate) enum Health {
 pub(crate) struct Users {
     /// Calls of `open` not yet matched by `release`.
     pub(crate) opens: u32,
+}
+
+/// On whose behalf the volume cleans or checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// An operation that waits for it.
+    Foreground,
+    /// Nobody.
+    Background,
+}
+
+/// Counts since the mount, by [`Caller`].
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub(crate) checkpoints: [u64; 2],
+    pub(crate) cleanings: [u64; 2],
+    /// Blocks the cleaner has moved, nodes among them.
+    pub(crate) moved_blocks: [u64; 2],
 }
 
 /// What happened since the last checkpoint that roll-forward could not repeat: an fsync that needs

@@ -36,20 +36,25 @@ impl F2fs {
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
     pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
         let _turn = self.take_turn(ino);
+        self.write_back_held(ino).inspect_err(|_| {
+            self.lock().write_errors.insert(ino);
+        })
+    }
+
+    /// As [`F2fs::write_back_file`], for who has the file's turn.
+    pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
         let mut from = Some(0);
         while let Some(index) = from {
             let mut set = WriteSet::default();
-            let submitted = self.lock().submit_some(ino, index, &mut set);
+            let submitted = self.settled().submit_some(ino, index, &mut set);
             let waited = set.wait(self.queue());
-            match submitted.and_then(|next| waited.map(|()| next)) {
-                Ok(next) => from = next,
+            from = match submitted.and_then(|next| waited.map(|()| next)) {
+                Ok(next) => next,
                 Err(error) => {
-                    let mut volume = self.lock();
-                    volume.stop(&error);
-                    volume.write_errors.insert(ino);
+                    self.lock().stop(&error);
                     return Err(error);
                 }
-            }
+            };
         }
         Ok(())
     }
@@ -144,12 +149,13 @@ impl Volume {
 
     /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
     /// never under LFS, nor in a directory, whose old blocks the last checkpoint relies on, nor
-    /// while an earlier write of it is on its way.
+    /// while an earlier write or a read of it is on its way.
     fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
         Ok(self.options.mode == AllocationMode::Adaptive
             && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
             && !self.is_sequential(addr)
             && !self.io.is_in_flight(addr)
+            && !self.reading.iter().any(|run| run.contains(&addr))
             && !self.is_dir(ino)?)
     }
 

@@ -87,7 +87,6 @@ impl Volume {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        self.begin_change()?;
         if value.is_some_and(|value| value.len() > SIZE_MAX) {
             return Err(Errno::TOOBIG.into());
         }

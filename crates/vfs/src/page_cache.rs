@@ -209,6 +209,11 @@ impl PageCache {
         self.dirty > self.dirty_max
     }
 
+    /// Whether so much is dirty that somebody should begin to write back, at half of that.
+    pub fn over_background_limit(&self) -> bool {
+        self.dirty > self.dirty_max / 2
+    }
+
     /// Drops all pages of `ino` from `from_index` on, dirty ones too.
     pub fn truncate(&mut self, ino: Ino, from_index: u64) {
         self.drop_range(ino, from_index..u64::MAX);

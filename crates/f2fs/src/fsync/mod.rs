@@ -20,12 +20,11 @@ pub use posix::POSIX;
 pub use strict::STRICT;
 
 use crate::F2fs;
-use crate::checkpoint::Reason;
 use crate::error::Result;
 use crate::io::WriteSet;
 use crate::ondisk::Nid;
 use crate::options::{FsyncMode, Inject, MountOptions};
-use crate::volume::Volume;
+use crate::volume::{Caller, Volume};
 
 impl Plan {
     /// The technique these options ask for. `strict` keeps its plan under `oprw`.
@@ -55,18 +54,15 @@ pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
     let turn = fs.take_turn(ino);
     let need = {
         let _span = cores::span(Stage::FsyncPrepare);
-        let mut volume = fs.lock();
+        let mut volume = fs.settled();
+        volume.operations += 1;
         volume.begin_fsync(ino)?
     };
     match need {
         Need::Nothing => {}
         Need::Checkpoint => {
-            let mut volume = fs.lock();
-            let written = volume.write_back(ino);
-            // Whoever waited for it is told at once, and so not again.
-            volume.write_errors.remove(&ino);
-            written?;
-            volume.write_checkpoint(Reason::Sync)?;
+            fs.write_back_held(ino)?;
+            fs.checkpoint(fs.settled(), Caller::Foreground)?;
         }
         Need::Plan => run(fs, ino, fs.plan())?,
     }
@@ -100,18 +96,18 @@ fn run_step(
 ) -> Result<()> {
     match step {
         Step::SubmitData => {
-            let mut volume = fs.lock();
+            let mut volume = fs.settled();
             volume.unflushed.insert(ino);
             volume.submit_data(ino, data)
         }
         Step::SubmitNodes(mark) => {
-            let mut volume = fs.lock();
+            let mut volume = fs.settled();
             if fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
                 // No write pointer will tell recovery about these blocks: order them here.
                 drop(volume);
                 data.wait(fs.queue())?;
                 fs.flush()?;
-                volume = fs.lock();
+                volume = fs.settled();
             }
             volume.submit_fsync_nodes(ino, mark, nodes)
         }

@@ -6,20 +6,23 @@
 
 mod victim;
 
+use std::ops::Range;
+
+use drive::{Block, Blocks};
 use vfs::Ino;
 
 pub(crate) use victim::Policy;
 
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
-use crate::io::WriteSet;
+use crate::io::{Io, WriteSet};
 use crate::mapping::Lookup;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
-use crate::ondisk::sit::LogType;
+use crate::ondisk::sit::{LogType, MAP_SIZE};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
-use crate::volume::Volume;
+use crate::volume::{Caller, Volume};
 
 /// Changed nodes at which a checkpoint writes them, to bound memory and recovery time.
 const MAX_DIRTY_NODES: usize = 16 * 1024;
@@ -42,22 +45,39 @@ enum Shortage {
     Now,
 }
 
-impl Volume {
-    /// Called before every change: the volume must be writable and have room to log it
-    /// (`f2fs_balance_fs`).
-    pub(crate) fn begin_change(&mut self) -> Result<()> {
-        self.check_writable()?;
-        self.balance()
-    }
+/// The segment being cleaned, read as a whole when the first block of it is not in memory.
+struct Source<'a> {
+    addr: BlockAddr,
+    map: &'a [u8; MAP_SIZE],
+    blocks: Blocks,
+}
 
-    /// Makes room if the logs are about to run out of free sections.
-    pub(crate) fn balance(&mut self) -> Result<()> {
-        if self.nodes.dirty_count() > MAX_DIRTY_NODES
+impl Source<'_> {
+    fn read(&mut self, io: &Io, addr: BlockAddr) -> Result<Block> {
+        let n = (addr - self.addr) as usize;
+        if self.blocks.is_empty() {
+            // Not behind the last valid block: on a zone nothing may have been written there.
+            let end = (n..BLOCKS_PER_SEGMENT as usize).rfind(|i| bits::msb::test(self.map, *i));
+            let (first, end) = (addr, end.unwrap_or(n) as u32 + 1);
+            self.addr = first;
+            self.blocks = io.read_run(first, end - n as u32)?;
+        }
+        let block = self.blocks.get((addr - self.addr) as usize);
+        block.cloned().ok_or_else(|| Error::corrupt("cleaned segment", addr, "nothing", "a block"))
+    }
+}
+
+impl Volume {
+    /// Whether so much waits for a checkpoint that it is time for one
+    /// (`excess_dirty_nats`, `excess_prefree_segs`).
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        self.nodes.dirty_count() > MAX_DIRTY_NODES
             || self.nat.dirty_count() > MAX_DIRTY_NATS
             || self.has_excess_prefree()
-        {
-            self.write_checkpoint(Reason::Sync)?;
-        }
+    }
+
+    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`).
+    pub(crate) fn balance(&mut self) -> Result<()> {
         let shortage = self.shortage();
         if shortage == Shortage::None {
             return Ok(());
@@ -78,9 +98,12 @@ impl Volume {
                 Shortage::AfterCut => 50,
                 Shortage::Now => 100,
             };
-            if !self.clean_section(Policy::Greedy, valid_max_percent)? {
+            let Some(section) =
+                self.begin_cleaning(Policy::Greedy, valid_max_percent, Caller::Foreground)
+            else {
                 break;
-            }
+            };
+            self.clean_segments(self.sb.segments_of(section), Caller::Foreground)?;
             // Moved nodes are written by the checkpoint, which is what frees their section.
             self.write_checkpoint(Reason::Sync)?;
         }
@@ -114,32 +137,47 @@ impl Volume {
         }
     }
 
-    /// Cleans one section in the background, by cost-benefit. False if there is none worth it.
-    pub(crate) fn background_gc(&mut self) -> Result<bool> {
-        self.check_writable()?;
-        let cleaned = self.clean_section(Policy::CostBenefit, 100)?;
-        if cleaned {
-            self.write_checkpoint(Reason::Sync)?;
-        }
-        Ok(cleaned)
+    /// Whether more than `percent` of the sections are free (`has_enough_free_blocks`).
+    pub(crate) fn has_enough_free_blocks(&self, percent: u32) -> bool {
+        let limit = u64::from(self.sb.main_sections()) * u64::from(percent) / 100;
+        u64::from(self.segments.free_sections()) > limit
     }
 
-    /// Moves out what is valid in the best section of which less than `valid_max_percent` is.
-    /// False if there is none.
-    fn clean_section(&mut self, policy: Policy, valid_max_percent: u32) -> Result<bool> {
-        let is_current = |segno| self.logs.is_current(segno);
-        let victim = victim::select(&self.segments, policy, valid_max_percent, is_current);
-        let Some(section) = victim else { return Ok(false) };
-        self.gc_count += 1;
-        let first = self.sb.section_start(section);
+    /// Whether there is much to clean and little left free (`has_enough_invalid_blocks`).
+    pub(crate) fn has_enough_invalid_blocks(&self) -> bool {
+        let (user_blocks, _) = self.space.totals();
+        let invalid = user_blocks.saturating_sub(self.segments.valid_blocks());
+        let free = self.segments.free_segments(|segno| self.logs.is_current(segno));
+        let free = free.saturating_sub(self.checkpoint.overprov_segment_count);
+        invalid > user_blocks * 40 / 100
+            && u64::from(free) * u64::from(BLOCKS_PER_SEGMENT) < invalid * 40 / 100
+    }
+
+    /// Chooses the best section to clean of those less than `valid_max_percent` valid.
+    pub(crate) fn begin_cleaning(
+        &mut self,
+        policy: Policy,
+        valid_max_percent: u32,
+        caller: Caller,
+    ) -> Option<u32> {
+        let skip = |section| {
+            self.pinned_sections.contains(&section)
+                || self.sb.segments_of(section).any(|segno| self.logs.is_current(segno))
+        };
+        let section = victim::select(&self.segments, policy, valid_max_percent, skip)?;
+        self.stats.cleanings[caller as usize] += 1;
+        Some(section)
+    }
+
+    /// Moves out what is valid in these segments.
+    pub(crate) fn clean_segments(&mut self, segments: Range<SegNo>, caller: Caller) -> Result<()> {
         let mut set = WriteSet::default();
-        let moved = (first..first + self.sb.segs_per_sec)
-            .try_for_each(|segno| self.clean_segment(segno, &mut set));
-        self.finish(set, moved)?;
-        Ok(true)
+        let moved =
+            segments.into_iter().try_for_each(|segno| self.clean_segment(segno, &mut set, caller));
+        self.finish(set, moved)
     }
 
-    fn clean_segment(&mut self, segno: SegNo, set: &mut WriteSet) -> Result<()> {
+    fn clean_segment(&mut self, segno: SegNo, set: &mut WriteSet, caller: Caller) -> Result<()> {
         if self.segments.entry(segno).valid == 0 {
             return Ok(());
         }
@@ -150,6 +188,7 @@ impl Volume {
         summary.check_type(log, at)?;
         let start = self.sb.seg_start(segno);
         let map = self.segments.entry(segno).map;
+        let mut source = Source { addr: start, map: &map, blocks: Blocks::new() };
         let mut from = 0;
         while let Some(n) = bits::msb::next_one(&map, from, BLOCKS_PER_SEGMENT as usize) {
             from = n + 1;
@@ -157,8 +196,9 @@ impl Volume {
             if log.is_node() {
                 self.move_node(addr, owner.nid.get())?;
             } else {
-                self.move_data(addr, owner, set)?;
+                self.move_data(addr, owner, &mut source, set)?;
             }
+            self.stats.moved_blocks[caller as usize] += 1;
         }
         Ok(())
     }
@@ -174,7 +214,13 @@ impl Volume {
 
     /// A data block moves to the cold log; a newer version that waits in the page cache goes in
     /// its stead.
-    fn move_data(&mut self, addr: BlockAddr, owner: RawSummary, set: &mut WriteSet) -> Result<()> {
+    fn move_data(
+        &mut self,
+        addr: BlockAddr,
+        owner: RawSummary,
+        source: &mut Source<'_>,
+        set: &mut WriteSet,
+    ) -> Result<()> {
         let Some((ino, index)) = self.owner_of(addr, owner)? else {
             let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
             return Err(Error::corrupt(
@@ -187,7 +233,7 @@ impl Volume {
         let key = Ino::from(ino);
         let block = match self.pages.peek(key, index) {
             Some(block) => block.clone(),
-            None => self.io.read(addr)?,
+            None => source.read(&self.io, addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;

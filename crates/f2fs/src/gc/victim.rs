@@ -1,6 +1,5 @@
 //! Which section to clean (`get_victim_by_default`, `get_gc_cost`).
 
-use crate::ondisk::SegNo;
 use crate::segments::Segments;
 
 /// How a victim is chosen.
@@ -12,24 +11,21 @@ pub(crate) enum Policy {
     CostBenefit,
 }
 
-/// The best section to clean of those less than `valid_max_percent` valid, or `None` if cleaning
-/// would free nothing.
+/// The best section to clean of those less than `valid_max_percent` valid, leaving out those to
+/// `skip`; `None` if cleaning would free nothing.
 pub(crate) fn select(
     segments: &Segments,
     policy: Policy,
     valid_max_percent: u32,
-    is_current: impl Fn(SegNo) -> bool,
+    skip: impl Fn(u32) -> bool,
 ) -> Option<u32> {
     let sb = segments.sb();
     let ages = segments.age_range();
     (0..sb.main_sections())
         .filter(|&section| {
-            let first = sb.section_start(section);
             let valid = u64::from(segments.section_valid(section));
             let usable = u64::from(segments.section_usable(section));
-            valid > 0
-                && valid * 100 < usable * u64::from(valid_max_percent)
-                && !(first..first + sb.segs_per_sec).any(&is_current)
+            valid > 0 && valid * 100 < usable * u64::from(valid_max_percent) && !skip(section)
         })
         .min_by_key(|&section| match policy {
             Policy::Greedy => u64::from(segments.section_valid(section)),

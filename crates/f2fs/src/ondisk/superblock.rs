@@ -494,6 +494,12 @@ impl Superblock {
         segno / self.segs_per_sec
     }
 
+    /// Segments of a section.
+    pub fn segments_of(&self, section: u32) -> std::ops::Range<SegNo> {
+        let first = self.section_start(section);
+        first..first + self.segs_per_sec
+    }
+
     /// First segment of section `section`.
     pub fn section_start(&self, section: u32) -> SegNo {
         section * self.segs_per_sec
