@@ -68,9 +68,9 @@ fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<
     let mut all = vec![What::Root];
     if features.contains(Features::QUOTA_INO) {
         all.extend([What::Quota(QuotaType::User), What::Quota(QuotaType::Group)]);
-        if features.contains(Features::PRJQUOTA) {
-            all.push(What::Quota(QuotaType::Project));
-        }
+    }
+    if features.contains(Features::PRJQUOTA) {
+        all.push(What::Quota(QuotaType::Project));
     }
     if features.contains(Features::LOST_FOUND) {
         all.push(What::LostFound);
@@ -109,7 +109,7 @@ impl Image {
         let sb = Superblock::parse(raw.to_block().bytes(), 0)?;
         let start = |log: LogType| sb.seg_start(geometry.cursegs[log.index()]);
         let (nodes, data) = (start(LogType::HotNode), start(LogType::HotData));
-        let inodes = initial_inodes(sb.features, nodes, data);
+        let inodes = initial_inodes(options.features, nodes, data);
         let (large_nat_bitmap, seed) = (options.large_nat_bitmap, options.seed);
         Ok(Self { raw, sb, geometry: *geometry, inodes, trimmed, large_nat_bitmap, seed })
     }
@@ -390,7 +390,10 @@ fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuper
     }
     sb.version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     sb.init_version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
-    sb.feature.set(options.features.bits());
+    // A project quota file is a quota inode, though the other two are not asked for.
+    let quota = Features::QUOTA_INO | Features::PRJQUOTA;
+    let implied = options.features.intersects(quota).then_some(Features::QUOTA_INO);
+    sb.feature.set((options.features | implied.unwrap_or_default()).bits());
     let (encoding, flags) = options.raw_encoding();
     sb.s_encoding.set(encoding);
     sb.s_encoding_flags.set(flags);
