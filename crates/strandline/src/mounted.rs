@@ -5,17 +5,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
 
 /// Type of our mounts, proc(5) `mountinfo`.
 const KIND: &[u8] = b"fuse.strandline";
-/// Before the names of values a mount has to tell or takes.
+/// Before the requests to a mount.
 const PREFIX: &str = "user.strandline.";
 /// Longest value of an attribute.
-const VALUE_MAX: usize = 65536;
+const ANSWER_MAX: usize = 65536;
 
 /// A mounted volume.
 pub(crate) struct Mounted {
@@ -43,20 +42,13 @@ impl Mounted {
         })
     }
 
-    /// Asks the mount for a value.
-    pub(crate) fn get(&self, name: &str) -> Outcome<Vec<u8>> {
-        let mut value = vec![0; VALUE_MAX];
-        let len = rustix::fs::getxattr(&self.dir, format!("{PREFIX}{name}"), &mut value[..])
+    /// Asks the process that serves the mount for something.
+    pub(crate) fn ask(&self, request: &str) -> Outcome<Vec<u8>> {
+        let mut answer = vec![0; ANSWER_MAX];
+        let len = rustix::fs::getxattr(&self.dir, format!("{PREFIX}{request}"), &mut answer[..])
             .map_err(|errno| self.refused(errno))?;
-        value.truncate(len);
-        Ok(value)
-    }
-
-    /// Tells the mount to do something.
-    pub(crate) fn set(&self, name: &str, value: &str) -> Outcome<()> {
-        let name = format!("{PREFIX}{name}");
-        rustix::fs::setxattr(&self.dir, name, value.as_bytes(), XattrFlags::empty())
-            .map_err(|errno| self.refused(errno))
+        answer.truncate(len);
+        Ok(answer)
     }
 
     fn refused(&self, errno: Errno) -> Failure {

@@ -197,7 +197,7 @@ fn permissions_hold_for_other_users() {
     assert!(!shell("mv tmp/roots tmp/mine"), "sticky");
     assert!(shell("echo y >> tmp/roots && echo z > tmp/own && chmod 600 tmp/own && rm tmp/own"));
     assert!(!shell("getfattr -n user.strandline.status . 2>/dev/null"));
-    assert!(!shell("setfattr -n user.strandline.cut -v 1 . 2>/dev/null"));
+    assert!(!shell("getfattr -n user.strandline.cut=1 . 2>/dev/null"));
     assert!(shell("echo y >> tmp/suid"));
     assert_eq!(fs::metadata(at("tmp/suid")).unwrap().mode() & 0o7777, 0o777, "set-id bits go");
     assert_eq!(fs::read(at("tmp/roots")).unwrap(), b"xy\n");
@@ -244,6 +244,22 @@ fn read_only_changes_nothing() {
     assert_eq!(fs::read(rig.point().join("f")).unwrap(), b"x");
     rig.unmount();
     assert!(fs::read(rig.image()).unwrap() == before, "the image is as it was");
+}
+
+#[test]
+fn remounting_as_mount_8_does_it() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    rig.helper("remount,ro").unwrap();
+    let refused = fs::write(&path, "y").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    rig.helper("remount,rw,noexec").unwrap();
+    fs::write(&path, "y").unwrap();
+    rig.remount(&["-o", "ro"]);
+    let said = rig.helper("remount,rw").unwrap_err();
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert_eq!(fs::read(&path).unwrap(), b"y");
 }
 
 #[test]

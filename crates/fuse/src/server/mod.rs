@@ -7,6 +7,7 @@
 
 mod attrs;
 mod files;
+mod ioctl;
 mod names;
 mod xattrs;
 
@@ -41,14 +42,18 @@ pub(crate) struct Behaviour {
     pub(crate) read_only: bool,
 }
 
-/// Values that root or the mount's owner can read and set as extended attributes of the root
-/// directory: the way to the volume and the drive below a running mount.
+/// The way to the volume and the drive below a running mount, for root and the mount's owner: they
+/// ask by reading extended attributes of the root directory, which works read-only, too.
 pub trait Control: Send + Sync {
-    /// The value called `name`, if there is one.
-    fn get(&self, name: &[u8]) -> Option<Vec<u8>>;
+    /// Does what `request` stands for and returns what there is to tell. `ENODATA` if it stands for
+    /// nothing.
+    fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
 
-    /// Sets the value called `name`: does what it stands for. `ENODATA` if there is none.
-    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
+    /// Writes a checkpoint, `F2FS_IOC_WRITE_CHECKPOINT`.
+    fn write_checkpoint(&self) -> Result<(), Errno>;
+
+    /// Cleans one section, `F2FS_IOC_GARBAGE_COLLECT`. `EAGAIN` if there is nothing to clean.
+    fn garbage_collect(&self) -> Result<(), Errno>;
 }
 
 /// Answers the requests of one mount.
@@ -122,7 +127,7 @@ impl Server {
             op::COPY_FILE_RANGE => self.copy_file_range(request, reply),
             op::STATX => self.statx(request, reply),
             op::SYNCFS => Ok(self.fs.sync().map_err(errno)?),
-            op::IOCTL => Err(Errno::NOTTY),
+            op::IOCTL => self.ioctl(request, reply),
             op::INIT => self.init(request, reply),
             op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
             // Among them, on purpose, OPENDIR, FLUSH, ACCESS and INTERRUPT: the kernel hears once
@@ -193,6 +198,12 @@ impl Server {
             attr: attrs::wire(attr),
             ..EntryOut::default()
         }
+    }
+
+    /// The control of this mount, if the caller is root or who mounted.
+    fn control(&self, request: &Request<'_>) -> Option<&dyn Control> {
+        let uid = request.header.uid;
+        self.control.as_deref().filter(|_| uid == 0 || uid == self.owner)
     }
 
     fn put_attr(&self, attr: &Attr, reply: &mut Reply) {

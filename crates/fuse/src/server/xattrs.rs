@@ -1,4 +1,4 @@
-//! Extended attributes, and the values of [`super::Control`] that look like some.
+//! Extended attributes, and the requests to [`super::Control`] that look like some.
 
 use vfs::XattrMode;
 
@@ -12,7 +12,7 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 /// Before the names of access control lists.
 const ACL: &[u8] = b"system.posix_acl_";
-/// Before the names of the values of [`super::Control`].
+/// Before the requests to [`super::Control`].
 const CONTROL: &[u8] = b"user.strandline.";
 
 impl Server {
@@ -20,7 +20,7 @@ impl Server {
         let ino = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<GetxattrIn>()?;
         let value = match self.control_name(request, name) {
-            Some((control, name)) => control.get(name).ok_or(Errno::NODATA)?,
+            Some((control, request)) => control.ask(request)?,
             None if self.is_off(name) => return Err(Errno::OPNOTSUPP),
             None => self.fs.getxattr(ino, name).map_err(errno)?,
         };
@@ -32,9 +32,6 @@ impl Server {
         let (args, rest) = self.setxattr_args(request)?;
         let (name, value) = split_name(rest)?;
         let value = value.get(..args.size as usize).ok_or(Errno::IO)?;
-        if let Some((control, name)) = self.control_name(request, name) {
-            return control.set(name, value);
-        }
         if self.is_off(name) {
             return Err(Errno::OPNOTSUPP);
         }
@@ -88,17 +85,16 @@ impl Server {
         !self.behaviour.acl && name.starts_with(ACL)
     }
 
-    /// The control value an attribute name stands for, if it is one of the root directory and the
-    /// caller root or who mounted.
+    /// The request an attribute name stands for, if it is one of the root directory and the caller
+    /// may make it.
     fn control_name<'a>(
         &self,
         request: &Request<'_>,
         name: &'a [u8],
     ) -> Option<(&dyn super::Control, &'a [u8])> {
         let name = name.strip_prefix(CONTROL)?;
-        let uid = request.header.uid;
-        let may = self.ino(request.header.nodeid) == self.root && (uid == 0 || uid == self.owner);
-        self.control.as_deref().filter(|_| may).map(|control| (control, name))
+        let is_root = self.ino(request.header.nodeid) == self.root;
+        self.control(request).filter(|_| is_root).map(|control| (control, name))
     }
 }
 

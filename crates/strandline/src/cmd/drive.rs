@@ -283,7 +283,7 @@ fn report(drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
 impl Cut {
     fn run(self) -> Outcome {
         if let Some(mounted) = Mounted::find(&self.path) {
-            mounted.set("cut", &self.seed.to_string())?;
+            mounted.ask(&format!("cut={}", self.seed))?;
         } else {
             let opened = open_drive(&self.path, Access::Write)?;
             let Some(ssd) = opened.emulated() else {

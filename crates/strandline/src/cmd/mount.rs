@@ -199,13 +199,12 @@ impl Mount {
 /// Changes the flags of a mount. What is mounted read-only below stays so.
 fn remount(dir: &Path, settings: &Settings) -> Outcome {
     let mounted = Mounted::on(dir).map_err(failed_plainly)?;
-    let value = if settings.volume.read_only { "ro" } else { "rw" };
-    mounted.set("remount", value).map_err(failed_plainly)?;
+    if !settings.volume.read_only {
+        mounted.ask("remount=rw").map_err(failed_plainly)?;
+    }
     fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
     // What was written until then is durable when a mount has become read-only.
-    if settings.volume.read_only {
-        mounted.set("sync", "").map_err(failed_plainly)?;
-    }
+    mounted.ask("sync").map_err(failed_plainly)?;
     Ok(0)
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(self) -> Outcome {
-        let text = Mounted::on(&self.dir)?.get("status")?;
+        let text = Mounted::on(&self.dir)?.ask("status")?;
         let status: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&text).map_err(Failure::host(&self.dir))?;
         if self.json {

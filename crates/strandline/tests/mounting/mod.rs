@@ -131,6 +131,15 @@ impl Rig {
         assert_eq!(self.ended().code(), Some(32));
     }
 
+    /// What mount(8) calls for a file system of type strandline; the error is what it says.
+    pub(crate) fn helper(&self, options: &str) -> Result<(), String> {
+        let mut helper = Command::new(env!("CARGO_BIN_EXE_strandline"));
+        helper.arg0("mount.strandline").arg(self.image()).arg(self.point()).args(["-o", options]);
+        let output = helper.output().expect("strandline runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    }
+
     /// Kills the server and clears the mount away.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);

@@ -19,29 +19,35 @@ pub(super) struct Switch {
 }
 
 impl Control for Switch {
-    /// `status`: one JSON object.
-    fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
-        if name != b"status" {
-            return None;
-        }
-        serde_json::to_vec(&report(&self.volume, self.drive.as_deref())).ok()
-    }
-
-    /// `cut`: the power fails, with the choices of the seed that is the value. `sync`: everything
-    /// becomes durable. `remount`: whether the volume can be what the value says, `ro` or `rw`.
-    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        match name {
-            b"cut" => {
-                let seed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    /// `status`: one JSON object. `sync`: everything becomes durable. `remount=rw`: whether it can
+    /// be written at all. `cut=SEED`: the power fails, with the choices of the seed.
+    fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
+        match request {
+            b"status" => {
+                let report = report(&self.volume, self.drive.as_deref());
+                return serde_json::to_vec(&report).map_err(|_| Errno::IO);
+            }
+            b"sync" => self.volume.sync().map_err(|error| error.errno())?,
+            b"remount=rw" if self.read_only => return Err(Errno::ROFS),
+            b"remount=rw" => {}
+            _ => {
+                let seed = request.strip_prefix(b"cut=").ok_or(Errno::NODATA)?;
+                let seed = std::str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
                 let drive = self.drive.as_ref().ok_or(Errno::OPNOTSUPP)?;
                 drive.cut(seed.ok_or(Errno::INVAL)?);
-                Ok(())
             }
-            b"sync" => self.volume.sync().map_err(|error| error.errno()),
-            b"remount" if value == b"rw" && self.read_only => Err(Errno::ROFS),
-            b"remount" => Ok(()),
-            _ => Err(Errno::NODATA),
         }
+        Ok(Vec::new())
+    }
+
+    fn write_checkpoint(&self) -> Result<(), Errno> {
+        self.volume.write_checkpoint().map_err(|error| vfs::Error::from(error).errno())
+    }
+
+    fn garbage_collect(&self) -> Result<(), Errno> {
+        let cleaned = self.volume.background_gc();
+        let cleaned = cleaned.map_err(|error| vfs::Error::from(error).errno())?;
+        if cleaned { Ok(()) } else { Err(Errno::AGAIN) }
     }
 }
 
