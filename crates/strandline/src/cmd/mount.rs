@@ -229,7 +229,9 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     if in_background {
         let_go().map_err(failed(dir))?;
     }
+    let maintenance = volume.maintain();
     let ended = session.wait();
+    maintenance.stop();
     let unmounted = volume.unmount();
     if let Err(errno) = ended {
         return Err(failed(dir)(errno));

@@ -58,6 +58,12 @@ fn report(volume: &F2fs, drive: Option<&Ssd>) -> serde_json::Value {
         "recovered_nodes": recovery.replayed_nodes,
         "cleaned_sections": volume.cleaned_sections(),
     });
+    // Without its attributes a report is still one.
+    if let Ok(serde_json::Value::Object(tunables)) = serde_json::to_value(volume.tunables())
+        && let Some(report) = report.as_object_mut()
+    {
+        report.extend(tunables);
+    }
     if let Some(drive) = drive.map(Ssd::stats) {
         report["drive/commands"] = drive.commands.into();
         report["drive/reads"] = drive.reads.into();
