@@ -65,6 +65,11 @@ const FOR_MOUNT: [&str; 20] = [
     "iversion",
 ];
 
+/// Options with a value that mean nothing here: a remark, and what mount tables show of a mount and
+/// mount(8) hands back to remount it.
+const OF_MOUNTED: [&str; 7] =
+    ["comment", "user_id", "group_id", "max_read", "blksize", "subtype", "fsname"];
+
 /// Options that set or clear a flag of mount(2).
 const FLAGS: [(&str, MountFlags, bool); 14] = [
     ("nosuid", MountFlags::NOSUID, true),
@@ -136,7 +141,7 @@ impl MountOptions {
             ("acl", None) => self.acl = true,
             ("noacl", None) => self.acl = false,
             ("threads", Some(count)) => self.threads = Some(threads(count)?),
-            ("comment", Some(_)) => {}
+            (name, Some(_)) if OF_MOUNTED.contains(&name) => {}
             (name, None) if FOR_MOUNT.contains(&name) => {}
             (name, None) if FLAGS.iter().any(|(flag, ..)| *flag == name) => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
