@@ -3,6 +3,7 @@
 pub mod blkzone;
 mod block;
 mod command;
+mod concat;
 mod fault;
 mod frame;
 pub mod image;
@@ -16,6 +17,7 @@ mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};
 pub use command::{Command, Completion, Output, Status};
+pub use concat::{Concat, ConcatError};
 pub use fault::{Fault, FaultOn, ReadOnly};
 pub use media::{FileMedia, Media, OverMedia, RamMedia};
 pub use overlay::overlay;
@@ -49,6 +51,8 @@ pub struct Identify {
     pub read_only: bool,
     /// Zones, if the namespace is zoned.
     pub zones: Option<ZoneGeometry>,
+    /// Blocks of each drive that a [`Concat`] joins, in order; empty for a single one.
+    pub joined: Vec<u64>,
 }
 
 /// A block drive. Submission and completion are two steps: what is *not* waited for is the subject

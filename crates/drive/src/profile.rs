@@ -262,6 +262,7 @@ impl Spec {
             discard_zeroes: true,
             read_only: false,
             zones,
+            joined: Vec::new(),
         })
     }
 

@@ -69,6 +69,7 @@ impl Device {
                 discard_zeroes: kind == Kind::File,
                 read_only: access != Access::Write,
                 zones: None,
+                joined: Vec::new(),
             },
             sequential: Box::default(),
         };

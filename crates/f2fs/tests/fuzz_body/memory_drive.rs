@@ -74,6 +74,7 @@ impl MemoryDrive {
             discard_zeroes: true,
             read_only: false,
             zones: snapshot.geometry,
+            joined: Vec::new(),
         };
         let state = State { held: snapshot, done: VecDeque::new(), commands: 0, changes: 0 };
         Arc::new(Self { identify, state: Mutex::new(state) })

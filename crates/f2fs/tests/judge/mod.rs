@@ -68,6 +68,7 @@ impl ImageDrive {
             discard_zeroes: true,
             read_only: false,
             zones,
+            joined: Vec::new(),
         };
         let wp = vec![0; zones.map_or(0, |z| z.count as usize)];
         let media = FileMedia::new(file, blocks);
