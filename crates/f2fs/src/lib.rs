@@ -26,6 +26,7 @@ mod attr;
 pub mod check;
 mod checkpoint;
 mod curseg;
+pub mod devices;
 mod dir;
 pub mod dump;
 pub mod error;

@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::PageCache;
 
 use crate::curseg::{Log, Logs};
+use crate::devices::check_complete;
 use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::nat::Nat;
@@ -101,12 +102,10 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
 
 fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<()> {
     let identity = io.queue().identify();
+    check_complete(sb, identity)?;
     if u64::from(sb.main_end()) > identity.blocks {
         let allowed = format!("at most {} blocks, the size of the drive", identity.blocks);
         return Err(Error::corrupt("superblock.segment_count", 0_u32, sb.main_end(), allowed));
-    }
-    if !sb.devices.is_empty() {
-        return Err(Error::unsupported("a volume over several devices"));
     }
     let read_only = sb.features & feature::all(|f| f.mount == Mount::ReadOnly);
     if !options.read_only && !read_only.is_empty() {

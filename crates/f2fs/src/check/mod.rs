@@ -27,6 +27,7 @@ use queue::BlockQueue;
 pub use finding::{Finding, Place};
 pub use state::{VolumeState, state};
 
+use crate::devices::check_complete;
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::orphan::RawOrphanBlock;
@@ -89,6 +90,7 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
     let queue = BlockQueue::new(Arc::clone(drive));
     let mut early = Vec::new();
     let sb = check_superblocks(&queue, &mut early)?;
+    check_complete(&sb, queue.identify())?;
     let beyond = sb.features & (Features::COMPRESSION | Features::RO);
     if !beyond.is_empty() {
         return Err(Error::unsupported(format!("checking volumes with {beyond:?}")));

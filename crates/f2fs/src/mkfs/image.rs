@@ -23,7 +23,7 @@ use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::sit::{LogType, SitEntry};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock, pack_compact};
 use crate::ondisk::superblock::{Features, RawSuperblock, Superblock};
-use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid, bits};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, Nid, bits};
 
 const NODE_INO: Nid = 1;
 const META_INO: Nid = 2;
@@ -98,14 +98,16 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Plans the volume. `trimmed`: the drive holds nothing else any more.
+    /// Plans the volume. `joined` has the blocks of each device if there are several; `trimmed`:
+    /// the drive holds nothing else any more.
     pub(super) fn new(
         options: &MkfsOptions,
         geometry: &Geometry,
         block_count: u64,
+        joined: &[u64],
         trimmed: bool,
     ) -> Result<Self> {
-        let raw = superblock(options, geometry, block_count);
+        let raw = superblock(options, geometry, block_count, joined);
         let sb = Superblock::parse(raw.to_block().bytes(), 0)?;
         let start = |log: LogType| sb.seg_start(geometry.cursegs[log.index()]);
         let (nodes, data) = (start(LogType::HotNode), start(LogType::HotData));
@@ -352,7 +354,12 @@ fn extra_isize(features: Features) -> u16 {
     }
 }
 
-fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuperblock {
+fn superblock(
+    options: &MkfsOptions,
+    g: &Geometry,
+    block_count: u64,
+    joined: &[u64],
+) -> RawSuperblock {
     let mut sb = RawSuperblock::new_zeroed();
     sb.magic.set(crate::ondisk::MAGIC);
     sb.major_ver.set(1);
@@ -388,6 +395,7 @@ fn superblock(options: &MkfsOptions, g: &Geometry, block_count: u64) -> RawSuper
     for (slot, extension) in sb.extension_list.iter_mut().zip(cold.iter().chain(&hot)) {
         slot[..extension.len()].copy_from_slice(extension.as_bytes());
     }
+    set_devices(&mut sb, options, g, joined);
     sb.version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     sb.init_version[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     // A project quota file is a quota inode, though the other two are not asked for.
@@ -416,6 +424,17 @@ fn set_areas(sb: &mut RawSuperblock, g: &Geometry) {
     sb.nat_blkaddr.set(nat);
     sb.ssa_blkaddr.set(nat + segments(g.nat));
     sb.main_blkaddr.set(g.main_blkaddr);
+}
+
+/// Devices are whole zones, so their segments add up to the volume's, as the kernel wants it.
+fn set_devices(sb: &mut RawSuperblock, options: &MkfsOptions, g: &Geometry, joined: &[u64]) {
+    let before_segment0 = std::iter::once(u64::from(g.segment0)).chain(std::iter::repeat(0));
+    let devices = joined.iter().zip(before_segment0).zip(&options.devices);
+    for (raw, ((blocks, before), name)) in sb.devs.iter_mut().zip(devices) {
+        raw.path[..name.len()].copy_from_slice(name.as_bytes());
+        let segments = blocks.saturating_sub(before) / u64::from(BLOCKS_PER_SEGMENT);
+        raw.total_segments.set(u32::try_from(segments).unwrap_or(u32::MAX));
+    }
 }
 
 /// A version 4 UUID that is a function of the seed.

@@ -16,6 +16,7 @@ use queue::BlockQueue;
 
 pub use geometry::{Formula, Geometry, Request, ZoneShape, layout};
 pub use options::{Encoding, MkfsOptions};
+pub use signature::check_blank;
 
 use crate::error::{Error, Result};
 use crate::ondisk::sit::LogType;
@@ -47,15 +48,18 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     }
     let options = effective(&queue, options)?;
     options.check()?;
+    if options.devices.len() != queue.identify().joined.len() {
+        return Err(Error::usage("as many device names as devices joined"));
+    }
     if !options.force {
-        signature::check_blank(&queue)?;
+        check_blank(drive)?;
     }
     let block_count = volume_blocks(&queue, &options)?;
     let geometry = layout(&request(&queue, &options, block_count))?;
     check_zones(&queue, &geometry)?;
     let zones_reset = prepare(&queue, &options, block_count)?;
     let trimmed = options.discard && queue.identify().discard || queue.identify().zones.is_some();
-    let image = Image::new(&options, &geometry, block_count, trimmed)?;
+    let image = Image::new(&options, &geometry, block_count, &queue.identify().joined, trimmed)?;
     write(&queue, &image, &options)?;
     Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
 }
@@ -107,8 +111,13 @@ fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
     let needed = u64::from(geometry.main_blkaddr).div_ceil(zones.size);
     if u64::from(zones.conventional) < needed {
         let found = zones.conventional;
+        let hint = if queue.identify().joined.is_empty() {
+            "; a conventional device can hold them, and this one be its second (-c)"
+        } else {
+            ""
+        };
         return Err(Error::usage(format!(
-            "metadata needs {needed} conventional zones, the drive has {found}"
+            "metadata needs {needed} conventional zones, the drive has {found}{hint}"
         )));
     }
     Ok(())
@@ -119,6 +128,14 @@ fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
 fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32> {
     for copy in COPIES {
         queue.write_blocks(copy.into(), vec![Block::zeroed()], false)?;
+    }
+    // Nor does another device go on looking like a volume of its own.
+    let mut start = 0;
+    for blocks in &queue.identify().joined {
+        if is_random(queue, start) {
+            queue.write_blocks(start, vec![Block::zeroed(); COPIES.len()], false)?;
+        }
+        start += blocks;
     }
     queue.flush()?;
     let mut reset = 0;

@@ -3,7 +3,7 @@
 use super::geometry::Formula;
 use crate::error::{Error, Result};
 use crate::ondisk::feature::{self, FEATURES, Make};
-use crate::ondisk::superblock::{Features, MAX_EXTENSIONS};
+use crate::ondisk::superblock::{DEVICE_PATH_LEN, Features, MAX_EXTENSIONS};
 
 /// What to make. The default is `mkfs.f2fs`'s: no optional features, one segment a section.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,9 @@ pub struct MkfsOptions {
     pub encoding: Encoding,
     /// The f2fs-tools whose way of sizing the cleaner's reserve is followed.
     pub formula: Formula,
+    /// `-c`: names of all devices, the first one's included, to be noted in the superblock; empty
+    /// for a volume on a single device.
+    pub devices: Vec<String>,
 }
 
 /// `-C ENCODING[:FLAGS]`: `s_encoding` and its flags. There is one encoding, UTF-8 12.1.
@@ -101,6 +104,7 @@ impl Default for MkfsOptions {
             force: false,
             encoding: Encoding::default(),
             formula: Formula::default(),
+            devices: Vec::new(),
         }
     }
 }
@@ -139,6 +143,10 @@ impl MkfsOptions {
         if !needy.is_empty() && !self.features.contains(Features::EXTRA_ATTR) {
             let names = feature::names(needy);
             return Err(Error::usage(format!("{names}: needs feature extra_attr as well")));
+        }
+        let too_long = |name: &&String| !(1..DEVICE_PATH_LEN).contains(&name.len());
+        if let Some(name) = self.devices.iter().find(too_long) {
+            return Err(Error::usage(format!("the device name `{name}` is not 1 to 63 bytes")));
         }
         if !self.sector_size.is_power_of_two() || !(512..=4096).contains(&self.sector_size) {
             return Err(Error::usage(format!("sector size of {} bytes", self.sector_size)));

@@ -1,5 +1,8 @@
 //! What else may live on a device: a file system is not overwritten unless told to.
 
+use std::sync::Arc;
+
+use drive::Drive;
 use queue::BlockQueue;
 
 use crate::error::{Error, Result};
@@ -21,8 +24,9 @@ const SIGNATURES: [(&str, usize, &[u8]); 12] = [
     ("a GPT partition table", 512, b"EFI PART"),
 ];
 
-/// Fails if the device holds something known.
-pub(super) fn check_blank(queue: &BlockQueue) -> Result<()> {
+/// Fails if the drive holds something known. Of several that are joined it sees the first.
+pub fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
+    let queue = BlockQueue::new(drive.clone());
     let blocks = queue.identify().blocks;
     for (name, byte, magic) in SIGNATURES {
         let (lba, offset) = ((byte / BLOCK_SIZE) as u64, byte % BLOCK_SIZE);

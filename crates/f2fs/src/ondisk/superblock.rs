@@ -20,6 +20,8 @@ pub const COPIES: [BlockAddr; 2] = [0, 1];
 pub const CRC_OFFSET: usize = 3068;
 /// Entries of the extension list, cold and hot together.
 pub const MAX_EXTENSIONS: usize = 64;
+/// Bytes of a device's name, its NUL included.
+pub const DEVICE_PATH_LEN: usize = 64;
 /// Devices a volume can span.
 pub const MAX_DEVICES: usize = 8;
 /// Most segments of a volume: 16 TiB.
@@ -30,7 +32,7 @@ pub const MAX_SEGMENTS: u32 = 8 << 20;
 #[repr(C)]
 pub struct RawDevice {
     /// Path, NUL padded; empty = unused.
-    pub path: [u8; 64],
+    pub path: [u8; DEVICE_PATH_LEN],
     /// Segments on it.
     pub total_segments: U32,
 }

@@ -77,6 +77,11 @@ impl Tagged {
         cuts
     }
 
+    /// The promise as it is at any time from now on.
+    pub fn promised(&self) -> Arc<Mutex<Promise>> {
+        Arc::clone(&self.promise)
+    }
+
     pub fn promise(&self) -> Promise {
         self.promise.lock().clone()
     }
