@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use clap::Args;
 use drive::linux::{Access, BlockDevice};
 use drive::{Drive, Ssd, Timing, image};
+use f2fs::devices::{Named, join, join_for_mkfs};
+use f2fs::mkfs::MkfsOptions;
 use f2fs::{F2fs, MountOptions};
 use vfs::{Attr, FileSystem};
 
@@ -78,43 +81,48 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// A drive opened for one command: a block device, or one that a file emulates.
+/// The other devices of a volume that is on several.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Devices {
+    /// A further device of the volume, in the order of mkfs -c; may be given again
+    #[arg(long = "device", value_name = "DEVICE")]
+    pub(crate) others: Vec<PathBuf>,
+}
+
+/// A drive opened for one command: a block device, one that a file emulates, or several as one.
 pub(crate) struct Opened {
     /// The drive.
     pub(crate) drive: Arc<dyn Drive>,
-    emulated: Option<Arc<Ssd>>,
+    emulated: Vec<Arc<Ssd>>,
 }
 
 impl Opened {
-    /// The emulated drive, whose power can be cut.
-    pub(crate) fn emulated(&self) -> Option<&Arc<Ssd>> {
-        self.emulated.as_ref()
+    /// The emulated drives it is made of, whose power can be cut; none if one of them is real.
+    pub(crate) fn emulated(&self) -> &[Arc<Ssd>] {
+        &self.emulated
     }
 
     /// A drive with the same contents to try things on; this one stays as it is.
     pub(crate) fn scratch(&self) -> Outcome<Arc<dyn Drive>> {
-        Ok(match &self.emulated {
-            Some(ssd) => Ssd::power_on(ssd.survivors(0).writable(), Timing::Instant, 0),
-            None => drive::overlay(self.drive.clone())
+        Ok(match &self.emulated[..] {
+            [ssd] => Ssd::power_on(ssd.survivors(0).writable(), Timing::Instant, 0),
+            _ => drive::overlay(self.drive.clone())
                 .map_err(|error| Failure::Problem(error.to_string()))?,
         })
     }
 
-    /// Switches an emulated drive off in good order; a real one is left running.
+    /// Switches emulated drives off in good order; a real one is left running.
     pub(crate) fn close(&self) {
-        if let Some(ssd) = &self.emulated {
-            ssd.power_off();
-        }
+        self.emulated.iter().for_each(|ssd| drop(ssd.power_off()));
     }
 }
 
 /// The drive at `path`: a block device, or the file of an emulated one, as fast as it can be.
 pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
-    open_drive_timed(path, access, Timing::Instant)
+    open_timed(path, access, Timing::Instant)
 }
 
-/// The same with an emulated drive that takes the time `timing` says.
-pub(crate) fn open_drive_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
+fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
     let problem = |error: &dyn std::error::Error| Failure::Problem(error.to_string());
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -123,13 +131,59 @@ pub(crate) fn open_drive_timed(path: &Path, access: Access, timing: Timing) -> O
         }
         Ok(metadata) if metadata.file_type().is_block_device() => {
             let device = BlockDevice::open(path, access).map_err(|e| problem(&e))?;
-            return Ok(Opened { drive: Arc::new(device), emulated: None });
+            return Ok(Opened { drive: Arc::new(device), emulated: Vec::new() });
         }
         _ => {}
     }
     let ssd = image::open(path, access != Access::Write, timing);
     let ssd = ssd.map_err(|e| problem(&e))?;
-    Ok(Opened { drive: ssd.clone(), emulated: Some(ssd) })
+    Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
+}
+
+/// The drive, or the drives, of the volume that begins at `path`; emulated ones take the time that
+/// `timing` says.
+pub(crate) fn open_volume(
+    path: &Path,
+    devices: &Devices,
+    access: Access,
+    timing: Timing,
+) -> Outcome<Opened> {
+    open_all(path, devices, access, timing, join)
+}
+
+/// The drive, or the drives, for a new volume.
+pub(crate) fn open_for_mkfs(
+    path: &Path,
+    devices: &Devices,
+    options: &MkfsOptions,
+) -> Outcome<Opened> {
+    open_all(path, devices, Access::Write, Timing::Instant, |all| join_for_mkfs(all, options))
+}
+
+fn open_all(
+    path: &Path,
+    devices: &Devices,
+    access: Access,
+    timing: Timing,
+    join: impl FnOnce(Vec<Named>) -> f2fs::Result<Arc<dyn Drive>>,
+) -> Outcome<Opened> {
+    let first = open_timed(path, access, timing)?;
+    if devices.others.is_empty() {
+        return Ok(first);
+    }
+    let name = |path: &Path| path.display().to_string();
+    let mut all = vec![Named { name: name(path), drive: first.drive }];
+    let mut emulated = first.emulated;
+    for other in &devices.others {
+        let opened = open_timed(other, access, timing)?;
+        all.push(Named { name: name(other), drive: opened.drive });
+        emulated.extend(opened.emulated);
+    }
+    if emulated.len() < all.len() {
+        emulated.clear();
+    }
+    let drive = join(all).map_err(Failure::on(path.display()))?;
+    Ok(Opened { drive, emulated })
 }
 
 /// A mounted volume of a drive.
@@ -143,17 +197,19 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// Mounts the volume in `image` to look at; the image stays as it is.
-    pub(crate) fn look(image: &Path) -> Outcome<Self> {
+    pub(crate) fn look(image: &Path, devices: &Devices) -> Outcome<Self> {
+        let opened = open_volume(image, devices, Access::Read, Timing::Instant)?;
         // Recovery happens in memory only.
-        Self::mount(image, open_drive(image, Access::Read)?, true)
+        Self::mount(image, opened, true)
     }
 
     /// Mounts the volume in `image` to change it; `prepare` sees the drive before any command.
     pub(crate) fn change_with(
         image: &Path,
+        devices: &Devices,
         prepare: impl FnOnce(&Opened) -> Outcome<()>,
     ) -> Outcome<Self> {
-        let opened = open_drive(image, Access::Write)?;
+        let opened = open_volume(image, devices, Access::Write, Timing::Instant)?;
         prepare(&opened)?;
         Self::mount(image, opened, false)
     }
@@ -192,7 +248,7 @@ impl Volume {
 
     /// Whether the power of the drive has failed.
     pub(crate) fn has_fallen(&self) -> bool {
-        self.opened.emulated().is_some_and(|drive| drive.fallen().is_some())
+        self.opened.emulated().iter().any(|drive| drive.fallen().is_some())
     }
 
     /// Unmounts; true if the power failed on the way.

@@ -5,7 +5,7 @@ use vfs::{Errno, FileKind, FileSystem};
 
 use crate::failure::Outcome;
 use crate::out;
-use crate::target::{Inside, Volume};
+use crate::target::{Devices, Inside, Volume};
 
 /// Print files inside images.
 #[derive(Args)]
@@ -14,12 +14,14 @@ pub(crate) struct Cat {
     /// IMAGE:/path
     #[arg(required = true)]
     targets: Vec<Inside>,
+    #[command(flatten)]
+    devices: Devices,
 }
 
 impl Cat {
     pub(crate) fn run(self) -> Outcome {
         for target in &self.targets {
-            let volume = Volume::look(&target.image)?;
+            let volume = Volume::look(&target.image, &self.devices)?;
             let attr = volume.find(&target.path, true)?;
             if attr.kind == FileKind::Directory {
                 return Err(volume.about(&target.path)(Errno::ISDIR.into()));

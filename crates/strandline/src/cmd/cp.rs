@@ -12,7 +12,7 @@ use crate::copy::{self, Copy, Counts, Found, Host, Keep, Options, Sink, Source, 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Inside, Opened, Target, Volume};
+use crate::target::{Devices, Inside, Opened, Target, Volume};
 
 /// Copy files and trees into an image, out of one, or from one to another, with the options of
 /// cp(1).
@@ -35,6 +35,8 @@ pub(crate) struct Cp {
     /// Sources, then the destination; one side at least is IMAGE:/path
     #[arg(required = true, num_args = 1..)]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    devices: Devices,
     /// Directories with all that is in them
     #[arg(short = 'r', visible_short_alias = 'R', long)]
     recursive: bool,
@@ -159,7 +161,7 @@ impl Cp {
     }
 
     fn inward(&self, sources: &[Target], to: &Inside, options: &Options) -> Outcome<Report> {
-        let volume = Volume::change_with(&to.image, |opened| self.prepare(opened));
+        let volume = Volume::change_with(&to.image, &self.devices, |opened| self.prepare(opened));
         let volume = match volume {
             Err(Failure::Problem(_)) if self.cut_at == Some(0) => {
                 return Ok(Report { power_cut: true, ..Report::default() });
@@ -172,7 +174,7 @@ impl Cp {
             let counts = copied.unwrap_or_default();
             return Ok(Report { counts, power_cut: true, drive_commands: 0 });
         }
-        let drive = volume.opened.emulated().cloned();
+        let drive = volume.opened.emulated().first().cloned();
         // What was copied before an error stays.
         let power_cut = volume.close_or_cut()?;
         let counts = copied?;
@@ -185,7 +187,7 @@ impl Cp {
 
     fn prepare(&self, opened: &Opened) -> Outcome<()> {
         let Some(n) = self.cut_at else { return Ok(()) };
-        let Some(drive) = opened.emulated() else {
+        let [drive] = opened.emulated() else {
             return Err(Failure::Usage("--cut-at: only an emulated drive can be cut".into()));
         };
         drive.cut_at(CutPoint::Command(n), self.seed);
@@ -248,7 +250,7 @@ impl Cp {
             let counts = match source {
                 Target::Host(path) => self.one(&Host, path.clone(), source, to, place, options),
                 Target::Inside(inside) => {
-                    let volume = Volume::look(&inside.image)?;
+                    let volume = Volume::look(&inside.image, &self.devices)?;
                     // A link named on the command line is copied as such or followed later.
                     let attr = volume.find(&inside.path, false)?;
                     let node = Found { ino: attr.ino, path: inside.path.clone() };

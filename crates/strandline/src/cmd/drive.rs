@@ -286,7 +286,7 @@ impl Cut {
             mounted.ask(&format!("cut={}", self.seed))?;
         } else {
             let opened = open_drive(&self.path, Access::Write)?;
-            let Some(ssd) = opened.emulated() else {
+            let [ssd] = opened.emulated() else {
                 let path = self.path.display();
                 return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
             };

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use drive::Timing;
 use drive::linux::Access;
 use f2fs::dump::{Dump as Look, Record, Value};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
-use crate::target::open_drive;
+use crate::target::{Devices, open_volume};
 
 /// Show the structures of a volume, damaged or not, in the kernel's names.
 ///
@@ -30,6 +31,8 @@ Examples:
 pub(crate) struct Dump {
     /// Image of a drive
     image: PathBuf,
+    #[command(flatten)]
+    devices: Devices,
     /// What to show
     view: Option<View>,
     /// Which: a number for inode, dir, node and block; FIRST~LAST for nat, sit and ssa
@@ -85,7 +88,9 @@ enum View {
 
 impl Dump {
     pub(crate) fn run(self) -> Outcome {
-        let mut look = Look::new(&open_drive(&self.image, Access::Read)?.drive);
+        let mut look = Look::new(
+            &open_volume(&self.image, &self.devices, Access::Read, Timing::Instant)?.drive,
+        );
         let mut printer = Printer { json: self.json, failed: false, result: Ok(()) };
         let shown = self.show(&mut look, &mut printer);
         printer.result?;

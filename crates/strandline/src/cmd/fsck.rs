@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use drive::Drive;
 use drive::linux::Access;
+use drive::{Drive, Timing};
 use f2fs::check::{CheckOptions, CheckReport, Finding, Place, VolumeState, check, state};
 use f2fs::{F2fs, MountOptions, RecoveryReport};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::{Inside, Opened, open_drive};
+use crate::target::{Devices, Inside, Opened, open_volume};
 
 /// fsck(8): errors corrected.
 const CORRECTED: u8 = 1;
@@ -36,6 +36,8 @@ Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 op
 pub(crate) struct Fsck {
     /// Image of a drive, any file with a volume in it, or a block device
     image: Option<PathBuf>,
+    #[command(flatten)]
+    devices: Devices,
     /// Check and repair only if the volume was not unmounted cleanly or says it has errors
     #[arg(short = 'a', conflicts_with = "no")]
     auto: bool,
@@ -119,7 +121,8 @@ impl Fsck {
         let operational =
             |failure: Failure| Failure::Coded { message: failure.to_string(), code: OPERATIONAL };
         let access = if answer == Repair::No { Access::Read } else { Access::Write };
-        let opened = open_drive(&image, access).map_err(operational)?;
+        let opened =
+            open_volume(&image, &self.devices, access, Timing::Instant).map_err(operational)?;
         let drive = opened.drive.clone();
         let mut done = Outcomes::default();
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
@@ -133,7 +136,8 @@ impl Fsck {
         self.tell(&image, code, &done)?;
         if self.tree && code != UNCORRECTED {
             drop((drive, opened));
-            super::tree::show(&Inside { image, path: b"/".to_vec() }, false)?;
+            let root = Inside { image, path: b"/".to_vec() };
+            super::tree::show(&root, &self.devices, false)?;
         }
         Ok(code)
     }

@@ -6,7 +6,7 @@ use vfs::{Attr, FileKind, FileSystem};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Inside, Volume};
+use crate::target::{Devices, Inside, Volume};
 
 /// List a directory inside an image, without mounting it.
 #[derive(Args)]
@@ -17,6 +17,8 @@ Examples:
 pub(crate) struct Ls {
     /// IMAGE:/path
     target: Inside,
+    #[command(flatten)]
+    devices: Devices,
     /// Long listing
     #[arg(short)]
     long: bool,
@@ -34,7 +36,7 @@ struct Entry {
 
 impl Ls {
     pub(crate) fn run(self) -> Outcome {
-        let volume = Volume::look(&self.target.image)?;
+        let volume = Volume::look(&self.target.image, &self.devices)?;
         let path = &self.target.path;
         let attr = volume.find(path, true)?;
         let mut entries = vec![(path.clone(), attr)];

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
-use drive::linux::Access;
 use f2fs::MountOptions;
 use f2fs::mkfs::{Encoding, MkfsOptions, format};
 use f2fs::ondisk::superblock::Features;
@@ -14,7 +13,7 @@ use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Opened, Volume, open_drive};
+use crate::target::{Devices, Opened, Volume, open_for_mkfs};
 
 /// Make an F2FS volume. Options are those of mkfs.f2fs.
 #[derive(Args)]
@@ -24,6 +23,7 @@ use crate::target::{Opened, Volume, open_drive};
 Examples:
   strandline mkfs disk.img
   strandline mkfs -l data /dev/sdb
+  strandline mkfs /dev/sdb -c /dev/nvme0n2
   strandline mkfs -f -l photos -O extra_attr,inode_checksum disk.img"
 )]
 pub(crate) struct Mkfs {
@@ -52,6 +52,9 @@ pub(crate) struct Mkfs {
     /// Extensions of files that often change
     #[arg(short = 'E', value_name = "LIST", value_delimiter = ',')]
     hot: Vec<String>,
+    /// A further device, after a conventional one; may be given up to seven times
+    #[arg(short = 'c', value_name = "DEVICE", action = ArgAction::Append)]
+    devices: Vec<String>,
     /// Overwrite an existing file system
     #[arg(short = 'f')]
     force: bool,
@@ -130,7 +133,8 @@ struct Made {
 impl Mkfs {
     pub(crate) fn run(self) -> Outcome {
         let options = self.options()?;
-        let opened = open_drive(&self.image, Access::Write)?;
+        let devices = Devices { others: self.others()? };
+        let opened = open_for_mkfs(&self.image, &devices, &options)?;
         // mkfs.f2fs knows success and failure only; wrong usage was found before this.
         let report = format(&opened.drive, &options).map_err(|error| Failure::Coded {
             message: format!("{}: {error}", self.image.display()),
@@ -223,6 +227,30 @@ impl Mkfs {
         lines.iter().try_for_each(out::line)
     }
 
+    /// What -c names.
+    fn others(&self) -> Outcome<Vec<PathBuf>> {
+        let named = |name: &String| match name.split_once('@') {
+            Some((_, alias)) => {
+                Err(Failure::Usage(format!("-c {name}: no file can stand for a device (@{alias})")))
+            }
+            None => Ok(PathBuf::from(name)),
+        };
+        self.devices.iter().map(named).collect()
+    }
+
+    /// What the superblock will call the devices; nothing if there is only one.
+    fn device_names(&self) -> Outcome<Vec<String>> {
+        let others = self.others()?;
+        if others.is_empty() {
+            return Ok(Vec::new());
+        }
+        let name = |path: &PathBuf| match std::fs::canonicalize(path) {
+            Ok(path) => Ok(path.to_string_lossy().into_owned()),
+            Err(error) => Err(Failure::Problem(format!("{}: {error}", path.display()))),
+        };
+        std::iter::once(&self.image).chain(&others).map(name).collect()
+    }
+
     /// Seconds for the times of what is made.
     fn time(&self, now: u64) -> Outcome<u64> {
         let wrong = |what: String| Failure::Usage(format!("{what}: not seconds since the epoch"));
@@ -259,6 +287,7 @@ impl Mkfs {
             sector_size: self.sector_size,
             sectors: self.sectors,
             force: self.force,
+            devices: self.device_names()?,
             encoding: self.encoding.unwrap_or_default(),
             root_owner: match &self.root_owner {
                 Some(owner) => parse_owner(owner)?,

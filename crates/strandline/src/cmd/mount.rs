@@ -21,7 +21,7 @@ use control::Switch;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::open_drive_timed;
+use crate::target::{Devices, open_volume};
 
 /// mount(8): incorrect invocation.
 pub(crate) const USAGE: u8 = 1;
@@ -42,8 +42,8 @@ Examples:
 
 Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
-noallow_other; writeback: the kernel collects writes; threads=N; timing=instant|paced, of an
-emulated drive.
+noallow_other; writeback: the kernel collects writes; device=DEVICE, once for each further device of
+the volume; threads=N; timing=instant|paced, of an emulated drive.
 Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
 noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
 
@@ -129,6 +129,7 @@ struct Settings {
     mount: MountOptions,
     volume: f2fs::MountOptions,
     timing: Timing,
+    devices: Devices,
 }
 
 impl Settings {
@@ -137,18 +138,22 @@ impl Settings {
         let (mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
         let (mut remount, mut timing) = (false, Timing::Instant);
         let mut of_volume = Vec::new();
+        let mut devices = Devices::default();
         for option in rest {
             match option.as_str() {
                 "timing=instant" => timing = Timing::Instant,
                 "remount" => remount = true,
                 "timing=paced" => timing = Timing::Paced,
-                _ => of_volume.push(option),
+                text => match text.strip_prefix("device=") {
+                    Some(device) => devices.others.push(device.into()),
+                    None => of_volume.push(option),
+                },
             }
         }
         let volume = of_volume.join(",").parse::<f2fs::MountOptions>();
         let mut volume = volume.map_err(|error| usage(error.to_string()))?;
         volume.read_only |= mount.read_only;
-        Ok(Self { remount, mount, volume, timing })
+        Ok(Self { remount, mount, volume, timing, devices })
     }
 }
 
@@ -175,7 +180,7 @@ impl Mount {
         let mut child = Command::new(std::env::current_exe().map_err(system)?);
         child.arg("mount").arg("--in-background");
         for list in &self.options {
-            child.arg("-o").arg(list);
+            child.arg("-o").arg(with_absolute_devices(list));
         }
         child.arg("--").arg(image).arg(dir).current_dir("/");
         let mut child =
@@ -212,16 +217,26 @@ fn failed_plainly(failure: Failure) -> Failure {
     Failure::Coded { message: failure.to_string(), code: FAILED }
 }
 
+/// The options for a process that is somewhere else.
+fn with_absolute_devices(list: &str) -> String {
+    let absolute = |option: &str| match option.strip_prefix("device=") {
+        Some(device) => std::path::absolute(device)
+            .map_or_else(|_| option.to_owned(), |path| format!("device={}", path.display())),
+        None => option.to_owned(),
+    };
+    list.split(',').map(absolute).collect::<Vec<_>>().join(",")
+}
+
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
     let access = if settings.volume.read_only { Access::Read } else { Access::Write };
-    let opened = open_drive_timed(image, access, settings.timing)
+    let opened = open_volume(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
     let volume = F2fs::mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let volume = Arc::new(volume);
     let control = Arc::new(Switch {
         volume: volume.clone(),
-        drive: opened.emulated().cloned(),
+        drives: opened.emulated().to_vec(),
         read_only: settings.volume.read_only,
     });
     let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)

@@ -6,7 +6,7 @@ use vfs::{Attr, FileKind, FileSystem, Timespec};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Inside, Volume};
+use crate::target::{Devices, Inside, Volume};
 
 /// Show the attributes of a file inside an image. Symbolic links are not followed.
 #[derive(Args)]
@@ -14,6 +14,8 @@ use crate::target::{Inside, Volume};
 pub(crate) struct Stat {
     /// IMAGE:/path
     target: Inside,
+    #[command(flatten)]
+    devices: Devices,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -56,7 +58,7 @@ impl From<&Attr> for StatJson {
 
 impl Stat {
     pub(crate) fn run(self) -> Outcome {
-        let volume = Volume::look(&self.target.image)?;
+        let volume = Volume::look(&self.target.image, &self.devices)?;
         let path = &self.target.path;
         let attr = volume.find(path, false)?;
         if self.json {

@@ -6,7 +6,7 @@ use vfs::{FileKind, FileSystem};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Inside, Volume};
+use crate::target::{Devices, Inside, Volume};
 
 /// Show everything below a directory inside an image.
 #[derive(Args)]
@@ -17,6 +17,8 @@ Examples:
 pub(crate) struct Tree {
     /// IMAGE:/path
     target: Inside,
+    #[command(flatten)]
+    devices: Devices,
     /// One JSON object per file, with its path
     #[arg(long)]
     json: bool,
@@ -31,14 +33,14 @@ struct Entry {
 
 impl Tree {
     pub(crate) fn run(self) -> Outcome {
-        show(&self.target, self.json)?;
+        show(&self.target, &self.devices, self.json)?;
         Ok(0)
     }
 }
 
 /// Shows everything below `target`.
-pub(crate) fn show(target: &Inside, json: bool) -> Outcome<()> {
-    let volume = Volume::look(&target.image)?;
+pub(crate) fn show(target: &Inside, devices: &Devices, json: bool) -> Outcome<()> {
+    let volume = Volume::look(&target.image, devices)?;
     let attr = volume.find(&target.path, true)?;
     let mut found = Vec::new();
     if attr.kind == FileKind::Directory {

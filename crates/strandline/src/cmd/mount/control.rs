@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use drive::Ssd;
+use drive::{Ssd, Stats};
 use f2fs::F2fs;
 use fuse::Control;
 use rustix::io::Errno;
 use serde_json::json;
 use vfs::FileSystem;
 
-/// The way to the volume and the drive below a running mount.
+/// The way to the volume and the drives below a running mount.
 pub(super) struct Switch {
     pub(super) volume: Arc<F2fs>,
-    /// The drive, if it is an emulated one.
-    pub(super) drive: Option<Arc<Ssd>>,
+    /// The drives it is on, if they are emulated ones.
+    pub(super) drives: Vec<Arc<Ssd>>,
     /// The volume was mounted read-only.
     pub(super) read_only: bool,
 }
@@ -24,7 +24,7 @@ impl Control for Switch {
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
             b"status" => {
-                let report = report(&self.volume, self.drive.as_deref());
+                let report = report(&self.volume, &self.drives);
                 return serde_json::to_vec(&report).map_err(|_| Errno::IO);
             }
             b"sync" => self.volume.sync().map_err(|error| error.errno())?,
@@ -33,8 +33,11 @@ impl Control for Switch {
             _ => {
                 let seed = request.strip_prefix(b"cut=").ok_or(Errno::NODATA)?;
                 let seed = std::str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
-                let drive = self.drive.as_ref().ok_or(Errno::OPNOTSUPP)?;
-                drive.cut(seed.ok_or(Errno::INVAL)?);
+                let seed = seed.ok_or(Errno::INVAL)?;
+                if self.drives.is_empty() {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                self.drives.iter().for_each(|drive| drop(drive.cut(seed)));
             }
         }
         Ok(Vec::new())
@@ -51,8 +54,8 @@ impl Control for Switch {
     }
 }
 
-/// How a volume and its drive are and what they have done.
-fn report(volume: &F2fs, drive: Option<&Ssd>) -> serde_json::Value {
+/// How a volume and its drives are and what they have done.
+fn report(volume: &F2fs, drives: &[Arc<Ssd>]) -> serde_json::Value {
     let recovery = volume.recovery();
     let mut report = json!({
         "recovered_nodes": recovery.replayed_nodes,
@@ -64,16 +67,18 @@ fn report(volume: &F2fs, drive: Option<&Ssd>) -> serde_json::Value {
     {
         report.extend(tunables);
     }
-    if let Some(drive) = drive.map(Ssd::stats) {
-        report["drive/commands"] = drive.commands.into();
-        report["drive/reads"] = drive.reads.into();
-        report["drive/writes"] = drive.writes.into();
-        report["drive/flushes"] = drive.flushes.into();
-        report["drive/discards"] = drive.discards.into();
-        report["drive/blocks_read"] = drive.blocks_read.into();
-        report["drive/blocks_written"] = drive.blocks_written.into();
-        report["drive/programs"] = drive.programs.into();
-        report["drive/resets"] = drive.resets.into();
+    if !drives.is_empty() {
+        let all: Vec<Stats> = drives.iter().map(|drive| drive.stats()).collect();
+        let sum = |count: fn(&Stats) -> u64| all.iter().map(count).sum::<u64>();
+        report["drive/commands"] = sum(|drive| drive.commands).into();
+        report["drive/reads"] = sum(|drive| drive.reads).into();
+        report["drive/writes"] = sum(|drive| drive.writes).into();
+        report["drive/flushes"] = sum(|drive| drive.flushes).into();
+        report["drive/discards"] = sum(|drive| drive.discards).into();
+        report["drive/blocks_read"] = sum(|drive| drive.blocks_read).into();
+        report["drive/blocks_written"] = sum(|drive| drive.blocks_written).into();
+        report["drive/programs"] = sum(|drive| drive.programs).into();
+        report["drive/resets"] = sum(|drive| drive.resets).into();
     }
     // A volume that has failed has no statistics any more, but its drive does.
     if let Ok(stat) = volume.statfs() {
