@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use judge::Guest;
 use tempfile::TempDir;
 
 const DEVICE_LOAD: &str = env!("CARGO_BIN_EXE_device_load");
@@ -86,4 +87,110 @@ fn a_killed_load_keeps_what_it_fsynced_on_a_loop_device() {
     for options in ["", "fsync_mode=strict"] {
         lives_on_a_loop_device(options);
     }
+}
+
+/// Shell functions for a load that is killed, again and again, on the device or devices in `$D`,
+/// mounted with `$O`.
+const KILLS: &str = r#"
+fail() { echo "$*"; exit 1; }
+kill_after() { # MORE: steps acknowledged before the kill
+    device_load load "$O" 7 $steps $D >log &
+    while
+        last=$(tail -n 1 log)
+        [ "${last:-mounted}" = mounted ] || [ "$last" -lt $((steps + $1)) ]
+    do
+        kill -0 $! 2>/dev/null || fail "the load ended by itself"
+    done
+    kill -9 $! && wait $!
+    steps=$(tail -n 1 log)
+}
+lives() { # MORE...
+    device_load mkfs $D || exit
+    steps=0
+    for more; do
+        kill_after $more
+        device_load verify "$O" 7 $steps $D || exit
+    done
+}
+same_zones() { # DEVICE
+    blkzone report $1 >theirs && device_load zones $1 >ours || exit
+    cmp theirs ours || { cat theirs ours; exit 1; }
+}
+"#;
+
+fn run(guest: Guest, script: &str) -> String {
+    let guest = guest.memory(1536).timeout(900).program(Path::new(DEVICE_LOAD));
+    guest.run(&format!("{KILLS}\n{script}")).success().to_owned()
+}
+
+fn guest(script: &str) -> String {
+    run(Guest::new(), script)
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn zoned_null_blk_in_the_guest() {
+    let said = guest(
+        r#"
+        null_blk 0 512 8 8 6
+        D=/dev/nullb0
+        same_zones $D
+        for O in fsync_mode=strict oprw; do
+            lives 30 100 200
+            same_zones $D
+            fsck.f2fs --dry-run $D >fsck || { cat fsck; exit 1; }
+        done
+        "#,
+    );
+    assert_eq!(said.matches("verified").count(), 6, "{said}");
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn conventional_null_blk_in_the_guest() {
+    let said = guest(
+        r#"
+        null_blk 0 256
+        D=/dev/nullb0
+        O=fsync_mode=strict
+        lives 30 100
+        fsck.f2fs --dry-run $D >fsck || { cat fsck; exit 1; }
+        mount -t f2fs $D /mnt && ls /mnt | grep -c file
+        device_load mkfs $D && exit 1
+        umount /mnt
+        "#,
+    );
+    assert!(said.contains("in use") && said.matches("verified").count() == 2, "{said}");
+}
+
+/// A conventional disk for the metadata, and an NVMe ZNS namespace: it has no conventional zones.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn nvme_zns_with_a_conventional_disk_in_the_guest() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = |name: &str, bytes: u64| {
+        let path = dir.path().join(name);
+        File::create(&path).and_then(|file| file.set_len(bytes)).expect("room for a disk");
+        path
+    };
+    let (disk, zns) = (image("disk", 96 << 20), image("zns", 512 << 20));
+    let said = run(
+        Guest::new().drive(&disk).zns(&zns, 8 << 20, 6 << 20),
+        r#"
+        modprobe nvme; while [ ! -e /dev/nvme0n1 ]; do sleep 0.1; done
+        same_zones /dev/nvme0n1
+        device_load mkfs /dev/nvme0n1 && exit 1
+        D="/dev/vda /dev/nvme0n1"
+        for O in fsync_mode=strict oprw; do
+            lives 30 100 200
+            same_zones /dev/nvme0n1
+            fsck.f2fs --dry-run /dev/vda >fsck || { cat fsck; exit 1; }
+        done
+        blkzone report /dev/nvme0n1 | grep -c -e oi -e cl -e fu
+        "#,
+    );
+    assert!(said.contains("metadata needs"), "{said}");
+    assert_eq!(said.matches("verified").count(), 6, "{said}");
+    let written: u32 = said.lines().last().and_then(|line| line.parse().ok()).expect("a count");
+    assert!(written > 0, "nothing went to the zones: {said}");
 }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! device_load zones DEVICE              what `blkzone report` would print
-//! device_load mkfs DEVICE               an empty volume
-//! device_load load OPTIONS SEED FROM DEVICE     steps from number FROM on, for ever; each is
+//! device_load mkfs DEVICE...            an empty volume
+//! device_load load OPTIONS SEED FROM DEVICE...  steps from number FROM on, for ever; each is
 //!                                       printed once its fsync has returned
-//! device_load verify OPTIONS SEED N DEVICE      recovers; the first N steps must be there
+//! device_load verify OPTIONS SEED N DEVICE...   recovers; the first N steps must be there
 //! ```
 //!
 //! A step is a pure function of the seed and its number: a file made and written, or a block of an
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use drive::linux::{Access, BlockDevice};
 use drive::{Command, Drive, Output};
+use f2fs::devices::{Named, join, join_for_mkfs};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
 use vfs::{Creator, FileSystem};
@@ -35,9 +36,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["zones", device] => zones(device),
-        ["mkfs", device] => mkfs(device),
-        ["load", options, seed, from, device] => load(options, seed, from, device),
-        ["verify", options, seed, count, device] => verify(options, seed, count, device),
+        ["mkfs", ref devices @ ..] => mkfs(devices),
+        ["load", options, seed, from, ref devices @ ..] => load(options, seed, from, devices),
+        ["verify", options, seed, count, ref devices @ ..] => verify(options, seed, count, devices),
         _ => Err("usage: device_load zones|mkfs|load|verify, see its source".into()),
     };
     match done {
@@ -64,14 +65,24 @@ fn zones(device: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn mkfs(device: &str) -> Result<(), Failure> {
-    format(&open(device, Access::Write)?, &MkfsOptions { force: true, ..MkfsOptions::default() })?;
+fn named(devices: &[&str]) -> Result<Vec<Named>, Failure> {
+    let named = |device: &&str| {
+        Ok(Named { name: (*device).to_owned(), drive: open(device, Access::Write)? })
+    };
+    devices.iter().map(named).collect()
+}
+
+fn mkfs(devices: &[&str]) -> Result<(), Failure> {
+    let several = devices.len() > 1;
+    let names = devices.iter().filter(|_| several).map(ToString::to_string).collect();
+    let options = MkfsOptions { force: true, devices: names, ..MkfsOptions::default() };
+    format(&join_for_mkfs(named(devices)?, &options)?, &options)?;
     Ok(())
 }
 
-fn mount(options: &str, device: &str) -> Result<F2fs, Failure> {
+fn mount(options: &str, devices: &[&str]) -> Result<F2fs, Failure> {
     let options: MountOptions = options.parse()?;
-    Ok(F2fs::mount(open(device, Access::Write)?, &options)?)
+    Ok(F2fs::mount(join(named(devices)?)?, &options)?)
 }
 
 /// What one step does: bytes of `value` in `pages` pages of `file`, from `page` on.
@@ -121,8 +132,8 @@ fn value(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
-fn load(options: &str, seed: &str, from: &str, device: &str) -> Result<(), Failure> {
-    let fs = mount(options, device)?;
+fn load(options: &str, seed: &str, from: &str, devices: &[&str]) -> Result<(), Failure> {
+    let fs = mount(options, devices)?;
     let (seed, from): (u64, u64) = (seed.parse()?, from.parse()?);
     println!("mounted");
     let mut out = std::io::stdout();
@@ -135,8 +146,8 @@ fn load(options: &str, seed: &str, from: &str, device: &str) -> Result<(), Failu
     Ok(())
 }
 
-fn verify(options: &str, seed: &str, count: &str, device: &str) -> Result<(), Failure> {
-    let fs = mount(options, device)?;
+fn verify(options: &str, seed: &str, count: &str, devices: &[&str]) -> Result<(), Failure> {
+    let fs = mount(options, devices)?;
     let (seed, count): (u64, u64) = (seed.parse()?, count.parse()?);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for step in (0..count).map(|number| Step::of(seed, number)) {
