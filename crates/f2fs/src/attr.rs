@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U32, U64};
 use crate::error::Result;
 use crate::node_cache::Inode;
 use crate::ondisk::Nid;
-use crate::ondisk::inode::{Inline, RawInode};
+use crate::ondisk::inode::{FileFlags, Inline, RawInode};
 use crate::volume::Volume;
 
 /// 512-byte units in a block.
@@ -51,7 +51,36 @@ impl RawInode {
     }
 }
 
+/// Access times kept for later before a checkpoint writes them.
+const LAZY_ATIMES_MAX: usize = 16 * 1024;
+
 impl Volume {
+    /// Sets the access time in memory only: it reaches the drive with the inode's next write, or
+    /// the next checkpoint (`lazytime`).
+    pub(crate) fn touch_atime(&mut self, ino: Nid, time: Timespec) -> Result<()> {
+        if !self.raw_inode(ino)?.file_flags().contains(FileFlags::NOATIME)
+            && self.check_writable().is_ok()
+        {
+            self.lazy_atimes.insert(ino, time);
+        }
+        Ok(())
+    }
+
+    /// Whether so many access times wait that they are worth a checkpoint.
+    pub(crate) fn has_excess_atimes(&self) -> bool {
+        self.lazy_atimes.len() > LAZY_ATIMES_MAX
+    }
+
+    /// Puts the access times that wait into their inodes.
+    pub(crate) fn settle_atimes(&mut self) -> Result<()> {
+        let mut waiting: Vec<_> = std::mem::take(&mut self.lazy_atimes).into_iter().collect();
+        waiting.sort_unstable_by_key(|(ino, _)| *ino);
+        waiting.into_iter().try_for_each(|(ino, time)| {
+            self.inode_mut(ino)?.set_atime(time);
+            Ok(())
+        })
+    }
+
     /// `stat` of an inode.
     pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
         let inode = self.inode(ino)?;
@@ -61,6 +90,7 @@ impl Volume {
         });
         let has_slots_free =
             !matches!(inode.file_kind(), FileKind::BlockDevice | FileKind::CharDevice);
+        let atime = time(inode.atime, inode.atime_nsec);
         Ok(Attr {
             ino: ino.into(),
             kind: inode.file_kind(),
@@ -71,7 +101,7 @@ impl Volume {
             rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
             size: inode.size.get(),
             blocks: sectors(&inode),
-            atime: time(inode.atime, inode.atime_nsec),
+            atime: self.lazy_atimes.get(&ino).copied().unwrap_or(atime),
             mtime: time(inode.mtime, inode.mtime_nsec),
             ctime: time(inode.ctime, inode.ctime_nsec),
             crtime,
@@ -81,6 +111,7 @@ impl Volume {
 
     /// Changes attributes.
     pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
+        self.check_changeable(ino)?;
         let now = self.clock.now();
         if let Some(size) = change.size {
             let inode: Inode = self.inode(ino)?;
@@ -105,8 +136,11 @@ impl Volume {
             inode.gid.set(gid);
         }
         if let Some(atime) = change.atime {
+            self.lazy_atimes.remove(&ino);
+            let inode = self.inode_mut(ino)?;
             inode.set_atime(atime);
         }
+        let inode = self.inode_mut(ino)?;
         if let Some(mtime) = change.mtime {
             inode.set_mtime(mtime);
         }

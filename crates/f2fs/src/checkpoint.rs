@@ -109,6 +109,7 @@ impl Volume {
     }
 
     fn submit_checkpoint(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
+        self.settle_atimes()?;
         self.write_dirty_directories(set)?;
         self.write_all_dirty_nodes(set)?;
         set.submit(&mut self.io);
@@ -130,6 +131,9 @@ impl Volume {
 
     /// Flushes NAT and SIT to their tables or to the journals of the data logs' summaries.
     fn fill_journals(&mut self, reason: Reason) -> Result<()> {
+        if reason == Reason::Umount {
+            self.nat.rebuild_bits(&self.io)?;
+        }
         let nats = self.nat.checkpoint(&mut self.io, reason == Reason::Sync)?;
         let hot = &mut self.logs.get_mut(LogType::HotData).summary;
         hot.journal.fill(0);
@@ -158,6 +162,8 @@ impl Volume {
     /// Submits the pack but for its last block, which is returned with its address.
     fn write_pack(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
         let umount = reason == Reason::Umount;
+        let kbytes = self.lifetime_kbytes();
+        self.logs.get_mut(LogType::HotNode).summary.set_lifetime_kbytes(kbytes);
         let orphans = self.orphan_blocks();
         let (summaries, compact) = self.summary_blocks(umount);
         let mut flags = self.checkpoint.flags & LASTING | CpFlags::CRC_RECOVERY;

@@ -43,6 +43,7 @@ impl Volume {
             FileKind::Fifo => return Err(Errno::SPIPE.into()),
             _ => return Err(Errno::NODEV.into()),
         }
+        self.check_may_fallocate(ino, mode)?;
         let end = offset.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
         self.check_size(ino, end)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
@@ -62,12 +63,7 @@ impl Volume {
 
     /// Fails if a file of this inode cannot be `size` bytes long.
     pub(crate) fn check_size(&mut self, ino: Nid, size: u64) -> Result<()> {
-        let addrs = self.layout(ino)?.addrs();
-        let last = size.div_ceil(PAGE).max(1) - 1;
-        match crate::ondisk::node::NodePath::of(last, addrs) {
-            Some(_) => Ok(()),
-            None => Err(Errno::FBIG.into()),
-        }
+        if size > self.max_size(ino)? { Err(Errno::FBIG.into()) } else { Ok(()) }
     }
 
     fn leave_inline(&mut self, ino: Nid) -> Result<()> {

@@ -181,7 +181,13 @@ impl Volume {
         if data.is_empty() {
             return Ok(0);
         }
-        let end = offset.checked_add(data.len() as u64).ok_or(Error::Posix(Errno::FBIG))?;
+        let room = self.max_size(ino)?.saturating_sub(offset);
+        if room == 0 {
+            return Err(Errno::FBIG.into());
+        }
+        // As far as a file can go, like `generic_write_checks`.
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let end = offset + data.len() as u64;
         if self.has_inline_data(ino)? {
             if end <= self.layout(ino)?.inline_capacity() as u64 {
                 self.write_inline(ino, offset as usize, data)?;

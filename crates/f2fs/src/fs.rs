@@ -204,14 +204,15 @@ impl F2fs {
         Turn { fs: self, ino }
     }
 
-    fn volume(&self) -> Result<MutexGuard<'_, Volume>> {
+    /// The volume, if it is still mounted, for an operation that changes nothing.
+    pub(crate) fn volume(&self) -> Result<MutexGuard<'_, Volume>> {
         let mut volume = self.lock();
         volume.check_usable()?;
         volume.operations += 1;
         Ok(volume)
     }
 
-    fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
+    pub(crate) fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
 }
@@ -229,7 +230,7 @@ fn unrecoverable(volume: &Volume, error: Error) -> Error {
 }
 
 /// F2FS numbers inodes with 32 bits; a larger number names none.
-fn nid(ino: Ino) -> Result<Nid> {
+pub(crate) fn nid(ino: Ino) -> Result<Nid> {
     Nid::try_from(ino).map_err(|_| Error::Posix(Errno::NOENT))
 }
 
@@ -381,11 +382,17 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.change()?;
         let written = match volume.kind_of(ino)? {
-            FileKind::Regular => volume.write_file(ino, offset, data)?,
+            FileKind::Regular => {
+                volume.check_may_write(ino, offset)?;
+                volume.write_file(ino, offset, data)?
+            }
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         };
-        if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
+        if volume.is_sync(ino)? {
+            drop(volume);
+            fsync::execute(self, ino)?;
+        } else if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
             drop(volume);
             self.upkeep.kick();
         } else if volume.pages.over_dirty_limit() {
@@ -466,7 +473,8 @@ impl FileSystem for F2fs {
     fn unmount(&self) -> vfs::Result<()> {
         let mut volume = self.settled();
         volume.check_usable()?;
-        let written = if volume.options.read_only { Ok(()) } else { volume.leave() };
+        let left = volume.options.read_only || volume.health == Health::Shutdown;
+        let written = if left { Ok(()) } else { volume.leave() };
         volume.health = Health::Gone;
         Ok(written?)
     }

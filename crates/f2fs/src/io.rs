@@ -27,6 +27,7 @@ pub(crate) struct Io {
     /// them, so a cut can only see all of them or none.
     meta: BTreeMap<BlockAddr, Block>,
     in_flight: InFlight,
+    written_blocks: u64,
 }
 
 /// Adjacent blocks of one write command.
@@ -112,6 +113,7 @@ impl WriteSet {
         }
         let (start, data) = (self.start, std::mem::take(&mut self.run));
         let blocks = data.clone();
+        io.written_blocks += data.len() as u64;
         let ticket = io.queue.submit(Command::Write { lba: u64::from(start), data, fua: false });
         let run = (!ticket.is_answered()).then(|| Arc::new(Run { start, blocks }));
         if let Some(run) = &run {
@@ -143,6 +145,7 @@ impl Io {
             blocks: identity.blocks,
             meta: BTreeMap::new(),
             in_flight: InFlight::default(),
+            written_blocks: 0,
             queue,
         }
     }
@@ -150,6 +153,11 @@ impl Io {
     /// The queue, to wait on without holding the volume.
     pub(crate) fn queue(&self) -> &Arc<BlockQueue> {
         &self.queue
+    }
+
+    /// Blocks written since the mount.
+    pub(crate) fn written_blocks(&self) -> u64 {
+        self.written_blocks
     }
 
     /// Reads one block.

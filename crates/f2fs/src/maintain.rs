@@ -214,7 +214,8 @@ impl F2fs {
     /// Writes a checkpoint if the last one is `age` old and anything has changed since.
     fn checkpoint_if_older(&self, age: Nanos) -> Result<()> {
         let volume = self.settled();
-        if now() - volume.last_checkpoint < age || !volume.has_changed() {
+        let in_time = now() - volume.last_checkpoint < age || !volume.has_changed();
+        if in_time && !volume.has_excess_atimes() {
             return Ok(());
         }
         self.checkpoint(volume, Caller::Background).map(drop)

@@ -54,6 +54,13 @@ fn coverage(height: usize) -> u64 {
 }
 
 impl Volume {
+    /// Longest a file can be (`max_file_blocks`).
+    pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
+        let direct = u64::from(self.layout(ino)?.addrs());
+        let below = 2 * coverage(1) + 2 * coverage(2) + coverage(3);
+        Ok((direct + below) * BLOCK_SIZE as u64)
+    }
+
     fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath> {
         let addrs = self.layout(ino)?.addrs();
         NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))

@@ -67,6 +67,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
     let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
     let ssr_allowed = options.mode == AllocationMode::Adaptive;
     Ok(Volume {
+        written_before: written_before(&checkpoint, &logs),
         logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
         space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
         nodes: NodeCache::new(options.cache_bytes / 4),
@@ -81,6 +82,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         unjudged: FxHashSet::default(),
         pinned_sections: BTreeSet::new(),
         stats: Stats::default(),
+        lazy_atimes: FxHashMap::default(),
         health: Health::Sound,
         checkpointing: false,
         last_checkpoint: cores::now(),
@@ -98,6 +100,12 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         segments,
         zones,
     })
+}
+
+/// KiB written before the last clean unmount, which the hot node log's summary holds.
+fn written_before(checkpoint: &Checkpoint, logs: &[Log; 6]) -> u64 {
+    let kept = checkpoint.has_node_summaries();
+    if kept { logs[LogType::HotNode.index()].summary.lifetime_kbytes() } else { 0 }
 }
 
 fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<()> {

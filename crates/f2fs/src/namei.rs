@@ -5,6 +5,7 @@ use vfs::{Creator, Errno, FileKind, Ino, RenameFlags};
 
 use crate::dir::{Found, init_dots};
 use crate::error::{Error, Result};
+use crate::flags;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
@@ -12,7 +13,7 @@ use crate::ondisk::inode::{
 use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::superblock::Features;
 use crate::ondisk::{NAME_MAX, NEW_ADDR, Nid, SYMLINK_MAX};
-use crate::volume::Volume;
+use crate::volume::{Users, Volume};
 
 /// Most links of an inode (`F2FS_LINK_MAX`).
 const LINK_MAX: u32 = 0xffff_ffff;
@@ -69,6 +70,7 @@ impl Volume {
     /// Makes an inode and its name.
     pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_free(new.parent, new.name)?;
+        self.check_may_add(new.parent)?;
         let ino = self.new_inode(new)?;
         let linked = self
             .inherit_acl(new.parent, ino, new.kind)
@@ -81,6 +83,16 @@ impl Volume {
             self.add_links(new.parent, 1)?;
         }
         self.touch_dir(new.parent)?;
+        Ok(ino)
+    }
+
+    /// Makes a file without a name, in use from the start (`O_TMPFILE`).
+    pub(crate) fn make_nameless(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        self.check_dir(new.parent)?;
+        let ino = self.new_inode(new)?;
+        self.inode_mut(ino)?.links.set(0);
+        self.orphans.insert(ino);
+        self.users.insert(ino, Users { opens: 1, linkable: true });
         Ok(ino)
     }
 
@@ -109,6 +121,7 @@ impl Volume {
     fn format_inode(&mut self, ino: Nid, new: &NewInode<'_>) -> Result<(Block, InodeLayout)> {
         let parent = self.inode(new.parent)?;
         let parent_mode = parent.mode.get();
+        let mut flags = parent.file_flags() & flags::inherited(new.kind);
         let (gid, inherited) = if parent_mode & S_ISGID == 0 {
             (new.creator.gid, 0)
         } else {
@@ -157,7 +170,7 @@ impl Volume {
         match new.kind {
             FileKind::Directory => {
                 i.current_depth.set(1);
-                i.flags.set(FileFlags::INDEX.bits());
+                flags |= FileFlags::INDEX;
                 let size = if inline.contains(Inline::DENTRY) {
                     layout.inline_capacity()
                 } else {
@@ -168,6 +181,7 @@ impl Volume {
             FileKind::BlockDevice | FileKind::CharDevice => i.set_rdev(&layout, new.rdev),
             _ => {}
         }
+        i.flags.set(flags.bits());
         if inline.contains(Inline::DENTRY) {
             let area = &mut bytes[layout.inline_range()];
             init_dots(layout.inline_dentries(), area, ino, new.parent);
@@ -228,9 +242,13 @@ impl Volume {
     /// Gives `ino` one more name.
     pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
         self.check_free(dir, name)?;
+        self.check_may_add(dir)?;
+        self.check_changeable(ino)?;
+        let linkable = self.users.get(&ino).is_some_and(|users| users.linkable);
         let inode = self.inode(ino)?;
         let kind = inode.file_kind();
         match inode.links.get() {
+            0 if linkable => {}
             _ if kind == FileKind::Directory => return Err(Errno::PERM.into()),
             0 => return Err(Errno::NOENT.into()),
             LINK_MAX => return Err(Errno::MLINK.into()),
@@ -239,6 +257,10 @@ impl Volume {
         drop(inode);
         self.add_entry(dir, name, ino, kind)?;
         self.add_links(ino, 1)?;
+        self.orphans.remove(&ino);
+        if let Some(users) = self.users.get_mut(&ino) {
+            users.linkable = false;
+        }
         let now = self.clock.now();
         let inode = self.inode_mut(ino)?;
         inode.set_ctime(now);
@@ -253,7 +275,7 @@ impl Volume {
         if found.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
-        self.inode(found.ino)?;
+        self.check_may_remove(dir, found.ino)?;
         self.remove_entry(dir, found.place)?;
         self.since_checkpoint.removed_from.insert(dir);
         self.touch_dir(dir)?;
@@ -271,6 +293,7 @@ impl Volume {
         if found.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
+        self.check_may_remove(dir, found.ino)?;
         if !self.is_empty_dir(found.ino)? {
             return Err(Errno::NOTEMPTY.into());
         }
@@ -333,6 +356,8 @@ impl Volume {
         }
         self.free_inode_node(ino)?;
         self.orphans.remove(&ino);
+        self.lazy_atimes.remove(&ino);
+        self.write_errors.remove(&ino);
         self.unflushed.remove(&ino);
         self.unjudged.remove(&ino);
         self.since_checkpoint.moved.remove(&ino);
@@ -362,7 +387,8 @@ impl Volume {
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NOREPLACE);
-        if exchange && no_replace {
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        if exchange && (no_replace || whiteout) {
             return Err(Errno::INVAL.into());
         }
         self.check_dir(from.dir)?;
@@ -380,7 +406,16 @@ impl Volume {
         if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
             return Err(Errno::INVAL.into());
         }
-        let Some(found) = target else { return self.replace(from, source, to, None) };
+        self.check_may_remove(from.dir, source.ino)?;
+        match target {
+            Some(found) => self.check_may_remove(to.dir, found.ino)?,
+            None => self.check_may_add(to.dir)?,
+        }
+        let move_over = |volume: &mut Self, target| match whiteout {
+            true => volume.replace_by_whiteout(from, source, to, target),
+            false => volume.replace(from, source, to, target),
+        };
+        let Some(found) = target else { return move_over(self, None) };
         if found.kind == FileKind::Directory && self.is_within(from.dir, found.ino)? {
             return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
         }
@@ -389,8 +424,27 @@ impl Volume {
         } else if exchange {
             self.exchange(from, source, to, found)
         } else {
-            self.replace(from, source, to, target)
+            move_over(self, target)
         }
+    }
+
+    /// Leaves a device 0:0 behind under the old name (`RENAME_WHITEOUT`), for overlayfs.
+    fn replace_by_whiteout(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+    ) -> Result<()> {
+        let NameIn { dir: parent, name } = from;
+        let (kind, creator) = (FileKind::CharDevice, Creator::default());
+        let white = self.new_inode(&NewInode { parent, name, kind, perm: 0, rdev: 0, creator })?;
+        if let Err(error) = self.replace(from, source, to, target) {
+            self.evict(white)?;
+            return Err(error);
+        }
+        // The slots of the entry that moved away have room for it.
+        self.add_entry(parent, name, white, kind)
     }
 
     /// Whether `dir` is `ancestor` or lies below it.

@@ -52,6 +52,11 @@ pub(crate) struct Nat {
     bits: Option<NatBits>,
 }
 
+/// Largest table that is read as a whole to rebuild nat_bits, 64 MiB.
+const REBUILD_BLOCKS_MAX: u32 = 16 * 1024;
+/// Blocks read at once for that; the copies of the table alternate in larger pieces.
+const REBUILD_RUN: usize = 64;
+
 /// Clean entries kept before the cache is thinned out.
 const CACHE_LIMIT: usize = 256 * 1024;
 
@@ -86,10 +91,37 @@ impl Nat {
         &self.version_bitmap
     }
 
-    /// Full and empty table blocks, for the pack of a clean unmount. Once a cut has lost them they
-    /// are left out, which is always legal; `fsck.f2fs` makes them anew.
+    /// Full and empty table blocks, for the pack of a clean unmount. To leave them out is always
+    /// legal; `fsck.f2fs` makes them anew.
     pub(crate) fn bits(&self) -> Option<&NatBits> {
         self.bits.as_ref()
+    }
+
+    /// Looks at the whole table to say which blocks are full and which empty, after a cut has left
+    /// that unknown; not where that would take longer than it saves. The table, not the journal,
+    /// for before an unmount, which empties the journal into it.
+    pub(crate) fn rebuild_bits(&mut self, io: &Io) -> Result<()> {
+        let blocks = self.sb.nat_blocks();
+        if self.bits.is_some() || blocks > REBUILD_BLOCKS_MAX {
+            return Ok(());
+        }
+        let mut bits = NatBits::new(&self.sb);
+        for first in (0..blocks).step_by(REBUILD_RUN) {
+            let run = first..blocks.min(first + REBUILD_RUN as u32);
+            let addr = |index| nat::block_addr(&self.sb, &self.version_bitmap, index);
+            let side_by_side = run.clone().all(|index| addr(index) == addr(first) + index - first);
+            if side_by_side {
+                let read = io.read_run(addr(first), run.end - run.start)?;
+                run.zip(&read).for_each(|(i, block)| bits.update(i, RawNatBlock::of(block)));
+            } else {
+                for index in run {
+                    let block = io.read(addr(index))?;
+                    bits.update(index, RawNatBlock::of(&block));
+                }
+            }
+        }
+        self.bits = Some(bits);
+        Ok(())
     }
 
     /// Numbers never used or free.

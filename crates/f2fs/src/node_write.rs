@@ -40,6 +40,11 @@ impl Volume {
             let footer = RawNodeFooter::of(&self.node(nid)?.block);
             (log_of(footer), footer.ino.get())
         };
+        if nid == ino
+            && let Some(atime) = self.lazy_atimes.remove(&ino)
+        {
+            self.inode_mut(ino)?.set_atime(atime);
+        }
         let old = self.nat.get(&self.io, nid)?.addr;
         let addr = self.allocate(log, old, RawSummary::node(nid))?;
         let next = self.logs.next_addr(&self.sb, log);

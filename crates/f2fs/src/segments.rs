@@ -135,6 +135,20 @@ impl Segments {
         (0..self.count()).filter(is_free).count() as u32
     }
 
+    /// Segments that could be taken as a whole now.
+    pub(crate) fn unused_segments(&self) -> u32 {
+        (0..self.count()).filter(|s| self.is_free(*s) && self.usable(*s) > 0).count() as u32
+    }
+
+    /// Segments that cleaning could empty: of some blocks valid, and no log's.
+    pub(crate) fn dirty_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
+        let is_dirty = |s: &SegNo| {
+            let valid = u32::from(self.entry(*s).valid);
+            valid > 0 && valid < self.usable(*s) && !is_current(*s)
+        };
+        (0..self.count()).filter(is_dirty).count() as u32
+    }
+
     /// All valid blocks.
     pub(crate) fn valid_blocks(&self) -> u64 {
         self.section_valid.iter().map(|v| u64::from(*v)).sum()

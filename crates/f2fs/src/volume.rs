@@ -56,6 +56,10 @@ pub(crate) struct Volume {
     /// Sections that pinned files keep from being cleaned.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
+    /// KiB written in the volume's life before this mount.
+    pub(crate) written_before: u64,
+    /// Access times that wait for their inode to be written for another reason (`lazytime`).
+    pub(crate) lazy_atimes: FxHashMap<Nid, Timespec>,
     pub(crate) next_generation: u32,
     pub(crate) clock: Clock,
     pub(crate) zones: Option<WritePointers>,
@@ -81,6 +85,8 @@ pub(crate) enum Health {
     /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that what is durable stays so;
     /// what is in memory and on the drive can still be read.
     Stopped,
+    /// It was told to stop (`F2FS_IOC_SHUTDOWN`), as if the power had failed.
+    Shutdown,
     /// It has been unmounted.
     Gone,
 }
@@ -90,6 +96,8 @@ pub(crate) enum Health {
 pub(crate) struct Users {
     /// Calls of `open` not yet matched by `release`.
     pub(crate) opens: u32,
+    /// Made without a name, and may yet be given one (`I_LINKABLE`).
+    pub(crate) linkable: bool,
 }
 
 /// On whose behalf the volume cleans or checkpoints.
@@ -147,6 +155,11 @@ impl Clock {
         Self { before, mounted: cores::now(), frozen }
     }
 
+    /// When the volume was mounted.
+    pub(crate) fn mounted(&self) -> cores::Nanos {
+        self.mounted
+    }
+
     /// Seconds this volume has been mounted in its life; the unit of segment ages.
     pub(crate) fn elapsed(&self) -> u64 {
         let now = if self.frozen.is_some() { self.mounted } else { cores::now() };
@@ -174,7 +187,7 @@ impl Volume {
             Health::Sound if !self.options.read_only => Ok(()),
             Health::Stopped if self.options.errors == OnError::Continue => Err(Errno::IO.into()),
             Health::Sound | Health::Stopped => Err(Error::ReadOnly),
-            Health::Gone => Err(Errno::IO.into()),
+            Health::Shutdown | Health::Gone => Err(Errno::IO.into()),
         }
     }
 

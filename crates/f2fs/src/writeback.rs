@@ -176,7 +176,11 @@ impl Volume {
         if old == NULL_ADDR {
             return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
         }
-        let addr = if is_data_addr(old) && self.may_update_in_place(ino, old)? {
+        let pinned = is_data_addr(old) && self.is_pinned(ino)?;
+        if pinned && self.io.is_in_flight(old) {
+            self.io.queue().drain();
+        }
+        let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
             old
         } else {
             self.move_block(ino, slot, old, log)?

@@ -90,6 +90,7 @@ impl Volume {
         if value.is_some_and(|value| value.len() > SIZE_MAX) {
             return Err(Errno::TOOBIG.into());
         }
+        self.check_changeable(ino)?;
         self.check_xattr_name(ino, name, Errno::PERM)?;
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
         if is_acl(index) {

@@ -163,6 +163,8 @@ bitflags! {
         const NOREPLACE = 1;
         /// Swap the two.
         const EXCHANGE = 2;
+        /// Leave a whiteout under the old name.
+        const WHITEOUT = 4;
     }
 }
 

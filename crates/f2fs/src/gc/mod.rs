@@ -230,6 +230,11 @@ impl Volume {
                 "the slot that points here",
             ));
         };
+        if self.is_pinned(ino)? {
+            let section = self.sb.locate(addr).map(|(segno, _)| self.sb.section_of(segno));
+            self.pinned_sections.extend(section);
+            return self.count_pin_failure(ino);
+        }
         let key = Ino::from(ino);
         let block = match self.pages.peek(key, index) {
             Some(block) => block.clone(),

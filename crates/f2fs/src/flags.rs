@@ -1,0 +1,180 @@
+//! Inode flags (`FS_IOC_GETFLAGS`), what they forbid, and pinned files.
+//!
+//! Who may set a flag is for the layer that knows users; what a set flag forbids holds for
+//! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
+
+use vfs::{Errno, FallocateMode, FileKind};
+
+use crate::error::Result;
+use crate::ondisk::Nid;
+use crate::ondisk::inode::{FileFlags, Inline};
+use crate::ondisk::superblock::Features;
+use crate::options::AllocationMode;
+use crate::volume::Volume;
+
+/// `FS_NOCOW_FL`, how a pinned file shows.
+const NOCOW: u32 = 0x0080_0000;
+/// `FS_INLINE_DATA_FL`.
+const INLINE_DATA: u32 = 0x1000_0000;
+/// `FS_ENCRYPT_FL` and `FS_VERITY_FL`: shown, never set here.
+const SHOWN_ONLY: u32 = 0x800 | 0x10_0000;
+
+/// `F2FS_SETTABLE_FS_FL`.
+const SETTABLE: FileFlags = FileFlags::COMPR
+    .union(FileFlags::SYNC)
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NODUMP)
+    .union(FileFlags::NOATIME)
+    .union(FileFlags::NOCOMP)
+    .union(FileFlags::DIRSYNC)
+    .union(FileFlags::PROJINHERIT)
+    .union(FileFlags::CASEFOLD);
+
+/// Flags a new inode of `kind` takes from its directory (`F2FS_FL_INHERITED`, `f2fs_mask_flags`).
+/// Folding case is left out: no such directory can be made here.
+pub(crate) fn inherited(kind: FileKind) -> FileFlags {
+    let all = FileFlags::SYNC
+        | FileFlags::NODUMP
+        | FileFlags::NOATIME
+        | FileFlags::DIRSYNC
+        | FileFlags::PROJINHERIT
+        | FileFlags::NOCOMP;
+    match kind {
+        FileKind::Directory => all,
+        FileKind::Regular => all - FileFlags::DIRSYNC - FileFlags::PROJINHERIT,
+        _ => FileFlags::NODUMP | FileFlags::NOATIME,
+    }
+}
+
+impl Volume {
+    /// `FS_IOC_GETFLAGS`.
+    pub(crate) fn flags(&mut self, ino: Nid) -> Result<u32> {
+        let inode = self.raw_inode(ino)?;
+        let mut flags = inode.file_flags() & (SETTABLE | FileFlags::INDEX);
+        let inline = inode.inline();
+        if inline.intersects(Inline::DATA | Inline::DENTRY) {
+            flags |= FileFlags::from_bits_retain(INLINE_DATA);
+        }
+        if inline.contains(Inline::PIN_FILE) {
+            flags |= FileFlags::from_bits_retain(NOCOW);
+        }
+        Ok(flags.bits())
+    }
+
+    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`): what can be shown may be given back; of that, what
+    /// can be set is.
+    pub(crate) fn set_flags(&mut self, ino: Nid, bits: u32) -> Result<()> {
+        let gettable = (SETTABLE | FileFlags::INDEX).bits() | NOCOW | INLINE_DATA | SHOWN_ONLY;
+        if bits & !gettable != 0 {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let old = self.raw_inode(ino)?.file_flags();
+        let new = FileFlags::from_bits_retain(bits) & SETTABLE;
+        let changed = (old ^ new) & SETTABLE;
+        if new.contains(FileFlags::COMPR | FileFlags::NOCOMP) {
+            return Err(Errno::INVAL.into());
+        }
+        let compression = self.sb.features.contains(Features::COMPRESSION);
+        if changed.intersects(FileFlags::COMPR | FileFlags::CASEFOLD)
+            || changed.contains(FileFlags::NOCOMP) && !compression
+        {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.flags.set(((old - SETTABLE) | new).bits());
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool> {
+        Ok(self.raw_inode(ino)?.file_flags().intersects(flags))
+    }
+
+    fn forbid(&mut self, ino: Nid, flags: FileFlags) -> Result<()> {
+        if self.has_flag(ino, flags)? { Err(Errno::PERM.into()) } else { Ok(()) }
+    }
+
+    /// Fails if the attributes of `ino` may not change, nor its size, nor may it get more names.
+    pub(crate) fn check_changeable(&mut self, ino: Nid) -> Result<()> {
+        self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
+    }
+
+    /// Fails if no name may be added to `dir`.
+    pub(crate) fn check_may_add(&mut self, dir: Nid) -> Result<()> {
+        self.forbid(dir, FileFlags::IMMUTABLE)
+    }
+
+    /// Fails if `dir` may not lose its name for `ino`.
+    pub(crate) fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<()> {
+        self.check_changeable(dir)?;
+        self.check_changeable(ino)
+    }
+
+    /// Fails if `ino` may not be written at `offset`.
+    pub(crate) fn check_may_write(&mut self, ino: Nid, offset: u64) -> Result<()> {
+        let inode = self.raw_inode(ino)?;
+        let (flags, size) = (inode.file_flags(), inode.size.get());
+        if flags.contains(FileFlags::IMMUTABLE)
+            || flags.contains(FileFlags::APPEND) && offset < size
+        {
+            return Err(Errno::PERM.into());
+        }
+        Ok(())
+    }
+
+    /// Fails if `fallocate` may not do this to `ino`.
+    pub(crate) fn check_may_fallocate(&mut self, ino: Nid, mode: FallocateMode) -> Result<()> {
+        let plain = (mode - FallocateMode::KEEP_SIZE).is_empty();
+        let append = if plain { FileFlags::empty() } else { FileFlags::APPEND };
+        self.forbid(ino, FileFlags::IMMUTABLE | append)
+    }
+
+    /// Whether every write of `ino` is to be durable before it returns.
+    pub(crate) fn is_sync(&mut self, ino: Nid) -> Result<bool> {
+        self.has_flag(ino, FileFlags::SYNC)
+    }
+
+    /// Whether the blocks of `ino` must stay where they are.
+    pub(crate) fn is_pinned(&mut self, ino: Nid) -> Result<bool> {
+        Ok(self.raw_inode(ino)?.inline().contains(Inline::PIN_FILE))
+    }
+
+    /// `F2FS_IOC_SET_PIN_FILE`: the file's blocks are written in place and never moved, from when
+    /// they have a place. Not where everything is a log.
+    pub(crate) fn set_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
+        if self.kind_of(ino)? != FileKind::Regular {
+            return Err(Errno::INVAL.into());
+        }
+        if self.is_pinned(ino)? == pin {
+            return Ok(());
+        }
+        if pin && self.options.mode == AllocationMode::Lfs {
+            return Err(Errno::INVAL.into());
+        }
+        if pin && self.has_inline_data(ino)? {
+            self.convert_inline_data(ino)?;
+        }
+        let inode = self.inode_mut(ino)?;
+        let mut inline = inode.inline();
+        inline.set(Inline::PIN_FILE, pin);
+        inode.set_inline(inline);
+        // The low half counts failed moves (`i_gc_failures`).
+        inode.current_depth.set(0);
+        self.pinned_sections.clear();
+        Ok(())
+    }
+
+    /// Moves of the file's blocks that cleaning had to leave out, `F2FS_IOC_GET_PIN_FILE`.
+    pub(crate) fn pin_failures(&mut self, ino: Nid) -> Result<u32> {
+        Ok(if self.is_pinned(ino)? { self.raw_inode(ino)?.current_depth.get() & 0xffff } else { 0 })
+    }
+
+    /// Notes that cleaning left a block of a pinned file where it is.
+    pub(crate) fn count_pin_failure(&mut self, ino: Nid) -> Result<()> {
+        let failures = self.pin_failures(ino)?;
+        self.inode_mut(ino)?.current_depth.set((failures + 1).min(0xffff));
+        Ok(())
+    }
+}
