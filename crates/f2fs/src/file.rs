@@ -162,7 +162,7 @@ impl Volume {
             self.reading.swap_remove(at);
         }
         let blocks = blocks?;
-        if self.checkpoint.version != version {
+        if self.checkpoint.version != version || self.is_pinned(ino)? {
             return Ok(());
         }
         for (i, block) in blocks.into_iter().enumerate().rev() {

@@ -181,8 +181,8 @@ impl F2fs {
         ino: Nid,
         miss: &Miss,
     ) -> Result<MutexGuard<'a, Volume>> {
-        if volume.io.has_in_flight(miss.addrs()) {
-            // In memory, some of it; quicker than taking note of it.
+        if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(ino)? {
+            // In memory, some of it; or it is written in place, whoever reads it.
             volume.read_miss(ino, miss)?;
             return Ok(volume);
         }

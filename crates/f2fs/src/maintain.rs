@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cores::{Condvar, JoinHandle, Mutex, MutexGuard, Nanos, now};
 use vfs::Ino;
@@ -34,13 +35,13 @@ const DIRTY_EXPIRE: Nanos = 30 * SECOND;
 pub(crate) struct Upkeep {
     state: Mutex<State>,
     changed: Condvar,
+    /// More is dirty than may wait for its age, and the flusher has not looked yet.
+    kicked: AtomicBool,
 }
 
 struct State {
     /// Threads are to end.
     stop: bool,
-    /// More is dirty than may wait for its age.
-    kicked: bool,
     /// Cleaning is wanted now (`gc_wake`).
     gc_wake: bool,
     tunables: Tunables,
@@ -51,21 +52,21 @@ struct State {
 
 impl Upkeep {
     pub(crate) fn new(tunables: Tunables) -> Self {
-        let state = State {
-            stop: false,
-            kicked: false,
-            gc_wake: false,
-            tunables,
-            seen: 0,
-            quiet_since: now(),
-        };
-        Self { state: Mutex::named("f2fs upkeep", state), changed: Condvar::new() }
+        let state = State { stop: false, gc_wake: false, tunables, seen: 0, quiet_since: now() };
+        Self {
+            state: Mutex::named("f2fs upkeep", state),
+            changed: Condvar::new(),
+            kicked: AtomicBool::new(false),
+        }
     }
 
-    /// More is dirty than should be.
+    /// More is dirty than should be. Costs next to nothing while the flusher has not looked yet.
     pub(crate) fn kick(&self) {
-        self.state.lock().kicked = true;
-        self.changed.notify_all();
+        if !self.kicked.swap(true, Ordering::Relaxed) {
+            // Whoever goes to sleep has looked at the flag under this lock.
+            drop(self.state.lock());
+            self.changed.notify_all();
+        }
     }
 
     fn end(&self) {
@@ -146,8 +147,9 @@ impl F2fs {
 fn flusher(fs: &F2fs) {
     let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
     let mut next = now() + WRITEBACK_INTERVAL;
-    while let Some(mut state) = fs.upkeep.sleep(next, |state| state.kicked) {
-        let all = std::mem::take(&mut state.kicked);
+    let kicked = &fs.upkeep.kicked;
+    while let Some(state) = fs.upkeep.sleep(next, |_| kicked.load(Ordering::Relaxed)) {
+        let all = kicked.swap(false, Ordering::Relaxed);
         let cp_interval = state.tunables.cp_interval.saturating_mul(SECOND);
         drop(state);
         if !fs.is_sound() {

@@ -93,3 +93,64 @@ fn fsyncs_of_many_threads_survive_on_virtual_cores() {
         }
     }
 }
+
+/// Blocks of the file that is read while it is written, more than the smallest cache holds.
+const SHARED_PAGES: u64 = 400;
+
+/// Writes every block of `file` with the number of the round, one fsync in between now and then.
+fn overwrite(fs: &F2fs, file: Ino, rounds: u8) {
+    for round in 1..=rounds {
+        for page in 0..SHARED_PAGES {
+            fs.write(file, page * 4096, &[round; 4096]).unwrap();
+            if page % 50 == 0 {
+                fs.fsync(file, false).unwrap();
+            }
+        }
+        if round % 4 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// Reads blocks of `file` in an order of its own: each is whole, and none is ever older than it has
+/// been seen before.
+fn watch(fs: &F2fs, file: Ino, step: u64) {
+    let mut seen = vec![0; SHARED_PAGES as usize];
+    let mut block = [0; 4096];
+    for n in 0..SHARED_PAGES * 12 {
+        let page = n * step % SHARED_PAGES;
+        fs.read(file, page * 4096, &mut block).unwrap();
+        assert!(block.iter().all(|byte| *byte == block[0]), "block {page} is of two rounds");
+        assert!(block[0] >= seen[page as usize], "block {page} went back");
+        seen[page as usize] = block[0];
+    }
+}
+
+fn read_and_write(drive: Arc<Ssd>, options: &str) {
+    let fs = Arc::new(harness::mount(&drive, options));
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+    overwrite(&fs, file, 1);
+    let mut threads = Vec::new();
+    for (core, step) in [(1, 1), (2, 7), (3, 399)] {
+        let fs = fs.clone();
+        let core = core % cores::core_count();
+        threads.push(cores::spawn("reader", Some(core), move || watch(&fs, file, step)));
+    }
+    overwrite(&fs, file, 10);
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    fs.unmount().unwrap();
+    assert_eq!(harness::findings(&drive.power_off()), "");
+}
+
+/// Reads ask the drive with the volume free; what they bring back must still be true.
+#[test]
+fn reads_beside_writes_never_go_back() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for kind in Kind::ALL {
+        let options = "cache=1m";
+        Machine::real().run(|| read_and_write(kind.formatted(1), options)).unwrap();
+        let machine = Machine::simulated(&profile, 3);
+        let run = || read_and_write(kind.formatted_at(1, Timing::Virtual), options);
+        machine.run(run).unwrap();
+    }
+}

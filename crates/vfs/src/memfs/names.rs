@@ -87,6 +87,10 @@ impl State {
         (new_parent, new_name): (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
+        if flags.contains(RenameFlags::WHITEOUT) {
+            // As on Linux where a file system has no whiteouts.
+            return Err(Errno::INVAL.into());
+        }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NOREPLACE);
         if exchange && no_replace || !RenameFlags::all().contains(flags) {
