@@ -370,7 +370,7 @@ impl Volume {
         Ok(())
     }
 
-    fn touch_dir(&mut self, dir: Nid) -> Result<()> {
+    pub(crate) fn touch_dir(&mut self, dir: Nid) -> Result<()> {
         let now = self.clock.now();
         let inode = self.inode_mut(dir)?;
         inode.set_mtime(now);

@@ -139,7 +139,10 @@ impl Volume {
         }
         self.inode_mut(ino)?.set_name(dir, &name);
         let kind = from.kind().unwrap_or(FileKind::Regular);
-        self.add_entry(dir, &name, ino, kind)
+        self.add_entry(dir, &name, ino, kind)?;
+        // When the entry was made no fsync kept, but a directory that changed must look changed to
+        // whoever goes by its times. Linux takes the time of recovery too.
+        self.touch_dir(dir)
     }
 
     fn recover_contents(&mut self, ino: Nid, link: &Link) -> Result<()> {
