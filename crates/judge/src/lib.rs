@@ -10,6 +10,7 @@
 mod guest;
 mod linux;
 mod manifest;
+pub mod speed;
 mod write_log;
 pub mod zoned;
 

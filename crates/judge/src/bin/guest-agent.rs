@@ -6,6 +6,8 @@
 //!                                                 succeeded
 //! guest-agent put IMAGE OFFSET REPORT DEVICE      fills a zoned device
 //! guest-agent take DEVICE REPORT IMAGE OFFSET     reads one out; REPORT is made with blkzone
+//! guest-agent speed-of-ours DEVICE OPTIONS OPS    write+fsync per second, our engine on a device
+//! guest-agent speed-of-theirs FILE OPS            the same on a mounted file system
 //! ```
 
 #![forbid(unsafe_code)]
@@ -16,7 +18,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use judge::{Linux, Manifest, zoned};
+use judge::{Linux, Manifest, speed, zoned};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,7 +50,13 @@ fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
             let report = fs::read_to_string(report)?;
             zoned::take(Path::new(device), &report, Path::new(image), offset.parse()?)?;
         }
-        _ => return Err("manifest, apply, put or take; see the source".into()),
+        ["speed-of-ours", device, options, ops] => {
+            println!("{:.1}", speed::ours(Path::new(device), options, ops.parse()?)?);
+        }
+        ["speed-of-theirs", file, ops] => {
+            println!("{:.1}", speed::theirs(Path::new(file), ops.parse()?)?);
+        }
+        _ => return Err("unknown; its source says what there is".into()),
     }
     Ok(())
 }

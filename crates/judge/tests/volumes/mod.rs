@@ -68,7 +68,11 @@ pub fn manifest(path: &Path) -> Manifest {
 
 /// What `blkzone report` would say of the drive in `path`.
 pub fn report(path: &Path) -> String {
-    let drive = open(path);
+    zone_report(&open(path))
+}
+
+/// What `blkzone report` would say of `drive`.
+pub fn zone_report(drive: &Arc<dyn Drive>) -> String {
     drive.submit(0, 0, Command::ReportZones { lba: 0, max: u32::MAX });
     match drive.wait(0).expect("an answer").result {
         Ok(Output::Zones(zones)) => blkzone::print(&zones),

@@ -1,0 +1,57 @@
+//! Random 4 KiB overwrite and fsync, by our engine on a device and by system calls on a mounted
+//! file system: the same file, the same places, the same number of times.
+
+use std::error::Error;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use drive::linux::{Access, BlockDevice};
+use f2fs::{F2fs, MountOptions};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use vfs::{Creator, FileSystem};
+
+const PAGE: u64 = 4096;
+const FILE_PAGES: u64 = 4096;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Operations per second of our engine on the volume on `device`.
+pub fn ours(device: &Path, options: &str, ops: u64) -> Result<f64> {
+    let options: MountOptions = options.parse()?;
+    let fs = F2fs::mount(Arc::new(BlockDevice::open(device, Access::Write)?), &options)?;
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default())?.ino;
+    let rate = measure(
+        ops,
+        |at, data| Ok(fs.write(file, at, data).map(drop)?),
+        || Ok(fs.fsync(file, false)?),
+    )?;
+    fs.unmount()?;
+    Ok(rate)
+}
+
+/// Operations per second on the new file `path` of a mounted file system.
+pub fn theirs(path: &Path, ops: u64) -> Result<f64> {
+    let file = File::create_new(path)?;
+    measure(ops, |at, data| Ok(file.write_all_at(data, at)?), || Ok(file.sync_all()?))
+}
+
+fn measure(
+    ops: u64,
+    write: impl Fn(u64, &[u8]) -> Result<()>,
+    sync: impl Fn() -> Result<()>,
+) -> Result<f64> {
+    for page in 0..FILE_PAGES {
+        write(page * PAGE, &[1; PAGE as usize])?;
+    }
+    sync()?;
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(1);
+    let start = cores::now();
+    for op in 0..ops {
+        write(chance.random_range(0..FILE_PAGES) * PAGE, &[op as u8; PAGE as usize])?;
+        sync()?;
+    }
+    Ok(ops as f64 * 1e9 / (cores::now() - start) as f64)
+}

@@ -1,0 +1,169 @@
+//! What the kernel wrote and a crash left, recovered by the kernel and by us.
+//!
+//! Conventional drives: `dm-log-writes` records a run, and from the record come the disks that a
+//! loss of power at any moment could have left, with and without a cache that forgets. Zoned
+//! drives: a file system shut down under way (`f2fs_io shutdown`), over and over on one drive. And
+//! a machine that is reset while it writes.
+
+mod verdict;
+mod volumes;
+
+use std::fs::File;
+use std::path::Path;
+
+use judge::{Guest, WriteLog};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use verdict::{AGENT, Batch, copy};
+use vfs::ops::{Generator, Mix, Op, print};
+use volumes::{CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_sparse, create, sparse};
+
+const MIB_EACH: u64 = 128;
+const ZONED_MIB: u64 = 320;
+/// Mount options, of which each run has the next.
+const OPTIONS: [&str; 4] = [
+    "fsync_mode=posix",
+    "fsync_mode=strict",
+    "fsync_mode=posix,mode=lfs",
+    "fsync_mode=strict,mode=lfs,noinline_data",
+];
+const FEATURES: [&str; 3] =
+    ["", "extra_attr,inode_checksum,inode_crtime", "lost_found,sb_checksum"];
+
+/// Operations with many an fsync and few checkpoints.
+fn operations(seed: u64, count: usize) -> String {
+    let mix = Mix { syncs: 30, handles: 1, reads: 0, ..Mix::default() };
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let ops =
+        Generator::with_mix(seed, mix).filter(|op| *op != Op::Sync || chance.random_bool(0.1));
+    print(&ops.take(count).collect::<Vec<_>>())
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn power_lost_at_any_write_is_recovered_alike() {
+    const RUNS: u64 = 8;
+    const CUTS: u64 = 5;
+    const LOG_MIB: u64 = 512;
+    let mut batch = Batch::new("log-writes", Kind::Conventional, MIB_EACH);
+    let base = |run| batch.dir().join(format!("base-{run}"));
+    let disk = sparse(batch.dir().join("disk"), RUNS * MIB_EACH * MIB);
+    let log = sparse(batch.dir().join("log"), RUNS * LOG_MIB * MIB);
+    let mut guest = Guest::new().timeout(900).drive(&disk).drive(&log).program(Path::new(AGENT));
+    let file = File::options().write(true).open(&disk).unwrap();
+    for run in 0..RUNS {
+        create(&base(run), Kind::Conventional, MIB_EACH, FEATURES[run as usize % 3]);
+        copy_sparse(&base(run), &file, run * MIB_EACH * MIB).unwrap();
+        guest = guest.file(&format!("ops-{run}"), operations(run, 800));
+    }
+    let (sectors, log_sectors) = (MIB_EACH * 2048, LOG_MIB * 2048);
+    let mut script = String::from("set -e\nexport DM_DISABLE_UDEV=1\nmodprobe dm-log-writes\n");
+    for run in 0..RUNS {
+        let (start, log_start) = (run * sectors, run * log_sectors);
+        let options = OPTIONS[run as usize % 4];
+        script += &format!(
+            "dmsetup create disk --table '0 {sectors} linear /dev/vda {start}'
+            dmsetup create log --table '0 {log_sectors} linear /dev/vdb {log_start}'
+            dmsetup create run --table '0 {sectors} log-writes /dev/mapper/disk /dev/mapper/log'
+            mount -t f2fs -o {options} /dev/mapper/run /mnt
+            guest-agent apply /mnt /host/ops-{run}
+            umount /mnt
+            dmsetup remove run && dmsetup remove disk && dmsetup remove log\n"
+        );
+    }
+    guest.run(&script).success();
+    for run in 0..RUNS {
+        let one = sparse(batch.dir().join("one-log"), LOG_MIB * MIB);
+        copy_slot(&log, run * LOG_MIB * MIB, &one, LOG_MIB * MIB);
+        let log = WriteLog::open(&one).unwrap();
+        assert!(log.len() > 100, "run {run} wrote {} times", log.len());
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(run);
+        for cut in 0..CUTS {
+            let count = chance.random_range(1..=log.len());
+            let lost = (cut % 2 == 1).then_some(cut);
+            let options = OPTIONS[run as usize % 4];
+            let base = batch.dir().join(format!("base-{run}"));
+            let name =
+                format!("run {run}, {options}, {count} of {} writes, lost {lost:?}", log.len());
+            let crash = batch.add(name);
+            copy(&base, &crash, MIB_EACH);
+            log.replay(count, lost, &File::options().write(true).open(&crash).unwrap()).unwrap();
+        }
+    }
+    batch.judge();
+}
+
+/// Copies one of several disks that lie side by side in a file.
+fn copy_slot(from: &Path, offset: u64, to: &Path, bytes: u64) {
+    use std::os::unix::fs::FileExt;
+    let (from, to) = (File::open(from).unwrap(), File::options().write(true).open(to).unwrap());
+    let mut buf = vec![0; MIB as usize];
+    for at in (0..bytes).step_by(buf.len()) {
+        from.read_exact_at(&mut buf, offset + at).unwrap();
+        if buf.iter().any(|&byte| byte != 0) {
+            to.write_all_at(&buf, at).unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn a_machine_reset_while_it_writes_is_recovered_alike() {
+    let mut batch = Batch::new("reset", Kind::Conventional, MIB_EACH);
+    for seed in 20..24 {
+        let options = OPTIONS[seed as usize % 4];
+        let image = batch.add(format!("seed {seed}, {options}"));
+        create(&image, Kind::Conventional, MIB_EACH, FEATURES[seed as usize % 3]);
+        let guest = Guest::new().drive(&image).program(Path::new(AGENT));
+        let out = guest.file("ops", operations(seed, 5000)).run(&format!(
+            "mount -t f2fs -o {options} /dev/vda /mnt
+            guest-agent apply /mnt /host/ops &
+            sleep $((2 + {seed} % 3))
+            reset"
+        ));
+        assert_eq!(out.status, None, "{}", out.text);
+    }
+    batch.judge();
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn zoned_drives_are_recovered_alike() {
+    const SEEDS: u64 = 3;
+    const ROUNDS: u64 = 4;
+    let mut batch = Batch::new("zoned", Kind::Zoned, ZONED_MIB);
+    let disk = sparse(batch.dir().join("disk"), SEEDS * ROUNDS * ZONED_MIB * MIB);
+    let mut guest = Guest::new().timeout(900).memory(1536).drive(&disk).program(Path::new(AGENT));
+    let mut script = String::from("set -e\n");
+    for seed in 0..SEEDS {
+        let options = OPTIONS[seed as usize % 2];
+        script += &format!(
+            "null_blk 0 {ZONED_MIB} {ZONE_MIB} {CONVENTIONAL_ZONES}
+            mkfs.f2fs -q -m -f /dev/nullb0\n"
+        );
+        for round in 0..ROUNDS {
+            let slot = seed * ROUNDS + round;
+            guest = guest.file(&format!("ops-{slot}"), operations(100 + slot, 200));
+            let at = slot * ZONED_MIB * MIB;
+            script += &format!(
+                "mount -t f2fs -o {options} /dev/nullb0 /mnt
+                guest-agent apply /mnt /host/ops-{slot}
+                f2fs_io shutdown 2 /mnt
+                umount /mnt
+                blkzone report /dev/nullb0 >/host/zones-{slot}
+                guest-agent take /dev/nullb0 /host/zones-{slot} /dev/vda {at}\n"
+            );
+        }
+        script += "null_blk_remove 0\n";
+    }
+    let out = guest.run(&script);
+    out.success();
+    for slot in 0..SEEDS * ROUNDS {
+        let raw = sparse(batch.dir().join("raw"), ZONED_MIB * MIB);
+        copy_slot(&disk, slot * ZONED_MIB * MIB, &raw, ZONED_MIB * MIB);
+        let crash = batch.add(format!("seed {}, round {}", slot / ROUNDS, slot % ROUNDS));
+        let report = String::from_utf8(out.file(&format!("zones-{slot}"))).unwrap();
+        drive::image::import(&raw, &report, &crash).unwrap();
+    }
+    batch.judge();
+}

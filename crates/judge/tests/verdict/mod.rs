@@ -1,0 +1,208 @@
+//! Crashes judged: the kernel recovers each image, we recover a copy, and both must hold the same.
+//!
+//! Four trees are compared for every image: what we see mounting it read-only, what we recover,
+//! what the kernel recovers, and what the kernel reads from the volume we recovered. All images of
+//! a batch go to one guest, side by side on one disk. A directory that gets an entry back has the
+//! time of the recovery, which is another each time; such times are only compared as such.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use drive::image::zones_path;
+use judge::{Entry, Guest, Manifest, Output, Time};
+use vfs::{FileKind, FileSystem};
+
+use crate::volumes::{
+    CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, assert_clean, copy_sparse, manifest, mount, report,
+    sparse,
+};
+
+pub const AGENT: &str = env!("CARGO_BIN_EXE_guest-agent");
+
+/// Drives in files that crashes left, all of one kind and size.
+pub struct Batch {
+    dir: PathBuf,
+    kind: Kind,
+    mib: u64,
+    /// What made the crash, in words that tell it from the others.
+    names: Vec<String>,
+}
+
+/// Stands for a time of which only matters that it is no older than the recovery.
+const OF_RECOVERY: Time = (i64::MAX, 0);
+
+impl Batch {
+    /// A batch in a directory of its own, which stays if the verdict is bad.
+    pub fn new(name: &str, kind: Kind, mib: u64) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _not_there = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory for images");
+        Self { dir, kind, mib, names: Vec::new() }
+    }
+
+    /// Where the next crash, made by what `name` says, is to be put.
+    pub fn add(&mut self, name: String) -> PathBuf {
+        self.names.push(name);
+        self.crash(self.names.len() - 1)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn crash(&self, n: usize) -> PathBuf {
+        self.dir.join(format!("crash-{n}"))
+    }
+
+    fn recovered(&self, n: usize) -> PathBuf {
+        self.dir.join(format!("recovered-{n}"))
+    }
+
+    /// The verdict on all of them.
+    pub fn judge(self) {
+        let since = now(&self.dir);
+        let (ours, replayed): (Vec<Manifest>, Vec<u64>) =
+            (0..self.names.len()).map(|n| self.recover(n, since)).unzip();
+        let (nodes, images) = (replayed.iter().sum::<u64>(), replayed.iter().filter(|n| **n > 0));
+        println!("{} crashes; {nodes} nodes replayed in {}", replayed.len(), images.count());
+        assert!(nodes > 0, "there was nothing to recover, so nothing was judged");
+        let out = self.show_to_the_kernel();
+        let mut wrong = Vec::new();
+        for (n, (ours, name)) in ours.iter().zip(&self.names).enumerate() {
+            let kernels = [("crash", "recovers"), ("recovered", "reads from what we recovered")];
+            for (what, does) in kernels {
+                let words = match fs::read(out.path(&format!("{what}-{n}"))) {
+                    Ok(json) if !json.is_empty() => settled(read_manifest(&json), since).diff(ours),
+                    _ => vec![fs::read_to_string(out.path(&format!("{what}-{n}.log"))).unwrap()],
+                };
+                let image = self.crash(n);
+                wrong.extend(words.iter().take(10).map(|word| {
+                    format!("{} ({name}): the kernel {does}: {word}", image.display())
+                }));
+            }
+        }
+        assert!(wrong.is_empty(), "{} of them differ:\n{}", wrong.len(), wrong.join("\n"));
+        fs::remove_dir_all(&self.dir).expect("the images removed");
+    }
+
+    /// Recovers a copy, which must look as the original did read-only and be clean thereafter.
+    /// Also how many nodes were replayed.
+    fn recover(&self, n: usize, since: i64) -> (Manifest, u64) {
+        let (from, to) = (self.crash(n), self.recovered(n));
+        copy(&from, &to, self.mib);
+        let before = settled(manifest(&from), since);
+        let fs = mount(&to, "");
+        let ours = settled(Manifest::of_volume(&fs).expect("a tree"), since);
+        let replayed = fs.recovery().replayed_nodes;
+        fs.unmount().expect("an unmount");
+        drop(fs);
+        let words = before.diff(&ours);
+        assert!(
+            words.is_empty(),
+            "{}: not as seen read-only:\n{}",
+            self.names[n],
+            words.join("\n")
+        );
+        assert_clean(&to);
+        (ours, replayed)
+    }
+
+    fn show_to_the_kernel(&self) -> Output {
+        let disks = ["crash", "recovered"].map(|what| {
+            let path = sparse(self.dir.join(what), self.mib * MIB * self.names.len() as u64);
+            let disk = File::options().write(true).open(&path).expect("a disk");
+            for n in 0..self.names.len() {
+                let image = self.dir.join(format!("{what}-{n}"));
+                copy_sparse(&image, &disk, n as u64 * self.mib * MIB).expect("a disk");
+            }
+            path
+        });
+        let mut guest = Guest::new().memory(1024).timeout(900).program(Path::new(AGENT));
+        for (n, _) in self.names.iter().enumerate().filter(|_| self.kind == Kind::Zoned) {
+            guest = guest.file(&format!("crash-{n}.zones"), report(&self.crash(n)));
+            guest = guest.file(&format!("recovered-{n}.zones"), report(&self.recovered(n)));
+        }
+        let out = guest.drive(&disks[0]).drive(&disks[1]).run(&self.script());
+        out.success();
+        out
+    }
+
+    fn script(&self) -> String {
+        let (count, mib, sectors) = (self.names.len(), self.mib, self.mib * 2048);
+        let (make, device, remove) = match self.kind {
+            Kind::Conventional => (
+                format!(
+                    "dmsetup create slot --table \"0 {sectors} linear $2 $(($n * {sectors}))\""
+                ),
+                "/dev/mapper/slot",
+                "dmsetup remove slot",
+            ),
+            Kind::Zoned => (
+                format!(
+                    "null_blk 0 {mib} {ZONE_MIB} {CONVENTIONAL_ZONES} &&
+                    guest-agent put $2 $(($n * {mib} * 1048576)) /host/$1-$n.zones /dev/nullb0"
+                ),
+                "/dev/nullb0",
+                "null_blk_remove 0",
+            ),
+        };
+        format!(
+            "export DM_DISABLE_UDEV=1
+            modprobe dm-mod
+            look() {{
+                {make} || exit 1
+                dmesg -c >/dev/null
+                if mount -t f2fs -o noatime {device} /mnt; then
+                    guest-agent manifest /mnt >/host/$1-$n
+                    umount /mnt || exit 1
+                fi
+                dmesg >/host/$1-$n.log
+                {remove} || exit 1
+            }}
+            n=0
+            while [ $n -lt {count} ]; do
+                look crash /dev/vda
+                look recovered /dev/vdb
+                n=$(($n + 1))
+            done"
+        )
+    }
+}
+
+/// The clock of the file system that has the images, in seconds.
+fn now(dir: &Path) -> i64 {
+    fs::write(dir.join("now"), "")
+        .and_then(|()| fs::metadata(dir.join("now")))
+        .expect("a file")
+        .mtime()
+}
+
+/// The manifest with the times of directories that the recovery set named as such.
+fn settled(mut manifest: Manifest, since: i64) -> Manifest {
+    let is_dir = |entry: &&mut Entry| FileKind::from_mode(entry.mode) == Some(FileKind::Directory);
+    for entry in manifest.0.values_mut().filter(is_dir) {
+        for time in [&mut entry.mtime, &mut entry.ctime] {
+            if time.0 >= since {
+                *time = OF_RECOVERY;
+            }
+        }
+    }
+    manifest
+}
+
+pub fn read_manifest(json: &[u8]) -> Manifest {
+    serde_json::from_slice(json).expect("a manifest")
+}
+
+/// Copies a drive in a file, and its zones if it has any.
+pub fn copy(from: &Path, to: &Path, mib: u64) {
+    let file = File::create(to).expect("an image");
+    file.set_len(mib * MIB).expect("room for an image");
+    copy_sparse(from, &file, 0).expect("an image copied");
+    if zones_path(from).exists() {
+        fs::copy(zones_path(from), zones_path(to)).expect("zones copied");
+    }
+}
