@@ -51,6 +51,7 @@ mod node_write;
 pub mod ondisk;
 mod options;
 mod recover;
+pub mod repair;
 mod segments;
 mod sit_table;
 mod space;

@@ -64,42 +64,70 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         checkpoint.next_free_nid,
         load_nat_bits(&io, &sb, &checkpoint, start)?,
     );
-    let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
-    let ssr_allowed = options.mode == AllocationMode::Adaptive;
-    Ok(Volume {
-        written_before: written_before(&checkpoint, &logs),
-        logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
-        space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
-        nodes: NodeCache::new(options.cache_bytes / 4),
-        pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
-        users: FxHashMap::default(),
-        orphans: read_orphans(&io, &sb, &checkpoint, start)?,
-        since_checkpoint: SinceCheckpoint::default(),
-        allocated_since_checkpoint: 0,
-        clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
-        next_generation: checkpoint.version as u32,
-        unflushed: FxHashSet::default(),
-        unjudged: FxHashSet::default(),
-        pinned_sections: BTreeSet::new(),
-        stats: Stats::default(),
-        lazy_atimes: FxHashMap::default(),
-        health: Health::Sound,
-        checkpointing: false,
-        last_checkpoint: cores::now(),
-        operations: 0,
-        reading: Vec::new(),
-        write_errors: FxHashSet::default(),
-        pack: selected.pack,
-        reserved_sections,
-        sb,
-        options,
-        io,
-        checkpoint,
-        nat,
-        sit,
-        segments,
-        zones,
-    })
+    let orphans = read_orphans(&io, &sb, &checkpoint, start)?;
+    let pack = selected.pack;
+    Ok(Parts { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones }
+        .assemble())
+}
+
+/// What a volume is made of: read by [`load`], or worked out by a repair.
+pub(crate) struct Parts {
+    pub(crate) sb: Arc<Superblock>,
+    pub(crate) options: MountOptions,
+    pub(crate) io: Io,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) pack: usize,
+    pub(crate) nat: Nat,
+    pub(crate) sit: SitTable,
+    pub(crate) segments: Segments,
+    pub(crate) logs: [Log; 6],
+    pub(crate) orphans: BTreeSet<Nid>,
+    pub(crate) zones: Option<WritePointers>,
+}
+
+impl Parts {
+    /// A volume in which nothing has happened yet.
+    pub(crate) fn assemble(self) -> Volume {
+        let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
+            self;
+        let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
+        let ssr_allowed = options.mode == AllocationMode::Adaptive;
+        Volume {
+            written_before: written_before(&checkpoint, &logs),
+            logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
+            space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
+            nodes: NodeCache::new(options.cache_bytes / 4),
+            pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
+            users: FxHashMap::default(),
+            orphans,
+            since_checkpoint: SinceCheckpoint::default(),
+            allocated_since_checkpoint: 0,
+            clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
+            next_generation: checkpoint.version as u32,
+            unflushed: FxHashSet::default(),
+            unjudged: FxHashSet::default(),
+            pinned_sections: BTreeSet::new(),
+            stats: Stats::default(),
+            lazy_atimes: FxHashMap::default(),
+            health: Health::Sound,
+            checkpointing: false,
+            last_checkpoint: cores::now(),
+            operations: 0,
+            reading: Vec::new(),
+            write_errors: FxHashSet::default(),
+            repairing: false,
+            pack,
+            reserved_sections,
+            sb,
+            options,
+            io,
+            checkpoint,
+            nat,
+            sit,
+            segments,
+            zones,
+        }
+    }
 }
 
 /// KiB written before the last clean unmount, which the hot node log's summary holds.
@@ -189,7 +217,17 @@ fn node_summary(
     if checkpoint.has_node_summaries() {
         return pack_summary(io, checkpoint, start, log);
     }
-    let segno = checkpoint.curseg(log).segno;
+    footer_summary(io, sb, segments, checkpoint.curseg(log).segno, log)
+}
+
+/// The summary of segment `segno` of node log `log`, from the footers of its valid blocks.
+pub(crate) fn footer_summary(
+    io: &Io,
+    sb: &Superblock,
+    segments: &Segments,
+    segno: SegNo,
+    log: LogType,
+) -> Result<Box<RawSummaryBlock>> {
     let entry = segments.entry(segno);
     let mut summary = RawSummaryBlock::empty(log);
     if entry.valid == 0 {

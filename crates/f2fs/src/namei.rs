@@ -364,7 +364,7 @@ impl Volume {
         Ok(())
     }
 
-    fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {
+    pub(crate) fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {
         let inode = self.inode_mut(ino)?;
         inode.links.set(inode.links.get().saturating_add_signed(delta));
         Ok(())

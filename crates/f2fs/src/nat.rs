@@ -186,6 +186,12 @@ impl Nat {
         Ok(())
     }
 
+    /// Makes `entry` that of `nid`, whatever the table says (`fsck`).
+    pub(crate) fn force(&mut self, nid: Nid, entry: NatEntry) {
+        self.cache.insert(nid, Cached { entry, checkpointed: true, fsynced_inode: false });
+        self.dirty.insert(nid);
+    }
+
     /// Whether roll-forward could not find this inode without a dentry mark
     /// (`f2fs_need_dentry_mark`).
     pub(crate) fn needs_dentry_mark(&mut self, io: &Io, ino: Nid) -> Result<bool> {
@@ -272,10 +278,13 @@ impl Nat {
         let mut free = FreeNids { map: [0; ENTRIES_PER_BLOCK.div_ceil(8)], count: 0 };
         for n in 0..ENTRIES_PER_BLOCK {
             let nid = first + n as u32;
-            let known = self.cache.get(&nid).map(|c| c.entry);
+            let cached = self.cache.get(&nid);
+            let known = cached.map(|c| c.entry);
             let entry = known.or_else(|| self.journal.get(&nid).copied());
             let is_free = entry.map_or_else(|| stored(nid), |entry| entry.is_free());
-            let taken = self.dirty.contains(&nid) || self.reserved.contains(&nid);
+            // Freed since the checkpoint; what a repair found to be free is that already.
+            let freed = self.dirty.contains(&nid) && cached.is_none_or(|c| !c.checkpointed);
+            let taken = freed || self.reserved.contains(&nid);
             if nid > 3 && is_free && !taken {
                 bits::lsb::set(&mut free.map, n);
                 free.count += 1;

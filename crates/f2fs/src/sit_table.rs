@@ -22,9 +22,18 @@ pub(crate) struct SitTable {
     sb: Arc<Superblock>,
     version_bitmap: Vec<u8>,
     journal: BTreeSet<SegNo>,
+    /// The next checkpoint writes the table though the journal would hold the changes: a mount
+    /// checks the table's entries too, those the journal overrides included.
+    to_table: bool,
 }
 
 impl SitTable {
+    /// A table all of whose entries are known to the caller, who marks as dirty what differs from
+    /// the copies that `version_bitmap` names.
+    pub(crate) fn mended(sb: Arc<Superblock>, version_bitmap: Vec<u8>) -> Self {
+        Self { sb, version_bitmap, journal: BTreeSet::new(), to_table: true }
+    }
+
     /// Reads the whole table; `journal` overrides it.
     pub(crate) fn load(
         sb: Arc<Superblock>,
@@ -55,7 +64,7 @@ impl SitTable {
             entries[*segno as usize] = *entry;
         }
         let journal = journal.into_iter().map(|(segno, _)| segno).collect();
-        Ok((Self { sb, version_bitmap, journal }, entries))
+        Ok((Self { sb, version_bitmap, journal, to_table: false }, entries))
     }
 
     /// Version bitmap as it is now; the checkpoint stores it.
@@ -71,7 +80,7 @@ impl SitTable {
         segments: &Segments,
     ) -> Result<&BTreeSet<SegNo>> {
         self.journal.extend(segments.dirty());
-        if self.journal.len() > SIT_JOURNAL_ENTRIES {
+        if self.journal.len() > SIT_JOURNAL_ENTRIES || std::mem::take(&mut self.to_table) {
             let mut changed = std::mem::take(&mut self.journal).into_iter().peekable();
             while let Some(&first) = changed.peek() {
                 let index = sit::block_index(first);

@@ -75,6 +75,8 @@ pub(crate) struct Volume {
     /// Files of which a write failed that no fsync was waiting for; the next one says so, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,
+    /// Roll-forward leaves out an inode whose nodes are damaged; else it fails.
+    pub(crate) repairing: bool,
 }
 
 /// Whether a volume still does what it is asked.

@@ -1,6 +1,7 @@
 //! What the volume has to know of its drive's zones: kinds, capacities and write pointers.
 
 use drive::{Zone, ZoneKind, ZoneState};
+use queue::BlockQueue;
 
 use crate::error::{Error, Result};
 use crate::io::Io;
@@ -16,8 +17,13 @@ pub(crate) struct WritePointers {
 impl WritePointers {
     /// Asks the drive; `None` if it has no zones.
     pub(crate) fn load(io: &Io) -> Result<Option<Self>> {
-        let Some(geometry) = io.queue().identify().zones else { return Ok(None) };
-        let zones = io.queue().report_zones()?;
+        Self::of(io.queue())
+    }
+
+    /// As [`WritePointers::load`].
+    pub(crate) fn of(queue: &BlockQueue) -> Result<Option<Self>> {
+        let Some(geometry) = queue.identify().zones else { return Ok(None) };
+        let zones = queue.report_zones()?;
         Ok(Some(Self { zone_blocks: geometry.size, zones }))
     }
 

@@ -50,6 +50,52 @@ fn fsck_has_the_exit_codes_of_fsck_8() {
     assert_eq!(strandline(&format!("fsck -a {image}")).status.code(), Some(0));
 }
 
+/// Writes `bytes` over the start of each block in `blocks` of the file `image`.
+fn overwrite(image: &str, blocks: std::ops::Range<u64>, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(image).expect("the image");
+    blocks.for_each(|block| file.write_all_at(bytes, block * 4096).expect("a write"));
+}
+
+#[test]
+fn a_damaged_volume_is_repaired_and_the_repair_taken_back() {
+    let scratch = Scratch::new("repair");
+    let (image, log) = (scratch.path("plain.img"), scratch.path("undo"));
+    std::fs::File::create(&image).and_then(|f| f.set_len(64 << 20)).expect("a sparse file");
+    ok(&format!("mkfs {image}"));
+    ok(&format!("cp -r {} {image}:/tree", env!("CARGO_MANIFEST_DIR")));
+    let tree = ok(&format!("tree --json {image}:/"));
+    // The second superblock, and all of the SIT: blocks 1536 to 2560 at this size.
+    overwrite(&image, 1..2, &[7; 2000]);
+    overwrite(&image, 1536..2560, &[0x5a; 4096]);
+    let damaged = std::fs::read(&image).expect("the image");
+    for looks in ["-n", "--dry-run -y", ""] {
+        let out = strandline(&format!("fsck {looks} {image}"));
+        assert_eq!(out.status.code(), Some(4), "{looks}: {}", text(&out.stdout));
+        assert!(text(&out.stdout).contains("[Fail]"), "{looks}");
+    }
+    assert!(std::fs::read(&image).expect("the image") == damaged, "a look changed the image");
+    let out = strandline(&format!("fsck -y -z {log} {image}"));
+    assert_eq!(out.status.code(), Some(1), "{} {}", text(&out.stdout), text(&out.stderr));
+    assert!(text(&out.stdout).contains("[Fixed: set]"), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains(&format!("fsck --undo {log} {image}")));
+    ok(&format!("fsck -f {image}"));
+    assert_eq!(ok(&format!("tree --json {image}:/")), tree);
+    assert_eq!(fails(&format!("fsck -y -z {log} {image}")).0, 8, "the log is there already");
+    assert!(ok(&format!("fsck --undo {log} {image}")).starts_with("Info: put back "));
+    assert!(std::fs::read(&image).expect("the image") == damaged, "not bit for bit");
+    // Both checkpoints gone as well: 512 to 1536.
+    overwrite(&image, 512..1536, &[0; 4096]);
+    let out = strandline(&format!("fsck -y --json {image}"));
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(said["rescued"], true);
+    assert_eq!(ok(&format!("tree --json {image}:/")), tree);
+    assert_eq!(strandline(&format!("fsck --rescue {image}")).status.code(), Some(1));
+    assert_eq!(ok(&format!("tree --json {image}:/")), tree);
+    ok(&format!("fsck {image}"));
+}
+
 #[test]
 fn help_has_examples() {
     for command in [

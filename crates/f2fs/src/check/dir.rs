@@ -1,197 +1,451 @@
 //! Directories: every entry's hash, place, target and type, and who is linked how often.
+//!
+//! A block's entries are first read ([`super::dentry`]), then judged one by one here. When mending,
+//! a block with anything wrong is written anew from the entries that stay, each in its own slot, so
+//! that positions handed out by `readdir` stay good.
+
+use std::collections::BTreeSet;
 
 use vfs::FileKind;
 
+use super::dentry::Entry;
 use super::inode::Opened;
-use super::{Checker, Links, Place};
-use crate::ondisk::dentry::{Dentries, Dentry, bucket_of, level_start};
+use super::mend::NewName;
+use super::mend_inode::Named;
+use super::{Checker, Links, Place, Remedy};
+use crate::ondisk::dentry::{Dentries, DentriesMut, DentryGeometry, bucket_of, level_start};
 use crate::ondisk::hash::dentry_hash;
-use crate::ondisk::inode::{FileFlags, Inline, MAX_DIR_DEPTH};
+use crate::ondisk::inode::{Advise, FileFlags, Inline, MAX_DIR_DEPTH, RawInodeBlock};
 use crate::ondisk::{Nid, bits};
 
 /// A directory being read.
-struct Reading {
-    ino: Nid,
-    parent: Nid,
+pub(super) struct Reading {
+    pub ino: Nid,
+    /// The directory that names it; `None` if none does.
+    pub parent: Option<Nid>,
     depth: u32,
     dir_level: u8,
     /// Names are folded before they are hashed, by rules not known here.
-    casefold: bool,
+    pub casefold: bool,
+    /// Names are ciphertext, which may hold any byte.
+    pub encrypted: bool,
     dots: u32,
     dotdots: u32,
     subdirs: u32,
+    /// Names seen so far.
+    names: BTreeSet<Box<[u8]>>,
+}
+
+impl Reading {
+    /// A directory of which only the number is known.
+    pub(super) fn new(ino: Nid) -> Self {
+        Self {
+            ino,
+            parent: None,
+            depth: 1,
+            dir_level: 0,
+            casefold: false,
+            encrypted: false,
+            dots: 0,
+            dotdots: 0,
+            subdirs: 0,
+            names: BTreeSet::new(),
+        }
+    }
+}
+
+/// What is to become of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It stays, perhaps changed.
+    Keep,
+    /// It names nothing, or what has that name already.
+    Drop,
+    /// It is right but in a place where nobody would look for it.
+    Move,
 }
 
 impl Checker {
     /// Reads directory `ino`, named in `parent`, and visits what it names.
-    pub(super) fn visit_directory(&mut self, ino: Nid, parent: Nid) {
+    pub(super) fn visit_directory(&mut self, ino: Nid, parent: Option<Nid>) {
         self.report.dirs += 1;
-        let Some(opened) = self.open_inode(ino) else { return };
+        let named =
+            Named { kind: Some(FileKind::Directory), parent: parent.unwrap_or(0), name: b"" };
+        let Some(mut opened) = self.open_inode(ino, named) else { return };
         let i = &opened.raw().i;
         if i.kind() != Some(FileKind::Directory) {
             let found = format!("{:o}", i.mode.get());
-            return self.find(Place::Inode { ino }, "i_mode", found, "a directory");
+            self.find(Place::Inode { ino }, "i_mode", found, "a directory");
+            if !self.mending() {
+                return;
+            }
+            make_directory(opened.change());
         }
+        let i = &opened.raw().i;
         let mut dir = Reading {
-            ino,
             parent,
             depth: i.current_depth.get(),
             dir_level: i.dir_level,
             casefold: i.file_flags().contains(FileFlags::CASEFOLD),
-            dots: 0,
-            dotdots: 0,
-            subdirs: 0,
+            encrypted: i.advise().contains(Advise::ENCRYPT),
+            ..Reading::new(ino)
         };
-        let blocks = self.walk_file(ino, &opened);
-        if i.inline().contains(Inline::DENTRY) {
-            let (geometry, range) = (opened.layout.inline_dentries(), opened.layout.inline_range());
-            let entries = Dentries::new(geometry, &opened.block[range], opened.addr);
-            self.read_entries(&mut dir, entries, None);
+        let blocks = self.walk_file(ino, &mut opened);
+        if opened.raw().i.inline().contains(Inline::DENTRY) {
+            self.read_inline(&mut dir, &mut opened);
         }
+        self.mend_dir_level(&mut dir, &mut opened, &blocks);
         for (index, addr) in blocks {
             let read = self.volume.read(addr);
             let place = || Place::Block { addr: addr.into() };
-            if let Some(block) = self.keep(place, read) {
-                self.read_entries(&mut dir, Dentries::block(&block, addr), Some(index));
+            let Some(mut block) = self.keep(place, read) else { continue };
+            let entries = Dentries::block(&block, addr);
+            if let Some(kept) = self.read_entries(&mut dir, entries, Some(index)) {
+                let bytes = block.make_mut();
+                write_entries(DentryGeometry::BLOCK, bytes, &kept);
+                if let Some(mend) = &mut self.mend {
+                    mend.dirs.insert((ino, index), block);
+                }
             }
         }
-        self.check_directory(&opened, &dir);
+        self.check_directory(&mut opened, &dir);
+        self.close_inode(ino, opened);
     }
 
-    fn check_directory(&mut self, opened: &Opened, dir: &Reading) {
-        let (place, i) = (Place::Inode { ino: dir.ino }, &opened.raw().i);
-        for (what, count) in [("entries `.`", dir.dots), ("entries `..`", dir.dotdots)] {
-            if count != 1 {
+    fn read_inline(&mut self, dir: &mut Reading, opened: &mut Opened) {
+        let (geometry, range) = (opened.layout.inline_dentries(), opened.layout.inline_range());
+        let block = opened.block.clone();
+        let entries = Dentries::new(geometry, &block[range.clone()], opened.addr);
+        if let Some(kept) = self.read_entries(dir, entries, None) {
+            opened.change();
+            write_entries(geometry, &mut opened.block.make_mut()[range], &kept);
+        }
+    }
+
+    fn check_directory(&mut self, opened: &mut Opened, dir: &Reading) {
+        let place = Place::Inode { ino: dir.ino };
+        let (links, pino, depth) = {
+            let i = &opened.raw().i;
+            (i.links.get(), i.pino.get(), i.current_depth.get())
+        };
+        let up = dir.parent.unwrap_or(self.volume.sb.root_ino);
+        for (what, count, name, ino) in [
+            ("entries `.`", dir.dots, &b"."[..], dir.ino),
+            ("entries `..`", dir.dotdots, b"..", up),
+        ] {
+            if count == 0 || count != 1 && !self.mending() {
                 self.find(place.clone(), what, count, 1);
+                self.add_name(dir.ino, name, ino, FileKind::Directory);
             }
         }
-        let links = dir.subdirs.saturating_add(2);
-        if i.links.get() != links {
-            self.find(place.clone(), "i_links", i.links.get(), links);
+        let allowed = dir.subdirs.saturating_add(2);
+        if links != allowed {
+            self.find(place.clone(), "i_links", links, allowed);
+            opened.change().i.links.set(allowed);
         }
-        if dir.ino != dir.parent && i.pino.get() != dir.parent {
-            self.find(place, "i_pino", i.pino.get(), dir.parent);
+        if let Some(parent) = dir.parent.filter(|&parent| dir.ino != parent && pino != parent) {
+            self.find(place.clone(), "i_pino", pino, parent);
+            opened.change().i.pino.set(parent);
         }
-    }
-
-    fn read_entries(&mut self, dir: &mut Reading, entries: Dentries<'_>, index: Option<u64>) {
-        let mut from = 0;
-        loop {
-            let next = entries.next(from);
-            let Some(Some(entry)) = self.keep(|| Place::Inode { ino: dir.ino }, next) else {
-                return;
-            };
-            self.check_run(dir, &entries, &entry);
-            self.check_entry(dir, &entry, index);
-            from = entry.next_slot();
+        if depth != dir.depth {
+            opened.change().i.current_depth.set(dir.depth);
         }
     }
 
-    /// A long name's later slots are in use as well.
-    fn check_run(&mut self, dir: &Reading, entries: &Dentries<'_>, entry: &Dentry<'_>) {
-        if (entry.slot..entry.next_slot()).any(|slot| !entries.is_used(slot)) {
-            self.find(place_of(dir, entry), "bitmap", "slots of the name clear", "set");
+    fn add_name(&mut self, dir: Nid, name: &[u8], ino: Nid, kind: FileKind) {
+        if let Some(mend) = &mut self.mend {
+            mend.names.push(NewName { dir, name: name.to_vec(), ino, kind });
         }
     }
 
-    fn check_entry(&mut self, dir: &mut Reading, entry: &Dentry<'_>, index: Option<u64>) {
-        let (expected, seen) = match entry.name {
-            b"." => (dir.ino, &mut dir.dots),
+    /// Judges a block's entries. When mending, those that stay if anything has to change.
+    fn read_entries(
+        &mut self,
+        dir: &mut Reading,
+        entries: Dentries<'_>,
+        index: Option<u64>,
+    ) -> Option<Vec<Entry>> {
+        let (mut list, mut changed) = self.list_entries(dir, entries);
+        list.retain_mut(|entry| {
+            let before = entry.clone();
+            let verdict = self.judge(dir, entry, index);
+            if verdict == Verdict::Move {
+                self.add_name(dir.ino, &entry.name, entry.ino, entry.kind);
+            }
+            changed |= verdict != Verdict::Keep || *entry != before;
+            verdict == Verdict::Keep
+        });
+        (changed && self.mending()).then_some(list)
+    }
+
+    fn judge(&mut self, dir: &mut Reading, entry: &mut Entry, index: Option<u64>) -> Verdict {
+        let (expected, seen) = match entry.name.as_slice() {
+            b"." => (Some(dir.ino), &mut dir.dots),
             b".." => (dir.parent, &mut dir.dotdots),
             _ => {
-                self.check_place(dir, entry, index);
-                return self.check_child(dir, entry);
+                self.check_name(dir, entry);
+                if !dir.names.insert(entry.name.clone().into()) {
+                    self.find(place_of(dir, entry), "entries of this name", "another", "one");
+                    self.remedy(Remedy::Removed);
+                    return Verdict::Drop;
+                }
+                if self.check_child(dir, entry) == Verdict::Drop && self.mending() {
+                    return Verdict::Drop;
+                }
+                return self.check_place(dir, entry, index);
             }
         };
         *seen += 1;
-        if entry.ino != expected {
+        let again = *seen > 1;
+        if again {
+            self.find(place_of(dir, entry), "entries of this name", "another", "one");
+            self.remedy(Remedy::Removed);
+            return Verdict::Drop;
+        }
+        if let Some(expected) = expected.filter(|&expected| expected != entry.ino) {
             self.find(place_of(dir, entry), "ino", entry.ino, expected);
+            entry.ino = expected;
         }
         if entry.kind != FileKind::Directory || entry.hash != 0 {
             let found = format!("{:?}, hash {:#x}", entry.kind, entry.hash);
             self.find(place_of(dir, entry), "entry", found, "Directory, hash 0x0");
+            (entry.kind, entry.hash) = (FileKind::Directory, 0);
         }
+        Verdict::Keep
     }
 
-    /// The hash is the name's, and the block one of the hash's bucket.
-    fn check_place(&mut self, dir: &Reading, entry: &Dentry<'_>, index: Option<u64>) {
-        if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            self.find(place_of(dir, entry), "name", "NUL or `/`", "neither");
-        }
-        if dir.casefold {
-            return;
-        }
-        let hash = dentry_hash(entry.name);
-        if entry.hash != hash {
-            let (found, allowed) = (format!("{:#010x}", entry.hash), format!("{hash:#010x}"));
-            self.find(place_of(dir, entry), "hash", found, allowed);
-        }
-        let Some(index) = index else { return };
-        let level = (0..=MAX_DIR_DEPTH).find(|&l| index < level_start(l + 1, dir.dir_level));
-        let Some(level) = level.filter(|&level| level < dir.depth) else {
+    /// The block is one of the bucket that the hash names.
+    fn check_place(&mut self, dir: &mut Reading, entry: &Entry, index: Option<u64>) -> Verdict {
+        let Some(index) = index.filter(|_| !dir.casefold) else { return Verdict::Keep };
+        let level = level_of(index, dir.dir_level);
+        let Some(level) = level.filter(|&level| level < dir.depth || self.mending()) else {
             let allowed = format!("within {} levels", dir.depth);
-            return self.find(place_of(dir, entry), "block", index, allowed);
+            self.find(place_of(dir, entry), "block", index, allowed);
+            return Verdict::Move;
         };
-        let bucket = bucket_of(level, dir.dir_level, hash);
+        let bucket = bucket_of(level, dir.dir_level, entry.hash);
         if !bucket.contains(&index) {
             self.find(place_of(dir, entry), "block", index, format!("{bucket:?}"));
+            self.remedy(Remedy::Moved);
+            return Verdict::Move;
         }
+        if level >= dir.depth {
+            let allowed = format!("within {} levels", dir.depth);
+            self.find(place_of(dir, entry), "block", index, allowed);
+            dir.depth = level + 1;
+        }
+        Verdict::Keep
     }
 
     /// What the entry names: directories are visited later, everything else at once.
-    fn check_child(&mut self, dir: &mut Reading, entry: &Dentry<'_>) {
+    fn check_child(&mut self, dir: &mut Reading, entry: &mut Entry) -> Verdict {
         let ino = entry.ino;
-        let is_dir = entry.kind == FileKind::Directory;
-        dir.subdirs += u32::from(is_dir);
         if !self.volume.sb.is_node_id(ino) {
             let allowed = format!("3..{}", self.volume.sb.max_nid());
-            return self.find(place_of(dir, entry), "ino", ino, allowed);
+            self.find(place_of(dir, entry), "ino", ino, allowed);
+            self.remedy(Remedy::Removed);
+            return Verdict::Drop;
         }
-        if !bits::lsb::test(&self.nids_used, ino as usize) {
-            return self.find(
-                place_of(dir, entry),
-                "ino",
-                format!("{ino}, which is free"),
-                "in use",
-            );
+        if self.mending() {
+            if !self.mend_target(dir, entry) {
+                return Verdict::Drop;
+            }
+        } else if !bits::lsb::test(&self.nids_used, ino as usize) {
+            let found = format!("{ino}, which is free");
+            self.find(place_of(dir, entry), "ino", found, "in use");
+            return Verdict::Drop;
         }
+        let is_dir = entry.kind == FileKind::Directory;
         let again = bits::lsb::set(&mut self.nids_reached, ino as usize);
+        let mending = self.mending();
         match (again, is_dir) {
-            (false, true) => self.pending.push((ino, dir.ino)),
-            (false, false) => self.visit_file(dir, entry),
+            (false, true) => self.pending.push((ino, Some(dir.ino))),
+            (false, false) => {
+                if !self.visit_file(dir, entry) && self.mending() {
+                    bits::lsb::clear(&mut self.nids_reached, ino as usize);
+                    return Verdict::Drop;
+                }
+            }
             (true, true) => {
                 self.find(place_of(dir, entry), "links to a directory", "several", "one");
+                self.remedy(Remedy::Removed);
+                return Verdict::Drop;
             }
             (true, false) => match self.links.get_mut(&ino) {
                 Some(links) => links.seen = links.seen.saturating_add(1),
+                None if mending => {
+                    self.links.insert(ino, Links { claimed: 1, seen: 2 });
+                }
                 None => {
                     let found = format!("another name of node {ino}");
                     self.find(place_of(dir, entry), "i_links", found, "a link for each name");
                 }
             },
         }
+        dir.subdirs += u32::from(is_dir);
+        Verdict::Keep
     }
 
-    fn visit_file(&mut self, dir: &Reading, entry: &Dentry<'_>) {
+    /// Whether the entry names an inode that is there; its type is made the inode's.
+    fn mend_target(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
+        let Some((_, block)) = self.locate_node(entry.ino, entry.ino, 0) else {
+            self.find(place_of(dir, entry), "ino", format!("{}, no inode", entry.ino), "an inode");
+            self.remedy(Remedy::Removed);
+            return false;
+        };
+        let kind = RawInodeBlock::of(&block).i.kind().unwrap_or(entry.kind);
+        if kind != entry.kind {
+            let (found, allowed) = (format!("{:?}", entry.kind), format!("{kind:?}"));
+            self.find(place_of(dir, entry), "file_type", found, allowed);
+            entry.kind = kind;
+        }
+        true
+    }
+
+    pub(super) fn visit_file(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
         self.report.files += 1;
         let ino = entry.ino;
-        let Some(opened) = self.open_inode(ino) else { return };
+        let named = Named { kind: Some(entry.kind), parent: dir.ino, name: &entry.name };
+        let Some(mut opened) = self.open_inode(ino, named) else { return false };
         let i = &opened.raw().i;
-        if i.kind() != Some(entry.kind) {
-            let found = format!("{:?}", entry.kind);
-            self.find(place_of(dir, entry), "file_type", found, format!("{:?}", i.kind()));
+        let kind = i.kind().unwrap_or(entry.kind);
+        let claimed = i.links.get();
+        if kind != entry.kind {
+            let (found, allowed) = (format!("{:?}", entry.kind), format!("{kind:?}"));
+            self.find(place_of(dir, entry), "file_type", found, allowed);
+            entry.kind = kind;
         }
-        match i.links.get() {
-            0 => self.find(Place::Inode { ino }, "i_links", 0, "1 or more, for it has a name"),
+        match claimed {
+            0 if !self.mending() => {
+                self.find(Place::Inode { ino }, "i_links", 0, "1 or more, for it has a name");
+            }
             1 => {}
             claimed => drop(self.links.insert(ino, Links { claimed, seen: 1 })),
         }
-        if i.kind() != Some(FileKind::Directory) {
-            self.walk_file(ino, &opened);
+        if kind != FileKind::Directory {
+            self.walk_file(ino, &mut opened);
+        }
+        self.close_inode(ino, opened);
+        true
+    }
+
+    /// `dir_level` decides where every name belongs. If most are elsewhere under it but not under
+    /// another, it is what is wrong.
+    fn mend_dir_level(&mut self, dir: &mut Reading, opened: &mut Opened, blocks: &[(u64, u32)]) {
+        if !self.mending() || dir.casefold || blocks.len() < 2 && dir.dir_level == 0 {
+            return;
+        }
+        let mut misplaced = [0_u64; MAX_DIR_DEPTH as usize + 1];
+        let own = usize::from(dir.dir_level).min(misplaced.len() - 1);
+        let levels: Vec<usize> = (0..=4).chain([own]).collect();
+        for &(index, addr) in blocks {
+            let Ok(block) = self.volume.read(addr) else { continue };
+            for hash in Dentries::block(&block, addr).hashes() {
+                for &level in &levels {
+                    let right = level_of(index, level as u8)
+                        .is_some_and(|at| bucket_of(at, level as u8, hash).contains(&index));
+                    misplaced[level] += u64::from(!right);
+                }
+            }
+        }
+        let best = levels.into_iter().min_by_key(|&level| (misplaced[level], level != own));
+        if let Some(best) = best.filter(|&best| misplaced[best] < misplaced[own]) {
+            let place = Place::Inode { ino: dir.ino };
+            self.find(place, "i_dir_level", dir.dir_level, best);
+            dir.dir_level = best as u8;
+            opened.change().i.dir_level = best as u8;
         }
     }
 }
 
-fn place_of(dir: &Reading, entry: &Dentry<'_>) -> Place {
+/// The level that block `index` of a directory belongs to.
+fn level_of(index: u64, dir_level: u8) -> Option<u32> {
+    (0..=MAX_DIR_DEPTH).find(|&level| index < level_start(level + 1, dir_level))
+}
+
+/// An inode that has to be a directory becomes one; what it holds is read as one.
+fn make_directory(inode: &mut RawInodeBlock) {
+    let permissions = inode.i.mode.get() & 0o7777;
+    inode.i.mode.set(FileKind::Directory.mode_bits() as u16 | permissions);
+    let inline = inode.i.inline() - Inline::DATA - Inline::DATA_EXIST;
+    inode.i.set_inline(inline);
+    inode.i.current_depth.set(1);
+}
+
+/// Fills `area`, shaped like `geometry`, with these entries and no others.
+fn write_entries(geometry: DentryGeometry, area: &mut [u8], entries: &[Entry]) {
+    area.fill(0);
+    let mut dentries = DentriesMut::new(geometry, area);
+    for entry in entries {
+        dentries.insert(entry.slot, &entry.name, entry.hash, entry.ino, entry.kind);
+    }
+}
+
+pub(super) fn place_of(dir: &Reading, entry: &Entry) -> Place {
     Place::Dentry { dir: dir.ino, name: entry.name.escape_ascii().to_string().into() }
+}
+
+impl Checker {
+    /// The name has a hash that is its own and bytes a name can have.
+    fn check_name(&mut self, dir: &Reading, entry: &mut Entry) {
+        if dir.casefold {
+            return;
+        }
+        let hash = dentry_hash(&entry.name);
+        if entry.hash != hash && self.mending() && self.restore_name(dir, entry) {
+            return;
+        }
+        let is_bad = |byte: &u8| matches!(byte, 0 | b'/');
+        if !dir.encrypted && entry.name.iter().any(is_bad) {
+            self.find(place_of(dir, entry), "name", "NUL or `/`", "neither");
+            entry.name.iter_mut().filter(|byte| is_bad(byte)).for_each(|byte| *byte = b'_');
+        }
+        let hash = dentry_hash(&entry.name);
+        if entry.hash != hash {
+            let (found, allowed) = (format!("{:#010x}", entry.hash), format!("{hash:#010x}"));
+            self.find(place_of(dir, entry), "hash", found, allowed);
+            entry.hash = hash;
+        }
+    }
+
+    /// A name that does not fit its hash, made the one that does: the name the inode knows, or the
+    /// name with one bit flipped. Not if one bit of the hash explains it as well.
+    fn restore_name(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
+        if (dentry_hash(&entry.name) ^ entry.hash).is_power_of_two() {
+            return false;
+        }
+        let Some(name) = self.known_name(dir, entry).or_else(|| corrected_name(entry)) else {
+            return false;
+        };
+        let allowed = name.escape_ascii().to_string();
+        self.find(place_of(dir, entry), "name", "not its hash's", allowed);
+        entry.name = name;
+        true
+    }
+
+    /// The name the inode knows, if it is this entry's.
+    fn known_name(&mut self, dir: &Reading, entry: &Entry) -> Option<Vec<u8>> {
+        let nat = self.volume.nat(entry.ino).ok()?;
+        let block = self.probe(nat.addr, entry.ino, entry.ino, 0).ok()?;
+        let i = &RawInodeBlock::of(&block).i;
+        let fits = i.pino.get() == dir.ino
+            && dentry_hash(i.name()) == entry.hash
+            && i.name().len() == entry.name.len();
+        fits.then(|| i.name().to_vec())
+    }
+}
+
+/// The entry's name with the one bit flipped that gives it its hash.
+fn corrected_name(entry: &Entry) -> Option<Vec<u8>> {
+    let mut name = entry.name.clone();
+    for at in 0..name.len() {
+        for bit in 0..8 {
+            name[at] ^= 1 << bit;
+            if dentry_hash(&name) == entry.hash && !matches!(name[at], 0 | b'/') {
+                return Some(name);
+            }
+            name[at] ^= 1 << bit;
+        }
+    }
+    None
 }

@@ -57,6 +57,28 @@ pub enum Place {
     },
 }
 
+/// What a repair does about a finding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remedy {
+    /// It is set to what it should be, or derived anew.
+    #[default]
+    Set,
+    /// The pointer is cleared: a hole, or no node.
+    Cleared,
+    /// The entry is removed; what it named may end in `lost+found`.
+    Removed,
+    /// The entry goes where its name is looked for.
+    Moved,
+    /// The second owner gets a copy.
+    Copied,
+    /// Another block is found to be the right one.
+    Found,
+    /// The node is written to another place.
+    Rewritten,
+    /// The inode goes to `lost+found`, anything else is freed.
+    Reconnected,
+}
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -68,25 +90,33 @@ pub struct Finding {
     pub found: Box<str>,
     /// As it should be.
     pub allowed: Box<str>,
+    /// What a repair does about it.
+    pub remedy: Remedy,
 }
 
 impl Finding {
     /// A finding.
-    pub(super) fn new(
+    pub(crate) fn new(
         place: Place,
         what: &'static str,
         found: impl ToString,
         allowed: impl ToString,
     ) -> Self {
-        Self { place, what, found: found.to_string().into(), allowed: allowed.to_string().into() }
+        Self {
+            place,
+            what,
+            found: found.to_string().into(),
+            allowed: allowed.to_string().into(),
+            remedy: Remedy::Set,
+        }
     }
 
     /// What a structure's own checks say, or why it could not be read. `place` is used where the
     /// error names no block.
-    pub(super) fn from_error(place: Place, error: Error) -> Self {
+    pub(crate) fn from_error(place: Place, error: Error) -> Self {
         match error {
             Error::Corrupt { structure, found, allowed, .. } => {
-                Self { place, what: structure, found, allowed }
+                Self { place, what: structure, found, allowed, remedy: Remedy::Set }
             }
             other => Self::new(place, "read", other, "readable"),
         }
@@ -109,9 +139,24 @@ impl fmt::Display for Place {
     }
 }
 
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Set => "set",
+            Self::Cleared => "cleared",
+            Self::Removed => "removed",
+            Self::Moved => "moved",
+            Self::Copied => "copied",
+            Self::Found => "found",
+            Self::Rewritten => "rewritten",
+            Self::Reconnected => "lost+found, or freed",
+        })
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, what, found, allowed } = self;
+        let Self { place, what, found, allowed, .. } = self;
         write!(f, "{place}: {what}: found {found}, should be {allowed}")
     }
 }

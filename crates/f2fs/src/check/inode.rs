@@ -2,15 +2,18 @@
 
 use drive::Block;
 use vfs::FileKind;
+use zerocopy::little_endian::U32;
 
-use super::segments::Owner;
-use super::{Checker, Place};
+use super::mend::Copy;
+use super::mend_inode::{Named, mend_inode};
+use super::segments::{Claim, Owner};
+use super::{Checker, Place, Remedy, Search};
 use crate::ondisk::inode::{Inline, InodeLayout, RawExtent, RawInodeBlock};
 use crate::ondisk::nat::NatEntry;
-use crate::ondisk::node::first_index_of;
-use crate::ondisk::node::{RawDirectNode, RawIndirectNode, RawNodeFooter, XATTR_NODE_OFFSET};
+use crate::ondisk::node::{RawDirectNode, RawIndirectNode, XATTR_NODE_OFFSET, first_index_of};
+use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NIDS_PER_BLOCK, NULL_ADDR, Nid};
-use crate::ondisk::{SYMLINK_MAX, bits, xattr};
+use crate::ondisk::{MAX_INDIRECT_BLOCKS, SYMLINK_MAX, xattr};
 
 /// Where the five trees below an inode begin: node offset, and levels of indirect nodes.
 const TREES: [(u32, u32); 5] =
@@ -22,11 +25,18 @@ pub(super) struct Opened {
     pub layout: InodeLayout,
     pub addr: BlockAddr,
     nat: NatEntry,
+    changed: bool,
 }
 
 impl Opened {
     pub(super) fn raw(&self) -> &RawInodeBlock {
         RawInodeBlock::of(&self.block)
+    }
+
+    /// The inode, to change; only what is mended is written.
+    pub(super) fn change(&mut self) -> &mut RawInodeBlock {
+        self.changed = true;
+        RawInodeBlock::of_mut(self.block.make_mut())
     }
 }
 
@@ -39,48 +49,53 @@ struct Walk {
     extent: RawExtent,
     /// Blocks that lie where the extent says.
     extent_hits: u32,
+    log: LogType,
+    /// Behind the last block.
+    end: u64,
     /// Directories only: blocks by index.
     dir_blocks: Option<Vec<(u64, BlockAddr)>>,
 }
 
+/// Slots of one node: the node, the life of its number, the file block the first is for.
+#[derive(Clone, Copy)]
+struct Slots {
+    nid: Nid,
+    version: u8,
+    first: u64,
+}
+
 impl Checker {
     /// Reads and checks inode `ino`, which the caller has marked as reached.
-    pub(super) fn open_inode(&mut self, ino: Nid) -> Option<Opened> {
+    pub(super) fn open_inode(&mut self, ino: Nid, named: Named<'_>) -> Option<Opened> {
+        let (nat, mut block) = self.locate_node(ino, ino, 0)?;
+        let mut layout = RawInodeBlock::of(&block).check(&self.volume.sb, ino, nat.addr);
+        let mut changed = false;
+        if self.mending() {
+            let mut findings = Vec::new();
+            let before = block.clone();
+            let sb = &self.volume.sb;
+            layout = mend_inode(&mut block, sb, ino, nat.addr, named, &mut findings);
+            changed = before != block;
+            self.add_all(findings);
+        }
+        let layout = self.keep(|| Place::Inode { ino }, layout)?;
+        let nat = self.claim_node(ino, ino, nat, &block)?;
         self.report.inodes += 1;
-        let (nat, block) = self.open_node(ino, ino, 0)?;
-        let checked = RawInodeBlock::of(&block).check(&self.volume.sb, ino, nat.addr);
-        let layout = self.keep(|| Place::Inode { ino }, checked)?;
-        Some(Opened { block, layout, addr: nat.addr, nat })
+        Some(Opened { block, layout, addr: nat.addr, nat, changed })
     }
 
-    /// Claims and reads node `nid`, which has to be the one at `node_offset` of inode `ino`.
-    fn open_node(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Option<(NatEntry, Block)> {
-        self.report.nodes += 1;
-        let looked_up = self.volume.nat(nid);
-        let nat = self.keep(|| Place::Nat { nid }, looked_up)?;
-        if nat.ino != ino {
-            self.find(Place::Nat { nid }, "ino", nat.ino, ino);
+    /// The walk of inode `ino` is over: notes what is to change.
+    pub(super) fn close_inode(&mut self, ino: Nid, opened: Opened) {
+        if opened.changed {
+            self.put_node(ino, ino, opened.block);
         }
-        let owner = Owner { nid, version: 0, slot: 0, is_node: true };
-        if !self.claim(nat.addr, owner) {
-            return None;
-        }
-        let read = self.volume.read(nat.addr);
-        let block = self.keep(|| Place::Node { nid }, read)?;
-        let footer = RawNodeFooter::of(&block);
-        let checked = footer.check(nid, ino, nat.addr);
-        self.keep(|| Place::Node { nid }, checked)?;
-        if footer.node_offset() != node_offset {
-            self.find(Place::Node { nid }, "node offset", footer.node_offset(), node_offset);
-            return None;
-        }
-        Some((nat, block))
     }
 
     /// Claims everything below an inode. For a directory, its blocks by index.
-    pub(super) fn walk_file(&mut self, ino: Nid, opened: &Opened) -> Vec<(u64, BlockAddr)> {
+    pub(super) fn walk_file(&mut self, ino: Nid, opened: &mut Opened) -> Vec<(u64, BlockAddr)> {
         let raw = opened.raw();
         let kind = raw.i.kind();
+        let is_dir = kind == Some(FileKind::Directory);
         let inline = raw.i.inline().intersects(Inline::DATA | Inline::DENTRY);
         let mut walk = Walk {
             ino,
@@ -88,143 +103,289 @@ impl Checker {
             blocks: 1,
             extent: raw.i.ext,
             extent_hits: 0,
-            dir_blocks: (kind == Some(FileKind::Directory)).then(Vec::new),
+            log: if is_dir { LogType::HotData } else { LogType::WarmData },
+            end: 0,
+            dir_blocks: is_dir.then(Vec::new),
         };
         let has_blocks =
             matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
         if has_blocks && !inline {
-            let slots = opened.layout.slot(0)..opened.layout.slot(opened.layout.addrs() as usize);
-            let addrs = raw.i.addr[slots].iter().map(|addr| addr.get());
-            self.walk_slots(&mut walk, ino, opened.nat.version, 0, addrs);
-            for ((offset, levels), nid) in TREES.into_iter().zip(&raw.i.nid) {
-                self.walk_node(&mut walk, nid.get(), offset, levels);
+            let range = opened.layout.slot(0)..opened.layout.slot(opened.layout.addrs() as usize);
+            let addrs: Vec<_> = raw.i.addr[range.clone()].iter().map(|addr| addr.get()).collect();
+            let nids = raw.i.nid.map(U32::get);
+            let slots = Slots { nid: ino, version: opened.nat.version, first: 0 };
+            for (slot, addr) in self.walk_slots(&mut walk, slots, &addrs) {
+                opened.change().i.addr[range.start + slot].set(addr);
+            }
+            for (i, ((offset, levels), nid)) in TREES.into_iter().zip(nids).enumerate() {
+                let kept = self.walk_node(&mut walk, nid, offset, levels);
+                if kept != nid {
+                    opened.change().i.nid[i].set(kept);
+                }
             }
         }
-        if let Some(node) = self.check_xattrs(ino, opened) {
-            walk.blocks += node;
-        }
+        walk.blocks += self.check_xattrs(ino, opened);
         self.check_file(opened, &walk);
         walk.dir_blocks.unwrap_or_default()
     }
 
-    /// A node below the inode and what is below it; `levels` deep, at most two.
-    fn walk_node(&mut self, walk: &mut Walk, nid: Nid, offset: u32, levels: u32) {
-        if nid == 0 || !self.reach(nid) {
-            return;
+    /// A node below the inode and what is below it; `levels` deep, at most two. The number that
+    /// should be where `nid` is.
+    fn walk_node(&mut self, walk: &mut Walk, nid: Nid, offset: u32, levels: u32) -> Nid {
+        let nid = if nid == 0 { self.fsynced_child(walk.ino, offset) } else { nid };
+        if nid == 0 {
+            return 0;
         }
+        let Some((nid, nat, mut block)) = self.open_child(walk.ino, nid, offset) else {
+            return if self.mending() { 0 } else { nid };
+        };
         walk.blocks += 1;
-        let Some((nat, block)) = self.open_node(nid, walk.ino, offset) else { return };
+        let mut changed = false;
         if levels == 0 {
             let first = first_index_of(offset, walk.addrs_in_inode).unwrap_or_default();
-            let addrs = RawDirectNode::of(&block).addr.iter().map(|addr| addr.get());
-            return self.walk_slots(walk, nid, nat.version, first, addrs);
+            let addrs = RawDirectNode::of(&block).addr.map(U32::get);
+            let slots = Slots { nid, version: nat.version, first };
+            for (slot, addr) in self.walk_slots(walk, slots, &addrs) {
+                RawDirectNode::of_mut(block.make_mut()).addr[slot].set(addr);
+                changed = true;
+            }
+        } else {
+            // The nodes of a child's tree, the child included, stand before the next child.
+            let step = if levels == 1 { 1 } else { NIDS_PER_BLOCK + 1 };
+            let nids = RawIndirectNode::of(&block).nid.map(U32::get);
+            for (i, child) in (0..).zip(nids) {
+                let kept = self.walk_node(walk, child, offset + 1 + i * step, levels - 1);
+                if kept != child {
+                    RawIndirectNode::of_mut(block.make_mut()).nid[i as usize].set(kept);
+                    changed = true;
+                }
+            }
         }
-        // The nodes of a child's tree, the child included, stand before the next child.
-        let step = if levels == 1 { 1 } else { NIDS_PER_BLOCK + 1 };
-        for (child, i) in RawIndirectNode::of(&block).nid.iter().zip(0..) {
-            self.walk_node(walk, child.get(), offset + 1 + i * step, levels - 1);
+        if changed {
+            self.put_node(nid, walk.ino, block);
         }
+        nid
     }
 
+    /// Without checkpoint and chain: a node an fsync wrote whose parent knows nothing of it. 0 if
+    /// there is none.
+    fn fsynced_child(&self, ino: Nid, offset: u32) -> Nid {
+        let hints = self.mend.as_ref().map(|mend| &mend.hints).filter(|_| !self.volume.has_sit);
+        let found = hints.and_then(|hints| {
+            let nid = hints.places.get(&(ino, offset)).filter(|nid| hints.fsynced.contains(nid));
+            nid.filter(|nid| !self.is_reached_node(**nid))
+        });
+        found.copied().unwrap_or(0)
+    }
+
+    /// Opens the node at `offset` of inode `ino`: `nid`, or when mending another one that a search
+    /// has found to be there.
+    fn open_child(&mut self, ino: Nid, nid: Nid, offset: u32) -> Option<(Nid, NatEntry, Block)> {
+        let place = self.mend.as_ref().and_then(|mend| mend.hints.places.get(&(ino, offset)));
+        if let Some(&other) = place.filter(|&&other| other != nid && !self.is_reached_node(other))
+            && self.locate_quietly(nid, ino, offset).is_none()
+            && let Some((nat, block)) = self.open_node(other, ino, offset)
+        {
+            self.reach(other);
+            self.find(Place::Node { nid: other }, "pointer", nid, other);
+            self.remedy(Remedy::Found);
+            return Some((other, nat, block));
+        }
+        if !self.reach(nid) {
+            self.remedy(Remedy::Cleared);
+            self.want(Search::Everything);
+            return None;
+        }
+        let opened = self.open_node(nid, ino, offset);
+        if opened.is_none() && self.mending() {
+            self.remedy(Remedy::Cleared);
+            // Nothing leads there: some other pointer may be right.
+            crate::ondisk::bits::lsb::clear(&mut self.nids_reached, nid as usize);
+        }
+        opened.map(|(nat, block)| (nid, nat, block))
+    }
+
+    /// Goes through the addresses in a node; those that have to change.
     fn walk_slots(
         &mut self,
         walk: &mut Walk,
-        nid: Nid,
-        version: u8,
-        first: u64,
-        addrs: impl Iterator<Item = BlockAddr>,
-    ) {
-        for (slot, addr) in addrs.enumerate() {
+        slots: Slots,
+        addrs: &[BlockAddr],
+    ) -> Vec<(usize, BlockAddr)> {
+        let mut changes = Vec::new();
+        for (slot, &addr) in addrs.iter().enumerate() {
             if addr == NULL_ADDR {
                 continue;
             }
-            walk.blocks += 1;
-            if addr == NEW_ADDR {
+            let index = slots.first + slot as u64;
+            let kept = if addr == NEW_ADDR {
                 self.report.blocks += 1;
-                continue;
+                addr
+            } else {
+                self.walk_slot(walk, slots, slot as u16, addr)
+            };
+            if kept != addr {
+                changes.push((slot, kept));
             }
-            let index = first + slot as u64;
-            let owner = Owner { nid, version, slot: slot as u16, is_node: false };
-            walk.extent_hits += u32::from(in_extent(&walk.extent, index, addr));
-            if self.claim(addr, owner)
-                && let Some(blocks) = &mut walk.dir_blocks
-            {
-                blocks.push((index, addr));
-            }
+            walk.blocks += u64::from(kept != NULL_ADDR);
+            walk.end = walk.end.max(index + 1);
+            walk.extent_hits += u32::from(in_extent(&walk.extent, index, kept));
         }
+        changes
     }
 
-    /// Marks a node number as reached; `false`, with a finding, if it is out of range or was.
-    pub(super) fn reach(&mut self, nid: Nid) -> bool {
-        if !self.volume.sb.is_node_id(nid) {
-            let allowed = format!("3..{}", self.volume.sb.max_nid());
-            self.find(Place::Node { nid }, "number", nid, allowed);
-            return false;
+    /// Claims the block in a slot; the address that should be there.
+    fn walk_slot(
+        &mut self,
+        walk: &mut Walk,
+        slots: Slots,
+        slot: u16,
+        addr: BlockAddr,
+    ) -> BlockAddr {
+        let owner = Owner::data(slots.nid, slots.version, slot, walk.log);
+        let index = slots.first + u64::from(slot);
+        if let Some(better) = self.better_block(slots.nid, slot, addr)
+            && self.claim(better, owner) == Claim::Granted
+        {
+            let show = |addr: BlockAddr| format!("{addr:#x}");
+            self.find(Place::Node { nid: slots.nid }, "address", show(addr), show(better));
+            self.remedy(Remedy::Found);
+            if let Some(blocks) = &mut walk.dir_blocks {
+                blocks.push((index, better));
+            }
+            return better;
         }
-        if bits::lsb::set(&mut self.nids_reached, nid as usize) {
-            self.find(Place::Node { nid }, "parents", "several", "one");
-            return false;
+        let claim = self.claim(addr, owner);
+        match (claim, &mut walk.dir_blocks) {
+            (Claim::Granted, Some(blocks)) => blocks.push((index, addr)),
+            (Claim::Granted, None) => {}
+            _ if !self.mending() => {}
+            (Claim::Taken, None) => {
+                self.remedy(Remedy::Copied);
+                self.want(Search::Strays);
+                self.report.blocks += 1;
+                if let Some(mend) = &mut self.mend {
+                    mend.copies.push(Copy { ino: walk.ino, index, from: addr });
+                }
+                return NEW_ADDR;
+            }
+            _ => {
+                self.remedy(Remedy::Cleared);
+                self.want(Search::Strays);
+                return NULL_ADDR;
+            }
         }
-        true
+        addr
+    }
+
+    /// A block that nothing points to and whose summary names this slot, if what the slot points
+    /// to is not its own.
+    fn better_block(&mut self, nid: Nid, slot: u16, addr: BlockAddr) -> Option<BlockAddr> {
+        let stray = *self.mend.as_ref()?.hints.data.get(&(nid, slot))?;
+        if stray == addr || self.is_reached(stray) {
+            return None;
+        }
+        let own = self.volume.sb.in_main(addr)
+            && !self.is_reached(addr)
+            && self
+                .summary_of(addr, false)
+                .is_some_and(|s| s.nid.get() == nid && s.ofs_in_node.get() == slot);
+        (!own).then_some(stray)
     }
 
     /// Checks the attributes; how many nodes they take.
-    fn check_xattrs(&mut self, ino: Nid, opened: &Opened) -> Option<u64> {
-        let raw = opened.raw();
-        let nid = raw.i.xattr_nid.get();
-        let inline = raw.i.inline().contains(Inline::XATTR);
+    fn check_xattrs(&mut self, ino: Nid, opened: &mut Opened) -> u64 {
+        let nid = opened.raw().i.xattr_nid.get();
+        let inline = opened.raw().i.inline().contains(Inline::XATTR);
         let area = if inline { opened.layout.xattr_range() } else { 0..0 };
-        let mut buffer = opened.block[area].to_vec();
-        let mut nodes = 0;
-        if nid != 0 && self.reach(nid) {
-            nodes = 1;
-            let (_, block) = self.open_node(nid, ino, XATTR_NODE_OFFSET)?;
-            buffer.extend_from_slice(&block[..xattr::NODE_CAPACITY]);
+        let mut buffer = opened.block[area.clone()].to_vec();
+        let mut node = None;
+        if nid != 0 {
+            node = self.open_child(ino, nid, XATTR_NODE_OFFSET);
+            if let Some((_, _, block)) = &node {
+                buffer.extend_from_slice(&block[..xattr::NODE_CAPACITY]);
+            }
+            let kept = node.as_ref().map_or(0, |(nid, ..)| *nid);
+            if kept != nid && self.mending() {
+                opened.change().i.xattr_nid.set(kept);
+            }
         }
         let parsed = xattr::parse(&buffer, opened.addr.into()).map(drop);
-        self.keep(|| Place::Inode { ino }, parsed);
-        Some(nodes)
+        if self.keep(|| Place::Inode { ino }, parsed).is_none() && self.mending() {
+            xattr::cut_off_damage(&mut buffer);
+            let (head, tail) = buffer.split_at(area.len());
+            opened.change();
+            opened.block.make_mut()[area].copy_from_slice(head);
+            if let Some((nid, _, mut block)) = node.clone() {
+                block.make_mut()[..tail.len()].copy_from_slice(tail);
+                self.put_node(nid, ino, block);
+            }
+        }
+        u64::from(node.is_some())
     }
 
-    fn check_file(&mut self, opened: &Opened, walk: &Walk) {
+    fn check_file(&mut self, opened: &mut Opened, walk: &Walk) {
         let (place, i) = (Place::Inode { ino: walk.ino }, &opened.raw().i);
-        if i.blocks.get() != walk.blocks {
-            self.find(place.clone(), "i_blocks", i.blocks.get(), walk.blocks);
+        let (blocks, extent, size) = (i.blocks.get(), i.ext.len.get(), i.size.get());
+        let (kind, inline) = (i.kind(), i.inline());
+        if blocks != walk.blocks {
+            self.find(place.clone(), "i_blocks", blocks, walk.blocks);
+            opened.change().i.blocks.set(walk.blocks);
         }
-        if walk.extent_hits != walk.extent.len.get() {
-            let found = format!("{} blocks", walk.extent.len);
+        if walk.extent_hits != extent {
+            let found = format!("{extent} blocks");
             self.find(place.clone(), "i_ext", found, format!("{} of them", walk.extent_hits));
+            opened.change().i.ext.len.set(0);
         }
-        let size = i.size.get();
-        if i.kind() == Some(FileKind::Symlink) && !(1..=SYMLINK_MAX as u64).contains(&size) {
+        let most = (u64::from(walk.addrs_in_inode) + MAX_INDIRECT_BLOCKS) * BLOCK_SIZE as u64;
+        if kind == Some(FileKind::Regular) && size > most {
+            self.find(place.clone(), "i_size", size, format!("0..={most}"));
+            opened.change().i.size.set(walk.end * BLOCK_SIZE as u64);
+        }
+        if kind == Some(FileKind::Symlink) && !(1..=SYMLINK_MAX as u64).contains(&size) {
             self.find(place.clone(), "i_size of a symbolic link", size, "1..=4095");
         }
-        let inline = i.inline();
         if inline.contains(Inline::DATA) && !inline.contains(Inline::DATA_EXIST) {
             let junk = opened.block[opened.layout.inline_range()].iter().any(|&b| b != 0);
             if junk {
                 self.find(place, "inline data without DATA_EXIST", "some", "zeroes");
+                opened.change().i.set_inline(inline | Inline::DATA_EXIST);
             }
         } else if let Some(blocks) = &walk.dir_blocks {
             let last = blocks.last().map_or(0, |(index, _)| index + 1);
-            if last.saturating_mul(BLOCK_SIZE as u64) > size {
+            let least = last.saturating_mul(BLOCK_SIZE as u64);
+            if least > size {
                 let allowed = format!("{last} blocks or more");
                 self.find(place, "i_size of a directory", size, allowed);
+                opened.change().i.size.set(least);
             }
         }
     }
 
-    /// A file without a name: claims it all, checks the link count, enters no directory.
-    pub(super) fn visit_unnamed(&mut self, ino: Nid, links: u32, what: &'static str) {
+    /// A file without a name: claims it all, checks the link count, enters no directory. `false` if
+    /// there is none.
+    pub(super) fn visit_unnamed(&mut self, ino: Nid, links: u32, what: &'static str) -> bool {
         if !self.reach(ino) {
-            return;
+            return false;
         }
-        let Some(opened) = self.open_inode(ino) else { return };
+        let Some(mut opened) = self.open_inode(ino, Named::default()) else { return false };
         let found = opened.raw().i.links.get();
         if found != links {
             self.find(Place::Inode { ino }, what, format!("{found} links"), links);
+            opened.change().i.links.set(links);
         }
-        self.walk_file(ino, &opened);
+        self.walk_file(ino, &mut opened);
+        self.close_inode(ino, opened);
+        true
+    }
+
+    /// As [`Checker::locate_node`], saying and changing nothing.
+    fn locate_quietly(&mut self, nid: Nid, ino: Nid, offset: u32) -> Option<Block> {
+        if !self.volume.sb.is_node_id(nid) || self.is_reached_node(nid) {
+            return None;
+        }
+        let nat = self.volume.nat(nid).ok()?;
+        self.probe(nat.addr, nid, ino, offset).ok()
     }
 }
 

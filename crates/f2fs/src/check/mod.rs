@@ -9,12 +9,19 @@
 //! block caches, a list of directories still to visit, and files with several links. No image can
 //! make it loop: a node is entered once, and nothing recurses deeper than a node tree, three.
 
+mod dentry;
 mod dir;
 mod finding;
 mod inode;
+mod mend;
+mod mend_inode;
 mod nat_walk;
+mod node;
+mod root;
 mod segments;
 mod state;
+mod syndrome;
+mod unreached;
 pub(crate) mod volume;
 mod zones;
 
@@ -24,16 +31,19 @@ use std::sync::Arc;
 use drive::Drive;
 use queue::BlockQueue;
 
-pub use finding::{Finding, Place};
+pub use finding::{Finding, Place, Remedy};
+pub(crate) use mend::{Hints, Mend, NewName, NodeHint, Search};
+pub(crate) use mend_inode::correct_inode;
 pub use state::{VolumeState, state};
 
 use crate::devices::check_complete;
 use crate::error::{Error, Result};
-use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
+use crate::ondisk::nat::NatEntry;
 use crate::ondisk::orphan::RawOrphanBlock;
 use crate::ondisk::superblock::{COPIES, Features, Superblock};
 use crate::ondisk::{Nid, bits};
-use volume::Volume;
+pub(crate) use volume::Volume;
 
 /// How to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +106,24 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
         return Err(Error::unsupported(format!("checking volumes with {beyond:?}")));
     }
     let volume = Volume::open(queue, sb)?;
+    check_packs(&volume, &mut early);
     let mut checker = Checker::new(volume, options);
     early.into_iter().for_each(|finding| checker.add(finding));
     checker.run();
     Ok(checker.report)
+}
+
+/// The checkpoint is the newest there is: a newer one whose header alone is damaged would be lost
+/// by every mount.
+fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
+    let newest = Checkpoint::select_any(&volume.sb, |addr| volume.read(addr));
+    if let Ok(Selected { checkpoint, pack }) = newest
+        && checkpoint.version != volume.cp.version
+    {
+        let found = format!("damaged, of version {:#x} by its tail", checkpoint.version);
+        let place = Place::Checkpoint { pack };
+        findings.push(Finding::new(place, "header", found, "as the tail"));
+    }
 }
 
 /// Both copies have to be sound and say the same.
@@ -126,23 +150,25 @@ struct Links {
 }
 
 /// A check under way.
-struct Checker {
-    volume: Volume,
-    report: CheckReport,
+pub(crate) struct Checker {
+    pub(crate) volume: Volume,
+    pub(crate) report: CheckReport,
+    /// What a repair has to change, if one is being prepared.
+    pub(crate) mend: Option<Mend>,
     max_findings: usize,
     /// Node numbers the NAT gives an address, least significant bit first.
     nids_used: Vec<u8>,
     /// Node numbers the walk reached.
     nids_reached: Vec<u8>,
     /// Blocks of the main area the walk reached, most significant bit first as in SIT maps.
-    blocks_reached: Vec<u8>,
+    pub(crate) blocks_reached: Vec<u8>,
     links: BTreeMap<Nid, Links>,
     /// Directories named but not yet read, with the directory that names them.
-    pending: Vec<(Nid, Nid)>,
+    pending: Vec<(Nid, Option<Nid>)>,
 }
 
 impl Checker {
-    fn new(volume: Volume, options: &CheckOptions) -> Self {
+    pub(crate) fn new(volume: Volume, options: &CheckOptions) -> Self {
         let nid_bytes = (volume.sb.max_nid() as usize).div_ceil(8);
         let block_bytes = volume.sb.main_blocks() as usize / 8;
         let report = CheckReport {
@@ -162,6 +188,7 @@ impl Checker {
         Self {
             volume,
             report,
+            mend: None,
             max_findings: options.max_findings,
             nids_used: vec![0; nid_bytes],
             nids_reached: vec![0; nid_bytes],
@@ -171,26 +198,52 @@ impl Checker {
         }
     }
 
-    fn run(&mut self) {
-        self.load_sit();
-        self.load_summaries();
-        self.scan_nat();
+    /// Walks all there is.
+    pub(crate) fn run(&mut self) {
+        if self.volume.has_sit {
+            self.load_sit();
+            self.load_summaries();
+            self.scan_nat();
+        } else {
+            self.use_found_nodes();
+        }
         self.walk_tree();
         self.walk_quota_files();
         self.walk_orphans();
-        self.check_links();
         self.check_unreached_nids();
+        self.check_links();
         self.check_segments();
-        self.check_cursegs();
-        self.check_counts();
-        self.check_zones();
+        if self.volume.has_sit {
+            self.check_cursegs();
+            self.check_counts();
+            self.check_zones();
+        }
     }
 
-    fn add(&mut self, finding: Finding) {
+    /// Without a checkpoint the NAT is what a search of all blocks has found.
+    fn use_found_nodes(&mut self) {
+        let Some(mend) = &self.mend else { return };
+        let found: Vec<_> = mend.hints.nodes.iter().map(|(nid, hint)| (*nid, *hint)).collect();
+        for (nid, NodeHint { ino, addr }) in found {
+            bits::lsb::set(&mut self.nids_used, nid as usize);
+            self.set_nat(nid, NatEntry { version: 0, ino, addr });
+        }
+    }
+
+    pub(crate) fn add(&mut self, finding: Finding) {
         if self.report.findings.len() < self.max_findings {
             self.report.findings.push(finding);
         } else {
             self.report.omitted += 1;
+        }
+    }
+
+    /// Says what a repair does about the finding just made.
+    fn remedy(&mut self, remedy: Remedy) {
+        if self.report.omitted == 0
+            && let Some(last) = self.report.findings.last_mut()
+        {
+            last.remedy = remedy;
         }
     }
 
@@ -212,7 +265,15 @@ impl Checker {
     fn walk_tree(&mut self) {
         let root = self.volume.sb.root_ino;
         bits::lsb::set(&mut self.nids_reached, root as usize);
-        self.pending.push((root, root));
+        if self.mending() {
+            self.mend_root();
+        }
+        self.pending.push((root, Some(root)));
+        self.walk_pending();
+    }
+
+    /// Visits the directories that were named and not yet read.
+    fn walk_pending(&mut self) {
         while let Some((dir, parent)) = self.pending.pop() {
             self.visit_directory(dir, parent);
         }
@@ -236,7 +297,10 @@ impl Checker {
             let inos = RawOrphanBlock::of(&block).inos(at).map(Iterator::collect::<Vec<_>>);
             for ino in self.keep(place, inos).unwrap_or_default() {
                 self.report.orphans += 1;
-                self.visit_unnamed(ino, 0, "orphan inode");
+                let kept = self.visit_unnamed(ino, 0, "orphan inode");
+                if let Some(mend) = self.mend.as_mut().filter(|_| kept) {
+                    mend.orphans.insert(ino);
+                }
             }
         }
     }
@@ -246,6 +310,7 @@ impl Checker {
         for (ino, links) in std::mem::take(&mut self.links) {
             if links.claimed != links.seen {
                 self.find(Place::Inode { ino }, "i_links", links.claimed, links.seen);
+                self.edit_inode(ino, |inode| inode.i.links.set(links.seen));
             }
         }
     }

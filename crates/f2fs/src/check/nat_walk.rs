@@ -1,15 +1,15 @@
-//! The node address table from end to end: which node numbers are in use, and whether any of them
-//! cannot be reached.
+//! The node address table from end to end: which node numbers are in use, and what nat_bits say of
+//! that.
 
 use drive::Block;
 
-use super::{Checker, Place};
+use super::{Checker, Place, Search};
 use crate::ondisk::checkpoint::CpFlags;
-use crate::ondisk::nat::{self, RawNatBlock};
+use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::{self, NatBits};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummaryBlock;
-use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, bits};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, bits};
 
 /// What the NAT stores as address of the two reserved node numbers.
 const RESERVED_ADDR: u32 = 1;
@@ -18,17 +18,22 @@ impl Checker {
     /// Reads all of the NAT, then the journal above it.
     pub(super) fn scan_nat(&mut self) {
         let nat_bits = self.read_nat_bits();
+        let mut counted = NatBits::new(&self.volume.sb);
         for index in 0..self.volume.sb.nat_blocks() {
             let addr = nat::block_addr(&self.volume.sb, &self.volume.cp.nat_bitmap, index);
             let read = self.volume.read(addr);
             let place = || Place::Block { addr: addr.into() };
-            let Some(block) = self.keep(place, read) else { continue };
-            let used =
-                if block.same_page(&Block::zeroed()) { 0 } else { self.scan_block(index, &block) };
+            let Some(block) = self.keep(place, read) else {
+                self.want(Search::Everything);
+                continue;
+            };
+            let used = if block == Block::zeroed() { 0 } else { self.scan_block(index, &block) };
+            counted.update(index, RawNatBlock::of(&block));
             if let Some(nat_bits) = &nat_bits {
                 self.check_nat_bits(nat_bits, index, used);
             }
         }
+        self.volume.nat_bits = Some(counted);
         self.scan_journal();
         self.check_reserved();
     }
@@ -64,6 +69,7 @@ impl Checker {
             let allowed = if nid == 0 { 0 } else { RESERVED_ADDR };
             if entry.addr != allowed {
                 self.find(Place::Nat { nid }, "block_addr", entry.addr, allowed);
+                self.set_nat(nid, NatEntry { version: 0, ino: nid, addr: allowed });
             }
             bits::lsb::clear(&mut self.nids_used, nid as usize);
         }
@@ -83,7 +89,12 @@ impl Checker {
             let place = || Place::Block { addr: u64::from(pack + offset) };
             bytes.extend_from_slice(self.keep(place, read)?.bytes());
         }
-        NatBits::decode(&self.volume.sb, &self.volume.cp, &bytes)
+        let found = NatBits::decode(&self.volume.sb, &self.volume.cp, &bytes);
+        if found.is_none() {
+            let place = Place::Block { addr: u64::from(pack + start) };
+            self.find(place, "nat_bits", "another checkpoint's", "this checkpoint's");
+        }
+        found
     }
 
     fn check_nat_bits(&mut self, nat_bits: &NatBits, index: u32, used: usize) {
@@ -97,19 +108,6 @@ impl Checker {
             if found != allowed {
                 let nid = index * nat::ENTRIES_PER_BLOCK as u32;
                 self.find(Place::Nat { nid }, what, found, allowed);
-            }
-        }
-    }
-
-    /// Every node number in use has to have been reached.
-    pub(super) fn check_unreached_nids(&mut self) {
-        let max = self.volume.sb.max_nid() as usize;
-        let mut at = 0;
-        while let Some(nid) = bits::lsb::next_one(&self.nids_used, at, max) {
-            at = nid + 1;
-            if !bits::lsb::test(&self.nids_reached, nid) {
-                let nid = nid as Nid;
-                self.find(Place::Nat { nid }, "use", "unreachable", "reachable, or free");
             }
         }
     }

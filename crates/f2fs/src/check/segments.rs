@@ -2,7 +2,7 @@
 
 use drive::Block;
 
-use super::{Checker, Place};
+use super::{Checker, Place, Search};
 use crate::ondisk::sit::{LogType, MAP_SIZE};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock, TYPE_DATA, TYPE_NODE};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
@@ -11,64 +11,151 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
     /// For data, the node that points to it; for a node, itself.
-    pub nid: Nid,
-    /// For data, the version of that node's NAT entry.
-    pub version: u8,
-    /// For data, the slot in that node.
-    pub slot: u16,
-    /// Whether the block is a node.
-    pub is_node: bool,
+    nid: Nid,
+    /// What the block's summary should be.
+    summary: RawSummary,
+    /// The log such a block is written to.
+    log: LogType,
+}
+
+impl Owner {
+    /// Node `nid`, of the kind that `log` holds.
+    pub(super) fn node(nid: Nid, log: LogType) -> Self {
+        Self { nid, summary: RawSummary::node(nid), log }
+    }
+
+    /// Slot `slot` of node `nid`, whose NAT entry has `version`.
+    pub(super) fn data(nid: Nid, version: u8, slot: u16, log: LogType) -> Self {
+        Self { nid, summary: RawSummary::data(nid, version, slot), log }
+    }
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The block is the claimant's.
+    Granted,
+    /// The address is outside the main area, or above its zone's write pointer.
+    Outside,
+    /// It is somebody else's already.
+    Taken,
+    /// Its segment is of the other class: nodes, not data, or data, not nodes.
+    Alien,
 }
 
 impl Checker {
-    /// Notes that `owner` points to the block at `addr`; `false` if it cannot be followed.
-    pub(super) fn claim(&mut self, addr: BlockAddr, owner: Owner) -> bool {
-        self.report.blocks += 1;
+    /// Notes that `owner` points to the block at `addr`.
+    pub(super) fn claim(&mut self, addr: BlockAddr, owner: Owner) -> Claim {
         let Some((segno, offset)) = self.volume.sb.locate(addr) else {
             let (start, end) = (self.volume.sb.main_blkaddr, self.volume.sb.main_end());
             let allowed = format!("{start:#x}..{end:#x}");
             self.find(Place::Node { nid: owner.nid }, "address", format!("{addr:#x}"), allowed);
-            return false;
+            return Claim::Outside;
         };
         let place = Place::Block { addr: addr.into() };
-        let index = segno as usize * BLOCKS_PER_SEGMENT as usize + offset;
-        if bits::msb::set(&mut self.blocks_reached, index) {
-            self.find(place, "owners", format!("node {} and another", owner.nid), "one");
-            return false;
+        if self.mending() && !self.volume.is_written(addr) {
+            self.find(place, "position", "above the write pointer", "below it");
+            return Claim::Outside;
         }
-        if !self.sit_valid(segno, offset) {
+        if self.is_reached(addr) {
+            self.find(place, "owners", format!("node {} and another", owner.nid), "one");
+            return Claim::Taken;
+        }
+        if !self.check_class(addr, segno, owner) {
+            return Claim::Alien;
+        }
+        self.report.blocks += 1;
+        self.volume.filled_by[segno as usize].get_or_insert(owner.log);
+        let index = self.block_index(addr);
+        bits::msb::set(&mut self.blocks_reached, index);
+        if !self.sit_valid(segno, offset) && self.volume.has_sit {
             self.find(place, "SIT bit", "clear", "set");
         }
+        self.check_summary(addr, segno, offset, owner);
+        Claim::Granted
+    }
+
+    fn block_index(&self, addr: BlockAddr) -> usize {
+        (addr - self.volume.sb.main_blkaddr) as usize
+    }
+
+    /// Whether somebody has claimed the block at `addr`, which lies in the main area.
+    pub(crate) fn is_reached(&self, addr: BlockAddr) -> bool {
+        bits::msb::test(&self.blocks_reached, self.block_index(addr))
+    }
+
+    /// Whether the segment's class is the owner's, by SIT; when mending it is not if the walk has
+    /// found blocks of the other class there, or if SIT and SSA agree.
+    fn check_class(&mut self, addr: BlockAddr, segno: SegNo, owner: Owner) -> bool {
+        let is_node = owner.log.is_node();
         let log = self.volume.sit_types[segno as usize];
-        if log.is_node() != owner.is_node {
-            let allowed = if owner.is_node { "a node segment" } else { "a data segment" };
+        let wrong = log.is_node() != is_node && self.volume.has_sit;
+        if wrong {
+            let allowed = if is_node { "a node segment" } else { "a data segment" };
             self.find(Place::Segment { segno }, "SIT type", format!("{log:?}"), allowed);
         }
-        self.check_summary(addr, segno, offset, owner);
-        true
+        if !self.mending() {
+            return true;
+        }
+        let same = match self.volume.filled_by[segno as usize] {
+            Some(log) => log.is_node() == is_node,
+            None => !wrong || self.summary_type(segno) != Some(!is_node),
+        };
+        if !same && !wrong {
+            let found = if is_node { "a node in a data segment" } else { "data among nodes" };
+            self.find(Place::Block { addr: addr.into() }, "class", found, "one class");
+        }
+        same
+    }
+
+    /// Whether the segment's summary says it holds nodes.
+    fn summary_type(&mut self, segno: SegNo) -> Option<bool> {
+        let block = self.volume.summary(segno).ok()??;
+        let kind = RawSummaryBlock::of(&block).entry_type;
+        (kind <= TYPE_NODE).then_some(kind == TYPE_NODE)
+    }
+
+    /// What the summaries say of the block at `addr`, if they can be read and are of `log`'s class.
+    pub(super) fn summary_of(&mut self, addr: BlockAddr, is_node: bool) -> Option<RawSummary> {
+        let (segno, offset) = self.volume.sb.locate(addr)?;
+        let block = self.volume.summary(segno).ok()??;
+        let summary = RawSummaryBlock::of(&block);
+        let allowed = if is_node { TYPE_NODE } else { TYPE_DATA };
+        (summary.entry_type == allowed).then(|| summary.entries[offset])
     }
 
     fn check_summary(&mut self, addr: BlockAddr, segno: SegNo, offset: usize, owner: Owner) {
         let read = self.volume.summary(segno);
-        let Some(Some(block)) = self.keep(|| Place::Segment { segno }, read) else { return };
-        let summary = RawSummaryBlock::of(&block);
-        let allowed = if owner.is_node { TYPE_NODE } else { TYPE_DATA };
-        if summary.entry_type != allowed {
-            let found = summary.entry_type;
-            self.find(Place::Segment { segno }, "summary_footer.entry_type", found, allowed);
-        }
-        let found = summary.entries[offset];
-        let expected = if owner.is_node {
-            RawSummary { nid: owner.nid.into(), ..found }
-        } else {
-            RawSummary::data(owner.nid, owner.version, owner.slot)
+        let summary = match self.keep(|| Place::Segment { segno }, read) {
+            Some(Some(block)) => block,
+            // A node log's, which the next mount makes anew from the nodes.
+            Some(None) => return,
+            None => return self.set_summary(addr, owner.summary),
         };
-        if found != expected {
+        let summary = RawSummaryBlock::of(&summary);
+        let allowed = if owner.log.is_node() { TYPE_NODE } else { TYPE_DATA };
+        let (kind, found) = (summary.entry_type, summary.entries[offset]);
+        if kind != allowed {
+            self.find(Place::Segment { segno }, "summary_footer.entry_type", kind, allowed);
+        }
+        if found != owner.summary {
             let show = |s: RawSummary| {
                 format!("node {} version {} slot {}", s.nid, s.version, s.ofs_in_node)
             };
             let place = Place::Block { addr: addr.into() };
-            self.find(place, "summary", show(found), show(expected));
+            self.find(place, "summary", show(found), show(owner.summary));
+        }
+        if kind != allowed || found != owner.summary {
+            self.set_summary(addr, owner.summary);
+            if found.nid != owner.summary.nid || found.ofs_in_node != owner.summary.ofs_in_node {
+                self.want(Search::Strays);
+            }
+        }
+    }
+
+    fn set_summary(&mut self, addr: BlockAddr, summary: RawSummary) {
+        if let Some(mend) = &mut self.mend {
+            mend.summaries.insert(addr, summary);
         }
     }
 
@@ -77,10 +164,11 @@ impl Checker {
         for segno in 0..self.volume.sb.segment_count_main {
             let start = segno as usize * MAP_SIZE;
             let reached = &self.blocks_reached[start..start + MAP_SIZE];
+            let counted = bits::count(reached);
             let valid = self.volume.sit_map(segno);
             let stray: u32 = valid.iter().zip(reached).map(|(v, r)| (v & !r).count_ones()).sum();
             let count = bits::count(valid);
-            if stray > 0 {
+            if stray > 0 && self.volume.has_sit {
                 let found = format!("{count} blocks, {stray} of them nobody's");
                 let allowed = count - stray;
                 self.find(Place::Segment { segno }, "SIT map", found, allowed);
@@ -89,6 +177,7 @@ impl Checker {
             if !usable && count > 0 {
                 self.find(Place::Segment { segno }, "valid blocks beyond capacity", count, 0);
             }
+            let count = if self.mending() { counted } else { count };
             if usable && count == 0 && self.volume.log_of(segno).is_none() {
                 self.report.free_segments += 1;
             }

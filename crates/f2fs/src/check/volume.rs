@@ -1,17 +1,21 @@
 //! The volume as a check sees it: superblock, checkpoint, and lookups in NAT, SIT and SSA.
 
+use std::collections::BTreeMap;
+
 use drive::Block;
 use queue::BlockQueue;
 use zerocopy::IntoBytes;
 
 use super::{Checker, Place};
-use crate::error::Result;
-use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::error::{Error, Result};
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
+use crate::ondisk::nat_bits::NatBits;
 use crate::ondisk::sit::{self, LogType, MAP_SIZE, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
-use crate::ondisk::superblock::Superblock;
+use crate::ondisk::superblock::{COPIES, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
+use crate::zones::WritePointers;
 
 /// Blocks each of the caches of NAT and SSA holds.
 const CACHE_BLOCKS: usize = 512;
@@ -23,11 +27,23 @@ pub(crate) struct Volume {
     pub(crate) cp: Checkpoint,
     pub(crate) pack: usize,
     /// Maps of all segments, 64 bytes each.
-    pub(super) sit_maps: Vec<u8>,
+    pub(crate) sit_maps: Vec<u8>,
     /// Types of all segments.
-    pub(super) sit_types: Vec<LogType>,
+    pub(crate) sit_types: Vec<LogType>,
+    /// Ages of all segments.
+    pub(crate) sit_mtimes: Vec<u64>,
+    /// There is a SIT; without checkpoint there is none.
+    pub(crate) has_sit: bool,
+    /// The log that the first block the walk found in each segment belongs to.
+    pub(crate) filled_by: Vec<Option<LogType>>,
     /// Summaries of the open segments; a node log's is missing after a crash.
     pub(crate) open_summaries: [Option<Block>; 6],
+    /// What a repair says of nodes, above journal and table.
+    nats: BTreeMap<Nid, NatEntry>,
+    /// Zones, to tell what was never written; only if the drive has some.
+    zones: Option<WritePointers>,
+    /// nat_bits as the table's blocks are, once they have been read.
+    pub(crate) nat_bits: Option<NatBits>,
     nat_cache: BlockCache,
     ssa_cache: BlockCache,
 }
@@ -52,18 +68,54 @@ impl BlockCache {
 impl Volume {
     pub(crate) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
         let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
+        Self::new(queue, sb, selected, true)
+    }
+
+    /// A volume as `selected` has it; without SIT and summaries if those are gone.
+    pub(crate) fn new(
+        queue: BlockQueue,
+        sb: Superblock,
+        selected: Selected,
+        has_sit: bool,
+    ) -> Result<Self> {
         let segments = sb.segment_count_main as usize;
+        if u64::from(sb.main_end()) > queue.identify().blocks {
+            let allowed = format!("at most {} blocks, the drive", queue.identify().blocks);
+            let at = COPIES[0];
+            return Err(Error::corrupt("superblock.segment_count", at, sb.main_end(), allowed));
+        }
         Ok(Self {
-            queue,
-            sb,
             cp: selected.checkpoint,
             pack: selected.pack,
             sit_maps: vec![0; segments * MAP_SIZE],
             sit_types: vec![LogType::HotData; segments],
+            sit_mtimes: vec![0; segments],
+            has_sit,
+            filled_by: vec![None; segments],
             open_summaries: Default::default(),
+            nats: BTreeMap::new(),
+            zones: WritePointers::of(&queue)?,
+            nat_bits: None,
             nat_cache: BlockCache::new(),
             ssa_cache: BlockCache::new(),
+            queue,
+            sb,
         })
+    }
+
+    /// Whether the block at `addr` was ever written: a sequential zone's write pointer tells.
+    pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
+        self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
+    }
+
+    /// From now on the NAT says this of `nid`.
+    pub(crate) fn set_nat(&mut self, nid: Nid, entry: NatEntry) {
+        self.nats.insert(nid, entry);
+    }
+
+    /// What [`Self::set_nat`] was told.
+    pub(crate) fn changed_nats(&self) -> &BTreeMap<Nid, NatEntry> {
+        &self.nats
     }
 
     pub(crate) fn read(&self, addr: BlockAddr) -> Result<Block> {
@@ -72,6 +124,9 @@ impl Volume {
 
     /// What the NAT, or the journal above it, says of `nid`, which must be in range.
     pub(crate) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
+        if let Some(entry) = self.nats.get(&nid) {
+            return Ok(*entry);
+        }
         let journal = self.open_summaries[LogType::HotData.index()].as_ref();
         if let Some(entry) = journal.and_then(|b| RawSummaryBlock::of(b).nat_journal().get(nid)) {
             return Ok(entry);
@@ -79,6 +134,14 @@ impl Volume {
         let addr = nat::block_addr(&self.sb, &self.cp.nat_bitmap, nat::block_index(nid));
         let block = self.nat_cache.get(addr, || Ok(self.queue.read_block(addr.into())?))?;
         Ok(RawNatBlock::of(&block).entry(nid))
+    }
+
+    /// What the checkpoint's journal says, above the table.
+    pub(crate) fn nat_journal(&self) -> impl Iterator<Item = (Nid, NatEntry)> + '_ {
+        let block = self.open_summaries[LogType::HotData.index()].as_ref();
+        let journal = block.map(|block| RawSummaryBlock::of(block).nat_journal());
+        let entries = journal.into_iter().flat_map(|j| &j.entries[..j.len()]);
+        entries.map(|entry| (entry.nid.get(), entry.entry.into()))
     }
 
     /// The log whose open segment `segno` is.
@@ -96,7 +159,7 @@ impl Volume {
     }
 
     /// The map of segment `segno`.
-    pub(super) fn sit_map(&self, segno: SegNo) -> &[u8] {
+    pub(crate) fn sit_map(&self, segno: SegNo) -> &[u8] {
         let start = segno as usize * MAP_SIZE;
         &self.sit_maps[start..start + MAP_SIZE]
     }
@@ -128,7 +191,7 @@ impl Volume {
 
 impl Checker {
     /// Summaries of the open segments, with the journals, which are checked here.
-    pub(super) fn load_summaries(&mut self) {
+    pub(crate) fn load_summaries(&mut self) {
         let (read, pack) = (self.volume.read_summaries(), self.volume.pack);
         let place = || Place::Checkpoint { pack };
         let Some(summaries) = self.keep(place, read) else { return };
@@ -158,7 +221,7 @@ impl Checker {
     }
 
     /// The SIT; what the journal says of a segment replaces it.
-    pub(super) fn load_sit(&mut self) {
+    pub(crate) fn load_sit(&mut self) {
         let sb = &self.volume.sb;
         let segments = sb.segment_count_main;
         for index in 0..sit::block_index(segments - 1) + 1 {
@@ -178,11 +241,12 @@ impl Checker {
         self.volume.sit_maps[start..start + MAP_SIZE].copy_from_slice(&raw.valid_map);
         if let Some(entry) = self.keep(|| Place::Segment { segno }, raw.parse(at)) {
             self.volume.sit_types[segno as usize] = entry.log;
+            self.volume.sit_mtimes[segno as usize] = entry.mtime;
         }
     }
 
     /// Whether SIT says the block is valid.
-    pub(super) fn sit_valid(&self, segno: SegNo, offset: usize) -> bool {
+    pub(crate) fn sit_valid(&self, segno: SegNo, offset: usize) -> bool {
         bits::msb::test(self.volume.sit_map(segno), offset)
     }
 }

@@ -182,12 +182,60 @@ impl Checkpoint {
         let Some((_, pack, header)) = best else {
             return Err(first_error.unwrap_or(Error::Posix(vfs::Errno::UCLEAN)));
         };
+        Ok(Selected { checkpoint: Self::read_all(sb, pack, &header, &mut read)?, pack })
+    }
+
+    /// As [`Self::select`], for a repair. A pack whose header is whole and makes no sense, or that
+    /// cannot be read, is left for the other one. A pack whose header is damaged is taken from its
+    /// tail, which is the same block: a tail is written last, when all else is durable, so a sound
+    /// one says that its pack is whole.
+    pub fn select_any(
+        sb: &Superblock,
+        mut read: impl FnMut(BlockAddr) -> Result<Block>,
+    ) -> Result<Selected> {
+        let mut first_error = None;
+        let mut best: Option<Selected> = None;
+        for pack in 0..2 {
+            let found = read_pack(sb.cp_pack(pack), &mut read)
+                .or_else(|error| find_tail(sb.cp_pack(pack), &mut read).ok_or(error))
+                .and_then(|(_, header)| Self::read_all(sb, pack, &header, &mut read));
+            match found {
+                Ok(checkpoint) => {
+                    let newer = |other: &Selected| {
+                        checkpoint.version.wrapping_sub(other.checkpoint.version).cast_signed() > 0
+                    };
+                    if best.as_ref().is_none_or(newer) {
+                        best = Some(Selected { checkpoint, pack });
+                    }
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        match (best, first_error) {
+            (Some(selected), _) => Ok(selected),
+            (None, Some(error @ Error::Corrupt { .. })) => Err(error),
+            (None, error) => {
+                let found = error.map_or_else(String::new, |error| error.to_string());
+                Err(Error::corrupt("checkpoint", sb.cp_pack(0), found, "one that can be read"))
+            }
+        }
+    }
+
+    /// The checkpoint of `pack`, whose header is `header`.
+    fn read_all(
+        sb: &Superblock,
+        pack: usize,
+        header: &Block,
+        mut read: impl FnMut(BlockAddr) -> Result<Block>,
+    ) -> Result<Self> {
         let at = sb.cp_pack(pack);
         let mut bytes = header.bytes().to_vec();
         for i in 0..sb.cp_payload {
             bytes.extend_from_slice(read(at + 1 + i)?.bytes());
         }
-        Ok(Selected { checkpoint: Self::decode(sb, &bytes, at)?, pack })
+        Self::decode(sb, &bytes, at)
     }
 
     /// Decodes header and payload, whose checksum has been verified, from the pack at `at`.
@@ -447,6 +495,23 @@ fn read_pack(
         return Err(Error::corrupt("checkpoint tail's version", end, tail_version, version));
     }
     Ok((version, header))
+}
+
+/// The tail of the pack at `start`, found without its header; `None` if that is sound.
+fn find_tail(
+    start: BlockAddr,
+    read: &mut impl FnMut(BlockAddr) -> Result<Block>,
+) -> Option<(u64, Block)> {
+    if read(start).is_ok_and(|header| verify(&header, start).is_ok()) {
+        return None;
+    }
+    let tails = (2..BLOCKS_PER_SEGMENT).filter_map(|at| {
+        let block = read(start + at).ok()?;
+        let raw = verify(&block, start + at).ok()?;
+        let version = raw.checkpoint_ver.get();
+        (raw.cp_pack_total_block_count.get() == at + 1).then_some((version, block))
+    });
+    tails.max_by_key(|(version, _)| *version)
 }
 
 /// Checks the checksum of a header or tail.

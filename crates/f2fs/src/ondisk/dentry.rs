@@ -198,6 +198,26 @@ impl<'a> Dentries<'a> {
         }
     }
 
+    /// First slot in use at or behind `from`.
+    pub fn next_used(&self, from: usize) -> Option<usize> {
+        lsb::next_one(&self.bytes[self.bitmap()], from, self.geometry.slots)
+    }
+
+    /// `len` bytes of name from `slot` on, if they lie within the area.
+    pub fn name_at(&self, slot: usize, len: usize) -> Option<&'a [u8]> {
+        let room = self.geometry.slots.checked_sub(slot)? * SLOT_LEN;
+        let start = self.geometry.names + slot * SLOT_LEN;
+        if len > room { None } else { self.bytes.get(start..start + len) }
+    }
+
+    /// Hashes of the entries, but for `.` and `..`, whatever else is wrong with them.
+    pub fn hashes(&self) -> impl Iterator<Item = u32> + '_ {
+        let used = (0..self.slots()).filter(|&slot| self.is_used(slot));
+        used.filter_map(|slot| self.raw(slot))
+            .filter(|raw| raw.name_len.get() != 0 && raw.hash.get() != 0)
+            .map(|raw| raw.hash.get())
+    }
+
     /// Whether no slot is in use.
     pub fn is_empty(&self) -> bool {
         lsb::next_one(&self.bytes[self.bitmap()], 0, self.geometry.slots).is_none()

@@ -325,6 +325,11 @@ impl RawInode {
         has.then(|| zerocopy::transmute_mut!(slots))
     }
 
+    /// The bytes where extra attributes would be, whether the inode has them or not.
+    pub fn extra_always(&self) -> &RawExtraAttr {
+        self.extra_bytes()
+    }
+
     fn extra_bytes(&self) -> &RawExtraAttr {
         let (slots, _) = self.addr.split_first_chunk::<9>().expect("923 slots hold 9");
         zerocopy::transmute_ref!(slots)

@@ -138,6 +138,27 @@ pub fn parse(buffer: &[u8], at: u64) -> Result<Vec<Xattr<'_>>> {
     }
 }
 
+/// Ends the list in `buffer` before the first attribute that is damaged; the header is made right
+/// if attributes follow it.
+pub fn cut_off_damage(buffer: &mut [u8]) {
+    if let Some(magic) = buffer.first_chunk_mut::<4>() {
+        *magic = MAGIC.to_le_bytes();
+    }
+    let mut at = HEADER_SIZE;
+    while let Some(rest) = buffer.get(at..) {
+        let Ok((raw, body)) = RawXattrEntry::ref_from_prefix(rest) else { break };
+        let (name_len, size) = (usize::from(raw.name_len), usize::from(raw.value_size.get()));
+        if raw.as_bytes() == [0; ENTRY_SIZE] || body.len() < name_len + size {
+            break;
+        }
+        at += entry_len(name_len, size);
+    }
+    buffer.get_mut(at..).unwrap_or_default().fill(0);
+    if at <= HEADER_SIZE {
+        buffer.fill(0);
+    }
+}
+
 /// Header, attributes and end as one buffer; `None` if they take more than `capacity` bytes or
 /// a field is too large. No attributes take no bytes.
 pub fn build<'a>(
@@ -184,6 +205,25 @@ mod tests {
         assert_eq!(buffer.len(), 24 + 16 + 104 + 8 + 4);
         assert!(build(attributes, buffer.len() - 1).is_none());
         assert!(parse(&buffer[..60], 0).is_err(), "a value beyond the end");
+    }
+
+    #[test]
+    fn damage_is_cut_off() {
+        let attributes = [
+            Xattr { index: 1, name: b"colour", value: b"sand" },
+            Xattr { index: 6, name: b"x", value: b"long enough" },
+        ];
+        let sound = build(attributes, 4096).unwrap();
+        let mut buffer = sound.clone();
+        buffer[0] ^= 1;
+        cut_off_damage(&mut buffer);
+        assert_eq!(parse(&buffer, 0).unwrap(), attributes);
+        buffer[24 + 16 + 3] = 0xff;
+        cut_off_damage(&mut buffer);
+        assert_eq!(parse(&buffer, 0).unwrap(), attributes[..1]);
+        buffer[24 + 3] = 0xff;
+        cut_off_damage(&mut buffer);
+        assert!(buffer.iter().all(|b| *b == 0));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use drive::Block;
 use rustc_hash::FxHashSet;
 
+use crate::check::correct_inode;
 use crate::error::{Error, Result};
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
@@ -87,12 +88,18 @@ impl Volume {
     }
 
     /// First pass: which inodes to recover and how far.
-    pub(super) fn survey(&mut self, links: Vec<Link>) -> Result<Chain> {
+    pub(super) fn survey(&mut self, mut links: Vec<Link>) -> Result<Chain> {
         let judge = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
         let mut chain = Chain::default();
+        if self.repairing {
+            links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
+        }
         for link in &links {
             let footer = link.footer();
             let ino = footer.ino.get();
+            if self.repairing && chain.skipped.contains(&ino) {
+                continue;
+            }
             if judge && (chain.skipped.contains(&ino) || !self.is_whole(link)?) {
                 chain.skipped.insert(ino);
                 continue;
@@ -118,6 +125,20 @@ impl Volume {
         }
         chain.links = links;
         Ok(chain)
+    }
+
+    /// An inode with one wrong bit is corrected, one with more is left out with all its nodes.
+    fn mend_link(&self, link: &mut Link, skipped: &mut BTreeSet<Nid>) {
+        let ino = link.footer().ino.get();
+        if !link.footer().is_inode()
+            || RawInodeBlock::of(&link.block).check(&self.sb, ino, link.addr).is_ok()
+        {
+            return;
+        }
+        match correct_inode(&link.block, &self.sb, ino, link.addr) {
+            Some(block) => link.block = block,
+            None => drop(skipped.insert(ino)),
+        }
     }
 
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below

@@ -46,30 +46,46 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
         clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
         ..RecoveryReport::default()
     };
+    let held = prepare(volume, &mut report)?;
+    if volume.options.read_only {
+        return Ok(report);
+    }
+    finish(volume, &mut report, &held)?;
+    Ok(report)
+}
+
+/// Everything up to the checkpoint, in memory. Returns the sections nothing is to be written to
+/// before it.
+pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
     let held = if writable { volume.hold_unclean_sections()? } else { Vec::new() };
     if writable {
         report.orphans = volume.free_orphans()?;
     }
     if volume.options.roll_forward {
-        volume.roll_forward(&mut report)?;
+        volume.roll_forward(report)?;
     }
     if !writable {
-        return Ok(report);
+        return Ok(held);
     }
     if report.scanned_nodes > 0 {
         volume.leave_chain()?;
     }
     report.moved_logs = volume.fix_log_positions()?;
+    Ok(held)
+}
+
+/// The checkpoint, and what it makes possible.
+pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u32]) -> Result<()> {
     // Also when there was nothing to recover. A drive that reorders may have lost the first nodes
     // of a chain and kept later ones: new nodes of the same version would lead to them.
     volume.write_checkpoint(Reason::Sync)?;
-    report.reset_zones = volume.release_sections(&held);
+    report.reset_zones = volume.release_sections(held);
     if !report.clean {
         volume.finish_abandoned_zones()?;
         volume.balance()?;
     }
-    Ok(report)
+    Ok(())
 }
 
 impl Volume {

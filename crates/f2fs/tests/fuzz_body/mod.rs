@@ -73,6 +73,13 @@ pub fn run(data: &[u8]) -> Outcome {
     mount_and_use(snapshot, options, &mut tape)
 }
 
+/// A damaged volume by its tape, and which of [`bases`] it was.
+pub fn damaged(data: &[u8]) -> (usize, Snapshot) {
+    let mut tape = Tape::new(data);
+    let base = tape.below(bases().len());
+    (base, damage::apply(&bases()[base], &mut tape))
+}
+
 /// Mounts, walks and changes one volume, and asserts what a case asserts.
 pub fn survive(snapshot: Snapshot, options: &str) -> Outcome {
     mount_and_use(snapshot, options, &mut Tape::new(&[]))

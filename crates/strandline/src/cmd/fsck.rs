@@ -1,6 +1,7 @@
 //! `strandline fsck`: check, recover, say what was done. Options are those of `fsck.f2fs`, exit
 //! codes those of fsck(8).
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use clap::Args;
 use drive::linux::Access;
 use drive::{Drive, Timing};
 use f2fs::check::{CheckOptions, CheckReport, Finding, Place, VolumeState, check, state};
+use f2fs::repair::{RepairOptions, RepairReport, Undo, repair, undo};
 use f2fs::{F2fs, MountOptions, RecoveryReport};
 use serde::Serialize;
 
@@ -28,8 +30,11 @@ pub(crate) const USAGE: u8 = 16;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  strandline fsck disk.img
-  strandline fsck -n --json disk.img
+  strandline fsck disk.img                     check, recover, ask before a repair
+  strandline fsck -n --json disk.img           only look
+  strandline fsck -y -z disk.undo disk.img     repair, and remember what was there
+  strandline fsck --undo disk.undo disk.img    take that back
+  strandline fsck --rescue disk.img            no checkpoint is left: build all from the nodes
 
 Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 operational error,
 16 usage.")]
@@ -53,7 +58,16 @@ pub(crate) struct Fsck {
     /// As -a; with 1, check everything. Never asks
     #[arg(short = 'p', num_args = 0..=1, value_name = "0|1|2")]
     preen: Option<Option<String>>,
-    /// Say more: 1 names the parts of the check, 2 the checkpoint
+    /// Keep what every block held before the repair in FILE, which must not exist
+    #[arg(short = 'z', long = "undo-file", value_name = "FILE")]
+    undo_file: Option<PathBuf>,
+    /// Put back what FILE remembers, bit for bit, and do nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["auto", "yes", "no", "preen", "rescue"])]
+    undo: Option<PathBuf>,
+    /// Trust no checkpoint, NAT or SIT: find the newest of all nodes and build everything anew
+    #[arg(long)]
+    rescue: bool,
+    /// Say more: 1 counts what was found
     #[arg(short = 'd', value_name = "LEVEL", default_value_t = 0)]
     debug: u8,
     /// Show the directory tree
@@ -75,9 +89,11 @@ pub(crate) struct Fsck {
 
 /// What to do about errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repair {
+enum Answer {
     Yes,
     No,
+    /// As a person at the terminal says; without one, no.
+    Ask,
 }
 
 #[derive(Serialize)]
@@ -86,6 +102,7 @@ struct Told<'a> {
     what: &'a str,
     found: &'a str,
     allowed: &'a str,
+    remedy: String,
 }
 
 #[derive(Serialize)]
@@ -98,6 +115,19 @@ struct Checked<'a> {
     orphans: u64,
     faults: Vec<String>,
     findings: Vec<Told<'a>>,
+    repaired: Vec<Told<'a>>,
+    reconnected: Vec<String>,
+    rescued: bool,
+}
+
+impl Answer {
+    fn is_yes(self) -> Outcome<bool> {
+        match self {
+            Self::Yes => Ok(true),
+            Self::No => Ok(false),
+            Self::Ask => asked(),
+        }
+    }
 }
 
 /// What came of a run.
@@ -105,9 +135,18 @@ struct Checked<'a> {
 struct Outcomes {
     report: Option<CheckReport>,
     recovery: RecoveryReport,
+    repair: Option<RepairReport>,
     /// What could not even be checked or recovered.
     stopped: Vec<String>,
     skipped: bool,
+}
+
+fn operational(error: impl std::fmt::Display) -> Failure {
+    Failure::Coded { message: error.to_string(), code: OPERATIONAL }
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::Coded { message: message.into(), code: USAGE }
 }
 
 impl Fsck {
@@ -117,16 +156,27 @@ impl Fsck {
             return Ok(0);
         }
         let (image, level) = self.image_and_level()?;
-        let answer = if self.no || self.dry_run { Repair::No } else { Repair::Yes };
-        let operational =
-            |failure: Failure| Failure::Coded { message: failure.to_string(), code: OPERATIONAL };
-        let access = if answer == Repair::No { Access::Read } else { Access::Write };
+        if let Some(log) = &self.undo {
+            return put_back(log, &image, &self.devices);
+        }
+        if let Some(log) = self.undo_file.as_ref().filter(|log| log.exists()) {
+            return Err(operational(format!(
+                "{}: exists; an undo log is a new file",
+                log.display()
+            )));
+        }
+        let answer = match () {
+            () if self.no || self.dry_run => Answer::No,
+            () if self.yes || self.auto || level.is_some() => Answer::Yes,
+            () => Answer::Ask,
+        };
+        let access = if answer == Answer::No { Access::Read } else { Access::Write };
         let opened =
             open_volume(&image, &self.devices, access, Timing::Instant).map_err(operational)?;
         let drive = opened.drive.clone();
         let mut done = Outcomes::default();
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
-        if lazy && state(&drive).is_ok_and(VolumeState::needs_no_check) {
+        if lazy && !self.rescue && state(&drive).is_ok_and(VolumeState::needs_no_check) {
             done.skipped = true;
         } else {
             self.check(&opened, answer, &mut done)?;
@@ -144,7 +194,6 @@ impl Fsck {
 
     /// `-p IMAGE` means `-p` and IMAGE, as in fsck.f2fs.
     fn image_and_level(&self) -> Outcome<(PathBuf, Option<u8>)> {
-        let usage = |message: String| Failure::Coded { message, code: USAGE };
         let (image, level) = match (&self.image, &self.preen) {
             (image, None) => (image.clone(), None),
             (image, Some(None)) => (image.clone(), Some(0)),
@@ -154,31 +203,42 @@ impl Fsck {
                 _ => return Err(usage(format!("-p {text}: the levels are 0, 1 and 2"))),
             },
         };
-        let image = image.ok_or_else(|| usage("no image named; see fsck --help".into()))?;
+        let image = image.ok_or_else(|| usage("no image named; see fsck --help"))?;
         Ok((image, level))
     }
 
-    fn check(&self, opened: &Opened, answer: Repair, done: &mut Outcomes) -> Outcome<()> {
+    fn check(&self, opened: &Opened, answer: Answer, done: &mut Outcomes) -> Outcome<()> {
         let drive = opened.drive.clone();
+        if self.rescue {
+            return self.repair(&self.drive_to_change(opened, answer)?, done);
+        }
         let first = match check(&drive, &CheckOptions::default()) {
             Ok(report) => report,
             Err(error @ f2fs::Error::Corrupt { .. }) => {
                 done.stopped.push(error.to_string());
-                return Ok(());
+                return self.repair_if_wanted(opened, answer, done);
             }
-            Err(error) => {
-                return Err(Failure::Coded { message: error.to_string(), code: OPERATIONAL });
-            }
+            Err(error) => return Err(operational(error)),
         };
         done.recovery.clean = first.clean_unmount;
-        if first.clean_unmount || !first.is_clean() {
-            done.report = Some(first);
-            return Ok(());
+        let (clean, sound) = (first.clean_unmount, first.is_clean());
+        done.report = Some(first);
+        if !sound {
+            return self.repair_if_wanted(opened, answer, done);
         }
-        let drive = if answer == Repair::No { opened.scratch()? } else { drive };
+        if clean { Ok(()) } else { self.recover(opened, answer, done) }
+    }
+
+    /// Replays what fsyncs made durable, as a mount does; that is not asked about.
+    fn recover(&self, opened: &Opened, answer: Answer, done: &mut Outcomes) -> Outcome<()> {
+        let drive = self.drive_to_change(opened, answer)?;
         match recover(&drive) {
             Ok(recovery) => done.recovery = recovery,
-            Err(error) => done.stopped.push(error),
+            Err(error) => {
+                done.stopped.push(error);
+                let wanted = answer.is_yes()?;
+                return if wanted { self.repair(&drive, done) } else { Ok(()) };
+            }
         }
         match check(&drive, &CheckOptions::default()) {
             Ok(report) => done.report = Some(report),
@@ -187,11 +247,55 @@ impl Fsck {
         Ok(())
     }
 
+    fn repair_if_wanted(
+        &self,
+        opened: &Opened,
+        answer: Answer,
+        done: &mut Outcomes,
+    ) -> Outcome<()> {
+        if answer.is_yes()? {
+            return self.repair(&self.drive_to_change(opened, answer)?, done);
+        }
+        Ok(())
+    }
+
+    fn repair(&self, drive: &Arc<dyn Drive>, done: &mut Outcomes) -> Outcome<()> {
+        let options = RepairOptions { rescue: self.rescue, ..RepairOptions::default() };
+        match repair(drive, &options) {
+            Ok(report) => {
+                done.stopped.clear();
+                done.report = check(drive, &CheckOptions::default()).ok();
+                done.recovery = report.recovery.clone();
+                done.repair = Some(report);
+                Ok(())
+            }
+            Err(error @ f2fs::Error::Corrupt { .. }) => {
+                done.stopped.push(error.to_string());
+                Ok(())
+            }
+            Err(error) => Err(operational(error)),
+        }
+    }
+
+    /// The drive, or one that writes an undo log, if that is wanted; a copy if nothing may change.
+    fn drive_to_change(&self, opened: &Opened, answer: Answer) -> Outcome<Arc<dyn Drive>> {
+        if answer == Answer::No {
+            return opened.scratch().map_err(operational);
+        }
+        let drive = opened.drive.clone();
+        let Some(path) = &self.undo_file else { return Ok(drive) };
+        let log = std::fs::File::create_new(path)
+            .map_err(|error| operational(format!("{}: {error}", path.display())))?;
+        Ok(Arc::new(Undo::new(drive, log).map_err(operational)?))
+    }
+
     fn tell(&self, image: &Path, code: u8, done: &Outcomes) -> Outcome<()> {
         let findings = done.report.iter().flat_map(|report| &report.findings);
+        let repaired = done.repair.iter().flat_map(|report| &report.findings);
         let faults: Vec<String> =
             done.stopped.iter().cloned().chain(findings.clone().map(Finding::to_string)).collect();
         if self.json {
+            let changes = done.repair.as_ref().map(|report| &report.changes);
             return out::json(&Checked {
                 image: image.display().to_string(),
                 clean: code == 0,
@@ -201,13 +305,28 @@ impl Fsck {
                 orphans: done.recovery.orphans,
                 faults,
                 findings: findings.map(Told::from).collect(),
+                repaired: repaired.map(Told::from).collect(),
+                reconnected: changes
+                    .iter()
+                    .flat_map(|changes| &changes.reconnected)
+                    .map(|(_, name)| format!("lost+found/{name}"))
+                    .collect(),
+                rescued: changes.is_some_and(|changes| changes.rescued),
             });
         }
         if done.skipped {
             return out::line("Info: No error was reported");
         }
+        for finding in repaired {
+            out::line(format!("[FSCK] {finding} [Fixed: {}]", finding.remedy))?;
+        }
         for fault in &faults {
             out::line(format!("[FSCK] {fault} [Fail]"))?;
+        }
+        if let Some(repair) = &done.repair {
+            self.tell_changes(image, repair)?;
+        } else if code == UNCORRECTED && !self.no && !self.dry_run {
+            out::line("Info: not repaired; -y repairs, and -z FILE with it can be taken back")?;
         }
         if code == CORRECTED {
             let RecoveryReport { replayed_nodes, skipped_inodes, orphans, .. } = done.recovery;
@@ -217,10 +336,66 @@ impl Fsck {
             ))?;
         }
         if let Some(report) = &done.report {
+            if self.debug > 0 {
+                let CheckReport { dirs, files, inodes, nodes, blocks, .. } = report;
+                out::line(format!(
+                    "Info: {dirs} directories, {files} files, {inodes} inodes, {nodes} nodes, \
+                     {blocks} blocks; checkpoint version {:#x}",
+                    report.checkpoint_version
+                ))?;
+            }
             rows(report)?;
         }
         Ok(())
     }
+
+    fn tell_changes(&self, image: &Path, repair: &RepairReport) -> Outcome<()> {
+        let changes = &repair.changes;
+        if repair.omitted > 0 {
+            out::line(format!("Info: {} more findings of the same kind", repair.omitted))?;
+        }
+        for (ino, name) in &changes.reconnected {
+            out::line(format!("[FSCK] inode {ino} is now lost+found/{name}"))?;
+        }
+        if changes.copied_blocks > 0 {
+            let count = changes.copied_blocks;
+            out::line(format!("[FSCK] {count} blocks that two files claimed were copied"))?;
+        }
+        if changes.dropped_chain {
+            out::line("[FSCK] what was fsynced since the checkpoint could not be replayed")?;
+        }
+        match &self.undo_file {
+            Some(log) if !self.no && !self.dry_run => out::line(format!(
+                "Info: to take it back: strandline fsck --undo {} {}",
+                log.display(),
+                image.display()
+            )),
+            _ => out::line("Info: what was there before is not kept; -z FILE keeps it"),
+        }
+    }
+}
+
+/// Asks as fsck.f2fs does; without a terminal the answer is no.
+fn asked() -> Outcome<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    out::text("Do you want to fix this partition? [Y/N] ")?;
+    out::flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(operational)?;
+    Ok(line.trim().eq_ignore_ascii_case("y") || line.trim().eq_ignore_ascii_case("yes"))
+}
+
+fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
+    let file = std::fs::File::open(log)
+        .map_err(|error| operational(format!("{}: {error}", log.display())))?;
+    let opened =
+        open_volume(image, devices, Access::Write, Timing::Instant).map_err(operational)?;
+    let done = undo(&opened.drive, file).map_err(operational)?;
+    opened.close();
+    out::line(format!("Info: put back {} blocks and {} zones", done.blocks, done.zones))?;
+    Ok(0)
 }
 
 impl Outcomes {
@@ -228,11 +403,9 @@ impl Outcomes {
         match &self.report {
             _ if self.skipped => 0,
             Some(report) if self.stopped.is_empty() && report.is_clean() => {
-                if self.recovery.clean {
-                    0
-                } else {
-                    CORRECTED
-                }
+                let changed = self.repair.as_ref().is_some_and(|repair| repair.passes > 0)
+                    || self.repair.as_ref().is_some_and(|repair| !repair.findings.is_empty());
+                if changed || !self.recovery.clean { CORRECTED } else { 0 }
             }
             _ => UNCORRECTED,
         }
@@ -246,6 +419,7 @@ impl<'a> From<&'a Finding> for Told<'a> {
             what: finding.what,
             found: &finding.found,
             allowed: &finding.allowed,
+            remedy: finding.remedy.to_string(),
         }
     }
 }

@@ -1,0 +1,54 @@
+//! Which single bit of a block is wrong, told from its checksum.
+//!
+//! A CRC is linear: flipping a bit changes the checksum by a value that depends on the bit's place
+//! alone. So the difference between the stored checksum and the computed one names the bit, if it
+//! was one. Source: the algebra; no tool of the field does this.
+
+use std::sync::OnceLock;
+
+use crate::ondisk::{BLOCK_SIZE, crc32};
+
+/// What flipping each bit does to the checksum of a block, sorted by that.
+fn table() -> &'static [(u32, u16)] {
+    static TABLE: OnceLock<Vec<(u32, u16)>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = Vec::with_capacity(8 * BLOCK_SIZE);
+        for bit in 0..8_u16 {
+            let mut effect = crc32(0, &[1 << bit]);
+            for byte in (0..BLOCK_SIZE as u16).rev() {
+                table.push((effect, 8 * byte + bit));
+                effect = crc32(effect, &[0]);
+            }
+        }
+        table.sort_unstable();
+        table
+    })
+}
+
+/// Byte and mask of the one bit of a block whose flip changes the block's checksum by
+/// `difference`.
+pub(super) fn bit_of(difference: u32) -> Option<(usize, u8)> {
+    let table = table();
+    let at = table.binary_search_by_key(&difference, |(effect, _)| *effect).ok()?;
+    let (_, bit) = table[at];
+    Some((usize::from(bit / 8), 1 << (bit % 8)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_is_found() {
+        let mut block: Vec<u8> = (0..BLOCK_SIZE).map(|i| (i * 31 % 251) as u8).collect();
+        let right = crc32(77, &block);
+        for byte in (0..BLOCK_SIZE).step_by(101) {
+            for mask in [1, 0x10, 0x80] {
+                block[byte] ^= mask;
+                assert_eq!(bit_of(right ^ crc32(77, &block)), Some((byte, mask)));
+                block[byte] ^= mask;
+            }
+        }
+        assert_eq!(bit_of(0), None);
+    }
+}
