@@ -30,6 +30,8 @@ pub(crate) struct Segments {
     free_sections: u32,
     prefree: BTreeSet<SegNo>,
     dirty: BTreeSet<SegNo>,
+    /// Sections nothing is allocated in, though it may be free.
+    barred: BTreeSet<u32>,
 }
 
 impl Segments {
@@ -46,6 +48,7 @@ impl Segments {
             free_sections: 0,
             prefree: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            barred: BTreeSet::new(),
             entries,
             usable,
             sb,
@@ -185,6 +188,13 @@ impl Segments {
         }
     }
 
+    /// Keeps what is or becomes free in a section from ever being taken: the section is to be
+    /// emptied, and to stay empty.
+    pub(crate) fn bar(&mut self, section: u32) {
+        self.hold(section);
+        self.barred.insert(section);
+    }
+
     /// Ends [`Segments::hold`]: what of the section holds nothing is free again.
     pub(crate) fn release(&mut self, section: u32, is_current: impl Fn(SegNo) -> bool) {
         let first = self.sb.section_start(section);
@@ -217,7 +227,7 @@ impl Segments {
     }
 
     fn set_free(&mut self, segno: SegNo) {
-        if self.usable(segno) == 0 {
+        if self.usable(segno) == 0 || self.barred.contains(&self.sb.section_of(segno)) {
             return;
         }
         if std::mem::replace(&mut self.in_use[segno as usize], false) {
@@ -301,6 +311,7 @@ impl Segments {
                     && entry.valid > 0
                     && u32::from(entry.valid) < self.usable(s)
                     && !is_current(s)
+                    && !self.barred.contains(&self.sb.section_of(s))
                     && self.next_reusable(s, 0).is_some()
             })
             .min_by_key(|&s| bits::count(&self.spent[s as usize]))

@@ -42,6 +42,10 @@ enum Command {
     Fsck(cmd::fsck::Fsck),
     /// Show or set a volume's label, show its UUID
     Label(cmd::label::Label),
+    /// Make a volume larger or smaller
+    Resize(cmd::resize::Resize),
+    /// Lay files out in one piece
+    Defrag(cmd::defrag::Defrag),
     /// Show structures as they are on the drive, with dump.f2fs's options
     Dump(cmd::dump::Dump),
     /// List a directory inside an image
@@ -127,6 +131,8 @@ fn run(command: Command) -> Outcome {
         Command::Status(command) => command.run(),
         Command::Fsck(command) => command.run(),
         Command::Label(command) => command.run(),
+        Command::Resize(command) => command.run(),
+        Command::Defrag(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Ls(command) => command.run(),
         Command::Cat(command) => command.run(),

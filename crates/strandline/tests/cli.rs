@@ -100,6 +100,10 @@ fn a_damaged_volume_is_repaired_and_the_repair_taken_back() {
 fn help_has_examples() {
     for command in [
         "mkfs",
+        "label",
+        "dump",
+        "resize",
+        "defrag",
         "fsck",
         "ls",
         "cat",

@@ -278,3 +278,32 @@ fn a_damaged_volume_is_dumped_as_far_as_it_goes() {
     fs::write(&image, vec![0; 1 << 20]).unwrap();
     assert_eq!(strandline(&format!("dump {image}")).status.code(), Some(1));
 }
+
+#[test]
+fn resize_and_defrag_keep_every_file() {
+    let scratch = Scratch::new("resize");
+    let tree = scratch.0.join("tree");
+    plain_tree(&tree);
+    let image = image(&scratch, "v.img", 64);
+    ok(&format!("mkfs -q --from {} {image}", tree.display()));
+    let was = manifest(&tree);
+    fs::File::options().write(true).open(&image).unwrap().set_len(1 << 30).unwrap();
+    let said = ok(&format!("resize {image}"));
+    assert!(said.contains("-> 2097152 (1024 MB)"), "{said}");
+    assert_fsck_clean(&image);
+    assert!(ok(&format!("resize {image}")).contains("nothing to resize"));
+    ok(&format!("resize -t 163840 {image}"));
+    fs::File::options().write(true).open(&image).unwrap().set_len(163_840 * 512).unwrap();
+    assert_fsck_clean(&image);
+    let said = ok(&format!("defrag {image}"));
+    assert!(said.contains("/large: 2198 blocks, "), "{said}");
+    assert_fsck_clean(&image);
+    assert_eq!(fails(&format!("resize -t 99999999 {image}")).0, 1);
+    assert_eq!(fails(&format!("defrag {image}:/nowhere")).0, 1);
+    ok(&format!("cp -a {image}:/. {}", scratch.path("back")));
+    let mut is = manifest(&scratch.0.join("back"));
+    for (name, entry) in &mut is {
+        entry.atime = was[name].atime;
+    }
+    compare(&was, &is);
+}

@@ -56,6 +56,8 @@ pub struct Request {
     pub zones: Option<ZoneShape>,
     /// Overprovision formula.
     pub formula: Formula,
+    /// Segments the NAT has at least: a volume that shrinks keeps the numbers of its nodes.
+    pub nat_min: u32,
 }
 
 impl Request {
@@ -70,6 +72,7 @@ impl Request {
             zoned: false,
             zones: None,
             formula: Formula::default(),
+            nat_min: 0,
         }
     }
 }
@@ -125,7 +128,7 @@ pub fn layout(request: &Request) -> Result<Geometry> {
     if segments < 9 {
         return Err(too_small());
     }
-    let tables = Tables::of(segments, per_zone, request.large_nat_bitmap).ok_or_else(too_small)?;
+    let tables = Tables::of(segments, per_zone, request).ok_or_else(too_small)?;
     let main = segments - tables.sum();
     let zones = main / per_zone;
     if zones <= LOGS {
@@ -177,20 +180,21 @@ struct Tables {
 
 impl Tables {
     /// `None` if the tables leave nothing.
-    fn of(segments: u32, per_zone: u32, large_nat: bool) -> Option<Self> {
+    fn of(segments: u32, per_zone: u32, request: &Request) -> Option<Self> {
         let per_segment = BLOCKS_PER_SEGMENT;
         let sit = 2 * segments.div_ceil(sit::ENTRIES_PER_BLOCK as u32).div_ceil(per_segment);
         let rest = u64::from(segments.checked_sub(CKPT_SEGMENTS + sit)?);
         let nat_blocks = (rest * u64::from(per_segment)).div_ceil(nat::ENTRIES_PER_BLOCK as u64);
         let wanted = nat_blocks.div_ceil(per_segment.into());
+        let least = u64::from(request.nat_min / 2);
         let sit_bitmap = u64::from(sit / 2) * 64;
-        let (nat_half, payload_bytes) = if large_nat {
-            let half = (wanted * 20 / 100).max(1);
+        let (nat_half, payload_bytes) = if request.large_nat_bitmap {
+            let half = (wanted * 20 / 100).max(1).max(least);
             (half, (sit_bitmap + half * 64).saturating_sub(BITMAP_BYTES))
         } else if sit_bitmap > SIT_BITMAP_MAX {
-            (wanted.min(BITMAP_BYTES * 8 / 512), sit_bitmap)
+            (wanted.max(least).min(BITMAP_BYTES * 8 / 512), sit_bitmap)
         } else {
-            (wanted.min((BITMAP_BYTES - sit_bitmap) * 8 / 512), 0)
+            (wanted.max(least).min((BITMAP_BYTES - sit_bitmap) * 8 / 512), 0)
         };
         let nat = 2 * u32::try_from(nat_half).ok()?;
         let ssa = (segments.checked_sub(CKPT_SEGMENTS + sit + nat)? + 1).div_ceil(per_segment);

@@ -102,6 +102,7 @@ fn request(queue: &BlockQueue, options: &MkfsOptions, block_count: u64) -> Reque
         zoned: options.zoned,
         zones: zones.map(|z| ZoneShape { capacity: z.capacity, conventional: z.conventional }),
         formula: options.formula,
+        nat_min: 0,
     }
 }
 

@@ -1,0 +1,97 @@
+//! `strandline defrag`: files in one piece.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde::Serialize;
+use vfs::FileKind;
+
+use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::out::{self, lossy};
+use crate::target::{Devices, Target, Volume};
+
+/// Lay files out in one piece: a file, all below a directory, or all of a volume.
+///
+/// A file is moved only if that makes it fewer pieces. It takes as much free space as the largest
+/// file is long.
+#[derive(Args)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  strandline defrag disk.img
+  strandline defrag disk.img:/var/lib/db/data --json"
+)]
+pub(crate) struct Defrag {
+    /// IMAGE, or IMAGE:/path
+    target: OsString,
+    #[command(flatten)]
+    devices: Devices,
+    /// One JSON object per file
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Moved {
+    path: String,
+    extents_before: u64,
+    extents_after: u64,
+    blocks: u64,
+}
+
+impl Defrag {
+    pub(crate) fn run(self) -> Outcome {
+        let (image, path) = match Target::parse(&self.target) {
+            Target::Inside(inside) => (inside.image, inside.path),
+            Target::Host(image) => (image, b"/".to_vec()),
+        };
+        let volume = Volume::change_with(&image, &self.devices, |_| Ok(()))?;
+        let attr = volume.find(&path, true)?;
+        let mut files = Vec::new();
+        match attr.kind {
+            FileKind::Regular => files.push((path.clone(), attr.ino)),
+            FileKind::Directory => vfs::path::walk(&volume.fs, attr.ino, &mut |below, attr| {
+                if attr.kind == FileKind::Regular {
+                    files.push((crate::copy::join(&path, below), attr.ino));
+                }
+                Ok(())
+            })
+            .map_err(volume.about(&path))?,
+            _ => return Err(Failure::Problem(format!("{}: not a file", volume.name_of(&path)))),
+        }
+        // A file of several names has its blocks once.
+        files.sort_by_key(|(_, ino)| *ino);
+        files.dedup_by_key(|(_, ino)| *ino);
+        let mut failed = false;
+        for (path, ino) in files {
+            match volume.fs.defragment_file(ino) {
+                Ok(report) => self.tell(&Moved {
+                    path: lossy(&path),
+                    extents_before: report.extents_before,
+                    extents_after: report.extents_after,
+                    blocks: report.blocks,
+                })?,
+                Err(error) => {
+                    failed = true;
+                    out::complain(&format!("{}: {error}", volume.name_of(&path)));
+                }
+            }
+        }
+        volume.close_or_cut()?;
+        Ok(if failed { PROBLEM } else { 0 })
+    }
+
+    fn tell(&self, moved: &Moved) -> Outcome<()> {
+        if self.json {
+            return out::json(moved);
+        }
+        let Moved { path, extents_before, extents_after, blocks } = moved;
+        match blocks {
+            0 => Ok(()),
+            _ => out::line(format!(
+                "{path}: {blocks} blocks, {extents_before} -> {extents_after} extents"
+            )),
+        }
+    }
+}
