@@ -83,7 +83,9 @@ impl Volume {
 
     /// `stat` of an inode.
     pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
+        let target = self.encrypted_target(ino)?;
         let inode = self.inode(ino)?;
+        let size = target.map_or(inode.size.get(), |target| target.len() as u64);
         let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
             secs: secs.cast_signed(),
             nanos: nanos.min(999_999_999),
@@ -99,7 +101,7 @@ impl Volume {
             uid: inode.uid.get(),
             gid: inode.gid.get(),
             rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
-            size: inode.size.get(),
+            size,
             blocks: sectors(&inode),
             atime: self.lazy_atimes.get(&ino).copied().unwrap_or(atime),
             mtime: time(inode.mtime, inode.mtime_nsec),
@@ -121,6 +123,7 @@ impl Volume {
                 _ => return Err(vfs::Errno::INVAL.into()),
             }
             drop(inode);
+            self.check_unsealed(ino)?;
             self.resize(ino, size)?;
             self.inode_mut(ino)?.set_mtime(now);
         }

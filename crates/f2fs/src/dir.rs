@@ -4,13 +4,14 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::{DirEntry, Errno, FileKind, Ino};
 
 use crate::error::{Error, Result};
+use crate::nokey;
 use crate::ondisk::Nid;
 use crate::ondisk::dentry::{
     Dentries, DentriesMut, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
 };
-use crate::ondisk::hash::dentry_hash;
-use crate::ondisk::inode::{FileFlags, Inline, InodeLayout, MAX_DIR_DEPTH};
+use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
 use crate::volume::Volume;
+use crate::wanted::{Naming, Wanted};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +31,19 @@ pub(crate) struct Found {
 }
 
 impl Volume {
-    /// Fails unless `dir` is a directory this code can search.
+    /// Fails unless `dir` is a directory.
     pub(crate) fn check_dir(&mut self, dir: Nid) -> Result<()> {
+        self.naming(dir).map(drop)
+    }
+
+    /// How directory `dir` stores names; fails if it is none.
+    pub(crate) fn naming(&mut self, dir: Nid) -> Result<Naming> {
         let inode = self.inode(dir)?;
-        if !inode.is_dir() {
-            return Err(Errno::NOTDIR.into());
+        if inode.is_dir() {
+            Ok(Naming::of(&inode, self.sb.casefold))
+        } else {
+            Err(Errno::NOTDIR.into())
         }
-        if inode.file_flags().contains(FileFlags::CASEFOLD) {
-            return Err(Error::unsupported("casefolded directories"));
-        }
-        Ok(())
     }
 
     fn is_inline_dir(&mut self, dir: Nid) -> Result<bool> {
@@ -51,16 +55,24 @@ impl Volume {
         Ok(self.page(dir, index, index + 1)?.cloned())
     }
 
-    /// The entry called `name`, if there is one.
+    /// The entry a user calls `name`, if there is one.
     pub(crate) fn find_entry(&mut self, dir: Nid, name: &[u8]) -> Result<Option<Found>> {
+        match self.naming(dir)?.wanted(name)? {
+            Some(wanted) => self.find_wanted(dir, &wanted),
+            None => Ok(None),
+        }
+    }
+
+    /// The entry for `wanted`, if there is one.
+    pub(crate) fn find_wanted(&mut self, dir: Nid, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         let _span = cores::span(cores::Stage::DirEntry);
-        self.check_dir(dir)?;
-        let hash = dentry_hash(name);
+        let hash = wanted.hash();
+        let matches = |name: &[u8]| wanted.matches(name);
         if self.is_inline_dir(dir)? {
             let inode = self.inode(dir)?;
             let area = &inode.block()[inode.layout.inline_range()];
             let found =
-                Dentries::new(inode.layout.inline_dentries(), area, dir).find(name, hash)?;
+                Dentries::new(inode.layout.inline_dentries(), area, dir).find(hash, matches)?;
             let found =
                 found.map(|e| Found { place: Place::Inline(e.slot), ino: e.ino, kind: e.kind });
             return self.check_target(dir, found);
@@ -72,7 +84,7 @@ impl Volume {
         for level in 0..depth {
             for index in bucket_of(level, dir_level, hash) {
                 let Some(block) = self.dir_block(dir, index)? else { continue };
-                if let Some(e) = Dentries::block(&block, dir).find(name, hash)? {
+                if let Some(e) = Dentries::block(&block, dir).find(hash, matches)? {
                     let place = Place::Block(index, e.slot);
                     let found = Found { place, ino: e.ino, kind: e.kind };
                     return self.check_target(dir, Some(found));
@@ -92,7 +104,8 @@ impl Volume {
         Ok(found)
     }
 
-    /// Adds an entry that is not there yet.
+    /// Adds an entry that is not there yet. To an encrypted directory `name` is ciphertext, which
+    /// only recovery has.
     pub(crate) fn add_entry(
         &mut self,
         dir: Nid,
@@ -101,7 +114,10 @@ impl Volume {
         kind: FileKind,
     ) -> Result<()> {
         let _span = cores::span(cores::Stage::DirEntry);
-        let hash = dentry_hash(name);
+        let Some(wanted) = self.naming(dir)?.stored(name)? else {
+            return Err(Errno::NOKEY.into());
+        };
+        let hash = wanted.hash();
         if self.is_inline_dir(dir)? {
             let layout = self.layout(dir)?;
             let area = &mut self.node_mut(dir)?[layout.inline_range()];
@@ -232,12 +248,12 @@ impl Volume {
         from: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
-        self.check_dir(dir)?;
+        let encrypted = matches!(self.naming(dir)?, Naming::Encrypted { .. });
         let inode = self.inode(dir)?;
         if inode.inline().contains(Inline::DENTRY) {
             let geometry = inode.layout.inline_dentries();
             let area = &inode.block()[inode.layout.inline_range()];
-            emit_block(Dentries::new(geometry, area, dir), 0, from, emit)?;
+            emit_block(Dentries::new(geometry, area, dir), encrypted, 0, from, emit)?;
             return Ok(());
         }
         let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
@@ -245,10 +261,11 @@ impl Volume {
         let per_block = ENTRIES_PER_BLOCK as u64;
         let mut index = from / per_block;
         while let Some(next) = self.next_allocated(dir, index..end, true)? {
-            if let Some(block) = self.page(dir, next, end)?.cloned()
-                && !emit_block(Dentries::block(&block, dir), next * per_block, from, emit)?
-            {
-                return Ok(());
+            if let Some(block) = self.page(dir, next, end)?.cloned() {
+                let entries = Dentries::block(&block, dir);
+                if !emit_block(entries, encrypted, next * per_block, from, emit)? {
+                    return Ok(());
+                }
             }
             index = next + 1;
         }
@@ -259,6 +276,7 @@ impl Volume {
 /// Emits one group of entries whose slot 0 is position `base`; false once `emit` has had enough.
 fn emit_block(
     entries: Dentries<'_>,
+    encrypted: bool,
     base: u64,
     from: u64,
     emit: &mut dyn FnMut(DirEntry) -> bool,
@@ -266,8 +284,14 @@ fn emit_block(
     let mut slot = from.saturating_sub(base) as usize;
     while let Some(entry) = entries.next(slot)? {
         slot = entry.next_slot();
+        let is_ciphertext = encrypted && entry.name != b"." && entry.name != b"..";
+        let name = if is_ciphertext {
+            nokey::encode(entry.hash, entry.name, entry.ino)?
+        } else {
+            entry.name.to_vec()
+        };
         let more = emit(DirEntry {
-            name: entry.name.to_vec(),
+            name,
             ino: entry.ino.into(),
             kind: entry.kind,
             next: base + slot as u64,

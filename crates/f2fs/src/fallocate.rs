@@ -44,6 +44,7 @@ impl Volume {
             _ => return Err(Errno::NODEV.into()),
         }
         self.check_may_fallocate(ino, mode)?;
+        self.check_unsealed(ino)?;
         let end = offset.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
         self.check_size(ino, end)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);

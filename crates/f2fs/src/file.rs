@@ -92,6 +92,9 @@ impl Volume {
             let into = &mut buf[done..done + piece.len];
             if let Some(page) = self.pages.get(key, piece.index) {
                 into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
+            } else if self.load_cluster(ino, piece.index)? {
+                let page = self.pages.get(key, piece.index).ok_or(Error::Posix(Errno::IO))?;
+                into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
             } else if let Some(miss) = self.locate(ino, piece.index, last)? {
                 return Ok(Part { len: done, miss: Some(miss) });
             } else {
@@ -106,6 +109,9 @@ impl Volume {
     pub(crate) fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>> {
         let key = Ino::from(ino);
         if self.pages.get(key, index).is_none() {
+            if self.load_cluster(ino, index)? {
+                return Ok(self.pages.get(key, index));
+            }
             let Some(miss) = self.locate(ino, index, end)? else { return Ok(None) };
             self.read_miss(ino, &miss)?;
         }
@@ -119,6 +125,14 @@ impl Volume {
         if addr == NULL_ADDR || addr == NEW_ADDR {
             return Ok(None);
         }
+        if !is_data_addr(addr) {
+            return Err(Error::corrupt("node.addr", ino, "COMPRESS_ADDR", "a block"));
+        }
+        // The blocks behind a plain cluster may be those of a compressed one.
+        let end = match self.layout(ino)?.cluster().map(u64::from) {
+            Some(blocks) => end.min(index - index % blocks + blocks),
+            None => end,
+        };
         let most = end.saturating_sub(index).clamp(1, READ_AHEAD) as u32;
         let mut count = 1;
         while count < most
@@ -229,6 +243,7 @@ impl Volume {
     /// Page `index` with its present contents, reserved and dirty.
     pub(crate) fn page_to_change(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE]> {
         let key = Ino::from(ino);
+        self.expand_cluster(ino, index)?;
         if self.page(ino, index, index + 1)?.is_none() {
             self.reserve_block(ino, index)?;
             self.pages.insert_dirty(key, index, Block::zeroed());

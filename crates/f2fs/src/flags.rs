@@ -32,7 +32,6 @@ const SETTABLE: FileFlags = FileFlags::COMPR
     .union(FileFlags::CASEFOLD);
 
 /// Flags a new inode of `kind` takes from its directory (`F2FS_FL_INHERITED`, `f2fs_mask_flags`).
-/// Folding case is left out: no such directory can be made here.
 pub(crate) fn inherited(kind: FileKind) -> FileFlags {
     let all = FileFlags::SYNC
         | FileFlags::NODUMP
@@ -41,7 +40,7 @@ pub(crate) fn inherited(kind: FileKind) -> FileFlags {
         | FileFlags::PROJINHERIT
         | FileFlags::NOCOMP;
     match kind {
-        FileKind::Directory => all,
+        FileKind::Directory => all | FileFlags::CASEFOLD,
         FileKind::Regular => all - FileFlags::DIRSYNC - FileFlags::PROJINHERIT,
         _ => FileFlags::NODUMP | FileFlags::NOATIME,
     }
@@ -76,8 +75,10 @@ impl Volume {
             return Err(Errno::INVAL.into());
         }
         let compression = self.sb.features.contains(Features::COMPRESSION);
-        if changed.intersects(FileFlags::COMPR | FileFlags::CASEFOLD)
-            || changed.contains(FileFlags::NOCOMP) && !compression
+        if changed.contains(FileFlags::CASEFOLD) {
+            self.check_may_fold(ino)?;
+        }
+        if changed.contains(FileFlags::COMPR) || changed.contains(FileFlags::NOCOMP) && !compression
         {
             return Err(Errno::OPNOTSUPP.into());
         }
@@ -86,6 +87,14 @@ impl Volume {
         inode.flags.set(((old - SETTABLE) | new).bits());
         inode.set_ctime(now);
         Ok(())
+    }
+
+    /// Fails unless `ino` can begin or cease to fold case: only an empty directory can.
+    fn check_may_fold(&mut self, ino: Nid) -> Result<()> {
+        if self.sb.casefold.is_none() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if self.is_empty_dir(ino)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
     fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool> {

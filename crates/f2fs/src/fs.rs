@@ -305,6 +305,9 @@ impl FileSystem for F2fs {
         }
         let len = inode.size.get().min(BLOCK_SIZE as u64) as usize;
         drop(inode);
+        if let Some(target) = volume.encrypted_target(ino)? {
+            return Ok(target);
+        }
         let mut target = vec![0; len];
         volume.read_file(ino, 0, &mut target)?;
         Ok(target)
@@ -341,7 +344,7 @@ impl FileSystem for F2fs {
     fn open(&self, ino: Ino) -> vfs::Result<()> {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
-        volume.inode(ino)?;
+        volume.check_readable(ino)?;
         volume.users.entry(ino).or_default().opens += 1;
         Ok(())
     }
@@ -365,7 +368,7 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         match volume.kind_of(ino)? {
-            FileKind::Regular => {}
+            FileKind::Regular => volume.check_readable(ino)?,
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
@@ -384,6 +387,7 @@ impl FileSystem for F2fs {
         let written = match volume.kind_of(ino)? {
             FileKind::Regular => {
                 volume.check_may_write(ino, offset)?;
+                volume.check_unsealed(ino)?;
                 volume.write_file(ino, offset, data)?
             }
             FileKind::Directory => return Err(Errno::ISDIR.into()),

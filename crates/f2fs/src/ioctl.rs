@@ -176,6 +176,10 @@ impl Volume {
         if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {
             return Err(Errno::INVAL.into());
         }
+        if self.layout(ino)?.cluster().is_some() {
+            // What is in the blocks of a cluster is not what is in its pages.
+            return Err(Errno::OPNOTSUPP.into());
+        }
         if self.has_inline_data(ino)? {
             return Ok(0);
         }

@@ -6,9 +6,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
-use crate::ondisk::{
-    ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr,
-};
+use crate::ondisk::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::volume::Volume;
 use vfs::Errno;
 
@@ -31,7 +29,7 @@ impl Slot {
     }
 
     /// The slot `n` further on in the same node.
-    fn behind(self, n: u64) -> Self {
+    pub(crate) fn behind(self, n: u64) -> Self {
         Self { ofs_in_node: self.ofs_in_node + n as u16, byte: self.byte + 4 * n as usize, ..self }
     }
 }
@@ -48,21 +46,14 @@ pub(crate) enum Lookup {
     },
 }
 
-/// Blocks one node of `height` levels above the data covers.
-fn coverage(height: usize) -> u64 {
-    u64::from(ADDRS_PER_BLOCK).pow(height as u32)
-}
-
 impl Volume {
     /// Longest a file can be (`max_file_blocks`).
     pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
-        let direct = u64::from(self.layout(ino)?.addrs());
-        let below = 2 * coverage(1) + 2 * coverage(2) + coverage(3);
-        Ok((direct + below) * BLOCK_SIZE as u64)
+        Ok(self.layout(ino)?.addr_counts().max_blocks() * BLOCK_SIZE as u64)
     }
 
     fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath> {
-        let addrs = self.layout(ino)?.addrs();
+        let addrs = self.layout(ino)?.addr_counts();
         NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))
     }
 
@@ -134,28 +125,26 @@ impl Volume {
 
     /// First block behind what the node missing at `depth + 1` would cover.
     fn end_of_gap(&mut self, ino: Nid, index: u64, path: &NodePath, depth: usize) -> Result<u64> {
-        let addrs = u64::from(self.layout(ino)?.addrs());
-        let covered = coverage(path.level - depth);
+        let addrs = self.layout(ino)?.addr_counts();
+        let covered = addrs.coverage((path.level - depth) as u32);
         // A node's first block is where all slots below it are 0.
         let mut within = u64::from(path.slots[path.level]);
         for (up, slot) in path.slots[depth + 1..path.level].iter().rev().enumerate() {
-            within += u64::from(*slot) * coverage(up + 1);
+            within += u64::from(*slot) * addrs.coverage(up as u32 + 1);
         }
-        debug_assert!(index >= addrs);
+        debug_assert!(index >= u64::from(addrs.inode));
         Ok(index - within + covered)
     }
 
-    /// The address in a slot: of a block, `NEW_ADDR` or `NULL_ADDR`.
+    /// The address in a slot: of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which is
+    /// sound only where a compressed file has a cluster begin.
     pub(crate) fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr> {
         let block = &self.node(slot.nid)?.block;
         let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
         let addr = bytes.map_or(NULL_ADDR, |b| BlockAddr::from_le_bytes(*b));
-        if addr != NULL_ADDR && addr != NEW_ADDR && !self.sb.in_main(addr) {
-            if is_data_addr(addr) {
-                let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
-                return Err(Error::corrupt("node.addr", slot.nid, format!("{addr:#x}"), allowed));
-            }
-            return Err(Error::unsupported("compressed files"));
+        if is_data_addr(addr) && !self.sb.in_main(addr) {
+            let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
+            return Err(Error::corrupt("node.addr", slot.nid, format!("{addr:#x}"), allowed));
         }
         Ok(addr)
     }
@@ -180,7 +169,8 @@ impl Volume {
 
     /// Slots of the same node from `slot` on, itself included.
     fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
-        let all = if slot.nid == ino { self.layout(ino)?.addrs() } else { ADDRS_PER_BLOCK };
+        let addrs = self.layout(ino)?.addr_counts();
+        let all = if slot.nid == ino { addrs.inode } else { addrs.node };
         Ok(u64::from(all).saturating_sub(slot.ofs_in_node.into()).max(1))
     }
 
@@ -196,7 +186,8 @@ impl Volume {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
                     let run = self.slots_from(ino, slot)?.min(range.end - index);
-                    let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    let mut addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    self.fill_clusters(ino, index, &mut addrs)?;
                     let found = addrs.iter().position(|addr| (*addr != NULL_ADDR) == want);
                     if let Some(i) = found.map(|i| i as u64) {
                         self.addr_in(slot.behind(i))?;
@@ -214,6 +205,7 @@ impl Volume {
     /// Reserves block `index` for data to come: it is counted now, so that writing it back cannot
     /// run out of space. Says whether it was a hole.
     pub(crate) fn reserve_block(&mut self, ino: Nid, index: u64) -> Result<bool> {
+        self.expand_cluster(ino, index)?;
         let slot = self.make_slot(ino, index)?;
         if self.addr_in(slot)? != NULL_ADDR {
             return Ok(false);
@@ -233,13 +225,18 @@ impl Volume {
         if is_data_addr(addr) {
             self.logs.invalidate(&mut self.segments, addr)?;
         }
+        let counted = addr != COMPRESS_ADDR || self.forget_cluster(ino, slot)?;
         self.set_addr(ino, slot, NULL_ADDR)?;
-        self.space.give_block();
-        self.add_blocks(ino, -1)
+        if counted {
+            self.space.give_block();
+            self.add_blocks(ino, -1)?;
+        }
+        Ok(())
     }
 
     /// Frees all blocks in `range`, leaving the nodes.
     pub(crate) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
+        self.expand_cut_clusters(ino, &range)?;
         let mut index = range.start;
         while index < range.end {
             match self.lookup_slot(ino, index)? {

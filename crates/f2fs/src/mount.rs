@@ -54,7 +54,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
     for log in [LogType::HotNode, LogType::WarmNode, LogType::ColdNode] {
         summaries.push(node_summary(&io, &sb, &segments, &checkpoint, start, log)?);
     }
-    let logs = make_logs(&mut segments, &checkpoint, summaries)?;
+    let logs = make_logs(&sb, &mut segments, &checkpoint, summaries)?;
     check_counts(&segments, &checkpoint, start)?;
     let nat = Nat::new(
         sb.clone(),
@@ -286,6 +286,7 @@ fn sit_journal(sb: &Superblock, cold: &RawSummaryBlock, at: u32) -> Result<Vec<(
 }
 
 fn make_logs(
+    sb: &Superblock,
     segments: &mut Segments,
     checkpoint: &Checkpoint,
     summaries: Vec<Box<RawSummaryBlock>>,
@@ -293,6 +294,10 @@ fn make_logs(
     let mut logs = Vec::with_capacity(6);
     for (log, summary) in LogType::ALL.into_iter().zip(summaries) {
         let at = *checkpoint.curseg(log);
+        if !sb.has_log(log) {
+            logs.push(Log { at, summary });
+            continue;
+        }
         let entry = segments.entry(at.segno);
         if entry.valid > 0 && entry.log != log {
             let (found, allowed) = (format!("{:?}", entry.log), format!("{log:?}"));

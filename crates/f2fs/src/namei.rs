@@ -59,7 +59,7 @@ impl Volume {
         if name.len() <= NAME_MAX && self.find_entry(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.check_dir(dir)?;
+        self.check_has_key(dir)?;
         check_name(name)?;
         if self.inode(dir)?.links.get() == 0 {
             return Err(Errno::NOENT.into());
@@ -393,6 +393,8 @@ impl Volume {
         }
         self.check_dir(from.dir)?;
         self.check_dir(to.dir)?;
+        self.check_has_key(from.dir)?;
+        self.check_has_key(to.dir)?;
         if is_dots(from.name) || is_dots(to.name) {
             return Err(Errno::BUSY.into());
         }

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
-use crate::ondisk::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, Nid};
+use crate::ondisk::{NIDS_PER_BLOCK, Nid};
 use crate::volume::Volume;
 
 /// A node below the inode: what it covers and where it stands.
@@ -16,27 +16,21 @@ struct Subtree {
     start: u64,
 }
 
-impl Subtree {
-    fn coverage(self) -> u64 {
-        u64::from(ADDRS_PER_BLOCK).pow(self.height)
-    }
-}
-
 /// Heights of the five nodes an inode points to.
 const HEIGHTS: [u32; 5] = [1, 1, 2, 2, 3];
 
 impl Volume {
     /// Frees all blocks of the file from block `from` on, and all nodes only they needed.
     pub(crate) fn truncate_blocks(&mut self, ino: Nid, from: u64) -> Result<()> {
-        let addrs = u64::from(self.layout(ino)?.addrs());
-        if from < addrs {
-            self.free_range(ino, from..addrs)?;
+        let addrs = self.layout(ino)?.addr_counts();
+        let mut start = u64::from(addrs.inode);
+        if from < start {
+            self.free_range(ino, from..start)?;
         }
-        let mut start = addrs;
         for (i, height) in HEIGHTS.into_iter().enumerate() {
             let nid = self.inode(ino)?.nid[i].get();
             let tree = Subtree { nid, height, start };
-            start += tree.coverage();
+            start += addrs.coverage(height);
             if nid != 0 && start > from && self.truncate_subtree(ino, tree, from)? {
                 self.set_child(ino, ino, i, 0)?;
             }
@@ -46,14 +40,16 @@ impl Volume {
 
     /// Frees what of `tree` lies at or behind `from`; true if the node itself is gone.
     fn truncate_subtree(&mut self, ino: Nid, tree: Subtree, from: u64) -> Result<bool> {
-        let path = NodePath::of(tree.start, self.layout(ino)?.addrs());
+        let addrs = self.layout(ino)?.addr_counts();
+        let coverage = addrs.coverage(tree.height);
+        let path = NodePath::of(tree.start, addrs);
         // The first block's path names the node offset that belongs to every node on its way.
         let offset = path.map_or(0, |p| p.node_offsets[p.level + 1 - tree.height as usize]);
         self.node_at(tree.nid, ino, offset)?;
         if tree.height == 1 {
-            self.free_range(ino, from.max(tree.start)..tree.start + tree.coverage())?;
+            self.free_range(ino, from.max(tree.start)..tree.start + coverage)?;
         } else {
-            let child_span = tree.coverage() / u64::from(NIDS_PER_BLOCK);
+            let child_span = addrs.coverage(tree.height - 1);
             let first = from.saturating_sub(tree.start) / child_span;
             for i in first as usize..NIDS_PER_BLOCK as usize {
                 let nid = RawIndirectNode::of(&self.node(tree.nid)?.block).nid[i].get();

@@ -13,7 +13,7 @@ use crate::mapping::{Lookup, Slot};
 use crate::ondisk::inode::Advise;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
-use crate::ondisk::{BlockAddr, NULL_ADDR, Nid, is_data_addr};
+use crate::ondisk::{BlockAddr, COMPRESS_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::options::AllocationMode;
 use crate::volume::Volume;
 
@@ -136,9 +136,10 @@ impl Volume {
     fn data_log(&mut self, ino: Nid) -> Result<LogType> {
         let dirty = self.pages.dirty_count(ino.into());
         let advise = self.raw_inode(ino)?.advise();
+        let compressed = self.layout(ino)?.cluster().is_some();
         Ok(if self.is_dir(ino)? {
             LogType::HotData
-        } else if advise.contains(Advise::COLD) {
+        } else if advise.contains(Advise::COLD) || compressed {
             LogType::ColdData
         } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
             LogType::HotData
@@ -173,7 +174,7 @@ impl Volume {
             return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
         };
         let old = self.addr_in(slot)?;
-        if old == NULL_ADDR {
+        if old == NULL_ADDR || old == COMPRESS_ADDR {
             return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
         }
         let pinned = is_data_addr(old) && self.is_pinned(ino)?;

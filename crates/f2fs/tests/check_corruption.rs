@@ -85,7 +85,8 @@ impl Specimen {
         let bytes = read(&file, dentries);
         let ino = |name: &str| {
             let hash = dentry_hash(name.as_bytes());
-            let found = Dentries::block(&bytes, dentries).find(name.as_bytes(), hash);
+            let found =
+                Dentries::block(&bytes, dentries).find(hash, |other| other == name.as_bytes());
             found.expect("sound entries").expect("the entry").ino
         };
         let (small, large_ino) = (address(ino(INLINE_NAME)), ino(LARGE_NAME));

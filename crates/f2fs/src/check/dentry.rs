@@ -87,7 +87,8 @@ impl Checker {
 
     /// When mending, a name that is not its hash's but would be with another length gets that.
     fn check_length(&mut self, dir: &Reading, entries: &Dentries<'_>, entry: &mut Entry) -> bool {
-        if !self.mending() || dir.casefold || dentry_hash(&entry.name) == entry.hash {
+        let hash = dir.naming.hash_of_exact(&entry.name);
+        if !self.mending() || hash.is_none_or(|hash| hash == entry.hash) {
             return false;
         }
         let Some(len) = length_by_hash(entries, entry.slot, entry.hash) else { return false };

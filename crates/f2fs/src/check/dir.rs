@@ -15,8 +15,9 @@ use super::mend_inode::Named;
 use super::{Checker, Links, Place, Remedy};
 use crate::ondisk::dentry::{Dentries, DentriesMut, DentryGeometry, bucket_of, level_start};
 use crate::ondisk::hash::dentry_hash;
-use crate::ondisk::inode::{Advise, FileFlags, Inline, MAX_DIR_DEPTH, RawInodeBlock};
+use crate::ondisk::inode::{Inline, MAX_DIR_DEPTH, RawInodeBlock};
 use crate::ondisk::{Nid, bits};
+use crate::wanted::Naming;
 
 /// A directory being read.
 pub(super) struct Reading {
@@ -25,10 +26,7 @@ pub(super) struct Reading {
     pub parent: Option<Nid>,
     depth: u32,
     dir_level: u8,
-    /// Names are folded before they are hashed, by rules not known here.
-    pub casefold: bool,
-    /// Names are ciphertext, which may hold any byte.
-    pub encrypted: bool,
+    pub naming: Naming,
     dots: u32,
     dotdots: u32,
     subdirs: u32,
@@ -44,8 +42,7 @@ impl Reading {
             parent: None,
             depth: 1,
             dir_level: 0,
-            casefold: false,
-            encrypted: false,
+            naming: Naming::Exact,
             dots: 0,
             dotdots: 0,
             subdirs: 0,
@@ -86,8 +83,7 @@ impl Checker {
             parent,
             depth: i.current_depth.get(),
             dir_level: i.dir_level,
-            casefold: i.file_flags().contains(FileFlags::CASEFOLD),
-            encrypted: i.advise().contains(Advise::ENCRYPT),
+            naming: Naming::of(i, self.volume.sb.casefold),
             ..Reading::new(ino)
         };
         let blocks = self.walk_file(ino, &mut opened);
@@ -216,7 +212,7 @@ impl Checker {
 
     /// The block is one of the bucket that the hash names.
     fn check_place(&mut self, dir: &mut Reading, entry: &Entry, index: Option<u64>) -> Verdict {
-        let Some(index) = index.filter(|_| !dir.casefold) else { return Verdict::Keep };
+        let Some(index) = index else { return Verdict::Keep };
         let level = level_of(index, dir.dir_level);
         let Some(level) = level.filter(|&level| level < dir.depth || self.mending()) else {
             let allowed = format!("within {} levels", dir.depth);
@@ -332,7 +328,7 @@ impl Checker {
     /// `dir_level` decides where every name belongs. If most are elsewhere under it but not under
     /// another, it is what is wrong.
     fn mend_dir_level(&mut self, dir: &mut Reading, opened: &mut Opened, blocks: &[(u64, u32)]) {
-        if !self.mending() || dir.casefold || blocks.len() < 2 && dir.dir_level == 0 {
+        if !self.mending() || blocks.len() < 2 && dir.dir_level == 0 {
             return;
         }
         let mut misplaced = [0_u64; MAX_DIR_DEPTH as usize + 1];
@@ -388,19 +384,19 @@ pub(super) fn place_of(dir: &Reading, entry: &Entry) -> Place {
 impl Checker {
     /// The name has a hash that is its own and bytes a name can have.
     fn check_name(&mut self, dir: &Reading, entry: &mut Entry) {
-        if dir.casefold {
-            return;
-        }
-        let hash = dentry_hash(&entry.name);
-        if entry.hash != hash && self.mending() && self.restore_name(dir, entry) {
+        if dir.naming.hash_of(&entry.name).is_some_and(|hash| hash != entry.hash)
+            && self.mending()
+            && self.restore_name(dir, entry)
+        {
             return;
         }
         let is_bad = |byte: &u8| matches!(byte, 0 | b'/');
-        if !dir.encrypted && entry.name.iter().any(is_bad) {
+        let encrypted = matches!(dir.naming, Naming::Encrypted { .. });
+        if !encrypted && entry.name.iter().any(is_bad) {
             self.find(place_of(dir, entry), "name", "NUL or `/`", "neither");
             entry.name.iter_mut().filter(|byte| is_bad(byte)).for_each(|byte| *byte = b'_');
         }
-        let hash = dentry_hash(&entry.name);
+        let Some(hash) = dir.naming.hash_of(&entry.name) else { return };
         if entry.hash != hash {
             let (found, allowed) = (format!("{:#010x}", entry.hash), format!("{hash:#010x}"));
             self.find(place_of(dir, entry), "hash", found, allowed);
@@ -411,7 +407,9 @@ impl Checker {
     /// A name that does not fit its hash, made the one that does: the name the inode knows, or the
     /// name with one bit flipped. Not if one bit of the hash explains it as well.
     fn restore_name(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
-        if (dentry_hash(&entry.name) ^ entry.hash).is_power_of_two() {
+        // Of folded names many have the same hash.
+        let hash = dir.naming.hash_of_exact(&entry.name);
+        if hash.is_none_or(|hash| (hash ^ entry.hash).is_power_of_two()) {
             return false;
         }
         let Some(name) = self.known_name(dir, entry).or_else(|| corrected_name(entry)) else {

@@ -10,10 +10,14 @@ use super::segments::{Claim, Owner};
 use super::{Checker, Place, Remedy, Search};
 use crate::ondisk::inode::{Inline, InodeLayout, RawExtent, RawInodeBlock};
 use crate::ondisk::nat::NatEntry;
-use crate::ondisk::node::{RawDirectNode, RawIndirectNode, XATTR_NODE_OFFSET, first_index_of};
+use crate::ondisk::node::{
+    AddrCounts, RawDirectNode, RawIndirectNode, XATTR_NODE_OFFSET, first_index_of,
+};
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NIDS_PER_BLOCK, NULL_ADDR, Nid};
-use crate::ondisk::{MAX_INDIRECT_BLOCKS, SYMLINK_MAX, xattr};
+use crate::ondisk::{
+    BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NIDS_PER_BLOCK, NULL_ADDR, Nid,
+};
+use crate::ondisk::{SYMLINK_MAX, xattr};
 
 /// Where the five trees below an inode begin: node offset, and levels of indirect nodes.
 const TREES: [(u32, u32); 5] =
@@ -43,7 +47,11 @@ impl Opened {
 /// A file being walked.
 struct Walk {
     ino: Nid,
-    addrs_in_inode: u32,
+    addrs: AddrCounts,
+    /// Blocks in a cluster of a compressed file.
+    cluster: Option<u16>,
+    /// The heads of compressed clusters take no block any more.
+    released: bool,
     /// As `i_blocks` counts.
     blocks: u64,
     extent: RawExtent,
@@ -54,6 +62,12 @@ struct Walk {
     end: u64,
     /// Directories only: blocks by index.
     dir_blocks: Option<Vec<(u64, BlockAddr)>>,
+}
+
+impl Walk {
+    fn begins_cluster(&self, index: u64) -> bool {
+        self.cluster.is_some_and(|blocks| index.is_multiple_of(blocks.into()))
+    }
 }
 
 /// Slots of one node: the node, the life of its number, the file block the first is for.
@@ -99,7 +113,9 @@ impl Checker {
         let inline = raw.i.inline().intersects(Inline::DATA | Inline::DENTRY);
         let mut walk = Walk {
             ino,
-            addrs_in_inode: opened.layout.addrs(),
+            addrs: opened.layout.addr_counts(),
+            cluster: opened.layout.cluster(),
+            released: raw.i.inline().contains(Inline::COMPRESS_RELEASED),
             blocks: 1,
             extent: raw.i.ext,
             extent_hits: 0,
@@ -142,10 +158,11 @@ impl Checker {
         walk.blocks += 1;
         let mut changed = false;
         if levels == 0 {
-            let first = first_index_of(offset, walk.addrs_in_inode).unwrap_or_default();
+            let first = first_index_of(offset, walk.addrs).unwrap_or_default();
             let addrs = RawDirectNode::of(&block).addr.map(U32::get);
             let slots = Slots { nid, version: nat.version, first };
-            for (slot, addr) in self.walk_slots(walk, slots, &addrs) {
+            let addrs = &addrs[..walk.addrs.node as usize];
+            for (slot, addr) in self.walk_slots(walk, slots, addrs) {
                 RawDirectNode::of_mut(block.make_mut()).addr[slot].set(addr);
                 changed = true;
             }
@@ -218,7 +235,11 @@ impl Checker {
                 continue;
             }
             let index = slots.first + slot as u64;
-            let kept = if addr == NEW_ADDR {
+            let is_head = addr == COMPRESS_ADDR && walk.begins_cluster(index);
+            if is_head && walk.released {
+                continue;
+            }
+            let kept = if addr == NEW_ADDR || is_head {
                 self.report.blocks += 1;
                 addr
             } else {
@@ -337,7 +358,7 @@ impl Checker {
             self.find(place.clone(), "i_ext", found, format!("{} of them", walk.extent_hits));
             opened.change().i.ext.len.set(0);
         }
-        let most = (u64::from(walk.addrs_in_inode) + MAX_INDIRECT_BLOCKS) * BLOCK_SIZE as u64;
+        let most = walk.addrs.max_blocks() * BLOCK_SIZE as u64;
         if kind == Some(FileKind::Regular) && size > most {
             self.find(place.clone(), "i_size", size, format!("0..={most}"));
             opened.change().i.size.set(walk.end * BLOCK_SIZE as u64);

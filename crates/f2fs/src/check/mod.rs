@@ -37,11 +37,11 @@ pub(crate) use mend_inode::correct_inode;
 pub use state::{VolumeState, state};
 
 use crate::devices::check_complete;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::nat::NatEntry;
 use crate::ondisk::orphan::RawOrphanBlock;
-use crate::ondisk::superblock::{COPIES, Features, Superblock};
+use crate::ondisk::superblock::{COPIES, Superblock};
 use crate::ondisk::{Nid, bits};
 pub(crate) use volume::Volume;
 
@@ -101,10 +101,6 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
     let mut early = Vec::new();
     let sb = check_superblocks(&queue, &mut early)?;
     check_complete(&sb, queue.identify())?;
-    let beyond = sb.features & (Features::COMPRESSION | Features::RO);
-    if !beyond.is_empty() {
-        return Err(Error::unsupported(format!("checking volumes with {beyond:?}")));
-    }
     let volume = Volume::open(queue, sb)?;
     check_packs(&volume, &mut early);
     let mut checker = Checker::new(volume, options);

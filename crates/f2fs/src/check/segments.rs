@@ -187,6 +187,9 @@ impl Checker {
     /// Each log: its segment has its type, and nothing where it writes next.
     pub(super) fn check_cursegs(&mut self) {
         for log in LogType::ALL {
+            if !self.volume.sb.has_log(log) {
+                continue;
+            }
             let curseg = *self.volume.cp.curseg(log);
             let (segno, place) = (curseg.segno, Place::Segment { segno: curseg.segno });
             let found = self.volume.sit_types[segno as usize];

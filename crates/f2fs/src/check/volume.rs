@@ -13,7 +13,7 @@ use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::NatBits;
 use crate::ondisk::sit::{self, LogType, MAP_SIZE, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
-use crate::ondisk::superblock::{COPIES, Superblock};
+use crate::ondisk::superblock::{COPIES, Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 use crate::zones::WritePointers;
 
@@ -146,11 +146,15 @@ impl Volume {
 
     /// The log whose open segment `segno` is.
     pub(crate) fn log_of(&self, segno: SegNo) -> Option<LogType> {
-        LogType::ALL.into_iter().find(|log| self.cp.curseg(*log).segno == segno)
+        let mut logs = LogType::ALL.into_iter().filter(|log| self.sb.has_log(*log));
+        logs.find(|log| self.cp.curseg(*log).segno == segno)
     }
 
-    /// The summary of `segno`; `None` if it is a node log's after a crash.
+    /// The summary of `segno`; `None` if it is a node log's after a crash, or the volume has none.
     pub(crate) fn summary(&mut self, segno: SegNo) -> Result<Option<Block>> {
+        if self.sb.features.contains(Features::RO) {
+            return Ok(None);
+        }
         if let Some(log) = self.log_of(segno) {
             return Ok(self.open_summaries[log.index()].clone());
         }

@@ -7,7 +7,7 @@ use super::{Dump, Emit, Record, Shape, Value};
 use crate::error::{Error, Result};
 use crate::ondisk::dentry::Dentries;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
-use crate::ondisk::node::{RawDirectNode, RawIndirectNode};
+use crate::ondisk::node::{AddrCounts, RawDirectNode, RawIndirectNode};
 use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NULL_ADDR, Nid, is_data_addr};
 
 /// Nodes of a file and what is wrong with them, while walking.
@@ -16,6 +16,7 @@ struct Walk<'a> {
     index: u64,
     /// Slots still looked at: what the volume has room for.
     budget: u64,
+    addrs: AddrCounts,
     visit: &'a mut dyn FnMut(Step) -> bool,
 }
 
@@ -113,7 +114,8 @@ impl Dump {
             return Ok(());
         }
         let budget = u64::from(sb.main_blocks()) + 2 * u64::from(ADDRS_PER_BLOCK);
-        let mut walk = Walk { index: 0, budget, visit };
+        let addrs = layout.addr_counts();
+        let mut walk = Walk { index: 0, budget, addrs, visit };
         for slot in 0..layout.addrs() as usize {
             if !walk.address(raw.i.addr[layout.slot(slot)].get()) {
                 return Ok(());
@@ -129,7 +131,7 @@ impl Dump {
 
     /// Visits what hangs on node `nid`, `depth` levels above the direct nodes.
     fn walk_node(&mut self, nid: Nid, depth: u32, walk: &mut Walk<'_>) -> bool {
-        let covered = u64::from(ADDRS_PER_BLOCK).pow(depth + 1);
+        let covered = walk.addrs.coverage(depth + 1);
         if nid == 0 {
             walk.index += covered;
             return true;
@@ -142,7 +144,8 @@ impl Dump {
             }
         };
         if depth == 0 {
-            return RawDirectNode::of(&block).addr.iter().all(|addr| walk.address(addr.get()));
+            let mut addrs = RawDirectNode::of(&block).addr.iter().take(walk.addrs.node as usize);
+            return addrs.all(|addr| walk.address(addr.get()));
         }
         let children = &RawIndirectNode::of(&block).nid;
         children.iter().all(|child| self.walk_node(child.get(), depth - 1, walk))

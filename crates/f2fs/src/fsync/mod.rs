@@ -171,9 +171,11 @@ impl Volume {
         if clean && !self.unflushed.contains(&ino) && !self.since_checkpoint.moved.contains(&ino) {
             return Ok(Need::Nothing);
         }
+        let compressed = self.layout(ino)?.cluster().is_some();
         let inode = self.raw_inode(ino)?;
         let (parent, links) = (inode.pino.get(), inode.links.get());
         let unrecoverable = links != 1
+            || compressed
             || self.since_checkpoint.moved.contains(&ino)
             || self.since_checkpoint.xattr_changed.contains(&parent)
             || !self.nat.is_checkpointed(&self.io, parent)?

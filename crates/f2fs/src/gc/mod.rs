@@ -236,7 +236,9 @@ impl Volume {
             return self.count_pin_failure(ino);
         }
         let key = Ino::from(ino);
-        let block = match self.pages.peek(key, index) {
+        // The pages of a compressed cluster are not what its blocks hold, and never dirty.
+        let is_content = self.layout(ino)?.cluster().is_none() || self.pages.is_dirty(key, index);
+        let block = match self.pages.peek(key, index).filter(|_| is_content) {
             Some(block) => block.clone(),
             None => source.read(&self.io, addr)?,
         };
@@ -263,7 +265,7 @@ impl Volume {
         if inode.inline().intersects(Inline::DATA | Inline::DENTRY) {
             return Ok(None);
         }
-        let Some(first) = first_index_of(footer.node_offset(), inode.layout.addrs()) else {
+        let Some(first) = first_index_of(footer.node_offset(), inode.layout.addr_counts()) else {
             return Ok(None);
         };
         drop(inode);

@@ -2,6 +2,7 @@
 
 use super::geometry::Formula;
 use crate::error::{Error, Result};
+use crate::ondisk::encoding::Casefold;
 use crate::ondisk::feature::{self, FEATURES, Make};
 use crate::ondisk::superblock::{DEVICE_PATH_LEN, Features, MAX_EXTENSIONS};
 
@@ -57,11 +58,6 @@ pub struct Encoding {
     /// Names that are not UTF-8 are refused.
     pub strict: bool,
 }
-
-/// `F2FS_ENC_UTF8_12_1`.
-const UTF8_12_1: u16 = 1;
-/// `F2FS_ENC_STRICT_MODE_FL`.
-const STRICT: u16 = 1;
 
 impl std::str::FromStr for Encoding {
     type Err = Error;
@@ -166,8 +162,12 @@ impl MkfsOptions {
 
     /// `s_encoding` and `s_encoding_flags`.
     pub(super) fn raw_encoding(&self) -> (u16, u16) {
-        let strict = if self.encoding.strict { STRICT } else { 0 };
-        if self.features.contains(Features::CASEFOLD) { (UTF8_12_1, strict) } else { (0, 0) }
+        let strict = if self.encoding.strict { Casefold::STRICT } else { 0 };
+        if self.features.contains(Features::CASEFOLD) {
+            (Casefold::UTF8_12_1, strict)
+        } else {
+            (0, 0)
+        }
     }
 
     /// What `-g android` stands for, besides `-d 1`.

@@ -10,7 +10,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::sit::LogType;
-use super::superblock::Superblock;
+use super::superblock::{Features, Superblock};
 use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, SegNo, crc32};
 use crate::error::{Error, Result};
 
@@ -266,7 +266,7 @@ impl Checkpoint {
             rsvd_segment_count: raw.rsvd_segment_count.get(),
             overprov_segment_count: raw.overprov_segment_count.get(),
             free_segment_count: raw.free_segment_count.get(),
-            cursegs: decode_cursegs(raw, at)?,
+            cursegs: decode_cursegs(sb, raw, at)?,
             flags,
             pack_total: raw.cp_pack_total_block_count.get(),
             start_sum: raw.cp_pack_start_sum.get(),
@@ -386,15 +386,22 @@ impl Checkpoint {
         let nodes = u64::from(sb.max_nid()) - 3;
         let last_sum = BLOCKS_PER_SEGMENT - 7;
         let (users, blocks) = (self.user_block_count, self.valid_block_count);
+        // Nothing is kept back where nothing is written.
+        let (users_end, kept_from) =
+            if sb.features.contains(Features::RO) { (main + 1, 0) } else { (main, 1) };
         let (sums, segments) = (self.summaries_min(), sb.segment_count_main);
         for (field, found, allowed) in [
-            ("checkpoint.user_block_count", users, 1..main),
+            ("checkpoint.user_block_count", users, 1..users_end),
             ("checkpoint.valid_block_count", blocks, 0..users.saturating_add(1)),
-            ("checkpoint.rsvd_segment_count", self.rsvd_segment_count.into(), 1..main / 512),
+            (
+                "checkpoint.rsvd_segment_count",
+                self.rsvd_segment_count.into(),
+                kept_from..main / 512,
+            ),
             (
                 "checkpoint.overprov_segment_count",
                 self.overprov_segment_count.into(),
-                1..main / 512,
+                kept_from..main / 512,
             ),
             ("checkpoint.free_segment_count", self.free_segment_count.into(), 0..main / 512 + 1),
             ("checkpoint.valid_node_count", self.valid_node_count.into(), 0..nodes + 1),
@@ -430,7 +437,8 @@ impl Checkpoint {
             if u32::from(log.blkoff) >= BLOCKS_PER_SEGMENT {
                 return Err(Error::corrupt("checkpoint blkoff", at, log.blkoff, "0..512"));
             }
-            if self.cursegs[..i].iter().any(|other| other.segno == log.segno) {
+            let same = self.cursegs[..i].iter().any(|other| other.segno == log.segno);
+            if same && sb.has_log(LogType::ALL[i]) {
                 return Err(Error::corrupt(
                     "checkpoint curseg",
                     at,
@@ -557,10 +565,12 @@ fn check_bitmap_sizes(sb: &Superblock, raw: &RawCheckpoint, at: BlockAddr) -> Re
     Ok(())
 }
 
-fn decode_cursegs(raw: &RawCheckpoint, at: BlockAddr) -> Result<[Curseg; 6]> {
+/// The six logs. One that the volume does not have stands where data is, and is not looked at.
+fn decode_cursegs(sb: &Superblock, raw: &RawCheckpoint, at: BlockAddr) -> Result<[Curseg; 6]> {
     let mut cursegs = [Curseg { segno: 0, blkoff: 0, ssr: false }; 6];
     for (i, curseg) in cursegs.iter_mut().enumerate() {
         let (segno, blkoff) = match i {
+            _ if !sb.has_log(LogType::ALL[i]) => (raw.cur_data_segno[0], U16::new(0)),
             0..3 => (raw.cur_data_segno[i], raw.cur_data_blkoff[i]),
             _ => (raw.cur_node_segno[i - 3], raw.cur_node_blkoff[i - 3]),
         };

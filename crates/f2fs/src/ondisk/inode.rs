@@ -11,10 +11,13 @@ use vfs::FileKind;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::compress::Compression;
 use super::dentry::DentryGeometry;
-use super::node::RawNodeFooter;
+use super::node::{AddrCounts, RawNodeFooter};
 use super::superblock::{Features, Superblock};
-use super::{ADDRS_PER_INODE, BLOCK_SIZE, BlockAddr, NAME_MAX, Nid, block_view, crc32};
+use super::{
+    ADDRS_PER_BLOCK, ADDRS_PER_INODE, BLOCK_SIZE, BlockAddr, NAME_MAX, Nid, block_view, crc32,
+};
 use crate::error::{Error, Result};
 
 /// Byte of the inode where the address slots begin.
@@ -227,17 +230,33 @@ block_view!(RawInodeBlock);
 pub struct InodeLayout {
     extra: u16,
     xattr: u16,
+    /// Blocks in a cluster, for a compressed file; else 0.
+    cluster: u16,
 }
 
 impl InodeLayout {
     /// The layout of a new inode: `extra_isize` bytes in front, `xattr` slots at the end.
     pub fn new(extra_isize: u16, xattr: u16) -> Self {
-        Self { extra: extra_isize / 4, xattr }
+        Self { extra: extra_isize / 4, xattr, cluster: 0 }
     }
 
-    /// Block address slots.
+    /// Block address slots: of a compressed file as many as make whole clusters.
     pub fn addrs(&self) -> u32 {
-        ADDRS_PER_INODE - u32::from(self.extra) - u32::from(self.xattr)
+        self.whole_clusters(ADDRS_PER_INODE - u32::from(self.extra) - u32::from(self.xattr))
+    }
+
+    /// Block address slots of the inode and of each direct node.
+    pub fn addr_counts(&self) -> AddrCounts {
+        AddrCounts { inode: self.addrs(), node: self.whole_clusters(ADDRS_PER_BLOCK) }
+    }
+
+    fn whole_clusters(&self, addrs: u32) -> u32 {
+        addrs - addrs % u32::from(self.cluster.max(1))
+    }
+
+    /// Blocks in a cluster of a compressed file; `None` for every other file.
+    pub fn cluster(&self) -> Option<u16> {
+        (self.cluster > 0).then_some(self.cluster)
     }
 
     /// Position in [`RawInode::addr`] of block address `slot`.
@@ -422,7 +441,22 @@ impl RawInodeBlock {
             let allowed = format!("{min}..={MAX_INLINE_XATTR_SLOTS}");
             return Err(Error::corrupt("inode.i_inline_xattr_size", at, xattr, allowed));
         }
-        Ok(InodeLayout::new(isize, xattr))
+        let cluster = self.compression(sb, at)?.map_or(0, Compression::cluster);
+        Ok(InodeLayout { cluster, ..InodeLayout::new(isize, xattr) })
+    }
+
+    /// How the file is compressed, if it is one that may be (`sanity_check_compress_inode`).
+    pub fn compression(&self, sb: &Superblock, at: BlockAddr) -> Result<Option<Compression>> {
+        let compressed = self.i.file_flags().contains(FileFlags::COMPR)
+            && self.i.kind() == Some(FileKind::Regular)
+            && sb.features.contains(Features::COMPRESSION);
+        if !compressed {
+            return Ok(None);
+        }
+        match self.i.extra().filter(|_| self.i.extra_fits(EXTRA_ISIZE)) {
+            Some(extra) => Compression::decode(extra, self.i.blocks.get(), at).map(Some),
+            None => Err(Error::corrupt("inode.i_flags", at, "compressed", "compression fields")),
+        }
     }
 
     fn check_fields(&self, sb: &Superblock, ino: Nid, at: BlockAddr) -> Result<()> {

@@ -6,7 +6,9 @@
 
 pub mod bits;
 pub mod checkpoint;
+pub mod compress;
 pub mod dentry;
+pub mod encoding;
 pub mod feature;
 pub mod hash;
 pub mod inode;

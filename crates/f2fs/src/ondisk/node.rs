@@ -7,7 +7,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, MAX_INDIRECT_BLOCKS, Nid, block_view};
+use super::{ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, Nid, block_view};
 use crate::error::{Error, Result};
 
 /// Byte of a node block where its footer begins.
@@ -180,6 +180,30 @@ impl NodeKind {
     }
 }
 
+/// How many of the file's blocks its nodes point to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddrCounts {
+    /// The inode.
+    pub inode: u32,
+    /// Each direct node: [`ADDRS_PER_BLOCK`], or the whole clusters of a compressed file in that.
+    pub node: u32,
+}
+
+impl AddrCounts {
+    /// Blocks that `height` levels of nodes below the inode cover, 0 being a block itself.
+    pub fn coverage(self, height: u32) -> u64 {
+        match height.checked_sub(1) {
+            None => 1,
+            Some(indirect) => u64::from(self.node) * u64::from(N).pow(indirect),
+        }
+    }
+
+    /// Blocks of the largest file.
+    pub fn max_blocks(self) -> u64 {
+        u64::from(self.inode) + 2 * self.coverage(1) + 2 * self.coverage(2) + self.coverage(3)
+    }
+}
+
 /// The way from an inode to the address of one of the file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePath {
@@ -193,19 +217,19 @@ pub struct NodePath {
 }
 
 impl NodePath {
-    /// The way to block `index` of a file whose inode has `addrs_in_inode` address slots; `None`
-    /// beyond the largest file.
-    pub fn of(index: u64, addrs_in_inode: u32) -> Option<Self> {
-        if index >= u64::from(addrs_in_inode) + MAX_INDIRECT_BLOCKS {
+    /// The way to block `index` of a file whose nodes hold `addrs`; `None` beyond the largest file.
+    pub fn of(index: u64, addrs: AddrCounts) -> Option<Self> {
+        if index >= addrs.max_blocks() {
             return None;
         }
         let path = |level, slots, node_offsets| Some(Self { level, slots, node_offsets });
-        let Some(rest) = index.checked_sub(addrs_in_inode.into()) else {
+        let Some(rest) = index.checked_sub(addrs.inode.into()) else {
             return path(0, [index as u16, 0, 0, 0], [0; 4]);
         };
         let n = u64::from(N);
-        // In range below: rest < 2n + 2n² + n³, so each part fits its type.
-        let (slot, group) = ((rest % n) as u16, rest / n);
+        // In range below: group < 2 + 2n + n², so each part fits its type.
+        let per_node = u64::from(addrs.node);
+        let (slot, group) = ((rest % per_node) as u16, rest / per_node);
         if group < 2 {
             return path(1, [group as u16, slot, 0, 0], [0, 1 + group as u32, 0, 0]);
         }
@@ -234,7 +258,7 @@ impl NodePath {
 
 /// Index of the first file block the inode or direct node at `node_offset` points to; `None` for
 /// other nodes.
-pub fn first_index_of(node_offset: u32, addrs_in_inode: u32) -> Option<u64> {
+pub fn first_index_of(node_offset: u32, addrs: AddrCounts) -> Option<u64> {
     match NodeKind::of(node_offset)? {
         NodeKind::Inode => return Some(0),
         NodeKind::Direct => {}
@@ -249,32 +273,36 @@ pub fn first_index_of(node_offset: u32, addrs_in_inode: u32) -> Option<u64> {
             2 + 2 * N + rest / (N + 1) * N + (rest % (N + 1) - 1)
         }
     };
-    Some(u64::from(addrs_in_inode) + u64::from(dnodes_before) * u64::from(N))
+    Some(u64::from(addrs.inode) + u64::from(dnodes_before) * u64::from(addrs.node))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ondisk::MAX_INDIRECT_BLOCKS;
 
     #[test]
     fn paths_at_every_border_and_back() {
-        let a = 923_u32;
-        let n = u64::from(N);
-        let starts = [0, n, 2 * n, 2 * n + n * n, 2 * n + 2 * n * n, MAX_INDIRECT_BLOCKS / 2];
-        for start in starts.map(|s| s + u64::from(a)) {
-            for index in [start - 1, start, start + n - 1, start + n, start + n * n - 1] {
-                let path = NodePath::of(index, a).unwrap();
-                let first = first_index_of(path.dnode_offset(), a).unwrap();
-                assert_eq!(first + path.addr_slot() as u64, index);
-                assert!(NodeKind::of(path.dnode_offset()).unwrap().is_dnode(), "{index}");
+        for addrs in [AddrCounts { inode: 923, node: N }, AddrCounts { inode: 864, node: 1016 }] {
+            let (d, i) = (addrs.coverage(1), addrs.coverage(2));
+            for start in [0, d, 2 * d, 2 * d + i, 2 * d + 2 * i, MAX_INDIRECT_BLOCKS / 2] {
+                let start = start + u64::from(addrs.inode);
+                for index in [start - 1, start, start + d - 1, start + d, start + i - 1] {
+                    let path = NodePath::of(index, addrs).unwrap();
+                    let first = first_index_of(path.dnode_offset(), addrs).unwrap();
+                    assert_eq!(first + path.addr_slot() as u64, index);
+                    assert!(NodeKind::of(path.dnode_offset()).unwrap().is_dnode(), "{index}");
+                }
             }
+            assert_eq!(NodePath::of(addrs.max_blocks(), addrs), None);
         }
-        assert_eq!(NodePath::of(u64::from(a) + MAX_INDIRECT_BLOCKS, a), None);
+        let plain = AddrCounts { inode: 923, node: N };
+        assert_eq!(plain.max_blocks(), 923 + MAX_INDIRECT_BLOCKS);
     }
 
     #[test]
     fn offsets_are_the_kernels() {
-        let at = |index: u64| NodePath::of(index, 0).unwrap();
+        let at = |index: u64| NodePath::of(index, AddrCounts { inode: 0, node: N }).unwrap();
         let n = u64::from(N);
         assert_eq!(at(0).node_offsets, [0, 1, 0, 0]);
         assert_eq!(at(n).node_offsets, [0, 2, 0, 0]);

@@ -8,6 +8,8 @@ use drive::Block;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::encoding::Casefold;
+use super::sit::LogType;
 use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, SegNo, crc32};
 use super::{nat, sit};
 use crate::error::{Error, Result};
@@ -211,6 +213,8 @@ pub struct Superblock {
     pub cold_extensions: Vec<String>,
     /// Name extensions of files that often change.
     pub hot_extensions: Vec<String>,
+    /// How names are folded in directories that fold case, if the volume has such.
+    pub casefold: Option<Casefold>,
     /// Quota inodes: user, group, project; 0 = none.
     pub quota_inos: [Nid; 3],
     /// Seed of every inode's checksum.
@@ -340,6 +344,7 @@ impl Superblock {
                 .collect(),
             cold_extensions: raw.extension_list[..cold].iter().map(extension).collect(),
             hot_extensions: raw.extension_list[cold..total].iter().map(extension).collect(),
+            casefold: Casefold::decode(raw, features)?,
             quota_inos: raw.qf_ino.map(U32::get),
             inode_chksum_seed: crc32(!0, &raw.uuid),
             has_errors: raw.s_stop_reason[1..].iter().chain(&raw.s_errors).any(|&b| b != 0),
@@ -446,6 +451,13 @@ impl Superblock {
             return Err(Error::corrupt("superblock.devs", at, sum, self.segment_count));
         }
         Ok(())
+    }
+
+    /// Whether the volume has this log: one made read-only has just those it was filled through
+    /// (`NR_CURSEG_RO_TYPE`), and no summaries of its segments.
+    pub fn has_log(&self, log: LogType) -> bool {
+        let filled = matches!(log, LogType::HotData | LogType::HotNode);
+        filled || !self.features.contains(Features::RO)
     }
 
     /// Blocks in a section.

@@ -16,6 +16,7 @@ use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::options::Inject;
 use crate::volume::Volume;
+use crate::wanted::Naming;
 
 /// Bits of `i_inline` that a later fsync may have changed.
 const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);
@@ -127,11 +128,18 @@ impl Volume {
     /// Gives a new inode its name back. Whatever has that name now was replaced before the fsync.
     fn recover_dentry(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
         let (dir, name) = (from.pino.get(), from.name().to_vec());
-        if vfs::check_name(&name).is_err() || name == b"." || name == b".." {
+        let naming = self.naming(dir)?;
+        let is_name = matches!(naming, Naming::Encrypted { .. }) || vfs::check_name(&name).is_ok();
+        if !is_name || name == b"." || name == b".." {
             let found = String::from_utf8_lossy(&name).into_owned();
             return Err(Error::corrupt("inode.i_name of a new file", ino, found, "a file's name"));
         }
-        if let Some(found) = self.find_entry(dir, &name)? {
+        let Some(wanted) = naming.stored(&name)? else {
+            return Err(Error::unsupported(
+                "recovering names in encrypted, casefolded directories",
+            ));
+        };
+        if let Some(found) = self.find_wanted(dir, &wanted)? {
             if found.ino == ino {
                 return Ok(());
             }
@@ -163,10 +171,10 @@ impl Volume {
                 self.recover_addresses(ino, 0, &addrs)
             }
             Some(NodeKind::Direct) => {
-                let addrs = self.layout(ino)?.addrs();
+                let addrs = self.layout(ino)?.addr_counts();
                 let first = first_index_of(offset, addrs).unwrap_or(0);
-                let node = RawDirectNode::of(&link.block);
-                let addrs: Vec<BlockAddr> = node.addr.iter().map(|a| a.get()).collect();
+                let slots = RawDirectNode::of(&link.block).addr.iter().take(addrs.node as usize);
+                let addrs: Vec<BlockAddr> = slots.map(|a| a.get()).collect();
                 self.recover_addresses(ino, first, &addrs)
             }
             Some(NodeKind::Xattr) => self.recover_xattr_node(ino, link),

@@ -1,0 +1,29 @@
+//! The encoding of names in directories that fold case (`s_encoding`, `s_encoding_flags`).
+
+use super::superblock::{Features, RawSuperblock};
+use crate::error::{Error, Result};
+
+/// How names are folded: UTF-8 by Unicode 12.1, the only encoding there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Casefold {
+    /// Names that are not valid UTF-8 are refused rather than taken as bytes.
+    pub strict: bool,
+}
+
+impl Casefold {
+    /// `s_encoding` of UTF-8 12.1.
+    pub const UTF8_12_1: u16 = 1;
+    /// Bit of `s_encoding_flags`.
+    pub const STRICT: u16 = 1;
+
+    pub(super) fn decode(raw: &RawSuperblock, features: Features) -> Result<Option<Self>> {
+        if !features.contains(Features::CASEFOLD) {
+            return Ok(None);
+        }
+        let (encoding, flags) = (raw.s_encoding.get(), raw.s_encoding_flags.get());
+        if encoding != Self::UTF8_12_1 || flags & !Self::STRICT != 0 {
+            return Err(Error::unsupported(format!("name encoding {encoding}, flags {flags:#x}")));
+        }
+        Ok(Some(Self { strict: flags & Self::STRICT != 0 }))
+    }
+}
