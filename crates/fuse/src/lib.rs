@@ -17,5 +17,5 @@ mod wire;
 pub use atime::Atime;
 pub use mount::{MountError, remount, unmount};
 pub use options::MountOptions;
-pub use server::Control;
+pub use server::{Answer, Control, Ioctl};
 pub use session::{Ended, Session};

@@ -35,6 +35,14 @@ impl Nodes {
         self.nodes.lock().entry(ino).or_default().lookups += 1;
     }
 
+    /// The kernel is told of `ino`, which has no name and is open already.
+    pub(crate) fn looked_up_nameless(&self, ino: Ino) {
+        let mut nodes = self.nodes.lock();
+        let node = nodes.entry(ino).or_default();
+        node.lookups += 1;
+        node.pinned = true;
+    }
+
     /// The kernel has forgotten `count` lookups.
     pub(crate) fn forget(&self, fs: &dyn FileSystem, ino: Ino, count: u64) {
         let mut nodes = self.nodes.lock();

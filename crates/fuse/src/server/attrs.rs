@@ -212,8 +212,14 @@ impl Server {
     pub(super) fn accessed(&self, ino: Ino) {
         // A read does not fail because its time could not be noted.
         let Ok(Some(attr)) = self.is_atime_due(ino) else { return };
-        let set = SetAttr { atime: Some(now()), ctime: Some(attr.ctime), ..SetAttr::default() };
-        if self.fs.setattr(ino, &set).is_ok() {
+        let touched = match &self.control {
+            Some(control) => control.touch_atime(ino, now()),
+            None => {
+                let (atime, ctime) = (Some(now()), Some(attr.ctime));
+                self.fs.setattr(ino, &SetAttr { atime, ctime, ..SetAttr::default() }).map(drop)
+            }
+        };
+        if touched.is_ok() {
             let until = cores::now().saturating_add(self.behaviour.atime.fresh_for());
             self.nodes.set_atime_fresh(ino, until);
         }

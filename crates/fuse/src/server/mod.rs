@@ -14,9 +14,11 @@ mod xattrs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfs::{Attr, Errno, FileSystem, Ino};
+use vfs::{Attr, Creator, Errno, FileSystem, Ino, Timespec};
 
 use crate::abi::{self, AttrOut, EntryOut, Init, InitIn, InitInExt, InitOut, ROOT_ID, op};
+pub use ioctl::{Answer, Ioctl};
+
 use crate::atime::AtimePolicy;
 use crate::nodes::Nodes;
 use crate::wire::{Device, MAX_WRITE, Reply, Request};
@@ -42,18 +44,22 @@ pub(crate) struct Behaviour {
     pub(crate) read_only: bool,
 }
 
-/// The way to the volume and the drive below a running mount, for root and the mount's owner: they
-/// ask by reading extended attributes of the root directory, which works read-only, too.
+/// What a mount offers beyond [`FileSystem`].
 pub trait Control: Send + Sync {
+    /// The way to the volume and the drive below a running mount, for root and the mount's owner:
+    /// they ask by reading extended attributes of the root directory, which works read-only, too.
     /// Does what `request` stands for and returns what there is to tell. `ENODATA` if it stands for
     /// nothing.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
 
-    /// Writes a checkpoint, `F2FS_IOC_WRITE_CHECKPOINT`.
-    fn write_checkpoint(&self) -> Result<(), Errno>;
+    /// ioctl(2) on `ino`. What needs privileges is asked for only on behalf of who has them.
+    fn ioctl(&self, ino: Ino, ioctl: Ioctl) -> vfs::Result<Answer>;
 
-    /// Cleans one section, `F2FS_IOC_GARBAGE_COLLECT`. `EAGAIN` if there is nothing to clean.
-    fn garbage_collect(&self) -> Result<(), Errno>;
+    /// Makes a regular file without a name, `O_TMPFILE`. It is open, as by [`FileSystem::open`].
+    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> vfs::Result<Attr>;
+
+    /// Sets the access time of `ino`, and nothing else.
+    fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()>;
 }
 
 /// Answers the requests of one mount.
@@ -125,6 +131,7 @@ impl Server {
             op::FALLOCATE => self.fallocate(request),
             op::LSEEK => self.lseek(request, reply),
             op::COPY_FILE_RANGE => self.copy_file_range(request, reply),
+            op::TMPFILE => self.tmpfile(request, reply),
             op::STATX => self.statx(request, reply),
             op::SYNCFS => Ok(self.fs.sync().map_err(errno)?),
             op::IOCTL => self.ioctl(request, reply),
@@ -190,6 +197,10 @@ impl Server {
     /// What the kernel is told when it gets to know an inode.
     fn entry(&self, attr: &Attr) -> EntryOut {
         self.nodes.looked_up(attr.ino);
+        self.entry_out(attr)
+    }
+
+    fn entry_out(&self, attr: &Attr) -> EntryOut {
         EntryOut {
             nodeid: self.node(attr.ino),
             generation: attr.generation.into(),

@@ -75,6 +75,19 @@ impl Server {
         Ok(())
     }
 
+    /// `O_TMPFILE`.
+    pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+        let parent = self.ino(request.header.nodeid);
+        let control = self.control.as_deref().ok_or(Errno::OPNOTSUPP)?;
+        let (args, _) = request.args_and_name::<CreateIn>()?;
+        let perm = self.new_perm(parent, args.mode, args.umask);
+        let attr = control.tmpfile(parent, perm, creator(request)).map_err(errno)?;
+        self.nodes.looked_up_nameless(attr.ino);
+        reply.put(&self.entry_out(&attr));
+        reply.put(&open_out(true));
+        Ok(())
+    }
+
     pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<MkdirIn>()?;
@@ -102,12 +115,17 @@ impl Server {
         umask: u32,
         make: impl FnOnce(u16) -> vfs::Result<Attr>,
     ) -> Result<Attr, Errno> {
+        let attr = make(self.new_perm(parent, mode, umask)).map_err(errno)?;
+        self.changed_dir(parent)?;
+        Ok(attr)
+    }
+
+    /// The permission bits a new inode in `parent` is to be made with.
+    fn new_perm(&self, parent: Ino, mode: u32, umask: u32) -> u16 {
         // Where new files inherit a list, it stands in for the umask.
         let inherits = self.behaviour.acl && self.fs.getxattr(parent, vfs::acl::DEFAULT).is_ok();
         let mode = if inherits { mode } else { mode & !umask };
-        let attr = make((mode & 0o7777) as u16).map_err(errno)?;
-        self.changed_dir(parent)?;
-        Ok(attr)
+        (mode & 0o7777) as u16
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply) -> Done {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use drive::{Ssd, Stats};
-use f2fs::F2fs;
-use fuse::Control;
+use f2fs::{F2fs, Shutdown};
+use fuse::{Answer, Control, Ioctl};
 use rustix::io::Errno;
 use serde_json::json;
-use vfs::FileSystem;
+use vfs::{Attr, Creator, FileSystem, Ino, Timespec};
 
 /// The way to the volume and the drives below a running mount.
 pub(super) struct Switch {
@@ -21,6 +21,7 @@ pub(super) struct Switch {
 impl Control for Switch {
     /// `status`: one JSON object. `sync`: everything becomes durable. `remount=rw`: whether it can
     /// be written at all. `cut=SEED`: the power fails, with the choices of the seed.
+    /// `shutdown=N`: as `f2fs_io shutdown N`, whose number FUSE does not let through.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
             b"status" => {
@@ -30,6 +31,10 @@ impl Control for Switch {
             b"sync" => self.volume.sync().map_err(|error| error.errno())?,
             b"remount=rw" if self.read_only => return Err(Errno::ROFS),
             b"remount=rw" => {}
+            b"shutdown=0" => self.shut_down(Shutdown::FullSync)?,
+            b"shutdown=1" => self.shut_down(Shutdown::MetaSync)?,
+            b"shutdown=2" => self.shut_down(Shutdown::NoSync)?,
+            b"shutdown=3" => self.shut_down(Shutdown::MetaFlush)?,
             _ => {
                 let seed = request.strip_prefix(b"cut=").ok_or(Errno::NODATA)?;
                 let seed = std::str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
@@ -43,30 +48,44 @@ impl Control for Switch {
         Ok(Vec::new())
     }
 
-    fn write_checkpoint(&self) -> Result<(), Errno> {
-        self.volume.write_checkpoint().map_err(|error| vfs::Error::from(error).errno())
+    fn ioctl(&self, ino: Ino, ioctl: Ioctl) -> vfs::Result<Answer> {
+        let volume = &self.volume;
+        match ioctl {
+            Ioctl::GetFlags => return Ok(Answer::Number(volume.inode_flags(ino)?)),
+            Ioctl::GetFeatures => return Ok(Answer::Number(volume.features())),
+            Ioctl::GetPinFile => return Ok(Answer::Number(volume.pin_file(ino)?)),
+            Ioctl::Defragment { start, len } => {
+                return Ok(Answer::Bytes(volume.defragment(ino, start, len)?));
+            }
+            Ioctl::SetFlags(flags) => volume.set_inode_flags(ino, flags)?,
+            Ioctl::GarbageCollect { sync } => volume.garbage_collect(sync)?,
+            Ioctl::WriteCheckpoint => volume.write_checkpoint()?,
+            Ioctl::SetPinFile(pin) => volume.set_pin_file(ino, pin)?,
+            Ioctl::PrecacheExtents => volume.precache_extents(ino)?,
+        }
+        Ok(Answer::Done)
     }
 
-    fn garbage_collect(&self) -> Result<(), Errno> {
-        let cleaned = self.volume.background_gc();
-        let cleaned = cleaned.map_err(|error| vfs::Error::from(error).errno())?;
-        if cleaned { Ok(()) } else { Err(Errno::AGAIN) }
+    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> vfs::Result<Attr> {
+        Ok(self.volume.tmpfile(parent, perm, creator)?)
+    }
+
+    fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()> {
+        Ok(self.volume.touch_atime(ino, time)?)
+    }
+}
+
+impl Switch {
+    fn shut_down(&self, how: Shutdown) -> Result<(), Errno> {
+        self.volume.shutdown(how).map_err(|error| vfs::Error::from(error).errno())
     }
 }
 
 /// How a volume and its drives are and what they have done.
 fn report(volume: &F2fs, drives: &[Arc<Ssd>]) -> serde_json::Value {
-    let recovery = volume.recovery();
-    let mut report = json!({
-        "recovered_nodes": recovery.replayed_nodes,
-        "cleaned_sections": volume.cleaned_sections(),
-    });
-    // Without its attributes a report is still one.
-    if let Ok(serde_json::Value::Object(tunables)) = serde_json::to_value(volume.tunables())
-        && let Some(report) = report.as_object_mut()
-    {
-        report.extend(tunables);
-    }
+    // Numbers and lists of names: always JSON.
+    let mut report = serde_json::to_value(volume.status()).unwrap_or_else(|_| json!({}));
+    report["recovered_nodes"] = volume.recovery().replayed_nodes.into();
     if !drives.is_empty() {
         let all: Vec<Stats> = drives.iter().map(|drive| drive.stats()).collect();
         let sum = |count: fn(&Stats) -> u64| all.iter().map(count).sum::<u64>();
