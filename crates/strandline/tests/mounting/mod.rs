@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+use cores::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
@@ -15,10 +16,15 @@ const MS: u64 = 1_000_000;
 /// nobody and nogroup.
 const NOBODY: u32 = 65534;
 
+/// One rig at a time: a process that another test starts has all our files open until it executes
+/// its program, and a mount with an open file can be neither unmounted nor made read-only.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A volume that is mounted, most of the time.
 pub(crate) struct Rig {
     dir: TempDir,
     server: RefCell<Option<Child>>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 /// Fails unless `program` is there.
@@ -66,6 +72,7 @@ impl Rig {
     }
 
     fn empty() -> Self {
+        let alone = ALONE.lock();
         assert!(
             rustix::process::getuid().is_root(),
             "this test mounts and changes users: run as root"
@@ -77,7 +84,7 @@ impl Rig {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::create_dir(dir.path().join("point")).unwrap();
-        Self { dir, server: RefCell::new(None) }
+        Self { dir, server: RefCell::new(None), _alone: alone }
     }
 
     fn format(self, args: &[&str]) -> Self {
