@@ -65,6 +65,12 @@ enum Command {
     /// The papers' experiments
     #[command(subcommand)]
     Lab(cmd::lab::Lab),
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions(cmd::completions::Completions),
+    /// Write a manual page for each command to a directory
+    #[command(hide = true)]
+    Man(cmd::man::Man),
 }
 
 fn main() -> ExitCode {
@@ -142,5 +148,7 @@ fn run(command: Command) -> Outcome {
         Command::Crash(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Lab(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod crash;
 pub(crate) mod defrag;
@@ -11,6 +12,7 @@ pub(crate) mod fsck;
 pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod resize;

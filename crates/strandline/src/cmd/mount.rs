@@ -69,7 +69,7 @@ pub(crate) struct Mount {
     in_background: bool,
 }
 
-/// mount.strandline: called by mount(8) for file systems of type strandline.
+/// Mount a volume: the helper mount(8) calls for file systems of type strandline.
 #[derive(Parser)]
 #[command(name = "mount.strandline", version)]
 pub(crate) struct Helper {

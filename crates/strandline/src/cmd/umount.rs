@@ -23,7 +23,7 @@ pub(crate) struct Umount {
     dir: PathBuf,
 }
 
-/// umount.strandline: called by umount(8).
+/// Unmount a volume and wait until its image is free: the helper umount(8) calls.
 #[derive(Parser)]
 #[command(name = "umount.strandline", version)]
 pub(crate) struct Helper {
