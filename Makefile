@@ -29,8 +29,11 @@ test: lint ## everything that fits in ten minutes
 
 test-all: test ## that, the long suites, and the licences of all dependencies
 	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
-	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; \
-	else echo "test-all: cargo-deny is not installed, licences not checked"; fi
+	@if ! command -v cargo-deny >/dev/null; then \
+	  echo "test-all: cargo-deny is not installed, licences not checked"; exit; fi; \
+	$(CARGO) deny check --hide-inclusion-graph bans licenses sources || exit; \
+	if $(CARGO) deny fetch db 2>/dev/null; then $(CARGO) deny check advisories; \
+	else echo "test-all: no way to the advisory database, advisories not checked"; fi
 
 # The kernel's verdicts. `test-all` runs them too.
 test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
