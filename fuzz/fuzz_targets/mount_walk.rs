@@ -6,6 +6,12 @@
 #[path = "../../crates/f2fs/tests/fuzz_body/mod.rs"]
 mod fuzz_body;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    fuzz_body::run(data);
-});
+libfuzzer_sys::fuzz_target!(
+    init: {
+        // Making the volumes is not the first input's time, of which -timeout has an opinion.
+        fuzz_body::bases();
+    },
+    |data: &[u8]| {
+        fuzz_body::run(data);
+    }
+);
