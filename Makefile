@@ -28,6 +28,7 @@ test: lint ## everything that fits in ten minutes
 	$(CARGO) test --workspace --release --all-features --target-dir target/test
 
 test-all: test ## that, the long suites, and the licences of all dependencies
+	judges/prepare
 	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
 	@if ! command -v cargo-deny >/dev/null; then \
 	  echo "test-all: cargo-deny is not installed, licences not checked"; exit; fi; \

@@ -1,5 +1,9 @@
 //! An image, a directory to mount it on, and the process that serves it.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod programs;
+
 use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -20,6 +24,21 @@ const NOBODY: u32 = 65534;
 /// its program, and a mount with an open file can be neither unmounted nor made read-only.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// What a volume is on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Disk {
+    /// A plain file of so many MiB: a conventional drive.
+    Plain(u64),
+    /// An emulated zoned drive: its profile and its zones, of 4 MiB each and writable as a whole,
+    /// because `fsck.f2fs` takes a file for a drive whose zones are.
+    Zoned(&'static str, u32),
+}
+
+/// A zoned drive with a volatile buffer.
+pub(crate) const VOLATILE: &str = "zn540-noplp";
+/// A zoned drive whose buffer survives a power cut.
+pub(crate) const PROTECTED: &str = "zn540";
+
 /// A volume that is mounted, most of the time.
 pub(crate) struct Rig {
     dir: TempDir,
@@ -31,6 +50,12 @@ pub(crate) struct Rig {
 pub(crate) fn require(program: &str, package: &str) {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     assert!(found.unwrap().status.success(), "{program} is missing: install the package {package}");
+}
+
+/// The number the environment variable `name` has, or `default`.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number"))
 }
 
 /// Runs `strandline` with `args` and then `path`.
@@ -56,18 +81,29 @@ pub(crate) fn as_nobody(script: &str, dir: &Path) -> bool {
 impl Rig {
     /// A new volume in a plain file, mounted with `args`.
     pub(crate) fn new(args: &[&str]) -> Self {
-        let rig = Self::empty();
-        std::fs::File::create(rig.image()).unwrap().set_len(128 << 20).unwrap();
-        rig.format(args)
+        Self::on(Disk::Plain(128), args)
     }
 
     /// A new volume on an emulated zoned drive with a volatile buffer, mounted with `args`.
     pub(crate) fn zoned(args: &[&str]) -> Self {
+        Self::on(Disk::Zoned(VOLATILE, 64), args)
+    }
+
+    /// A new volume, mounted with `args`.
+    pub(crate) fn on(disk: Disk, args: &[&str]) -> Self {
         let rig = Self::empty();
-        let create =
-            ["drive", "create", "--zone-size", "4m", "--zones", "64", "--conventional", "8"];
-        let created = strandline(&create, &rig.image());
-        assert!(created.status.success(), "{created:?}");
+        match disk {
+            Disk::Plain(mib) => {
+                std::fs::File::create(rig.image()).unwrap().set_len(mib << 20).unwrap();
+            }
+            Disk::Zoned(profile, zones) => {
+                let zones = zones.to_string();
+                let shape = ["--zone-size", "4m", "--zones", &zones, "--conventional", "8"];
+                let create = [&["drive", "create", "--profile", profile][..], &shape].concat();
+                let created = strandline(&create, &rig.image());
+                assert!(created.status.success(), "{created:?}");
+            }
+        }
         rig.format(args)
     }
 
@@ -180,6 +216,10 @@ impl Rig {
     pub(crate) fn check(&self) {
         let checked = strandline(&["fsck", "--dry-run"], &self.image());
         assert!(checked.status.success(), "{checked:?}");
+        require("fsck.f2fs", "f2fs-tools");
+        let judged = Command::new("fsck.f2fs").arg("--dry-run").arg(self.image()).output().unwrap();
+        let said = String::from_utf8_lossy(&judged.stdout);
+        assert!(judged.status.success() && !said.contains("[Fail]"), "fsck.f2fs: {said}");
     }
 
     /// Waits until something is so.
