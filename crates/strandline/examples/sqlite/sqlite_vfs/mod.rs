@@ -1,0 +1,47 @@
+//! An SQLite VFS in process: database, journal and WAL are files of a Strandline volume, no mount.
+//!
+//! `file` and `locks` do the work; `ffi` hands SQLite's calls to them and is all the `unsafe`. The
+//! crates that offer a safe trait for this do not serve here: sqlite-plugin builds with libclang
+//! and keeps from us whether a deletion has to be durable, sqlite-vfs calls itself a prototype and
+//! has no WAL.
+
+mod ffi;
+mod file;
+mod locks;
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags};
+use vfs::FileSystem;
+
+use file::Volume;
+
+/// A volume that SQLite can open databases on, until this is dropped.
+pub(crate) struct SqliteVfs {
+    name: String,
+    volume: Arc<Volume>,
+}
+
+impl SqliteVfs {
+    /// Makes `fs` known to SQLite under `name`, which no other VFS has. What SQLite keeps of it,
+    /// some 200 bytes, is never freed: a connection may outlive this.
+    pub(crate) fn register(name: &str, fs: Arc<dyn FileSystem>) -> rusqlite::Result<Self> {
+        let volume = Arc::new(Volume::new(fs));
+        let raw = CString::new(name).map_err(rusqlite::Error::NulError)?;
+        ffi::register(raw, volume.clone())?;
+        Ok(Self { name: name.to_owned(), volume })
+    }
+
+    /// Opens the database at `path` of the volume; it is made if need be.
+    pub(crate) fn open(&self, path: &str) -> rusqlite::Result<Connection> {
+        Connection::open_with_flags_and_vfs(path, OpenFlags::default(), self.name.as_str())
+    }
+}
+
+impl Drop for SqliteVfs {
+    fn drop(&mut self) {
+        ffi::unregister(&self.name);
+        self.volume.take_back();
+    }
+}
