@@ -143,6 +143,8 @@ impl BlockDevice {
             Command::Write { lba, data, fua } => {
                 return Ok(Begun::Send(Transfer::Write { lba, data, fua }));
             }
+            // As the block layer has it: nothing to flush. A ring would hand this to another thread.
+            Command::Flush if !self.device.identify.volatile_cache => Ok(Output::Done),
             Command::Flush => return Ok(Begun::Send(Transfer::Flush)),
             Command::Append { .. } => Err(Status::InvalidOpcode),
             Command::Discard { lba, blocks } => self.device.discard_now(lba, blocks),
