@@ -72,6 +72,11 @@ impl Guest {
         self.with("--timeout", seconds.to_string())
     }
 
+    /// Has the machine's clock count instructions, so that it measures the same on a busy host.
+    pub fn clock_of_instructions(self) -> Self {
+        self.with("--clock", "instructions")
+    }
+
     /// Puts a file in `/host`.
     pub fn file(self, name: &str, contents: impl AsRef<[u8]>) -> Self {
         fs::write(self.share.path().join(name), contents).expect("the shared directory");
