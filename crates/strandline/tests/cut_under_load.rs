@@ -1,0 +1,166 @@
+//! Cuts under load of mounted volumes: the server is killed, or the power of the emulated drive
+//! fails below it, while SQLite, fio, a writer of records and a job on a tree run on the mount. The
+//! mount returns, everything fsynced is there, and both fscks find nothing; several cuts in a row.
+//!
+//! `CUTS` is how many (500 in the long test), `CUT_SEED` the first seed. A seed fixes the drive,
+//! the mode, the loads' choices and the moment; threads and processes remain the system's. The
+//! canary is a mode that promises nothing to the drive it is on.
+
+mod loads;
+mod mounting;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use loads::{Load, records, sqlite, tree};
+use mounting::{Disk, PROTECTED, Rig, VOLATILE, number, require, strandline};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+const MS: u64 = 1_000_000;
+/// Cuts of one volume in a row.
+const IN_A_ROW: u64 = 4;
+
+/// Each mode on a drive it keeps its promises on.
+const KEPT: [(Disk, &str); 3] = [
+    (Disk::Zoned(VOLATILE, 64), "oprw"),
+    (Disk::Zoned(VOLATILE, 64), "fsync_mode=strict"),
+    (Disk::Zoned(PROTECTED, 64), "fsync_mode=posix"),
+];
+
+/// A plain file has no power to lose, but a server.
+const PLAIN: (Disk, &str) = (Disk::Plain(256), "fsync_mode=posix");
+
+#[test]
+fn a_dozen_cuts() {
+    cuts(12);
+}
+
+#[test]
+#[ignore = "long: 500 cuts"]
+fn five_hundred_cuts() {
+    cuts(500);
+}
+
+/// Cuts until there were so many; all that was promised is there.
+fn cuts(default: u64) {
+    let (cuts, first) = (number("CUTS", default), number("CUT_SEED", 1));
+    let mut promises = 0;
+    for seed in first..first + cuts.div_ceil(IN_A_ROW) {
+        let (disk, options) = if seed % 8 == 0 { PLAIN } else { KEPT[(seed % 3) as usize] };
+        let mut volume = Volume::new(seed, disk, options);
+        for cut in 0..IN_A_ROW {
+            let (how, broken) = volume.cut();
+            let replay = format!("CUT_SEED={seed} CUTS={IN_A_ROW}: {disk:?} {options}");
+            assert!(broken.is_empty(), "{replay}: cut {cut}, {how}: {}", broken.join("\n"));
+        }
+        promises += volume.promises();
+        volume.rig.unmount();
+        volume.rig.check();
+    }
+    println!("{cuts} cuts: {promises} fsyncs and commits kept");
+    assert!(promises > cuts, "the loads were promised too little to say anything");
+}
+
+/// Without flushes on a drive whose buffer is volatile something goes missing: the loads notice.
+#[test]
+fn a_mode_that_promises_nothing_is_found_out() {
+    let found = (1..=20).any(|seed| {
+        let mut volume = Volume::new(3 * seed, Disk::Zoned(VOLATILE, 64), "fsync_mode=nobarrier");
+        !volume.cut_power(seed).is_empty()
+    });
+    assert!(found, "20 cuts and nothing is missing");
+}
+
+/// A volume, and the loads it had.
+struct Volume {
+    rig: Rig,
+    options: String,
+    may_cut_power: bool,
+    random: Xoshiro256PlusPlus,
+    ended: Vec<(PathBuf, Vec<Box<dyn Load>>)>,
+}
+
+impl Volume {
+    fn new(seed: u64, disk: Disk, options: &str) -> Self {
+        require("sqlite3", "sqlite3");
+        require("fio", "fio");
+        Self {
+            rig: Rig::on(disk, &["-o", options]),
+            options: options.to_owned(),
+            may_cut_power: matches!(disk, Disk::Zoned(..)),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            ended: Vec::new(),
+        }
+    }
+
+    fn promises(&self) -> u64 {
+        let loads = self.ended.iter().flat_map(|(_, loads)| loads);
+        loads.map(|load| load.promises()).sum()
+    }
+
+    /// One cut of either kind under load; says what is missing afterwards.
+    fn cut(&mut self) -> (&'static str, Vec<String>) {
+        if self.may_cut_power && self.random.random_bool(0.5) {
+            let seed = self.random.random();
+            ("power", self.cut_power(seed))
+        } else {
+            ("kill", self.under_load(Rig::kill))
+        }
+    }
+
+    fn cut_power(&mut self, seed: u64) -> Vec<String> {
+        self.under_load(|rig| {
+            let cut = strandline(&["drive", "cut", "--seed", &seed.to_string()], &rig.point());
+            assert!(cut.status.success(), "{cut:?}");
+        })
+    }
+
+    fn under_load(&mut self, cut: impl FnOnce(&Rig)) -> Vec<String> {
+        let name = PathBuf::from(format!("load{}", self.ended.len()));
+        let outside = tempfile::tempdir().unwrap();
+        let dir = self.rig.point().join(&name);
+        fs::create_dir_all(dir.join("tree")).unwrap();
+        let (a, b) = (self.random.random(), self.random.random());
+        let sqlite = sqlite::start(&dir, outside.path(), self.random.random());
+        let fio = self.random.random_bool(0.3).then(|| fio(&dir));
+        let (in_dir, in_tree) = (dir.clone(), dir.join("tree"));
+        let records = cores::spawn("records", None, move || records::work(&in_dir, a));
+        let tree = cores::spawn("tree", None, move || tree::work(&in_tree, b));
+        cores::sleep(self.random.random_range(20..500) * MS);
+        cut(&self.rig);
+        let (records, tree) = (records.join(), tree.join());
+        let loads: Vec<Box<dyn Load>> = vec![Box::new(records), Box::new(sqlite.end())];
+        self.ended.push((name.clone(), loads));
+        self.ended.push((name.join("tree"), vec![Box::new(tree)]));
+        if let Some(mut fio) = fio {
+            fio.kill().unwrap();
+            fio.wait().unwrap();
+        }
+        if self.rig.is_mounted() {
+            self.rig.give_up();
+        }
+        self.rig.mount(&["-o", &self.options]);
+        self.broken()
+    }
+
+    fn broken(&self) -> Vec<String> {
+        let point = self.rig.point();
+        let all = self.ended.iter().flat_map(|(dir, loads)| {
+            let dir = point.join(dir);
+            loads.iter().flat_map(move |load| load.broken(&dir))
+        });
+        all.collect()
+    }
+}
+
+/// Noise: random writes, direct and buffered, with fsyncs.
+fn fio(dir: &Path) -> Child {
+    let mut fio = Command::new("fio");
+    fio.arg(format!("--directory={}", dir.display())).args(["--name=noise", "--size=8m"]);
+    fio.args(["--rw=randwrite", "--bsrange=4k-64k", "--fsync=8", "--time_based", "--runtime=60"]);
+    fio.args(["--thread", "--verify=crc32c", "--do_verify=0"]);
+    fio.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("fio runs")
+}
