@@ -4,7 +4,7 @@ CARGO ?= cargo
 # The tree `make demo` copies.
 TREE ?= /usr/share/doc
 
-.PHONY: help demo test test-all test-kernel lint bench
+.PHONY: help demo test test-all test-kernel lint bench deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,3 +43,6 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace
+
+deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
+	$(CARGO) xtask package

@@ -143,7 +143,7 @@ impl BlockDevice {
             Command::Write { lba, data, fua } => {
                 return Ok(Begun::Send(Transfer::Write { lba, data, fua }));
             }
-            // As the block layer has it: nothing to flush. A ring would hand this to another thread.
+            // As the block layer has it. A ring would hand this to another thread of the kernel.
             Command::Flush if !self.device.identify.volatile_cache => Ok(Output::Done),
             Command::Flush => return Ok(Begun::Send(Transfer::Flush)),
             Command::Append { .. } => Err(Status::InvalidOpcode),
