@@ -3,8 +3,9 @@
 //! mount returns, everything fsynced is there, and both fscks find nothing; several cuts in a row.
 //!
 //! `CUTS` is how many (500 in the long test), `CUT_SEED` the first seed. A seed fixes the drive,
-//! the mode, the loads' choices and the moment; threads and processes remain the system's. The
-//! canary is a mode that promises nothing to the drive it is on.
+//! the mode, the loads' choices and the moment; threads and processes remain the system's, so the
+//! image as the last cut left it is kept if `CUT_KEEP` names a directory. The canary is a mode that
+//! promises nothing to the drive it is on.
 
 mod loads;
 mod mounting;
@@ -141,6 +142,9 @@ impl Volume {
         }
         if self.rig.is_mounted() {
             self.rig.give_up();
+        }
+        if let Some(keep) = std::env::var_os("CUT_KEEP") {
+            self.rig.copy_image(Path::new(&keep));
         }
         self.rig.mount(&["-o", &self.options]);
         self.broken()

@@ -5,6 +5,7 @@
 pub(crate) mod programs;
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -95,7 +96,7 @@ impl Rig {
         let rig = Self::empty();
         match disk {
             Disk::Plain(mib) => {
-                std::fs::File::create(rig.image()).unwrap().set_len(mib << 20).unwrap();
+                File::create(rig.image()).unwrap().set_len(mib << 20).unwrap();
             }
             Disk::Zoned(profile, zones) => {
                 let zones = zones.to_string();
@@ -108,7 +109,8 @@ impl Rig {
         rig.format(args)
     }
 
-    fn empty() -> Self {
+    /// A directory to mount on, and no image yet.
+    pub(crate) fn empty() -> Self {
         let alone = ALONE.lock();
         assert!(
             rustix::process::getuid().is_root(),
@@ -149,6 +151,33 @@ impl Rig {
             assert!(ended.is_none(), "mount ended: {ended:?}");
             self.is_mounted()
         });
+    }
+
+    /// Mounts with no more than so many KiB of address space, and what is said written to a file;
+    /// the exit status if that fails.
+    pub(crate) fn attempt(&self, kib: u64, args: &[&str], said: File) -> Result<(), ExitStatus> {
+        let limited = format!("ulimit -v {kib}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_strandline"), "mount", "-f"]);
+        command.args(args).arg(self.image()).arg(self.point()).stderr(said);
+        *self.server.borrow_mut() = Some(command.spawn().expect("sh runs"));
+        let mut ended = None;
+        self.eventually("the volume is mounted, or not", || {
+            ended = self.server.borrow_mut().as_mut().and_then(|s| s.try_wait().unwrap());
+            ended.is_some() || self.is_mounted()
+        });
+        let Some(status) = ended else { return Ok(()) };
+        self.server.take();
+        Err(status)
+    }
+
+    /// The most memory the server ever had, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let server = self.server.borrow();
+        let path = format!("/proc/{}/status", server.as_ref().expect("a server runs").id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     pub(crate) fn is_mounted(&self) -> bool {
@@ -211,6 +240,15 @@ impl Rig {
             status.is_some()
         });
         status.expect("it has ended")
+    }
+
+    /// Copies the image, and what the drive knows of itself, into a directory.
+    pub(crate) fn copy_image(&self, dir: &Path) {
+        let mut copy = Command::new("cp");
+        copy.arg("--sparse=always").arg(self.image());
+        let zones = self.dir.path().join("image.zones");
+        copy.args(zones.exists().then_some(zones)).arg(dir);
+        assert!(copy.status().expect("cp runs").success(), "{copy:?}");
     }
 
     /// fsck finds nothing, neither ours nor f2fs-tools'.
