@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block, Blocks};
 use queue::IoError;
-use vfs::{Errno, Ino};
+use vfs::{Errno, Ino, Piece, pieces};
 
 use crate::error::{Error, Result};
 use crate::ondisk::inode::Advise;
@@ -13,13 +13,6 @@ use crate::volume::Volume;
 
 /// Blocks read at once when they lie side by side on the drive.
 const READ_AHEAD: u64 = 64;
-
-/// Piece of a byte range that lies within one page.
-struct Piece {
-    index: u64,
-    start: usize,
-    len: usize,
-}
 
 /// What a read found in the cache, and where it went on to.
 pub(crate) struct Part {
@@ -41,25 +34,6 @@ impl Miss {
     pub(crate) fn addrs(&self) -> Range<BlockAddr> {
         self.addr..self.addr + self.count
     }
-}
-
-/// Splits `offset..offset + len` at page boundaries.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        if done == len {
-            return None;
-        }
-        let at = offset + done as u64;
-        let start = (at % BLOCK_SIZE as u64) as usize;
-        let piece = Piece {
-            index: at / BLOCK_SIZE as u64,
-            start,
-            len: (BLOCK_SIZE - start).min(len - done),
-        };
-        done += piece.len;
-        Some(piece)
-    })
 }
 
 impl Volume {
@@ -87,20 +61,19 @@ impl Volume {
         }
         let key = Ino::from(ino);
         let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
-        let mut done = 0;
-        for piece in pieces(offset, len) {
-            let into = &mut buf[done..done + piece.len];
-            if let Some(page) = self.pages.get(key, piece.index) {
-                into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
-            } else if self.load_cluster(ino, piece.index)? {
-                let page = self.pages.get(key, piece.index).ok_or(Error::Posix(Errno::IO))?;
-                into.copy_from_slice(&page[piece.start..piece.start + piece.len]);
-            } else if let Some(miss) = self.locate(ino, piece.index, last)? {
+        for Piece { page: index, within, buffer } in pieces(offset, len) {
+            let done = buffer.start;
+            let into = &mut buf[buffer];
+            if let Some(page) = self.pages.get(key, index) {
+                into.copy_from_slice(&page[within]);
+            } else if self.load_cluster(ino, index)? {
+                let page = self.pages.get(key, index).ok_or(Error::Posix(Errno::IO))?;
+                into.copy_from_slice(&page[within]);
+            } else if let Some(miss) = self.locate(ino, index, last)? {
                 return Ok(Part { len: done, miss: Some(miss) });
             } else {
                 into.fill(0);
             }
-            done += piece.len;
         }
         Ok(Part { len, miss: None })
     }
@@ -212,9 +185,10 @@ impl Volume {
         }
         let mut done = 0;
         for piece in pieces(offset, data.len()) {
-            let result = self.write_piece(ino, &piece, &data[done..done + piece.len]);
+            let result =
+                self.write_piece(ino, piece.page, piece.within, &data[piece.buffer.clone()]);
             match result {
-                Ok(()) => done += piece.len,
+                Ok(()) => done = piece.buffer.end,
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -223,20 +197,25 @@ impl Volume {
         Ok(done)
     }
 
-    fn write_piece(&mut self, ino: Nid, piece: &Piece, data: &[u8]) -> Result<()> {
+    /// Writes `data`, which is as long as `within`, into page `index`.
+    fn write_piece(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        within: Range<usize>,
+        data: &[u8],
+    ) -> Result<()> {
         let _span = cores::span(cores::Stage::CopyPage);
         let key = Ino::from(ino);
-        if piece.len == BLOCK_SIZE
-            && let Ok(whole) = <&[u8; BLOCK_SIZE]>::try_from(data)
-        {
-            if !self.pages.is_dirty(key, piece.index) {
-                self.reserve_block(ino, piece.index)?;
+        if let Ok(whole) = <&[u8; BLOCK_SIZE]>::try_from(data) {
+            if !self.pages.is_dirty(key, index) {
+                self.reserve_block(ino, index)?;
             }
-            self.pages.insert_dirty(key, piece.index, Block::copy_of(whole));
+            self.pages.insert_dirty(key, index, Block::copy_of(whole));
             return Ok(());
         }
-        let page = self.page_to_change(ino, piece.index)?;
-        page[piece.start..piece.start + piece.len].copy_from_slice(data);
+        let page = self.page_to_change(ino, index)?;
+        page[within].copy_from_slice(data);
         Ok(())
     }
 

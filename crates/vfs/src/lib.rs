@@ -10,6 +10,7 @@ mod memfs;
 pub mod ops;
 mod page_cache;
 pub mod path;
+mod pieces;
 mod rules;
 mod types;
 
@@ -18,6 +19,7 @@ pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;
 pub use memfs::MemFs;
 pub use page_cache::PageCache;
+pub use pieces::{Piece, pieces};
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, StatFs,

@@ -9,7 +9,7 @@ use drive::{BLOCK_SIZE, Block};
 
 use super::node::Body;
 use super::state::State;
-use crate::{Errno, FallocateMode, Ino, Result, Seek, check_fallocate};
+use crate::{Errno, FallocateMode, Ino, Result, Seek, check_fallocate, pieces};
 
 pub(super) const BLOCK: u64 = BLOCK_SIZE as u64;
 pub(super) const FILE_SIZE_MAX: u64 = 1 << 44;
@@ -250,26 +250,4 @@ impl State {
             self.change_file(ino, |file| file.insert(offset, len))
         }
     }
-}
-
-/// A part of a transfer that lies in one page.
-struct Piece {
-    page: u64,
-    within: std::ops::Range<usize>,
-    buffer: std::ops::Range<usize>,
-}
-
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        if done == len {
-            return None;
-        }
-        let at = offset + done as u64;
-        let first = (at % BLOCK) as usize;
-        let part = (BLOCK_SIZE - first).min(len - done);
-        let buffer = done..done + part;
-        done += part;
-        Some(Piece { page: at / BLOCK, within: first..first + part, buffer })
-    })
 }
