@@ -238,6 +238,16 @@ fn campaigns_answer_in_json_the_same_every_time() {
 }
 
 #[test]
+fn an_unknown_workload_is_answered_with_all_there_are() {
+    let out = strandline("crash --workload no-such-thing");
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    for name in ["tree", "pattern", "varmail", "create-fsync", "gc-between"] {
+        assert!(said.contains(name), "{said}");
+    }
+}
+
+#[test]
 fn a_broken_promise_is_exit_status_1() {
     let line = "crash --modes posix --workload random-overwrite --cuts 60 --seed 5 \
                 --inject drop-flush";

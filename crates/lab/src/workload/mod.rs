@@ -40,9 +40,14 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
         "pattern" => Ok(Box::new(Pattern::for_cuts(cuts))),
         "random-overwrite" => Ok(Box::new(RandomOverwrite::for_cuts(cuts))),
         "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
-        _ => Err(Error::Usage(format!(
-            "unknown workload '{name}'; known: tree, {}",
-            NAMES.join(", ")
-        ))),
+        _ => {
+            small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
+                let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();
+                Error::Usage(format!(
+                    "unknown workload '{name}'; known: tree, {}",
+                    known.join(", ")
+                ))
+            })
+        }
     }
 }

@@ -54,6 +54,11 @@ impl Workload for Small {
     }
 
     fn footprint(&self) -> u64 {
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|s| s.name)
+}
+
         self.footprint
     }
 

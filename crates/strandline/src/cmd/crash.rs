@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign::{self, Job, ModeResult};
-use lab::workload::{self, Tree, TreeSource, Workload, small};
+use lab::workload::{self, Tree, TreeSource, Workload};
 use lab::{Mode, subject};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -109,9 +109,6 @@ impl Crash {
                 ))?;
             }
             return Ok(Arc::new(Tree::new(Arc::new(source))));
-        }
-        if let Some(small) = small::named(&self.workload) {
-            return Ok(Arc::new(small));
         }
         workload::named(&self.workload, self.cuts as usize).map(Arc::from).map_err(Failure::from)
     }
