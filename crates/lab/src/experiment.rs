@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
 use crate::mode::Mode;
 use crate::report::Report;
-use crate::workload::{self, Tree, TreeSource, Workload};
+use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result, subject};
 
 /// Modes of Table 6.2.
@@ -80,12 +80,9 @@ impl Experiment {
         if self.with_tree {
             let source = TreeSource::load(&options.tree, options.max_bytes)?;
             about += &tree_text(options, &source);
-            let arguments = format!(
-                "--workload tree --tree {} --max-bytes {}",
-                options.tree.display(),
-                options.max_bytes
-            );
-            workloads.push((Arc::new(Tree::new(Arc::new(source))), arguments));
+            let arguments = tree_arguments(&options.tree, options.max_bytes);
+            let tree = Arc::new(Tree::new(Arc::new(source)));
+            workloads.push((tree, format!("--workload tree{arguments}")));
         }
         let mut campaigns = Vec::new();
         let mut zone_map = None;
@@ -98,12 +95,16 @@ impl Experiment {
                 campaigns.push(result);
             }
         }
+        let command = self.command(options);
         let title = "The power goes. What did fsync keep?".into();
-        let command = format!(
-            "strandline lab run {} --seed {} --cuts {}",
-            self.name, options.seed, options.cuts
-        );
         Ok(Report { title, about, command, campaigns, zone_map })
+    }
+
+    /// The command line that repeats the run.
+    fn command(&self, options: &Options) -> String {
+        let Options { seed, cuts, tree, max_bytes, .. } = options;
+        let tree = if self.with_tree { tree_arguments(tree, *max_bytes) } else { String::new() };
+        format!("strandline lab run {} --seed {seed} --cuts {cuts}{tree}", self.name)
     }
 
     fn job(
@@ -148,4 +149,21 @@ fn tree_text(options: &Options, source: &TreeSource) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_repeats_the_run() {
+        let tree = PathBuf::from("/a tree");
+        let options = Options { seed: 3, cuts: 9, tree, max_bytes: 4096, threads: 1 };
+        let command = |name| named(name).expect("it is known").command(&options);
+        assert_eq!(command("table-6.2"), "strandline lab run table-6.2 --seed 3 --cuts 9");
+        assert_eq!(
+            command("demo"),
+            "strandline lab run demo --seed 3 --cuts 9 --tree '/a tree' --max-bytes 4096"
+        );
+    }
 }

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub use content::Rng;
 pub use pattern::Pattern;
 pub use random_overwrite::RandomOverwrite;
-pub use tree::{Tree, TreeSource};
+pub use tree::{Tree, TreeSource, tree_arguments};
 pub use varmail::Varmail;
 
 /// Something that uses a file system.

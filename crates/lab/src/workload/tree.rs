@@ -98,6 +98,18 @@ impl TreeSource {
     }
 }
 
+/// What names a tree on a command line, shell-quoted where that is needed.
+pub fn tree_arguments(tree: &Path, max_bytes: u64) -> String {
+    let path = tree.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    let path = if path.chars().all(plain) {
+        path.into_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    };
+    format!(" --tree {path} --max-bytes {max_bytes}")
+}
+
 /// The copy.
 #[derive(Clone, Debug)]
 pub struct Tree {
@@ -150,4 +162,19 @@ fn copy(fs: &Recorder<'_>, dir: Node, entries: &[Entry]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_named_as_a_shell_reads_it() {
+        assert_eq!(
+            tree_arguments(Path::new("/usr/share/doc"), 64),
+            " --tree /usr/share/doc --max-bytes 64"
+        );
+        let quoted = tree_arguments(Path::new("my 'docs'"), 1);
+        assert_eq!(quoted, r" --tree 'my '\''docs'\''' --max-bytes 1");
+    }
 }

@@ -135,7 +135,7 @@ impl Crash {
             self.fs, self.drive, self.workload
         );
         if self.workload == "tree" {
-            text += &format!(" --tree {} --max-bytes {}", self.tree.display(), self.max_bytes);
+            text += &workload::tree_arguments(&self.tree, self.max_bytes);
         }
         text += &format!(" --cuts {} --seed {}", self.cuts, self.seed);
         if let Some(fault) = &self.inject {
