@@ -93,7 +93,7 @@ fn crash(c: &mut Criterion) {
             threads: cores::core_count(),
             command: String::new(),
         });
-        let silent: campaign::Progress = Arc::new(|| ());
+        let silent: campaign::Progress = Arc::new(|_| ());
         group.bench_function(format!("pattern, {mode}"), |b| {
             b.iter(|| black_box(campaign::run(&job, &silent).expect("campaign")));
         });

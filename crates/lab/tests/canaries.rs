@@ -23,7 +23,7 @@ fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usiz
 }
 
 fn quiet() -> Progress {
-    Arc::new(|| ())
+    Arc::new(|_| ())
 }
 
 fn random(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {

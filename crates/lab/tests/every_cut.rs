@@ -33,7 +33,7 @@ fn explore(workload: small::Small, mode: Mode, drive: &str) -> ModeResult {
         ),
     });
     let seeds = if conventional { CONVENTIONAL_SEEDS } else { 1 };
-    let quiet: lab::campaign::Progress = Arc::new(|| ());
+    let quiet: lab::campaign::Progress = Arc::new(|_| ());
     let every = CutPoints::Every { seeds };
     let points = if cleaning { CutPoints::Random(CLEANING_CUTS) } else { every };
     match run_at(&job, points, &quiet) {

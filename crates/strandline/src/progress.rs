@@ -43,6 +43,12 @@ impl Progress {
         }
     }
 
+    /// One step further of `total`.
+    pub(crate) fn step_of(&self, total: u64) {
+        self.bar.set_length(total);
+        self.step();
+    }
+
     /// Names what is being done.
     pub(crate) fn say(&self, what: &str) {
         self.bar.set_message(what.to_owned());

@@ -42,7 +42,7 @@ pub(super) fn judge_stretch(
     for cut in &recording.cuts[stretch] {
         model.advance(&recording.log, cut.position);
         judged.push(machine(job.seed)?.run(|| judge(job, cut, &model))?);
-        progress();
+        progress(recording.cuts.len());
     }
     Ok(judged)
 }

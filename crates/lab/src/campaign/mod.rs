@@ -65,8 +65,8 @@ impl Job {
     }
 }
 
-/// Told after each judged cut, from any thread.
-pub type Progress = Arc<dyn Fn() + Send + Sync>;
+/// Told after each judged cut, from any thread, how many cuts the campaign has.
+pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Runs the whole campaign of one mode: `job.cuts` cuts at random moments.
 pub fn run(job: &Arc<Job>, progress: &Progress) -> Result<ModeResult> {

@@ -23,7 +23,7 @@ fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc
 }
 
 fn quiet() -> Progress {
-    Arc::new(|| ())
+    Arc::new(|_| ())
 }
 
 fn overwrites() -> Arc<dyn Workload> {
@@ -64,6 +64,17 @@ fn the_result_does_not_depend_on_sharding() {
         .map(|result| json(&result.expect("the campaign runs")))
         .collect();
     assert!(results.iter().all(|r| *r == results[0]));
+}
+
+#[test]
+fn progress_is_told_of_every_cut_and_how_many_there_are() {
+    let told = Arc::new(cores::Mutex::new(Vec::new()));
+    let log = told.clone();
+    let progress: Progress = Arc::new(move |cuts| log.lock().push(cuts));
+    let small = Arc::new(small::named("link").expect("a known workload"));
+    let (result, _) =
+        run_at(&job(small, None, 2), CutPoints::Every, &progress).expect("the exploration runs");
+    assert_eq!(*told.lock(), vec![result.cuts; result.cuts]);
 }
 
 #[test]

@@ -76,10 +76,10 @@ impl Crash {
         let mut results = Vec::new();
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
-            let total = if self.only.is_some() { 1 } else { u64::from(self.cuts) };
-            let progress = Arc::new(Progress::new(total, mode.name(), self.json));
+            // How many cuts there are, the first one tells.
+            let progress = Arc::new(Progress::new(0, mode.name(), self.json));
             let told = progress.clone();
-            let step: campaign::Progress = Arc::new(move || told.step());
+            let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
             let points = if self.every_cut {
                 campaign::CutPoints::Every { seeds: 1 }
             } else {

@@ -117,7 +117,7 @@ impl Run {
         let total = experiment.campaigns() as u64 * u64::from(self.cuts);
         let progress = Arc::new(Progress::new(total, experiment.name, self.json));
         let told = progress.clone();
-        let step: campaign::Progress = Arc::new(move || told.step());
+        let step: campaign::Progress = Arc::new(move |_| told.step());
         let mut said = Ok(());
         let report = experiment.run(&options, &step, &mut |result| {
             progress.say(&format!("{} {}", result.workload, result.mode));
