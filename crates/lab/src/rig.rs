@@ -21,10 +21,13 @@ const SPARE_ZONES: u64 = 28;
 const CONVENTIONAL_ZONES: u32 = 2;
 
 /// Zones of the smallest drive: a workload without a footprint wants to fill it.
-const SMALL_ZONE: u64 = 4 * MIB_BLOCKS;
-const SMALL_ZONES: (u32, u32) = (48, 8);
+const SMALL_ZONE: u64 = 2 * MIB_BLOCKS;
+const SMALL_ZONES: (u32, u32) = (40, 8);
 
-/// Smallest drive without zones: 256 MiB.
+/// The smallest drive without zones.
+const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
+
+/// Smallest drive without zones for a workload that does not want to fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
 /// A drive of profile `name` with room for `footprint` bytes of writes; 0 makes the smallest.
@@ -39,6 +42,8 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
         let data = blocks.div_ceil(ZONE.1);
         let zones = u32::try_from(data + SPARE_ZONES).unwrap_or(u32::MAX);
         spec.zone_size(ZONE.0, ZONE.1).zones(zones + CONVENTIONAL_ZONES, CONVENTIONAL_ZONES)
+    } else if footprint == 0 {
+        spec.blocks(SMALL_CONVENTIONAL)
     } else {
         spec.blocks((2 * blocks).max(CONVENTIONAL_MIN))
     })

@@ -33,7 +33,7 @@ fn random(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
 
 fn every(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
     let workload = Arc::new(small::named(workload).expect("a known workload"));
-    let points = CutPoints::Every { seeds: 1 };
+    let points = CutPoints::Every;
     run_at(&job(workload, mode, inject, 0), points, &quiet()).expect("the campaign runs").0
 }
 
@@ -47,7 +47,7 @@ fn a_dropped_flush_is_noticed() {
 fn strict_without_its_preflush_is_noticed() {
     let run = |inject| {
         let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
-        let every = CutPoints::Every { seeds: 1 };
+        let every = CutPoints::Every;
         run_at(&job(pattern, Mode::Strict, inject, 0), every, &quiet()).expect("it runs").0
     };
     assert_eq!(run(None).failed, 0);
@@ -58,7 +58,7 @@ fn strict_without_its_preflush_is_noticed() {
 fn oprw_that_skips_the_write_pointers_is_noticed() {
     let run = |inject| {
         let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
-        let every = CutPoints::Every { seeds: 1 };
+        let every = CutPoints::Every;
         run_at(&job(pattern, Mode::Oprw, inject, 0), every, &quiet()).expect("it runs").0
     };
     assert_eq!(run(None).failed, 0);

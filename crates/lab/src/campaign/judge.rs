@@ -94,7 +94,7 @@ fn afterwards(
             Err(error) => verdicts.push(corrupt("check", "a readable volume", &error)),
         }
     }
-    match job.subject.mount(drive, job.mode.mount_options()) {
+    match job.subject.mount(drive, &job.sound_options()) {
         Ok(again) if again.recovery.clean => {}
         Ok(again) => {
             let found = format!("{:?}", again.recovery);

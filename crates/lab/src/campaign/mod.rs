@@ -53,10 +53,16 @@ pub struct Job {
 impl Job {
     /// The `mount -o` string.
     pub fn mount_options(&self) -> String {
+        let sound = self.sound_options();
         match &self.inject {
-            Some(fault) => format!("{},inject={fault}", self.mode.mount_options()),
-            None => self.mode.mount_options().to_owned(),
+            Some(fault) => format!("{sound},inject={fault}"),
+            None => sound,
         }
+    }
+
+    /// That string without the deliberate fault.
+    pub fn sound_options(&self) -> String {
+        self.mode.mount_options().to_owned() + self.workload.mount_options()
     }
 
     /// A command that judges cut `index` of this job alone.

@@ -19,16 +19,16 @@ use crate::report::{ZoneMap, ZoneMark};
 use crate::workload::Rng;
 use crate::{Error, Result, machine, rig};
 
+/// Survivors drawn per event from a conventional drive with a volatile cache.
+const CHANCES: u64 = 3;
+
 /// Which instants of a run are cut.
 #[derive(Clone, Copy, Debug)]
 pub enum CutPoints {
     /// So many, uniformly over the run's time.
     Random(usize),
-    /// Every event, each with so many seeds for what the drive leaves to chance.
-    Every {
-        /// Survivors drawn per event.
-        seeds: u64,
-    },
+    /// Every event; on a drive that leaves to chance what survives, each several times.
+    Every,
 }
 
 /// What NAND has at one instant, and how far the oracle was.
@@ -61,6 +61,8 @@ pub struct Recording {
     pub span_ns: u64,
     /// Drive events in that time.
     pub events: usize,
+    /// Sections cleaned in that time.
+    pub cleanings: u64,
     /// What the mode promises on this drive.
     pub promise: Promise,
     /// The drive with most in its buffer, of all cuts.
@@ -70,21 +72,25 @@ pub struct Recording {
 /// Runs the workload of `job` and takes the cuts.
 pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
     let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+    let zoned = identify.zones.is_some();
     let scouted = run(job, &spec, Plan::Scout)?;
     let times = scouted.taken.times;
     let picks = match points {
         CutPoints::Random(cuts) => random_picks(job.seed, cuts, &times, scouted.span_ns),
-        CutPoints::Every { seeds } => (0..times.len()).map(|event| (event, seeds)).collect(),
+        CutPoints::Every => {
+            let seeds = if identify.volatile_cache && !zoned { CHANCES } else { 1 };
+            (0..times.len()).map(|event| (event, seeds)).collect()
+        }
     };
     let ran = run(job, &spec, Plan::Take(picks))?;
-    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let zoned = identify.zones.is_some();
     Ok(Recording {
         log: ran.log,
         cuts: ran.taken.cuts,
         fsyncs: ran.fsyncs,
         span_ns: ran.span_ns,
         events: times.len(),
+        cleanings: ran.cleanings,
         promise: Promise::of(job.mode, identify.volatile_cache, zoned),
         zone_map: ran.taken.zone_map.map(|(_, map)| map),
     })
@@ -128,6 +134,7 @@ struct Ran {
     log: Vec<Event>,
     fsyncs: Vec<FsyncSample>,
     span_ns: u64,
+    cleanings: u64,
     taken: Taken,
 }
 
@@ -155,9 +162,10 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
         };
         ssd.observe(Box::new(move |event, moment| watcher.see(event, moment)));
         let recorder = Recorder::new(&*mounted.fs, &oracle);
-        let mut begun = 0;
+        let (mut begun, mut cleaned_before) = (0, 0);
         let ran = job.workload.run(&recorder, job.seed, &mut || {
             begun = crate::now_ns();
+            cleaned_before = mounted.fs.cleanings();
             recorder.restart();
             started.store(begun, Ordering::Release);
         });
@@ -165,12 +173,13 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
         // Dropping the observer hands over what it took.
         drop(ssd.unobserve());
         ran?;
+        let cleanings = mounted.fs.cleanings() - cleaned_before;
         let fsyncs = recorder.fsyncs();
         drop(recorder);
         drop(mounted);
         let taken = std::mem::take(&mut *slot.lock());
         let log = oracle.take_log();
-        Ok(Ran { log, fsyncs, span_ns, taken })
+        Ok(Ran { log, fsyncs, span_ns, cleanings, taken })
     })?
 }
 

@@ -53,6 +53,8 @@ pub struct ModeResult {
     pub recovery_ms_p50: f64,
     /// The longest.
     pub recovery_ms_max: f64,
+    /// Sections cleaned during the run.
+    pub cleanings: u64,
     /// Node blocks replayed, over all cuts.
     pub replayed: u64,
     /// Inodes of which a node was discarded, over all cuts.
@@ -119,6 +121,7 @@ impl ModeResult {
             fsync_us_p99: round(percentile(&latency, 99) as f64 / 1e3),
             recovery_ms_p50: round(percentile(&recovery, 50) as f64 / 1e6),
             recovery_ms_max: round(percentile(&recovery, 100) as f64 / 1e6),
+            cleanings: recording.cleanings,
             replayed: judged.iter().map(|j| j.recovery.replayed).sum(),
             skipped: judged.iter().map(|j| j.recovery.skipped).sum(),
             failures: failed

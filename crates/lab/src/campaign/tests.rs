@@ -83,7 +83,7 @@ fn every_cut_of_the_small_workloads_is_survived() {
         small::ALL.into_iter().filter(|s| !["gc-between", "multi-node"].contains(&s.name()))
     {
         let job = job(Arc::new(small), None, 2);
-        let every = CutPoints::Every { seeds: 1 };
+        let every = CutPoints::Every;
         let (result, _) = run_at(&job, every, &quiet()).expect("the exploration runs");
         assert!(result.cuts > 5, "{}: {} cuts", small.name(), result.cuts);
         assert!(result.failures.is_empty(), "{}: {:?}", small.name(), result.failures[0]);

@@ -7,7 +7,7 @@ use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
 
-use super::{Fault, Mounted, Recovery, Subject};
+use super::{Fault, Mounted, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
 /// F2FS, made with the defaults of `mkfs.f2fs`.
@@ -17,6 +17,12 @@ fn volume(step: &'static str) -> impl FnOnce(f2fs::Error) -> Error {
     move |error| match error {
         f2fs::Error::Usage(message) => Error::Usage(message.into()),
         error => Error::Volume { step, message: error.to_string() },
+    }
+}
+
+impl Volume for F2fs {
+    fn cleanings(&self) -> u64 {
+        self.cleaned_sections()
     }
 }
 

@@ -13,10 +13,16 @@ use crate::{Error, Result};
 
 pub use f2fs::F2fsSubject;
 
+/// A file system of which a campaign wants to know more than what it keeps.
+pub trait Volume: FileSystem {
+    /// Sections cleaned since the mount; 0 if there is nothing to clean.
+    fn cleanings(&self) -> u64;
+}
+
 /// A mounted volume, and what mounting it took.
 pub struct Mounted {
     /// The file system.
-    pub fs: Box<dyn FileSystem>,
+    pub fs: Box<dyn Volume>,
     /// What recovery did.
     pub recovery: Recovery,
 }

@@ -12,7 +12,7 @@ use vfs::{
     Seek, SetAttr, StatFs, XattrMode,
 };
 
-use super::{Fault, Mounted, Recovery, Subject};
+use super::{Fault, Mounted, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
 const MAGIC: u64 = 0x5354_5241_4e44_4c4e;
@@ -242,6 +242,12 @@ macro_rules! in_memory {
     ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $result:ty)?;)*) => {
         $(fn $name(&self $(, $arg: $type)*) $(-> $result)? { self.memory.$name($($arg),*) })*
     };
+}
+
+impl Volume for SnapshotFs {
+    fn cleanings(&self) -> u64 {
+        0
+    }
 }
 
 impl FileSystem for SnapshotFs {

@@ -29,6 +29,11 @@ pub trait Workload: Send + Sync {
 
     /// Bytes the drive should have room for; 0 if it is to be as small as can be.
     fn footprint(&self) -> u64;
+
+    /// Options it wants its volume mounted with, besides the mode's; empty or with a comma first.
+    fn mount_options(&self) -> &str {
+        ""
+    }
 }
 
 /// Names [`named`] knows, besides `tree`, which needs a source.

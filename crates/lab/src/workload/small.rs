@@ -10,6 +10,10 @@ use crate::{Error, Result};
 
 type Step = fn(&Recorder<'_>, &mut Rng) -> Result<()>;
 
+/// Files of the cleaning workload, and the bytes of each.
+const GC_ROUNDS: usize = 12;
+const GC_CHUNK: usize = 256 << 10;
+
 /// One small workload.
 #[derive(Clone, Copy)]
 pub struct Small {
@@ -17,10 +21,17 @@ pub struct Small {
     prepare: Step,
     run: Step,
     footprint: u64,
+    mount_options: &'static str,
 }
 
 const fn small(name: &'static str, prepare: Step, run: Step) -> Small {
-    Small { name, prepare, run, footprint: 16 << 20 }
+    Small { name, prepare, run, footprint: 16 << 20, mount_options: "" }
+}
+
+/// One that makes the cleaner work: on the smallest drive, and as a log on conventional ones too,
+/// which otherwise fill holes (SSR) before they clean.
+const fn cleaning(name: &'static str, prepare: Step, run: Step) -> Small {
+    Small { footprint: 0, mount_options: ",mode=lfs", ..small(name, prepare, run) }
 }
 
 /// All of them.
@@ -40,8 +51,13 @@ pub const ALL: [Small; 16] = [
     small("xattr", one_file, xattr),
     small("symlink-dir", nothing, symlink_dir),
     small("meta", one_file, meta),
-    Small { footprint: 0, ..small("gc-between", half_dead, gc_between) },
+    cleaning("gc-between", nearly_dead, gc_between),
 ];
+
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|s| s.name)
+}
 
 /// The one called `name`.
 pub fn named(name: &str) -> Option<Small> {
@@ -54,12 +70,11 @@ impl Workload for Small {
     }
 
     fn footprint(&self) -> u64 {
-/// Their names.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    ALL.into_iter().map(|s| s.name)
-}
-
         self.footprint
+    }
+
+    fn mount_options(&self) -> &str {
+        self.mount_options
     }
 
     fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
@@ -247,32 +262,31 @@ fn meta(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-/// Files until the volume is four fifths full, then every other one goes: no section is empty,
-/// so whoever wants a free one must clean.
-fn half_dead(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
-    let statfs = || fs.fs().statfs().map_err(Error::at("statfs", b""));
-    let body = rng.bytes(64 << 10);
-    let mut made = 0_u32;
-    while statfs()?.blocks_available > statfs()?.blocks / 5 {
-        let node = fs.create(fs.root(), format!("f{made}").as_bytes(), 0o644)?;
-        fs.write(node, 0, &body)?;
-        made += 1;
-    }
-    fs.sync()?;
-    for i in (0..made).step_by(2) {
-        fs.unlink(fs.root(), format!("f{i}").as_bytes())?;
+/// Large files cut short, until more has been written than the drive holds: no section is empty,
+/// so whoever wants a free one must clean, and little is left to compare.
+fn nearly_dead(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    const LARGE: usize = 1 << 20;
+    const LEFT: usize = 8_000;
+    // The cleaner's reserve is less than what users have.
+    let blocks = 2 * fs.fs().statfs().map_err(Error::at("statfs", b""))?.blocks;
+    for made in 0..blocks * 4096 / LARGE as u64 {
+        let node = file(fs, rng, format!("f{made}").as_bytes(), LEFT)?;
+        fs.write(node, LEFT as u64, &[0; LARGE - LEFT])?;
+        fs.sync()?;
+        fs.truncate(node, LEFT as u64)?;
     }
     Ok(())
 }
 
-/// Rewrites as much as is free, with an fsync now and then.
+/// One file after the other, none of which stays, until the cleaner has had to make room. New ones,
+/// because an overwrite on a conventional drive takes no space.
 fn gc_between(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
-    let node = fs.create(fs.root(), b"hot", 0o644)?;
-    let stat = fs.fs().statfs().map_err(Error::at("statfs", b""))?;
-    let chunk = 32 * 4096_u64;
-    for i in 0..(stat.blocks_available * 4096 / chunk) {
-        fs.write(node, (i % 16) * chunk, &rng.bytes(chunk as usize))?;
+    for round in 0..GC_ROUNDS {
+        let node = file(fs, rng, format!("hot{round}").as_bytes(), GC_CHUNK)?;
         fs.fsync(node)?;
+        if round > 0 {
+            fs.unlink(fs.root(), format!("hot{}", round - 1).as_bytes())?;
+        }
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ impl Crash {
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
             let points = if self.every_cut {
-                campaign::CutPoints::Every { seeds: 1 }
+                campaign::CutPoints::Every
             } else {
                 campaign::CutPoints::Random(job.cuts)
             };
