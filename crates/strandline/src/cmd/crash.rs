@@ -1,6 +1,5 @@
 //! `strandline crash`: a crash campaign per fsync mode.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -8,6 +7,7 @@ use lab::campaign::{self, Job, ModeResult};
 use lab::workload::{self, Tree, TreeSource, Workload};
 use lab::{Mode, subject};
 
+use super::campaign::CampaignArgs;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -38,19 +38,11 @@ pub(crate) struct Crash {
     /// symlink-dir, meta, gc-between
     #[arg(long, default_value = "pattern")]
     workload: String,
-    /// Directory the tree workload copies
-    #[arg(long, default_value = "/usr/share/doc")]
-    tree: PathBuf,
-    /// At most so many bytes of it, with k, m or g
+    #[command(flatten)]
+    campaign: CampaignArgs,
+    /// At most so many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
-    /// How many cuts per mode
-    #[arg(long, default_value_t = 1000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    cuts: u32,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
     /// plain-checkpoint, skip-roll-forward
     #[arg(long)]
@@ -61,12 +53,6 @@ pub(crate) struct Crash {
     /// Cut before every command and after every NAND program instead of at random moments
     #[arg(long)]
     every_cut: bool,
-    /// Real threads to judge on; the result does not depend on it
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
-    /// One JSON object per mode
-    #[arg(long)]
-    json: bool,
 }
 
 impl Crash {
@@ -77,7 +63,7 @@ impl Crash {
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
             // How many cuts there are, the first one tells.
-            let progress = Arc::new(Progress::new(0, mode.name(), self.json));
+            let progress = Arc::new(Progress::new(0, mode.name(), self.campaign.json));
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
             let points = if self.every_cut {
@@ -87,12 +73,12 @@ impl Crash {
             };
             let result = campaign::run_at(&job, points, &step)?.0;
             progress.finish();
-            if self.json {
+            if self.campaign.json {
                 out::json(&result)?;
             }
             results.push(result);
         }
-        if !self.json {
+        if !self.campaign.json {
             tell(&results)?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
@@ -100,8 +86,8 @@ impl Crash {
 
     fn workload(&self) -> Outcome<Arc<dyn Workload>> {
         if self.workload == "tree" {
-            let source = TreeSource::load(&self.tree, self.max_bytes)?;
-            if source.left_out > 0 && !self.json {
+            let source = TreeSource::load(&self.campaign.tree, self.max_bytes)?;
+            if source.left_out > 0 && !self.campaign.json {
                 let left = source.left_out;
                 out::line(format!(
                     "tree: {} files, {} bytes; {left} files left out by --max-bytes",
@@ -110,7 +96,9 @@ impl Crash {
             }
             return Ok(Arc::new(Tree::new(Arc::new(source))));
         }
-        workload::named(&self.workload, self.cuts as usize).map(Arc::from).map_err(Failure::from)
+        workload::named(&self.workload, self.campaign.cuts as usize)
+            .map(Arc::from)
+            .map_err(Failure::from)
     }
 
     fn job(&self, workload: Arc<dyn Workload>, mode: Mode) -> Outcome<Job> {
@@ -120,10 +108,10 @@ impl Crash {
             workload,
             mode,
             inject: self.inject.clone(),
-            cuts: self.cuts as usize,
-            seed: self.seed,
+            cuts: self.campaign.cuts as usize,
+            seed: self.campaign.seed,
             only: self.only,
-            threads: self.threads,
+            threads: self.campaign.threads,
             command: self.command(),
         })
     }
@@ -135,9 +123,9 @@ impl Crash {
             self.fs, self.drive, self.workload
         );
         if self.workload == "tree" {
-            text += &workload::tree_arguments(&self.tree, self.max_bytes);
+            text += &workload::tree_arguments(&self.campaign.tree, self.max_bytes);
         }
-        text += &format!(" --cuts {} --seed {}", self.cuts, self.seed);
+        text += &format!(" --cuts {} --seed {}", self.campaign.cuts, self.campaign.seed);
         if let Some(fault) = &self.inject {
             text += &format!(" --inject {fault}");
         }

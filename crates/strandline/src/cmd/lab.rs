@@ -8,6 +8,7 @@ use lab::experiment::{self, Experiment, Options};
 use lab::{campaign, report};
 use serde::Serialize;
 
+use super::campaign::CampaignArgs;
 use crate::failure::{Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -43,28 +44,14 @@ pub(crate) struct Run {
     /// All of them, each into a directory of its own below --out
     #[arg(long, conflicts_with = "name")]
     all: bool,
-    /// Directory tree to copy
-    #[arg(long, default_value = "/usr/share/doc")]
-    tree: PathBuf,
-    /// At most so many bytes of it, with k, m or g
+    #[command(flatten)]
+    campaign: CampaignArgs,
+    /// At most so many bytes of the tree, with k, m or g
     #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
-    /// Cuts per mode and workload
-    #[arg(long, default_value_t = 1000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    cuts: u32,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Where the report goes
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Real threads to judge on; the result does not depend on it
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
-    /// The report as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Serialize)]
@@ -108,20 +95,20 @@ impl Run {
 
     fn one(&self, experiment: &Experiment, dir: Option<PathBuf>) -> Outcome {
         let options = Options {
-            seed: self.seed,
-            cuts: self.cuts as usize,
-            tree: self.tree.clone(),
+            seed: self.campaign.seed,
+            cuts: self.campaign.cuts as usize,
+            tree: self.campaign.tree.clone(),
             max_bytes: self.max_bytes,
-            threads: self.threads,
+            threads: self.campaign.threads,
         };
-        let total = experiment.campaigns() as u64 * u64::from(self.cuts);
-        let progress = Arc::new(Progress::new(total, experiment.name, self.json));
+        let total = experiment.campaigns() as u64 * u64::from(self.campaign.cuts);
+        let progress = Arc::new(Progress::new(total, experiment.name, self.campaign.json));
         let told = progress.clone();
         let step: campaign::Progress = Arc::new(move |_| told.step());
         let mut said = Ok(());
         let report = experiment.run(&options, &step, &mut |result| {
             progress.say(&format!("{} {}", result.workload, result.mode));
-            if !self.json && said.is_ok() {
+            if !self.campaign.json && said.is_ok() {
                 let text = format!(
                     "{:10} {:9} {} cuts, {} failed",
                     result.mode, result.workload, result.cuts, result.failed
@@ -131,7 +118,7 @@ impl Run {
         })?;
         progress.finish();
         said?;
-        if self.json {
+        if self.campaign.json {
             out::json(&report)?;
         } else {
             out::line(format!("\n{}\n", report.about))?;
@@ -143,7 +130,7 @@ impl Run {
         }
         if let Some(dir) = dir {
             report.write(&dir)?;
-            if !self.json {
+            if !self.campaign.json {
                 out::line(format!("\nreport: {}", dir.join("report.html").display()))?;
             }
         }

@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod bench;
+mod campaign;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod cp;

@@ -1,0 +1,26 @@
+//! What `crash` and `lab run` are both told.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Arguments of every run of crash campaigns.
+#[derive(Args)]
+pub(crate) struct CampaignArgs {
+    /// Directory the tree workload copies
+    #[arg(long, default_value = "/usr/share/doc")]
+    pub(crate) tree: PathBuf,
+    /// Cuts per mode and workload
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) cuts: u32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Real threads to judge on; the result does not depend on it
+    #[arg(long, default_value_t = 2)]
+    pub(crate) threads: usize,
+    /// What was found as JSON: an object per mode, or the report
+    #[arg(long)]
+    pub(crate) json: bool,
+}
