@@ -5,7 +5,10 @@ pub(crate) mod records;
 pub(crate) mod sqlite;
 pub(crate) mod tree;
 
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 /// A load that has ended.
 pub(crate) trait Load {
@@ -14,4 +17,12 @@ pub(crate) trait Load {
 
     /// What of them is not kept in `dir`, in words.
     fn broken(&self, dir: &Path) -> Vec<String>;
+}
+
+/// A way to a directory that stays in its file system: when a mount has been taken away, its path
+/// leads to what lay below it. Holds while the file is open.
+fn anchored(dir: &Path) -> io::Result<(File, PathBuf)> {
+    let anchor = File::open(dir)?;
+    let path = format!("/proc/self/fd/{}", anchor.as_raw_fd());
+    Ok((anchor, path.into()))
 }

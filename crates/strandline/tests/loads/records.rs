@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::Load;
+use super::{Load, anchored};
 
 const FILES: usize = 3;
 const RECORDS: usize = 400;
@@ -41,6 +41,7 @@ pub(crate) fn work(dir: &Path, seed: u64) -> Log {
 
 fn write(dir: &Path, seed: u64, log: &mut Log) -> io::Result<()> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (_anchor, dir) = anchored(dir)?;
     let mut files = Vec::new();
     for name in 0..FILES {
         files.push(File::create_new(dir.join(format!("records{name}")))?);

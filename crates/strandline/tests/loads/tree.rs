@@ -11,7 +11,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::Load;
+use super::{Load, anchored};
 
 const DIRS: u32 = 5;
 const NAMES: u32 = 25;
@@ -35,8 +35,9 @@ pub(crate) struct Log {
 pub(crate) fn work(dir: &Path, seed: u64) -> Log {
     let mut log = Log { paths: BTreeMap::new(), fsyncs: 0 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let Ok((_anchor, dir)) = anchored(dir) else { return log };
     // The error is the cut.
-    while log.step(dir, &mut random).is_ok() {}
+    while log.step(&dir, &mut random).is_ok() {}
     log
 }
 
