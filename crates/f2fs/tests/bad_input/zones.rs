@@ -1,8 +1,10 @@
 //! Zones that become read only or go offline.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drive::{Drive, Ssd, Timing, ZoneState};
+use cores::Mutex;
+use drive::{Command, Drive, EventKind, Ssd, Timing, ZoneState};
 use vfs::{Errno, FileSystem};
 
 use crate::harness::Kind;
@@ -37,11 +39,33 @@ fn a_read_only_zone_before_the_mount() {
     }
 }
 
-/// What was in an offline zone is lost, and says `EIO`; the rest is served.
+/// Starts of the zones that are read for the contents of `name`, the volume being sound.
+fn zones_behind(ssd: &Arc<Ssd>, name: &str) -> BTreeSet<u64> {
+    let size = ssd.identify().zones.unwrap().size;
+    let fs = try_mount(ssd.clone(), "ro").unwrap();
+    let read = Arc::new(Mutex::new(BTreeSet::new()));
+    let noted = read.clone();
+    ssd.observe(Box::new(move |event, _| {
+        if let EventKind::Command { command: Command::Read { lba, blocks }, .. } = event.kind {
+            let zones = lba / size..(lba + u64::from(*blocks)).div_ceil(size);
+            noted.lock().extend(zones.map(|zone| zone * size));
+        }
+    }));
+    let ino = fs.lookup(fs.root(), name.as_bytes()).unwrap().ino;
+    read_all(&fs, ino).unwrap();
+    ssd.unobserve();
+    read.lock().clone()
+}
+
+/// What was in an offline zone is lost, and says so in one line and as `EIO`; all the rest is
+/// served.
 #[test]
 fn an_offline_zone_before_the_mount() {
-    let (_, _, used) = zoned_volume();
-    let mut readable = 0;
+    let (sound, promises, used) = zoned_volume();
+    let behind = |name| zones_behind(&sound, name);
+    let behind: BTreeMap<_, _> =
+        promises.durable.keys().map(|name| (*name, behind(name))).collect();
+    let (mut readable, mut lost) = (0, 0);
     for zone in used {
         let (ssd, promises, _) = zoned_volume();
         ssd.fail_zone(zone, ZoneState::Offline).unwrap();
@@ -56,11 +80,18 @@ fn an_offline_zone_before_the_mount() {
                     assert!(found == *contents, "{name} is something else");
                     readable += 1;
                 }
-                Err(error) => assert_eq!(error.errno(), Errno::IO, "{name}: {error}"),
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::IO, "{name}: {error}");
+                    let line = error.to_string();
+                    assert!(line.contains("zone is offline") && !line.contains('\n'), "{line}");
+                    assert!(behind[name].contains(&zone), "{name} is not in {zone:#x}: {line}");
+                    lost += 1;
+                }
             }
         }
     }
     assert!(readable > 0, "one zone does not take everything with it");
+    assert!(lost > 0, "no zone that was taken away held anything");
 }
 
 #[test]
