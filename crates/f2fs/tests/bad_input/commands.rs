@@ -76,16 +76,21 @@ fn any_command_may_fail() {
     }
 }
 
+/// A volume that lost its power when the workload had ended, and what must be on it.
+fn cut_workload(kind: Kind, seed: u64) -> (DriveState, Promises) {
+    let ssd = small_drive(kind);
+    let fs = try_mount(ssd.clone(), "").unwrap();
+    let mut promises = Promises::default();
+    workload(&fs, &mut promises).unwrap();
+    drop(fs);
+    (ssd.cut(seed), promises)
+}
+
 /// Each command of a mount with work for recovery fails: the next mount does that work.
 #[test]
 fn any_command_of_a_recovery_may_fail() {
     for kind in Kind::ALL {
-        let ssd = small_drive(kind);
-        let fs = try_mount(ssd.clone(), "").unwrap();
-        let mut promises = Promises::default();
-        workload(&fs, &mut promises).unwrap();
-        drop(fs);
-        let state = ssd.cut(3);
+        let (state, promises) = cut_workload(kind, 3);
         for on in [FaultOn::Read, FaultOn::Write, FaultOn::Flush] {
             for n in 0.. {
                 let ssd = Ssd::power_on(state.clone(), Timing::Instant, n);
@@ -103,12 +108,8 @@ fn any_command_of_a_recovery_may_fail() {
 #[test]
 fn a_read_only_drive() {
     for kind in Kind::ALL {
-        let ssd = small_drive(kind);
-        let fs = try_mount(ssd.clone(), "").unwrap();
-        let mut promises = Promises::default();
-        workload(&fs, &mut promises).unwrap();
-        drop(fs);
-        let ssd = Ssd::power_on(ssd.cut(5), Timing::Instant, 5);
+        let (state, promises) = cut_workload(kind, 5);
+        let ssd = Ssd::power_on(state, Timing::Instant, 5);
         let (errno, line) = refusal(ReadOnly::new(ssd.clone()), "");
         assert_eq!(errno, Errno::ROFS, "{line}");
         let writes = ssd.stats().writes;
