@@ -13,7 +13,7 @@ use drive::Drive;
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use f2fs::ondisk::inode::FileFlags;
-use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs, tool};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, open_image, tool};
 use sha2::{Digest, Sha256};
 use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, RenameFlags, SetAttr};
 
@@ -67,7 +67,7 @@ fn assert_judged_clean(drive: &Arc<dyn Drive>, image: &Path) {
 fn what_the_kernel_compressed_is_read() {
     let scratch = Scratch::new();
     let image = compressed(&scratch);
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     for options in ["ro", "ro,cache=1m"] {
         let fs = mount(&drive, options);
         for (sum, path) in SUMS.lines().filter_map(|line| line.split_once("  ")) {
@@ -114,7 +114,7 @@ impl Twin {
 fn compressed_files_change() {
     let scratch = Scratch::new();
     let image = compressed(&scratch);
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     let fs = mount(&drive, "");
     let mut twins: Vec<Twin> =
         ["lz4/numbers", "zstd/text", "lzo/numbers", "lzo-rle/mixed", "big/large"]
@@ -162,7 +162,7 @@ fn a_damaged_cluster_is_an_error_and_nothing_more() {
     }
     assert!(damaged >= 4, "{damaged} clusters");
     fs::write(&image, bytes).expect("the image");
-    let fs = mount(&ImageDrive::open(&image), "ro");
+    let fs = mount(&open_image(&image), "ro");
     for algorithm in ["lzo", "lz4", "lzo-rle"] {
         let error = contents(&fs, find(&fs, &format!("{algorithm}/text"))).unwrap_err();
         assert_eq!(error.errno(), Errno::UCLEAN, "{error}");
@@ -174,7 +174,7 @@ fn a_damaged_cluster_is_an_error_and_nothing_more() {
 /// A volume of `mkfs.f2fs` with an encoding, and in it a directory that folds case.
 fn folding(image: &Path, encoding: &str) -> (Arc<dyn Drive>, F2fs, Ino) {
     assert_stock_mkfs(image, &["-O", "casefold,extra_attr", "-C", encoding]);
-    let drive = ImageDrive::open(image);
+    let drive = open_image(image);
     let fs = mount(&drive, "");
     let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).expect("a directory").ino;
     let flags = fs.inode_flags(dir).expect("flags");
@@ -288,7 +288,7 @@ fn volumes_as_android_makes_them_are_read() {
         let paths = [tree.to_str().unwrap(), image.to_str().unwrap()];
         let out = tool("sload.f2fs", &["-f", paths[0], paths[1]]);
         assert!(out.status.success(), "{features:?}: {}", String::from_utf8_lossy(&out.stdout));
-        let drive = ImageDrive::open(&image);
+        let drive = open_image(&image);
         let fs = mount(&drive, "ro");
         assert_eq!(contents(&fs, find(&fs, "sub/deep/file")).unwrap(), b"contents");
         assert!(contents(&fs, find(&fs, "large")).unwrap() == vec![5; 3 << 20]);

@@ -6,16 +6,15 @@ mod judge;
 use std::fs;
 use std::path::Path;
 
-use drive::ZoneGeometry;
 use f2fs::check::{CheckOptions, CheckReport, check};
 use f2fs::mkfs::{MkfsOptions, format};
-use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs, tool};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image, tool};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 fn run(image: &Path) -> CheckReport {
-    check(&ImageDrive::open(image), &CheckOptions::default()).expect("a volume")
+    check(&open_image(image), &CheckOptions::default()).expect("a volume")
 }
 
 fn assert_clean(image: &Path) -> CheckReport {
@@ -67,7 +66,7 @@ fn volumes_made_here_are_clean() {
             let image = scratch.image("own", bytes);
             let mut options = MkfsOptions { large_nat_bitmap: large, ..MkfsOptions::default() };
             options.add_features(features).unwrap();
-            let made = format(&ImageDrive::open(&image), &options).unwrap();
+            let made = format(&open_image(&image), &options).unwrap();
             let report = assert_clean(&image);
             assert!(report.clean_unmount);
             assert_eq!(report.free_segments, made.geometry.free);
@@ -79,23 +78,19 @@ fn volumes_made_here_are_clean() {
 #[test]
 fn a_zoned_volume_made_here_is_clean_and_its_write_pointers_are_checked() {
     let scratch = Scratch::new();
-    let image = scratch.image("zoned", 4 * GIB);
-    let zones = ZoneGeometry {
-        size: 16384,
-        capacity: 12000,
-        count: 64,
-        conventional: 2,
-        max_open: None,
-        max_active: None,
-    };
-    let drive = ImageDrive::with_zones(&image, Some(zones));
+    let [image, forgetful] = ["zoned", "forgetful"].map(|name| scratch.dir().join(name));
+    for path in [&image, &forgetful] {
+        create_zoned_image(path, (16384, 12000), (64, 2));
+    }
+    let drive = open_image(&image);
     let made = format(&drive, &MkfsOptions::default()).unwrap();
     let report = check(&drive, &CheckOptions::default()).unwrap();
     assert_eq!(report.findings, []);
     assert_eq!(report.free_segments, made.geometry.free);
     // The same image in a drive that has forgotten its write pointers.
-    let forgotten = ImageDrive::with_zones(&image, Some(zones));
-    let report = check(&forgotten, &CheckOptions::default()).unwrap();
+    drop(drive);
+    std::fs::rename(&image, &forgetful).unwrap();
+    let report = check(&open_image(&forgetful), &CheckOptions::default()).unwrap();
     let zones = report.findings.iter().filter(|f| f.what == "write pointer").count();
     assert_eq!(zones, 2, "{:?}", report.findings);
 }

@@ -19,7 +19,7 @@ use f2fs::ondisk::sit::{self, LogType};
 use f2fs::ondisk::summary::{RawSummaryBlock, unpack_compact};
 use f2fs::ondisk::superblock::Superblock;
 use f2fs::ondisk::{MAGIC, Nid, crc32};
-use judge::{ImageDrive, Scratch, assert_stock_mkfs, tool};
+use judge::{Scratch, assert_stock_mkfs, open_image, tool};
 
 const INLINE_NAME: &str = "small";
 const LARGE_NAME: &str = "large";
@@ -130,7 +130,7 @@ impl Specimen {
     /// `Err` with what is wrong.
     fn verdict(&self) -> Result<(), String> {
         let options = CheckOptions { max_findings: 20 };
-        let report = check(&ImageDrive::open(&self.path), &options).map_err(|e| e.to_string())?;
+        let report = check(&open_image(&self.path), &options).map_err(|e| e.to_string())?;
         let lines: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
         if lines.is_empty() { Ok(()) } else { Err(lines.join("; ")) }
     }

@@ -14,7 +14,7 @@ use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{Error, F2fs};
 use harness::tagged::{Promise, Tagged};
 use harness::{dump, is_above_write_pointer, mkfs_options, power_on};
-use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, open_image};
 use vfs::{Creator, FileSystem};
 
 /// 4 MiB zones.
@@ -304,11 +304,12 @@ fn volumes_of_mkfs_f2fs_on_two_devices() {
     let (first, second) =
         (rig.scratch.image("first", 64 << 20), rig.scratch.image("second", 128 << 20));
     assert_stock_mkfs(&first, &["-c", second.to_str().unwrap()]);
-    let open = || rig.join(&[ImageDrive::open(&first), ImageDrive::open(&second)]).unwrap();
+    let open = || rig.join(&[open_image(&first), open_image(&second)]).unwrap();
     let fs = mount(open(), "");
     let file = fs.create(fs.root(), b"large", 0o644, Creator::default()).unwrap().ino;
     vfs::path::write_all(&fs, file, 0, &vec![7; 80 << 20]).unwrap();
     fs.unmount().unwrap();
+    drop(fs);
     assert_fsck_clean(&first);
     let report = check(&open(), &CheckOptions::default()).unwrap();
     assert_eq!(report.findings.len(), 0, "{:?}", report.findings);

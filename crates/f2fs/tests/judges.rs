@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::Command as Process;
 use std::sync::Arc;
 
-use drive::{Drive, Timing, ZoneGeometry};
+use drive::{Drive, Timing};
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use harness::{Kind, Pair, dump, findings};
-use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs, tool};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image, tool};
 use vfs::ops::Generator;
 use vfs::{Creator, FileKind, FileSystem, Ino, RenameFlags, SetAttr, XattrMode};
 
@@ -70,37 +70,29 @@ fn what_the_engine_writes_is_clean_on_a_conventional_drive() {
     for features in ["", ALL_FEATURES] {
         let scratch = Scratch::new();
         let image = scratch.image("volume", 512 * MIB);
-        let drive = ImageDrive::open(&image);
         let mut options = MkfsOptions::default();
         options.add_features(features).unwrap();
-        format(&drive, &options).unwrap();
-        let fs = mount(&drive);
-        work(&fs).unwrap();
-        fs.unmount().unwrap();
-        drop(fs);
-        assert_judged_clean(&drive, &image);
+        assert_work_is_clean(&image, &options);
     }
+}
+
+/// Makes a volume in `image`, works on it, and asks the judges.
+fn assert_work_is_clean(image: &Path, options: &MkfsOptions) {
+    let drive = open_image(image);
+    format(&drive, options).unwrap();
+    let fs = mount(&drive);
+    work(&fs).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    assert_judged_clean(&drive, image);
 }
 
 #[test]
 fn what_the_engine_writes_is_clean_on_zones() {
     let scratch = Scratch::new();
-    let image = scratch.image("volume", 1024 * MIB);
-    let zones = ZoneGeometry {
-        size: 4096,
-        capacity: 4096,
-        count: 64,
-        conventional: 4,
-        max_open: None,
-        max_active: None,
-    };
-    let drive = ImageDrive::with_zones(&image, Some(zones));
-    format(&drive, &MkfsOptions::default()).unwrap();
-    let fs = mount(&drive);
-    work(&fs).unwrap();
-    fs.unmount().unwrap();
-    drop(fs);
-    assert_judged_clean(&drive, &image);
+    let image = scratch.dir().join("volume");
+    create_zoned_image(&image, (4096, 4096), (64, 4));
+    assert_work_is_clean(&image, &MkfsOptions::default());
 }
 
 #[test]
@@ -123,7 +115,7 @@ fn ten_thousand_random_operations_leave_a_clean_volume() {
 fn dump_f2fs_reads_what_the_engine_wrote() {
     let scratch = Scratch::new();
     let image = scratch.image("volume", 128 * MIB);
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     format(&drive, &MkfsOptions::default()).unwrap();
     let fs = mount(&drive);
     let shapes =
@@ -208,7 +200,7 @@ fn volumes_of_f2fs_tools_are_read_and_written() {
         assert_stock_mkfs(&image, arguments);
         let out = tool("sload.f2fs", &["-f", tree.to_str().unwrap(), image.to_str().unwrap()]);
         assert!(out.status.success());
-        let drive = ImageDrive::open(&image);
+        let drive = open_image(&image);
         let fs = mount(&drive);
         let mut found = Vec::new();
         contents(&fs, fs.root(), "", &mut found);

@@ -2,12 +2,12 @@
 
 mod judge;
 
-use drive::{Drive, ZoneGeometry};
+use drive::Drive;
 use f2fs::Error;
 use f2fs::mkfs::{Formula, MkfsOptions, format};
 use f2fs::ondisk::checkpoint::Checkpoint;
 use f2fs::ondisk::superblock::{Features, Superblock};
-use judge::{ImageDrive, Scratch, assert_fsck_clean, assert_stock_mkfs};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image};
 use queue::BlockQueue;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn fresh_conventional_volumes_are_clean_at_all_sizes() {
     let scratch = Scratch::new();
     for bytes in [64 * MIB, 512 * MIB, 4 * GIB, 64 * GIB] {
         let image = scratch.image("volume", bytes);
-        let report = format(&ImageDrive::open(&image), &MkfsOptions::default()).unwrap();
+        let report = format(&open_image(&image), &MkfsOptions::default()).unwrap();
         assert!(report.trimmed);
         assert_fsck_clean(&image);
     }
@@ -29,24 +29,13 @@ fn fresh_conventional_volumes_are_clean_at_all_sizes() {
 #[test]
 fn fresh_zoned_volumes_are_clean_at_all_sizes() {
     let scratch = Scratch::new();
-    for (bytes, zone, capacity) in [
-        (64 * MIB, 2 * MIB, 2 * MIB),
-        (512 * MIB, 16 * MIB, 16 * MIB),
-        (4 * GIB, 64 * MIB, 64 * MIB),
-        (64 * GIB, 256 * MIB, 256 * MIB),
-    ] {
-        let image = scratch.image("zoned", bytes);
-        let block = |bytes: u64| bytes / 4096;
-        let zones = ZoneGeometry {
-            size: block(zone),
-            capacity: block(capacity),
-            count: (bytes / zone) as u32,
-            conventional: (bytes / zone / 4) as u32,
-            max_open: None,
-            max_active: None,
-        };
-        let drive = ImageDrive::with_zones(&image, Some(zones));
-        let report = format(&drive, &MkfsOptions::default()).unwrap();
+    for (bytes, zone) in
+        [(64 * MIB, 2 * MIB), (512 * MIB, 16 * MIB), (4 * GIB, 64 * MIB), (64 * GIB, 256 * MIB)]
+    {
+        let image = scratch.dir().join(format!("zoned-{bytes}"));
+        let zones = (bytes / zone) as u32;
+        create_zoned_image(&image, (zone / 4096, zone / 4096), (zones, zones / 4));
+        let report = format(&open_image(&image), &MkfsOptions::default()).unwrap();
         assert!(report.superblock.features.contains(Features::BLKZONED));
         assert_eq!(u64::from(report.superblock.segs_per_sec), zone / (2 * MIB));
         assert_fsck_clean(&image);
@@ -58,7 +47,7 @@ fn a_plain_image_laid_out_for_zones_is_clean() {
     let scratch = Scratch::new();
     let image = scratch.image("m", GIB);
     let options = MkfsOptions { zoned: true, segs_per_sec: 8, ..MkfsOptions::default() };
-    format(&ImageDrive::open(&image), &options).unwrap();
+    format(&open_image(&image), &options).unwrap();
     assert_fsck_clean(&image);
 }
 
@@ -85,7 +74,7 @@ fn every_feature_and_option_makes_a_clean_volume() {
         let mut options = MkfsOptions { time: 1_700_000_000, ..MkfsOptions::default() };
         options.add_features(features).unwrap();
         change(&mut options);
-        let report = format(&ImageDrive::open(&image), &options).unwrap();
+        let report = format(&open_image(&image), &options).unwrap();
         assert_eq!(report.superblock.label, options.label);
         assert_fsck_clean(&image);
     }
@@ -148,7 +137,7 @@ fn volumes_are_those_of_mkfs_f2fs_byte_for_byte() {
         let mut options = MkfsOptions { time, formula, uuid: Some(uuid), ..MkfsOptions::default() };
         options.add_features(features).unwrap();
         change(&mut options);
-        format(&ImageDrive::open(&ours), &options).unwrap();
+        format(&open_image(&ours), &options).unwrap();
         assert_fsck_clean(&ours);
         let different = different_blocks(&ours, &stock);
         assert!(different.is_empty(), "{arguments} -O {features}: {different:x?}");
@@ -179,7 +168,7 @@ fn quota_files_name_the_owner_of_the_root() {
     let image = scratch.image("quota", 64 * MIB);
     let mut options = MkfsOptions { root_owner: (1000, 70_000), ..MkfsOptions::default() };
     options.add_features("quota,lost_found,extra_attr,project_quota").unwrap();
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     format(&drive, &options).unwrap();
     assert_fsck_clean(&image);
     let refused = f2fs::F2fs::mount(drive.clone(), &"".parse().unwrap()).err().unwrap();
@@ -192,7 +181,7 @@ fn the_same_options_make_the_same_bytes() {
     let scratch = Scratch::new();
     let make = |name| {
         let image = scratch.image(name, 64 * MIB);
-        format(&ImageDrive::open(&image), &MkfsOptions::default()).unwrap();
+        format(&open_image(&image), &MkfsOptions::default()).unwrap();
         std::fs::read(image).unwrap()
     };
     assert!(make("a") == make("b"));
@@ -203,7 +192,7 @@ fn nothing_is_overwritten_without_force() {
     let scratch = Scratch::new();
     let image = scratch.image("x", 64 * MIB);
     assert_stock_mkfs(&image, &[]);
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     let refused = format(&drive, &MkfsOptions::default());
     assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
     assert_fsck_clean(&image);
@@ -217,7 +206,7 @@ fn nothing_is_overwritten_without_force() {
 fn what_cannot_be_made_is_refused_with_the_reason() {
     let scratch = Scratch::new();
     let small = scratch.image("small", 16 * MIB);
-    let drive = ImageDrive::open(&small);
+    let drive = open_image(&small);
     let message = |options: &MkfsOptions| format(&drive, options).unwrap_err().to_string();
     assert!(message(&MkfsOptions::default()).contains("too small"));
     let read_only = MkfsOptions { features: Features::RO, ..MkfsOptions::default() };
@@ -225,17 +214,9 @@ fn what_cannot_be_made_is_refused_with_the_reason() {
     let crtime = MkfsOptions { features: Features::INODE_CRTIME, ..MkfsOptions::default() };
     assert!(message(&crtime).contains("extra_attr"));
     assert!(MkfsOptions::default().add_features("no_such_thing").is_err());
-    let zoned = scratch.image("zoned", 2 * GIB);
-    let zones = ZoneGeometry {
-        size: 16384,
-        capacity: 16384,
-        count: 32,
-        conventional: 1,
-        max_open: None,
-        max_active: None,
-    };
-    let drive = ImageDrive::with_zones(&zoned, Some(zones));
-    let refused = format(&drive, &MkfsOptions::default()).unwrap_err().to_string();
+    let zoned = scratch.dir().join("zoned");
+    create_zoned_image(&zoned, (16384, 16384), (32, 1));
+    let refused = format(&open_image(&zoned), &MkfsOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("conventional zones"), "{refused}");
 }
 
@@ -250,7 +231,7 @@ fn volumes_of_mkfs_f2fs_parse() {
     ] {
         let image = scratch.image("stock", 512 * MIB);
         assert_stock_mkfs(&image, arguments);
-        let drive = ImageDrive::open(&image);
+        let drive = open_image(&image);
         let queue = BlockQueue::new(Arc::clone(&drive));
         let sb = superblock(&drive);
         let read = |addr| Ok(queue.read_block(u64::from(addr))?);

@@ -10,7 +10,7 @@ use drive::{CutPoint, Drive, Ssd, Timing};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::resize::{ResizeOptions, resize};
 use harness::{Kind, dump, findings, mkfs_options, mount, power_on};
-use judge::{ImageDrive, Scratch, assert_fsck_clean, tool};
+use judge::{Scratch, assert_fsck_clean, open_image, tool};
 use vfs::ops::{Tree, snapshot};
 use vfs::{Creator, FileSystem};
 
@@ -57,7 +57,7 @@ fn volumes_grow_and_shrink_with_all_that_is_in_them() {
         (256, 2048, 2, 60),
     ] {
         let image = scratch.image("volume", from.max(to) * MIB);
-        let drive = ImageDrive::open(&image);
+        let drive = open_image(&image);
         let sectors = Some(from * MIB / 512);
         let options = MkfsOptions { sectors, segs_per_sec, ..mkfs_options() };
         format(&drive, &options).unwrap();
@@ -88,7 +88,7 @@ fn the_same_size_changes_nothing_and_the_tools_volumes_grow_too() {
     let image = scratch.image("stock", 256 * MIB);
     let path = image.to_str().unwrap();
     assert!(tool("mkfs.f2fs", &["-q", "-f", path, "131072"]).status.success());
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     let report = resize(&drive, &ResizeOptions::default()).unwrap();
     assert_eq!(report.after.block_count, 256 * MIB / 4096);
     assert_fsck_clean(&image);
@@ -103,7 +103,7 @@ fn the_same_size_changes_nothing_and_the_tools_volumes_grow_too() {
 fn what_does_not_fit_is_refused_and_the_volume_stays() {
     let scratch = Scratch::new();
     let image = scratch.image("volume", 256 * MIB);
-    let drive = ImageDrive::open(&image);
+    let drive = open_image(&image);
     format(&drive, &mkfs_options()).unwrap();
     let fs = mounted(&drive);
     let was = fill(&fs, 330);

@@ -2,17 +2,12 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Output as ProcessOutput};
 use std::sync::Arc;
 
-use cores::Mutex;
-use drive::{
-    BLOCK_SIZE, Command, Completion, Drive, FileMedia, Identify, Output, Status, Zone, ZoneAction,
-    ZoneGeometry, ZoneKind, ZoneState,
-};
+use drive::{Drive, Spec, Timing, image};
 
 /// A directory of images that goes away with the test.
 pub struct Scratch(tempfile::TempDir);
@@ -34,131 +29,21 @@ impl Scratch {
     }
 }
 
-/// A drive over an image, answering at once; with zones if asked for.
-pub struct ImageDrive {
-    identify: Identify,
-    state: Mutex<State>,
+/// The drive in the image at `path`, answering at once.
+pub fn open_image(path: &Path) -> Arc<dyn Drive> {
+    image::open(path, false, Timing::Instant).unwrap_or_else(|e| panic!("{e}"))
 }
 
-struct State {
-    media: FileMedia,
-    /// Write pointers of all zones, as blocks from the zone's start.
-    wp: Vec<u64>,
-    done: VecDeque<Completion>,
-}
-
-impl ImageDrive {
-    /// A conventional drive over the image at `path`.
-    pub fn open(path: &Path) -> Arc<dyn Drive> {
-        Self::with_zones(path, None)
-    }
-
-    /// A drive over the image at `path`, all its sequential zones empty.
-    pub fn with_zones(path: &Path, zones: Option<ZoneGeometry>) -> Arc<dyn Drive> {
-        let file = OpenOptions::new().read(true).write(true).open(path).expect("the image");
-        let blocks = file.metadata().expect("its size").len() / BLOCK_SIZE as u64;
-        let identify = Identify {
-            model: "image".into(),
-            blocks,
-            queues: 1,
-            queue_depth: 32,
-            max_transfer: 256,
-            volatile_cache: false,
-            discard: true,
-            discard_zeroes: true,
-            read_only: false,
-            zones,
-            joined: Vec::new(),
-        };
-        let wp = vec![0; zones.map_or(0, |z| z.count as usize)];
-        let media = FileMedia::new(file, blocks);
-        Arc::new(Self { identify, state: Mutex::new(State { media, wp, done: VecDeque::new() }) })
-    }
-}
-
-impl State {
-    fn run(&mut self, identify: &Identify, command: Command) -> Result<Output, Status> {
-        let zones = identify.zones;
-        match command {
-            Command::Read { lba, blocks } => (lba..lba + u64::from(blocks))
-                .map(|lba| self.media.read(lba))
-                .collect::<Result<_, _>>()
-                .map(Output::Data)
-                .map_err(|_| Status::UnrecoveredRead),
-            Command::Write { lba, data, .. } => {
-                for (lba, block) in (lba..).zip(&data) {
-                    self.advance(zones, lba)?;
-                    self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
-                }
-                Ok(Output::Done)
-            }
-            Command::Flush => Ok(Output::Done),
-            Command::Discard { lba, blocks } => self.discard(lba, blocks),
-            Command::ReportZones { .. } => Ok(Output::Zones(self.report(zones))),
-            Command::ManageZone { action: ZoneAction::Reset, zone: Some(start) } => {
-                let zones = zones.ok_or(Status::InvalidOpcode)?;
-                self.wp[(start / zones.size) as usize] = 0;
-                self.discard(start, zones.size)
-            }
-            _ => Err(Status::InvalidOpcode),
-        }
-    }
-
-    fn discard(&self, lba: u64, blocks: u64) -> Result<Output, Status> {
-        self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)?;
-        Ok(Output::Done)
-    }
-
-    fn advance(&mut self, zones: Option<ZoneGeometry>, lba: u64) -> Result<(), Status> {
-        let Some(z) = zones.filter(|z| lba / z.size >= u64::from(z.conventional)) else {
-            return Ok(());
-        };
-        let wp = &mut self.wp[(lba / z.size) as usize];
-        if lba % z.size != *wp || *wp >= z.capacity {
-            return Err(Status::ZoneInvalidWrite);
-        }
-        *wp += 1;
-        Ok(())
-    }
-
-    fn report(&self, zones: Option<ZoneGeometry>) -> Vec<Zone> {
-        let Some(z) = zones else { return Vec::new() };
-        let zone = |i: u32| {
-            let (start, wp) = (u64::from(i) * z.size, self.wp[i as usize]);
-            let conventional = i < z.conventional;
-            let (kind, state) = match wp {
-                _ if conventional => (ZoneKind::Conventional, ZoneState::NotWritePointer),
-                0 => (ZoneKind::SequentialWriteRequired, ZoneState::Empty),
-                wp if wp == z.capacity => (ZoneKind::SequentialWriteRequired, ZoneState::Full),
-                _ => (ZoneKind::SequentialWriteRequired, ZoneState::ImplicitlyOpen),
-            };
-            let full = conventional || state == ZoneState::Full;
-            let capacity = if conventional { z.size } else { z.capacity };
-            let wp = start + if full { z.size } else { wp };
-            Zone { start, size: z.size, capacity, wp, kind, state }
-        };
-        (0..z.count).map(zone).collect()
-    }
-}
-
-impl Drive for ImageDrive {
-    fn identify(&self) -> &Identify {
-        &self.identify
-    }
-
-    fn submit(&self, _queue: u16, cid: u16, command: Command) {
-        let mut state = self.state.lock();
-        let result = state.run(&self.identify, command);
-        state.done.push_back(Completion { cid, result });
-    }
-
-    fn poll(&self, _queue: u16) -> Option<Completion> {
-        self.state.lock().done.pop_front()
-    }
-
-    fn wait(&self, queue: u16) -> Option<Completion> {
-        self.poll(queue)
-    }
+/// Makes a drive with zones in `path`: `size` and capacity in blocks, how many, and how many of
+/// them conventional.
+pub fn create_zoned_image(
+    path: &Path,
+    (size, capacity): (u64, u64),
+    (count, conventional): (u32, u32),
+) {
+    let spec = Spec::named("ram").expect("a profile").zone_size(size, capacity);
+    let spec = spec.zones(count, conventional).limits(None, None);
+    image::create(path, &spec).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Runs one of f2fs-tools. Without it there is no judge, and no verdict: that fails the test.
