@@ -17,6 +17,10 @@ const BLOCK: u64 = drive::BLOCK_SIZE as u64;
 /// Emulated drives in files (raw bytes in NAME, zones and profile in NAME.zones), and what a block
 /// device is.
 #[derive(Subcommand)]
+#[command(after_help = "\
+Examples:
+  strandline drive create --zone-size 32m --zones 32 --conventional 2 disk.img
+  strandline mkfs disk.img && strandline drive zones disk.img")]
 pub(crate) enum Drive {
     /// Make an empty drive
     Create(Create),

@@ -15,6 +15,9 @@ use crate::progress::Progress;
 
 /// The papers' experiments, ours beside theirs.
 #[derive(Subcommand)]
+#[command(
+    after_help = "Example:\n  strandline lab list && strandline lab run table-6.2 --cuts 100"
+)]
 pub(crate) enum Lab {
     /// Name them
     List(List),
