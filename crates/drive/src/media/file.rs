@@ -1,16 +1,19 @@
-//! A sparse file as media: `pread`, `pwrite`, holes for what was discarded.
+//! A sparse file as media: `preadv`, `pwritev`, holes for what was discarded.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::slice;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, preadv, pwritev};
+use smallvec::SmallVec;
 
 use super::RamMedia;
-use crate::{BLOCK_SIZE, Block, Lba};
+use crate::{BLOCK_SIZE, Block, Blocks, Lba};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
+/// Blocks in one system call: `IOV_MAX`.
+const MAX_SLICES: usize = 1024;
 
 /// A file of blocks.
 #[derive(Debug)]
@@ -32,18 +35,63 @@ impl FileMedia {
 
     /// The block at `lba`.
     pub fn read(&self, lba: Lba) -> io::Result<Block> {
-        let mut page = Block::zeroed();
-        match self.file.read_exact_at(page.make_mut(), byte(lba)?) {
-            Ok(()) => Ok(page),
-            // Somebody cut the file shorter than the drive: a hole like any other.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Block::zeroed()),
-            Err(error) => Err(error),
-        }
+        let mut block = [Block::unspecified()];
+        self.fill(lba, &mut block)?;
+        let [block] = block;
+        Ok(block)
     }
 
-    /// Stores `block` at `lba`.
-    pub fn write(&self, lba: Lba, block: &Block) -> io::Result<()> {
-        self.file.write_all_at(block.bytes(), byte(lba)?)
+    /// Appends the `count` blocks from `lba` on to `to`, read by few system calls.
+    pub fn read_run(&self, lba: Lba, count: u64, to: &mut Blocks) -> io::Result<()> {
+        let start = to.len();
+        to.extend((0..count).map(|_| Block::unspecified()));
+        (lba..)
+            .step_by(MAX_SLICES)
+            .zip(to[start..].chunks_mut(MAX_SLICES))
+            .try_for_each(|(lba, blocks)| self.fill(lba, blocks))
+    }
+
+    fn fill(&self, lba: Lba, blocks: &mut [Block]) -> io::Result<()> {
+        let mut slices: SmallVec<[IoSliceMut<'_>; 4]> =
+            blocks.iter_mut().map(|block| IoSliceMut::new(block.make_mut())).collect();
+        let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
+        while !rest.is_empty() {
+            match preadv(&self.file, rest, at) {
+                // Somebody cut the file shorter than the drive: a hole like any other.
+                Ok(0) => {
+                    rest.iter_mut().for_each(|slice| slice.fill(0));
+                    break;
+                }
+                Ok(read) => {
+                    IoSliceMut::advance_slices(&mut rest, read);
+                    at += read as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores `blocks` from `lba` on, by few system calls.
+    pub fn write(&self, lba: Lba, blocks: &[Block]) -> io::Result<()> {
+        (lba..).step_by(MAX_SLICES).zip(blocks.chunks(MAX_SLICES)).try_for_each(|(lba, blocks)| {
+            let mut slices: SmallVec<[IoSlice<'_>; 4]> =
+                blocks.iter().map(|block| IoSlice::new(block.bytes())).collect();
+            let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
+            while !rest.is_empty() {
+                match pwritev(&self.file, rest, at) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(written) => {
+                        IoSlice::advance_slices(&mut rest, written);
+                        at += written as u64;
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Punches a hole. A file system without holes gets zeroes.
@@ -53,7 +101,8 @@ impl FileMedia {
         match fallocate(&self.file, flags, from, len) {
             Err(Errno::OPNOTSUPP) => {
                 let zero = Block::zeroed();
-                (lba..lba.saturating_add(blocks)).try_for_each(|at| self.write(at, &zero))
+                (lba..lba.saturating_add(blocks))
+                    .try_for_each(|at| self.write(at, slice::from_ref(&zero)))
             }
             result => Ok(result?),
         }
@@ -103,12 +152,14 @@ mod tests {
         file.set_len(1000 * BLOCK_BYTES)?;
         let media = FileMedia::new(file, 1000);
         let page = Block::from_prefix(b"strand");
-        media.write(3, &page)?;
-        media.write(900, &page)?;
-        media.write(901, &page)?;
+        media.write(3, slice::from_ref(&page))?;
+        media.write(900, &[page.clone(), page.clone()])?;
         media.discard(900, 1)?;
         assert_eq!(media.read(900)?, Block::zeroed());
         assert_eq!(media.read(999)?, Block::zeroed());
+        let mut run = Blocks::new();
+        media.read_run(899, 1000, &mut run)?;
+        assert_eq!((run.len(), &run[2], &run[999]), (1000, &page, &Block::zeroed()));
         let (ram, unreadable) = media.snapshot();
         assert_eq!((ram.blocks_held(), unreadable), (2, 0));
         assert_eq!((ram.read(3), ram.read(901)), (page.clone(), page));

@@ -14,7 +14,7 @@ pub use file::FileMedia;
 pub use over::OverMedia;
 pub use ram::RamMedia;
 
-use crate::{Block, Lba};
+use crate::{Block, Blocks, Lba};
 
 /// Memory, a file, or memory over a drive, indexed by block. The owner checks ranges; beyond the
 /// end reads are zero.
@@ -38,19 +38,37 @@ impl Media {
         }
     }
 
-    /// Stores `block` at `lba`.
-    pub fn write(&mut self, lba: Lba, block: Block) -> io::Result<()> {
+    /// Appends the `count` blocks from `lba` on to `to`.
+    pub fn read_run(&self, lba: Lba, count: u64, to: &mut Blocks) -> io::Result<()> {
         match self {
-            Self::Ram(ram) => {
-                ram.write(lba, block);
-                Ok(())
-            }
-            Self::File(file) => file.write(lba, &block),
+            Self::Ram(ram) => to.extend((lba..lba + count).map(|lba| ram.read(lba))),
+            Self::File(file) => file.read_run(lba, count, to)?,
             Self::Over(over) => {
-                over.write(lba, block);
-                Ok(())
+                for lba in lba..lba + count {
+                    to.push(over.read(lba)?);
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Stores `block` at `lba`.
+    pub fn write(&mut self, lba: Lba, block: Block) -> io::Result<()> {
+        self.write_run(lba, std::iter::once(block))
+    }
+
+    /// Stores `blocks` from `lba` on.
+    pub fn write_run(
+        &mut self,
+        lba: Lba,
+        blocks: impl IntoIterator<Item = Block>,
+    ) -> io::Result<()> {
+        match self {
+            Self::Ram(ram) => (lba..).zip(blocks).for_each(|(lba, block)| ram.write(lba, block)),
+            Self::File(file) => file.write(lba, &blocks.into_iter().collect::<Blocks>())?,
+            Self::Over(over) => (lba..).zip(blocks).for_each(|(lba, block)| over.write(lba, block)),
+        }
+        Ok(())
     }
 
     /// Makes `blocks` blocks from `lba` read as zeroes, and gives their space back.

@@ -36,9 +36,7 @@ impl Model {
             let cell = &mut table.cells[zone as usize];
             cell.settle(cell.accepted);
         }
-        for (lba, block) in (lba..).zip(data) {
-            self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
-        }
+        self.media.write_run(lba, data).map_err(|_| Status::WriteFault)?;
         Ok(Output::Done)
     }
 
@@ -73,10 +71,23 @@ impl Model {
         if end > self.identify.blocks {
             return Err(Status::LbaOutOfRange);
         }
-        (lba..end).map(|lba| self.block(lba)).collect()
+        let (mut data, mut at) = (Blocks::with_capacity(blocks as usize), lba);
+        while at < end {
+            if let Some(block) = self.buffered(at)? {
+                data.push(block);
+                at += 1;
+                continue;
+            }
+            let stored = (at + 1..end).take_while(|&lba| self.buffered(lba) == Ok(None)).count();
+            let run = 1 + stored as u64;
+            self.media.read_run(at, run, &mut data).map_err(|_| Status::UnrecoveredRead)?;
+            at += run;
+        }
+        Ok(data)
     }
 
-    fn block(&self, lba: Lba) -> Result<Block, Status> {
+    /// A block that is not read from the media.
+    fn buffered(&self, lba: Lba) -> Result<Option<Block>, Status> {
         if let Some(table) = &self.zones {
             let (zone, offset) = table.locate(lba);
             let cell = &table.cells[zone];
@@ -85,13 +96,10 @@ impl Model {
             }
             if !table.is_conventional(zone) && offset >= cell.nand {
                 let pending = cell.pending.get((offset - cell.nand) as usize);
-                return Ok(pending.cloned().unwrap_or_else(Block::zeroed));
+                return Ok(Some(pending.cloned().unwrap_or_else(Block::zeroed)));
             }
         }
-        if let Some(block) = self.cache.newest(lba) {
-            return Ok(block.clone());
-        }
-        self.media.read(lba).map_err(|_| Status::UnrecoveredRead)
+        Ok(self.cache.newest(lba).cloned())
     }
 
     fn is_on_nand(&self, lba: Lba) -> bool {

@@ -356,11 +356,10 @@ impl Model {
         let Some(table) = &mut self.zones else { return Ok(()) };
         let start = table.start(zone);
         let cell = &mut table.cells[zone];
-        for _ in 0..blocks {
-            let Some(block) = cell.pending.pop_front() else { break };
-            self.media.write(start + cell.nand, block).map_err(|_| Status::WriteFault)?;
-            cell.nand += 1;
-        }
+        let blocks = cell.pending.len().min(blocks as usize);
+        let run = cell.pending.drain(..blocks);
+        self.media.write_run(start + cell.nand, run).map_err(|_| Status::WriteFault)?;
+        cell.nand += blocks as u64;
         Ok(())
     }
 
