@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use drive::linux::{Access, BlockDevice};
+use drive::linux::{Access, BlockDevice, Engine};
 use drive::{Drive, Ssd, Timing, image};
 use f2fs::devices::{Named, join, join_for_mkfs};
 use f2fs::mkfs::MkfsOptions;
@@ -130,14 +130,39 @@ fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
             return Err(Failure::Problem(format!("{}: {hint}", path.display())));
         }
         Ok(metadata) if metadata.file_type().is_block_device() => {
-            let device = BlockDevice::open(path, access).map_err(|e| problem(&e))?;
-            return Ok(Opened { drive: Arc::new(device), emulated: Vec::new() });
+            return open_real(path, access, Engine::Best);
         }
         _ => {}
     }
     let ssd = image::open(path, access != Access::Write, timing);
     let ssd = ssd.map_err(|e| problem(&e))?;
     Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
+}
+
+/// A device, or a file used like one, in the kernel's hands.
+fn open_real(path: &Path, access: Access, engine: Engine) -> Outcome<Opened> {
+    let device = BlockDevice::open_with(path, access, engine);
+    let device = device.map_err(|error| Failure::Problem(error.to_string()))?;
+    Ok(Opened { drive: Arc::new(device), emulated: Vec::new() })
+}
+
+/// The drive, or the drives, of the volume that begins at `path`, for many at a time: as
+/// [`open_volume`], but with nothing emulated that a plain file does not need.
+pub(crate) fn open_to_serve(
+    path: &Path,
+    devices: &Devices,
+    access: Access,
+    timing: Timing,
+) -> Outcome<Opened> {
+    let open = |path: &Path| {
+        if timing == Timing::Instant && path.is_file() && !image::zones_path(path).exists() {
+            // The host's page cache answers in less time than a ring's worker takes to wake up.
+            open_real(path, access, Engine::Syscalls)
+        } else {
+            open_timed(path, access, timing)
+        }
+    };
+    open_all(path, devices, open, join)
 }
 
 /// The drive, or the drives, of the volume that begins at `path`; emulated ones take the time that
@@ -148,7 +173,7 @@ pub(crate) fn open_volume(
     access: Access,
     timing: Timing,
 ) -> Outcome<Opened> {
-    open_all(path, devices, access, timing, join)
+    open_all(path, devices, |path| open_timed(path, access, timing), join)
 }
 
 /// The drive, or the drives, for a new volume.
@@ -157,17 +182,21 @@ pub(crate) fn open_for_mkfs(
     devices: &Devices,
     options: &MkfsOptions,
 ) -> Outcome<Opened> {
-    open_all(path, devices, Access::Write, Timing::Instant, |all| join_for_mkfs(all, options))
+    open_all(
+        path,
+        devices,
+        |path| open_drive(path, Access::Write),
+        |all| join_for_mkfs(all, options),
+    )
 }
 
 fn open_all(
     path: &Path,
     devices: &Devices,
-    access: Access,
-    timing: Timing,
+    open: impl Fn(&Path) -> Outcome<Opened>,
     join: impl FnOnce(Vec<Named>) -> f2fs::Result<Arc<dyn Drive>>,
 ) -> Outcome<Opened> {
-    let first = open_timed(path, access, timing)?;
+    let first = open(path)?;
     if devices.others.is_empty() {
         return Ok(first);
     }
@@ -175,7 +204,7 @@ fn open_all(
     let mut all = vec![Named { name: name(path), drive: first.drive }];
     let mut emulated = first.emulated;
     for other in &devices.others {
-        let opened = open_timed(other, access, timing)?;
+        let opened = open(other)?;
         all.push(Named { name: name(other), drive: opened.drive });
         emulated.extend(opened.emulated);
     }

@@ -2,7 +2,7 @@
 //!
 //! Reads, writes and flushes go through one `io_uring` per hardware queue, straight from and to the
 //! 4 KiB frames of the blocks (`O_DIRECT`); where the kernel refuses rings, through `preadv2` and
-//! `pwritev2` as they are submitted. FUA is `RWF_DSYNC`, a flush `fdatasync`, a discard
+//! `pwritev2`, short ones as they are submitted. FUA is `RWF_DSYNC`, a flush `fdatasync`, a discard
 //! `BLKDISCARD`; zones are reported, reset, opened, closed and finished by the ioctls of
 //! `linux/blkzoned.h`. Discards, reports and zone management are system calls without an
 //! asynchronous form: they are done when `submit` returns.
@@ -46,6 +46,9 @@ pub enum Access {
     Inspect,
 }
 
+/// Transfers of this many blocks are long: copying them takes longer than handing them on.
+const LONG_BLOCKS: usize = 16;
+
 /// Why a device cannot be used.
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -84,7 +87,8 @@ impl OpenError {
 pub enum Engine {
     /// `io_uring`, or where there is none system calls.
     Best,
-    /// A system call for each command, as it is submitted.
+    /// A system call for each command: as it is submitted, or, of a long transfer, as it is waited
+    /// for.
     Syscalls,
 }
 
@@ -96,8 +100,17 @@ pub struct BlockDevice {
 
 enum Queues {
     Rings(Box<[Ring]>),
-    /// Answers not taken yet, by queue.
-    Syscalls(Box<[Mutex<VecDeque<Completion>>]>),
+    Syscalls(Box<[Mutex<Lane>]>),
+}
+
+/// What a queue without a ring holds.
+#[derive(Default)]
+struct Lane {
+    /// Answers not taken yet.
+    done: VecDeque<Completion>,
+    /// Long transfers: whoever waits for one carries it out, and keeps nobody from the queue
+    /// meanwhile, nor who submitted it from what else there is to do.
+    long: VecDeque<(u16, Transfer)>,
 }
 
 /// How far a command has come.
@@ -123,7 +136,7 @@ impl BlockDevice {
         let queues = match rings {
             Ok(rings) => Queues::Rings(rings),
             // No such system call, a filter before it, no locked memory left.
-            Err(_) => Queues::Syscalls(all.map(|_| Mutex::new(VecDeque::new())).collect()),
+            Err(_) => Queues::Syscalls(all.map(|_| Mutex::new(Lane::default())).collect()),
         };
         Ok(Self { device, queues })
     }
@@ -211,6 +224,29 @@ impl BlockDevice {
         if end > zones.capacity { Err(Status::ZoneBoundary) } else { Ok(()) }
     }
 
+    /// Whether a transfer is worth putting off. In a sequential zone the next one may build on it.
+    fn is_long(&self, transfer: &Transfer) -> bool {
+        let blocks = match transfer {
+            Transfer::Read { blocks, .. } => *blocks as usize,
+            Transfer::Write { data, .. } => data.len(),
+            Transfer::Flush => 0,
+        };
+        blocks >= LONG_BLOCKS && self.device.identify.zones.is_none()
+    }
+
+    /// An answer of `lane`, or that of `cid`, if need be by carrying out the transfer now.
+    fn carry_out(&self, lane: &Mutex<Lane>, cid: Option<u16>) -> Option<Completion> {
+        let mut held = lane.lock();
+        let wanted = |of: u16| cid.is_none_or(|cid| cid == of);
+        if let Some(at) = held.done.iter().position(|done| wanted(done.cid)) {
+            return held.done.remove(at);
+        }
+        let at = held.long.iter().position(|(cid, _)| wanted(*cid))?;
+        let (cid, transfer) = held.long.remove(at)?;
+        drop(held);
+        Some(Completion { cid, result: self.transfer_now(transfer) })
+    }
+
     /// Carries out there and then what the ring would do.
     fn transfer_now(&self, transfer: Transfer) -> Result<Output, Status> {
         match transfer {
@@ -225,7 +261,7 @@ impl Queues {
     fn count(&self) -> usize {
         match self {
             Self::Rings(rings) => rings.len(),
-            Self::Syscalls(done) => done.len(),
+            Self::Syscalls(lanes) => lanes.len(),
         }
     }
 }
@@ -240,7 +276,7 @@ impl Drive for BlockDevice {
         let queue = usize::from(queue) % self.queues.count();
         match &self.queues {
             Queues::Rings(rings) => rings[queue].file(completion),
-            Queues::Syscalls(done) => done[queue].lock().push_back(completion),
+            Queues::Syscalls(lanes) => lanes[queue].lock().done.push_back(completion),
         }
     }
 
@@ -252,6 +288,10 @@ impl Drive for BlockDevice {
             (Ok(Begun::Send(transfer)), Queues::Rings(rings)) => {
                 return rings[queue].send(cid, transfer);
             }
+            (Ok(Begun::Send(transfer)), Queues::Syscalls(lanes)) if self.is_long(&transfer) => {
+                lanes[queue].lock().long.push_back((cid, transfer));
+                return None;
+            }
             (Ok(Begun::Send(transfer)), Queues::Syscalls(_)) => self.transfer_now(transfer),
         };
         Some(Completion { cid, result })
@@ -261,7 +301,7 @@ impl Drive for BlockDevice {
         let queue = usize::from(queue) % self.queues.count();
         match &self.queues {
             Queues::Rings(rings) => rings[queue].poll(),
-            Queues::Syscalls(done) => done[queue].lock().pop_front(),
+            Queues::Syscalls(lanes) => self.carry_out(&lanes[queue], None),
         }
     }
 
@@ -273,9 +313,10 @@ impl Drive for BlockDevice {
     }
 
     fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
+        let queue = usize::from(queue) % self.queues.count();
         match &self.queues {
-            Queues::Rings(rings) => rings[usize::from(queue) % rings.len()].wait(Some(cid)),
-            Queues::Syscalls(_) => self.poll(queue),
+            Queues::Rings(rings) => rings[queue].wait(Some(cid)),
+            Queues::Syscalls(lanes) => self.carry_out(&lanes[queue], Some(cid)),
         }
     }
 }

@@ -174,22 +174,12 @@ fn threads_share_one_queue() {
     }
 }
 
-/// The answer of `cid`; of the other engine any thread may get any answer, all of them at once.
+/// The answer of `cid`.
 fn finish(device: &BlockDevice, cid: u16) -> Result<Output, Status> {
     loop {
         match device.wait_for(0, cid) {
-            Some(completion) if completion.cid == cid => return completion.result,
-            Some(other) => device.queues.give_back(other),
+            Some(completion) => return completion.result,
             None => cores::yield_now(),
-        }
-    }
-}
-
-impl Queues {
-    fn give_back(&self, completion: Completion) {
-        match self {
-            Self::Rings(rings) => rings[0].file(completion),
-            Self::Syscalls(done) => done[0].lock().push_back(completion),
         }
     }
 }
