@@ -12,7 +12,7 @@ use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::volume::Volume;
 
 /// Blocks read at once when they lie side by side on the drive.
-const READ_AHEAD: u64 = 64;
+const READ_AHEAD: u64 = 256;
 
 /// What a read found in the cache, and where it went on to.
 pub(crate) struct Part {
@@ -106,16 +106,13 @@ impl Volume {
             Some(blocks) => end.min(index - index % blocks + blocks),
             None => end,
         };
-        let most = end.saturating_sub(index).clamp(1, READ_AHEAD) as u32;
-        let mut count = 1;
-        while count < most
-            && self.pages.peek(ino.into(), index + u64::from(count)).is_none()
-            && is_data_addr(addr + count)
-            && self.addr_of(ino, index + u64::from(count))? == addr + count
-        {
-            count += 1;
-        }
-        Ok(Some(Miss { index, addr, count }))
+        let most = end.saturating_sub(index).clamp(1, READ_AHEAD) as usize;
+        let behind = self.addrs_from(ino, index, most)?;
+        let follows =
+            (addr..).zip(behind).zip(index..).skip(1).take_while(|((addr, found), at)| {
+                addr == found && is_data_addr(*addr) && self.pages.peek(ino.into(), *at).is_none()
+            });
+        Ok(Some(Miss { index, addr, count: 1 + follows.count() as u32 }))
     }
 
     /// Reads what was missed, holding the volume.
@@ -183,10 +180,19 @@ impl Volume {
             }
             self.convert_inline_data(ino)?;
         }
+        let _span = cores::span(cores::Stage::CopyPage);
+        let whole = offset.div_ceil(BLOCK_SIZE as u64)..end / BLOCK_SIZE as u64;
+        let ready = whole.start..self.reserve_run(ino, whole.clone())?;
         let mut done = 0;
         for piece in pieces(offset, data.len()) {
-            let result =
-                self.write_piece(ino, piece.page, piece.within, &data[piece.buffer.clone()]);
+            let bytes = &data[piece.buffer.clone()];
+            let result = match <&[u8; BLOCK_SIZE]>::try_from(bytes) {
+                Ok(page) if ready.contains(&piece.page) => {
+                    self.pages.insert_dirty(ino.into(), piece.page, Block::copy_of(page));
+                    Ok(())
+                }
+                _ => self.write_piece(ino, piece.page, piece.within, bytes),
+            };
             match result {
                 Ok(()) => done = piece.buffer.end,
                 Err(Error::NoSpace) if done > 0 => break,
@@ -205,7 +211,6 @@ impl Volume {
         within: Range<usize>,
         data: &[u8],
     ) -> Result<()> {
-        let _span = cores::span(cores::Stage::CopyPage);
         let key = Ino::from(ino);
         if let Ok(whole) = <&[u8; BLOCK_SIZE]>::try_from(data) {
             if !self.pages.is_dirty(key, index) {

@@ -167,6 +167,20 @@ impl Volume {
         }
     }
 
+    /// Addresses of blocks from `index` on, as many of `most` as one node holds.
+    pub(crate) fn addrs_from(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        most: usize,
+    ) -> Result<Vec<BlockAddr>> {
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
+            return Ok(vec![NULL_ADDR; most]);
+        };
+        let run = self.slots_from(ino, slot)?.min(most as u64);
+        Ok(slot.addrs_in(&self.node(slot.nid)?.block, run as usize))
+    }
+
     /// Slots of the same node from `slot` on, itself included.
     fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
         let addrs = self.layout(ino)?.addr_counts();
@@ -214,6 +228,37 @@ impl Volume {
         self.set_addr(ino, slot, NEW_ADDR)?;
         self.add_blocks(ino, 1)?;
         Ok(true)
+    }
+
+    /// Reserves the blocks of `range`, a node's worth at a time. The page up to which they are; the
+    /// one there is for [`Volume::reserve_block`], which says what is wrong with it.
+    pub(crate) fn reserve_run(&mut self, ino: Nid, range: Range<u64>) -> Result<u64> {
+        let mut index = range.start;
+        if self.layout(ino)?.cluster().is_some() {
+            return Ok(index);
+        }
+        while index < range.end {
+            let slot = match self.make_slot(ino, index) {
+                Err(Error::NoSpace) => break,
+                slot => slot?,
+            };
+            let run = self.slots_from(ino, slot)?.min(range.end - index) as usize;
+            let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run);
+            let unsound = |addr: &BlockAddr| is_data_addr(*addr) && !self.sb.in_main(*addr);
+            let holes = addrs.iter().filter(|addr| **addr == NULL_ADDR).count();
+            if addrs.iter().any(unsound) || self.space.take_blocks(holes as u64).is_err() {
+                break;
+            }
+            if holes > 0 {
+                self.set_addr(ino, slot, addrs[0])?;
+                let (words, _) = self.node_mut(slot.nid)?[slot.byte..].as_chunks_mut::<4>();
+                let reserved = words.iter_mut().zip(&addrs).filter(|(_, addr)| **addr == NULL_ADDR);
+                reserved.for_each(|(word, _)| *word = NEW_ADDR.to_le_bytes());
+                self.add_blocks(ino, holes as i64)?;
+            }
+            index += run as u64;
+        }
+        Ok(index)
     }
 
     /// Frees the block in `slot`, if there is one.

@@ -37,10 +37,15 @@ impl Space {
 
     /// Takes one block.
     pub(crate) fn take_block(&mut self) -> Result<()> {
-        if self.valid_blocks >= self.user_blocks {
+        self.take_blocks(1)
+    }
+
+    /// Takes `count` blocks, or none.
+    pub(crate) fn take_blocks(&mut self, count: u64) -> Result<()> {
+        if count > self.user_blocks.saturating_sub(self.valid_blocks) {
             return Err(Error::NoSpace);
         }
-        self.valid_blocks += 1;
+        self.valid_blocks += count;
         Ok(())
     }
 

@@ -265,15 +265,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Addresses of `count` blocks from `first` on, all in one node.
-    fn addrs_from(&mut self, ino: Nid, first: u64, count: usize) -> Result<Vec<BlockAddr>> {
-        let Lookup::Slot(slot) = self.lookup_slot(ino, first)? else {
-            return Ok(vec![NULL_ADDR; count]);
-        };
-        let block = self.node(slot.nid)?.block.clone();
-        Ok(slot.addrs_in(&block, count))
-    }
-
     /// Makes `to`, written after the checkpoint, the block of this file (`f2fs_replace_block`).
     fn claim(&mut self, ino: Nid, index: u64, to: BlockAddr) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(to) else {
