@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Version of the protocol; all 7.x understand one another.
 pub(crate) const KERNEL_VERSION: u32 = 7;
 /// The newest minor version whose structures are described here.
-pub(crate) const KERNEL_MINOR_VERSION: u32 = 40;
+pub(crate) const KERNEL_MINOR_VERSION: u32 = 42;
 /// Oldest kernel spoken to: 5.4, the first with all the structures below in their present size.
 pub(crate) const MINOR_VERSION_MIN: u32 = 31;
 /// Node id of the root directory.
@@ -109,7 +109,20 @@ wire! {
         rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
     NotifyInvalInodeOut 24 { ino: u64, off: i64, len: i64, }
+    /// What an entry of a ring carries beside its payload: an [`InHeader`] or [`OutHeader`] in
+    /// `in_out`, the operation's structure in `op_in`, `struct fuse_uring_ent_in_out` in the rest.
+    UringReqHeader 288 {
+        in_out: [u64; 16], op_in: [u64; 16],
+        flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64,
+    }
+    /// Command of a ring's submission entry.
+    UringCmdReq 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
 }
+
+/// Subcommands of a ring, `enum fuse_uring_cmd`: hand an entry over for the first time; send its
+/// reply and get the next request in it.
+pub(crate) const URING_CMD_REGISTER: u32 = 1;
+pub(crate) const URING_CMD_COMMIT_AND_FETCH: u32 = 2;
 
 /// Code of a notification: forget what is cached of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
@@ -178,6 +191,7 @@ bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const OVER_IO_URING = 1 << 41;
     }
 }
 

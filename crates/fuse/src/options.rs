@@ -22,6 +22,8 @@ pub struct MountOptions {
     pub acl: bool,
     /// `threads=N`; as many as fit the machine if not given.
     pub threads: Option<usize>,
+    /// `io_uring`: requests come over rings, where the kernel offers it.
+    pub io_uring: bool,
     nodiratime: bool,
     flags: MountFlags,
 }
@@ -35,6 +37,7 @@ impl Default for MountOptions {
             writeback: false,
             acl: true,
             threads: None,
+            io_uring: false,
             nodiratime: false,
             flags: MountFlags::empty(),
         }
@@ -124,6 +127,7 @@ impl MountOptions {
             writeback: self.writeback,
             acl: self.acl,
             read_only: self.read_only,
+            io_uring: self.io_uring,
         }
     }
 
@@ -138,6 +142,7 @@ impl MountOptions {
             ("allow_other", None) => self.allow_other = Some(true),
             ("noallow_other", None) => self.allow_other = Some(false),
             ("writeback" | "writeback_cache", None) => self.writeback = true,
+            ("io_uring", None) => self.io_uring = true,
             ("acl", None) => self.acl = true,
             ("noacl", None) => self.acl = false,
             ("threads", Some(count)) => self.threads = Some(threads(count)?),

@@ -10,10 +10,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use vfs::FileSystem;
 
+use crate::abi::Init;
 use crate::mount::{self, MountError};
 use crate::options::MountOptions;
+use crate::ring;
 use crate::server::{Control, Server};
-use crate::wire::{Device, InBuffer, Reply, Request};
+use crate::wire::{Buffers, Device};
 
 /// Threads beyond one per core: some wait for the drive.
 const SPARE_THREADS: usize = 2;
@@ -23,6 +25,7 @@ pub struct Session {
     point: PathBuf,
     threads: Vec<JoinHandle<Result<(), Errno>>>,
     signals: Signals,
+    rings: usize,
 }
 
 /// How a session ended.
@@ -58,19 +61,32 @@ impl Session {
             mount::detach(&point);
             return Err(error);
         }
-        let count = options.threads.unwrap_or(cores::core_count() + SPARE_THREADS);
-        let left = Arc::new(AtomicUsize::new(count));
-        let threads = (0..count)
-            .map(|n| {
-                let (device, server) = (device.clone(), server.clone());
-                let (left, handle) = (left.clone(), signals.handle());
-                cores::spawn(&format!("fuse {n}"), None, move || {
-                    let _last = LastOut { left, handle };
-                    serve(&device, &server)
-                })
+        let readers = options.threads.unwrap_or(cores::core_count() + SPARE_THREADS);
+        let rings = if server.is_agreed(Init::OVER_IO_URING) { ring::count() } else { 0 };
+        let left = Arc::new(AtomicUsize::new(readers + rings));
+        let last_out = || LastOut { left: left.clone(), handle: signals.handle() };
+        let readers = (0..readers).map(|n| {
+            let (device, server, last) = (device.clone(), server.clone(), last_out());
+            cores::spawn(&format!("fuse {n}"), None, move || {
+                let _last = last;
+                serve(&device, &server)
             })
-            .collect();
-        Ok(Self { point, threads, signals })
+        });
+        let of_rings = (0..rings).map(|cpu| {
+            let (device, server, last) = (device.clone(), server.clone(), last_out());
+            cores::spawn(&format!("fuse ring {cpu}"), Some(cpu), move || {
+                let _last = last;
+                ring::serve(cpu, &device, &server)
+            })
+        });
+        let threads = readers.chain(of_rings).collect();
+        mount::widen_read_ahead(&point);
+        Ok(Self { point, threads, signals, rings })
+    }
+
+    /// Whether requests come over rings: they were asked for, and the kernel has them.
+    pub fn has_rings(&self) -> bool {
+        self.rings > 0
     }
 
     /// Serves until the file system is unmounted or a signal asks for the end. Afterwards it is no
@@ -110,20 +126,18 @@ impl Drop for LastOut {
 }
 
 fn shake_hands(device: &Device, server: &Server) -> Result<(), MountError> {
-    let (mut buffer, mut reply) = (InBuffer::new(), Reply::new());
+    let mut buffers = Buffers::new();
     while !server.is_ready() {
-        let received = device.receive(&mut buffer).map_err(MountError::Connection)?;
-        let bytes = received.ok_or(MountError::Connection(Errno::NOTCONN))?;
-        let request = Request::parse(bytes).map_err(MountError::Connection)?;
-        server.answer(&request, &mut reply);
+        let served = device.serve(&mut buffers, |request, reply| server.answer(request, reply));
+        if !served.map_err(MountError::Connection)? {
+            return Err(MountError::Connection(Errno::NOTCONN));
+        }
     }
     Ok(())
 }
 
 fn serve(device: &Device, server: &Server) -> Result<(), Errno> {
-    let (mut buffer, mut reply) = (InBuffer::new(), Reply::new());
-    while let Some(bytes) = device.receive(&mut buffer)? {
-        server.answer(&Request::parse(bytes)?, &mut reply);
-    }
+    let mut buffers = Buffers::new();
+    while device.serve(&mut buffers, |request, reply| server.answer(request, reply))? {}
     Ok(())
 }

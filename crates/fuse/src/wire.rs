@@ -1,6 +1,8 @@
-//! Requests as they are read from `/dev/fuse`, and replies as they are written to it.
+//! Requests and replies, and how `/dev/fuse` is read and written.
 
 use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -11,20 +13,27 @@ use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 pub(crate) const MAX_WRITE: usize = 1 << 20;
 /// Room for a request's structures and names beside its data.
 const HEADER_ROOM: usize = 4096;
-/// Bytes of an [`OutHeader`].
-const OUT_HEADER: usize = size_of::<OutHeader>();
 
 /// The kernel's end of a mount.
 pub(crate) struct Device {
     file: File,
 }
 
-/// Where a thread keeps the request it works on.
-pub(crate) struct InBuffer(Vec<u8>);
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
 
-impl InBuffer {
+/// Where a thread keeps the request it works on, and the reply.
+pub(crate) struct Buffers {
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl Buffers {
     pub(crate) fn new() -> Self {
-        Self(vec![0; MAX_WRITE + HEADER_ROOM])
+        Self { request: vec![0; MAX_WRITE + HEADER_ROOM], reply: vec![0; MAX_WRITE] }
     }
 }
 
@@ -33,11 +42,28 @@ impl Device {
         Self { file }
     }
 
-    /// Waits for a request; `None` once the file system is unmounted.
-    pub(crate) fn receive<'a>(&self, buffer: &'a mut InBuffer) -> Result<Option<&'a [u8]>, Errno> {
+    /// Waits for a request and has `answer` answer it; false once the file system is unmounted.
+    pub(crate) fn serve(
+        &self,
+        buffers: &mut Buffers,
+        answer: impl FnOnce(&Request<'_>, &mut Reply<'_>) -> Option<OutHeader>,
+    ) -> Result<bool, Errno> {
+        let Some(len) = self.receive(&mut buffers.request)? else { return Ok(false) };
+        let request = Request::whole(&buffers.request[..len])?;
+        let mut reply = Reply::new(&mut buffers.reply);
+        if let Some(header) = answer(&request, &mut reply) {
+            let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(reply.filled())];
+            // ENOENT: nobody waits for the answer any more; nothing else can be done about any
+            // error.
+            let _ = rustix::io::writev(&self.file, &parts);
+        }
+        Ok(true)
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         loop {
-            match rustix::io::read(&self.file, &mut buffer.0) {
-                Ok(len) => return Ok(Some(&buffer.0[..len])),
+            match rustix::io::read(&self.file, &mut *buffer) {
+                Ok(len) => return Ok(Some(len)),
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::NODEV) => return Ok(None),
@@ -46,22 +72,10 @@ impl Device {
         }
     }
 
-    /// Sends what `reply` holds.
-    pub(crate) fn send(&self, reply: &mut Reply, unique: u64, result: Result<(), Errno>) {
-        if result.is_err() {
-            reply.clear();
-        }
-        let error = result.err().map_or(0, |errno| -errno.raw_os_error());
-        let header = OutHeader { len: reply.len as u32, error, unique };
-        reply.buffer[..OUT_HEADER].copy_from_slice(header.as_bytes());
-        // ENOENT: nobody waits for the answer any more; nothing else can be done about any error.
-        let _ = rustix::io::write(&self.file, &reply.buffer[..reply.len]);
-    }
-
     /// Makes the kernel forget the attributes it has of a node.
     pub(crate) fn forget_attributes(&self, node: u64) {
         let body = NotifyInvalInodeOut { ino: node, off: -1, len: 0 };
-        let len = (OUT_HEADER + size_of_val(&body)) as u32;
+        let len = (size_of::<OutHeader>() + size_of_val(&body)) as u32;
         let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
         // ENOENT: it has none.
         let _ = rustix::io::write(&self.file, &[header.as_bytes(), body.as_bytes()].concat());
@@ -72,14 +86,22 @@ impl Device {
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
+    /// The operation's structure, and what follows it unless that came apart.
     body: &'a [u8],
+    /// Names and data, if they came apart.
+    payload: Option<&'a [u8]>,
 }
 
 impl<'a> Request<'a> {
-    /// Decodes the header. The kernel is trusted, but not to be free of faults.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Errno> {
+    /// Decodes one that came in one piece. The kernel is trusted, but not to be free of faults.
+    fn whole(bytes: &'a [u8]) -> Result<Self, Errno> {
         let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;
-        Ok(Self { header, body })
+        Ok(Self { header, body, payload: None })
+    }
+
+    /// One that came in parts.
+    pub(crate) fn parts(header: InHeader, body: &'a [u8], payload: &'a [u8]) -> Self {
+        Self { header, body, payload: Some(payload) }
     }
 
     /// The operation's structure.
@@ -89,12 +111,18 @@ impl<'a> Request<'a> {
 
     /// The operation's structure and the bytes behind it.
     pub(crate) fn args_and_rest<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Errno> {
-        T::read_from_prefix(self.body).map_err(|_| Errno::IO)
+        let (args, behind) = T::read_from_prefix(self.body).map_err(|_| Errno::IO)?;
+        Ok((args, self.payload.unwrap_or(behind)))
+    }
+
+    /// All there is of an operation that has no structure.
+    fn rest(&self) -> &'a [u8] {
+        self.payload.unwrap_or(self.body)
     }
 
     /// The name that is all there is behind the header.
     pub(crate) fn name(&self) -> Result<&'a [u8], Errno> {
-        Ok(split_name(self.body)?.0)
+        Ok(split_name(self.rest())?.0)
     }
 
     /// The operation's structure and the name behind it.
@@ -112,7 +140,7 @@ impl<'a> Request<'a> {
 
     /// The two names that are all there is behind the header.
     pub(crate) fn names(&self) -> Result<(&'a [u8], &'a [u8]), Errno> {
-        let (first, rest) = split_name(self.body)?;
+        let (first, rest) = split_name(self.rest())?;
         Ok((first, split_name(rest)?.0))
     }
 }
@@ -123,20 +151,25 @@ pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// A reply under construction.
-pub(crate) struct Reply {
-    buffer: Vec<u8>,
+/// A reply under construction, without its header.
+pub(crate) struct Reply<'a> {
+    buffer: &'a mut [u8],
     len: usize,
 }
 
-impl Reply {
-    pub(crate) fn new() -> Self {
-        Self { buffer: vec![0; MAX_WRITE + HEADER_ROOM], len: OUT_HEADER }
+impl<'a> Reply<'a> {
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
     }
 
-    /// Empties it for the next request.
-    pub(crate) fn clear(&mut self) {
-        self.len = OUT_HEADER;
+    /// The header that belongs before it, now that the operation has ended with `result`. Nothing
+    /// goes with an error.
+    pub(crate) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> OutHeader {
+        if result.is_err() {
+            self.len = 0;
+        }
+        let error = result.err().map_or(0, |errno| -errno.raw_os_error());
+        OutHeader { len: (size_of::<OutHeader>() + self.len) as u32, error, unique }
     }
 
     /// Bytes that still fit.
@@ -144,9 +177,9 @@ impl Reply {
         self.buffer.len() - self.len
     }
 
-    /// Bytes in it, without the header.
-    pub(crate) fn filled(&self) -> usize {
-        self.len - OUT_HEADER
+    /// What is in it.
+    pub(crate) fn filled(&self) -> &[u8] {
+        &self.buffer[..self.len]
     }
 
     /// Appends a structure.

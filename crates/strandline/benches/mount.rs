@@ -40,9 +40,11 @@ const SUBJECTS: [Subject; 5] = [
         umount: "$STRANDLINE umount $1",
     },
     Subject {
-        name: "strandline-noatime",
+        name: "strandline-io_uring",
         mkfs: "$STRANDLINE mkfs -q $1",
-        mount: "$STRANDLINE mount $1 $2 -o noatime",
+        // What the kernel offers is settled while it is mounted.
+        mount: "was=$(cat $RINGS) && echo 1 >$RINGS && \
+            $STRANDLINE mount $1 $2 -o io_uring && echo $was >$RINGS",
         umount: "$STRANDLINE umount $1",
     },
     Subject {
@@ -68,6 +70,7 @@ const SUBJECTS: [Subject; 5] = [
 fn shell(script: &str, args: &[&Path]) -> bool {
     let mut shell = Command::new("sh");
     shell.env("STRANDLINE", env!("CARGO_BIN_EXE_strandline"));
+    shell.env("RINGS", "/sys/module/fuse/parameters/enable_uring");
     shell.arg("-c").arg(script).arg("sh").args(args).stdout(Stdio::null());
     shell.status().is_ok_and(|status| status.success())
 }

@@ -332,7 +332,7 @@ fn a_power_cut_leaves_a_dead_drive_and_then_what_was_fsynced() {
 
 #[test]
 fn status_and_refusals() {
-    let rig = Rig::new(&[]);
+    let rig = Rig::zoned(&[]);
     let status = strandline(&["status", "--json"], &rig.point());
     let text = String::from_utf8(status.stdout).unwrap();
     let status: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");

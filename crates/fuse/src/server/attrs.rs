@@ -72,13 +72,13 @@ fn wanted(valid: Fattr, given: Fattr, now: Fattr, secs: u64, nanos: u32) -> Opti
 }
 
 impl Server {
-    pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
         self.put_attr(&attr, reply);
         Ok(())
     }
 
-    pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
         reply.put(&StatxOut {
             attr_valid: VALID_SECS,
@@ -102,7 +102,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: SetattrIn = request.args()?;
         let valid = Fattr::from_bits_truncate(args.valid);
@@ -127,7 +127,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn statfs(&self, reply: &mut Reply) -> Done {
+    pub(super) fn statfs(&self, reply: &mut Reply<'_>) -> Done {
         let stat = self.fs.statfs().map_err(errno)?;
         reply.put(&StatfsOut {
             blocks: stat.blocks,

@@ -16,7 +16,7 @@ const SEEK_HOLE: u32 = 4;
 const COPY_MAX: u64 = 64 << 20;
 
 impl Server {
-    pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: OpenIn = request.args()?;
         if args.flags & O_TRUNC != 0 {
@@ -30,7 +30,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
         let read =
@@ -42,7 +42,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let (args, data) = request.args_and_rest::<WriteIn>()?;
         let data = data.get(..args.size as usize).ok_or(Errno::IO)?;
@@ -68,7 +68,7 @@ impl Server {
         self.fs.fallocate(ino, mode, args.offset, args.length).map_err(errno)
     }
 
-    pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let args: LseekIn = request.args()?;
         let seek = match args.whence {
             SEEK_DATA => Seek::Data,
@@ -81,7 +81,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let from = self.ino(request.header.nodeid);
         let args: CopyFileRangeIn = request.args()?;
         let to = self.ino(args.nodeid_out);

@@ -97,7 +97,7 @@ impl Ioctl {
 }
 
 impl Server {
-    pub(super) fn ioctl(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn ioctl(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (args, data) = request.args_and_rest::<IoctlIn>()?;
         let data = data.get(..args.in_size as usize).ok_or(Errno::IO)?;
         let ioctl = Ioctl::parse(args.cmd, data)?;

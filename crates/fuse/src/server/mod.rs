@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfs::{Attr, Creator, Errno, FileSystem, Ino, Timespec};
 
-use crate::abi::{self, AttrOut, EntryOut, Init, InitIn, InitInExt, InitOut, ROOT_ID, op};
+use crate::abi::{
+    self, AttrOut, EntryOut, Init, InitIn, InitInExt, InitOut, OutHeader, ROOT_ID, op,
+};
 pub use ioctl::{Answer, Ioctl};
 
 use crate::atime::AtimePolicy;
@@ -42,6 +44,8 @@ pub(crate) struct Behaviour {
     /// Access control lists count.
     pub(crate) acl: bool,
     pub(crate) read_only: bool,
+    /// Requests come over rings if the kernel offers it.
+    pub(crate) io_uring: bool,
 }
 
 /// What a mount offers beyond [`FileSystem`].
@@ -88,21 +92,20 @@ impl Server {
         Self { fs, device, control, behaviour, nodes, root, owner, agreed }
     }
 
-    /// Works one request off and sends the reply, if the operation has one.
-    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
-        reply.clear();
+    /// Works one request off. Returns the header of the reply, if the operation has one.
+    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<OutHeader> {
         let result = match request.header.opcode {
             op::FORGET | op::BATCH_FORGET => {
                 // There is no answer to forgetting, so nothing can go wrong with it.
                 let _ = self.forget(request);
-                return;
+                return None;
             }
             opcode => self.dispatch(opcode, request, reply),
         };
-        self.device.send(reply, request.header.unique, result);
+        Some(reply.finish(request.header.unique, result))
     }
 
-    fn dispatch(&self, opcode: u32, request: &Request<'_>, reply: &mut Reply) -> Done {
+    fn dispatch(&self, opcode: u32, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         match opcode {
             op::LOOKUP => self.lookup(request, reply),
             op::GETATTR => self.getattr(request, reply),
@@ -144,7 +147,7 @@ impl Server {
     }
 
     /// Agrees on what the connection can do.
-    fn init(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    fn init(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (init, rest) = request.args_and_rest::<InitIn>()?;
         if init.major < abi::KERNEL_VERSION
             || init.major == abi::KERNEL_VERSION && init.minor < abi::MINOR_VERSION_MIN
@@ -175,7 +178,7 @@ impl Server {
         Ok(())
     }
 
-    fn is_agreed(&self, what: Init) -> bool {
+    pub(crate) fn is_agreed(&self, what: Init) -> bool {
         self.agreed.load(Ordering::Relaxed) & what.bits() != 0
     }
 
@@ -217,7 +220,7 @@ impl Server {
         self.control.as_deref().filter(|_| uid == 0 || uid == self.owner)
     }
 
-    fn put_attr(&self, attr: &Attr, reply: &mut Reply) {
+    fn put_attr(&self, attr: &Attr, reply: &mut Reply<'_>) {
         let attr = attrs::wire(attr);
         reply.put(&AttrOut { attr_valid: VALID_SECS, attr, ..AttrOut::default() });
     }
@@ -242,6 +245,7 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::INIT_EXT;
     wanted.set(Init::WRITEBACK_CACHE, behaviour.writeback);
     wanted.set(Init::POSIX_ACL, behaviour.acl);
+    wanted.set(Init::OVER_IO_URING, behaviour.io_uring);
     wanted.set(Init::CACHE_SYMLINKS, !behaviour.atime.is_strict());
     wanted
 }

@@ -19,7 +19,7 @@ fn creator(request: &Request<'_>) -> Creator {
 }
 
 impl Server {
-    pub(super) fn lookup(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn lookup(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         // A handle of open_by_handle_at(2) is turned into an inode by its name `.`; it may be old.
         let found = match request.name()? {
@@ -52,7 +52,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn mknod(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn mknod(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<MknodIn>()?;
         let kind = FileKind::from_mode(args.mode).ok_or(Errno::INVAL)?;
@@ -63,7 +63,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<CreateIn>()?;
         let attr = self.make(parent, args.mode, args.umask, |perm| {
@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// `O_TMPFILE`.
-    pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let control = self.control.as_deref().ok_or(Errno::OPNOTSUPP)?;
         let (args, _) = request.args_and_name::<CreateIn>()?;
@@ -88,7 +88,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<MkdirIn>()?;
         let attr = self.make(parent, args.mode, args.umask, |perm| {
@@ -98,7 +98,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn symlink(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn symlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (name, target) = request.names()?;
         let attr = self.fs.symlink(parent, name, target, creator(request)).map_err(errno)?;
@@ -128,7 +128,7 @@ impl Server {
         (mode & 0o7777) as u16
     }
 
-    pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<LinkIn>()?;
         let ino = self.ino(args.oldnodeid);
@@ -201,14 +201,14 @@ impl Server {
         if self.behaviour.dirsync { self.fs.fsync(dir, false).map_err(errno) } else { Ok(()) }
     }
 
-    pub(super) fn readlink(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn readlink(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         reply.bytes(&self.fs.readlink(ino).map_err(errno)?);
         self.accessed(ino);
         Ok(())
     }
 
-    pub(super) fn readdir(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn readdir(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let dir = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
         let size = args.size as usize;
@@ -219,7 +219,7 @@ impl Server {
     }
 
     /// Entries with the attributes of what they name, which the kernel gets to know by it.
-    pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let dir = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
         let size = args.size as usize;
@@ -253,9 +253,14 @@ fn dirent_len(plus: bool, entry: &DirEntry) -> usize {
 }
 
 /// Appends an entry; false if it does not fit in `size` bytes.
-fn put_dirent(reply: &mut Reply, size: usize, known: Option<&EntryOut>, entry: &DirEntry) -> bool {
+fn put_dirent(
+    reply: &mut Reply<'_>,
+    size: usize,
+    known: Option<&EntryOut>,
+    entry: &DirEntry,
+) -> bool {
     let len = dirent_len(known.is_some(), entry);
-    if reply.filled() + len > size || len > reply.room() {
+    if reply.filled().len() + len > size || len > reply.room() {
         return false;
     }
     if let Some(known) = known {

@@ -16,7 +16,7 @@ const ACL: &[u8] = b"system.posix_acl_";
 const CONTROL: &[u8] = b"user.strandline.";
 
 impl Server {
-    pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let (args, name) = request.args_and_name::<GetxattrIn>()?;
         let value = match self.control_name(request, name) {
@@ -56,7 +56,7 @@ impl Server {
         Ok((SetxattrIn { size, flags, ..SetxattrIn::default() }, rest))
     }
 
-    pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: GetxattrIn = request.args()?;
         let mut list = Vec::new();
@@ -99,7 +99,7 @@ impl Server {
 }
 
 /// Answers with a value, or with its size if the caller asks for that.
-fn put_sized(value: &[u8], size: u32, reply: &mut Reply) -> Done {
+fn put_sized(value: &[u8], size: u32, reply: &mut Reply<'_>) -> Done {
     if size == 0 {
         reply.put(&GetxattrOut { size: value.len() as u32, padding: 0 });
         return Ok(());

@@ -21,7 +21,7 @@ use control::Switch;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::{Devices, open_volume};
+use crate::target::{Devices, open_to_serve};
 
 /// mount(8): incorrect invocation.
 pub(crate) const USAGE: u8 = 1;
@@ -42,8 +42,9 @@ Examples:
 
 Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
-noallow_other; writeback: the kernel collects writes; device=DEVICE, once for each further device of
-the volume; threads=N; timing=instant|paced, of an emulated drive.
+noallow_other; writeback: the kernel collects writes; io_uring: requests come over rings, for short
+writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
+threads=N; timing=instant|paced, of an emulated drive.
 Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
 noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=.
 
@@ -227,10 +228,14 @@ fn with_absolute_devices(list: &str) -> String {
     list.split(',').map(absolute).collect::<Vec<_>>().join(",")
 }
 
+/// Said of a mount whose `io_uring` comes to nothing.
+const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offer; \
+    from Linux 6.14 on it does after: echo 1 >/sys/module/fuse/parameters/enable_uring";
+
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
     let access = if settings.volume.read_only { Access::Read } else { Access::Write };
-    let opened = open_volume(image, &settings.devices, access, settings.timing)
+    let opened = open_to_serve(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
     let volume = F2fs::mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let volume = Arc::new(volume);
@@ -241,6 +246,9 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     });
     let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
         .map_err(failed(dir))?;
+    if settings.mount.io_uring && !session.has_rings() {
+        out::complain(&format!("{}: {NO_RINGS}", dir.display()));
+    }
     if in_background {
         let_go().map_err(failed(dir))?;
     }

@@ -173,11 +173,15 @@ impl Rig {
 
     /// The most memory the server ever had, in KiB.
     pub(crate) fn memory(&self) -> u64 {
-        let server = self.server.borrow();
-        let path = format!("/proc/{}/status", server.as_ref().expect("a server runs").id());
+        let path = format!("/proc/{}/status", self.server_id());
         let status = std::fs::read_to_string(path).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Process that serves the mount.
+    pub(crate) fn server_id(&self) -> u32 {
+        self.server.borrow().as_ref().expect("mounted").id()
     }
 
     pub(crate) fn is_mounted(&self) -> bool {

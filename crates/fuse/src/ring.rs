@@ -1,0 +1,171 @@
+//! Requests and replies over `io_uring`, one ring per CPU (Linux 6.14, `fs/fuse/dev_uring.c`).
+//!
+//! A request is put into an entry of the ring of the CPU it is made on, and answered by a thread
+//! that stays on that CPU: who asks goes to sleep and who answers runs next, and no other CPU has
+//! to be woken, which costs more than all the rest. A reply and the wait for the next request are
+//! one system call. `/dev/fuse` stays open beside the rings, for interrupts and what is forgotten.
+//!
+//! The safety argument: an entry's memory is boxed and never moves while its ring exists. Kernel
+//! and server own it in turns: the kernel from the submission of a command until its completion,
+//! the server from then until the next submission. The kernel copies only inside a system call of
+//! the ring's own thread, so nothing is written once that has ended.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd};
+
+use io_uring::opcode::UringCmd80;
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, types};
+use libc::iovec;
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{
+    InHeader, URING_CMD_COMMIT_AND_FETCH, URING_CMD_REGISTER, UringCmdReq, UringReqHeader,
+};
+use crate::server::Server;
+use crate::wire::{Device, MAX_WRITE, Reply, Request};
+
+/// Requests the kernel hands to one ring at a time.
+const DEPTH: usize = 8;
+/// Where `struct io_uring_sqe` has `len`.
+const SQE_LEN_OFFSET: usize = 24;
+/// Most bytes in reply to a request that came with a payload: an extended attribute.
+const SIDE: usize = 64 << 10;
+
+/// Where one request at a time arrives, and its reply leaves.
+struct Entry {
+    header: Box<UringReqHeader>,
+    payload: Box<[u8]>,
+    /// Both, as the kernel is told of them.
+    memory: Box<[iovec; 2]>,
+}
+
+/// How many rings the kernel wants: one for every CPU there may ever be.
+pub(crate) fn count() -> usize {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = list.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<usize>().ok());
+    last.map_or_else(cores::core_count, |last| last + 1)
+}
+
+/// Serves the ring of `cpu` until the file system is unmounted. To be called on that CPU.
+pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), Errno> {
+    let mut ring = Ring::new(cpu, device).map_err(|error| errno(&error))?;
+    let mut side = vec![0; SIDE];
+    while ring.entries_left > 0 {
+        ring.wait().map_err(|error| errno(&error))?;
+        while let Some(entry) = ring.next() {
+            ring.entries[entry].answer(server, &mut side)?;
+            ring.push(entry, URING_CMD_COMMIT_AND_FETCH);
+        }
+    }
+    Ok(())
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+impl Entry {
+    fn new() -> Self {
+        let mut header = Box::new(UringReqHeader::default());
+        let mut payload = vec![0; MAX_WRITE].into_boxed_slice();
+        let memory = Box::new(
+            [header.as_mut_bytes(), &mut payload]
+                .map(|bytes| iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }),
+        );
+        Self { header, payload, memory }
+    }
+
+    /// Answers the request in it. `side` is where a reply is made that would overwrite its request.
+    fn answer(&mut self, server: &Server, side: &mut [u8]) -> Result<(), Errno> {
+        let header = &mut *self.header;
+        let (asked, _) =
+            InHeader::read_from_prefix(header.in_out.as_bytes()).map_err(|_| Errno::IO)?;
+        let op_in = header.op_in;
+        let sent = self.payload.get_mut(..header.payload_sz as usize).ok_or(Errno::IO)?;
+        let (told, len) = if sent.is_empty() {
+            let request = Request::parts(asked, op_in.as_bytes(), &[]);
+            let mut reply = Reply::new(&mut self.payload);
+            (server.answer(&request, &mut reply), reply.filled().len())
+        } else {
+            let request = Request::parts(asked, op_in.as_bytes(), sent);
+            let mut reply = Reply::new(side);
+            let told = server.answer(&request, &mut reply);
+            let filled = reply.filled();
+            self.payload[..filled.len()].copy_from_slice(filled);
+            (told, filled.len())
+        };
+        let told = told.ok_or(Errno::IO)?;
+        header.in_out.as_mut_bytes()[..size_of_val(&told)].copy_from_slice(told.as_bytes());
+        header.payload_sz = len as u32;
+        Ok(())
+    }
+}
+
+struct Ring<'a> {
+    uring: IoUring<Entry128, cqueue::Entry>,
+    entries: Vec<Entry>,
+    /// Those the kernel has not given up.
+    entries_left: usize,
+    queue: u16,
+    device: &'a Device,
+}
+
+impl<'a> Ring<'a> {
+    fn new(cpu: usize, device: &'a Device) -> io::Result<Self> {
+        let queue = u16::try_from(cpu).map_err(|_| ErrorKind::InvalidInput)?;
+        let mut builder = IoUring::builder();
+        let uring = builder.setup_single_issuer().setup_defer_taskrun().build(DEPTH as u32)?;
+        let entries = (0..DEPTH).map(|_| Entry::new()).collect();
+        let mut ring = Self { uring, entries, entries_left: DEPTH, queue, device };
+        for at in 0..DEPTH {
+            ring.push(at, URING_CMD_REGISTER);
+        }
+        Ok(ring)
+    }
+
+    /// Queues a command for an entry, which belongs to the kernel from the next system call on.
+    fn push(&mut self, at: usize, subcommand: u32) {
+        let Entry { header, memory, .. } = &self.entries[at];
+        let request =
+            UringCmdReq { commit_id: header.commit_id, qid: self.queue, ..UringCmdReq::default() };
+        let mut command = [0; 80];
+        command[..size_of_val(&request)].copy_from_slice(request.as_bytes());
+        let mut entry = UringCmd80::new(types::Fd(self.device.as_fd().as_raw_fd()), subcommand)
+            .cmd(command)
+            .addr(Some(memory.as_ptr().expose_provenance() as u64))
+            .build()
+            .user_data(at as u64);
+        // SAFETY: an `Entry128` is a `struct io_uring_sqe` of 128 bytes, all of them integers; the
+        // crate has no other way to its `len`.
+        unsafe {
+            let len = std::ptr::from_mut(&mut entry).byte_add(SQE_LEN_OFFSET).cast::<u32>();
+            len.write(memory.len() as u32);
+        }
+        // SAFETY: the memory stays where it is as long as the ring does, and is the kernel's until
+        // the command completes.
+        let pushed = unsafe { self.uring.submission().push(&entry) };
+        pushed.expect("one command for each entry at a time, and room for all of them");
+    }
+
+    /// Submits what is queued and sleeps until a request is there.
+    fn wait(&self) -> io::Result<()> {
+        match self.uring.submit_and_wait(1) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            waited => waited.map(drop),
+        }
+    }
+
+    /// An entry with a request.
+    fn next(&mut self) -> Option<usize> {
+        loop {
+            let done = self.uring.completion().next()?;
+            if done.result() >= 0 {
+                return Some(done.user_data() as usize);
+            }
+            // ENOTCONN: unmounted.
+            self.entries_left -= 1;
+        }
+    }
+}
