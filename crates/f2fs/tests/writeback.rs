@@ -10,7 +10,7 @@ use drive::{Fault, FaultOn, Ssd, Status};
 use f2fs::F2fs;
 use harness::late::Late;
 use harness::{Kind, mount, mount_on};
-use vfs::{Creator, Errno, FileSystem, Ino};
+use vfs::{Creator, Errno, FileSystem, Ino, SetAttr};
 
 const MS: u64 = 1_000_000;
 const PAGE: usize = 4096;
@@ -181,7 +181,7 @@ fn a_failed_write_back_is_told_to_the_next_fsync_once() {
         assert_eq!(errno(fs.fsync(hit, false)), afterwards, "{options}: told before");
         assert_eq!(errno(fs.write(durable, 0, b"x")), afterwards, "{options}: no more changes");
         assert_eq!(errno(fs.mkdir(fs.root(), b"d", 0o755, Creator::default())), afterwards);
-        fs.fsync(durable, false).unwrap();
+        assert_eq!(errno(fs.fsync(durable, false)), afterwards, "{options}: no promises");
         assert_eq!(read_page(&fs, durable), 1, "{options}: reads go on");
         assert!(fs.unmount().is_err(), "{options}: not clean");
     }
@@ -204,5 +204,18 @@ fn a_checkpoint_that_fails_leaves_the_volume_readable_and_the_last_one_true() {
     drop(fs);
     let fs = mount(drive.below(), "");
     assert!(fs.lookup(fs.root(), b"new 0").is_err());
+    assert_eq!(fs.getattr(file).unwrap().size, PAGE as u64);
+}
+
+/// What a checkpoint that failed was to make durable is clean in memory, and not on the drive.
+#[test]
+fn nothing_is_fsynced_after_a_checkpoint_that_failed() {
+    let (drive, fs, file) = failing("");
+    fs.setattr(file, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    drive.fail_nth(FaultOn::Flush, 0, Status::WriteFault);
+    assert_eq!(errno(fs.sync()), Errno::IO);
+    assert_eq!(errno(fs.fsync(file, false)), Errno::IO);
+    drop(fs);
+    let fs = mount(drive.below(), "");
     assert_eq!(fs.getattr(file).unwrap().size, PAGE as u64);
 }
