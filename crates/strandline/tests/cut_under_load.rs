@@ -165,6 +165,6 @@ fn fio(dir: &Path) -> Child {
     let mut fio = Command::new("fio");
     fio.arg(format!("--directory={}", dir.display())).args(["--name=noise", "--size=8m"]);
     fio.args(["--rw=randwrite", "--bsrange=4k-64k", "--fsync=8", "--time_based", "--runtime=60"]);
-    fio.args(["--thread", "--verify=crc32c", "--do_verify=0"]);
+    fio.args(["--thread", "--verify=crc32c", "--do_verify=0", "--verify_state_save=0"]);
     fio.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("fio runs")
 }
