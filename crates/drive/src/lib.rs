@@ -10,6 +10,7 @@ pub mod image;
 pub mod linux;
 mod media;
 mod overlay;
+mod patience;
 mod profile;
 mod ssd;
 mod trace;

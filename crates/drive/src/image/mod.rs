@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::blkzone::{self, ReportError};
+use crate::patience::patiently;
 use crate::ssd::SavedZone;
 use crate::{
     BLOCK_SIZE, DriveState, FileMedia, Media, ProfileError, Spec, Ssd, Timing, Zone, ZoneState,
@@ -203,11 +204,14 @@ fn lock(file: &File, path: &Path, shared: bool) -> Result<(), ImageError> {
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    match flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(ImageError::Busy(path.to_owned())),
-        Err(errno) => Err(ImageError::Io { path: path.to_owned(), source: errno.into() }),
-    }
+    patiently(
+        |error| matches!(error, ImageError::Busy(_)),
+        || match flock(file, how) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(ImageError::Busy(path.to_owned())),
+            Err(errno) => Err(ImageError::Io { path: path.to_owned(), source: errno.into() }),
+        },
+    )
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> ImageError + '_ {

@@ -15,6 +15,7 @@ use super::ioctl::{self, ZoneRequest};
 use super::sysfs::Sysfs;
 use super::zones::{self, SECTORS_PER_BLOCK};
 use super::{Access, OpenError};
+use crate::patience::patiently;
 use crate::{BLOCK_SIZE, Block, Blocks, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneKind};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
@@ -302,9 +303,9 @@ fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
         })
     };
     let file = match access {
-        Access::Write => patiently(|| open(libc::O_EXCL))?,
+        Access::Write => patiently(is_busy, || open(libc::O_EXCL))?,
         Access::Read => {
-            drop(patiently(|| open(libc::O_EXCL))?);
+            drop(patiently(is_busy, || open(libc::O_EXCL))?);
             open(0)?
         }
         Access::Inspect => return open(0),
@@ -335,23 +336,13 @@ fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
         Access::Write => FlockOperation::NonBlockingLockExclusive,
         Access::Read | Access::Inspect => FlockOperation::NonBlockingLockShared,
     };
-    patiently(|| match flock(file, how) {
+    patiently(is_busy, || match flock(file, how) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(OpenError::Busy(path.to_owned())),
         Err(error) => Err(OpenError::Io { path: path.to_owned(), source: error.into() }),
     })
 }
 
-/// One refusal says little: udev looks at a device whenever it is closed, and of a process that was
-/// killed the kernel takes apart the rings, and lets go of their device, a little after its end.
-fn patiently<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    const TRIES: u32 = 40;
-    const PAUSE_NS: u64 = 25_000_000;
-    for _ in 1..TRIES {
-        match open() {
-            Err(OpenError::Busy(_)) => cores::sleep(PAUSE_NS),
-            opened => return opened,
-        }
-    }
-    open()
+fn is_busy(error: &OpenError) -> bool {
+    matches!(error, OpenError::Busy(_))
 }

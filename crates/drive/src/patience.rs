@@ -1,0 +1,21 @@
+//! Opening what somebody else may have for a moment only.
+
+const TRIES: u32 = 40;
+const PAUSE_NS: u64 = 25_000_000;
+
+/// Opens, and tries again for a second while it `is_busy`. One refusal says little: udev looks at a
+/// device whenever it is closed; a process that is about to execute a program has all files of the
+/// one it came from until then; and of a process that was killed the kernel takes apart the rings,
+/// and lets go of their device, a little after its end.
+pub(crate) fn patiently<T, E>(
+    is_busy: impl Fn(&E) -> bool,
+    mut open: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 1..TRIES {
+        match open() {
+            Err(error) if is_busy(&error) => cores::sleep(PAUSE_NS),
+            opened => return opened,
+        }
+    }
+    open()
+}
