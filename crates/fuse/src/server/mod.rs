@@ -234,8 +234,9 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::BIG_WRITES
         | Init::DONT_MASK
         | Init::HAS_IOCTL_DIR
+        // Always, and not only when it guesses that it pays: F2FS in the kernel reads the inodes of
+        // what it lists, too (`readdir_ra`), and who walks a tree asks for each of them next.
         | Init::DO_READDIRPLUS
-        | Init::READDIRPLUS_AUTO
         | Init::ASYNC_DIO
         | Init::PARALLEL_DIROPS
         | Init::MAX_PAGES
