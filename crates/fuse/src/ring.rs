@@ -50,7 +50,9 @@ pub(crate) fn count() -> usize {
 
 /// Serves the ring of `cpu` until the file system is unmounted. To be called on that CPU.
 pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), Errno> {
-    let mut ring = Ring::new(cpu, device).map_err(|error| errno(&error))?;
+    // Not refused without cause: locked memory, a filter. The kernel stays with `/dev/fuse` until
+    // every CPU has a ring.
+    let Ok(mut ring) = Ring::new(cpu, device) else { return Ok(()) };
     let mut side = vec![0; SIDE];
     while ring.entries_left > 0 {
         ring.wait().map_err(|error| errno(&error))?;
@@ -60,6 +62,12 @@ pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// A signal, or a kernel short of memory for a moment.
+fn is_passing(error: &io::Error) -> bool {
+    use ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
+    matches!(error.kind(), Interrupted | WouldBlock | ResourceBusy)
 }
 
 fn errno(error: &io::Error) -> Errno {
@@ -152,7 +160,7 @@ impl<'a> Ring<'a> {
     /// Submits what is queued and sleeps until a request is there.
     fn wait(&self) -> io::Result<()> {
         match self.uring.submit_and_wait(1) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
             waited => waited.map(drop),
         }
     }

@@ -79,7 +79,7 @@ fn a_mode_that_promises_nothing_is_found_out() {
 struct Volume {
     rig: Rig,
     options: String,
-    may_cut_power: bool,
+    disk: Disk,
     random: Xoshiro256PlusPlus,
     ended: Vec<(PathBuf, Vec<Box<dyn Load>>)>,
 }
@@ -91,7 +91,7 @@ impl Volume {
         Self {
             rig: Rig::on(disk, &["-o", options]),
             options: options.to_owned(),
-            may_cut_power: matches!(disk, Disk::Zoned(..)),
+            disk,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             ended: Vec::new(),
         }
@@ -102,9 +102,15 @@ impl Volume {
         loads.map(|load| load.promises()).sum()
     }
 
-    /// One cut of either kind under load; says what is missing afterwards.
+    /// One cut under load; says what is missing afterwards. A protected buffer outlives its drive's
+    /// power, but not the process it is in: killed, that would be a cut without protection.
     fn cut(&mut self) -> (&'static str, Vec<String>) {
-        if self.may_cut_power && self.random.random_bool(0.5) {
+        let power = match self.disk {
+            Disk::Plain(_) => false,
+            Disk::Zoned(PROTECTED, _) => true,
+            Disk::Zoned(..) => self.random.random_bool(0.5),
+        };
+        if power {
             let seed = self.random.random();
             ("power", self.cut_power(seed))
         } else {
