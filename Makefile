@@ -4,7 +4,7 @@ CARGO ?= cargo
 # The tree `make demo` copies.
 TREE ?= /usr/share/doc
 
-.PHONY: help demo test test-all test-kernel lint bench deb
+.PHONY: help demo test test-all test-kernel lint bench bench-fuse deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,6 +43,9 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace
+
+bench-fuse: ## our FUSE server beside the libraries fuser and fuse-backend-rs (root)
+	$(CARGO) run --release --manifest-path crates/fuse/benches/compare/Cargo.toml
 
 deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
 	$(CARGO) xtask package
