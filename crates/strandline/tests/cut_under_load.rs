@@ -102,12 +102,10 @@ impl Volume {
         loads.map(|load| load.promises()).sum()
     }
 
-    /// One cut under load; says what is missing afterwards. A protected buffer outlives its drive's
-    /// power, but not the process it is in: killed, that would be a cut without protection.
+    /// One cut under load; says what is missing afterwards.
     fn cut(&mut self) -> (&'static str, Vec<String>) {
         let power = match self.disk {
             Disk::Plain(_) => false,
-            Disk::Zoned(PROTECTED, _) => true,
             Disk::Zoned(..) => self.random.random_bool(0.5),
         };
         if power {

@@ -61,31 +61,76 @@ fn what_was_closed_in_order_is_all_there() {
     }
 }
 
-/// A process that dies leaves what a drive leaves without power: what was flushed is there.
-#[test]
-fn a_process_that_dies_keeps_what_was_flushed() {
+/// The drive in `path` as it would be if the process that has it open died now.
+fn died(path: &Path) -> Arc<Ssd> {
+    let copy = path.with_extension("died");
+    fs::copy(path, &copy).expect("copy");
+    fs::copy(zones_path(path), zones_path(&copy)).expect("copy");
+    open_rw(&copy)
+}
+
+/// Flushes some blocks of a new drive and then writes others; returns it as a process that dies
+/// after that leaves it.
+fn written_and_died(profile: &str) -> Arc<Ssd> {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("disk");
-    create(&path, &spec("zn540")).expect("create");
+    create(&path, &spec(profile)).expect("create");
     let drive = open_rw(&path);
     (0..4).for_each(|n| write(&drive, 128 + n, 7));
     write(&drive, 1, 7);
     run(&drive, Command::Flush).expect("flush");
     write(&drive, 132, 8);
     write(&drive, 256, 9);
-    let died = dir.path().join("died");
-    for suffix in ["", ".zones"] {
-        fs::copy(
-            dir.path().join(format!("disk{suffix}")),
-            dir.path().join(format!("died{suffix}")),
-        )
-        .expect("copy");
-    }
-    let after = open_rw(&died);
-    assert_eq!((read(&after, 1), read(&after, 131)), (7, 7));
+    write(&drive, 1, 10);
+    write(&drive, 1, 11);
+    let after = died(&path);
+    assert_eq!(read(&after, 131), 7);
+    after
+}
+
+/// A process that dies leaves what a drive leaves without power: what was flushed is there.
+#[test]
+fn a_process_that_dies_keeps_what_was_flushed() {
+    let after = written_and_died("zn540-noplp");
     let zones = report(&after);
     assert_eq!((zones[2].wp, zones[4].state), (132, ZoneState::Empty));
-    assert_eq!((read(&after, 132), read(&after, 256)), (0, 0));
+    assert_eq!((read(&after, 1), read(&after, 132), read(&after, 256)), (7, 0, 0));
+}
+
+/// With power-loss protection, or without a buffer, all is there that was acknowledged.
+#[test]
+fn a_process_that_dies_keeps_what_no_power_cut_takes() {
+    for profile in ["zn540", "ram"] {
+        let after = written_and_died(profile);
+        let zones = report(&after);
+        assert_eq!((zones[2].wp, zones[4].wp), (133, 257), "{profile}");
+        assert_eq!((read(&after, 1), read(&after, 132), read(&after, 256)), (11, 8, 9));
+    }
+}
+
+/// At any moment: full zones, finished and reset ones, and writes of any length.
+#[test]
+fn a_protected_drive_is_the_same_after_dying() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("disk");
+    create(&path, &spec("zn540")).expect("create");
+    let drive = open_rw(&path);
+    for step in 0..40_u64 {
+        let (zone, len) = (128 + 64 * (step % 3), 1 + step * 7 % 13);
+        let room = 60 - report(&drive)[zone as usize / 64].wp.saturating_sub(zone).min(60);
+        let data: Blocks = (0..len.min(room)).map(|_| Block::from_prefix(&[step as u8])).collect();
+        let action = if step % 2 == 0 { ZoneAction::Finish } else { ZoneAction::Reset };
+        if data.is_empty() || step % 17 == 16 {
+            run(&drive, Command::ManageZone { action, zone: Some(zone) }).expect("managed");
+        } else {
+            run(&drive, Command::Append { zone, data, fua: false }).expect("append");
+        }
+        let after = died(&path);
+        let closed = |zone: &Zone| (zone.wp, zone.state == ZoneState::Full);
+        let zones = |drive: &Ssd| report(drive).iter().map(closed).collect::<Vec<_>>();
+        assert_eq!(zones(&after), zones(&drive), "step {step}");
+        assert!((128..320).all(|lba| read(&after, lba) == read(&drive, lba)), "step {step}");
+    }
 }
 
 #[test]

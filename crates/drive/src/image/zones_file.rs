@@ -42,6 +42,8 @@ pub(super) struct ZonesFile {
     file: File,
     last: Vec<SavedZone>,
     appended: u64,
+    /// Lines were appended that the host may lose with its power.
+    unsynced: bool,
 }
 
 impl ZonesFile {
@@ -63,30 +65,52 @@ impl ZonesFile {
         Self::write_new(path, spec, zones)?;
         let file = append_to(path).map_err(at(path))?;
         let (path, spec, last) = (path.to_owned(), spec.clone(), zones.to_vec());
-        Ok(Self { path, spec, file, last, appended: 0 })
+        Ok(Self { path, spec, file, last, appended: 0, unsynced: false })
     }
 
     fn compact(&mut self) -> io::Result<()> {
         let text = print(&self.spec, &self.last).map_err(io::Error::other)?;
         replace(&self.path, &text)?;
         self.file = append_to(&self.path)?;
-        self.appended = 0;
+        (self.appended, self.unsynced) = (0, false);
+        Ok(())
+    }
+
+    /// Appends lines that say what `last` says now.
+    fn append(&mut self, lines: &str) -> io::Result<()> {
+        if self.appended > COMPACT_ABOVE {
+            return self.compact();
+        }
+        let appended = self.appended + lines.len() as u64;
+        // A line that is there in part spoils the next: then the file is written anew.
+        self.appended = u64::MAX;
+        self.file.write_all(lines.as_bytes())?;
+        (self.appended, self.unsynced) = (appended, true);
         Ok(())
     }
 }
 
 impl ZoneLog for ZonesFile {
+    fn note(&mut self, zone: usize, state: SavedZone) -> io::Result<()> {
+        match self.last.get_mut(zone) {
+            Some(last) if *last != state => *last = state,
+            _ => return Ok(()),
+        }
+        self.append(&zone_line(zone, &state))
+    }
+
     fn record(&mut self, zones: &[SavedZone]) -> io::Result<()> {
         let changed = zones.iter().enumerate().filter(|(n, zone)| self.last.get(*n) != Some(zone));
         let lines: String = changed.map(|(n, zone)| zone_line(n, zone)).collect();
-        if lines.is_empty() {
-            return Ok(());
+        if !lines.is_empty() || self.appended > COMPACT_ABOVE {
+            self.last = zones.to_vec();
+            self.append(&lines)?;
         }
-        self.file.write_all(lines.as_bytes())?;
-        rustix::fs::fdatasync(&self.file)?;
-        self.last = zones.to_vec();
-        self.appended += lines.len() as u64;
-        if self.appended > COMPACT_ABOVE { self.compact() } else { Ok(()) }
+        if self.unsynced {
+            rustix::fs::fdatasync(&self.file)?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 }
 

@@ -44,6 +44,10 @@ pub enum Timing {
 
 /// Where a drive in a file keeps what its zones have become.
 pub(crate) trait ZoneLog: Send {
+    /// Keeps the state of one zone for who opens the drive after this process, whatever becomes of
+    /// it. The host's power is another matter.
+    fn note(&mut self, zone: usize, state: SavedZone) -> io::Result<()>;
+
     /// Makes the state of all zones durable.
     fn record(&mut self, zones: &[SavedZone]) -> io::Result<()>;
 }

@@ -1,10 +1,12 @@
 //! Everything a drive does but write: reads, flush, discard, reports, zone management; and the
 //! short way of a drive that has neither buffer nor time.
 
+use std::io;
+
 use super::model::{Answer, Model};
 use super::power::SavedZone;
 use super::write::Place;
-use super::zones::Cause;
+use super::zones::{Cause, Cell};
 use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
 
 impl Model {
@@ -36,8 +38,12 @@ impl Model {
             let cell = &mut table.cells[zone as usize];
             cell.settle(cell.accepted);
         }
-        self.media.write_run(lba, data).map_err(|_| Status::WriteFault)?;
-        Ok(Output::Done)
+        let stored = self.media.write_run(lba, data);
+        let noted = stored.and_then(|()| match place {
+            Place::Zone { zone, .. } => self.note(zone as usize),
+            Place::Random => Ok(()),
+        });
+        noted.map(|()| Output::Done).map_err(|_| Status::WriteFault)
     }
 
     pub(super) fn begin_read(&mut self, slot: u32, lba: Lba, blocks: u32) -> Result<(), Status> {
@@ -117,14 +123,20 @@ impl Model {
             self.wait_for_programs(slot, None, Vec::new());
         } else {
             let at = self.clock + self.spec.profile().firmware_flush_ns.value;
-            self.finish_at(slot, at, Ok(Output::Done));
+            let answer = self.recorded();
+            self.finish_at(slot, at, answer);
         }
     }
 
-    /// Whether a flush has to program what is buffered. A buffer with PLP needs that only if it is
-    /// kept in a process that may die.
+    /// Whether a flush has to program what is buffered.
     pub(super) fn must_program(&self) -> bool {
-        self.spec.profile().volatile() || self.log.is_some()
+        self.spec.profile().volatile()
+    }
+
+    /// Whether what is acknowledged outlives this process: on a drive in a file that loses nothing
+    /// with its power. It goes to the file at once, and not again when it is programmed.
+    pub(super) fn outlives_us(&self) -> bool {
+        self.log.is_some() && !self.spec.profile().volatile()
     }
 
     pub(super) fn begin_discard(&mut self, slot: u32, lba: Lba, n: u64) -> Result<(), Status> {
@@ -264,22 +276,35 @@ impl Model {
     }
 
     /// `Done` once the media and the zone log are on stable storage.
-    fn recorded(&mut self) -> Answer {
+    pub(super) fn recorded(&mut self) -> Answer {
         if self.record() { Ok(Output::Done) } else { Err(Status::WriteFault) }
     }
 
-    /// Makes what is on the media outlive this process, as far as there is a file behind it.
+    /// Makes what is on the media outlive the host, as far as there is a file behind it.
     pub(super) fn record(&mut self) -> bool {
-        let Some(mut log) = self.log.take() else { return self.media.sync().is_ok() };
+        if self.log.is_none() {
+            return self.media.sync().is_ok();
+        }
         let zones = self.durable_zones();
-        let recorded = self.media.sync().and_then(|()| log.record(&zones));
-        self.log = Some(log);
-        recorded.is_ok()
+        let Some(log) = &mut self.log else { return false };
+        self.media.sync().and_then(|()| log.record(&zones)).is_ok()
     }
 
-    /// The zones as NAND has them.
+    /// Keeps how far a zone is for who opens the drive after this process; its bytes are there.
+    pub(super) fn note(&mut self, zone: usize) -> io::Result<()> {
+        if !self.outlives_us() {
+            return Ok(());
+        }
+        let wp = self.zones.as_ref().map_or(0, |table| table.cells[zone].buffered);
+        let state = self.saved_zone(zone, wp);
+        self.log.as_mut().map_or(Ok(()), |log| log.note(zone, state))
+    }
+
+    /// The zones as they would be without this process.
     pub(super) fn durable_zones(&self) -> Vec<SavedZone> {
         let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
-        cells.iter().enumerate().map(|(zone, cell)| self.saved_zone(zone, cell.nand)).collect()
+        let buffer_too = self.outlives_us();
+        let wp = |cell: &Cell| if buffer_too { cell.buffered } else { cell.nand };
+        cells.iter().enumerate().map(|(zone, cell)| self.saved_zone(zone, wp(cell))).collect()
     }
 }

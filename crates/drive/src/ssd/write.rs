@@ -210,7 +210,8 @@ impl Model {
             }
             self.wait_for_programs(slot, Some(place), Vec::new());
         } else {
-            self.complete(slot, answer);
+            let lost = fua && answer.is_ok() && !self.record();
+            self.complete(slot, if lost { Err(Status::WriteFault) } else { answer });
         }
         self.make_room();
     }
@@ -229,17 +230,32 @@ impl Model {
         cell.buffered += blocks;
         if write_through {
             cell.scheduled = cell.buffered;
-            return self.move_to_media(zone as usize, blocks);
+        }
+        let kept = if self.outlives_us() { self.keep(zone as usize, blocks) } else { Ok(()) };
+        if write_through {
+            return kept.and(self.move_to_media(zone as usize, blocks));
         }
         self.program_zone(zone as usize, false);
-        Ok(())
+        kept
+    }
+
+    /// Writes the newest `blocks` of a zone's buffer to the file, and then how far the zone is: who
+    /// finds the write pointer there finds all below it.
+    fn keep(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
+        let Some(table) = &self.zones else { return Ok(()) };
+        let (cell, start) = (&table.cells[zone], table.start(zone));
+        let held = (cell.buffered - cell.nand) as usize;
+        let newest = cell.pending.range(held - blocks as usize..held).cloned();
+        let stored = self.media.write_run(start + cell.buffered - blocks, newest);
+        stored.and_then(|()| self.note(zone)).map_err(|_| Status::WriteFault)
     }
 
     fn arrive_random(&mut self, lba: Lba, version: u64, data: Blocks) -> Result<(), Status> {
         let gather = !self.spec.profile().write_through();
+        let at_once = !gather || self.outlives_us();
         for ((lba, version), block) in (lba..).zip(version..).zip(data) {
             self.cache.arrive(lba, version, block.clone(), gather);
-            if !gather && self.cache.programmed(lba, version) {
+            if at_once && self.cache.programmed(lba, version) {
                 self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
             }
         }
@@ -353,12 +369,17 @@ impl Model {
 
     /// Moves wp_nand of a zone up by `blocks`, whose bytes go to the media.
     fn move_to_media(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
+        let kept = self.outlives_us();
         let Some(table) = &mut self.zones else { return Ok(()) };
         let start = table.start(zone);
         let cell = &mut table.cells[zone];
         let blocks = cell.pending.len().min(blocks as usize);
         let run = cell.pending.drain(..blocks);
-        self.media.write_run(start + cell.nand, run).map_err(|_| Status::WriteFault)?;
+        if kept {
+            drop(run);
+        } else {
+            self.media.write_run(start + cell.nand, run).map_err(|_| Status::WriteFault)?;
+        }
         cell.nand += blocks as u64;
         Ok(())
     }
