@@ -39,18 +39,37 @@ pub(crate) fn error(failure: &Failure) {
 
 /// One line on standard error about something that does not end the command.
 pub(crate) fn complain(text: &str) {
-    let text = text.replace('\n', " ");
+    let text = plain(text).replace('\n', " ");
     drop(writeln!(io::stderr(), "strandline: {text}"));
 }
 
-/// An error in the words of strerror(3), without the number.
-pub(crate) fn plain(error: &vfs::Error) -> String {
+/// What is told about errors, in the words of strerror(3), without the numbers that Rust adds.
+pub(crate) fn plain(error: impl std::fmt::Display) -> String {
     let text = error.to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |told, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|digit| digit.is_ascii_digit()) => told + rest,
+        _ => told + " (os error " + part,
+    })
 }
 
 /// A byte string as text, for people and JSON.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_words() {
+        let error = io::Error::from_raw_os_error(2);
+        assert_eq!(plain(&error), "No such file or directory");
+        assert_eq!(plain(format!("a: {error}; b: {error}!").as_str()), {
+            "a: No such file or directory; b: No such file or directory!"
+        });
+        assert_eq!(plain("x (os error y) (os error 5"), "x (os error y) (os error 5");
+    }
 }

@@ -3,8 +3,8 @@
 //! `NAME` holds exactly what NAND holds, so other programs read it as they would the drive. A file
 //! without `NAME.zones` is a plain drive of its size. Zone states reach `NAME.zones` when they must
 //! be durable (flush, forced write, reset, finish, power-off), and on a drive that loses nothing
-//! with its power at each write, behind its bytes. So a process that dies leaves what a drive leaves
-//! whose power fails. When the host's own power fails, only what was flushed is safe.
+//! with its power at each write, behind its bytes. So a process that dies leaves what a drive
+//! leaves whose power fails. When the host's own power fails, only what was flushed is safe.
 
 mod zones_file;
 

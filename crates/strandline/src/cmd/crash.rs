@@ -80,6 +80,7 @@ impl Crash {
         }
         if !self.campaign.json {
             tell(&results)?;
+            out::line(format!("\nrepeat: {} --modes {}", self.command(), self.modes.join(",")))?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }

@@ -59,7 +59,7 @@ pub(crate) struct Create {
     /// How many zones
     #[arg(long, conflicts_with = "size")]
     zones: Option<u32>,
-    /// How many of the zones take random writes [default: the profile's]
+    /// How many of the zones take random writes, as F2FS's metadata needs [default: none]
     #[arg(long)]
     conventional: Option<u32>,
     /// One JSON object
@@ -172,6 +172,13 @@ impl Create {
         let spec = self.spec()?;
         image::create(&self.path, &spec).map_err(|e| Failure::Problem(e.to_string()))?;
         let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
+        if identify.zones.is_some_and(|zones| zones.conventional == 0) {
+            let path = self.path.display();
+            out::complain(&format!(
+                "{path}: no zone takes random writes, as F2FS needs for its metadata: add \
+                 --conventional N, or use the drive behind a conventional one (mkfs -c)"
+            ));
+        }
         show(&self.path, &identify, self.json)
     }
 

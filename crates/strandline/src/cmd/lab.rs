@@ -130,6 +130,7 @@ impl Run {
             if !paper.is_empty() {
                 out::text(&format!("\n{paper}"))?;
             }
+            out::line(format!("\nrepeat: {}", report.command))?;
         }
         if let Some(dir) = dir {
             report.write(&dir)?;
