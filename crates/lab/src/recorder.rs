@@ -8,6 +8,7 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec, XattrMode};
 
 use crate::oracle::{Event, Meta, ObjId, Oracle, Place, ROOT};
+use crate::subject::Volume;
 use crate::{Error, Result};
 
 /// An inode, by the file system's number and by the oracle's.
@@ -30,7 +31,7 @@ pub struct FsyncSample {
 
 /// A file system under an oracle's eyes.
 pub struct Recorder<'a> {
-    fs: &'a dyn FileSystem,
+    fs: &'a dyn Volume,
     oracle: &'a Oracle,
     fsyncs: Mutex<Vec<FsyncSample>>,
     begun_ns: AtomicU64,
@@ -38,7 +39,7 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// Starts recording; the clock of the samples starts here.
-    pub fn new(fs: &'a dyn FileSystem, oracle: &'a Oracle) -> Self {
+    pub fn new(fs: &'a dyn Volume, oracle: &'a Oracle) -> Self {
         Self {
             fs,
             oracle,
@@ -61,6 +62,11 @@ impl<'a> Recorder<'a> {
     /// The file system underneath.
     pub fn fs(&self) -> &'a dyn FileSystem {
         self.fs
+    }
+
+    /// Cleans a section. Changes nothing that users see, and so nothing for the oracle.
+    pub fn clean(&self) -> Result<()> {
+        self.fs.clean().map_err(Error::at("clean", b""))
     }
 
     /// The root directory.

@@ -6,6 +6,7 @@ use drive::Drive;
 use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
+use vfs::Errno;
 
 use super::{Fault, Mounted, Recovery, Subject, Volume};
 use crate::{Error, Result};
@@ -23,6 +24,13 @@ fn volume(step: &'static str) -> impl FnOnce(f2fs::Error) -> Error {
 impl Volume for F2fs {
     fn cleanings(&self) -> u64 {
         self.cleaned_sections()
+    }
+
+    fn clean(&self) -> vfs::Result<()> {
+        match self.garbage_collect(true).map_err(vfs::Error::from) {
+            Err(error) if error.errno() == Errno::NODATA => Ok(()),
+            cleaned => cleaned,
+        }
     }
 }
 

@@ -17,6 +17,9 @@ pub use f2fs::F2fsSubject;
 pub trait Volume: FileSystem {
     /// Sections cleaned since the mount; 0 if there is nothing to clean.
     fn cleanings(&self) -> u64;
+
+    /// Cleans a section now, if any is worth it.
+    fn clean(&self) -> vfs::Result<()>;
 }
 
 /// A mounted volume, and what mounting it took.

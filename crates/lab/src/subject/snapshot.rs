@@ -248,6 +248,10 @@ impl Volume for SnapshotFs {
     fn cleanings(&self) -> u64 {
         0
     }
+
+    fn clean(&self) -> vfs::Result<()> {
+        Ok(())
+    }
 }
 
 impl FileSystem for SnapshotFs {

@@ -35,7 +35,7 @@ pub(crate) struct Crash {
     /// Workload: pattern, tree, varmail, random-overwrite, or one of the small ones: create-fsync,
     /// overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link, truncate-up,
     /// truncate-down, unlink-open, two-files-one-dir, multi-node, inline-to-block, xattr,
-    /// symlink-dir, meta, gc-between
+    /// symlink-dir, meta, gc-between, gc-adaptive
     #[arg(long, default_value = "pattern")]
     workload: String,
     #[command(flatten)]
