@@ -39,6 +39,7 @@ cp "$deb" "$work/root/strandline.deb"
 chroot "$work/root" sh -euc '
     PATH=/usr/sbin:/usr/bin:/sbin:/bin
     dpkg --install --force-depends /strandline.deb
+    test -x /sbin/mount.strandline -a -x /sbin/umount.fuse.strandline
     mkdir /disk /volume
     strandline drive create --profile zn540-noplp --zone-size 32m --zones 40 --conventional 2 \
         /disk/disk.img
@@ -85,7 +86,9 @@ fn the_package_brings_all_that_fstab_needs() {
         assert!(list.lines().any(there), "{mode} {path} is missing:\n{list}");
     }
     let depends = run(Command::new("dpkg-deb").arg("-f").arg(&deb).arg("Depends"));
-    assert!(depends.contains("libc6") && depends.contains("fuse3"), "{depends}");
+    for package in ["libc6", "fuse3", "usr-is-merged"] {
+        assert!(depends.contains(package), "{package}: {depends}");
+    }
 
     let root = rustix::process::geteuid().is_root();
     assert!(root, "root is needed to install the package and mount");
