@@ -169,7 +169,7 @@ fn in_use(record: &Record) -> bool {
 }
 
 fn told(result: f2fs::Result<()>) -> Result<(), String> {
-    result.map_err(|error| error.to_string())
+    result.map_err(out::plain)
 }
 
 /// Writes records, and remembers whether one of them had something wrong with it.
@@ -181,7 +181,7 @@ struct Printer {
 
 impl Printer {
     fn take(&mut self, record: f2fs::Result<Record>) -> Result<(), String> {
-        self.record(record.map_err(|error| error.to_string())?);
+        self.record(record.map_err(out::plain)?);
         Ok(())
     }
 

@@ -215,7 +215,7 @@ impl Fsck {
         let first = match check(&drive, &CheckOptions::default()) {
             Ok(report) => report,
             Err(error @ f2fs::Error::Corrupt { .. }) => {
-                done.stopped.push(error.to_string());
+                done.stopped.push(out::plain(error));
                 return self.repair_if_wanted(opened, answer, done);
             }
             Err(error) => return Err(operational(error)),
@@ -235,14 +235,14 @@ impl Fsck {
         match recover(&drive) {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => {
-                done.stopped.push(error);
+                done.stopped.push(out::plain(error));
                 let wanted = answer.is_yes()?;
                 return if wanted { self.repair(&drive, done) } else { Ok(()) };
             }
         }
         match check(&drive, &CheckOptions::default()) {
             Ok(report) => done.report = Some(report),
-            Err(error) => done.stopped.push(error.to_string()),
+            Err(error) => done.stopped.push(out::plain(error)),
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl Fsck {
                 Ok(())
             }
             Err(error @ f2fs::Error::Corrupt { .. }) => {
-                done.stopped.push(error.to_string());
+                done.stopped.push(out::plain(error));
                 Ok(())
             }
             Err(error) => Err(operational(error)),
