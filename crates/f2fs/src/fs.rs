@@ -129,6 +129,7 @@ impl F2fs {
 
     /// The volume, to change it: writable, and with room to log the change.
     pub(crate) fn change(&self) -> Result<MutexGuard<'_, Volume>> {
+        let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.settled();
         volume.operations += 1;
         volume.check_writable()?;
@@ -206,6 +207,7 @@ impl F2fs {
 
     /// The volume, if it is still mounted, for an operation that changes nothing.
     pub(crate) fn volume(&self) -> Result<MutexGuard<'_, Volume>> {
+        let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.lock();
         volume.check_usable()?;
         volume.operations += 1;
@@ -410,6 +412,7 @@ impl FileSystem for F2fs {
     /// `fdatasync` does the same: every write changes the inode's times, and recovery wants the
     /// inode after the data anyway.
     fn fsync(&self, ino: Ino, _datasync: bool) -> vfs::Result<()> {
+        let _span = cores::span(cores::Stage::Syscall);
         Ok(fsync::execute(self, nid(ino)?)?)
     }
 

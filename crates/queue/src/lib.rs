@@ -17,6 +17,7 @@ mod hw;
 
 use std::sync::Arc;
 
+use cores::Stage;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
 pub use error::{IoError, Op};
@@ -77,6 +78,7 @@ impl BlockQueue {
 
     /// Sends `command`. Sleeps only if every tag of its hardware queue is in use.
     pub fn submit(&self, command: Command) -> Ticket {
+        let _span = cores::span(Stage::QueueDispatch);
         let (op, lba, blocks) = describe(&command);
         let zone = self.sequential_zone(op, lba);
         let queue = self.queue_for(zone);
@@ -93,6 +95,7 @@ impl BlockQueue {
             Sent::Done(answer) => answer,
             Sent::Slot(slot) => self.hw[usize::from(queue)].wait(self.drive.as_ref(), queue, slot),
         };
+        let _span = cores::span(Stage::QueueComplete);
         answer.map_err(|status| IoError { op, lba, blocks, status })
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum Need {
 pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
     let turn = fs.take_turn(ino);
     let need = {
-        let _span = cores::span(Stage::FsyncPrepare);
+        let _span = cores::span(Stage::FsyncOther);
         let mut volume = fs.settled();
         volume.operations += 1;
         volume.begin_fsync(ino)?
@@ -96,11 +96,13 @@ fn run_step(
 ) -> Result<()> {
     match step {
         Step::SubmitData => {
+            let _span = cores::span(Stage::FsyncPrepare);
             let mut volume = fs.settled();
             volume.unflushed.insert(ino);
             volume.submit_data(ino, data)
         }
         Step::SubmitNodes(mark) => {
+            let _span = cores::span(Stage::FsyncNode);
             let mut volume = fs.settled();
             if fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
                 // No write pointer will tell recovery about these blocks: order them here.
