@@ -2,6 +2,7 @@
 
 pub mod blkzone;
 mod block;
+mod closed_form;
 mod command;
 mod concat;
 mod fault;

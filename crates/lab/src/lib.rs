@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod campaign;
+pub mod drive_bench;
 mod error;
 pub mod experiment;
 mod mode;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use drive::linux::Access;
 use drive::{Identify, Spec, image};
+use lab::drive_bench::Figure;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -32,6 +33,8 @@ pub(crate) enum Drive {
     Zones(Zones),
     /// Cut the power
     Cut(Cut),
+    /// Show what a profile promises beside what the emulated drive does
+    Bench(Bench),
 }
 
 /// Make an empty drive.
@@ -129,6 +132,26 @@ pub(crate) struct Cut {
     seed: u64,
 }
 
+/// Show the curves of a profile, simulated: latency and rate of writes by length and by zones
+/// written side by side, until and beyond a full write buffer; time of a flush by what is dirty.
+/// Each beside the closed form, and how far apart they are.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive bench --profile zn540-noplp
+  strandline drive bench --profile conventional-noplp --json")]
+pub(crate) struct Bench {
+    /// zn540, zn540-noplp, conventional-noplp, ram
+    #[arg(long, default_value = "zn540-noplp")]
+    profile: String,
+    /// Seed of program times
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per figure
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Serialize)]
 struct InfoJson {
     path: String,
@@ -159,6 +182,7 @@ impl Drive {
             Self::Info(info) => info.run(),
             Self::Zones(zones) => zones.run(),
             Self::Cut(cut) => cut.run(),
+            Self::Bench(bench) => bench.run(),
         }
     }
 }
@@ -198,6 +222,28 @@ impl Create {
         }
         spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(spec)
+    }
+}
+
+impl Bench {
+    fn run(self) -> Outcome {
+        let figures = lab::drive_bench::run(&self.profile, self.seed)?;
+        if self.json {
+            figures.iter().try_for_each(out::json)?;
+            return Ok(0);
+        }
+        let mut last = "";
+        for figure in &figures {
+            if figure.curve != last {
+                last = figure.curve;
+                out::line(format!("{last} ({}), {} simulated", figure.unit, self.profile))?;
+                out::line(format!("{:>8} {:>10} {:>12} {:>8}", "", "model", "closed form", "off"))?;
+            }
+            let Figure { x, model, formula, .. } = figure;
+            let off = figure.off_percent();
+            out::line(format!("{x:>8} {model:>10.1} {formula:>12.1} {off:>+7.1}%"))?;
+        }
+        Ok(0)
     }
 }
 
