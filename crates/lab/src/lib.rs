@@ -12,6 +12,7 @@ mod error;
 pub mod experiment;
 mod mode;
 pub mod oracle;
+pub mod paper;
 pub mod recorder;
 pub mod report;
 pub mod rig;

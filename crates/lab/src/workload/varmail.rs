@@ -9,6 +9,8 @@ use crate::{Error, Result};
 /// Parameters; Filebench's defaults are 1,000 files, 16 KiB mean size and 16 KiB mean append.
 #[derive(Clone, Copy, Debug)]
 pub struct Varmail {
+    /// Which directory: threads have one each.
+    pub mailbox: u64,
     /// Mails at the start.
     pub files: u64,
     /// Turns of the loop, two fsyncs each.
@@ -20,7 +22,7 @@ pub struct Varmail {
 impl Varmail {
     /// Half as many turns as cuts: about one fsync per cut.
     pub fn for_cuts(cuts: usize) -> Self {
-        Self { files: 100, turns: (cuts as u64 / 2).clamp(30, 2_000), mean: 16 << 10 }
+        Self { mailbox: 0, files: 100, turns: (cuts as u64 / 2).clamp(30, 2_000), mean: 16 << 10 }
     }
 }
 
@@ -85,7 +87,7 @@ impl Workload for Varmail {
     }
 
     fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
-        let dir = fs.mkdir(fs.root(), b"mail", 0o755)?;
+        let dir = fs.mkdir(fs.root(), format!("mail{}", self.mailbox).as_bytes(), 0o755)?;
         let rng = Rng::new(seed, 3);
         let mean = self.mean;
         let mut mailbox = Mailbox { fs, rng, dir, mails: Vec::new(), delivered: 0, mean };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use lab::experiment::{self, Experiment, Options};
+use lab::paper::{self, Figure, Row};
 use lab::{campaign, report};
 use serde::Serialize;
 
@@ -39,11 +40,15 @@ pub(crate) struct List {
 #[command(after_help = "\
 Examples:
   strandline lab run demo --tree /usr/share/doc --out target/demo
-  strandline lab run table-6.2 --cuts 1000 --seed 1")]
+  strandline lab run table-6.2 --cuts 1000 --seed 1
+  strandline lab run --paper oprw --json")]
 pub(crate) struct Run {
     /// Which; see `strandline lab list`
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present_any = ["all", "paper"])]
     name: Option<String>,
+    /// Every table and figure of a paper, ours beside theirs: oprw
+    #[arg(long, conflicts_with_all = ["name", "all"])]
+    paper: Option<String>,
     /// All of them, each into a directory of its own below --out
     #[arg(long, conflicts_with = "name")]
     all: bool,
@@ -67,11 +72,13 @@ impl Lab {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Self::List(list) => {
-                for e in &experiment::ALL {
+                let campaigns = experiment::ALL.iter().map(|e| (e.name, e.about));
+                let figures = paper::OPRW.iter().map(|figure| (figure.name, figure.about));
+                for (name, about) in campaigns.chain(figures) {
                     if list.json {
-                        out::json(&Listed { name: e.name, about: e.about })?;
+                        out::json(&Listed { name, about })?;
                     } else {
-                        out::line(format!("{:12} {}", e.name, e.about))?;
+                        out::line(format!("{name:12} {about}"))?;
                     }
                 }
                 Ok(0)
@@ -84,8 +91,17 @@ impl Lab {
 impl Run {
     fn run(self) -> Outcome {
         let mut code = 0;
+        if let Some(paper) = &self.paper {
+            for figure in paper::of(paper)? {
+                self.figure(figure)?;
+            }
+            return self.one(experiment::named("table-6.2")?, self.out.clone());
+        }
         match &self.name {
-            Some(name) => code = self.one(experiment::named(name)?, self.out.clone())?,
+            Some(name) => match paper::named(name) {
+                Some(figure) => return self.figure(figure),
+                None => code = self.one(experiment::named(name)?, self.out.clone())?,
+            },
             None => {
                 for e in &experiment::ALL {
                     let out = self.out.as_ref().map(|dir| dir.join(e.name));
@@ -94,6 +110,29 @@ impl Run {
             }
         }
         Ok(code)
+    }
+
+    /// A table or figure that is not a campaign. That ours differs is a result, not a failure.
+    fn figure(&self, figure: &Figure) -> Outcome {
+        let comparison = figure.run(self.campaign.seed)?;
+        if self.campaign.json {
+            out::json(&comparison)?;
+            return Ok(0);
+        }
+        out::line(format!("{}: {} (simulated)", comparison.name, comparison.about))?;
+        out::line(format!("  {:40} {:>20} {:>12}", "", "paper", "ours"))?;
+        for row in &comparison.rows {
+            let Row { what, paper, ours, unit, .. } = row;
+            let ours = format!("{ours:.2} {unit}");
+            let verdict = match row.holds() {
+                Some(true) => "  agrees",
+                Some(false) => "  DIFFERS",
+                None => "",
+            };
+            out::line(format!("  {what:40} {paper:>20} {ours:>12}{verdict}"))?;
+        }
+        out::line(format!("  {}\n", comparison.command))?;
+        Ok(0)
     }
 
     fn one(&self, experiment: &Experiment, dir: Option<PathBuf>) -> Outcome {

@@ -1,0 +1,95 @@
+//! Figures 6.2 and 6.3: Filebench's Varmail, on one thread and on more.
+
+use std::sync::Arc;
+
+use cores::Semaphore;
+
+use super::{PROTECTED, Row, VOLATILE, on_volume};
+use crate::mode::Mode;
+use crate::oracle::Oracle;
+use crate::recorder::Recorder;
+use crate::subject::Volume;
+use crate::workload::Varmail;
+use crate::{Result, now_ns};
+
+/// Mails of a thread: 1,000 among them all, as Filebench has it, or 100 each if that is more.
+const MAILS: u64 = 1000;
+const MAILS_MIN: u64 = 100;
+/// Turns of Filebench's loop, all threads together.
+const TURNS: u64 = 1600;
+/// Threads of Figure 6.3.
+const THREADS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Figure 6.2.
+pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
+    let protected = gain(PROTECTED, [Mode::Nobarrier, Mode::OprwNobarrier], 1, seed)?;
+    let volatile = gain(VOLATILE, [Mode::Posix, Mode::Oprw], 1, seed)?;
+    let row = |what: &str, paper: &str, ours, agrees| Row {
+        what: what.into(),
+        paper: paper.into(),
+        ours,
+        unit: "x",
+        agrees: Some(agrees),
+    };
+    Ok(vec![
+        row("without PLP, OPRW / F2FS", "about 1", volatile, (0.99, f64::INFINITY)),
+        row("with PLP, OPRW / F2FS", "1.2", protected, (1.2, f64::INFINITY)),
+    ])
+}
+
+/// Figure 6.3: the gain, and that it shrinks.
+pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
+    let rows = THREADS.into_iter().map(|threads| {
+        let ours = gain(PROTECTED, [Mode::Nobarrier, Mode::OprwNobarrier], threads, seed)?;
+        let paper = if threads == 1 { "1.2" } else { "shrinks with threads" };
+        let what = format!("{threads} threads, OPRW / F2FS");
+        let agrees = (threads == 1).then_some((1.2, f64::INFINITY));
+        Ok(Row { what, paper: paper.into(), ours, unit: "x", agrees })
+    });
+    rows.collect()
+}
+
+fn gain(drive: &str, [f2fs, oprw]: [Mode; 2], threads: u64, seed: u64) -> Result<f64> {
+    Ok(turns_per_s(drive, oprw, threads, seed)? / turns_per_s(drive, f2fs, threads, seed)?)
+}
+
+fn turns_per_s(drive: &str, mode: Mode, threads: u64, seed: u64) -> Result<f64> {
+    let files = (MAILS / threads).max(MAILS_MIN);
+    let turns = TURNS / threads;
+    let mailbox = Varmail { mailbox: 0, files, turns, mean: 16 << 10 };
+    let footprint = threads * crate::workload::Workload::footprint(&mailbox);
+    on_volume(drive, mode, footprint, seed, |fs| {
+        let (ready, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let workers: Vec<_> = (0..threads)
+            .map(|n| {
+                let (fs, ready, go) = (fs.clone(), ready.clone(), go.clone());
+                let mailbox = Varmail { mailbox: n, ..mailbox };
+                cores::spawn(&format!("mail {n}"), None, move || {
+                    worker(&fs, &mailbox, seed + n, &ready, &go)
+                })
+            })
+            .collect();
+        ready.acquire(threads as usize);
+        let from = now_ns();
+        go.release(threads as usize);
+        workers.into_iter().try_for_each(cores::JoinHandle::join)?;
+        let seconds = (now_ns() - from) as f64 / 1e9;
+        Ok((threads * turns) as f64 / seconds)
+    })
+}
+
+/// One thread of the mail server. It begins its turns when all have filled their mailboxes.
+fn worker(
+    fs: &Arc<dyn Volume>,
+    mailbox: &Varmail,
+    seed: u64,
+    ready: &Semaphore,
+    go: &Semaphore,
+) -> Result<()> {
+    let oracle = Oracle::new();
+    let fs = Recorder::new(&**fs, &oracle);
+    crate::workload::Workload::run(mailbox, &fs, seed, &mut || {
+        ready.release(1);
+        go.acquire(1);
+    })
+}

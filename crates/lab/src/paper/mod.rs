@@ -1,0 +1,160 @@
+//! The OPRW thesis's tables and figures from running code, ours beside theirs. One file per
+//! experiment.
+//!
+//! Time is simulated throughout: the emulated ZN540, with and without power-loss protection, under
+//! the real file system on a virtual Xeon Silver 4116, the thesis's CPU. The two cost tables
+//! (`drive/profiles`, `cores/profiles`) name the source of every value.
+
+mod fio;
+mod mail;
+mod stages;
+
+use std::sync::Arc;
+
+use drive::{Drive, Timing};
+use serde::Serialize;
+
+use crate::mode::Mode;
+use crate::subject::{F2fsSubject, Subject, Volume};
+use crate::{Error, Result, machine, rig};
+
+/// The drive with power-loss protection.
+const PROTECTED: &str = "zn540";
+/// The same without.
+const VOLATILE: &str = "zn540-noplp";
+
+/// An experiment of the paper.
+pub struct Figure {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    run: fn(u64) -> Result<Vec<Row>>,
+}
+
+/// Those of the OPRW thesis, in its order. Table 6.2 is a campaign: [`crate::experiment`].
+pub const OPRW: [Figure; 5] = [
+    Figure {
+        name: "table-3.1",
+        about: "where the time of an fsync goes: 4 KiB random write, posix, ZN540 (PLP)",
+        run: stages::run,
+    },
+    Figure {
+        name: "fig-6.1a",
+        about: "random write + fsync without PLP, beside posix",
+        run: fio::without_protection,
+    },
+    Figure {
+        name: "fig-6.1b",
+        about: "random write + fsync with PLP: OPRW over F2FS",
+        run: fio::with_protection,
+    },
+    Figure { name: "fig-6.2", about: "Varmail, one thread: OPRW over F2FS", run: mail::one_thread },
+    Figure {
+        name: "fig-6.3",
+        about: "Varmail with more threads, PLP: OPRW over F2FS",
+        run: mail::more_threads,
+    },
+];
+
+/// One figure, theirs and ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What is measured.
+    pub what: String,
+    /// As published.
+    pub paper: String,
+    /// As measured here.
+    pub ours: f64,
+    /// Of ours.
+    pub unit: &'static str,
+    /// From where to where ours agrees; nothing is said where the paper gives no figure.
+    pub agrees: Option<(f64, f64)>,
+}
+
+impl Row {
+    /// Whether ours agrees, if that can be said.
+    pub fn holds(&self) -> Option<bool> {
+        self.agrees.map(|(low, high)| (low..=high).contains(&self.ours))
+    }
+}
+
+/// An experiment's outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The experiment.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The command line that repeats it.
+    pub command: String,
+    /// Time is the model's.
+    pub simulated: bool,
+    /// The figures.
+    pub rows: Vec<Row>,
+}
+
+impl Figure {
+    /// Runs it.
+    pub fn run(&self, seed: u64) -> Result<Comparison> {
+        let rows = (self.run)(seed)?;
+        let command = format!("strandline lab run {} --seed {seed}", self.name);
+        Ok(Comparison { name: self.name, about: self.about, command, simulated: true, rows })
+    }
+}
+
+/// What the paper called `paper` has.
+pub fn of(paper: &str) -> Result<&'static [Figure]> {
+    match paper {
+        "oprw" => Ok(&OPRW),
+        _ => Err(Error::Usage(format!("unknown paper '{paper}'; known: oprw"))),
+    }
+}
+
+/// The experiment called `name`.
+pub fn named(name: &str) -> Option<&'static Figure> {
+    OPRW.iter().find(|figure| figure.name == name)
+}
+
+/// Runs `job` on a fresh volume of `drive` with room for `footprint` bytes of writes, mounted in
+/// `mode`, in simulated time.
+fn on_volume<T>(
+    drive: &str,
+    mode: Mode,
+    footprint: u64,
+    seed: u64,
+    job: impl FnOnce(&Arc<dyn Volume>) -> Result<T>,
+) -> Result<T> {
+    let spec = rig::spec(drive, footprint)?;
+    machine(seed)?.run(|| {
+        let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Virtual, seed)?;
+        F2fsSubject.format(&drive)?;
+        let fs: Arc<dyn Volume> = F2fsSubject.mount(drive, mode.mount_options())?.fs.into();
+        let result = job(&fs)?;
+        fs.unmount().map_err(Error::at("unmount", b""))?;
+        Ok(result)
+    })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_agreed_still_agrees() {
+        for name in ["fig-6.1a", "fig-6.1b"] {
+            let comparison = named(name).expect("it is there").run(1).expect("it runs");
+            for row in &comparison.rows {
+                assert_ne!(row.holds(), Some(false), "{name}: {row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_stages_are_all_of_an_fsync() {
+        let rows = named("table-3.1").expect("it is there").run(1).expect("it runs").rows;
+        let percent: f64 = rows.iter().filter(|row| row.unit == "%").map(|row| row.ours).sum();
+        assert!((percent - 100.0).abs() < 1e-6, "{percent}");
+        assert!(rows.iter().all(|row| row.ours > 0.0), "{rows:?}");
+    }
+}
