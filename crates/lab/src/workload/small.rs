@@ -293,11 +293,16 @@ fn gc_between(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 }
 
 /// Cleaning that was asked for, where logs go on in used segments (SSR) and seldom have to clean:
-/// what it moves lands between blocks that still count.
+/// what it moves lands between blocks that still count. Each file fills a segment, so that a log
+/// leaves one behind, and is cut short, so that there is little in it to move.
 fn gc_adaptive(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    const LARGE: usize = 2 << 20;
+    const LEFT: usize = 30_000;
     for round in 0..GC_ROUNDS / 2 {
-        let node = file(fs, rng, format!("hot{round}").as_bytes(), 30_000)?;
+        let node = file(fs, rng, format!("hot{round}").as_bytes(), LEFT)?;
+        fs.write(node, LEFT as u64, &[0; LARGE - LEFT])?;
         fs.fsync(node)?;
+        fs.truncate(node, LEFT as u64)?;
         fs.clean()?;
         fs.write(node, 8192, &rng.bytes(8192))?;
         fs.fsync(node)?;
