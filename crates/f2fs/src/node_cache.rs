@@ -250,13 +250,16 @@ impl Volume {
         footer.set_cold(!is_dir);
         self.nat.set(&self.io, nid, ino, NEW_ADDR)?;
         self.nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
+        self.since_checkpoint.freed_nodes.remove(&(ino, node_offset));
         self.add_blocks(ino, 1)?;
         Ok(nid)
     }
 
     /// Frees node `nid` of inode `ino`; not for the inode itself.
     pub(crate) fn free_node(&mut self, nid: Nid, ino: Nid) -> Result<()> {
+        let offset = RawNodeFooter::of(&self.node(nid)?.block).node_offset();
         self.drop_node_block(nid, ino)?;
+        self.since_checkpoint.freed_nodes.insert((ino, offset));
         self.space.give_node(false);
         self.add_blocks(ino, -1)
     }

@@ -130,6 +130,9 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) removed_from: BTreeSet<Nid>,
     /// Directories whose attributes changed.
     pub(crate) xattr_changed: BTreeSet<Nid>,
+    /// Nodes freed and not made anew, by inode and node offset: they leave no trace in the chain,
+    /// and recovery would find what they held where it still is.
+    pub(crate) freed_nodes: BTreeSet<(Nid, u32)>,
 }
 
 impl SinceCheckpoint {
@@ -137,6 +140,7 @@ impl SinceCheckpoint {
         self.moved.clear();
         self.removed_from.clear();
         self.xattr_changed.clear();
+        self.freed_nodes.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {

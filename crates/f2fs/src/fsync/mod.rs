@@ -22,7 +22,9 @@ pub use strict::STRICT;
 use crate::F2fs;
 use crate::error::Result;
 use crate::io::WriteSet;
-use crate::ondisk::Nid;
+use crate::ondisk::inode::Advise;
+use crate::ondisk::node::{NodeKind, first_index_of};
+use crate::ondisk::{BLOCK_SIZE, Nid};
 use crate::options::{FsyncMode, Inject, MountOptions};
 use crate::volume::{Caller, Volume};
 
@@ -175,6 +177,7 @@ impl Volume {
         let (parent, links) = (inode.pino.get(), inode.links.get());
         let unrecoverable = links != 1
             || compressed
+            || self.lacks_a_node(ino)?
             || self.since_checkpoint.moved.contains(&ino)
             || self.since_checkpoint.xattr_changed.contains(&parent)
             || !self.nat.is_checkpointed(&self.io, parent)?
@@ -183,6 +186,28 @@ impl Volume {
                 && self.since_checkpoint.removed_from.contains(&parent)
                 && self.nat.needs_dentry_mark(&self.io, ino)?;
         Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
+    }
+
+    /// Whether a node of the file was freed whose place recovery would take for unchanged: one of
+    /// attributes, or one of blocks that does not lie behind the end of the file, where recovery
+    /// cuts off.
+    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
+        let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
+        let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
+        if offsets.is_empty() {
+            return Ok(false);
+        }
+        let addrs = self.layout(ino)?.addr_counts();
+        let inode = self.raw_inode(ino)?;
+        let keeps_size = inode.advise().contains(Advise::KEEP_SIZE);
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        Ok(offsets.into_iter().any(|offset| match NodeKind::of(offset) {
+            Some(NodeKind::Xattr) => true,
+            Some(NodeKind::Direct) => {
+                keeps_size || first_index_of(offset, addrs).is_some_and(|first| first < end)
+            }
+            _ => false,
+        }))
     }
 
     /// Roll-forward keeps old blocks until it is done, so all it may claim must fit

@@ -35,7 +35,7 @@ const fn cleaning(name: &'static str, prepare: Step, run: Step) -> Small {
 }
 
 /// All of them.
-pub const ALL: [Small; 17] = [
+pub const ALL: [Small; 19] = [
     small("create-fsync", nothing, create_fsync),
     small("overwrite-fsync", one_file, overwrite_fsync),
     small("append", one_file, append),
@@ -44,11 +44,13 @@ pub const ALL: [Small; 17] = [
     small("link", one_file, link),
     small("truncate-up", one_file, truncate_up),
     small("truncate-down", one_file, truncate_down),
+    small("truncate-and-grow", big_file, truncate_and_grow),
     small("unlink-open", one_file, unlink_open),
     small("two-files-one-dir", nothing, two_files_one_dir),
     small("multi-node", big_file, multi_node),
     small("inline-to-block", inline_file, inline_to_block),
     small("xattr", one_file, xattr),
+    small("xattr-shrink", one_file, xattr_shrink),
     small("symlink-dir", nothing, symlink_dir),
     small("meta", one_file, meta),
     cleaning("gc-between", nearly_dead, gc_between),
@@ -192,6 +194,18 @@ fn truncate_down(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
+/// What was cut off must not come back in the hole that takes its place: the nodes that held it say
+/// nothing to recovery any more.
+fn truncate_and_grow(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.truncate(node, 5_000)?;
+    fs.write(node, 2_040 << 12, &rng.bytes(6_000))?;
+    fs.fsync(node)?;
+    fs.truncate(node, 0)?;
+    fs.truncate(node, 8 << 20)?;
+    fs.fsync(node)
+}
+
 fn unlink_open(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.fs().open(node.ino).map_err(Error::at("open", b"a"))?;
@@ -243,6 +257,18 @@ fn xattr(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.set_xattr(node, b"user.more", b"1")?;
     fs.write(node, 0, &rng.bytes(4096))?;
     fs.fsync(node)
+}
+
+/// A value too large for the inode gives up its node again.
+fn xattr_shrink(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for len in [3_000, 10, 2_500, 20] {
+        fs.set_xattr(node, b"user.note", &rng.bytes(len))?;
+        fs.fsync(node)?;
+        fs.write(node, 0, &rng.bytes(4096))?;
+        fs.fsync(node)?;
+    }
+    Ok(())
 }
 
 fn symlink_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
