@@ -13,7 +13,8 @@ pub enum FsyncMode {
     /// overwrite's fsync may keep the node and lose the data it points to.
     #[default]
     Posix,
-    /// A flush before and after the nodes: an fsync is recovered whole or not at all.
+    /// An fsync is recovered whole or not at all. A flush before and after the nodes; with `oprw`
+    /// one at the end.
     Strict,
     /// No flush at all: for drives that cannot lose what they have acknowledged.
     Nobarrier,
@@ -69,17 +70,20 @@ bitflags! {
         const PLAIN_CHECKPOINT = 16;
         /// Roll-forward does nothing.
         const SKIP_ROLL_FORWARD = 32;
+        /// Strict marks every node of an fsync, not the last one only.
+        const MARK_EVERY_NODE = 64;
     }
 }
 
 /// The faults by the names the command line uses.
-const INJECT_NAMES: [(&str, Inject); 6] = [
+const INJECT_NAMES: [(&str, Inject); 7] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
     ("drop-dent-mark", Inject::DROP_DENT_MARK),
     ("plain-checkpoint", Inject::PLAIN_CHECKPOINT),
     ("skip-roll-forward", Inject::SKIP_ROLL_FORWARD),
+    ("mark-every-node", Inject::MARK_EVERY_NODE),
 ];
 
 impl FromStr for Inject {
@@ -100,7 +104,7 @@ pub struct MountOptions {
     /// `fsync_mode=posix|strict|nobarrier`.
     pub fsync_mode: FsyncMode,
     /// `oprw`: recovery judges data by the zones' write pointers, and fsync no longer waits
-    /// between data and nodes (thesis §5).
+    /// between data and nodes (thesis §5). With `fsync_mode=strict` it is atomic all the same.
     pub oprw: bool,
     /// Cleared by `nobarrier`: no flushes anywhere.
     pub barrier: bool,

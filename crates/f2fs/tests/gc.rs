@@ -187,3 +187,29 @@ fn cleaning_in_the_background_frees_sections() {
         aged.finish();
     }
 }
+
+/// Whoever cleans between a write and its fsync must not take along half of what the fsync is to
+/// bring whole or not at all.
+#[test]
+fn strict_moves_what_is_durable() {
+    let mut aged = Aged::new(Kind::Zoned, "fsync_mode=strict,oprw", 5);
+    aged.fill_to(40, 64);
+    aged.fs.sync().unwrap();
+    // Something to clean.
+    let inos: Vec<_> = aged.files.keys().copied().collect();
+    for &ino in &inos {
+        (0..32).for_each(|page| aged.write(ino, page));
+    }
+    aged.fs.sync().unwrap();
+    let durable = aged.files.clone();
+    for ino in inos {
+        (0..64).for_each(|page| aged.write(ino, page));
+    }
+    for _ in 0..4 {
+        assert!(aged.fs.background_gc().unwrap(), "nothing to clean");
+    }
+    aged.fs.write_checkpoint().unwrap();
+    let cut = aged.drive.cut(5);
+    aged.files = durable;
+    aged.assert_contents(&mount(&harness::power_on(&cut), "fsync_mode=strict,oprw"));
+}

@@ -10,7 +10,7 @@ use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result, subject};
 
 /// Modes of Table 6.2.
-const MODES: [Mode; 3] = [Mode::Posix, Mode::Strict, Mode::Oprw];
+const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
 
 /// What an experiment may be told.
 #[derive(Clone, Debug)]
@@ -34,19 +34,33 @@ pub struct Experiment {
     /// What it shows.
     pub about: &'static str,
     with_tree: bool,
+    /// The workload it has in any case.
+    workload: &'static str,
+    modes: &'static [Mode],
 }
 
 /// All of them.
-pub const ALL: [Experiment; 2] = [
+pub const ALL: [Experiment; 3] = [
     Experiment {
         name: "demo",
         about: "the pattern test and a real directory tree, 1,000 cuts per fsync mode",
         with_tree: true,
+        workload: "pattern",
+        modes: MODES,
     },
     Experiment {
         name: "table-6.2",
         about: "OPRW thesis, Table 6.2: the pattern test, 1,000 cuts each for posix, strict, oprw",
         with_tree: false,
+        workload: "pattern",
+        modes: MODES,
+    },
+    Experiment {
+        name: "atomic",
+        about: "version consistency: fsyncs of 61 nodes, torn or whole, and what each mode costs",
+        with_tree: false,
+        workload: "versions",
+        modes: &[Mode::Posix, Mode::Strict, Mode::Oprw, Mode::OprwStrict],
     },
 ];
 
@@ -61,7 +75,7 @@ pub fn named(name: &str) -> Result<&'static Experiment> {
 impl Experiment {
     /// Campaigns it runs, for progress bars.
     pub fn campaigns(&self) -> usize {
-        MODES.len() * (1 + usize::from(self.with_tree))
+        self.modes.len() * (1 + usize::from(self.with_tree))
     }
 
     /// Runs it. `progress` is told after each cut, `done` after each campaign.
@@ -71,8 +85,10 @@ impl Experiment {
         progress: &Progress,
         done: &mut dyn FnMut(&ModeResult),
     ) -> Result<Report> {
-        let mut workloads: Vec<(Arc<dyn Workload>, String)> =
-            vec![(workload::named("pattern", options.cuts)?.into(), "--workload pattern".into())];
+        let mut workloads: Vec<(Arc<dyn Workload>, String)> = vec![(
+            workload::named(self.workload, options.cuts)?.into(),
+            format!("--workload {}", self.workload),
+        )];
         let mut about = String::from(
             "F2FS on an emulated ZNS drive without power-loss protection. The power is cut at \
              seeded random moments; every cut is recovered and every byte compared.",
@@ -87,7 +103,7 @@ impl Experiment {
         let mut campaigns = Vec::new();
         let mut zone_map = None;
         for (workload, arguments) in &workloads {
-            for mode in MODES {
+            for &mode in self.modes {
                 let job = Arc::new(self.job(options, workload.clone(), arguments, mode)?);
                 let (result, map) = campaign::run_at(&job, CutPoints::Random(job.cuts), progress)?;
                 done(&result);

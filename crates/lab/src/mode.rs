@@ -18,12 +18,20 @@ pub enum Mode {
     Oprw,
     /// `nobarrier` with order-preserving recovery by write pointer.
     OprwNobarrier,
+    /// `strict` with order-preserving recovery by write pointer: atomic, with one FLUSH.
+    OprwStrict,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Posix, Self::Strict, Self::Nobarrier, Self::Oprw, Self::OprwNobarrier];
+    pub const ALL: [Self; 6] = [
+        Self::Posix,
+        Self::Strict,
+        Self::Nobarrier,
+        Self::Oprw,
+        Self::OprwNobarrier,
+        Self::OprwStrict,
+    ];
 
     /// Short name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -33,6 +41,7 @@ impl Mode {
             Self::Nobarrier => "nobarrier",
             Self::Oprw => "oprw",
             Self::OprwNobarrier => "oprw-nobarrier",
+            Self::OprwStrict => "oprw-strict",
         }
     }
 
@@ -44,6 +53,7 @@ impl Mode {
             Self::Nobarrier => "F2FS-nobarrier",
             Self::Oprw => "OPRW-posix",
             Self::OprwNobarrier => "OPRW-nobarrier",
+            Self::OprwStrict => "OPRW-strict",
         }
     }
 
@@ -55,12 +65,18 @@ impl Mode {
             Self::Nobarrier => "fsync_mode=nobarrier",
             Self::Oprw => "fsync_mode=posix,oprw",
             Self::OprwNobarrier => "fsync_mode=nobarrier,oprw",
+            Self::OprwStrict => "fsync_mode=strict,oprw",
         }
     }
 
     /// Whether recovery compares with the write pointers.
     pub const fn is_oprw(self) -> bool {
-        matches!(self, Self::Oprw | Self::OprwNobarrier)
+        matches!(self, Self::Oprw | Self::OprwNobarrier | Self::OprwStrict)
+    }
+
+    /// Whether an fsync is to be recovered whole or not at all.
+    pub const fn is_strict(self) -> bool {
+        matches!(self, Self::Strict | Self::OprwStrict)
     }
 
     /// Whether fsync sends no FLUSH.

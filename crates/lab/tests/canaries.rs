@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lab::campaign::{CutPoints, Job, ModeResult, Progress, run, run_at};
-use lab::workload::{self, Pattern, Workload, small};
+use lab::workload::{self, Pattern, Versions, Workload, small};
 use lab::{Mode, subject};
 
 fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usize) -> Arc<Job> {
@@ -56,13 +56,15 @@ fn strict_without_its_preflush_is_noticed() {
 
 #[test]
 fn oprw_that_skips_the_write_pointers_is_noticed() {
-    let run = |inject| {
-        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
-        let every = CutPoints::Every;
-        run_at(&job(pattern, Mode::Oprw, inject, 0), every, &quiet()).expect("it runs").0
-    };
-    assert_eq!(run(None).failed, 0);
-    assert!(run(Some("skip-wp-check")).broken > 0);
+    for mode in [Mode::Oprw, Mode::OprwStrict] {
+        let run = |inject| {
+            let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+            let every = CutPoints::Every;
+            run_at(&job(pattern, mode, inject, 0), every, &quiet()).expect("it runs").0
+        };
+        assert_eq!(run(None).failed, 0, "{mode}");
+        assert!(run(Some("skip-wp-check")).broken > 0, "{mode}");
+    }
 }
 
 #[test]
@@ -91,4 +93,22 @@ fn the_same_seed_gives_the_same_json() {
         serde_json::to_string(&result).expect("results are plain data")
     };
     assert_eq!(json(), json());
+}
+
+#[test]
+fn an_fsync_torn_over_its_nodes_is_noticed() {
+    // 61 nodes are two NAND programs: between their ends one part is there and the other is not.
+    let torn = |mode, inject| {
+        let workload = Arc::new(Versions { nodes: 60, fsyncs: 8 });
+        let every = CutPoints::Every;
+        let ran = run_at(&job(workload, mode, inject, 0), every, &quiet()).expect("it runs").0;
+        assert_eq!((ran.broken > 0, ran.corrupt), (inject.is_some(), 0), "{mode} {inject:?}");
+        ran.files_torn
+    };
+    assert!(torn(Mode::Posix, None) > 0);
+    assert!(torn(Mode::Oprw, None) > 0);
+    assert_eq!(torn(Mode::Strict, None), 0);
+    assert_eq!(torn(Mode::OprwStrict, None), 0);
+    assert!(torn(Mode::OprwStrict, Some("mark-every-node")) > 0);
+    assert!(torn(Mode::Strict, Some("mark-every-node")) > 0);
 }

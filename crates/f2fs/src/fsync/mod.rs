@@ -4,15 +4,17 @@
 //! One file per technique holds its [`Plan`]; [`execute`] runs any of them. The volume is locked
 //! while a step allocates and submits, and free while it waits for the drive.
 
+mod atomic;
 mod nobarrier;
 mod oprw;
 mod plan;
 mod posix;
 mod strict;
 
-use cores::Stage;
+use cores::{MutexGuard, Stage};
 use vfs::{Errno, FileKind};
 
+pub use atomic::ATOMIC;
 pub use nobarrier::NOBARRIER;
 pub use oprw::{OPRW_NOBARRIER, OPRW_POSIX};
 pub use plan::{Mark, Plan, Step, Writes};
@@ -29,10 +31,11 @@ use crate::options::{FsyncMode, Inject, MountOptions};
 use crate::volume::{Caller, Volume};
 
 impl Plan {
-    /// The technique these options ask for. `strict` keeps its plan under `oprw`.
+    /// The technique these options ask for.
     pub fn of(options: &MountOptions) -> &'static Self {
         match (options.fsync_mode, options.oprw) {
-            (FsyncMode::Strict, _) => &STRICT,
+            (FsyncMode::Strict, false) => &STRICT,
+            (FsyncMode::Strict, true) => &ATOMIC,
             (FsyncMode::Posix, false) => &POSIX,
             (FsyncMode::Posix, true) => &OPRW_POSIX,
             (FsyncMode::Nobarrier, false) => &NOBARRIER,
@@ -105,15 +108,17 @@ fn run_step(
         }
         Step::SubmitNodes(mark) => {
             let _span = cores::span(Stage::FsyncNode);
+            let volume = fs.settled();
+            submit_nodes(fs, volume, ino, mark, data, nodes)
+        }
+        Step::Submit(mark) => {
+            let prepare = cores::span(Stage::FsyncPrepare);
             let mut volume = fs.settled();
-            if fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
-                // No write pointer will tell recovery about these blocks: order them here.
-                drop(volume);
-                data.wait(fs.queue())?;
-                fs.flush()?;
-                volume = fs.settled();
-            }
-            volume.submit_fsync_nodes(ino, mark, nodes)
+            volume.unflushed.insert(ino);
+            volume.submit_data(ino, data)?;
+            drop(prepare);
+            let _span = cores::span(Stage::FsyncNode);
+            submit_nodes(fs, volume, ino, mark, data, nodes)
         }
         Step::Wait(writes) => {
             if writes.contains(Writes::DATA) {
@@ -135,6 +140,26 @@ fn run_step(
             fs.flush()
         }
     }
+}
+
+fn submit_nodes<'a>(
+    fs: &'a F2fs,
+    mut volume: MutexGuard<'a, Volume>,
+    ino: Nid,
+    mark: Mark,
+    data: &mut WriteSet,
+    nodes: &mut WriteSet,
+) -> Result<()> {
+    // Of blocks in conventional zones no write pointer will tell recovery: they are ordered here.
+    // Again, if the cleaner moved some there meanwhile.
+    while fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
+        drop(volume);
+        data.wait(fs.queue())?;
+        fs.flush()?;
+        volume = fs.settled();
+    }
+    let mark = if fs.injected(Inject::MARK_EVERY_NODE) { Mark::Every } else { mark };
+    volume.submit_fsync_nodes(ino, mark, nodes)
 }
 
 impl Volume {

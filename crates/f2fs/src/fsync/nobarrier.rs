@@ -14,4 +14,5 @@ pub const NOBARRIER: Plan = Plan {
     ],
     durable: false,
     data_consistent: false,
+    atomic: false,
 };

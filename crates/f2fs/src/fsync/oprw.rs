@@ -18,6 +18,7 @@ pub const OPRW_POSIX: Plan = Plan {
     ],
     durable: true,
     data_consistent: true,
+    atomic: false,
 };
 
 /// Data, nodes, wait for both: for drives with power-loss protection.
@@ -30,4 +31,5 @@ pub const OPRW_NOBARRIER: Plan = Plan {
     ],
     durable: false,
     data_consistent: true,
+    atomic: false,
 };

@@ -33,6 +33,8 @@ pub enum Step {
     SubmitData,
     /// Allocate and submit the dirty nodes, in the order of the node log.
     SubmitNodes(Mark),
+    /// Both, as the file is at one instant.
+    Submit(Mark),
     /// Wait until the drive has completed these (DMA, not NAND).
     Wait(Writes),
     /// Make all that has completed stable before anything else is submitted. The one that keeps
@@ -54,6 +56,8 @@ pub struct Plan {
     /// On a drive with a volatile cache: every block of the file is an old or a new block of it,
     /// never another.
     pub data_consistent: bool,
+    /// An fsync is recovered whole or not at all, where nothing is overwritten in place.
+    pub atomic: bool,
 }
 
 impl Plan {

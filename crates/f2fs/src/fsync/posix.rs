@@ -17,4 +17,5 @@ pub const POSIX: Plan = Plan {
     ],
     durable: true,
     data_consistent: false,
+    atomic: false,
 };

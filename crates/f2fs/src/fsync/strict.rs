@@ -19,4 +19,5 @@ pub const STRICT: Plan = Plan {
     ],
     durable: true,
     data_consistent: true,
+    atomic: true,
 };

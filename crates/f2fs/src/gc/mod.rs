@@ -22,6 +22,7 @@ use crate::ondisk::node::{RawNodeFooter, first_index_of};
 use crate::ondisk::sit::{LogType, MAP_SIZE};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
+use crate::options::FsyncMode;
 use crate::volume::{Caller, Volume};
 
 /// Changed nodes at which a checkpoint writes them, to bound memory and recovery time.
@@ -213,7 +214,7 @@ impl Volume {
     }
 
     /// A data block moves to the cold log; a newer version that waits in the page cache goes in
-    /// its stead.
+    /// its stead, unless it is for an fsync to bring all newer ones or none.
     fn move_data(
         &mut self,
         addr: BlockAddr,
@@ -237,14 +238,18 @@ impl Volume {
         }
         let key = Ino::from(ino);
         // The pages of a compressed cluster are not what its blocks hold, and never dirty.
-        let is_content = self.layout(ino)?.cluster().is_none() || self.pages.is_dirty(key, index);
+        let dirty = self.pages.is_dirty(key, index);
+        let waits = dirty && self.options.fsync_mode == FsyncMode::Strict;
+        let is_content = !waits && (dirty || self.layout(ino)?.cluster().is_none());
         let block = match self.pages.peek(key, index).filter(|_| is_content) {
             Some(block) => block.clone(),
             None => source.read(&self.io, addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
-        self.pages.mark_clean(key, index);
+        if !waits {
+            self.pages.mark_clean(key, index);
+        }
         set.push(&mut self.io, new, block);
         Ok(())
     }

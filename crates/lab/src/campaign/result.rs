@@ -37,6 +37,8 @@ pub struct ModeResult {
     pub files_lost: usize,
     /// Files with bytes never written there, over all cuts.
     pub files_garbage: usize,
+    /// Files with a part of an fsync and not the rest, over all cuts.
+    pub files_torn: usize,
     /// Cuts after which the volume did not mount or check.
     pub corrupt: usize,
     /// Always true: machine and drive are models.
@@ -112,7 +114,8 @@ impl ModeResult {
             broken: judged.iter().filter(|j| broken(j)).count(),
             promise,
             files_lost: count(Damage::Lost),
-            files_garbage: count(Damage::Garbage) + count(Damage::Torn),
+            files_garbage: count(Damage::Garbage),
+            files_torn: count(Damage::Torn),
             corrupt: judged.iter().filter(corrupt).count(),
             simulated: true,
             fsyncs: recording.fsyncs.len(),

@@ -69,7 +69,7 @@ impl Promise {
         Self {
             durable: !volatile_cache || !mode.is_nobarrier(),
             intact: !volatile_cache || mode == Mode::Strict || (mode.is_oprw() && zoned),
-            atomic: mode == Mode::Strict && zoned,
+            atomic: mode.is_strict() && zoned,
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn strict_and_oprw_promise_intact_data() {
-        for mode in [Mode::Strict, Mode::Oprw] {
+        for mode in [Mode::Strict, Mode::Oprw, Mode::OprwStrict] {
             assert!(Promise::of(mode, true, true).broken_by(&verdict(Damage::Garbage, true)));
         }
         let conventional = Promise::of(Mode::Oprw, true, false);

@@ -106,11 +106,11 @@ fn tiles(campaigns: &[ModeResult]) -> String {
 fn modes_table(campaigns: &[ModeResult]) -> String {
     let mut out = String::from(
         "<table class='wide'><tr class='groups'><th colspan='2'></th><th colspan='3'>fsync</th>\
-         <th colspan='2'>power cuts</th><th colspan='2'>files</th><th>volume</th>\
+         <th colspan='2'>power cuts</th><th colspan='3'>files</th><th>volume</th>\
          <th colspan='2'>recovery, ms</th><th></th></tr>\
          <tr><th class='name'>mode</th><th class='name'>workload</th><th>per second</th>\
          <th>p50 µs</th><th>p99 µs</th><th>made</th><th>failed</th><th>lost</th>\
-         <th>garbage</th><th>corrupt</th><th>median</th><th>longest</th>\
+         <th>garbage</th><th>torn</th><th>corrupt</th><th>median</th><th>longest</th>\
          <th class='name'>promise</th></tr>",
     );
     for c in campaigns {
@@ -125,7 +125,7 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
         let _ = write!(
             out,
             "<tr><td class='name'>{}</td><td class='name'>{}</td><td>{}</td><td>{:.1}</td>\
-             <td>{:.1}</td><td>{}</td>{}{}{}{}<td>{:.3}</td><td>{:.3}</td>\
+             <td>{:.1}</td><td>{}</td>{}{}{}{}{}<td>{:.3}</td><td>{:.3}</td>\
              <td class='name'>{promise}</td></tr>",
             escape(title(&c.mode)),
             escape(&c.workload),
@@ -136,6 +136,7 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
             count(c.failed),
             count(c.files_lost),
             count(c.files_garbage),
+            count(c.files_torn),
             count(c.corrupt),
             c.recovery_ms_p50,
             c.recovery_ms_max,

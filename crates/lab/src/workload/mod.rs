@@ -9,6 +9,7 @@ mod random_overwrite;
 pub mod small;
 mod tree;
 mod varmail;
+mod versions;
 
 use crate::recorder::Recorder;
 use crate::{Error, Result};
@@ -18,6 +19,7 @@ pub use pattern::Pattern;
 pub use random_overwrite::RandomOverwrite;
 pub use tree::{Tree, TreeSource, tree_arguments};
 pub use varmail::Varmail;
+pub use versions::Versions;
 
 /// Something that uses a file system.
 pub trait Workload: Send + Sync {
@@ -37,7 +39,7 @@ pub trait Workload: Send + Sync {
 }
 
 /// Names [`named`] knows, besides `tree`, which needs a source.
-pub const NAMES: [&str; 3] = ["pattern", "random-overwrite", "varmail"];
+pub const NAMES: [&str; 4] = ["pattern", "random-overwrite", "varmail", "versions"];
 
 /// A workload by name, sized so that `cuts` cuts fall on different moments.
 pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
@@ -45,6 +47,7 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
         "pattern" => Ok(Box::new(Pattern::for_cuts(cuts))),
         "random-overwrite" => Ok(Box::new(RandomOverwrite::for_cuts(cuts))),
         "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
+        "versions" => Ok(Box::new(Versions::for_cuts(cuts))),
         _ => {
             small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
                 let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();

@@ -29,13 +29,13 @@ pub(crate) struct Crash {
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
-    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier
+    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
     #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
     modes: Vec<String>,
-    /// Workload: pattern, tree, varmail, random-overwrite, or one of the small ones: create-fsync,
-    /// overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link, truncate-up,
-    /// truncate-down, unlink-open, two-files-one-dir, multi-node, inline-to-block, xattr,
-    /// symlink-dir, meta, gc-between, gc-adaptive
+    /// Workload: pattern, tree, varmail, random-overwrite, versions, or one of the small ones:
+    /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
+    /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
+    /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive
     #[arg(long, default_value = "pattern")]
     workload: String,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
-    /// plain-checkpoint, skip-roll-forward
+    /// plain-checkpoint, skip-roll-forward, mark-every-node
     #[arg(long)]
     inject: Option<String>,
     /// Judge this cut only

@@ -1,0 +1,59 @@
+//! Atomic OPRW, `fsync_mode=strict,oprw`: an fsync is recovered whole or not at all, and nothing is
+//! waited for between data and nodes. One flush where `strict` has two.
+//!
+//! **What can tear.** A drive programs data, nodes and the last node in any order, and flushes by
+//! itself at any time. So of one fsync, a cut may keep any prefix of what it wrote to each zone.
+//!
+//! **What orders it.** Nothing. Recovery decides, from the write pointers alone, and finds one of
+//! two things:
+//! - *Whole*: the last node of the fsync, its only marked one, is in the chain, and every block
+//!   that any of its nodes points to lies below the write pointer of its zone.
+//! - *Not whole*: all of it, and whatever that inode wrote later, is left out; the inode stays as
+//!   its last whole fsync or the checkpoint had it.
+//!
+//! **Why that is enough.**
+//! - *Several nodes.* An fsync's nodes follow one another in the node log, the inode last. The
+//!   chain is read in that order and ends at the first node that is not there: below its zone's
+//!   write pointer, or by the checkpoint version in a conventional zone. So the mark proves that
+//!   all nodes before it are there. A cut that keeps some and not the mark keeps none.
+//! - *Several zones.* A zone may lose nothing while the one before it in the log loses its end. The
+//!   chain then ends in the earlier one, and what is in the later counts for nothing. Data may lie
+//!   in as many zones as it likes: every pointer is held against the pointer of its own zone.
+//! - *This content, not an older one, lies below a write pointer*: a zone is reset only after a
+//!   checkpoint in which nothing points into it, a chain begins after its checkpoint, and between
+//!   two resets a block of a zone is written once.
+//! - *Several files.* Nodes of others may stand between, for the verdict is kept by inode; whether
+//!   one is left out says nothing of another. No two need each other: a parent that the checkpoint
+//!   does not know, a rename and a second link make an fsync a checkpoint.
+//! - *Older versions half durable.* One fsync of an inode runs at a time, and returns only after a
+//!   flush that began after all it submitted had completed. Each fsync therefore stands on one that
+//!   is durable; what write-back wrote in between is pointed to by the same nodes and judged with
+//!   them. Without flushes (`nobarrier`) a later fsync could be whole and an earlier not: it is left
+//!   out too, for it says only what changed since.
+//! - *One instant.* Data is submitted and nodes are put together in one hold of the volume
+//!   ([`Step::Submit`]): no write and no checkpoint comes between.
+//! - *Cleaning* moves what is durable, never the newer version that waits in the page cache, or it
+//!   would carry half an fsync into the next checkpoint.
+//! - *No write pointer*: data in a conventional zone is waited for and flushed before the nodes go,
+//!   as `strict` does. The rest of the argument stands. On a drive without zones that is every
+//!   fsync.
+//!
+//! **What it does not promise.** Writes that nobody fsynced: a checkpoint (`sync`, the periodic
+//! one, one that makes room) may find a file half written back and makes that the state an fsync is
+//! recovered to. Pinned files and `mode=adaptive` on a drive without zones overwrite in place,
+//! block by block. Fsyncs which become a checkpoint are atomic with all else that is in it.
+//!
+//! **On other recoveries.** The marks are those of `strict`, so a recovery without `oprw`, ours or
+//! the kernel's, takes an fsync's nodes together or not; it believes their pointers, as it does
+//! after any fsync of OPRW.
+
+use super::plan::{Mark, Plan, Step, Writes};
+
+/// Data and nodes, wait for both, flush.
+pub const ATOMIC: Plan = Plan {
+    name: "OPRW-strict",
+    steps: &[Step::Submit(Mark::Last), Step::Wait(Writes::DATA.union(Writes::NODES)), Step::Flush],
+    durable: true,
+    data_consistent: true,
+    atomic: true,
+};
