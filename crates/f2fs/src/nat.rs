@@ -112,11 +112,11 @@ impl Nat {
             let side_by_side = run.clone().all(|index| addr(index) == addr(first) + index - first);
             if side_by_side {
                 let read = io.read_run(addr(first), run.end - run.start)?;
-                run.zip(&read).for_each(|(i, block)| bits.update(i, RawNatBlock::of(block)));
+                run.zip(&read).for_each(|(i, block)| bits.look_at(i, block));
             } else {
                 for index in run {
                     let block = io.read(addr(index))?;
-                    bits.update(index, RawNatBlock::of(&block));
+                    bits.look_at(index, &block);
                 }
             }
         }

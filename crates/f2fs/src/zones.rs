@@ -1,12 +1,14 @@
 //! What the volume has to know of its drive's zones: kinds, capacities and write pointers.
 
+use std::ops::Range;
+
 use drive::{Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
 
 use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::ondisk::superblock::{Features, Superblock};
-use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, is_data_addr};
 
 /// A zone report, taken once (thesis §5.1: one zone management command, then only memory reads).
 pub(crate) struct WritePointers {
@@ -40,9 +42,26 @@ impl WritePointers {
     /// Whether the block is on NAND: below the write pointer of its zone. A conventional zone
     /// cannot say, and counts as yes.
     pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
-        self.zone_of(addr).is_some_and(|z| match z.kind {
-            ZoneKind::Conventional => true,
-            ZoneKind::SequentialWriteRequired => u64::from(addr) < z.wp,
+        self.written_around(addr).contains(&addr.into())
+    }
+
+    /// Whether all of these are; not those that are no block's.
+    pub(crate) fn are_written(&self, addrs: impl IntoIterator<Item = BlockAddr>) -> bool {
+        // Most lie in the zone of the one before.
+        let mut around = 0..0;
+        addrs.into_iter().filter(|addr| is_data_addr(*addr)).all(|addr| {
+            around.contains(&u64::from(addr)) || {
+                around = self.written_around(addr);
+                around.contains(&addr.into())
+            }
+        })
+    }
+
+    /// What is on NAND of the zone `addr` lies in.
+    fn written_around(&self, addr: BlockAddr) -> Range<u64> {
+        self.zone_of(addr).map_or(0..0, |zone| match zone.kind {
+            ZoneKind::Conventional => zone.start..zone.start + zone.size,
+            ZoneKind::SequentialWriteRequired => zone.start..zone.wp,
         })
     }
 }

@@ -90,6 +90,11 @@ impl RamMedia {
         }
     }
 
+    /// Whether both are the same snapshot: nothing was written to either since one was the other.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root, &other.root)
+    }
+
     /// How many blocks are held, by walking all of them.
     pub fn blocks_held(&self) -> u64 {
         let leaves = self.root.iter().flatten().flat_map(|branch| branch.iter().flatten());

@@ -26,7 +26,9 @@ pub(crate) use power::SavedZone;
 pub use power::{AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer};
 pub use stats::Stats;
 
-use crate::{Command, Completion, Drive, Identify, Lba, ProfileError, Spec, Status, ZoneState};
+use crate::{
+    Block, Command, Completion, Drive, Identify, Lba, ProfileError, Spec, Status, ZoneState,
+};
 use model::Model;
 
 /// What time a drive takes.
@@ -127,6 +129,11 @@ impl Ssd {
         let mut model = self.present();
         model.switch_off();
         model.survivors(0)
+    }
+
+    /// What a read of `lba` would return, shared and at no cost. Zeroes where it would fail.
+    pub fn look(&self, lba: Lba) -> Block {
+        self.model.lock().look(lba)
     }
 
     /// Makes the zone that holds `lba` read only or offline.

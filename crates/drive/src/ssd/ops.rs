@@ -108,6 +108,17 @@ impl Model {
         Ok(self.cache.newest(lba).cloned())
     }
 
+    /// One block as [`Self::read`] has it, zeroes for an error.
+    pub(super) fn look(&self, lba: Lba) -> Block {
+        let buffered = if lba < self.identify.blocks { self.buffered(lba) } else { Ok(None) };
+        let found = match buffered {
+            Ok(None) => self.media.read(lba).ok(),
+            Ok(block) => block,
+            Err(_) => None,
+        };
+        found.unwrap_or_else(Block::zeroed)
+    }
+
     fn is_on_nand(&self, lba: Lba) -> bool {
         let Some(table) = &self.zones else { return self.cache.newest(lba).is_none() };
         let (zone, offset) = table.locate(lba);

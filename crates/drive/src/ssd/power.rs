@@ -65,6 +65,12 @@ impl DriveState {
         self.unreadable
     }
 
+    /// Whether both are known to hold the same, without comparing blocks: states taken of one drive
+    /// between which nothing became durable. False says nothing.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.zones == other.zones && self.media.is_same(&other.media)
+    }
+
     /// Write pointer of each zone, as offset from its start; empty for a drive without zones.
     pub fn write_pointers(&self) -> impl Iterator<Item = u64> + '_ {
         self.zones.iter().map(|zone| zone.wp)

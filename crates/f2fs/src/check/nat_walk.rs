@@ -28,7 +28,7 @@ impl Checker {
                 continue;
             };
             let used = if block == Block::zeroed() { 0 } else { self.scan_block(index, &block) };
-            counted.update(index, RawNatBlock::of(&block));
+            counted.look_at(index, &block);
             if let Some(nat_bits) = &nat_bits {
                 self.check_nat_bits(nat_bits, index, used);
             }

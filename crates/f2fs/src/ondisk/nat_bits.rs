@@ -57,6 +57,16 @@ impl NatBits {
         put(&mut self.empty, used == 0);
     }
 
+    /// As [`NatBits::update`], quick where the table was never written: most of it, as a rule.
+    pub fn look_at(&mut self, index: u32, block: &Block) {
+        if index > 0 && *block == Block::zeroed() {
+            lsb::clear(&mut self.full, index as usize);
+            lsb::set(&mut self.empty, index as usize);
+        } else {
+            self.update(index, RawNatBlock::of(block));
+        }
+    }
+
     /// The blocks to write with checkpoint `cp`, whose checksum is known.
     pub fn encode(&self, cp: &Checkpoint) -> Vec<Block> {
         let stamp = stamp(cp).to_le_bytes();

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, is_data_addr};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 use crate::options::Inject;
 use crate::volume::Volume;
 
@@ -144,7 +144,7 @@ impl Volume {
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
     /// the write pointer of its zone. Memory reads and compares only.
     fn is_whole(&self, link: &Link) -> Result<bool> {
-        let written = |addr: BlockAddr| !is_data_addr(addr) || self.is_written(addr);
+        let Some(zones) = &self.zones else { return Ok(true) };
         let footer = link.footer();
         Ok(match NodeKind::of(footer.node_offset()) {
             Some(NodeKind::Inode) => {
@@ -155,10 +155,10 @@ impl Volume {
                 let layout = raw.check(&self.sb, footer.ino.get(), link.addr)?;
                 let first = layout.slot(0);
                 let slots = &raw.i.addr[first..first + layout.addrs() as usize];
-                slots.iter().all(|addr| written(addr.get()))
+                zones.are_written(slots.iter().map(|addr| addr.get()))
             }
             Some(NodeKind::Direct) => {
-                RawDirectNode::of(&link.block).addr.iter().all(|addr| written(addr.get()))
+                zones.are_written(RawDirectNode::of(&link.block).addr.iter().map(|a| a.get()))
             }
             _ => true,
         })

@@ -3,17 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::Drive;
-use vfs::FileSystem;
+use drive::{Drive, Ssd};
 
 use super::record::{Cut, Recording};
 use super::{Job, Progress};
-use crate::oracle::{Damage, Model, Verdict, verify};
-use crate::subject::Recovery;
+use crate::oracle::{Damage, Memo, Model, Verdict, verify};
+use crate::subject::{Recovery, Volume};
 use crate::{Result, machine};
 
-/// Every cut is mounted, compared, unmounted and mounted again; of so many one is also checked
-/// structure by structure.
+/// What every cut left is mounted, compared, unmounted and mounted again; of so many one is also
+/// checked structure by structure.
 const CHECK_EVERY: usize = 10;
 
 /// What one cut did.
@@ -37,59 +36,70 @@ pub(super) fn judge_stretch(
     stretch: Range<usize>,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let mut model = Model::default();
+    let (mut model, mut memo) = (Model::default(), Memo::default());
     let mut judged = Vec::with_capacity(stretch.len());
-    for cut in &recording.cuts[stretch] {
-        model.advance(&recording.log, cut.position);
-        judged.push(machine(job.seed)?.run(|| judge(job, cut, &model))?);
-        progress(recording.cuts.len());
+    // Cuts that left the same are mounted once. What may be there differs all the same.
+    for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
+        let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
+            model.advance(&recording.log, cut.position);
+            let in_flight = model.objects.iter().any(|o| o.syncing);
+            (verify(fs, &|lba| drive.look(lba), &model, &mut memo), in_flight)
+        };
+        judged.extend(machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?);
+        cuts.iter().for_each(|_| progress(recording.cuts.len()));
     }
     Ok(judged)
 }
 
-/// Judges one cut on the current machine.
-fn judge(job: &Job, cut: &Cut, model: &Model) -> Judged {
-    let drive = cut.power_on(job);
+/// What differs from what may be there after a cut, and whether an fsync was under way at it.
+type Verify<'a> = dyn FnMut(&dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bool) + 'a;
+
+/// Judges cuts that left the same, on the current machine.
+fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
+    let Some(first) = cuts.first() else { return Vec::new() };
+    let drive = first.power_on(job);
     let begun = crate::now_ns();
     let mounted = job.subject.mount(drive.clone(), &job.mount_options());
     let recovery_ns = crate::now_ns() - begun;
-    let mut judged = Judged {
-        index: cut.index,
-        at_ns: cut.at_ns,
-        recovery_ns,
-        recovery: Recovery::default(),
-        verdicts: Vec::new(),
-    };
-    match mounted {
-        Err(error) => judged.verdicts.push(corrupt("mount", "a volume that recovers", &error)),
-        Ok(mounted) => {
-            judged.recovery = mounted.recovery;
-            judged.verdicts = verify(&*mounted.fs, model);
-            let in_flight = model.objects.iter().any(|o| o.syncing);
-            afterwards(job, cut, drive, (&*mounted.fs, in_flight), &mut judged.verdicts);
+    let recovery = mounted.as_ref().map_or_else(|_| Recovery::default(), |m| m.recovery);
+    let mut judged: Vec<(Judged, bool)> = cuts
+        .iter()
+        .map(|cut| {
+            let (verdicts, in_flight) = match &mounted {
+                Ok(mounted) => verify(&*mounted.fs, &drive, cut),
+                Err(error) => (vec![corrupt("mount", "a volume that recovers", error)], false),
+            };
+            let Cut { index, at_ns, .. } = *cut;
+            (Judged { index, at_ns, recovery_ns, recovery, verdicts }, in_flight)
+        })
+        .collect();
+    if let Ok(mounted) = mounted {
+        let later = afterwards(job, first, drive, &*mounted.fs);
+        for (judged, in_flight) in &mut judged {
+            judged.verdicts.extend(
+                later.iter().cloned().map(|verdict| Verdict {
+                    in_flight: verdict.in_flight && *in_flight,
+                    ..verdict
+                }),
+            );
         }
     }
-    judged
+    judged.into_iter().map(|(judged, _)| judged).collect()
 }
 
-/// Unmounting works, the structures agree, and the next mount finds nothing to recover.
-fn afterwards(
-    job: &Job,
-    cut: &Cut,
-    drive: Arc<dyn Drive>,
-    (fs, in_flight): (&dyn FileSystem, bool),
-    verdicts: &mut Vec<Verdict>,
-) {
+/// Unmounting works, the structures agree, and the next mount finds nothing to recover. What the
+/// checker finds is said to be in flight, as it is if anything was.
+fn afterwards(job: &Job, cut: &Cut, drive: Arc<dyn Drive>, fs: &dyn Volume) -> Vec<Verdict> {
     if let Err(error) = fs.unmount() {
-        verdicts.push(corrupt("unmount", "a clean unmount", &error));
-        return;
+        return vec![corrupt("unmount", "a clean unmount", &error)];
     }
-    if job.only.is_some() || cut.index.is_multiple_of(CHECK_EVERY) {
+    let mut verdicts = Vec::new();
+    if job.only.is_some() || cut.like.is_multiple_of(CHECK_EVERY) {
         match job.subject.check(&drive) {
             Ok(faults) => verdicts.extend(faults.iter().take(4).map(|fault| {
                 let verdict = corrupt("check", "no fault", &fault.text);
                 let damage = if fault.data_only { Damage::Garbage } else { Damage::Corrupt };
-                Verdict { damage, in_flight, ..verdict }
+                Verdict { damage, in_flight: true, ..verdict }
             })),
             Err(error) => verdicts.push(corrupt("check", "a readable volume", &error)),
         }
@@ -102,6 +112,7 @@ fn afterwards(
         }
         Err(error) => verdicts.push(corrupt("second mount", "a clean volume", &error)),
     }
+    verdicts
 }
 
 fn corrupt(path: &str, expected: &str, found: &dyn std::fmt::Display) -> Verdict {

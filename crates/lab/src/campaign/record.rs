@@ -39,13 +39,16 @@ pub struct Cut {
     pub at_ns: u64,
     /// Events of the oracle before it.
     pub position: usize,
+    /// Number of the first of the cuts up to this one that left just this: nothing became durable
+    /// between them.
+    pub(super) like: usize,
     state: DriveState,
 }
 
 impl Cut {
     /// The drive with its power back, timed by the current virtual machine.
-    pub fn power_on(&self, job: &Job) -> Arc<dyn Drive> {
-        Ssd::power_on(self.state.clone(), Timing::Virtual, job.seed ^ self.index as u64)
+    pub fn power_on(&self, job: &Job) -> Arc<Ssd> {
+        Ssd::power_on(self.state.clone(), Timing::Virtual, job.seed ^ self.like as u64)
     }
 }
 
@@ -225,7 +228,9 @@ impl Watcher {
                 self.taken.zone_map = self.pointers.map(at_ns, &state).map(|map| (buffered, map));
             }
             let position = self.oracle.position();
-            self.taken.cuts.push(Cut { index, at_ns, position, state });
+            let before = self.taken.cuts.last().filter(|before| before.state.is_same(&state));
+            let like = before.map_or(index, |before| before.like);
+            self.taken.cuts.push(Cut { index, at_ns, position, like, state });
         }
     }
 }

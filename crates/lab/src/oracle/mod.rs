@@ -18,7 +18,7 @@ use cores::Mutex;
 pub use event::{Event, Meta, ObjId, Place, ROOT};
 pub use model::{BlockVersions, Model, Object, Versions, XattrValue};
 pub use verdict::{Damage, Promise, Verdict};
-pub use verify::verify;
+pub use verify::{Memo, verify};
 
 /// The log of one run, and the model at its end.
 #[derive(Default)]

@@ -110,8 +110,8 @@ pub struct Object {
     pub size: Versions<u64>,
     /// Largest size it ever had.
     pub size_ever: u64,
-    /// Blocks from 0; what lies behind them is a hole.
-    pub blocks: Vec<BlockVersions>,
+    /// Blocks that were ever written or cut off; all others are holes.
+    pub blocks: BTreeMap<u64, BlockVersions>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Box<[u8]>, Versions<XattrValue>>,
     /// An fsync of it is under way.
@@ -120,7 +120,7 @@ pub struct Object {
     pub anchored: bool,
     /// Its names now.
     pub places: Vec<Place>,
-    dirty: Vec<usize>,
+    dirty: Vec<u64>,
 }
 
 impl Object {
@@ -131,7 +131,7 @@ impl Object {
             meta: Versions::new(meta),
             size: Versions::new(0),
             size_ever: 0,
-            blocks: Vec::new(),
+            blocks: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             syncing: false,
             anchored: false,
@@ -153,29 +153,23 @@ impl Object {
     }
 
     /// Indices of the blocks written since the last fsync, in order of writing, may repeat.
-    pub fn dirty_blocks(&self) -> &[usize] {
+    pub fn dirty_blocks(&self) -> &[u64] {
         &self.dirty
     }
 
     /// Newest content of block `index`.
     pub fn current_block(&self, index: u64) -> Block {
-        usize::try_from(index)
-            .ok()
-            .and_then(|i| self.blocks.get(i))
-            .map_or_else(Block::zeroed, |b| b.versions.current().clone())
+        self.blocks.get(&index).map_or_else(Block::zeroed, |b| b.versions.current().clone())
     }
 
-    fn put(&mut self, index: usize, block: Block) {
-        if self.blocks.len() <= index {
-            self.blocks.resize_with(index + 1, BlockVersions::hole);
-        }
-        self.blocks[index].versions.push(block);
+    fn put(&mut self, index: u64, block: Block) {
+        self.blocks.entry(index).or_insert_with(BlockVersions::hole).versions.push(block);
         self.dirty.push(index);
     }
 
     fn write(&mut self, first: u64, blocks: &[Block], size: u64) {
-        for (i, block) in blocks.iter().enumerate() {
-            self.put(first as usize + i, block.clone());
+        for (index, block) in (first..).zip(blocks) {
+            self.put(index, block.clone());
         }
         if *self.size.current() != size {
             self.size.push(size);
@@ -185,14 +179,16 @@ impl Object {
     }
 
     fn truncate(&mut self, size: u64) {
-        let keep = size.div_ceil(BLOCK_SIZE as u64) as usize;
+        let keep = size.div_ceil(BLOCK_SIZE as u64);
         let tail = (size % BLOCK_SIZE as u64) as usize;
-        if tail != 0 && keep <= self.blocks.len() && size < *self.size.current() {
-            let mut block = self.current_block(keep as u64 - 1);
+        let cut = keep.saturating_sub(1);
+        if tail != 0 && size < *self.size.current() && self.blocks.contains_key(&cut) {
+            let mut block = self.current_block(cut);
             block.make_mut()[tail..].fill(0);
-            self.put(keep - 1, block);
+            self.put(cut, block);
         }
-        for index in keep..self.blocks.len() {
+        let behind: Vec<u64> = self.blocks.range(keep..).map(|(&index, _)| index).collect();
+        for index in behind {
             self.put(index, Block::zeroed());
         }
         self.size.push(size);
@@ -209,7 +205,9 @@ impl Object {
 
     fn settle(&mut self) {
         for index in std::mem::take(&mut self.dirty) {
-            self.blocks[index].settle();
+            if let Some(block) = self.blocks.get_mut(&index) {
+                block.settle();
+            }
         }
         self.meta.settle();
         self.size.settle();
@@ -415,7 +413,7 @@ mod tests {
     fn what_was_durable_once_is_stale_not_garbage() {
         let sync = Event::SyncEnd { obj: Some(1) };
         let model = run(&[create("a"), write(1, 1), sync.clone(), write(1, 2), sync]);
-        let block = &model.objects[1].blocks[0];
+        let block = &model.objects[1].blocks[&0];
         assert!(block.was_once(&[1; BLOCK_SIZE]));
         assert!(!block.was_once(&[2; BLOCK_SIZE]));
     }
@@ -425,7 +423,7 @@ mod tests {
         let sync = Event::SyncEnd { obj: Some(1) };
         let cut = Event::Truncate { obj: 1, size: 10 };
         let model = run(&[create("a"), write(1, 9), sync, cut]);
-        let versions = &model.objects[1].blocks[0].versions;
+        let versions = &model.objects[1].blocks[&0].versions;
         assert_eq!(versions.current()[9..12], [9, 0, 0]);
         assert_eq!(versions.durable[9..12], [9, 9, 9]);
         assert_eq!(model.objects[1].size_range(), (10, 4096));

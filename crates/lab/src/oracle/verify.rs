@@ -4,13 +4,18 @@
 //! several objects the one that fits best is taken.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use drive::{BLOCK_SIZE, Block};
-use vfs::{Attr, FileKind, FileSystem, Ino};
+use drive::{BLOCK_SIZE, Block, Lba};
+use rustc_hash::FxHashMap;
+use vfs::{Attr, FileKind, Ino};
 
 use super::event::{Meta, ObjId, ROOT};
 use super::model::{BlockVersions, Model, Versions};
 use super::verdict::{Damage, Verdict};
+use crate::subject::{PageAt, Volume};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Bytes read at a time.
 const CHUNK: usize = 32 * BLOCK_SIZE;
@@ -18,14 +23,47 @@ const CHUNK: usize = 32 * BLOCK_SIZE;
 /// Findings kept of one file; the first few tell the story.
 const PER_FILE: usize = 4;
 
+/// Pages found equal before, so as not to compare the same memory for every cut of a run.
+///
+/// Holds on to them: an address stands for the same bytes as long as somebody does.
+#[derive(Default)]
+pub struct Memo {
+    equal: FxHashMap<usize, (Block, Block)>,
+}
+
+impl Memo {
+    /// Whether the first `len` bytes of both are the same.
+    fn are_equal(&mut self, found: &Block, version: &Block, len: usize) -> bool {
+        if len < BLOCK_SIZE {
+            return found[..len] == version[..len];
+        }
+        let address = found.bytes().as_ptr() as usize;
+        if self.equal.get(&address).is_some_and(|(_, known)| known.same_page(version)) {
+            return true;
+        }
+        let equal = found == version;
+        if equal {
+            self.equal.insert(address, (found.clone(), version.clone()));
+        }
+        equal
+    }
+}
+
 /// All differences between `fs` and what `model` allows.
-pub fn verify(fs: &dyn FileSystem, model: &Model) -> Vec<Verdict> {
+/// `look` shows what the drive has.
+pub fn verify(
+    fs: &dyn Volume,
+    look: &dyn Fn(Lba) -> Block,
+    model: &Model,
+    memo: &mut Memo,
+) -> Vec<Verdict> {
     let mut walk = Walk {
         fs,
         model,
         reached: vec![false; model.objects.len()],
         verdicts: Vec::new(),
-        buf: vec![0; CHUNK],
+        look,
+        memo,
     };
     walk.reached[ROOT] = true;
     walk.directory(fs.root(), ROOT);
@@ -33,12 +71,31 @@ pub fn verify(fs: &dyn FileSystem, model: &Model) -> Vec<Verdict> {
     walk.verdicts
 }
 
+/// Something found as it was before an fsync, and something as it was to be after it.
+#[derive(Default)]
+struct Sides {
+    old: Option<String>,
+    new: Option<String>,
+}
+
+impl Sides {
+    /// Takes note of `what`, unless it cannot be told which of the two it is.
+    fn note(&mut self, is_old: bool, is_new: bool, what: impl FnOnce() -> String) {
+        match (is_old, is_new) {
+            (true, false) => self.old.get_or_insert_with(what),
+            (false, true) => self.new.get_or_insert_with(what),
+            _ => return,
+        };
+    }
+}
+
 struct Walk<'a> {
-    fs: &'a dyn FileSystem,
+    fs: &'a dyn Volume,
     model: &'a Model,
     reached: Vec<bool>,
     verdicts: Vec<Verdict>,
-    buf: Vec<u8>,
+    look: &'a dyn Fn(Lba) -> Block,
+    memo: &'a mut Memo,
 }
 
 impl Walk<'_> {
@@ -136,6 +193,9 @@ impl Walk<'_> {
             FileKind::Regular => {
                 self.size(&attr, obj, &mut out);
                 self.contents(ino, attr.size, obj, &mut out);
+                if out.is_empty() && object.syncing {
+                    out.extend(self.torn(ino, &attr, obj));
+                }
             }
             FileKind::Symlink => match self.fs.readlink(ino) {
                 Ok(target) if *target == *object.target => {}
@@ -189,43 +249,83 @@ impl Walk<'_> {
     }
 
     fn contents(&mut self, ino: Ino, size: u64, obj: ObjId, out: &mut Vec<Verdict>) {
-        let object = &self.model.objects[obj];
-        let mut buf = std::mem::take(&mut self.buf);
         // A size no version has is a finding already; do not read terabytes of holes for it.
-        let end = size.min(object.size_ever);
-        let mut offset = 0;
-        while offset < end && out.len() < PER_FILE {
-            let want = CHUNK.min((end - offset) as usize);
-            match self.fs.read(ino, offset, &mut buf[..want]) {
-                Ok(got) if got == want => {}
-                Ok(got) => {
-                    let (want, got) = (format!("{want} bytes"), format!("{got} bytes"));
-                    out.push(self.finding(obj, Damage::Garbage, want, got));
-                    break;
-                }
-                Err(error) => {
-                    out.push(self.unreadable(obj, &error));
-                    break;
-                }
-            }
-            for (i, bytes) in buf[..want].chunks(BLOCK_SIZE).enumerate() {
-                let index = offset / BLOCK_SIZE as u64 + i as u64;
-                if let Some(verdict) = self.block(obj, index, bytes) {
-                    out.push(verdict);
-                }
-            }
-            offset += want as u64;
-        }
-        self.buf = buf;
-        if out.is_empty() && object.syncing {
-            out.extend(self.torn(ino, end, obj));
+        let end = size.min(self.model.objects[obj].size_ever);
+        let compared = self
+            .pages(ino, end, obj, out)
+            .and_then(|all| if all { Ok(()) } else { self.bytes(ino, end, obj, out) });
+        if let Err(error) = compared {
+            out.push(self.unreadable(obj, &error));
         }
         out.truncate(PER_FILE);
     }
 
+    /// Compares page by page; false if the volume does not show its pages.
+    fn pages(
+        &mut self,
+        ino: Ino,
+        end: u64,
+        obj: ObjId,
+        out: &mut Vec<Verdict>,
+    ) -> vfs::Result<bool> {
+        let (fs, mut next) = (self.fs, 0);
+        let look = self.look;
+        let all = fs.pages(ino, 0..end.div_ceil(BLOCK), &mut |index, at| {
+            let page = &match at {
+                PageAt::Memory(page) => page.clone(),
+                PageAt::Drive(lba) => look(lba),
+            };
+            self.hole(obj, next * BLOCK..index * BLOCK, out);
+            next = index + 1;
+            let len = (end - index * BLOCK).min(BLOCK) as usize;
+            let known = self.model.objects[obj].blocks.get(&index).is_some_and(|block| {
+                block.versions.allowed().any(|version| self.memo.are_equal(page, version, len))
+            });
+            if !known {
+                out.extend(self.block(obj, index, &page[..len]));
+            }
+        })?;
+        if all {
+            self.hole(obj, next * BLOCK..end, out);
+        }
+        Ok(all)
+    }
+
+    /// Compares what can be read.
+    fn bytes(&mut self, ino: Ino, end: u64, obj: ObjId, out: &mut Vec<Verdict>) -> vfs::Result<()> {
+        let mut buf = vec![0; CHUNK];
+        for offset in (0..end).step_by(CHUNK) {
+            let want = CHUNK.min((end - offset) as usize);
+            let got = self.fs.read(ino, offset, &mut buf[..want])?;
+            if got < want {
+                let (want, got) = (format!("{want} bytes"), format!("{got} bytes"));
+                out.push(self.finding(obj, Damage::Garbage, want, got));
+                break;
+            }
+            let blocks = buf[..want].chunks(BLOCK_SIZE);
+            let found = (offset / BLOCK..).zip(blocks);
+            out.extend(found.filter_map(|(index, bytes)| self.block(obj, index, bytes)));
+        }
+        Ok(())
+    }
+
+    /// Bytes the volume has nothing for, which need not be read to be zeroes.
+    fn hole(&self, obj: ObjId, bytes: Range<u64>, out: &mut Vec<Verdict>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
+        let known = self.model.objects[obj].blocks.range(blocks).map(|(&index, _)| index);
+        let zeroes = Block::zeroed();
+        out.extend(known.filter_map(|index| {
+            let left = (bytes.end - index * BLOCK).min(BLOCK);
+            self.block(obj, index, &zeroes.bytes()[..left as usize])
+        }));
+    }
+
     fn block(&self, obj: ObjId, index: u64, found: &[u8]) -> Option<Verdict> {
         let object = &self.model.objects[obj];
-        let Some(block) = object.blocks.get(usize::try_from(index).ok()?) else {
+        let Some(block) = object.blocks.get(&index) else {
             let hole = found.iter().all(|&b| b == 0);
             return (!hole).then(|| Verdict {
                 block: Some(index),
@@ -237,7 +337,7 @@ impl Walk<'_> {
         }
         let damage = if block.was_once(found) { Damage::Lost } else { Damage::Garbage };
         // The blocks an fsync moves: those written, and the one that leaves a small inode.
-        let inline = index == 0 && object.size.durable <= BLOCK_SIZE as u64;
+        let inline = index == 0 && object.size.durable <= BLOCK;
         let moving = inline || !block.versions.pending.is_empty();
         Some(Verdict {
             block: Some(index),
@@ -246,33 +346,55 @@ impl Walk<'_> {
         })
     }
 
-    /// Old blocks beside new ones of the fsync under way. Only blocks that differ between the two
-    /// count, and only where there is one new version of each.
-    fn torn(&self, ino: Ino, size: u64, obj: ObjId) -> Option<Verdict> {
+    /// Old beside new of the fsync under way, which a checkpoint that came before it cannot
+    /// explain: that takes sizes and attributes along, all at once, and of the blocks none.
+    fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
+        let blocks = self.block_sides(ino, attr.size, obj);
+        let attributes = self.attribute_sides(ino, attr, obj);
+        let new = blocks.new.clone().or_else(|| attributes.new.clone())?;
+        let old = match blocks.new {
+            Some(_) => blocks.old.or(attributes.old)?,
+            None => attributes.old?,
+        };
+        let (expected, found) = (format!("the version of {new}"), format!("{old} of before"));
+        Some(self.finding(obj, Damage::Torn, expected, found))
+    }
+
+    /// Of the blocks that differ between what was durable and what the fsync was called for.
+    fn block_sides(&self, ino: Ino, size: u64, obj: ObjId) -> Sides {
         let object = &self.model.objects[obj];
-        let (mut old, mut new) = (None, None);
-        let mut page = [0; BLOCK_SIZE];
+        let (mut sides, mut page) = (Sides::default(), [0; BLOCK_SIZE]);
         for &index in object.dirty_blocks() {
-            let versions = &object.blocks[index].versions;
-            let offset = index as u64 * BLOCK_SIZE as u64;
-            let [pending] = versions.pending.as_slice() else { return None };
-            if *pending == versions.durable || offset >= size {
+            let versions = &object.blocks[&index].versions;
+            let offset = index * BLOCK;
+            if offset >= size || *versions.current() == versions.durable {
                 continue;
             }
             let want = BLOCK_SIZE.min((size - offset) as usize);
-            self.fs.read(ino, offset, &mut page[..want]).ok()?;
-            let side = if pending[..want] == page[..want] { &mut new } else { &mut old };
-            side.get_or_insert(index as u64);
+            let page = &mut page[..want];
+            if self.fs.read(ino, offset, page).is_ok_and(|got| got == want) {
+                let found = |version: &Block| version[..want] == *page;
+                let (is_old, is_new) = (found(&versions.durable), found(versions.current()));
+                sides.note(is_old, is_new, || format!("block {index}"));
+            }
         }
-        Some(Verdict {
-            block: old,
-            ..self.finding(
-                obj,
-                Damage::Torn,
-                format!("the version of block {}", new?),
-                format!("the version before it in block {}", old?),
-            )
-        })
+        sides
+    }
+
+    fn attribute_sides(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Sides {
+        let object = &self.model.objects[obj];
+        let mut sides = Sides::default();
+        let is = |size: u64| size == attr.size;
+        sides.note(is(object.size.durable), is(*object.size.current()), || "the size".into());
+        let is = |meta: &Meta| (meta.perm, meta.uid, meta.gid) == (attr.perm, attr.uid, attr.gid);
+        let meta = &object.meta;
+        sides.note(is(&meta.durable), is(meta.current()), || "the attributes".into());
+        for (name, versions) in &object.xattrs {
+            let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
+            let (old, new) = (versions.durable == found, *versions.current() == found);
+            sides.note(old, new, || text(name));
+        }
+        sides
     }
 
     /// Objects with a durable name and none of the names they may be under.

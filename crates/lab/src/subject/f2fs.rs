@@ -1,14 +1,15 @@
 //! F2FS as a subject.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use drive::Drive;
 use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
-use vfs::Errno;
+use vfs::{Errno, Ino};
 
-use super::{Fault, Mounted, Recovery, Subject, Volume};
+use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
 /// F2FS, made with the defaults of `mkfs.f2fs`.
@@ -31,6 +32,15 @@ impl Volume for F2fs {
             Err(error) if error.errno() == Errno::NODATA => Ok(()),
             cleaned => cleaned,
         }
+    }
+
+    fn pages(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        see: &mut dyn FnMut(u64, PageAt<'_>),
+    ) -> vfs::Result<bool> {
+        Ok(self.pages(ino, range, see)?)
     }
 }
 

@@ -4,10 +4,12 @@ mod f2fs;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+pub use ::f2fs::PageAt;
 use drive::Drive;
-use vfs::FileSystem;
+use vfs::{FileSystem, Ino};
 
 use crate::{Error, Result};
 
@@ -20,6 +22,15 @@ pub trait Volume: FileSystem {
 
     /// Cleans a section now, if any is worth it.
     fn clean(&self) -> vfs::Result<()>;
+
+    /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
+    /// it cannot say, and the file is to be read.
+    fn pages(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        see: &mut dyn FnMut(u64, PageAt<'_>),
+    ) -> vfs::Result<bool>;
 }
 
 /// A mounted volume, and what mounting it took.

@@ -12,7 +12,7 @@ use vfs::{
     Seek, SetAttr, StatFs, XattrMode,
 };
 
-use super::{Fault, Mounted, Recovery, Subject, Volume};
+use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
 const MAGIC: u64 = 0x5354_5241_4e44_4c4e;
@@ -251,6 +251,15 @@ impl Volume for SnapshotFs {
 
     fn clean(&self) -> vfs::Result<()> {
         Ok(())
+    }
+
+    fn pages(
+        &self,
+        _ino: Ino,
+        _range: std::ops::Range<u64>,
+        _see: &mut dyn FnMut(u64, PageAt<'_>),
+    ) -> vfs::Result<bool> {
+        Ok(false)
     }
 }
 
