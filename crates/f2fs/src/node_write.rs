@@ -76,15 +76,21 @@ impl Volume {
     ) -> Result<()> {
         self.check_writable()?;
         let dirty: Vec<Nid> = self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
+        let mut attributes = None;
         for nid in dirty {
             let footer = RawNodeFooter::of(&self.node(nid)?.block);
-            let in_chain = matches!(
-                NodeKind::of(footer.node_offset()),
-                Some(NodeKind::Direct | NodeKind::Xattr)
-            );
-            if in_chain {
-                self.write_node(nid, Marks { fsync: mark == Mark::Every, dent: false }, set)?;
+            match NodeKind::of(footer.node_offset()) {
+                Some(NodeKind::Direct) => {
+                    self.write_node(nid, Marks { fsync: mark == Mark::Every, dent: false }, set)?;
+                }
+                Some(NodeKind::Xattr) => attributes = Some(nid),
+                _ => {}
             }
+        }
+        // One attribute may lie half in this node and half in the inode. Without a mark, and with
+        // no other node between the two, it is recovered with the inode or not at all.
+        if let Some(nid) = attributes {
+            self.write_node(nid, Marks::default(), set)?;
         }
         // The inode goes last and always: it is the node that tells recovery all was written.
         let dent = self.nat.needs_dentry_mark(&self.io, ino)?
