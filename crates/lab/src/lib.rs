@@ -10,6 +10,7 @@ pub mod campaign;
 pub mod drive_bench;
 mod error;
 pub mod experiment;
+pub mod explore;
 mod mode;
 pub mod oracle;
 pub mod paper;

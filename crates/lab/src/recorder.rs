@@ -221,9 +221,18 @@ impl<'a> Recorder<'a> {
 
     /// Makes a file or directory durable.
     pub fn fsync(&self, node: Node) -> Result<()> {
+        self.fsync_as(node, false)
+    }
+
+    /// Makes a file's contents durable, and what it takes to find them.
+    pub fn fdatasync(&self, node: Node) -> Result<()> {
+        self.fsync_as(node, true)
+    }
+
+    fn fsync_as(&self, node: Node, datasync: bool) -> Result<()> {
         self.oracle.record(Event::SyncBegin { obj: Some(node.obj) });
         let start = crate::now_ns();
-        self.fs.fsync(node.ino, false).map_err(Error::at("fsync", b""))?;
+        self.fs.fsync(node.ino, datasync).map_err(Error::at("fsync", b""))?;
         let took_ns = crate::now_ns() - start;
         self.oracle.record(Event::SyncEnd { obj: Some(node.obj) });
         self.fsyncs

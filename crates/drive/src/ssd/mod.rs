@@ -6,6 +6,7 @@
 //! what was written; what a completed flush covers is left by every cut after it.
 
 mod cache;
+mod compose;
 mod model;
 mod nand;
 mod ops;

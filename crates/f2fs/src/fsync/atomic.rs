@@ -28,20 +28,19 @@
 //! - *Older versions half durable.* One fsync of an inode runs at a time, and returns only after a
 //!   flush that began after all it submitted had completed. Each fsync therefore stands on one that
 //!   is durable; what write-back wrote in between is pointed to by the same nodes and judged with
-//!   them. Without flushes (`nobarrier`) a later fsync could be whole and an earlier not: it is left
-//!   out too, for it says only what changed since.
+//!   them. Without flushes (`nobarrier`) a later fsync could be whole and an earlier not: it is
+//!   left out too, for it says only what changed since.
 //! - *One instant.* Data is submitted and nodes are put together in one hold of the volume
 //!   ([`Step::Submit`]): no write and no checkpoint comes between.
 //! - *Cleaning* moves what is durable, never the newer version that waits in the page cache, or it
 //!   would carry half an fsync into the next checkpoint.
 //! - *No write pointer*: data in a conventional zone is waited for and flushed before the nodes go,
-//!   as `strict` does. The rest of the argument stands. On a drive without zones that is every
-//!   fsync.
+//!   as `strict` does. The rest of the argument stands.
 //!
 //! **What it does not promise.** Writes that nobody fsynced: a checkpoint (`sync`, the periodic
 //! one, one that makes room) may find a file half written back and makes that the state an fsync is
-//! recovered to. Pinned files and `mode=adaptive` on a drive without zones overwrite in place,
-//! block by block. Fsyncs which become a checkpoint are atomic with all else that is in it.
+//! recovered to. Pinned files are overwritten in place, block by block. Fsyncs which become a
+//! checkpoint are atomic with all else that is in it.
 //!
 //! **On other recoveries.** The marks are those of `strict`, so a recovery without `oprw`, ours or
 //! the kernel's, takes an fsync's nodes together or not; it believes their pointers, as it does

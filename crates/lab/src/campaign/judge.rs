@@ -74,7 +74,8 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         })
         .collect();
     if let Ok(mounted) = mounted {
-        let later = afterwards(job, first, drive, &*mounted.fs);
+        let check = job.only.is_some() || first.like.is_multiple_of(CHECK_EVERY);
+        let later = afterwards(job, check, drive, &*mounted.fs);
         for (judged, in_flight) in &mut judged {
             judged.verdicts.extend(
                 later.iter().cloned().map(|verdict| Verdict {
@@ -87,14 +88,19 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     judged.into_iter().map(|(judged, _)| judged).collect()
 }
 
-/// Unmounting works, the structures agree, and the next mount finds nothing to recover. What the
-/// checker finds is said to be in flight, as it is if anything was.
-fn afterwards(job: &Job, cut: &Cut, drive: Arc<dyn Drive>, fs: &dyn Volume) -> Vec<Verdict> {
+/// Unmounting works, the structures agree if that is to be checked, and the next mount finds
+/// nothing to recover. What the checker finds is said to be in flight, as it is if anything was.
+pub(crate) fn afterwards(
+    job: &Job,
+    check: bool,
+    drive: Arc<dyn Drive>,
+    fs: &dyn Volume,
+) -> Vec<Verdict> {
     if let Err(error) = fs.unmount() {
         return vec![corrupt("unmount", "a clean unmount", &error)];
     }
     let mut verdicts = Vec::new();
-    if job.only.is_some() || cut.like.is_multiple_of(CHECK_EVERY) {
+    if check {
         match job.subject.check(&drive) {
             Ok(faults) => verdicts.extend(faults.iter().take(4).map(|fault| {
                 let verdict = corrupt("check", "no fault", &fault.text);
@@ -115,7 +121,8 @@ fn afterwards(job: &Job, cut: &Cut, drive: Arc<dyn Drive>, fs: &dyn Volume) -> V
     verdicts
 }
 
-fn corrupt(path: &str, expected: &str, found: &dyn std::fmt::Display) -> Verdict {
+/// A finding about the volume as a whole.
+pub(crate) fn corrupt(path: &str, expected: &str, found: &dyn std::fmt::Display) -> Verdict {
     Verdict {
         damage: Damage::Corrupt,
         path: format!("({path})"),

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 
 pub use judge::Judged;
 use judge::judge_stretch;
+pub(crate) use judge::{afterwards, corrupt};
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
 

@@ -116,6 +116,9 @@ pub struct Object {
     pub xattrs: BTreeMap<Box<[u8]>, Versions<XattrValue>>,
     /// An fsync of it is under way.
     pub syncing: bool,
+    /// Something else was synced since its last fsync: if that was a checkpoint, it has taken the
+    /// size and the attributes of then along, and of the contents nothing.
+    pub carried: bool,
     /// Some name of it was made durable: it must be reachable as long as it has a name.
     pub anchored: bool,
     /// Its names now.
@@ -134,6 +137,7 @@ impl Object {
             blocks: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             syncing: false,
+            carried: false,
             anchored: false,
             places: Vec::new(),
             dirty: Vec::new(),
@@ -213,6 +217,7 @@ impl Object {
         self.size.settle();
         self.xattrs.values_mut().for_each(Versions::settle);
         self.syncing = false;
+        self.carried = false;
     }
 }
 
@@ -283,7 +288,10 @@ impl Model {
             Event::Unlink { place } => self.unbind(place),
             Event::Rename { from, to } => {
                 let moved = self.names.get(from).and_then(|v| *v.current());
-                self.unbind(to);
+                // Whoever looks finds one or the other there, never nothing.
+                if let Some(replaced) = self.names.get(to).and_then(|v| *v.current()) {
+                    self.objects[replaced].places.retain(|place| place != to);
+                }
                 self.unbind(from);
                 if let Some(obj) = moved {
                     self.bind(obj, to);
@@ -322,6 +330,7 @@ impl Model {
 
     /// An fsync makes the object durable, and the way to it; of a directory also its entries.
     fn settle(&mut self, obj: ObjId) {
+        self.objects.iter_mut().for_each(|object| object.carried = true);
         self.objects[obj].settle();
         if self.objects[obj].kind == FileKind::Directory {
             let names: Vec<Place> = self

@@ -230,7 +230,7 @@ impl Walk<'_> {
         for (name, versions) in &self.model.objects[obj].xattrs {
             let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
             if !versions.allows(&found) {
-                let show = |v: &Option<Box<[u8]>>| v.as_ref().map_or("none".into(), |v| text(v));
+                let show = |v: &Option<Box<[u8]>>| v.as_ref().map_or("none".into(), |v| head(v));
                 let expected = format!("{}={}", text(name), show(versions.current()));
                 out.push(self.finding(obj, Damage::Lost, expected, show(&found)));
             }
@@ -351,7 +351,8 @@ impl Walk<'_> {
     fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
         let blocks = self.block_sides(ino, attr.size, obj);
         let attributes = self.attribute_sides(ino, attr, obj);
-        let new = blocks.new.clone().or_else(|| attributes.new.clone())?;
+        let by_fsync = attributes.new.clone().filter(|_| !self.model.objects[obj].carried);
+        let new = blocks.new.clone().or(by_fsync)?;
         let old = match blocks.new {
             Some(_) => blocks.old.or(attributes.old)?,
             None => attributes.old?,

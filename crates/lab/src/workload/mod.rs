@@ -11,6 +11,7 @@ mod tree;
 mod varmail;
 mod versions;
 
+use crate::explore::ace::Sequence;
 use crate::recorder::Recorder;
 use crate::{Error, Result};
 
@@ -49,10 +50,13 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
         "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
         "versions" => Ok(Box::new(Versions::for_cuts(cuts))),
         _ => {
+            if name.starts_with("ace:") {
+                return Ok(Box::new(name.parse::<Sequence>()?));
+            }
             small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
                 let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();
                 Error::Usage(format!(
-                    "unknown workload '{name}'; known: tree, {}",
+                    "unknown workload '{name}'; known: tree, ace:OP+THEN,…, {}",
                     known.join(", ")
                 ))
             })

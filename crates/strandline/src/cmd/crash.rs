@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use lab::campaign::{self, Job, ModeResult};
 use lab::workload::{self, Tree, TreeSource, Workload};
-use lab::{Mode, subject};
+use lab::{Mode, explore, subject};
 
 use super::campaign::CampaignArgs;
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -21,7 +21,8 @@ Examples:
   strandline crash --drive zn540-noplp --modes posix,strict,oprw --cuts 1000 --seed 1
   strandline crash --workload tree --tree /usr/share/doc --modes oprw --json
   strandline crash --workload random-overwrite --modes posix --inject drop-flush
-  strandline crash --workload rename-fsync-dir --every-cut")]
+  strandline crash --workload rename-fsync-dir --every-cut
+  strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state")]
 pub(crate) struct Crash {
     /// File system
     #[arg(long, default_value = "f2fs")]
@@ -35,7 +36,8 @@ pub(crate) struct Crash {
     /// Workload: pattern, tree, varmail, random-overwrite, versions, or one of the small ones:
     /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
     /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
-    /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive
+    /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
+    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them
     #[arg(long, default_value = "pattern")]
     workload: String,
     #[command(flatten)]
@@ -53,12 +55,18 @@ pub(crate) struct Crash {
     /// Cut before every command and after every NAND program instead of at random moments
     #[arg(long)]
     every_cut: bool,
+    /// Every state the drive may show after a cut, whatever its timing; --only is one of them
+    #[arg(long, conflicts_with = "every_cut")]
+    every_state: bool,
 }
 
 impl Crash {
     pub(crate) fn run(self) -> Outcome {
         let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
         let workload = self.workload()?;
+        if self.every_state {
+            return self.explore(&modes, &workload);
+        }
         let mut results = Vec::new();
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
@@ -83,6 +91,33 @@ impl Crash {
             out::line(format!("\nrepeat: {} --modes {}", self.command(), self.modes.join(",")))?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
+    }
+
+    /// All states of one run in each mode.
+    fn explore(&self, modes: &[Mode], workload: &Arc<dyn Workload>) -> Outcome {
+        let mut broken = false;
+        for &mode in modes {
+            let job = self.job(workload.clone(), mode)?;
+            let found = explore::explore(&job, explore::Bound::default(), false)?;
+            broken |= found.broken > 0;
+            if self.campaign.json {
+                out::json(&found)?;
+                continue;
+            }
+            let explore::Explored { states, judged, sampled, .. } = found;
+            out::line(format!(
+                "{mode:14} {}: {states} states, {judged} judged, {} broke a promise, {} torn; \
+                 {sampled} instants sampled",
+                found.workload, found.broken, found.torn
+            ))?;
+            if let Some(failure) = found.failures.first() {
+                for verdict in &failure.verdicts {
+                    out::line(format!("  {verdict}"))?;
+                }
+                out::line(format!("  again: {}", failure.replay))?;
+            }
+        }
+        Ok(if broken { PROBLEM } else { 0 })
     }
 
     fn workload(&self) -> Outcome<Arc<dyn Workload>> {
@@ -130,7 +165,11 @@ impl Crash {
         if let Some(fault) = &self.inject {
             text += &format!(" --inject {fault}");
         }
-        if self.every_cut { text + " --every-cut" } else { text }
+        match (self.every_cut, self.every_state) {
+            (true, _) => text + " --every-cut",
+            (_, true) => text + " --every-state",
+            _ => text,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use lab::{campaign, report};
 use serde::Serialize;
 
 use super::campaign::CampaignArgs;
+use super::explore::Explore;
 use crate::failure::{Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -24,6 +25,8 @@ pub(crate) enum Lab {
     List(List),
     /// Run one, or all
     Run(Run),
+    /// Every power cut of all short sequences of operations
+    Explore(Explore),
 }
 
 /// Name the experiments.
@@ -84,6 +87,7 @@ impl Lab {
                 Ok(0)
             }
             Self::Run(run) => run.run(),
+            Self::Explore(explore) => explore.run(),
         }
     }
 }

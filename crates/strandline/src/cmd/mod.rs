@@ -9,6 +9,7 @@ pub(crate) mod crash;
 pub(crate) mod defrag;
 pub(crate) mod drive;
 pub(crate) mod dump;
+mod explore;
 pub(crate) mod fsck;
 pub(crate) mod lab;
 pub(crate) mod label;

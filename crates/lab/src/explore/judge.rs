@@ -1,0 +1,210 @@
+//! Mounts each state and holds it against the oracle at every position it may be left at.
+
+use std::collections::BTreeMap;
+
+use drive::{Ssd, Timing};
+
+use super::states::{Found, State};
+use super::{Explored, Tape};
+use crate::campaign::{Failure, Job, afterwards, corrupt};
+use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict, verify};
+use crate::{Error, Result, machine};
+
+/// Failures told in full; the rest is counted.
+const FAILURES_SHOWN: usize = 20;
+
+/// Of so many states one is also checked structure by structure.
+const CHECK_EVERY: usize = 10;
+
+/// How often what was seen, before the last fsync returned (`false`) and after (`true`).
+pub type Seen = BTreeMap<(bool, Outcome), usize>;
+
+/// What a cut left of the run, against what was before it and what is after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// As if nothing had been done.
+    Old,
+    /// As if all had been done.
+    New,
+    /// Some of it, and no more said about which by any fsync under way.
+    Part,
+    /// Some of what one fsync was to bring, and not the rest.
+    Torn,
+    /// What was durable is gone.
+    Lost,
+    /// What nobody wrote.
+    Garbage,
+    /// A volume that does not mount or is not sound.
+    Corrupt,
+}
+
+impl Outcome {
+    /// As the tables have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::New => "new",
+            Self::Part => "part",
+            Self::Torn => "torn",
+            Self::Lost => "lost",
+            Self::Garbage => "garbage",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+/// The oracle at each position, and at the run's ends.
+struct Models {
+    at: Vec<Model>,
+    begin: usize,
+    /// All durable as it was before, and as it is after.
+    ends: Option<(Model, Model)>,
+}
+
+impl Models {
+    fn new(tape: &Tape, outcomes: bool) -> Self {
+        let (begin, end) = tape.positions;
+        let mut model = Model::default();
+        let mut at = Vec::new();
+        for position in begin..=end {
+            model.advance(&tape.log, position);
+            at.push(model.clone());
+        }
+        let settled = |model: &Model| {
+            let mut model = model.clone();
+            model.apply(&Event::SyncEnd { obj: None });
+            model
+        };
+        let ends = at.first().zip(at.last()).filter(|_| outcomes);
+        Self { begin, ends: ends.map(|(old, new)| (settled(old), settled(new))), at }
+    }
+
+    fn get(&self, position: usize) -> &Model {
+        &self.at[position - self.begin]
+    }
+}
+
+/// Judges all states, or the one `job` asks for.
+pub(super) fn judge_all(
+    job: &Job,
+    tape: &Tape,
+    found: &Found,
+    promise: Promise,
+    outcomes: bool,
+) -> Result<Explored> {
+    let models = Models::new(tape, outcomes);
+    let mut memo = Memo::default();
+    let mut explored = Explored {
+        workload: job.workload.name().into(),
+        mode: job.mode.name().into(),
+        drive: job.drive.clone(),
+        promise,
+        states: 0,
+        judged: 0,
+        sampled: found.sampled,
+        broken: 0,
+        torn: 0,
+        failures: Vec::new(),
+        seen: Seen::new(),
+    };
+    if job.only.is_some_and(|only| only >= found.states.len()) {
+        let last = found.states.len() - 1;
+        return Err(Error::Usage(format!("--only: the states are 0 to {last}")));
+    }
+    for (number, state) in found.states.iter().enumerate() {
+        if job.only.is_none_or(|only| only == number) {
+            let judged =
+                machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
+            explored.states += 1;
+            for one in judged {
+                explored.note(job, number, tape.positions.1, one);
+            }
+        }
+    }
+    Ok(explored)
+}
+
+/// One state at one position.
+struct Judged {
+    position: usize,
+    verdicts: Vec<Verdict>,
+    outcome: Option<Outcome>,
+}
+
+fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
+    let drive = Ssd::power_on(state.drive.clone(), Timing::Instant, job.seed);
+    let mounted = match job.subject.mount(drive.clone(), &job.mount_options()) {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            let verdict = corrupt("mount", "a volume that recovers", &error);
+            let judged = |&position| Judged {
+                position,
+                verdicts: vec![verdict.clone()],
+                outcome: Some(Outcome::Corrupt),
+            };
+            return state.positions.iter().map(judged).collect();
+        }
+    };
+    let look = |lba| drive.look(lba);
+    let mut against = |model: &Model| verify(&*mounted.fs, &look, model, memo);
+    let ends = models.ends.as_ref().map(|(old, new)| {
+        // New first: where nothing tells them apart, it is there.
+        (against(new).is_empty(), against(old).is_empty())
+    });
+    let mut judged: Vec<(Judged, bool)> = Vec::new();
+    for &position in &state.positions {
+        let model = models.get(position);
+        let verdicts = against(model);
+        let outcome = ends.map(|ends| outcome(ends, &verdicts));
+        let in_flight = model.objects.iter().any(|o| o.syncing);
+        judged.push((Judged { position, verdicts, outcome }, in_flight));
+    }
+    let check = job.only.is_some() || number.is_multiple_of(CHECK_EVERY);
+    let later = afterwards(job, check, drive.clone(), &*mounted.fs);
+    for (judged, in_flight) in &mut judged {
+        judged.verdicts.extend(
+            later
+                .iter()
+                .cloned()
+                .map(|verdict| Verdict { in_flight: verdict.in_flight && *in_flight, ..verdict }),
+        );
+    }
+    judged.into_iter().map(|(judged, _)| judged).collect()
+}
+
+fn outcome((new, old): (bool, bool), verdicts: &[Verdict]) -> Outcome {
+    let worst_first = [
+        (Damage::Corrupt, Outcome::Corrupt),
+        (Damage::Garbage, Outcome::Garbage),
+        (Damage::Lost, Outcome::Lost),
+        (Damage::Torn, Outcome::Torn),
+    ];
+    let found = |damage| verdicts.iter().any(|v| v.damage == damage);
+    match (new, old) {
+        (true, _) => Outcome::New,
+        (_, true) => Outcome::Old,
+        _ => {
+            let worst = worst_first.into_iter().find(|(damage, _)| found(*damage));
+            worst.map_or(Outcome::Part, |(_, outcome)| outcome)
+        }
+    }
+}
+
+impl Explored {
+    fn note(&mut self, job: &Job, number: usize, end: usize, judged: Judged) {
+        let Judged { position, verdicts, outcome } = judged;
+        self.judged += 1;
+        self.torn += usize::from(verdicts.iter().any(|v| v.damage == Damage::Torn));
+        if let Some(outcome) = outcome {
+            *self.seen.entry((position == end, outcome)).or_default() += 1;
+        }
+        if verdicts.iter().any(|v| self.promise.broken_by(v)) {
+            self.broken += 1;
+            if self.failures.len() < FAILURES_SHOWN {
+                let replay = job.replay(number);
+                let (cut, at_ns, broken) = (number, 0, true);
+                self.failures.push(Failure { cut, at_ns, broken, verdicts, replay });
+            }
+        }
+    }
+}

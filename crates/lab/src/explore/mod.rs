@@ -1,0 +1,142 @@
+//! Every state a power cut could leave of a run, not only those one order of programs shows.
+//!
+//! A run is taken down as the commands the drive was sent and the oracle's position at each. From
+//! these follow all states the drive may show after a cut ([`states`]), whatever its timing. Each
+//! is mounted, held against the oracle at every position it can occur at, checked, unmounted and
+//! mounted again. [`ace`] makes all short sequences of operations to do that with, [`table`] says
+//! what was seen.
+
+pub mod ace;
+pub mod batch;
+mod judge;
+mod states;
+pub mod table;
+
+use std::sync::Arc;
+
+use cores::Mutex;
+use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Timing};
+use serde::Serialize;
+
+use crate::campaign::{Failure, Job};
+use crate::oracle::{Event, Oracle, Promise};
+use crate::recorder::Recorder;
+use crate::{Error, Result, machine, rig};
+
+pub use judge::Seen;
+use states::Entry;
+
+/// How far to go where there are too many states.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// States of one instant that are all looked at; of more, so many drawn from the seed.
+    pub states: usize,
+}
+
+impl Default for Bound {
+    fn default() -> Self {
+        Self { states: 256 }
+    }
+}
+
+/// What was found of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explored {
+    /// The workload.
+    pub workload: String,
+    /// Short name of the mode.
+    pub mode: String,
+    /// The drive's profile.
+    pub drive: String,
+    /// What the mode promises there.
+    pub promise: Promise,
+    /// Different states mounted.
+    pub states: usize,
+    /// Pairs of a state and an instant it could be left at, each held against the oracle.
+    pub judged: usize,
+    /// Instants of which there were too many states to see all.
+    pub sampled: usize,
+    /// Pairs in which a promise was broken.
+    pub broken: usize,
+    /// Pairs with old beside new of one fsync.
+    pub torn: usize,
+    /// The first pairs that broke a promise.
+    pub failures: Vec<Failure>,
+    /// What was seen while the last operation was being made durable, and after.
+    #[serde(skip)]
+    pub seen: Seen,
+}
+
+/// A run as the drive saw it.
+struct Tape {
+    log: Vec<Event>,
+    /// What was durable when the workload started.
+    base: DriveState,
+    entries: Vec<Entry>,
+    /// The oracle's position when the workload started, and at its end.
+    positions: (usize, usize),
+}
+
+/// The drive's observer. It runs under the drive's lock, so it takes no other before it is dropped.
+struct Writer {
+    oracle: Arc<Oracle>,
+    entries: Vec<Entry>,
+    slot: Arc<Mutex<Vec<Entry>>>,
+}
+
+impl Writer {
+    fn see(&mut self, event: &DriveEvent<'_>) {
+        if let EventKind::Command { command, .. } = event.kind {
+            let position = self.oracle.position();
+            self.entries.push(Entry { command: command.clone(), position });
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        *self.slot.lock() = std::mem::take(&mut self.entries);
+    }
+}
+
+/// Explores one run of the workload of `job`; `job.only` is the number of a state. With `outcomes`
+/// it also tells old from new in each.
+pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
+    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+    let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
+    let tape = take(job)?;
+    let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
+    judge::judge_all(job, &tape, &found, promise, outcomes)
+}
+
+fn take(job: &Job) -> Result<Tape> {
+    machine(job.seed)?.run(|| {
+        let spec = rig::spec(&job.drive, job.workload.footprint())?;
+        // No time passes on the drive: its commands come one after the other.
+        let ssd = rig::new_drive(&spec, Timing::Instant, job.seed)?;
+        let drive: Arc<dyn Drive> = ssd.clone();
+        job.subject.format(&drive)?;
+        let mounted = job.subject.mount(drive, &job.mount_options())?;
+        let oracle = Arc::new(Oracle::new());
+        let entries = Arc::new(Mutex::new(Vec::new()));
+        let recorder = Recorder::new(&*mounted.fs, &oracle);
+        let (mut base, mut begun) = (None, 0);
+        job.workload.run(&recorder, job.seed, &mut || {
+            // What was prepared is durable, whatever fault is injected.
+            let _ = ssd.issue(0, 0, Command::Flush).or_else(|| ssd.wait_for(0, 0));
+            base = Some(ssd.survivors(job.seed));
+            begun = oracle.position();
+            let (oracle, slot) = (oracle.clone(), entries.clone());
+            let mut writer = Writer { oracle, entries: Vec::new(), slot };
+            ssd.observe(Box::new(move |event, _| writer.see(event)));
+        })?;
+        drop(ssd.unobserve());
+        drop(recorder);
+        drop(mounted);
+        let positions = (begun, oracle.position());
+        let base = base.ok_or_else(|| Error::Usage("the workload never started".into()))?;
+        let entries = std::mem::take(&mut *entries.lock());
+        Ok(Tape { log: oracle.take_log(), base, entries, positions })
+    })?
+}

@@ -1,0 +1,86 @@
+//! The crash-outcome table: what may be seen after a cut, by operation and fsync mode.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::ace::{Op, Then};
+use super::{Explored, Seen};
+use crate::mode::Mode;
+
+/// One operation made durable in one way, in one mode on one drive.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was done.
+    pub operation: &'static str,
+    /// What made it durable.
+    pub then: &'static str,
+    /// Short name of the mode.
+    pub mode: String,
+    /// The drive's profile.
+    pub drive: String,
+    /// What was seen of cuts before that returned, and how often.
+    pub before: BTreeMap<&'static str, usize>,
+    /// Of cuts after.
+    pub after: BTreeMap<&'static str, usize>,
+}
+
+impl Row {
+    pub(super) fn new(op: Op, then: Then, mode: Mode, explored: &Explored) -> Self {
+        Self {
+            operation: op.about(),
+            then: then.name(),
+            mode: mode.name().into(),
+            drive: explored.drive.clone(),
+            before: outcomes(&explored.seen, false),
+            after: outcomes(&explored.seen, true),
+        }
+    }
+}
+
+fn outcomes(seen: &Seen, after: bool) -> BTreeMap<&'static str, usize> {
+    let of = seen.iter().filter(|((when, _), _)| *when == after);
+    of.map(|((_, outcome), &count)| (outcome.name(), count)).collect()
+}
+
+/// The order in which outcomes are named.
+const WORDS: [&str; 7] = ["old", "new", "part", "torn", "lost", "garbage", "corrupt"];
+
+fn words(outcomes: &BTreeMap<&'static str, usize>) -> String {
+    let seen: Vec<&str> = WORDS.into_iter().filter(|word| outcomes.contains_key(word)).collect();
+    if seen.is_empty() { "-".into() } else { seen.join(", ") }
+}
+
+/// The rows as a Markdown table, one for each drive; modes that agree share a line.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut drives: Vec<&str> = rows.iter().map(|row| row.drive.as_str()).collect();
+    drives.sort_unstable();
+    drives.dedup();
+    let mut out = String::new();
+    for drive in drives {
+        let _ = write!(
+            out,
+            "**{drive}**\n\n| operation | then | mode | before it returned | after |\n\
+             |---|---|---|---|---|\n"
+        );
+        for op in Op::ALL.map(Op::about) {
+            for then in Then::ALL.map(Then::name) {
+                let of = |row: &&Row| row.drive == drive && (row.operation, row.then) == (op, then);
+                let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+                for row in rows.iter().filter(of) {
+                    let seen = format!("{} | {}", words(&row.before), words(&row.after));
+                    match lines.iter_mut().find(|(same, _)| *same == seen) {
+                        Some((_, modes)) => modes.push(&row.mode),
+                        None => lines.push((seen, vec![&row.mode])),
+                    }
+                }
+                for (seen, modes) in lines {
+                    let _ = writeln!(out, "| {op} | {then} | {} | {seen} |", modes.join(", "));
+                }
+            }
+        }
+        out.push('\n');
+    }
+    out
+}

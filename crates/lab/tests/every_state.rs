@@ -1,0 +1,94 @@
+//! Every state a cut may leave, whatever the drive's timing: all single operations, every mode,
+//! both kinds of drive. And proof that the explorer would notice.
+
+use std::sync::Arc;
+
+use lab::campaign::{Job, Progress};
+use lab::explore::batch::{self, Batch};
+use lab::explore::{Bound, Explored, explore};
+use lab::{Mode, subject, workload};
+
+const ZONED: &str = "zn540-noplp";
+const PROTECTED: &str = "zn540";
+const CONVENTIONAL: &str = "conventional-noplp";
+
+fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explored {
+    let job = Job {
+        subject: subject::named("f2fs").expect("f2fs is known"),
+        drive: drive.into(),
+        workload: workload::named(workload, 0).expect("a known workload").into(),
+        mode,
+        inject: inject.map(str::to_owned),
+        cuts: 0,
+        seed: 1,
+        only: None,
+        threads: 1,
+        command: format!("strandline crash --every-state --drive {drive} --workload {workload}"),
+    };
+    explore(&job, Bound::default(), false).expect("the exploration runs")
+}
+
+#[test]
+fn every_single_operation() {
+    for drive in [ZONED, PROTECTED, CONVENTIONAL] {
+        for mode in Mode::ALL {
+            let batch = Batch {
+                subject: subject::named("f2fs").expect("f2fs is known"),
+                drive: drive.into(),
+                mode,
+                length: 1,
+                sample: None,
+                inject: None,
+                seed: 1,
+                threads: 2,
+            };
+            if !batch.applies().expect("a known drive") {
+                continue;
+            }
+            let quiet: Progress = Arc::new(|_| ());
+            let (found, rows) = batch::run(&batch, &quiet).expect("the batch runs");
+            assert_eq!((found.sequences, rows.len()), (52, 52));
+            let told: Vec<_> = found.failures.iter().map(|f| (&f.verdicts, &f.replay)).collect();
+            assert_eq!(found.broken, 0, "{mode} on {drive}: {told:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_small_workloads_of_many_nodes() {
+    for workload in ["multi-node", "overwrite-fsync", "two-files-one-dir", "truncate-and-grow"] {
+        for mode in Mode::ALL {
+            let found = run(workload, ZONED, mode, None);
+            assert_eq!(found.broken, 0, "{workload} in {mode}: {:#?}", found.failures[0]);
+        }
+    }
+}
+
+/// Of an fsync of several nodes posix may keep a part; strict none, with two flushes or one.
+#[test]
+fn whole_or_not_at_all() {
+    let torn = |mode, inject| run("multi-node", ZONED, mode, inject).torn;
+    assert!(torn(Mode::Posix, None) > 0);
+    assert!(torn(Mode::Oprw, None) > 0);
+    assert_eq!((torn(Mode::Strict, None), torn(Mode::OprwStrict, None)), (0, 0));
+    assert!(torn(Mode::OprwStrict, Some("mark-every-node")) > 0);
+}
+
+#[test]
+fn what_is_broken_is_noticed() {
+    let broken = |workload, mode, fault| run(workload, ZONED, mode, Some(fault)).broken;
+    assert!(broken("overwrite-fsync", Mode::Posix, "drop-flush") > 0);
+    assert!(broken("overwrite-fsync", Mode::Strict, "drop-preflush") > 0);
+    assert!(broken("overwrite-fsync", Mode::OprwStrict, "skip-wp-check") > 0);
+    assert!(broken("ace:rename+sync", Mode::Posix, "plain-checkpoint") > 0);
+    assert!(broken("ace:create+fsync", Mode::Posix, "drop-dent-mark") > 0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_json() {
+    let json = || {
+        let found = run("ace:append+nothing,replace+fsync", CONVENTIONAL, Mode::Posix, None);
+        serde_json::to_string(&found).expect("results are plain data")
+    };
+    assert_eq!(json(), json());
+}

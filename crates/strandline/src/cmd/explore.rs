@@ -1,0 +1,122 @@
+//! `strandline lab explore`: all short sequences of operations, every state a cut may leave.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use lab::explore::batch::{self, Batch, BatchResult};
+use lab::explore::table::{Row, markdown};
+use lab::{Mode, campaign, subject};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::out;
+use crate::progress::Progress;
+
+/// Run all sequences of so many operations over a few files, with fsync, fdatasync, fsync of the
+/// directory, sync or nothing after each, and judge every state a power cut may leave.
+///
+/// Exit status 1 if a mode broke a promise it makes.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline lab explore --length 1 --table outcomes.md
+  strandline lab explore --length 2 --modes oprw-strict --drives zn540-noplp
+  strandline lab explore --length 3 --states 100000 --json")]
+pub(crate) struct Explore {
+    /// Operations in a sequence
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3))]
+    length: u32,
+    /// Drawn sequences until there are so many states per mode and drive, instead of all
+    #[arg(long)]
+    states: Option<usize>,
+    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict. Those of OPRW on
+    /// zoned drives only
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "posix,strict,nobarrier,oprw,oprw-nobarrier,oprw-strict"
+    )]
+    modes: Vec<String>,
+    /// Drive profiles
+    #[arg(long, value_delimiter = ',', default_value = "zn540-noplp,conventional-noplp")]
+    drives: Vec<String>,
+    /// Deliberate fault; see `strandline crash --help`
+    #[arg(long)]
+    inject: Option<String>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Real threads; the result does not depend on it
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Where the crash-outcome table goes, as Markdown; its rows are those of --length 1
+    #[arg(long)]
+    table: Option<PathBuf>,
+    /// What was found as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    batches: &'a [BatchResult],
+    outcomes: &'a [Row],
+}
+
+impl Explore {
+    pub(crate) fn run(self) -> Outcome {
+        let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
+        let (mut batches, mut rows) = (Vec::new(), Vec::new());
+        for drive in &self.drives {
+            for &mode in &modes {
+                let batch = Batch {
+                    subject: subject::named("f2fs")?,
+                    drive: drive.clone(),
+                    mode,
+                    length: self.length,
+                    sample: self.states,
+                    inject: self.inject.clone(),
+                    seed: self.seed,
+                    threads: self.threads,
+                };
+                if !batch.applies()? {
+                    continue;
+                }
+                let progress = Arc::new(Progress::new(0, mode.name(), self.json));
+                let told = progress.clone();
+                let step: campaign::Progress = Arc::new(move |all| told.step_of(all as u64));
+                let (result, outcomes) = batch::run(&batch, &step)?;
+                progress.finish();
+                if !self.json {
+                    tell(&result)?;
+                }
+                batches.push(result);
+                rows.extend(outcomes);
+            }
+        }
+        if self.json {
+            out::json(&Found { batches: &batches, outcomes: &rows })?;
+        }
+        if let Some(path) = &self.table {
+            std::fs::write(path, markdown(&rows)).map_err(Failure::host(path))?;
+        }
+        Ok(if batches.iter().any(|batch| batch.broken > 0) { PROBLEM } else { 0 })
+    }
+}
+
+fn tell(result: &BatchResult) -> Outcome<()> {
+    let BatchResult { mode, drive, length, sequences, states, judged, .. } = result;
+    out::line(format!(
+        "{mode:14} {drive:18} {length} operations: {sequences} sequences, {states} states, \
+         {judged} judged, {} broke a promise, {} torn; {} instants sampled",
+        result.broken, result.torn, result.sampled
+    ))?;
+    if let Some(failure) = result.failures.first() {
+        for verdict in &failure.verdicts {
+            out::line(format!("  {verdict}"))?;
+        }
+        out::line(format!("  again: {}", failure.replay))?;
+    }
+    Ok(())
+}
