@@ -66,8 +66,10 @@ stages! {
     Checkpoint = "fs.checkpoint",
     /// One section or segment cleaned.
     Gc = "fs.gc",
-    /// One node block examined by recovery.
+    /// One node block read and looked at by recovery.
     Recover = "fs.recover",
+    /// The pointers of one node block compared with the write pointers of their zones.
+    RecoverCheck = "fs.recover_check",
 }
 
 impl Stage {

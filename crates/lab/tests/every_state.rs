@@ -56,7 +56,15 @@ fn every_single_operation() {
 
 #[test]
 fn the_small_workloads_of_many_nodes() {
-    for workload in ["multi-node", "overwrite-fsync", "two-files-one-dir", "truncate-and-grow"] {
+    // The last: an attribute that goes on in a node of its own came back half old, half new.
+    let workloads = [
+        "multi-node",
+        "overwrite-fsync",
+        "two-files-one-dir",
+        "truncate-and-grow",
+        "ace:xattr+fsync,xattr+fsync",
+    ];
+    for workload in workloads {
         for mode in Mode::ALL {
             let found = run(workload, ZONED, mode, None);
             assert_eq!(found.broken, 0, "{workload} in {mode}: {:#?}", found.failures[0]);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cores::Stage;
 use drive::Block;
 use rustc_hash::FxHashSet;
 
@@ -66,6 +67,7 @@ impl Volume {
                 ahead.reverse();
             }
             let Some((_, block)) = ahead.pop() else { break };
+            let _span = cores::span(Stage::Recover);
             let footer = *RawNodeFooter::of(&block);
             if !self.checkpoint.owns_node(footer.cp_ver.get()) {
                 break;
@@ -144,6 +146,7 @@ impl Volume {
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
     /// the write pointer of its zone. Memory reads and compares only.
     fn is_whole(&self, link: &Link) -> Result<bool> {
+        let _span = cores::span(Stage::RecoverCheck);
         let Some(zones) = &self.zones else { return Ok(true) };
         let footer = link.footer();
         Ok(match NodeKind::of(footer.node_offset()) {

@@ -41,7 +41,6 @@ pub struct RecoveryReport {
 
 /// Brings a freshly loaded volume to the state it may be used in.
 pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
-    let _span = cores::span(cores::Stage::Recover);
     let mut report = RecoveryReport {
         clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
         ..RecoveryReport::default()

@@ -123,7 +123,8 @@ impl Run {
             out::json(&comparison)?;
             return Ok(0);
         }
-        out::line(format!("{}: {} (simulated)", comparison.name, comparison.about))?;
+        let time = if comparison.simulated { "simulated" } else { "measured" };
+        out::line(format!("{}: {} ({time})", comparison.name, comparison.about))?;
         out::line(format!("  {:40} {:>20} {:>12}", "", "paper", "ours"))?;
         for row in &comparison.rows {
             let Row { what, paper, ours, unit, .. } = row;
