@@ -1,9 +1,9 @@
 //! The OPRW thesis's tables and figures from running code, ours beside theirs. One file per
 //! experiment.
 //!
-//! Time is simulated unless an experiment says otherwise: the emulated ZN540, with and without power-loss protection, under
-//! the real file system on a virtual Xeon Silver 4116, the thesis's CPU. The two cost tables
-//! (`drive/profiles`, `cores/profiles`) name the source of every value.
+//! Time is simulated unless an experiment says otherwise: the emulated ZN540, with and without
+//! power-loss protection, under the real file system on a virtual Xeon Silver 4116, the thesis's
+//! CPU. The two cost tables (`drive/profiles`, `cores/profiles`) name the source of every value.
 
 mod fio;
 mod mail;
