@@ -56,13 +56,15 @@ fn every_single_operation() {
 
 #[test]
 fn the_small_workloads_of_many_nodes() {
-    // The last: an attribute that goes on in a node of its own came back half old, half new.
+    // The last two: an attribute that goes on in a node of its own came back half old, half new;
+    // a checkpoint that took a hole along was taken for a torn fsync.
     let workloads = [
         "multi-node",
         "overwrite-fsync",
         "two-files-one-dir",
         "truncate-and-grow",
         "ace:xattr+fsync,xattr+fsync",
+        "ace:shrink+nothing,beyond+fsync-dir,overwrite+sync",
     ];
     for workload in workloads {
         for mode in Mode::ALL {

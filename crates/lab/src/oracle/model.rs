@@ -117,7 +117,7 @@ pub struct Object {
     /// An fsync of it is under way.
     pub syncing: bool,
     /// Something else was synced since its last fsync: if that was a checkpoint, it has taken the
-    /// size and the attributes of then along, and of the contents nothing.
+    /// size, the attributes and the holes of then along, and of other contents nothing.
     pub carried: bool,
     /// Some name of it was made durable: it must be reachable as long as it has a name.
     pub anchored: bool,

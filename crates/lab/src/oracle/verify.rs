@@ -347,7 +347,7 @@ impl Walk<'_> {
     }
 
     /// Old beside new of the fsync under way, which a checkpoint that came before it cannot
-    /// explain: that takes sizes and attributes along, all at once, and of the blocks none.
+    /// explain: that takes sizes, attributes and holes along, all at once, and other blocks none.
     fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
         let blocks = self.block_sides(ino, attr.size, obj);
         let attributes = self.attribute_sides(ino, attr, obj);
@@ -375,7 +375,10 @@ impl Walk<'_> {
             let page = &mut page[..want];
             if self.fs.read(ino, offset, page).is_ok_and(|got| got == want) {
                 let found = |version: &Block| version[..want] == *page;
-                let (is_old, is_new) = (found(&versions.durable), found(versions.current()));
+                // What a truncation cut off is gone with the next checkpoint, as sizes are.
+                let is_carried = object.carried && page.iter().all(|&byte| byte == 0);
+                let is_new = !is_carried && found(versions.current());
+                let is_old = found(&versions.durable);
                 sides.note(is_old, is_new, || format!("block {index}"));
             }
         }
