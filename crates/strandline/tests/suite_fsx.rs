@@ -23,9 +23,10 @@ use rustix::fs::FallocateFlags;
 const CONVENTIONAL: Disk = Disk::Plain(512);
 const ZONED: Disk = Disk::Zoned(VOLATILE, 128);
 
-/// Sizes of files: what fits the inode and its neighbours; more than the inode's own pointers hold.
-const TINY: &str = "flen = 12288\nopsize.max = 6000\n";
-const LARGE: &str = "flen = 6291456\nopsize.max = 131072\n";
+/// Sizes of files, and of operations: the program takes its own `posix_fallocate` of no bytes for a
+/// failure. What fits the inode and its neighbours; more than the inode's own pointers hold.
+const TINY: &str = "flen = 12288\nopsize.min = 1\nopsize.max = 6000\n";
+const LARGE: &str = "flen = 6291456\nopsize.min = 1\nopsize.max = 131072\n";
 /// How often each operation comes.
 const WEIGHTS: &str = "[weights]
 read = 10
