@@ -30,8 +30,9 @@ impl Block {
         ZERO.get_or_init(|| Self(Frame::new(|bytes| bytes.fill(0)))).clone()
     }
 
-    /// A block to be read into: it holds what its last user left.
-    pub(crate) fn unspecified() -> Self {
+    /// A block to be read into: it holds what its last user left, so write all of it before anybody
+    /// else sees it.
+    pub fn unspecified() -> Self {
         Self(Frame::new(|_| ()))
     }
 

@@ -86,6 +86,19 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().rules.push(rule);
     }
 
+    /// The completion of a command that fails here. What passes and has to be touched up on its way
+    /// back is remembered.
+    fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<Completion> {
+        let mut faults = self.faults.lock();
+        if let Some(status) = self.strikes(&mut faults, command) {
+            return Some(Completion { cid, result: Err(status) });
+        }
+        if matches!(command, Command::ReportZones { .. }) {
+            faults.reports.push((queue, cid));
+        }
+        None
+    }
+
     /// The status `command` fails with, if it does.
     fn strikes(&self, faults: &mut Faults, command: &Command) -> Option<Status> {
         let (on, range) = self.reach(command);
@@ -175,16 +188,17 @@ impl<D: Drive> Drive for Fault<D> {
     }
 
     fn submit(&self, queue: u16, cid: u16, command: Command) {
-        let mut faults = self.faults.lock();
-        if let Some(status) = self.strikes(&mut faults, &command) {
-            faults.own.push_back((queue, Completion { cid, result: Err(status) }));
-            return;
+        match self.fail(queue, cid, &command) {
+            Some(failed) => self.faults.lock().own.push_back((queue, failed)),
+            None => self.below.submit(queue, cid, command),
         }
-        if matches!(command, Command::ReportZones { .. }) {
-            faults.reports.push((queue, cid));
-        }
-        drop(faults);
-        self.below.submit(queue, cid, command);
+    }
+
+    fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
+        self.fail(queue, cid, &command).or_else(|| {
+            let done = self.below.issue(queue, cid, command);
+            done.map(|done| self.touch_up(queue, done))
+        })
     }
 
     fn poll(&self, queue: u16) -> Option<Completion> {
@@ -226,9 +240,11 @@ impl<D: Drive> Drive for ReadOnly<D> {
         let changes = match command {
             Command::Read { .. } | Command::Flush | Command::ReportZones { .. } => false,
             Command::ManageZone { action, .. } => match action {
-                ZoneAction::Open | ZoneAction::Close | ZoneAction::Finish | ZoneAction::Reset => {
-                    true
-                }
+                ZoneAction::Open
+                | ZoneAction::Close
+                | ZoneAction::Finish
+                | ZoneAction::Reset
+                | ZoneAction::Offline => true,
             },
             Command::Write { .. } | Command::Append { .. } | Command::Discard { .. } => true,
         };

@@ -73,6 +73,7 @@ fn line(command: &Command) -> String {
                 ZoneAction::Close => "ZC",
                 ZoneAction::Finish => "ZF",
                 ZoneAction::Reset => "ZR",
+                ZoneAction::Offline => "ZX",
             };
             zone.map_or_else(|| format!("{name} *"), |zone| format!("{name} {zone}"))
         }

@@ -44,6 +44,8 @@ pub enum ZoneAction {
     Finish,
     /// To empty; the contents are gone.
     Reset,
+    /// From read only to offline.
+    Offline,
 }
 
 impl ZoneAction {
@@ -55,6 +57,7 @@ impl ZoneAction {
             Self::Close => matches!(state, ImplicitlyOpen | ExplicitlyOpen),
             Self::Finish => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed),
             Self::Reset => matches!(state, ImplicitlyOpen | ExplicitlyOpen | Closed | Full),
+            Self::Offline => state == ZoneState::ReadOnly,
         }
     }
 }

@@ -272,3 +272,26 @@ fn a_dump_and_its_report_become_a_drive() {
     assert!(error.contains("describes"), "{error}");
     assert!(import(&path, "nonsense", &dir.path().join("no")).is_err());
 }
+
+/// A drive whose power comes back in place keeps its file and its zones file up to date.
+#[test]
+fn power_comes_back_in_a_file() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("disk");
+    let spec = Spec::named("zn540-noplp").expect("profile").zone_size(64, 64).zones(6, 2);
+    create(&path, &spec).expect("create");
+    let drive = open(&path, false, Timing::Instant).expect("open");
+    write(&drive, 128, 1);
+    write(&drive, 3, 2);
+    let held = drive.hold();
+    write(&drive, 129, 3);
+    write(&drive, 3, 4);
+    run(&drive, Command::Flush).expect("flush");
+    drive.power_again(Some(held), 1).expect("power");
+    assert_eq!((read(&drive, 3), read(&drive, 129)), (2, 0));
+    write(&drive, 129, 5);
+    drop(drive);
+    let drive = open(&path, false, Timing::Instant).expect("open");
+    assert_eq!((read(&drive, 3), read(&drive, 128), read(&drive, 129)), (2, 1, 5));
+    assert_eq!(report(&drive)[2].wp, 130);
+}

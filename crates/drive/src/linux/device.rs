@@ -235,6 +235,8 @@ impl Device {
             ZoneAction::Close => ZoneRequest::Close,
             ZoneAction::Finish => ZoneRequest::Finish,
             ZoneAction::Reset => ZoneRequest::Reset,
+            // Linux has no ioctl for it.
+            ZoneAction::Offline => return Err(Status::InvalidOpcode),
         };
         for zone in zones.iter().filter(meant) {
             // A conventional zone has no states; the kernel's answer to that is an I/O error.

@@ -86,6 +86,18 @@ impl Media {
         }
     }
 
+    /// Makes these media hold what `other` holds, durably. Of memory nothing is copied.
+    pub(crate) fn assume(&mut self, other: &RamMedia, blocks: u64) -> io::Result<()> {
+        match self {
+            Self::Ram(ram) => *ram = other.clone(),
+            _ => {
+                self.discard(0, blocks)?;
+                other.each(|lba, block| self.write(lba, block.clone()))?;
+            }
+        }
+        self.sync()
+    }
+
     /// Whether both are snapshots between which nothing was written.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Ram(one), Self::Ram(other)) if one.is_same(other))

@@ -95,6 +95,24 @@ impl RamMedia {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
+    /// Calls `see` with every block held, in the order of addresses, until it fails.
+    pub(super) fn each<E>(
+        &self,
+        mut see: impl FnMut(Lba, &Block) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (branch_start, branch) in (0..).step_by(LEAF * BRANCH).zip(self.root.iter()) {
+            let leaves = branch.iter().flat_map(|leaves| leaves.iter());
+            for (start, leaf) in (branch_start..).step_by(LEAF).zip(leaves) {
+                for (lba, block) in (start..).zip(leaf.iter().flat_map(|leaf| leaf.iter())) {
+                    if let Some(block) = block {
+                        see(lba, block)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// How many blocks are held, by walking all of them.
     pub fn blocks_held(&self) -> u64 {
         let leaves = self.root.iter().flatten().flat_map(|branch| branch.iter().flatten());

@@ -7,6 +7,7 @@
 
 mod cache;
 mod compose;
+mod host;
 mod model;
 mod nand;
 mod ops;

@@ -51,6 +51,8 @@ pub(super) struct Slot {
 struct Lane {
     done: VecDeque<Completion>,
     under_way: Vec<u32>,
+    /// Its host has gone: nobody takes completions.
+    closed: bool,
 }
 
 /// All that a drive is, behind one lock.
@@ -132,7 +134,7 @@ impl Model {
 
     /// Takes a command at the present of the model.
     pub(super) fn submit(&mut self, queue: u16, cid: u16, command: Command) {
-        if queue >= self.identify.queues {
+        if self.lanes.get(usize::from(queue)).is_none_or(|lane| lane.closed) {
             return;
         }
         let number = self.stats.commands;
@@ -228,8 +230,47 @@ impl Model {
         place.transfer = None;
         let lane = &mut self.lanes[usize::from(queue)];
         lane.under_way.retain(|other| *other != slot);
-        lane.done.push_back(Completion { cid, result: answer });
+        if !lane.closed {
+            lane.done.push_back(Completion { cid, result: answer });
+        }
         self.free_slots.push(slot);
+    }
+
+    /// A queue that nobody else has; `None` if there can be no more.
+    pub(super) fn open_lane(&mut self) -> Option<u16> {
+        let own = usize::from(self.identify.queues);
+        let spare = |lane: &Lane| lane.closed && lane.under_way.is_empty();
+        let at = self.lanes.iter().skip(own).position(spare).map_or(self.lanes.len(), |n| own + n);
+        let queue = u16::try_from(at).ok()?;
+        if at == self.lanes.len() {
+            self.lanes.push(Lane::default());
+        }
+        self.lanes[at].closed = false;
+        Some(queue)
+    }
+
+    /// Gives a queue back that [`Self::open_lane`] gave; what is under way in it still happens.
+    pub(super) fn close_lane(&mut self, queue: u16) {
+        if queue < self.identify.queues {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(usize::from(queue)) {
+            lane.closed = true;
+            lane.done.clear();
+        }
+    }
+
+    /// Whether `queue` has a completion to take.
+    pub(super) fn is_done(&self, queue: u16) -> bool {
+        self.lanes.get(usize::from(queue)).is_some_and(|lane| !lane.done.is_empty())
+    }
+
+    /// The drive as it is when its power comes back with what `state` holds. Queues stay open;
+    /// nothing of before is under way or answered any more.
+    pub(super) fn power_again(&mut self, state: DriveState, seed: u64) {
+        let lanes = self.lanes.iter().map(|lane| Lane { closed: lane.closed, ..Lane::default() });
+        let (lanes, log) = (lanes.collect(), self.log.take());
+        *self = Self { lanes, log, ..Self::new(state, seed, self.instant) };
     }
 
     fn done(&mut self, queue: u16, cid: u16, result: Answer) {

@@ -251,6 +251,7 @@ impl Model {
                 table.transition(zone, Cause::Reset)?;
                 self.empty_zone(zone)?;
             }
+            ZoneAction::Offline => table.transition(zone, Cause::Offline)?,
         }
         let epoch = self.zones.as_ref().map_or(0, |table| table.cells[zone].epoch);
         Ok((zone as u32, epoch))

@@ -160,27 +160,39 @@ impl Model {
         if let Some(state) = &self.fallen {
             return state.clone();
         }
+        self.copy(Luck::Seed(seed))
+    }
+
+    /// What the drive holds if all that was acknowledged is kept, whatever its make.
+    pub(super) fn hold(&self) -> DriveState {
+        match &self.fallen {
+            Some(state) => state.clone(),
+            None => self.copy(Luck::Acknowledged),
+        }
+    }
+
+    fn copy(&self, luck: Luck) -> DriveState {
         let (ram, unreadable) = self.media.snapshot();
         let mut media = Media::Ram(ram);
-        let zones = self.settle_into(seed, &mut media);
+        let zones = self.settle_into(luck, &mut media);
         self.state_of(media, zones, unreadable)
     }
 
     /// Writes to `media` what survives of what it does not hold yet; returns the zones. A block
     /// that cannot be written is lost, as it would be.
-    fn settle_into(&self, seed: u64, media: &mut Media) -> Vec<SavedZone> {
-        let plp = self.spec.profile().plp.value;
+    fn settle_into(&self, luck: Luck, media: &mut Media) -> Vec<SavedZone> {
+        let plp = self.spec.profile().plp.value || luck == Luck::Acknowledged;
         let zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
             let cells = table.cells.iter().enumerate();
-            cells.map(|(zone, _)| self.settle_zone(seed, zone, plp, media)).collect()
+            cells.map(|(zone, _)| self.settle_zone(luck, zone, plp, media)).collect()
         });
-        for (lba, block) in self.cache.survivors(plp, |lba, salt| coin(seed, lba, salt) & 1 == 1) {
+        for (lba, block) in self.cache.survivors(plp, |lba, salt| luck.coin(lba, salt) & 1 == 1) {
             let _lost = media.write(lba, block.clone());
         }
         zones
     }
 
-    fn settle_zone(&self, seed: u64, zone: usize, plp: bool, media: &mut Media) -> SavedZone {
+    fn settle_zone(&self, luck: Luck, zone: usize, plp: bool, media: &mut Media) -> SavedZone {
         let Some(table) = &self.zones else { unreachable!("called for each zone") };
         let (cell, start) = (&table.cells[zone], table.start(zone));
         if cell.state == ZoneState::NotWritePointer {
@@ -190,7 +202,7 @@ impl Model {
         if plp {
             // A write under way at the cut may be there up to any block.
             let under_way = cell.accepted - cell.buffered;
-            wp = cell.buffered + coin(seed, start, 3) % (under_way + 1);
+            wp = cell.buffered + luck.coin(start, 3) % (under_way + 1);
             for (lba, block) in (start + cell.nand..start + wp).zip(&cell.pending) {
                 let _lost = media.write(lba, block.clone());
             }
@@ -219,9 +231,9 @@ impl Model {
             return;
         }
         let mut media = self.media.clone();
-        let zones = self.settle_into(seed, &mut media);
+        let zones = self.settle_into(Luck::Seed(seed), &mut media);
         self.fallen = Some(self.state_of(media, zones, 0));
-        if let (Some(mut log), Some(state)) = (self.log.take(), &self.fallen) {
+        if let (Some(log), Some(state)) = (&mut self.log, &self.fallen) {
             // The power is gone: nobody is left to be told that the log could not be written.
             let _lost = self.media.sync().and_then(|()| log.record(&state.zones));
         }
@@ -245,6 +257,24 @@ impl Model {
     fn state_of(&self, media: Media, zones: Vec<SavedZone>, unreadable: u64) -> DriveState {
         let (spec, identify) = (self.spec.clone(), self.identify.clone());
         DriveState { spec, identify, media, zones, unreadable }
+    }
+}
+
+/// What becomes of what is not on NAND.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Luck {
+    /// What the drive's make and this seed say.
+    Seed(u64),
+    /// What was acknowledged is there, and nothing else.
+    Acknowledged,
+}
+
+impl Luck {
+    fn coin(self, lba: Lba, salt: u64) -> u64 {
+        match self {
+            Self::Seed(seed) => coin(seed, lba, salt),
+            Self::Acknowledged => 0,
+        }
     }
 }
 

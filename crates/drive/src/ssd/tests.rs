@@ -89,15 +89,15 @@ fn zone_state_machine() {
     use ZoneState::{Closed, Empty, ExplicitlyOpen, Full, ImplicitlyOpen, Offline, ReadOnly};
     let bad = Err(Status::InvalidZoneStateTransition);
     let (ok_io, ok_eo) = (Ok(ImplicitlyOpen), Ok(ExplicitlyOpen));
-    // from, [write, open, close, finish, reset]
+    // from, [write, open, close, finish, reset, offline]
     let table = [
-        (Empty, [ok_io, ok_eo, bad, Ok(Full), Ok(Empty)]),
-        (ImplicitlyOpen, [ok_io, ok_eo, Ok(Closed), Ok(Full), Ok(Empty)]),
-        (ExplicitlyOpen, [ok_eo, ok_eo, Ok(Closed), Ok(Full), Ok(Empty)]),
-        (Closed, [ok_io, ok_eo, Ok(Closed), Ok(Full), Ok(Empty)]),
-        (Full, [Err(Status::ZoneFull), bad, bad, Ok(Full), Ok(Empty)]),
-        (ReadOnly, [Err(Status::ZoneReadOnly), bad, bad, bad, bad]),
-        (Offline, [Err(Status::ZoneOffline), bad, bad, bad, bad]),
+        (Empty, [ok_io, ok_eo, bad, Ok(Full), Ok(Empty), bad]),
+        (ImplicitlyOpen, [ok_io, ok_eo, Ok(Closed), Ok(Full), Ok(Empty), bad]),
+        (ExplicitlyOpen, [ok_eo, ok_eo, Ok(Closed), Ok(Full), Ok(Empty), bad]),
+        (Closed, [ok_io, ok_eo, Ok(Closed), Ok(Full), Ok(Empty), bad]),
+        (Full, [Err(Status::ZoneFull), bad, bad, Ok(Full), Ok(Empty), bad]),
+        (ReadOnly, [Err(Status::ZoneReadOnly), bad, bad, bad, bad, Ok(Offline)]),
+        (Offline, [Err(Status::ZoneOffline), bad, bad, bad, bad, bad]),
     ];
     let lba = 2 * ZONE;
     for (from, expected) in table {
@@ -109,7 +109,8 @@ fn zone_state_machine() {
                 1 => manage(&drive, ZoneAction::Open, lba),
                 2 => manage(&drive, ZoneAction::Close, lba),
                 3 => manage(&drive, ZoneAction::Finish, lba),
-                _ => manage(&drive, ZoneAction::Reset, lba),
+                4 => manage(&drive, ZoneAction::Reset, lba),
+                _ => manage(&drive, ZoneAction::Offline, lba),
             };
             let got = result.map(|_| zones(&drive)[2].state);
             assert_eq!(got, expected, "{from:?}, cause {cause}");
@@ -591,3 +592,5 @@ fn counters_count() {
     assert_eq!((stats.blocks_written, stats.blocks_read, stats.resets), (30, 5, 1));
     assert_eq!((stats.programs, stats.blocks_programmed), (2, 30));
 }
+
+mod host;

@@ -24,6 +24,8 @@ pub(super) enum Cause {
     Close,
     Finish,
     Reset,
+    /// By command, of a zone that is read only.
+    Offline,
     /// Another zone needs the open resource.
     Evict,
     /// Failure injected from outside.
@@ -221,6 +223,7 @@ fn next_state(from: ZoneState, cause: Cause) -> Result<ZoneState, Status> {
         | (ImplicitlyOpen | ExplicitlyOpen | Closed, Cause::Close) => Closed,
         (Empty | ImplicitlyOpen | ExplicitlyOpen | Closed | Full, Cause::Finish) => Full,
         (Empty | ImplicitlyOpen | ExplicitlyOpen | Closed | Full, Cause::Reset) => Empty,
+        (ReadOnly, Cause::Offline) => Offline,
         _ => return Err(Status::InvalidZoneStateTransition),
     })
 }

@@ -1,0 +1,80 @@
+//! What a server of many hosts needs of a drive besides commands: a queue for each host, when to
+//! look again, and the power back in place.
+
+use std::io;
+
+use cores::Nanos;
+
+use super::{DriveState, Ssd, Timing};
+
+impl Ssd {
+    /// A hardware queue of the caller's own, beyond those of [`crate::Identify::queues`]; `None` if
+    /// there can be no more.
+    pub fn open_queue(&self) -> Option<u16> {
+        self.model.lock().open_lane()
+    }
+
+    /// Gives a queue of [`Ssd::open_queue`] back. What is under way in it still happens, but its
+    /// completions are nobody's.
+    pub fn close_queue(&self, queue: u16) {
+        self.present().close_lane(queue);
+    }
+
+    /// When to look for the next completion of `queue`, on the current machine's clock: not later
+    /// than now if there is one; `None` if nothing is under way.
+    pub fn due(&self, queue: u16) -> Option<Nanos> {
+        let model = self.present();
+        if model.is_done(queue) { Some(0) } else { model.wake_at(queue, None) }
+    }
+
+    /// What time the drive takes.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Whether the power is gone. What a read or a write finds out anyway is found out here without
+    /// one.
+    pub fn is_off(&self) -> bool {
+        self.present().fallen.is_some()
+    }
+
+    /// What the drive holds now with all that was acknowledged, as if it were switched off in good
+    /// order; it runs on. In memory it costs what is buffered; a drive in a file is read.
+    pub fn hold(&self) -> DriveState {
+        self.present().hold()
+    }
+
+    /// Power comes back after a cut: the drive holds what that left, or `state` if one is given.
+    /// If the power is on, it fails first. Commands of before are neither answered nor under way
+    /// any more; queues stay open.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file behind the drive. The drive stays off then.
+    pub fn power_again(&self, state: Option<DriveState>, seed: u64) -> io::Result<()> {
+        let mut model = self.present();
+        model.fall(seed);
+        let Some(left) = model.fallen.clone() else { return Ok(()) };
+        let state = match state {
+            Some(state) if state.identify.blocks != left.identify.blocks => {
+                return Err(io::Error::other("a state of a drive of another size"));
+            }
+            Some(state) => {
+                let (ram, _) = state.media.snapshot();
+                let mut media = left.media.clone();
+                media.assume(&ram, left.identify.blocks)?;
+                DriveState { media, zones: state.zones, ..left }
+            }
+            None => left,
+        };
+        model.power_again(state, seed);
+        if !model.record() {
+            model.fall(seed);
+            return Err(io::Error::other("the drive's file cannot be written"));
+        }
+        if self.timing != Timing::Instant {
+            model.advance(cores::now());
+        }
+        Ok(())
+    }
+}
