@@ -62,7 +62,8 @@ impl<T: Clone + PartialEq> Versions<T> {
 pub struct BlockVersions {
     /// What may be there.
     pub versions: Versions<Block>,
-    /// Hashes of what was written before, holes left out: zeroes are garbage, not an old version.
+    /// Hashes of what was written before. Holes are left out, zeroes are garbage and not an old
+    /// version, unless a checkpoint may have shown one in a file that had grown.
     history: Vec<u64>,
 }
 
@@ -79,12 +80,23 @@ impl BlockVersions {
     fn settle(&mut self) {
         let newest = self.versions.current().clone();
         for old in self.versions.allowed().filter(|old| !old.same_page(&Block::zeroed())) {
-            let hash = hash(old.bytes());
-            if *old != newest && !self.history.contains(&hash) {
-                self.history.push(hash);
+            if *old != newest {
+                remember(&mut self.history, old);
             }
         }
         self.versions.settle();
+    }
+
+    /// A checkpoint took the file's size along and not this block.
+    fn show(&mut self) {
+        remember(&mut self.history, &self.versions.durable);
+    }
+}
+
+fn remember(history: &mut Vec<u64>, block: &Block) {
+    let hash = hash(block.bytes());
+    if !history.contains(&hash) {
+        history.push(hash);
     }
 }
 
@@ -124,6 +136,8 @@ pub struct Object {
     /// Its names now.
     pub places: Vec<Place>,
     dirty: Vec<u64>,
+    /// How many of `dirty` were so when something else was synced last.
+    shown: usize,
 }
 
 impl Object {
@@ -141,6 +155,7 @@ impl Object {
             anchored: false,
             places: Vec::new(),
             dirty: Vec::new(),
+            shown: 0,
         }
     }
 
@@ -207,7 +222,18 @@ impl Object {
         }
     }
 
+    /// Something else is synced; that may be a checkpoint.
+    fn carry(&mut self) {
+        self.carried = true;
+        for index in &self.dirty[std::mem::replace(&mut self.shown, self.dirty.len())..] {
+            if let Some(block) = self.blocks.get_mut(index) {
+                block.show();
+            }
+        }
+    }
+
     fn settle(&mut self) {
+        self.shown = 0;
         for index in std::mem::take(&mut self.dirty) {
             if let Some(block) = self.blocks.get_mut(&index) {
                 block.settle();
@@ -330,8 +356,9 @@ impl Model {
 
     /// An fsync makes the object durable, and the way to it; of a directory also its entries.
     fn settle(&mut self, obj: ObjId) {
-        self.objects.iter_mut().for_each(|object| object.carried = true);
-        self.objects[obj].settle();
+        for (other, object) in self.objects.iter_mut().enumerate() {
+            if other == obj { object.settle() } else { object.carry() }
+        }
         if self.objects[obj].kind == FileKind::Directory {
             let names: Vec<Place> = self
                 .names
