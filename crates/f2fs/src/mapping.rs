@@ -6,9 +6,16 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
-use crate::ondisk::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::ondisk::{
+    ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_data_addr,
+};
 use crate::volume::Volume;
 use vfs::Errno;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Addresses compared at once.
+const RUN: usize = 64;
 
 /// Where one block address is kept: in the inode or in a direct node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +30,30 @@ pub(crate) struct Slot {
 impl Slot {
     /// The addresses in this slot and those behind it, `count` in all, in `block`, its node.
     pub(crate) fn addrs_in(self, block: &[u8; BLOCK_SIZE], count: usize) -> Vec<BlockAddr> {
+        self.stored_in(block).iter().take(count).map(|addr| addr.get()).collect()
+    }
+
+    /// All there is in `block`, its node, from this slot on.
+    fn stored_in(self, block: &[u8; BLOCK_SIZE]) -> &[U32] {
         let bytes = block.get(self.byte..).unwrap_or_default();
-        let (words, _) = bytes.as_chunks::<4>();
-        words.iter().take(count).map(|word| BlockAddr::from_le_bytes(*word)).collect()
+        <[U32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).map_or(&[], |(addrs, _)| addrs)
     }
 
     /// The slot `n` further on in the same node.
     pub(crate) fn behind(self, n: u64) -> Self {
         Self { ofs_in_node: self.ofs_in_node + n as u16, byte: self.byte + 4 * n as usize, ..self }
     }
+}
+
+/// A block that is not where it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Which block of the file.
+    pub(crate) index: u64,
+    /// Where it is.
+    pub(crate) found: BlockAddr,
+    /// Where it should be.
+    pub(crate) wanted: BlockAddr,
 }
 
 /// Answer of a look-up in the node tree.
@@ -179,6 +201,35 @@ impl Volume {
         };
         let run = self.slots_from(ino, slot)?.min(most as u64);
         Ok(slot.addrs_in(&self.node(slot.nid)?.block, run as usize))
+    }
+
+    /// The blocks from `first` on, as many as one node holds, that are not where they should be.
+    pub(crate) fn differing(
+        &mut self,
+        ino: Nid,
+        first: u64,
+        wanted: &[U32],
+    ) -> Result<Vec<Difference>> {
+        const HOLES: &[U32] = &[U32::ZERO; ADDRS_PER_BLOCK as usize];
+        let found = match self.lookup_slot(ino, first)? {
+            Lookup::Hole { .. } => HOLES,
+            Lookup::Slot(slot) => {
+                let run = self.slots_from(ino, slot)? as usize;
+                let stored = slot.stored_in(&self.node(slot.nid)?.block);
+                stored.get(..run).unwrap_or(stored)
+            }
+        };
+        let mut differing = Vec::new();
+        let runs = (first..).step_by(RUN).zip(found.chunks(RUN).zip(wanted.chunks(RUN)));
+        for (start, (found, wanted)) in runs.filter(|(_, (a, b))| a.as_bytes() != b.as_bytes()) {
+            let blocks = (start..).zip(found.iter().zip(wanted)).filter(|(_, (a, b))| a != b);
+            differing.extend(blocks.map(|(index, (found, wanted))| Difference {
+                index,
+                found: found.get(),
+                wanted: wanted.get(),
+            }));
+        }
+        Ok(differing)
     }
 
     /// Slots of the same node from `slot` on, itself included.

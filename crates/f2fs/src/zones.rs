@@ -1,9 +1,8 @@
 //! What the volume has to know of its drive's zones: kinds, capacities and write pointers.
 
-use std::ops::Range;
-
 use drive::{Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
+use zerocopy::little_endian::U32;
 
 use crate::error::{Error, Result};
 use crate::io::Io;
@@ -42,26 +41,42 @@ impl WritePointers {
     /// Whether the block is on NAND: below the write pointer of its zone. A conventional zone
     /// cannot say, and counts as yes.
     pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
-        self.written_around(addr).contains(&addr.into())
+        self.zone_of(addr)
+            .is_some_and(|zone| (zone.start..end_of_nand(zone)).contains(&addr.into()))
     }
 
-    /// Whether all of these are; not those that are no block's.
-    pub(crate) fn are_written(&self, addrs: impl IntoIterator<Item = BlockAddr>) -> bool {
-        // Most lie in the zone of the one before.
-        let mut around = 0..0;
-        addrs.into_iter().filter(|addr| is_data_addr(*addr)).all(|addr| {
-            around.contains(&u64::from(addr)) || {
-                around = self.written_around(addr);
-                around.contains(&addr.into())
-            }
-        })
+    /// The same of many blocks.
+    pub(crate) fn nand_ends(&self) -> NandEnds {
+        let shift = self.zone_blocks.trailing_zeros();
+        let per_zone = (self.zone_blocks >> shift) as usize;
+        let ends =
+            self.zones.iter().map(|zone| end_of_nand(zone).try_into().unwrap_or(BlockAddr::MAX));
+        NandEnds { shift, ends: ends.flat_map(|end| std::iter::repeat_n(end, per_zone)).collect() }
     }
+}
 
-    /// What is on NAND of the zone `addr` lies in.
-    fn written_around(&self, addr: BlockAddr) -> Range<u64> {
-        self.zone_of(addr).map_or(0..0, |zone| match zone.kind {
-            ZoneKind::Conventional => zone.start..zone.start + zone.size,
-            ZoneKind::SequentialWriteRequired => zone.start..zone.wp,
+/// Behind the last block of a zone that is on NAND, as far as the zone can say.
+fn end_of_nand(zone: &Zone) -> u64 {
+    match zone.kind {
+        ZoneKind::Conventional => zone.start + zone.size,
+        ZoneKind::SequentialWriteRequired => zone.wp,
+    }
+}
+
+/// How far each zone is on NAND, laid out for looking at every pointer of every node of a chain.
+pub(crate) struct NandEnds {
+    /// One end for each of the largest powers of two that zones consist of: most are one.
+    shift: u32,
+    ends: Vec<BlockAddr>,
+}
+
+impl NandEnds {
+    /// Whether all of these blocks are on NAND; not those that are no block's. A node's pointers
+    /// lie in few zones but in any order, so there is no branch here to be guessed wrong.
+    pub(crate) fn hold(&self, addrs: &[U32]) -> bool {
+        addrs.iter().map(|addr| addr.get()).fold(true, |all, addr| {
+            let end = self.ends.get((addr >> self.shift) as usize).copied().unwrap_or(0);
+            all & ((addr < end) | !is_data_addr(addr))
         })
     }
 }

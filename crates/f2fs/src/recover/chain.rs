@@ -15,6 +15,7 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 use crate::options::Inject;
 use crate::volume::Volume;
+use crate::zones::{NandEnds, WritePointers};
 
 /// Blocks read at once while the chain runs straight on.
 const READ_AHEAD: u32 = 64;
@@ -91,7 +92,8 @@ impl Volume {
 
     /// First pass: which inodes to recover and how far.
     pub(super) fn survey(&mut self, mut links: Vec<Link>) -> Result<Chain> {
-        let judge = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
+        let judges = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
+        let nand = self.zones.as_ref().filter(|_| judges).map(WritePointers::nand_ends);
         let mut chain = Chain::default();
         if self.repairing {
             links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
@@ -102,7 +104,9 @@ impl Volume {
             if self.repairing && chain.skipped.contains(&ino) {
                 continue;
             }
-            if judge && (chain.skipped.contains(&ino) || !self.is_whole(link)?) {
+            if let Some(nand) = &nand
+                && (chain.skipped.contains(&ino) || !self.is_whole(link, nand)?)
+            {
                 chain.skipped.insert(ino);
                 continue;
             }
@@ -145,9 +149,8 @@ impl Volume {
 
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
     /// the write pointer of its zone. Memory reads and compares only.
-    fn is_whole(&self, link: &Link) -> Result<bool> {
+    fn is_whole(&self, link: &Link, nand: &NandEnds) -> Result<bool> {
         let _span = cores::span(Stage::RecoverCheck);
-        let Some(zones) = &self.zones else { return Ok(true) };
         let footer = link.footer();
         Ok(match NodeKind::of(footer.node_offset()) {
             Some(NodeKind::Inode) => {
@@ -158,11 +161,9 @@ impl Volume {
                 let layout = raw.check(&self.sb, footer.ino.get(), link.addr)?;
                 let first = layout.slot(0);
                 let slots = &raw.i.addr[first..first + layout.addrs() as usize];
-                zones.are_written(slots.iter().map(|addr| addr.get()))
+                nand.hold(slots)
             }
-            Some(NodeKind::Direct) => {
-                zones.are_written(RawDirectNode::of(&link.block).addr.iter().map(|a| a.get()))
-            }
+            Some(NodeKind::Direct) => nand.hold(&RawDirectNode::of(&link.block).addr),
             _ => true,
         })
     }

@@ -2,11 +2,12 @@
 
 use vfs::{FileKind, Ino};
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use super::RecoveryReport;
 use super::chain::{Chain, Link};
 use crate::error::{Error, Result};
-use crate::mapping::Lookup;
+use crate::mapping::{Difference, Lookup};
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{
     FOOTER_OFFSET, NodeKind, RawDirectNode, RawNodeFooter, XATTR_NODE_OFFSET, first_index_of,
@@ -164,18 +165,13 @@ impl Volume {
                 let raw = RawInodeBlock::of(&link.block);
                 let layout = raw.check(&self.sb, ino, link.addr)?;
                 let first = layout.slot(0);
-                let addrs: Vec<BlockAddr> = raw.i.addr[first..first + layout.addrs() as usize]
-                    .iter()
-                    .map(|a| a.get())
-                    .collect();
-                self.recover_addresses(ino, 0, &addrs)
+                self.recover_addresses(ino, 0, &raw.i.addr[first..first + layout.addrs() as usize])
             }
             Some(NodeKind::Direct) => {
                 let addrs = self.layout(ino)?.addr_counts();
                 let first = first_index_of(offset, addrs).unwrap_or(0);
-                let slots = RawDirectNode::of(&link.block).addr.iter().take(addrs.node as usize);
-                let addrs: Vec<BlockAddr> = slots.map(|a| a.get()).collect();
-                self.recover_addresses(ino, first, &addrs)
+                let wanted = &RawDirectNode::of(&link.block).addr;
+                self.recover_addresses(ino, first, &wanted[..addrs.node as usize])
             }
             Some(NodeKind::Xattr) => self.recover_xattr_node(ino, link),
             _ => Err(Error::corrupt("node_footer.flag", link.addr, offset, "a direct node")),
@@ -233,16 +229,10 @@ impl Volume {
     }
 
     /// Makes the file's blocks from `first` on those that the node points to.
-    fn recover_addresses(&mut self, ino: Nid, first: u64, addrs: &[BlockAddr]) -> Result<()> {
+    fn recover_addresses(&mut self, ino: Nid, first: u64, wanted: &[U32]) -> Result<()> {
         let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
         // Most of a node is as the one before it had it.
-        let changed: Vec<(u64, BlockAddr, BlockAddr)> = (first..)
-            .zip(self.addrs_from(ino, first, addrs.len())?)
-            .zip(addrs)
-            .filter(|((_, from), to)| from != *to)
-            .map(|((index, from), &to)| (index, from, to))
-            .collect();
-        for (index, from, to) in changed {
+        for Difference { index, found: from, wanted: to } in self.differing(ino, first, wanted)? {
             self.pages.drop_range(Ino::from(ino), index..index + 1);
             if from != NULL_ADDR
                 && (to == NULL_ADDR || to == NEW_ADDR)
