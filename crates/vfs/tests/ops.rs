@@ -65,19 +65,28 @@ fn generated_operations_reach_their_aim() {
 fn each_line_says_what_is_wrong_with_it() {
     let bad = [
         "sink f",
-        "create f",
+        "create",
         "create f 9",
         "write f 12 seed=1",
-        "write f 1+2",
+        "write f 1+2 7",
         "sync now",
         "rename a b replace",
         "stat %4",
         "truncate f -1",
     ];
     for line in bad {
-        let error = parse(&format!("; a comment\n\nsync\n{line}\n")).expect_err(line);
+        let error = parse(&format!("# a comment\n\nsync\n{line}\n")).expect_err(line);
         assert_eq!((error.line, error.text.as_str()), (4, line));
     }
+}
+
+#[test]
+fn what_is_left_out_has_a_usual_meaning() {
+    let short = parse("create f\nmkdir d\nrename f d/g\n; later\nwrite d/g 0+9\nappend d/g 5");
+    let full = "create f 644\nmkdir d 755\nrename f d/g none\n\nwrite d/g 0+9 seed=5\n\
+                append d/g 5 seed=6";
+    assert_eq!(short, parse(full));
+    assert_eq!(parse("setxattr f user.a 3"), parse("setxattr f user.a 3 seed=1 set"));
 }
 
 #[test]

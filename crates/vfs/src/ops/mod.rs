@@ -19,7 +19,7 @@ pub use generate::{Generator, Mix};
 #[cfg(feature = "proptest")]
 pub use shrink::sequences;
 pub use shrink::shrink;
-pub use text::{ParseError, parse, print};
+pub use text::{ParseError, is_comment, parse, print};
 pub use tree::{Tree, TreeNode, snapshot};
 
 use crate::{FallocateMode, FileKind, RenameFlags, XattrMode};

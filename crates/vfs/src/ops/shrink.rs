@@ -1,11 +1,9 @@
 //! Making a failing sequence short.
 
-use super::Op;
-
-/// The shortest sequence that removing operations from `ops` leads to while `fails` stays true:
-/// halves first, then ever smaller pieces, until no single operation can go (Zeller and
+/// The shortest sequence that removing items from `ops` leads to while `fails` stays true: halves
+/// first, then ever smaller pieces, until no single operation can go (Zeller and
 /// Hildebrandt's delta debugging, 2002, with complements only).
-pub fn shrink(ops: &[Op], mut fails: impl FnMut(&[Op]) -> bool) -> Vec<Op> {
+pub fn shrink<T: Clone>(ops: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut short = ops.to_vec();
     let mut piece = short.len().div_ceil(2);
     while piece > 0 {
@@ -30,7 +28,7 @@ pub fn shrink(ops: &[Op], mut fails: impl FnMut(&[Op]) -> bool) -> Vec<Op> {
 /// A proptest strategy for sequences of up to `max` operations. It shrinks by leaving operations
 /// out, as each of them has its own seed.
 #[cfg(feature = "proptest")]
-pub fn sequences(max: usize) -> impl proptest::strategy::Strategy<Value = Vec<Op>> {
+pub fn sequences(max: usize) -> impl proptest::strategy::Strategy<Value = Vec<super::Op>> {
     use proptest::strategy::Strategy;
     let op = proptest::num::u64::ANY
         .prop_map(|seed| super::Generator::new(seed).random_op())

@@ -10,8 +10,10 @@
 //! ```
 //!
 //! Numbers are decimal, modes octal, ranges `offset+length`. Blanks, `%` and control characters in
-//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` are
-//! skipped.
+//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` or `#` are
+//! skipped. Who writes by hand may leave out at the end of a line: the mode of `create` (644) and
+//! `mkdir` (755), the flags of `rename` (none), the mode of `setxattr` (set), and a seed: bytes of
+//! that line's own.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
@@ -19,7 +21,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::Op;
-use crate::{FileKind, XattrMode};
+use crate::{FileKind, RenameFlags, XattrMode};
 
 const NO_FLAGS: &str = "none";
 
@@ -40,15 +42,18 @@ pub fn parse(text: &str) -> Result<Vec<Op>, ParseError> {
     let mut ops = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
-        if !line.is_empty() && !line.starts_with(';') {
-            ops.push(line.parse().map_err(|what| ParseError {
-                line: number + 1,
-                what,
-                text: line.into(),
-            })?);
+        if !is_comment(line) {
+            let number = number + 1;
+            let op = Op::parse_line(line, number);
+            ops.push(op.map_err(|what| ParseError { line: number, what, text: line.into() })?);
         }
     }
     Ok(ops)
+}
+
+/// Whether a line without blanks around it says nothing.
+pub fn is_comment(line: &str) -> bool {
+    line.is_empty() || line.starts_with([';', '#'])
 }
 
 /// The text of a sequence, a line each.
@@ -122,11 +127,19 @@ impl FromStr for Op {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
-        let mut words = Words(line.split_ascii_whitespace());
+        Self::parse_line(line, 1)
+    }
+}
+
+impl Op {
+    /// The operation of line `number`, counted from 1; an error says what is wrong with it.
+    pub fn parse_line(line: &str, number: usize) -> Result<Self, String> {
+        let seed = u32::try_from(number).unwrap_or(u32::MAX);
+        let mut words = Words { left: line.split_ascii_whitespace().peekable(), seed };
         let verb = words.next("verb")?;
         let op = match verb {
-            "create" => Op::Create { path: words.name()?, perm: words.octal()? },
-            "mkdir" => Op::Mkdir { path: words.name()?, perm: words.octal()? },
+            "create" => Op::Create { path: words.name()?, perm: words.octal_or(0o644)? },
+            "mkdir" => Op::Mkdir { path: words.name()?, perm: words.octal_or(0o755)? },
             "mknod" => Op::Mknod {
                 path: words.name()?,
                 kind: words.one_of("kind", kind_word, &KINDS)?,
@@ -138,7 +151,9 @@ impl FromStr for Op {
             "unlink" => Op::Unlink { path: words.name()? },
             "rmdir" => Op::Rmdir { path: words.name()? },
             "rename" => {
-                Op::Rename { from: words.name()?, path: words.name()?, flags: words.flags()? }
+                let (from, path) = (words.name()?, words.name()?);
+                let flags = if words.is_end() { RenameFlags::empty() } else { words.flags()? };
+                Op::Rename { from, path, flags }
             }
             "open" => Op::Open { path: words.name()?, handle: words.name()? },
             "close" => Op::Close { handle: words.name()? },
@@ -155,7 +170,7 @@ impl FromStr for Op {
             "sync" => Op::Sync,
             _ => parse_data(verb, &mut words)?,
         };
-        match words.0.next() {
+        match words.left.next() {
             Some(word) => Err(format!("unexpected `{word}`")),
             None => Ok(op),
         }
@@ -182,23 +197,34 @@ fn parse_data(verb: &str, words: &mut Words<'_>) -> Result<Op, String> {
             let (from, (from_offset, len)) = (words.name()?, words.range()?);
             Op::Copy { from, from_offset, path: words.name()?, offset: words.number()?, len }
         }
-        "setxattr" => Op::SetXattr {
-            path: words.name()?,
-            name: words.name()?,
-            len: words.number()?,
-            seed: words.seed()?,
-            mode: words.one_of("mode", xattr_mode_word, &XATTR_MODES)?,
-        },
+        "setxattr" => {
+            let (path, name) = (words.name()?, words.name()?);
+            let (len, seed) = (words.number()?, words.seed()?);
+            let mode = if words.is_end() {
+                XattrMode::Set
+            } else {
+                words.one_of("mode", xattr_mode_word, &XATTR_MODES)?
+            };
+            Op::SetXattr { path, name, len, seed, mode }
+        }
         _ => return Err(format!("unknown verb `{verb}`")),
     })
 }
 
 /// The words of a line, each taken as what it should be.
-struct Words<'l>(std::str::SplitAsciiWhitespace<'l>);
+struct Words<'l> {
+    left: std::iter::Peekable<std::str::SplitAsciiWhitespace<'l>>,
+    /// The seed where none is given.
+    seed: u32,
+}
 
 impl<'l> Words<'l> {
     fn next(&mut self, what: &str) -> Result<&'l str, String> {
-        self.0.next().ok_or_else(|| format!("missing {what}"))
+        self.left.next().ok_or_else(|| format!("missing {what}"))
+    }
+
+    fn is_end(&mut self) -> bool {
+        self.left.peek().is_none()
     }
 
     fn name(&mut self) -> Result<String, String> {
@@ -228,7 +254,14 @@ impl<'l> Words<'l> {
         u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is not a mode"))
     }
 
+    fn octal_or(&mut self, default: u16) -> Result<u16, String> {
+        if self.is_end() { Ok(default) } else { self.octal() }
+    }
+
     fn seed(&mut self) -> Result<u32, String> {
+        if self.is_end() {
+            return Ok(self.seed);
+        }
         let word = self.next("seed")?;
         let seed = word.strip_prefix("seed=").and_then(|n| n.parse().ok());
         seed.ok_or_else(|| format!("`{word}` is not a seed"))
