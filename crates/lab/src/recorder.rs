@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
 use drive::{BLOCK_SIZE, Block};
-use vfs::{Attr, Creator, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec, XattrMode};
+use vfs::ops::Op;
+use vfs::{
+    Attr, Creator, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec,
+    XattrMode,
+};
 
-use crate::oracle::{Event, Meta, ObjId, Oracle, Place, ROOT};
+use crate::oracle::{Event, Meta, Model, ObjId, Oracle, Place, ROOT};
 use crate::subject::Volume;
+use crate::workload::script::{Step, Tape, handle};
 use crate::{Error, Result};
 
 /// An inode, by the file system's number and by the oracle's.
@@ -33,6 +38,7 @@ pub struct FsyncSample {
 pub struct Recorder<'a> {
     fs: &'a dyn Volume,
     oracle: &'a Oracle,
+    tape: Option<&'a Tape>,
     fsyncs: Mutex<Vec<FsyncSample>>,
     begun_ns: AtomicU64,
 }
@@ -43,8 +49,22 @@ impl<'a> Recorder<'a> {
         Self {
             fs,
             oracle,
+            tape: None,
             fsyncs: Mutex::new(Vec::new()),
             begun_ns: AtomicU64::new(crate::now_ns()),
+        }
+    }
+
+    /// As [`Recorder::new`], and takes down every call.
+    pub(crate) fn taped(fs: &'a dyn Volume, oracle: &'a Oracle, tape: &'a Tape) -> Self {
+        Self { tape: Some(tape), ..Self::new(fs, oracle) }
+    }
+
+    /// Takes down a call that is about to be made.
+    fn tape(&self, step: impl FnOnce(&Tape, &Model) -> Op) {
+        if let Some(tape) = self.tape {
+            let op = self.oracle.with_model(|model| step(tape, model));
+            tape.note(Step::Do(op));
         }
     }
 
@@ -66,12 +86,29 @@ impl<'a> Recorder<'a> {
 
     /// Cleans a section. Changes nothing that users see, and so nothing for the oracle.
     pub fn clean(&self) -> Result<()> {
+        if let Some(tape) = self.tape {
+            tape.note(Step::Clean);
+        }
         self.fs.clean().map_err(Error::at("clean", b""))
     }
 
     /// The root directory.
     pub fn root(&self) -> Node {
         Node { ino: self.fs.root(), obj: ROOT }
+    }
+
+    /// What is called `name` in `dir`.
+    pub fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
+        let attr = self.fs.lookup(dir.ino, name).map_err(Error::at("lookup", name))?;
+        let place = place(dir, name);
+        let known = self.oracle.with_model(|m| m.names.get(&place).and_then(|v| *v.current()));
+        let obj = known.ok_or_else(|| Error::at("lookup", name)(Errno::NOENT.into()))?;
+        Ok(Node { ino: attr.ino, obj })
+    }
+
+    /// What kind of file it is.
+    pub fn kind(&self, node: Node) -> FileKind {
+        self.oracle.with_model(|m| m.objects[node.obj].kind)
     }
 
     fn create_as(
@@ -83,6 +120,17 @@ impl<'a> Recorder<'a> {
         target: &[u8],
     ) -> Result<Node> {
         let place = place(dir, name);
+        self.tape(|tape, model| {
+            let path = tape.place(model, &place);
+            match kind {
+                FileKind::Directory => Op::Mkdir { path, perm },
+                FileKind::Symlink => {
+                    Op::Symlink { target: String::from_utf8_lossy(target).into(), path }
+                }
+                FileKind::Regular => Op::Create { path, perm },
+                _ => Op::Mknod { path, kind, perm, rdev: 0 },
+            }
+        });
         let meta = Meta { perm, uid: 0, gid: 0, mtime: None };
         self.oracle.record(Event::Create { place, kind, meta, target: target.into() });
         let obj = self.oracle.with_model(|m| m.objects.len() - 1);
@@ -90,7 +138,8 @@ impl<'a> Recorder<'a> {
         let attr: Attr = match kind {
             FileKind::Directory => self.fs.mkdir(dir.ino, name, perm, who),
             FileKind::Symlink => self.fs.symlink(dir.ino, name, target, who),
-            _ => self.fs.create(dir.ino, name, perm, who),
+            FileKind::Regular => self.fs.create(dir.ino, name, perm, who),
+            _ => self.fs.mknod(dir.ino, name, kind, perm, 0, who),
         }
         .map_err(Error::at("create", name))?;
         Ok(Node { ino: attr.ino, obj })
@@ -111,8 +160,17 @@ impl<'a> Recorder<'a> {
         self.create_as(dir, name, FileKind::Symlink, 0o777, target)
     }
 
+    /// Makes a fifo or a socket.
+    pub fn special(&self, dir: Node, name: &[u8], kind: FileKind, perm: u16) -> Result<Node> {
+        self.create_as(dir, name, kind, perm, b"")
+    }
+
     /// Another name for `node`.
     pub fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::Link {
+            from: tape.path(model, node.obj),
+            path: tape.place(model, &place(dir, name)),
+        });
         self.oracle.record(Event::Link { obj: node.obj, place: place(dir, name) });
         self.fs.link(node.ino, dir.ino, name).map_err(Error::at("link", name))?;
         Ok(())
@@ -120,12 +178,40 @@ impl<'a> Recorder<'a> {
 
     /// Removes a file's name.
     pub fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::Unlink { path: tape.place(model, &place(dir, name)) });
         self.oracle.record(Event::Unlink { place: place(dir, name) });
         self.fs.unlink(dir.ino, name).map_err(Error::at("unlink", name))
     }
 
+    /// Removes an empty directory.
+    pub fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::Rmdir { path: tape.place(model, &place(dir, name)) });
+        self.oracle.record(Event::Unlink { place: place(dir, name) });
+        self.fs.rmdir(dir.ino, name).map_err(Error::at("rmdir", name))
+    }
+
+    /// Keeps a file in use, whatever becomes of its names, until it is closed.
+    pub fn open(&self, node: Node) -> Result<()> {
+        self.tape(|tape, model| Op::Open {
+            path: tape.path(model, node.obj),
+            handle: handle(node.obj),
+        });
+        self.fs.open(node.ino).map_err(Error::at("open", b""))
+    }
+
+    /// Ends that.
+    pub fn close(&self, node: Node) {
+        self.tape(|_, _| Op::Close { handle: handle(node.obj) });
+        self.fs.release(node.ino);
+    }
+
     /// Moves a name.
     pub fn rename(&self, dir: Node, name: &[u8], to: Node, new: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::Rename {
+            from: tape.place(model, &place(dir, name)),
+            path: tape.place(model, &place(to, new)),
+            flags: RenameFlags::empty(),
+        });
         self.oracle.record(Event::Rename { from: place(dir, name), to: place(to, new) });
         self.fs
             .rename(dir.ino, name, to.ino, new, RenameFlags::empty())
@@ -153,6 +239,12 @@ impl<'a> Recorder<'a> {
         if data.is_empty() {
             return Ok(());
         }
+        self.tape(|tape, model| Op::Write {
+            path: tape.path(model, node.obj),
+            offset,
+            len: data.len() as u64,
+            seed: tape.seed(node.obj, offset, data),
+        });
         let size = self.size(node).max(offset + data.len() as u64);
         let first = offset / BLOCK_SIZE as u64;
         self.oracle.record(Event::Write { obj: node.obj, first, blocks, size });
@@ -188,10 +280,43 @@ impl<'a> Recorder<'a> {
 
     /// Sets the size.
     pub fn truncate(&self, node: Node, size: u64) -> Result<()> {
+        self.tape(|tape, model| Op::Truncate { path: tape.path(model, node.obj), size });
         self.oracle.record(Event::Truncate { obj: node.obj, size });
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         self.fs.setattr(node.ino, &set).map_err(Error::at("truncate", b""))?;
         Ok(())
+    }
+
+    /// Allocates, or makes a range read as zeroes.
+    pub fn fallocate(&self, node: Node, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.tape(|tape, model| {
+            let path = tape.path(model, node.obj);
+            Op::Fallocate { path, mode, offset, len }
+        });
+        let zeroing = FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE;
+        if !(zeroing | FallocateMode::KEEP_SIZE).contains(mode) {
+            return Err(Error::at("fallocate", b"")(Errno::OPNOTSUPP.into()));
+        }
+        let (size, end) = (self.size(node), offset + len);
+        if mode.intersects(zeroing) && offset < size {
+            let zeroes = vec![0; (end.min(size) - offset) as usize];
+            let blocks = self.merged(node, offset, &zeroes);
+            let first = offset / BLOCK_SIZE as u64;
+            self.oracle.record(Event::Write { obj: node.obj, first, blocks, size });
+        }
+        if end > size && !mode.contains(FallocateMode::KEEP_SIZE) {
+            self.oracle.record(Event::Truncate { obj: node.obj, size: end });
+        }
+        self.fs.fallocate(node.ino, mode, offset, len).map_err(Error::at("fallocate", b""))
+    }
+
+    /// Reads, to the end of the file at most.
+    pub fn read(&self, node: Node, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let left = self.size(node).saturating_sub(offset);
+        let mut bytes = vec![0; len.min(left) as usize];
+        let got = self.fs.read(node.ino, offset, &mut bytes).map_err(Error::at("read", b""))?;
+        bytes.truncate(got);
+        Ok(bytes)
     }
 
     /// Sets permission bits, owner and modification time.
@@ -202,7 +327,9 @@ impl<'a> Recorder<'a> {
         owner: (u32, u32),
         mtime: Timespec,
     ) -> Result<()> {
+        self.tape(|tape, model| Op::Chmod { path: tape.path(model, node.obj), perm });
         let (uid, gid) = owner;
+        self.tape(|tape, model| Op::Chown { path: tape.path(model, node.obj), uid, gid });
         let meta = Meta { perm, uid, gid, mtime: Some(mtime) };
         self.oracle.record(Event::SetMeta { obj: node.obj, meta });
         let (perm, uid, gid, mtime) = (Some(perm), Some(uid), Some(gid), Some(mtime));
@@ -211,12 +338,51 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
+    /// Sets permission bits.
+    pub fn chmod(&self, node: Node, perm: u16) -> Result<()> {
+        self.tape(|tape, model| Op::Chmod { path: tape.path(model, node.obj), perm });
+        let meta = Meta { perm, ..self.meta(node) };
+        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
+        let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+        self.fs.setattr(node.ino, &set).map(drop).map_err(Error::at("chmod", b""))
+    }
+
+    /// Sets owner and group.
+    pub fn chown(&self, node: Node, (uid, gid): (u32, u32)) -> Result<()> {
+        self.tape(|tape, model| Op::Chown { path: tape.path(model, node.obj), uid, gid });
+        let meta = Meta { uid, gid, ..self.meta(node) };
+        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
+        let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        self.fs.setattr(node.ino, &set).map(drop).map_err(Error::at("chown", b""))
+    }
+
+    fn meta(&self, node: Node) -> Meta {
+        self.oracle.with_model(|m| *m.objects[node.obj].meta.current())
+    }
+
     /// Sets an extended attribute.
     pub fn set_xattr(&self, node: Node, name: &[u8], value: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::SetXattr {
+            path: tape.path(model, node.obj),
+            name: String::from_utf8_lossy(name).into(),
+            len: value.len() as u64,
+            seed: tape.seed(node.obj, u64::MAX, value),
+            mode: XattrMode::Set,
+        });
         let event = Event::Xattr { obj: node.obj, name: name.into(), value: Some(value.into()) };
         self.oracle.record(event);
         let set = self.fs.setxattr(node.ino, name, value, XattrMode::Set);
         set.map_err(Error::at("setxattr", name))
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        self.tape(|tape, model| Op::RemoveXattr {
+            path: tape.path(model, node.obj),
+            name: String::from_utf8_lossy(name).into(),
+        });
+        self.oracle.record(Event::Xattr { obj: node.obj, name: name.into(), value: None });
+        self.fs.removexattr(node.ino, name).map_err(Error::at("removexattr", name))
     }
 
     /// Makes a file or directory durable.
@@ -230,6 +396,10 @@ impl<'a> Recorder<'a> {
     }
 
     fn fsync_as(&self, node: Node, datasync: bool) -> Result<()> {
+        self.tape(|tape, model| {
+            let path = tape.path(model, node.obj);
+            if datasync { Op::Fdatasync { path } } else { Op::Fsync { path } }
+        });
         self.oracle.record(Event::SyncBegin { obj: Some(node.obj) });
         let start = crate::now_ns();
         self.fs.fsync(node.ino, datasync).map_err(Error::at("fsync", b""))?;
@@ -243,6 +413,7 @@ impl<'a> Recorder<'a> {
 
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
+        self.tape(|_, _| Op::Sync);
         self.oracle.record(Event::SyncBegin { obj: None });
         self.fs.sync().map_err(Error::at("sync", b""))?;
         self.oracle.record(Event::SyncEnd { obj: None });

@@ -6,7 +6,9 @@
 mod content;
 mod pattern;
 mod random_overwrite;
+pub mod script;
 pub mod small;
+pub mod strace;
 mod tree;
 mod varmail;
 mod versions;
@@ -18,7 +20,8 @@ use crate::{Error, Result};
 pub use content::Rng;
 pub use pattern::Pattern;
 pub use random_overwrite::RandomOverwrite;
-pub use tree::{Tree, TreeSource, tree_arguments};
+pub use script::Script;
+pub use tree::{Tree, TreeSource, shell_word, tree_arguments};
 pub use varmail::Varmail;
 pub use versions::Versions;
 
@@ -56,7 +59,8 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
             small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
                 let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();
                 Error::Usage(format!(
-                    "unknown workload '{name}'; known: tree, ace:OP+THEN,…, {}",
+                    "unknown workload '{name}'; known: file:PATH, strace:PATH, tree, \
+                     ace:OP+THEN,…, {}",
                     known.join(", ")
                 ))
             })

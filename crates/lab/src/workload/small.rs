@@ -96,9 +96,7 @@ fn file(fs: &Recorder<'_>, rng: &mut Rng, name: &[u8], len: usize) -> Result<Nod
 }
 
 fn open(fs: &Recorder<'_>, name: &[u8]) -> Result<Node> {
-    let attr = fs.fs().lookup(fs.root().ino, name).map_err(Error::at("lookup", name))?;
-    // Preparation makes objects in order and nothing else: the first file is object 1.
-    Ok(Node { ino: attr.ino, obj: 1 })
+    fs.lookup(fs.root(), name)
 }
 
 fn nothing(_: &Recorder<'_>, _: &mut Rng) -> Result<()> {
@@ -208,12 +206,12 @@ fn truncate_and_grow(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 
 fn unlink_open(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
-    fs.fs().open(node.ino).map_err(Error::at("open", b"a"))?;
+    fs.open(node)?;
     fs.unlink(fs.root(), b"a")?;
     fs.fsync(fs.root())?;
     fs.write(node, 0, &rng.bytes(8_192))?;
     fs.fsync(node)?;
-    fs.fs().release(node.ino);
+    fs.close(node);
     fs.sync()
 }
 

@@ -98,16 +98,20 @@ impl TreeSource {
     }
 }
 
-/// What names a tree on a command line, shell-quoted where that is needed.
+/// What names a tree on a command line.
 pub fn tree_arguments(tree: &Path, max_bytes: u64) -> String {
-    let path = tree.to_string_lossy();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
-    let path = if path.chars().all(plain) {
-        path.into_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
-    };
+    let path = shell_word(&tree.to_string_lossy());
     format!(" --tree {path} --max-bytes {max_bytes}")
+}
+
+/// One word of a command line, quoted where that is needed.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The copy.

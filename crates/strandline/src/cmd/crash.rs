@@ -1,10 +1,11 @@
 //! `strandline crash`: a crash campaign per fsync mode.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign::{self, Job, ModeResult};
-use lab::workload::{self, Tree, TreeSource, Workload};
+use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
 use lab::{Mode, explore, subject};
 
 use super::campaign::CampaignArgs;
@@ -22,7 +23,30 @@ Examples:
   strandline crash --workload tree --tree /usr/share/doc --modes oprw --json
   strandline crash --workload random-overwrite --modes posix --inject drop-flush
   strandline crash --workload rename-fsync-dir --every-cut
-  strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state")]
+  strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state
+
+A workload of your own is a text, one operation a line; what stands above `begin` is durable before
+a cut can happen:
+  create config                    write config 0+3000
+  begin
+  create config.new                write config.new 0+3000
+  fsync config.new                 rename config.new config
+  fsync /
+Operations (a path is below the volume's root; what is in brackets can be left out):
+  create PATH [MODE]         mkdir PATH [MODE]        symlink TARGET PATH    link PATH NEW
+  rename PATH NEW            unlink PATH              rmdir PATH             mknod PATH fifo MODE 0
+  write PATH AT+LEN [seed=N] append PATH LEN [seed=N] truncate PATH SIZE     copy PATH AT+LEN TO AT
+  fallocate PATH none|keep_size|punch_hole|zero_range AT+LEN                 read PATH AT+LEN
+  chmod PATH MODE            chown PATH UID GID       setxattr PATH NAME LEN removexattr PATH NAME
+  fsync PATH                 fdatasync PATH           sync                   clean
+  open PATH NAME, then #NAME for the file whatever becomes of its path, close NAME
+  footprint BYTES (room on the drive), mount OPTIONS (besides the mode's)
+  strandline crash --workload file:docs/save.workload --modes posix,oprw --every-cut
+
+So is what a program did, as strace saw it:
+  strace -f -y -o trace.txt -e trace=file,desc,process,sync sqlite3 /tmp/db/main 'insert …'
+  strandline crash --workload strace:trace.txt --root /tmp/db --every-state
+  strandline crash --workload strace:trace.txt --root /tmp/db --print-workload")]
 pub(crate) struct Crash {
     /// File system
     #[arg(long, default_value = "f2fs")]
@@ -37,9 +61,16 @@ pub(crate) struct Crash {
     /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
     /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
     /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
-    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them
+    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or file:PATH, a text as below, or
+    /// strace:PATH, a trace
     #[arg(long, default_value = "pattern")]
     workload: String,
+    /// The directory that a trace's paths are below; what is outside is left out
+    #[arg(long)]
+    root: Option<PathBuf>,
+    /// Write the workload as text, as file:PATH takes it, and end
+    #[arg(long)]
+    print_workload: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
     /// At most so many bytes of the tree, with k, m or g
@@ -64,6 +95,11 @@ impl Crash {
     pub(crate) fn run(self) -> Outcome {
         let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
         let workload = self.workload()?;
+        if self.print_workload {
+            let mode = *modes.first().ok_or_else(|| Failure::Usage("no mode".into()))?;
+            let script = Script::record(&self.job(workload, mode)?)?;
+            return out::text(&script.text()).map(|()| 0);
+        }
         if self.every_state {
             return self.explore(&modes, &workload);
         }
@@ -132,6 +168,19 @@ impl Crash {
             }
             return Ok(Arc::new(Tree::new(Arc::new(source))));
         }
+        if let Some(trace) = self.workload.strip_prefix("strace:") {
+            let wanted = || Failure::Usage("a trace wants --root DIR: whose files?".into());
+            let root = self.root.as_ref().ok_or_else(wanted)?;
+            let converted = strace::load(Path::new(trace), root)?;
+            out::complain(&format!("{trace}: {converted}"));
+            return Ok(Arc::new(converted.script));
+        }
+        if let Some(path) = self.workload.strip_prefix("file:") {
+            return Ok(Arc::new(Script::load(Path::new(path))?));
+        }
+        if self.workload.contains('/') {
+            return Ok(Arc::new(Script::load(Path::new(&self.workload))?));
+        }
         workload::named(&self.workload, self.campaign.cuts as usize)
             .map(Arc::from)
             .map_err(Failure::from)
@@ -156,8 +205,13 @@ impl Crash {
     fn command(&self) -> String {
         let mut text = format!(
             "strandline crash --fs {} --drive {} --workload {}",
-            self.fs, self.drive, self.workload
+            self.fs,
+            self.drive,
+            shell_word(&self.workload)
         );
+        if let Some(root) = &self.root {
+            text += &format!(" --root {}", shell_word(&root.to_string_lossy()));
+        }
         if self.workload == "tree" {
             text += &workload::tree_arguments(&self.campaign.tree, self.max_bytes);
         }

@@ -1,0 +1,206 @@
+//! Does the operations of a script on a recorded file system.
+
+use std::collections::BTreeMap;
+
+use vfs::ops::{Op, fill};
+use vfs::{Errno, FileKind};
+
+use crate::recorder::{Node, Recorder};
+use crate::{Error, Result};
+
+/// Bytes read or copied at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Who does them: knows the open handles.
+pub(super) struct Player<'a, 'b> {
+    fs: &'a Recorder<'b>,
+    handles: BTreeMap<String, Node>,
+}
+
+impl<'a, 'b> Player<'a, 'b> {
+    pub(super) fn new(fs: &'a Recorder<'b>) -> Self {
+        Self { fs, handles: BTreeMap::new() }
+    }
+
+    /// Closes what is still open.
+    pub(super) fn finish(self) {
+        self.handles.into_values().for_each(|node| self.fs.close(node));
+    }
+
+    pub(super) fn apply(&mut self, op: &Op) -> Result<()> {
+        match op {
+            Op::Create { .. }
+            | Op::Mkdir { .. }
+            | Op::Mknod { .. }
+            | Op::Symlink { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. } => self.names(op),
+            Op::Open { path, handle } => {
+                let node = self.find(path)?;
+                self.fs.open(node)?;
+                if let Some(old) = self.handles.insert(handle.clone(), node) {
+                    self.fs.close(old);
+                }
+                Ok(())
+            }
+            Op::Close { handle } => {
+                let node = self.handles.remove(handle).ok_or_else(|| refused(Errno::BADF))?;
+                self.fs.close(node);
+                Ok(())
+            }
+            Op::Chmod { .. } | Op::Chown { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } => {
+                self.attributes(op)
+            }
+            Op::Fsync { path } => self.fs.fsync(self.find(path)?),
+            Op::Fdatasync { path } => self.fs.fdatasync(self.find(path)?),
+            Op::Sync => self.fs.sync(),
+            // Who only looks changes nothing a cut could lose; a read fills the page cache.
+            Op::GetXattr { path, .. } | Op::Stat { path } | Op::List { path } => {
+                self.find(path).map(drop)
+            }
+            _ => self.data(op),
+        }
+    }
+
+    fn names(&self, op: &Op) -> Result<()> {
+        let fs = self.fs;
+        match op {
+            Op::Create { path, perm } => {
+                let (dir, name) = self.parent(path)?;
+                fs.create(dir, name, *perm).map(drop)
+            }
+            Op::Mkdir { path, perm } => {
+                let (dir, name) = self.parent(path)?;
+                fs.mkdir(dir, name, *perm).map(drop)
+            }
+            Op::Mknod { path, kind: kind @ (FileKind::Fifo | FileKind::Socket), perm, .. } => {
+                let (dir, name) = self.parent(path)?;
+                fs.special(dir, name, *kind, *perm).map(drop)
+            }
+            Op::Mknod { .. } => Err(Error::Usage("only fifos and sockets in a workload".into())),
+            Op::Symlink { target, path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.symlink(dir, name, target.as_bytes()).map(drop)
+            }
+            Op::Link { from, path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.link(self.find(from)?, dir, name)
+            }
+            Op::Unlink { path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.unlink(dir, name)
+            }
+            Op::Rmdir { path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.rmdir(dir, name)
+            }
+            Op::Rename { from, path, flags } => {
+                let noreplace = vfs::RenameFlags::NOREPLACE;
+                if !noreplace.contains(*flags) {
+                    return Err(Error::Usage("no such flag in a workload".into()));
+                }
+                let ((dir, name), (to, new)) = (self.parent(from)?, self.parent(path)?);
+                if flags.contains(noreplace) && fs.lookup(to, new).is_ok() {
+                    return Err(refused(Errno::EXIST));
+                }
+                fs.rename(dir, name, to, new)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn attributes(&self, op: &Op) -> Result<()> {
+        let fs = self.fs;
+        match op {
+            Op::Chmod { path, perm } => fs.chmod(self.find(path)?, *perm),
+            Op::Chown { path, uid, gid } => fs.chown(self.find(path)?, (*uid, *gid)),
+            Op::SetXattr { path, name, len, seed, mode: _ } => {
+                fs.set_xattr(self.find(path)?, name.as_bytes(), &bytes(*seed, 0, *len))
+            }
+            Op::RemoveXattr { path, name } => fs.remove_xattr(self.find(path)?, name.as_bytes()),
+            _ => Ok(()),
+        }
+    }
+
+    fn data(&self, op: &Op) -> Result<()> {
+        let fs = self.fs;
+        match op {
+            Op::Write { path, offset, len, seed } => {
+                fs.write(self.file(path)?, *offset, &bytes(*seed, *offset, *len))
+            }
+            Op::Append { path, len, seed } => {
+                let node = self.file(path)?;
+                let offset = fs.size(node);
+                fs.write(node, offset, &bytes(*seed, offset, *len))
+            }
+            Op::Read { path, offset, len } => {
+                let node = self.file(path)?;
+                pieces(*offset, *len).try_for_each(|(at, len)| fs.read(node, at, len).map(drop))
+            }
+            Op::Truncate { path, size } => fs.truncate(self.file(path)?, *size),
+            Op::Fallocate { path, mode, offset, len } => {
+                fs.fallocate(self.file(path)?, *mode, *offset, *len)
+            }
+            // A copy is a read and a write: what moves the bytes does not matter to them.
+            Op::Copy { from, from_offset, path, offset, len } => {
+                let (from, to) = (self.file(from)?, self.file(path)?);
+                pieces(*from_offset, *len).try_for_each(|(at, len)| {
+                    let bytes = fs.read(from, at, len)?;
+                    fs.write(to, at - from_offset + offset, &bytes)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A regular file.
+    fn file(&self, path: &str) -> Result<Node> {
+        let node = self.find(path)?;
+        match self.fs.kind(node) {
+            FileKind::Regular => Ok(node),
+            FileKind::Directory => Err(refused(Errno::ISDIR)),
+            _ => Err(refused(Errno::INVAL)),
+        }
+    }
+
+    fn find(&self, path: &str) -> Result<Node> {
+        if let Some(handle) = path.strip_prefix('#') {
+            return self.handles.get(handle).copied().ok_or_else(|| refused(Errno::BADF));
+        }
+        let root = self.fs.root();
+        names(path).try_fold(root, |dir, name| self.fs.lookup(dir, name.as_bytes()))
+    }
+
+    fn parent<'p>(&self, path: &'p str) -> Result<(Node, &'p [u8])> {
+        let mut way: Vec<&str> = names(path).collect();
+        let name = way.pop().ok_or_else(|| refused(Errno::EXIST))?;
+        let dir = way
+            .into_iter()
+            .try_fold(self.fs.root(), |dir, name| self.fs.lookup(dir, name.as_bytes()))?;
+        if self.fs.kind(dir) != FileKind::Directory {
+            return Err(refused(Errno::NOTDIR));
+        }
+        Ok((dir, name.as_bytes()))
+    }
+}
+
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty() && *name != ".")
+}
+
+fn bytes(seed: u32, offset: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    fill(seed, offset, &mut bytes);
+    bytes
+}
+
+/// A range in pieces of bounded length.
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..len).step_by(CHUNK as usize).map(move |at| (offset + at, CHUNK.min(len - at)))
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::at("step", b"")(errno.into())
+}

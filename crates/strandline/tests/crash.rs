@@ -1,0 +1,81 @@
+//! `strandline crash` with workloads of one's own: texts and traces.
+
+mod common;
+
+use common::{Scratch, fails, ok, strandline, text};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/save.workload");
+
+fn json(line: &str) -> serde_json::Value {
+    serde_json::from_str(&ok(line)).expect("one JSON object")
+}
+
+#[test]
+fn the_example_keeps_its_promise_at_every_cut() {
+    for mode in ["posix", "oprw"] {
+        let line = format!("crash --workload file:{EXAMPLE} --modes {mode} --every-cut --json");
+        let result = json(&line);
+        assert!(result["cuts"].as_u64() > Some(10), "{result}");
+        assert_eq!(result["failed"], 0, "{result}");
+    }
+    let all = json(&format!("crash --workload {EXAMPLE} --modes oprw --every-state --json"));
+    assert!(all["states"].as_u64() > Some(10), "{all}");
+    assert_eq!(all["broken"], 0);
+}
+
+#[test]
+fn what_is_printed_is_the_workload() {
+    let scratch = Scratch::new("print-workload");
+    let printed = ok("crash --workload unlink-open --print-workload");
+    assert!(printed.contains("\nbegin\nopen a o1\nunlink a\n"), "{printed}");
+    let file = scratch.path("again.workload");
+    std::fs::write(&file, &printed).expect("a file");
+    assert_eq!(ok(&format!("crash --workload file:{file} --print-workload")), printed);
+    let cuts = |workload: &str| {
+        json(&format!("crash --workload {workload} --modes posix --every-cut --json"))["cuts"]
+            .clone()
+    };
+    assert_eq!(cuts("unlink-open"), cuts(&format!("file:{file}")));
+}
+
+#[test]
+fn a_wrong_workload_is_told_by_file_and_line() {
+    let scratch = Scratch::new("wrong-workload");
+    let file = scratch.path("w");
+    for (text, said) in [
+        ("create a\nfrob a\n", ":2: unknown verb `frob` in `frob a`"),
+        ("create a\n\nfsync b\n", ":3: `fsync b`: "),
+        ("write a 0+99999999999\n", ":1: more than 512 MiB"),
+    ] {
+        std::fs::write(&file, text).expect("a file");
+        let (code, error) = fails(&format!("crash --workload file:{file} --modes posix"));
+        assert_eq!(code, 2, "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(&format!("{file}{said}")), "{error}");
+    }
+    assert_eq!(fails("crash --workload file:/dev/zero").0, 2);
+    assert_eq!(fails("crash --workload file:/nowhere").0, 1);
+    assert_eq!(fails(&format!("crash --workload strace:{file}")).0, 2);
+}
+
+#[test]
+fn a_trace_is_cut_like_any_workload() {
+    let scratch = Scratch::new("trace");
+    let file = scratch.path("trace.txt");
+    let trace = "\
+        9 openat(AT_FDCWD, \"/srv/db/log\", O_WRONLY|O_APPEND) = 3\n\
+        9 write(3, \"x\"..., 600) = 600\n\
+        9 fdatasync(3) = 0\n\
+        9 ioctl(3, TCGETS, 0x7ffd) = -1 ENOTTY (Inappropriate ioctl for device)\n\
+        9 ioctl(3, FS_IOC_SETFLAGS, 0x7ffd) = 0\n";
+    std::fs::write(&file, trace).expect("a file");
+    let line =
+        format!("crash --workload strace:{file} --root /srv/db --modes strict --every-state");
+    let out = strandline(&line);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains(" 0 broke a promise"), "{}", text(&out.stdout));
+    let said = text(&out.stderr);
+    assert!(said.contains("LEFT OUT: 1 (ioctl 1)"), "{said}");
+    let printed = ok(&format!("{line} --print-workload"));
+    assert!(printed.ends_with("begin\nwrite log 0+600 seed=1\nfdatasync log\n"), "{printed}");
+}
