@@ -153,7 +153,9 @@ impl State {
         match action {
             ZoneAction::Reset => (zone.state, zone.wp) = (ZoneState::Empty, zone.start),
             ZoneAction::Finish => (zone.state, zone.wp) = (ZoneState::Full, zone.start + zone.size),
-            ZoneAction::Open | ZoneAction::Close => return Err(Status::InvalidOpcode),
+            ZoneAction::Open | ZoneAction::Close | ZoneAction::Offline => {
+                return Err(Status::InvalidOpcode);
+            }
         }
         if action == ZoneAction::Reset {
             let (start, size) = (zone.start, zone.size);
