@@ -1,0 +1,328 @@
+//! I/O commands of the NVM and Zoned Namespace command sets, made into the drive's.
+//!
+//! A command becomes a [`Task`]: one command of the drive after another, each following from the
+//! answer to the one before. Nearly all are done after the first. The order of checks is that of
+//! NVM command set 1.0, section 3, and ZNS 1.1, section 2.1.1.5; those of zones are the drive's.
+
+use drive::{BLOCK_SIZE, Block, Blocks, Command, Lba, Output, ZoneAction};
+use smallvec::SmallVec;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::command::{Sqe, Status};
+use crate::namespace::Namespace;
+use crate::zns::{self, Report};
+
+/// Opcodes.
+pub(crate) mod opcode {
+    pub(crate) const FLUSH: u8 = 0x00;
+    pub(crate) const WRITE: u8 = 0x01;
+    pub(crate) const READ: u8 = 0x02;
+    pub(crate) const COMPARE: u8 = 0x05;
+    pub(crate) const WRITE_ZEROES: u8 = 0x08;
+    pub(crate) const DATASET_MANAGEMENT: u8 = 0x09;
+    pub(crate) const VERIFY: u8 = 0x0c;
+    pub(crate) const ZONE_SEND: u8 = 0x79;
+    pub(crate) const ZONE_RECEIVE: u8 = 0x7a;
+    pub(crate) const ZONE_APPEND: u8 = 0x7d;
+}
+
+/// A range of Dataset Management, 16 bytes.
+#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Range {
+    _attributes: U32,
+    blocks: U32,
+    lba: U64,
+}
+
+/// Data for the host.
+pub(crate) enum Data {
+    None,
+    Blocks(Blocks),
+    Bytes(Vec<u8>),
+}
+
+impl Data {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Blocks(blocks) => blocks.len() * BLOCK_SIZE,
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// What a command comes to.
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) result: u64,
+    pub(crate) data: Data,
+}
+
+impl Answer {
+    pub(crate) fn done() -> Self {
+        Self::with(0)
+    }
+
+    pub(crate) fn with(result: u64) -> Self {
+        Self { status: Status::SUCCESS, result, data: Data::None }
+    }
+
+    pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
+        Self { data: Data::Bytes(bytes), ..Self::done() }
+    }
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        Self { status, ..Self::done() }
+    }
+}
+
+/// What a task does next.
+pub(crate) enum Step {
+    Command(Command),
+    Done(Answer),
+}
+
+enum Op {
+    Flush,
+    Read,
+    Write { lba: Lba, fua: bool },
+    Append { zone: Lba, fua: bool },
+    Compare,
+    Verify,
+    Deallocate { wanted: bool, ranges: SmallVec<[(Lba, u64); 1]> },
+    Manage { action: ZoneAction, zone: Option<Lba> },
+    Report(Report),
+}
+
+/// A command of a host while the drive works on it.
+pub(crate) struct Task {
+    /// Which drive.
+    pub(crate) unit: usize,
+    op: Op,
+    lba: Lba,
+    blocks: u32,
+    /// What a write has not written yet.
+    data: Blocks,
+    stripe: Option<u64>,
+    first: Lba,
+    size: u64,
+}
+
+/// What limits a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Longest transfer, in blocks.
+    pub(crate) transfer: u32,
+    /// Every write is forced: the host turned the write cache off.
+    pub(crate) force: bool,
+}
+
+impl Task {
+    /// What `sqe` asks of `namespace`, checked as far as that goes without data.
+    pub(crate) fn parse(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<Self, Status> {
+        let mut task = Self {
+            unit: namespace.unit,
+            op: Op::Flush,
+            lba: 0,
+            blocks: 0,
+            data: Blocks::new(),
+            stripe: namespace.stripe,
+            first: namespace.first,
+            size: namespace.blocks,
+        };
+        let zoned =
+            matches!(sqe.opcode, opcode::ZONE_SEND | opcode::ZONE_RECEIVE | opcode::ZONE_APPEND);
+        if zoned && namespace.zones.is_none() {
+            return Err(Status::INVALID_OPCODE);
+        }
+        let fua = sqe.cdw12.get() >> 30 & 1 != 0 || limits.force;
+        match sqe.opcode {
+            opcode::FLUSH => {}
+            opcode::DATASET_MANAGEMENT => {
+                task.blocks = (sqe.cdw10.get() & 0xff) + 1;
+                // A hint, and a sequential zone is emptied by its reset only.
+                let wanted = sqe.cdw11.get() >> 2 & 1 != 0 && namespace.zones.is_none();
+                task.op = Op::Deallocate { wanted, ranges: SmallVec::new() };
+            }
+            opcode::ZONE_SEND => {
+                let (action, zone) = zns::parse_send(sqe, namespace)?;
+                task.op = Op::Manage { action, zone };
+            }
+            opcode::ZONE_RECEIVE => {
+                let most = limits.transfer as usize * BLOCK_SIZE;
+                task.op = Op::Report(Report::parse(sqe, namespace, most)?);
+            }
+            _ => {
+                (task.lba, task.blocks) = range(sqe, namespace, limits)?;
+                task.op = match sqe.opcode {
+                    opcode::READ => Op::Read,
+                    opcode::WRITE => Op::Write { lba: task.lba, fua },
+                    opcode::ZONE_APPEND => Op::Append { zone: task.lba, fua },
+                    opcode::COMPARE => Op::Compare,
+                    opcode::VERIFY => Op::Verify,
+                    opcode::WRITE_ZEROES => task.zeroes(sqe, namespace, fua),
+                    _ => return Err(Status::INVALID_OPCODE),
+                };
+            }
+        }
+        Ok(task)
+    }
+
+    fn zeroes(&mut self, sqe: &Sqe, namespace: &Namespace, fua: bool) -> Op {
+        let deallocate = sqe.cdw12.get() >> 25 & 1 != 0;
+        if deallocate && namespace.zones.is_none() {
+            let ranges = SmallVec::from_elem((self.lba, self.blocks.into()), 1);
+            self.blocks = 0;
+            return Op::Deallocate { wanted: true, ranges };
+        }
+        self.data = (0..self.blocks).map(|_| Block::zeroed()).collect();
+        Op::Write { lba: self.lba, fua }
+    }
+
+    /// Bytes the host has to send.
+    pub(crate) fn takes(&self) -> usize {
+        match &self.op {
+            Op::Write { .. } if !self.data.is_empty() => 0,
+            Op::Write { .. } | Op::Append { .. } | Op::Compare => self.blocks as usize * BLOCK_SIZE,
+            Op::Deallocate { .. } => self.blocks as usize * size_of::<Range>(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes the host wants.
+    pub(crate) fn gives(&self) -> usize {
+        match &self.op {
+            Op::Read => self.blocks as usize * BLOCK_SIZE,
+            Op::Report(report) => report.length(),
+            _ => 0,
+        }
+    }
+
+    /// Begins, with the data the host sent.
+    pub(crate) fn start(&mut self, data: Blocks) -> Step {
+        if let Op::Deallocate { ranges, wanted } = &mut self.op
+            && self.blocks > 0
+        {
+            let bytes = data.first().map_or(&[][..], |block| &block.bytes()[..]);
+            match parse_ranges(bytes, self.blocks as usize, self.first, self.size) {
+                Ok(parsed) if *wanted => *ranges = parsed,
+                Ok(_) => {}
+                Err(status) => return Step::Done(status.into()),
+            }
+        } else if self.data.is_empty() {
+            self.data = data;
+        }
+        self.next()
+    }
+
+    fn next(&mut self) -> Step {
+        let (lba, blocks) = (self.lba, self.blocks);
+        Step::Command(match &mut self.op {
+            Op::Flush => Command::Flush,
+            Op::Read | Op::Compare | Op::Verify => Command::Read { lba, blocks },
+            Op::Write { lba, fua } => {
+                let at = *lba;
+                let left = self.stripe.map_or(u64::MAX, |stripe| stripe - at % stripe);
+                let count = self.data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                *lba += count as u64;
+                let data = if count == self.data.len() {
+                    std::mem::take(&mut self.data)
+                } else {
+                    self.data.drain(..count).collect()
+                };
+                Command::Write { lba: at, data, fua: *fua }
+            }
+            Op::Append { zone, fua } => {
+                Command::Append { zone: *zone, data: std::mem::take(&mut self.data), fua: *fua }
+            }
+            Op::Deallocate { ranges, .. } => match ranges.pop() {
+                Some((lba, blocks)) => Command::Discard { lba, blocks },
+                None => return Step::Done(Answer::done()),
+            },
+            Op::Manage { action, zone } => Command::ManageZone { action: *action, zone: *zone },
+            Op::Report(report) => match report.wants() {
+                Some((lba, max)) => Command::ReportZones { lba, max },
+                None => return Step::Done(self.reported()),
+            },
+        })
+    }
+
+    /// The report as it is.
+    fn reported(&mut self) -> Answer {
+        match std::mem::replace(&mut self.op, Op::Flush) {
+            Op::Report(report) => Answer::bytes(report.finish()),
+            _ => Answer::done(),
+        }
+    }
+
+    /// Goes on with what the drive answered.
+    pub(crate) fn after(mut self, result: Result<Output, drive::Status>) -> (Option<Self>, Step) {
+        let output = match result {
+            Ok(output) => output,
+            Err(status) => return (None, Step::Done(Status::from(status).into())),
+        };
+        let answer = match (&mut self.op, output) {
+            (Op::Read, Output::Data(blocks)) => {
+                Answer { data: Data::Blocks(blocks), ..Answer::done() }
+            }
+            (Op::Compare, Output::Data(blocks)) if blocks != self.data => Status::COMPARE.into(),
+            (Op::Append { .. }, Output::Appended(lba)) => {
+                Answer::with(lba.saturating_sub(self.first))
+            }
+            (Op::Report(report), Output::Zones(zones)) => {
+                report.add(&zones);
+                if report.wants().is_some() {
+                    return self.again();
+                }
+                self.reported()
+            }
+            (Op::Write { .. }, _) if !self.data.is_empty() => return self.again(),
+            (Op::Deallocate { ranges, .. }, _) if !ranges.is_empty() => return self.again(),
+            _ => Answer::done(),
+        };
+        (None, Step::Done(answer))
+    }
+
+    fn again(mut self) -> (Option<Self>, Step) {
+        let step = self.next();
+        (Some(self), step)
+    }
+}
+
+/// The drive's address and the length of a command's range.
+fn range(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<(Lba, u32), Status> {
+    let blocks = (sqe.cdw12.get() & 0xffff) + 1;
+    if blocks > limits.transfer {
+        return Err(Status::INVALID_FIELD);
+    }
+    let lba = namespace.locate(sqe.cdw10_11(), blocks.into()).ok_or(Status::LBA_RANGE)?;
+    Ok((lba, blocks))
+}
+
+/// The ranges of Dataset Management, the first one last.
+fn parse_ranges(
+    bytes: &[u8],
+    count: usize,
+    first: Lba,
+    size: u64,
+) -> Result<SmallVec<[(Lba, u64); 1]>, Status> {
+    let (ranges, _) =
+        <[Range]>::ref_from_prefix_with_elems(bytes, count).map_err(|_| Status::SGL_LENGTH)?;
+    let inside = |range: &Range| {
+        let (lba, blocks) = (range.lba.get(), u64::from(range.blocks.get()));
+        let end = lba.checked_add(blocks).filter(|end| *end <= size);
+        end.map(|_| (lba, blocks)).ok_or(Status::LBA_RANGE)
+    };
+    let mut parsed: SmallVec<[(Lba, u64); 1]> = SmallVec::new();
+    for range in ranges.iter().rev() {
+        let (lba, blocks) = inside(range)?;
+        if blocks > 0 {
+            parsed.push((first + lba, blocks));
+        }
+    }
+    Ok(parsed)
+}

@@ -1,0 +1,34 @@
+//! Emulated drives for real kernels: a controller of NVMe 2.0 over TCP (NVMe/TCP transport 1.0,
+//! ZNS 1.1), and the power switch of the drives behind it.
+//!
+//! A [`Server`] shows its [`Unit`]s as namespaces of one subsystem to any host that says `nvme
+//! connect -t tcp`. Nothing that a host sends can panic, hang or exhaust memory: the error is that
+//! host's alone.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod answer;
+mod command;
+mod connection;
+mod controller;
+mod discovery;
+mod features;
+mod identify;
+mod input;
+mod io;
+mod logs;
+mod namespace;
+mod output;
+mod pdu;
+mod power;
+mod queue;
+mod server;
+mod subsystem;
+mod transfer;
+mod zns;
+
+pub use namespace::Unit;
+pub use power::{After, When};
+pub use server::{Options, Server};
+pub use subsystem::DISCOVERY_NQN;

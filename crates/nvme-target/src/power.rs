@@ -1,0 +1,177 @@
+//! The power switch, and what else goes wrong on purpose.
+//!
+//! One supply feeds all drives of a server. A cut looks to hosts like what it is: the controllers
+//! are lost and the connections drop; who connects again finds the drives as NAND has them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use drive::{AfterCut, CutPoint, DriveState, Lba, ZoneState};
+
+use crate::subsystem::Subsystem;
+
+/// What follows a cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    /// The power comes back at once.
+    #[default]
+    Back,
+    /// It stays away until it is restored: connections are refused.
+    Off,
+    /// Dead but polite: read only, and it says yes to everything, so that a host can unmount
+    /// (thesis section 5.3.1). Connections stay.
+    Polite,
+}
+
+/// When the power is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Now.
+    Now,
+    /// As the n-th command of a drive from now on arrives, counted from 0. Each drive counts its
+    /// own; the first to get there takes the others along.
+    Commands(u64),
+    /// Just after the n-th NAND program of a drive from now on.
+    Programs(u64),
+}
+
+/// The state of the supply.
+#[derive(Default)]
+pub(crate) struct Power {
+    /// What follows the cut that is to come.
+    after: After,
+    seed: u64,
+    off: bool,
+    saved: BTreeMap<String, Vec<DriveState>>,
+    /// How often the power has failed.
+    cuts: u64,
+}
+
+impl Subsystem {
+    /// Whether there is no power.
+    pub(crate) fn is_off(&self) -> bool {
+        self.power.lock().off
+    }
+
+    /// Cuts the power, now or later, with the choices of `seed`.
+    pub(crate) fn cut(&self, when: When, seed: u64, after: After) -> io::Result<()> {
+        let _gate = self.gate.write();
+        {
+            let mut power = self.power.lock();
+            (power.after, power.seed) = (after, seed);
+        }
+        let polite = if after == After::Polite { AfterCut::SayYes } else { AfterCut::Dead };
+        for unit in &self.units {
+            unit.ssd().after_cut(polite);
+            let stats = unit.ssd().stats();
+            let point = match when {
+                When::Now => continue,
+                When::Commands(n) => CutPoint::Command(stats.commands.saturating_add(n)),
+                When::Programs(n) => CutPoint::Program(stats.programs.saturating_add(n)),
+            };
+            unit.ssd().cut_at(point, seed);
+        }
+        if when == When::Now { self.fall() } else { Ok(()) }
+    }
+
+    /// A connection found a drive without power.
+    pub(crate) fn power_lost(&self) {
+        let _gate = self.gate.write();
+        // Whoever comes first sees to it; to the others all is well again, but for their hosts.
+        if self.units.iter().any(|unit| unit.ssd().is_off()) && !self.is_off() {
+            // A drive that cannot be brought back stays off, and everybody is refused.
+            let _off = self.fall();
+        }
+    }
+
+    /// The power fails, for all drives. The gate is closed.
+    fn fall(&self) -> io::Result<()> {
+        let mut power = self.power.lock();
+        power.cuts += 1;
+        let (after, seed) = (power.after, power.seed);
+        if after != After::Polite {
+            power.off = true;
+            self.remove_all();
+        }
+        drop(power);
+        self.freeze(false);
+        self.units.iter().for_each(|unit| drop(unit.ssd().cut(seed)));
+        if after == After::Back { self.give_power(None) } else { Ok(()) }
+    }
+
+    /// All drives get power again, with what `states` say or with what they have.
+    fn give_power(&self, states: Option<&[DriveState]>) -> io::Result<()> {
+        self.remove_all();
+        let mut power = self.power.lock();
+        power.off = true;
+        for (number, unit) in self.units.iter().enumerate() {
+            let state = states.and_then(|states| states.get(number)).cloned();
+            // Program times vary, but the same cuts bring the same run.
+            unit.ssd().power_again(state, power.seed.wrapping_add(power.cuts))?;
+        }
+        power.off = false;
+        Ok(())
+    }
+
+    /// Brings the power back after a cut, with the drives as they are or as they were when saved
+    /// under `name`. If the power is on it fails first, as to hosts.
+    pub(crate) fn restore(&self, name: Option<&str>) -> io::Result<()> {
+        self.freeze(false);
+        let _gate = self.gate.write();
+        let saved = match name {
+            None => None,
+            Some(name) => {
+                let power = self.power.lock();
+                let none = || io::Error::other(format!("nothing was saved as '{name}'"));
+                Some(power.saved.get(name).cloned().ok_or_else(none)?)
+            }
+        };
+        self.give_power(saved.as_deref())
+    }
+
+    /// Keeps what all drives hold now, with all that was acknowledged, under `name`.
+    pub(crate) fn save(&self, name: &str) {
+        let _gate = self.gate.write();
+        let states = self.units.iter().map(|unit| unit.ssd().hold()).collect();
+        self.power.lock().saved.insert(name.to_owned(), states);
+    }
+
+    /// Forgets what was saved under `name`; false if nothing was.
+    pub(crate) fn forget(&self, name: &str) -> bool {
+        self.power.lock().saved.remove(name).is_some()
+    }
+
+    /// Names of what was saved.
+    pub(crate) fn saved(&self) -> Vec<String> {
+        self.power.lock().saved.keys().cloned().collect()
+    }
+
+    /// How often the power has failed.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.power.lock().cuts
+    }
+
+    /// Makes the zone of `unit` that holds the drive's block `lba` read only or offline, and tells
+    /// the hosts.
+    pub(crate) fn fail_zone(
+        &self,
+        unit: usize,
+        lba: Lba,
+        state: ZoneState,
+    ) -> Result<(), drive::Status> {
+        let drive = self.units.get(unit).ok_or(drive::Status::InvalidField)?;
+        drive.ssd().fail_zone(lba, state)?;
+        let holds = |of: &&crate::namespace::Namespace| {
+            of.unit == unit && lba >= of.first && lba - of.first < of.blocks
+        };
+        for namespace in self.namespaces.iter().filter(holds) {
+            let Some(zones) = namespace.zones else { continue };
+            let inside = lba - namespace.first;
+            let start = inside - inside % zones.size;
+            for controller in self.controllers() {
+                controller.zone_changed(namespace.nsid, start);
+            }
+        }
+        Ok(())
+    }
+}

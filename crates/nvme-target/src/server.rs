@@ -1,0 +1,245 @@
+//! A listening server: how many connections there may be, and what others do with it in process.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cores::{JoinHandle, Mutex, Nanos};
+use drive::{Lba, ZoneState};
+
+use crate::connection;
+use crate::namespace::Unit;
+use crate::power::{After, When};
+use crate::subsystem::Subsystem;
+
+/// Connections beyond the limit that are told that there are too many. Others are closed.
+const LOBBY: usize = 32;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// Connections at once; each is a thread, and has room for one transfer of its own.
+    pub connections: usize,
+    /// Bytes of transfers under way beyond that, of all connections together.
+    pub transfer_bytes: u64,
+    /// How long a host may take from its connection to Connect.
+    pub handshake: Nanos,
+    /// How long a host may leave answers unread or data unsent.
+    pub patience: Nanos,
+}
+
+impl Options {
+    /// A subsystem `nqn` with limits that suit a machine of a gigabyte and more.
+    pub fn new(nqn: impl Into<String>) -> Self {
+        Self {
+            nqn: nqn.into(),
+            connections: 1024,
+            transfer_bytes: 256 << 20,
+            handshake: 10_000_000_000,
+            patience: 30_000_000_000,
+        }
+    }
+}
+
+/// A server that runs. Dropping it ends it; the drives stay on.
+pub struct Server {
+    subsystem: Arc<Subsystem>,
+    guests: Arc<Guests>,
+    listening: Option<JoinHandle<()>>,
+}
+
+/// The connections there are.
+struct Guests {
+    closing: AtomicBool,
+    count: AtomicUsize,
+    links: Mutex<Vec<(usize, TcpStream)>>,
+}
+
+/// Counts a connection while it lasts.
+struct Guest {
+    guests: Arc<Guests>,
+    number: usize,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.guests.links.lock().retain(|(number, _)| *number != self.number);
+        self.guests.count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Server {
+    /// Serves `units` on `listener`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the socket.
+    pub fn start(listener: TcpListener, units: Vec<Unit>, options: Options) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let subsystem = Arc::new(Subsystem::new(units, address, options));
+        let guests = Arc::new(Guests {
+            closing: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
+            links: Mutex::new(Vec::new()),
+        });
+        let (of_thread, known) = (subsystem.clone(), guests.clone());
+        let listening =
+            cores::spawn("nvme listen", None, move || listen(&listener, &of_thread, &known));
+        Ok(Self { subsystem, guests, listening: Some(listening) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.subsystem.address
+    }
+
+    /// The subsystem's name.
+    pub fn nqn(&self) -> &str {
+        &self.subsystem.options.nqn
+    }
+
+    /// The drives.
+    pub fn units(&self) -> &[Unit] {
+        &self.subsystem.units
+    }
+
+    /// Connections there are.
+    pub fn connections(&self) -> usize {
+        self.guests.count.load(Ordering::Acquire)
+    }
+
+    /// Controllers hosts have.
+    pub fn controllers(&self) -> usize {
+        self.subsystem.controllers().len()
+    }
+
+    /// Cuts the power of all drives, now or later, with the choices of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// Those of a drive's file when the power comes back; the power is off then.
+    pub fn cut(&self, when: When, seed: u64, after: After) -> io::Result<()> {
+        self.subsystem.cut(when, seed, after)
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.subsystem.is_off()
+    }
+
+    /// How often the power has failed.
+    pub fn cuts(&self) -> u64 {
+        self.subsystem.cuts()
+    }
+
+    /// Gives power back, with the drives as they are or as they were when saved under `name`; ends
+    /// a freeze. Hosts lose their controllers.
+    ///
+    /// # Errors
+    ///
+    /// No such name, or a drive's file; the power is off then.
+    pub fn restore(&self, name: Option<&str>) -> io::Result<()> {
+        self.subsystem.restore(name)
+    }
+
+    /// Keeps what all drives hold under `name`.
+    pub fn save(&self, name: &str) {
+        self.subsystem.save(name);
+    }
+
+    /// Forgets what was saved under `name`; false if nothing was.
+    pub fn forget(&self, name: &str) -> bool {
+        self.subsystem.forget(name)
+    }
+
+    /// Names of what was saved.
+    pub fn saved(&self) -> Vec<String> {
+        self.subsystem.saved()
+    }
+
+    /// Stops answering without a word, or goes on.
+    pub fn freeze(&self, frozen: bool) {
+        self.subsystem.freeze(frozen);
+    }
+
+    /// Makes a zone of drive number `unit` read only or offline, and tells the hosts.
+    ///
+    /// # Errors
+    ///
+    /// The drive's status.
+    pub fn fail_zone(&self, unit: usize, lba: Lba, state: ZoneState) -> Result<(), drive::Status> {
+        self.subsystem.fail_zone(unit, lba, state)
+    }
+
+    /// Ends all connections and returns when nobody uses the drives any more.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(listening) = self.listening.take() else { return };
+        self.guests.closing.store(true, Ordering::Release);
+        // The listener sleeps until somebody comes.
+        drop(TcpStream::connect(wake_address(self.address())));
+        // It can only have ended before.
+        let _ = listening.result();
+        self.subsystem.freeze(false);
+        self.subsystem.remove_all();
+        for (_, link) in self.guests.links.lock().iter() {
+            let _ = link.shutdown(Shutdown::Both);
+        }
+        while self.connections() > 0 {
+            cores::sleep(1_000_000);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Where to knock to be heard at `address`.
+fn wake_address(address: SocketAddr) -> SocketAddr {
+    match (address.ip().is_unspecified(), address.is_ipv4()) {
+        (false, _) => address,
+        (true, true) => SocketAddr::from(([127, 0, 0, 1], address.port())),
+        (true, false) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port())),
+    }
+}
+
+fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guests>) {
+    let mut number = 0_usize;
+    loop {
+        let accepted = listener.accept();
+        if guests.closing.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok((link, _)) = accepted else {
+            // Out of descriptors, or somebody who left again: neither goes away by asking at once.
+            cores::sleep(10_000_000);
+            continue;
+        };
+        let count = guests.count.load(Ordering::Acquire);
+        let most = subsystem.options.connections;
+        // Without power nobody is there to answer.
+        if count >= most.saturating_add(LOBBY) || subsystem.is_off() {
+            continue;
+        }
+        let Ok(known) = link.try_clone() else { continue };
+        number = number.wrapping_add(1);
+        guests.links.lock().push((number, known));
+        guests.count.fetch_add(1, Ordering::AcqRel);
+        let guest = Guest { guests: guests.clone(), number };
+        let subsystem = subsystem.clone();
+        let serve = move || {
+            let _guest = guest;
+            connection::serve(subsystem, link, count >= most);
+        };
+        drop(cores::spawn(&format!("nvme {number}"), None, serve));
+    }
+}
