@@ -56,9 +56,9 @@ fn every_single_operation() {
 
 #[test]
 fn the_small_workloads_of_many_nodes() {
-    // The last three: an attribute that goes on in a node of its own came back half old, half new;
+    // The last four: an attribute that goes on in a node of its own came back half old, half new;
     // a checkpoint that took a hole along was taken for a torn fsync, and, under a later fsync that
-    // promises nothing, for garbage.
+    // promises nothing, for garbage; and an old version of a file that is replaced for its successor.
     let workloads = [
         "multi-node",
         "overwrite-fsync",
@@ -67,6 +67,7 @@ fn the_small_workloads_of_many_nodes() {
         "ace:xattr+fsync,xattr+fsync",
         "ace:shrink+nothing,beyond+fsync-dir,overwrite+sync",
         "ace:append+fsync-dir,overwrite+fsync",
+        "ace:beyond+fdatasync,shrink+fsync,replace+sync",
     ];
     for workload in workloads {
         for mode in Mode::ALL {

@@ -151,7 +151,7 @@ impl Walk<'_> {
         let candidates = versions.allowed().filter_map(|v| *v);
         for obj in candidates.filter(|&o| self.model.objects[o].kind == kind) {
             let verdicts = self.object(ino, obj);
-            let better = best.as_ref().is_none_or(|(_, b)| verdicts.len() < b.len());
+            let better = best.as_ref().is_none_or(|(_, b)| badness(&verdicts) < badness(b));
             if better {
                 let done = verdicts.is_empty();
                 best = Some((obj, verdicts));
@@ -428,6 +428,13 @@ impl Walk<'_> {
         let parent = self.model.path(dir);
         format!("{}/{}", parent.trim_end_matches('/'), text(name))
     }
+}
+
+/// By which of several objects what was found is told to be the one it is most like: an old version
+/// of one before a mixture that none ever was.
+fn badness(verdicts: &[Verdict]) -> (usize, usize) {
+    let never = verdicts.iter().filter(|verdict| verdict.damage != Damage::Lost);
+    (never.count(), verdicts.len())
 }
 
 fn text(bytes: &[u8]) -> String {
