@@ -247,6 +247,7 @@ impl Volume {
         self.segments.set_checkpointed();
         self.since_checkpoint.clear();
         self.unflushed.clear();
+        self.unjudged.clear();
         self.allocated_since_checkpoint = 0;
         self.last_checkpoint = cores::now();
         let freed = self.segments.free_prefree();

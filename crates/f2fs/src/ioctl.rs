@@ -106,6 +106,11 @@ impl F2fs {
 
     /// `F2FS_IOC_SET_PIN_FILE`: from now on the file's blocks stay where they are.
     pub fn set_pin_file(&self, ino: Ino, pin: bool) -> Result<()> {
+        if pin && self.options().oprw {
+            // What is overwritten in place from now on must not be held against the checksums of
+            // an fsync that went before.
+            self.checkpoint(self.settled(), Caller::Foreground)?;
+        }
         self.change()?.set_pinned(nid(ino)?, pin)
     }
 
@@ -200,7 +205,7 @@ impl Volume {
         let moved = found.iter().try_for_each(|(page, addr)| {
             let Some(block) = self.page(ino, *page, end)?.cloned() else { return Ok(()) };
             let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
-            let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
+            let to = self.move_block(ino, slot, *addr, LogType::WarmData, &block)?;
             self.unflushed.insert(ino);
             set.push(&mut self.io, to, block);
             Ok(())

@@ -24,7 +24,7 @@ use crate::ondisk::sit::{LogType, SitEntry};
 use crate::ondisk::summary::{self, RawSummary, RawSummaryBlock};
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
-use crate::options::{AllocationMode, MountOptions};
+use crate::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
@@ -105,7 +105,7 @@ impl Parts {
             clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
             next_generation: checkpoint.version as u32,
             unflushed: FxHashSet::default(),
-            unjudged: FxHashSet::default(),
+            unjudged: FxHashMap::default(),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
             lazy_atimes: FxHashMap::default(),
@@ -163,9 +163,10 @@ fn check_options(
         options.mode = AllocationMode::Lfs;
     }
     let judged = zones.is_some_and(|z| z.is_sequential(sb.main_end() - 1));
-    if options.oprw && !judged {
+    if options.oprw && !judged && options.fsync_mode != FsyncMode::Strict {
         return Err(Error::usage(
-            "oprw: the drive has no write pointers to recover by; it needs a zoned drive",
+            "oprw: the drive has no write pointers to recover by; on other than zoned drives \
+             checksums can stand in for them, with fsync_mode=strict",
         ));
     }
     Ok(())

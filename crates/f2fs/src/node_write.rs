@@ -58,7 +58,12 @@ impl Volume {
         footer.set_fsync(marks.fsync);
         footer.set_dent(marks.dent);
         if nid == ino {
-            RawInodeBlock::of_mut(bytes).seal(&self.sb);
+            let inode = RawInodeBlock::of_mut(bytes);
+            if marks.fsync && self.options.oprw {
+                let sums = self.unjudged.remove(&ino).unwrap_or_default();
+                sums.store(&mut inode.i, self.checkpoint.node_cp_ver());
+            }
+            inode.seal(&self.sb);
         }
         let block = block.clone();
         self.nat.set(&self.io, nid, ino, addr)?;

@@ -104,7 +104,8 @@ pub struct MountOptions {
     /// `fsync_mode=posix|strict|nobarrier`.
     pub fsync_mode: FsyncMode,
     /// `oprw`: recovery judges data by the zones' write pointers, and fsync no longer waits
-    /// between data and nodes (thesis §5). With `fsync_mode=strict` it is atomic all the same.
+    /// between data and nodes (thesis §5). With `fsync_mode=strict` it is atomic all the same, and
+    /// does without write pointers.
     pub oprw: bool,
     /// Cleared by `nobarrier`: no flushes anywhere.
     pub barrier: bool,

@@ -17,6 +17,7 @@ use crate::io::Io;
 use crate::nat::Nat;
 use crate::node_cache::NodeCache;
 use crate::ondisk::checkpoint::Checkpoint;
+use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
 use crate::options::{MountOptions, OnError};
@@ -49,8 +50,8 @@ pub(crate) struct Volume {
     pub(crate) allocated_since_checkpoint: u64,
     /// Files whose last writes may not be stable yet.
     pub(crate) unflushed: FxHashSet<Nid>,
-    /// Files with new data in conventional zones, of which no write pointer tells.
-    pub(crate) unjudged: FxHashSet<Nid>,
+    /// Under OPRW: data that may not be stable yet and of which no write pointer tells, by file.
+    pub(crate) unjudged: FxHashMap<Nid, DataSums>,
     /// Sections the cleaner does not let users have.
     pub(crate) reserved_sections: u32,
     /// Sections that pinned files keep from being cleaned.
@@ -208,11 +209,6 @@ impl Volume {
             eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
             std::process::abort();
         }
-    }
-
-    /// Forgets that `ino` has data no write pointer tells of; says whether it had.
-    pub(crate) fn take_unjudged(&mut self, ino: Nid) -> bool {
-        self.unjudged.remove(&ino)
     }
 
     /// Whether `addr` lies in a zone that takes sequential writes only.

@@ -4,6 +4,7 @@
 //! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
 //! [`crate::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait for.
 
+use drive::Block;
 use vfs::Ino;
 
 use crate::F2fs;
@@ -149,10 +150,11 @@ impl Volume {
     }
 
     /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
-    /// never under LFS, nor in a directory, whose old blocks the last checkpoint relies on, nor
-    /// while an earlier write or a read of it is on its way.
+    /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
+    /// nor while an earlier write or a read of it is on its way.
     fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
         Ok(self.options.mode == AllocationMode::Adaptive
+            && !self.options.oprw
             && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
             && !self.is_sequential(addr)
             && !self.io.is_in_flight(addr)
@@ -184,7 +186,7 @@ impl Volume {
         let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
             old
         } else {
-            self.move_block(ino, slot, old, log)?
+            self.move_block(ino, slot, old, log, &block)?
         };
         self.pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
@@ -193,20 +195,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the block in `slot` a new place in `log`.
+    /// Gives the block in `slot`, which holds `contents`, a new place in `log`.
     pub(crate) fn move_block(
         &mut self,
         ino: Nid,
         slot: Slot,
         old: BlockAddr,
         log: LogType,
+        contents: &Block,
     ) -> Result<BlockAddr> {
         let version = self.nat.get(&self.io, slot.nid)?.version;
         let addr =
             self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, addr)?;
-        if !self.is_sequential(addr) {
-            self.unjudged.insert(ino);
+        if self.options.oprw && !self.is_sequential(addr) {
+            self.unjudged.entry(ino).or_default().push(addr, contents);
         }
         Ok(addr)
     }

@@ -72,6 +72,11 @@ fn conventional_strict() {
 }
 
 #[test]
+fn conventional_oprw() {
+    survives(Kind::Conventional, "fsync_mode=strict,oprw", Worth::Everything);
+}
+
+#[test]
 fn zoned_strict() {
     survives(Kind::Zoned, "fsync_mode=strict", Worth::Everything);
 }

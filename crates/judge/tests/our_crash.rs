@@ -21,7 +21,7 @@ use vfs::ops::{Generator, Mix, Op, Session};
 use volumes::{CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
 
 const SIZE_MIB: u64 = 320;
-const RUNS: u64 = 4;
+const RUNS: u64 = 6;
 const OPS: u64 = 600;
 const CUTS: u64 = 5;
 
@@ -80,7 +80,8 @@ fn run(batch: &mut Batch, kind: Kind, options: &str, seed: u64) {
 fn judge(kind: Kind, name: &str) {
     let mut batch = Batch::new(name, kind, SIZE_MIB);
     for seed in 0..RUNS {
-        let options = ["fsync_mode=posix", "fsync_mode=strict"][seed as usize % 2];
+        let modes = ["fsync_mode=posix", "fsync_mode=strict", "fsync_mode=strict,oprw"];
+        let options = modes[seed as usize % modes.len()];
         run(&mut batch, kind, options, seed);
     }
     batch.judge();

@@ -68,6 +68,18 @@ fn oprw_that_skips_the_write_pointers_is_noticed() {
 }
 
 #[test]
+fn oprw_that_skips_the_checksums_is_noticed() {
+    let run = |inject| {
+        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+        let job = job(pattern, Mode::OprwStrict, inject, 0);
+        let job = Arc::new(Job { drive: "conventional-noplp".into(), ..(*job).clone() });
+        run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0
+    };
+    assert_eq!(run(None).failed, 0);
+    assert!(run(Some("skip-wp-check")).broken > 0);
+}
+
+#[test]
 fn a_skipped_roll_forward_is_noticed() {
     assert!(every("overwrite-fsync", Mode::Strict, Some("skip-roll-forward")).broken > 0);
 }

@@ -63,5 +63,6 @@ fn zoned_with_plp() {
 
 #[test]
 fn conventional_without_plp() {
-    promises_hold("conventional-noplp", &[Mode::Posix, Mode::Strict, Mode::Nobarrier]);
+    let modes = [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
+    promises_hold("conventional-noplp", &modes);
 }

@@ -58,7 +58,7 @@ fn every_single_operation() {
 fn the_small_workloads_of_many_nodes() {
     // The last four: an attribute that goes on in a node of its own came back half old, half new;
     // a checkpoint that took a hole along was taken for a torn fsync, and, under a later fsync that
-    // promises nothing, for garbage; and an old version of a file that is replaced for its successor.
+    // promises nothing, for garbage; and an old version of a replaced file for its successor.
     let workloads = [
         "multi-node",
         "overwrite-fsync",

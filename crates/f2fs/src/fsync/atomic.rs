@@ -1,13 +1,13 @@
 //! Atomic OPRW, `fsync_mode=strict,oprw`: an fsync is recovered whole or not at all, and nothing is
-//! waited for between data and nodes. One flush where `strict` has two.
+//! waited for between data and nodes. One flush where `strict` has two. On any drive.
 //!
 //! **What can tear.** A drive programs data, nodes and the last node in any order, and flushes by
 //! itself at any time. So of one fsync, a cut may keep any prefix of what it wrote to each zone.
 //!
-//! **What orders it.** Nothing. Recovery decides, from the write pointers alone, and finds one of
-//! two things:
+//! **What orders it.** Nothing. Recovery decides, from the write pointers or, where there are none,
+//! from checksums, and finds one of two things:
 //! - *Whole*: the last node of the fsync, its only marked one, is in the chain, and every block
-//!   that any of its nodes points to lies below the write pointer of its zone.
+//!   that any of its nodes points to lies below the write pointer of its zone, or is what it was.
 //! - *Not whole*: all of it, and whatever that inode wrote later, is left out; the inode stays as
 //!   its last whole fsync or the checkpoint had it.
 //!
@@ -34,8 +34,15 @@
 //!   ([`Step::Submit`]): no write and no checkpoint comes between.
 //! - *Cleaning* moves what is durable, never the newer version that waits in the page cache, or it
 //!   would carry half an fsync into the next checkpoint.
-//! - *No write pointer*: data in a conventional zone is waited for and flushed before the nodes go,
-//!   as `strict` does. The rest of the argument stands.
+//! - *No write pointer* tells of data on a conventional drive or in a conventional zone. There the
+//!   inode carries checksums of what the fsync stands on and was not stable before
+//!   (`ondisk/data_sums.rs`, in what the name leaves of its field), and recovery compares: of each
+//!   inode the last fsync only, for it began when the one before was durable. What lies at such an
+//!   address is this content or one from before the checkpoint: nothing is updated in place under
+//!   OPRW, and no block is allocated twice between two checkpoints. So equal checksums are equal
+//!   contents, but for one lost block in 2^32. What has no room for checksums (a long name, data in
+//!   more than 24 places), and a pinned file, is waited for and flushed before the nodes go, as
+//!   `strict` does.
 //!
 //! **What it does not promise.** Writes that nobody fsynced: a checkpoint (`sync`, the periodic
 //! one, one that makes room) may find a file half written back and makes that the state an fsync is

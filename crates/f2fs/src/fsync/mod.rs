@@ -150,9 +150,10 @@ fn submit_nodes<'a>(
     data: &mut WriteSet,
     nodes: &mut WriteSet,
 ) -> Result<()> {
-    // Of blocks in conventional zones no write pointer will tell recovery: they are ordered here.
-    // Again, if the cleaner moved some there meanwhile.
-    while fs.plan().relies_on_write_pointers() && volume.take_unjudged(ino) {
+    // Data of which neither write pointers nor checksums will tell recovery is ordered here. Again,
+    // if the cleaner moved some there meanwhile.
+    while volume.has_unjudgeable(ino, fs.plan())? {
+        volume.unjudged.remove(&ino);
         drop(volume);
         data.wait(fs.queue())?;
         fs.flush()?;
@@ -211,6 +212,16 @@ impl Volume {
                 && self.since_checkpoint.removed_from.contains(&parent)
                 && self.nat.needs_dentry_mark(&self.io, ino)?;
         Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
+    }
+
+    /// Whether the file has data of which recovery could not tell that it is there.
+    fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool> {
+        let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
+            return Ok(false);
+        };
+        let sums = sums.clone();
+        let storable = plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?);
+        Ok(!storable)
     }
 
     /// Whether a node of the file was freed whose place recovery would take for unchanged: one of

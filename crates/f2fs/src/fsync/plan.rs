@@ -62,7 +62,7 @@ pub struct Plan {
 
 impl Plan {
     /// Whether it is recovery that puts data before nodes: nothing in the plan does.
-    pub fn relies_on_write_pointers(&self) -> bool {
+    pub fn orders_at_recovery(&self) -> bool {
         self.data_consistent && !self.steps.contains(&Step::PreFlush)
     }
 }

@@ -246,7 +246,7 @@ impl Volume {
             None => source.read(&self.io, addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
-        let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
+        let new = self.move_block(ino, slot, addr, LogType::ColdData, &block)?;
         if !waits {
             self.pages.mark_clean(key, index);
         }

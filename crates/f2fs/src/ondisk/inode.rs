@@ -323,6 +323,17 @@ impl RawInode {
         &self.name[..(self.namelen.get() as usize).min(NAME_MAX)]
     }
 
+    /// What the name leaves of its field.
+    pub(super) fn behind_name(&self) -> &[u8] {
+        &self.name[self.name().len()..]
+    }
+
+    /// As [`RawInode::behind_name`], to change.
+    pub(super) fn behind_name_mut(&mut self) -> &mut [u8] {
+        let len = self.name().len();
+        &mut self.name[len..]
+    }
+
     /// Stores directory and name of the last link. Longer names are cut; there are none.
     pub fn set_name(&mut self, pino: Nid, name: &[u8]) {
         let n = name.len().min(NAME_MAX);

@@ -7,6 +7,7 @@
 pub mod bits;
 pub mod checkpoint;
 pub mod compress;
+pub mod data_sums;
 pub mod dentry;
 pub mod encoding;
 pub mod feature;

@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use crate::check::correct_inode;
 use crate::error::{Error, Result};
+use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
 use crate::ondisk::sit::LogType;
@@ -98,6 +99,7 @@ impl Volume {
         if self.repairing {
             links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
         }
+        let false_marks = if judges { self.false_marks(&links)? } else { FxHashSet::default() };
         for link in &links {
             let footer = link.footer();
             let ino = footer.ino.get();
@@ -110,7 +112,7 @@ impl Volume {
                 chain.skipped.insert(ino);
                 continue;
             }
-            if !footer.is_fsync() {
+            if !footer.is_fsync() || false_marks.contains(&link.addr) {
                 continue;
             }
             let is_new_inode = footer.is_inode() && footer.is_dent();
@@ -131,6 +133,40 @@ impl Volume {
         }
         chain.links = links;
         Ok(chain)
+    }
+
+    /// Inode blocks that end an fsync whose data is not what their checksums say.
+    ///
+    /// Only the last fsync of an inode can be one: it began after the one before was durable. And
+    /// if its data was there it still is, whatever happened to the file after: no block is used
+    /// twice between two checkpoints.
+    fn false_marks(&self, links: &[Link]) -> Result<FxHashSet<BlockAddr>> {
+        let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
+        let marked = links.iter().filter(|link| link.footer().is_fsync());
+        // So many blocks there are; who claims more is not to be followed.
+        let mut left = self.sb.main_blocks();
+        for link in marked.rev().filter(|link| link.footer().is_inode()) {
+            if seen.insert(link.footer().ino.get()) && !self.has_its_data(link, &mut left)? {
+                found.insert(link.addr);
+            }
+        }
+        Ok(found)
+    }
+
+    fn has_its_data(&self, link: &Link, left: &mut u32) -> Result<bool> {
+        let inode = &RawInodeBlock::of(&link.block).i;
+        for run in DataSums::load(inode, link.footer().cp_ver.get()).runs() {
+            let _span = cores::span(Stage::RecoverCheck);
+            let Some(rest) = left.checked_sub(run.blocks.into()) else { return Ok(false) };
+            *left = rest;
+            let end = run.start.checked_add(run.blocks.into());
+            let is_within =
+                self.sb.in_main(run.start) && end.is_some_and(|e| e <= self.sb.main_end());
+            if !is_within || !run.agrees(&self.io.read_run(run.start, run.blocks.into())?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// An inode with one wrong bit is corrected, one with more is left out with all its nodes.

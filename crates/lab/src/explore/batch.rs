@@ -41,11 +41,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Whether there is such a mode on such a drive: OPRW needs write pointers.
+    /// Whether there is such a mode on such a drive: OPRW needs write pointers, or checksums of all
+    /// an fsync wrote.
     pub fn applies(&self) -> Result<bool> {
         let identify = rig::spec(&self.drive, 0)?.identify();
         let identify = identify.map_err(|e| Error::Usage(e.to_string()))?;
-        Ok(!self.mode.is_oprw() || identify.zones.is_some())
+        Ok(!self.mode.is_oprw() || self.mode.is_strict() || identify.zones.is_some())
     }
 }
 

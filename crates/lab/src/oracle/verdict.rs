@@ -63,13 +63,13 @@ impl Promise {
     /// The promises table. Without a volatile cache DMA order is NAND order, so every mode keeps
     /// data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the
     /// thesis's section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability.
-    /// `oprw` needs write pointers and so a zoned drive; `strict` is atomic where nothing is
-    /// updated in place, which is there too.
+    /// `oprw` needs write pointers and so a zoned drive, or checksums, which only an fsync that is
+    /// recovered whole has; `strict` is atomic where nothing is updated in place: there too.
     pub fn of(mode: Mode, volatile_cache: bool, zoned: bool) -> Self {
         Self {
             durable: !volatile_cache || !mode.is_nobarrier(),
-            intact: !volatile_cache || mode == Mode::Strict || (mode.is_oprw() && zoned),
-            atomic: mode.is_strict() && zoned,
+            intact: !volatile_cache || mode.is_strict() || (mode.is_oprw() && zoned),
+            atomic: mode == Mode::OprwStrict || (mode.is_strict() && zoned),
         }
     }
 

@@ -1,0 +1,200 @@
+//! What the last node of an atomic fsync says of the contents of data that no write pointer vouches
+//! for: checksums of runs of blocks, in the part of the inode's name field that the name leaves.
+//!
+//! Not part of F2FS as Linux knows it, and nothing to it: Linux and f2fs-tools look at the first
+//! `i_namelen` bytes of the field. A checksum of its own, seeded with the node's checkpoint
+//! version, tells this from what an earlier name or an earlier life of the block left there.
+
+use drive::Block;
+use smallvec::SmallVec;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::inode::RawInode;
+use super::{BLOCKS_PER_SEGMENT, BlockAddr, crc32};
+
+/// Longest run: what is read at once to compare.
+const MAX_RUN: u16 = BLOCKS_PER_SEGMENT as u16;
+/// "OPRW".
+const MAGIC: u32 = 0x4f50_5257;
+
+/// Blocks that follow one another on the drive, 10 bytes.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRun {
+    start: U32,
+    blocks: U16,
+    /// [`crc32`] of the contents, one block after the other.
+    crc: U32,
+}
+
+/// The last bytes of the name field, 10 bytes; the runs lie before it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTrailer {
+    count: U16,
+    /// [`crc32`] of the runs, seeded with that of the footer's `cp_ver`.
+    crc: U32,
+    magic: U32,
+}
+
+const _: () = assert!(size_of::<RawRun>() == 10 && size_of::<RawTrailer>() == 10);
+
+/// Blocks that follow one another on the drive, and a checksum of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First block.
+    pub start: BlockAddr,
+    /// How many.
+    pub blocks: u16,
+    crc: u32,
+}
+
+impl Run {
+    /// Whether the run holds what it was written with.
+    pub fn agrees(&self, contents: &[Block]) -> bool {
+        contents.len() == usize::from(self.blocks)
+            && contents.iter().fold(0, |crc, block| crc32(crc, &block[..])) == self.crc
+    }
+}
+
+/// Data blocks of one file with the checksums of their contents, in the order they were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataSums(SmallVec<[Run; 2]>);
+
+impl DataSums {
+    /// The runs.
+    pub fn runs(&self) -> &[Run] {
+        &self.0
+    }
+
+    /// Takes in that `block` was written to `addr`.
+    pub fn push(&mut self, addr: BlockAddr, block: &Block) {
+        match self.0.last_mut() {
+            Some(run)
+                if run.blocks < MAX_RUN
+                    && u64::from(run.start) + u64::from(run.blocks) == addr.into() =>
+            {
+                run.blocks += 1;
+                run.crc = crc32(run.crc, &block[..]);
+            }
+            _ => self.0.push(Run { start: addr, blocks: 1, crc: crc32(0, &block[..]) }),
+        }
+    }
+
+    /// Whether `inode` has room for them.
+    pub fn fit(&self, inode: &RawInode) -> bool {
+        let room = inode.behind_name().len().saturating_sub(size_of::<RawTrailer>());
+        self.0.len() <= room / size_of::<RawRun>()
+    }
+
+    /// Puts them into `inode`, whose node is of checkpoint version `cp_ver`, instead of what was
+    /// there. None, or more than fit, leave zeroes.
+    pub fn store(&self, inode: &mut RawInode, cp_ver: u64) {
+        let fit = self.fit(inode);
+        let room = inode.behind_name_mut();
+        room.fill(0);
+        if self.0.is_empty() || !fit {
+            return;
+        }
+        let runs: SmallVec<[RawRun; 25]> = self.0.iter().map(RawRun::of).collect();
+        let crc = crc32(seed(cp_ver), runs.as_bytes()).into();
+        let count = (runs.len() as u16).into();
+        let trailer = RawTrailer { count, crc, magic: MAGIC.into() };
+        let at = room.len() - size_of::<RawTrailer>();
+        room[at..].copy_from_slice(trailer.as_bytes());
+        room[at - size_of_val(&runs[..])..at].copy_from_slice(runs.as_bytes());
+    }
+
+    /// Those in `inode`, whose node is of checkpoint version `cp_ver`; none if it has none.
+    pub fn load(inode: &RawInode, cp_ver: u64) -> Self {
+        Self::parse(inode.behind_name(), cp_ver).unwrap_or_default()
+    }
+
+    fn parse(room: &[u8], cp_ver: u64) -> Option<Self> {
+        let (rest, trailer) = RawTrailer::ref_from_suffix(room).ok()?;
+        let count = usize::from(trailer.count.get());
+        let (_, runs) = <[RawRun]>::ref_from_suffix_with_elems(rest, count).ok()?;
+        let is_sound = trailer.magic.get() == MAGIC
+            && crc32(seed(cp_ver), runs.as_bytes()) == trailer.crc.get()
+            && runs.iter().all(|run| run.blocks.get() <= MAX_RUN);
+        is_sound.then(|| Self(runs.iter().map(RawRun::decode).collect()))
+    }
+}
+
+impl RawRun {
+    fn of(run: &Run) -> Self {
+        Self { start: run.start.into(), blocks: run.blocks.into(), crc: run.crc.into() }
+    }
+
+    fn decode(&self) -> Run {
+        Run { start: self.start.get(), blocks: self.blocks.get(), crc: self.crc.get() }
+    }
+}
+
+fn seed(cp_ver: u64) -> u32 {
+    crc32(MAGIC, &cp_ver.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ondisk::inode::RawInodeBlock;
+    use crate::ondisk::{BLOCK_SIZE, NAME_MAX};
+
+    fn sums(runs: u32) -> DataSums {
+        let mut sums = DataSums::default();
+        for run in 0..runs {
+            for block in 0..3 {
+                sums.push(100 * run + block, &Block::new([(run + block) as u8; BLOCK_SIZE]));
+            }
+        }
+        sums
+    }
+
+    fn inode_named(len: usize, check: impl FnOnce(&mut RawInode)) {
+        let mut bytes = [0; BLOCK_SIZE];
+        let inode = &mut RawInodeBlock::of_mut(&mut bytes).i;
+        inode.set_name(3, &vec![b'n'; len]);
+        check(inode);
+        assert_eq!(inode.name(), vec![b'n'; len]);
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded() {
+        inode_named(5, |inode| {
+            assert_eq!(sums(24).runs().len(), 24);
+            sums(24).store(inode, 7);
+            assert_eq!(DataSums::load(inode, 7), sums(24));
+            assert_eq!(DataSums::load(inode, 8), DataSums::default());
+            DataSums::default().store(inode, 7);
+            assert_eq!(DataSums::load(inode, 7), DataSums::default());
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_stored() {
+        for len in [0, 1, 100, 235, 236, 245, 246, 250, NAME_MAX] {
+            let room = (NAME_MAX - len).saturating_sub(10) / 10;
+            inode_named(len, |inode| {
+                for runs in [room, room + 1] {
+                    let sums = sums(runs as u32);
+                    assert_eq!(sums.fit(inode), runs <= room, "{len}");
+                    sums.store(inode, 1);
+                    let kept = if runs <= room { sums } else { DataSums::default() };
+                    assert_eq!(DataSums::load(inode, 1), kept, "{len}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn other_contents_do_not_agree() {
+        let run = sums(1).runs()[0];
+        let right: Vec<Block> = (0..3).map(|n| Block::new([n; BLOCK_SIZE])).collect();
+        assert!(run.agrees(&right));
+        let mut wrong = right.clone();
+        wrong[2] = Block::zeroed();
+        assert!(!run.agrees(&wrong) && !run.agrees(&right[..2]));
+    }
+}
