@@ -11,6 +11,7 @@ mod zones_file;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -149,11 +150,24 @@ pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
     if found != expected {
         return Err(ImageError::Mismatch { path: raw.to_owned(), found, expected });
     }
-    let mut from = File::open(raw).map_err(at(raw))?;
-    let mut to = OpenOptions::new().write(true).create_new(true).open(path).map_err(at(path))?;
-    io::copy(&mut from, &mut to).map_err(at(path))?;
-    to.sync_all().map_err(at(path))?;
+    let from = File::open(raw).map_err(at(raw))?;
+    let to = OpenOptions::new().write(true).create_new(true).open(path).map_err(at(path))?;
+    copy(&from, &to, expected).map_err(at(path))?;
     ZonesFile::write_new(&zones_path(path), &spec, &saved)
+}
+
+/// Copies `len` bytes and leaves holes where there are only zeroes.
+fn copy(from: &File, to: &File, len: u64) -> io::Result<()> {
+    to.set_len(len)?;
+    let mut piece = vec![0; 64 * BLOCK_SIZE];
+    for offset in (0..len).step_by(piece.len()) {
+        let piece = &mut piece[..(len - offset).min(64 * BLOCK_BYTES) as usize];
+        from.read_exact_at(piece, offset)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            to.write_all_at(piece, offset)?;
+        }
+    }
+    to.sync_all()
 }
 
 /// The make of a drive that reported `zones`, and what they are without power.
