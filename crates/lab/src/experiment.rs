@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
 use crate::mode::Mode;
 use crate::report::Report;
+use crate::shard::Pick;
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result, subject};
 
@@ -143,7 +144,7 @@ impl Experiment {
             inject: None,
             cuts,
             seed,
-            only: None,
+            pick: Pick::All,
             threads: options.threads,
             command,
         })

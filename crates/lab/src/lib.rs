@@ -11,12 +11,14 @@ pub mod drive_bench;
 mod error;
 pub mod experiment;
 pub mod explore;
+pub mod minimise;
 mod mode;
 pub mod oracle;
 pub mod paper;
 pub mod recorder;
 pub mod report;
 pub mod rig;
+pub mod shard;
 pub mod subject;
 pub mod workload;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use lab::campaign::{CutPoints, Job, ModeResult, Progress, run, run_at};
+use lab::shard::Pick;
 use lab::workload::{self, Pattern, Versions, Workload, small};
 use lab::{Mode, subject};
 
@@ -16,7 +17,7 @@ fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usiz
         inject: inject.map(str::to_owned),
         cuts,
         seed: 3,
-        only: None,
+        pick: Pick::All,
         threads: 2,
         command: "strandline crash".into(),
     })

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use lab::campaign::{CutPoints, Job, ModeResult, run_at};
+use lab::shard::Pick;
 use lab::workload::{Workload, small};
 use lab::{Mode, subject};
 
@@ -16,7 +17,7 @@ fn explore(workload: small::Small, mode: Mode, drive: &str) -> ModeResult {
         inject: None,
         cuts: 0,
         seed: 1,
-        only: None,
+        pick: Pick::All,
         threads: 2,
         command: format!(
             "strandline crash --every-cut --drive {drive} --workload {} --seed 1",

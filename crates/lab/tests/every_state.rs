@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lab::campaign::{Job, Progress};
 use lab::explore::batch::{self, Batch};
 use lab::explore::{Bound, Explored, explore};
+use lab::shard::{Part, Pick, Share, merge};
 use lab::{Mode, subject, workload};
 
 const ZONED: &str = "zn540-noplp";
@@ -21,7 +22,7 @@ fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explore
         inject: inject.map(str::to_owned),
         cuts: 0,
         seed: 1,
-        only: None,
+        pick: Pick::All,
         threads: 1,
         command: format!("strandline crash --every-state --drive {drive} --workload {workload}"),
     };
@@ -46,10 +47,11 @@ fn every_single_operation() {
                 continue;
             }
             let quiet: Progress = Arc::new(|_| ());
-            let (found, rows) = batch::run(&batch, &quiet).expect("the batch runs");
+            let all = batch::run(&batch, None, &quiet).expect("the batch runs");
+            let (found, rows) = (all.result, all.outcomes);
             assert_eq!((found.sequences, rows.len()), (52, 52));
             let told: Vec<_> = found.failures.iter().map(|f| (&f.verdicts, &f.replay)).collect();
-            assert_eq!(found.broken, 0, "{mode} on {drive}: {told:#?}");
+            assert_eq!(found.counts.broken, 0, "{mode} on {drive}: {told:#?}");
         }
     }
 }
@@ -72,7 +74,7 @@ fn the_small_workloads_of_many_nodes() {
     for workload in workloads {
         for mode in Mode::ALL {
             let found = run(workload, ZONED, mode, None);
-            assert_eq!(found.broken, 0, "{workload} in {mode}: {:#?}", found.failures[0]);
+            assert_eq!(found.counts.broken, 0, "{workload} in {mode}: {:#?}", found.failures[0]);
         }
     }
 }
@@ -80,7 +82,7 @@ fn the_small_workloads_of_many_nodes() {
 /// Of an fsync of several nodes posix may keep a part; strict none, with two flushes or one.
 #[test]
 fn whole_or_not_at_all() {
-    let torn = |mode, inject| run("multi-node", ZONED, mode, inject).torn;
+    let torn = |mode, inject| run("multi-node", ZONED, mode, inject).counts.torn;
     assert!(torn(Mode::Posix, None) > 0);
     assert!(torn(Mode::Oprw, None) > 0);
     assert_eq!((torn(Mode::Strict, None), torn(Mode::OprwStrict, None)), (0, 0));
@@ -89,7 +91,7 @@ fn whole_or_not_at_all() {
 
 #[test]
 fn what_is_broken_is_noticed() {
-    let broken = |workload, mode, fault| run(workload, ZONED, mode, Some(fault)).broken;
+    let broken = |workload, mode, fault| run(workload, ZONED, mode, Some(fault)).counts.broken;
     assert!(broken("overwrite-fsync", Mode::Posix, "drop-flush") > 0);
     assert!(broken("overwrite-fsync", Mode::Strict, "drop-preflush") > 0);
     assert!(broken("overwrite-fsync", Mode::OprwStrict, "skip-wp-check") > 0);
@@ -104,4 +106,34 @@ fn the_same_seed_gives_the_same_json() {
         serde_json::to_string(&found).expect("results are plain data")
     };
     assert_eq!(json(), json());
+}
+
+/// Shares put together are what one run finds, bit for bit, in whatever order they come.
+#[test]
+fn shares_of_an_exploration_add_up() {
+    let batch = |sample| Batch {
+        subject: subject::named("f2fs").expect("f2fs is known"),
+        drive: ZONED.into(),
+        mode: Mode::Posix,
+        length: if sample { 2 } else { 1 },
+        sample: sample.then_some(700),
+        inject: Some("drop-flush".into()),
+        seed: 5,
+        threads: 2,
+    };
+    let json = |part: &Part| serde_json::to_string(part).expect("results are plain data");
+    for sample in [false, true] {
+        let quiet: Progress = Arc::new(|_| ());
+        let run = |shard| batch::run(&batch(sample), shard, &quiet).expect("the batch runs");
+        let whole = run(None);
+        assert!(whole.result.counts.broken > 0);
+        let shares = ["3/3", "1/3", "2/3"].map(|text| {
+            let shard = text.parse().expect("it is a shard");
+            let share = Share { shard, part: Part::Sequences(run(Some(shard))) };
+            let line = serde_json::to_string(&share).expect("plain data");
+            serde_json::from_str(&line).expect("it is read back")
+        });
+        let merged = merge(shares.to_vec()).expect("they are all there");
+        assert_eq!(merged.iter().map(json).collect::<Vec<_>>(), [json(&Part::Sequences(whole))]);
+    }
 }

@@ -79,3 +79,35 @@ fn a_trace_is_cut_like_any_workload() {
     let printed = ok(&format!("{line} --print-workload"));
     assert!(printed.ends_with("begin\nwrite log 0+600 seed=1\nfdatasync log\n"), "{printed}");
 }
+
+#[test]
+fn shards_say_together_what_one_run_says() {
+    let scratch = Scratch::new("shards");
+    let all = "crash --workload small.w --modes posix,strict --cuts 60 --inject drop-flush";
+    let workload = scratch.path("small.w");
+    std::fs::write(&workload, "create a\nbegin\nwrite a 0+9000\nfsync a\nwrite a 0+5\nfsync a\n")
+        .expect("a file");
+    let all = all.replace("small.w", &workload);
+    for (kind, whole, merged) in [
+        ("", text(&strandline(&all).stdout), ""),
+        ("", text(&strandline(&format!("{all} --json")).stdout), " --json"),
+        (" --every-state", text(&strandline(&format!("{all} --every-state")).stdout), ""),
+        (" --every-cut", text(&strandline(&format!("{all} --every-cut --json")).stdout), " --json"),
+    ] {
+        let mut files = Vec::new();
+        for i in [2, 1, 3] {
+            let share = strandline(&format!("{all}{kind} --shard {i}/3"));
+            let file = scratch.path(&format!("{i}.jsonl"));
+            std::fs::write(&file, &share.stdout).expect("a file");
+            files.push(file);
+        }
+        let out = strandline(&format!("crash merge {}{merged}", files.join(" ")));
+        assert_eq!(text(&out.stdout), whole, "{}", text(&out.stderr));
+        assert_eq!(out.status.code(), Some(1));
+        let (code, said) = fails(&format!("crash merge {} {}", files[0], files[1]));
+        assert!(code == 2 && said.contains("shard 3/3 is missing"), "{said}");
+    }
+    assert_eq!(fails(&format!("crash merge {workload}")).0, 2);
+    assert_eq!(fails("crash --shard 4/3").0, 2);
+    assert_eq!(fails("crash --shard 1/3 --only 3").0, 2);
+}

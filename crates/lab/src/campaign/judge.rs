@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drive::{Drive, Ssd};
 
 use super::record::{Cut, Recording};
-use super::{Job, Progress};
+use super::{Failure, Job, Progress};
 use crate::oracle::{Damage, Memo, Model, Verdict, verify};
 use crate::subject::{Recovery, Volume};
 use crate::{Result, machine};
@@ -40,15 +40,46 @@ pub(super) fn judge_stretch(
     let mut judged = Vec::with_capacity(stretch.len());
     // Cuts that left the same are mounted once. What may be there differs all the same.
     for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
-        let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
-            model.advance(&recording.log, cut.position);
-            let in_flight = model.objects.iter().any(|o| o.syncing);
-            (verify(fs, &|lba| drive.look(lba), &model, &mut memo), in_flight)
-        };
-        judged.extend(machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?);
-        cuts.iter().for_each(|_| progress(recording.cuts.len()));
+        judged.extend(judge_alike(job, recording, cuts, &mut model, &mut memo, progress)?);
     }
     Ok(judged)
+}
+
+/// Cuts that left the same, on a machine of their own.
+fn judge_alike(
+    job: &Job,
+    recording: &Recording,
+    cuts: &[Cut],
+    model: &mut Model,
+    memo: &mut Memo,
+    progress: &Progress,
+) -> Result<Vec<Judged>> {
+    let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
+        model.advance(&recording.log, cut.position);
+        let in_flight = model.objects.iter().any(|o| o.syncing);
+        (verify(fs, &|lba| drive.look(lba), model, memo), in_flight)
+    };
+    let judged = machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?;
+    cuts.iter().for_each(|_| progress(recording.cuts.len()));
+    Ok(judged)
+}
+
+/// The first cut, in order of time, whose findings `is` says yes to.
+pub(crate) fn first_failure(
+    job: &Job,
+    recording: &Recording,
+    is: &mut dyn FnMut(&[Verdict]) -> bool,
+) -> Result<Option<Failure>> {
+    let quiet: Progress = Arc::new(|_| ());
+    let (mut model, mut memo) = (Model::default(), Memo::default());
+    for cuts in recording.cuts.chunk_by(|one, next| one.like == next.like) {
+        for judged in judge_alike(job, recording, cuts, &mut model, &mut memo, &quiet)? {
+            if !judged.verdicts.is_empty() && is(&judged.verdicts) {
+                return Ok(Some(Failure::new(job, recording.promise, &judged)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// What differs from what may be there after a cut, and whether an fsync was under way at it.
@@ -74,7 +105,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         })
         .collect();
     if let Ok(mounted) = mounted {
-        let check = job.only.is_some() || first.like.is_multiple_of(CHECK_EVERY);
+        let check = job.pick.is_one() || first.like.is_multiple_of(CHECK_EVERY);
         let later = afterwards(job, check, drive, &*mounted.fs);
         for (judged, in_flight) in &mut judged {
             judged.verdicts.extend(

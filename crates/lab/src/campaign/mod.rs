@@ -9,22 +9,26 @@
 mod judge;
 mod record;
 mod result;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::mode::Mode;
 use crate::report::ZoneMap;
+use crate::shard::Pick;
 use crate::subject::Subject;
 use crate::workload::Workload;
-use crate::{Error, Result};
 
 pub use judge::Judged;
+pub(crate) use judge::first_failure;
 use judge::judge_stretch;
 pub(crate) use judge::{afterwards, corrupt};
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
+pub use tally::{Run, Tally};
 
 /// What to run and how often to cut it.
 #[derive(Clone)]
@@ -43,8 +47,8 @@ pub struct Job {
     pub cuts: usize,
     /// Decides everything random.
     pub seed: u64,
-    /// Judge this cut only.
-    pub only: Option<usize>,
+    /// Which cuts are judged.
+    pub pick: Pick,
     /// Real threads to judge on.
     pub threads: usize,
     /// Command line that repeats this job, up to the mode.
@@ -87,17 +91,17 @@ pub fn run_at(
     points: CutPoints,
     progress: &Progress,
 ) -> Result<(ModeResult, Option<ZoneMap>)> {
-    let mut recording = record(job, points)?;
-    if let Some(only) = job.only {
-        let cuts = recording.cuts.len();
-        recording.cuts.retain(|cut| cut.index == only);
-        if recording.cuts.is_empty() {
-            return Err(Error::Usage(format!("--only {only}: the cuts are 0 to {}", cuts - 1)));
-        }
-    }
-    let recording = Arc::new(recording);
+    let recording = Arc::new(record(job, points)?);
     let judged = judge_all(job, &recording, progress)?;
-    Ok((ModeResult::new(job, &recording, &judged), recording.zone_map.clone()))
+    let tally = Tally::new(job, &recording, &judged);
+    Ok((ModeResult::new(&tally, &recording, &judged), recording.zone_map.clone()))
+}
+
+/// As [`run_at`], in sums that shares add up to.
+pub fn run_share(job: &Arc<Job>, points: CutPoints, progress: &Progress) -> Result<Tally> {
+    let recording = Arc::new(record(job, points)?);
+    let judged = judge_all(job, &recording, progress)?;
+    Ok(Tally::new(job, &recording, &judged))
 }
 
 /// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous stretch,

@@ -5,11 +5,14 @@
 //! before it, so a state is cut as often as it lasts long. The second run is the same run and takes
 //! the states.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
-use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Moment, Spec, Ssd};
+use drive::{
+    Command, Drive, DriveState, Event as DriveEvent, EventKind, Identify, Moment, Spec, Ssd,
+};
 use drive::{Timing, ZoneAction, ZoneGeometry};
 
 use super::Job;
@@ -46,6 +49,11 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// What the drive says of itself.
+    pub fn identify(&self) -> &Identify {
+        self.state.identify()
+    }
+
     /// The drive with its power back, timed by the current virtual machine.
     pub fn power_on(&self, job: &Job) -> Arc<Ssd> {
         Ssd::power_on(self.state.clone(), Timing::Virtual, job.seed ^ self.like as u64)
@@ -56,8 +64,10 @@ impl Cut {
 pub struct Recording {
     /// All the workload did.
     pub log: Vec<Event>,
-    /// The cuts.
+    /// The cuts that are to be judged.
     pub cuts: Vec<Cut>,
+    /// How many there are in all.
+    pub total: usize,
     /// Every fsync.
     pub fsyncs: Vec<FsyncSample>,
     /// From `started` to the end of the workload, nanoseconds.
@@ -86,10 +96,13 @@ pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
             (0..times.len()).map(|event| (event, seeds)).collect()
         }
     };
-    let ran = run(job, &spec, Plan::Take(picks))?;
+    let total = picks.iter().map(|(_, times)| *times as usize).sum();
+    let wanted = job.pick.range(total, "cuts")?;
+    let ran = run(job, &spec, Plan::Take(picks, wanted))?;
     Ok(Recording {
         log: ran.log,
         cuts: ran.taken.cuts,
+        total,
         fsyncs: ran.fsyncs,
         span_ns: ran.span_ns,
         events: times.len(),
@@ -122,8 +135,8 @@ fn random_picks(seed: u64, cuts: usize, times: &[u64], span_ns: u64) -> Vec<(usi
 enum Plan {
     /// Note when the events are.
     Scout,
-    /// Take survivors at these.
-    Take(Vec<(usize, u64)>),
+    /// Take survivors at these, and keep those of these numbers.
+    Take(Vec<(usize, u64)>, Range<usize>),
 }
 
 #[derive(Default)]
@@ -150,14 +163,18 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
         let oracle = Arc::new(Oracle::new());
         let started = Arc::new(AtomicU64::new(u64::MAX));
         let slot = Arc::new(Mutex::new(Taken::default()));
+        let (picks, wanted) = match plan {
+            Plan::Scout => (None, 0..0),
+            Plan::Take(picks, wanted) => (Some(picks.into_iter().peekable()), wanted),
+        };
         let mut watcher = Watcher {
             oracle: oracle.clone(),
             started: started.clone(),
-            picks: match plan {
-                Plan::Scout => None,
-                Plan::Take(picks) => Some(picks.into_iter().peekable()),
-            },
+            picks,
+            wanted,
             seen: 0,
+            next: 0,
+            last: None,
             seed: job.seed,
             pointers: Pointers::new(ssd.identify().zones),
             taken: Taken::default(),
@@ -192,7 +209,12 @@ struct Watcher {
     oracle: Arc<Oracle>,
     started: Arc<AtomicU64>,
     picks: Option<std::iter::Peekable<std::vec::IntoIter<(usize, u64)>>>,
+    wanted: Range<usize>,
     seen: usize,
+    /// Number of the next cut.
+    next: usize,
+    /// What the one before it left, and the number of the first that left that.
+    last: Option<(usize, DriveState)>,
     seed: u64,
     pointers: Pointers,
     taken: Taken,
@@ -221,16 +243,21 @@ impl Watcher {
 
     fn take(&mut self, at_ns: u64, times: u64, moment: &Moment<'_>) {
         for _ in 0..times {
-            let index = self.taken.cuts.len();
+            let index = self.next;
+            self.next += 1;
             let state = moment.survivors(self.seed.wrapping_add(index as u64));
             let buffered = self.pointers.buffered(&state);
-            if self.taken.zone_map.as_ref().is_none_or(|(most, _)| buffered > *most) {
+            let most = self.taken.zone_map.as_ref().map(|(most, _)| *most);
+            if self.wanted.contains(&index) && most.is_none_or(|most| buffered > most) {
                 self.taken.zone_map = self.pointers.map(at_ns, &state).map(|map| (buffered, map));
             }
             let position = self.oracle.position();
-            let before = self.taken.cuts.last().filter(|before| before.state.is_same(&state));
-            let like = before.map_or(index, |before| before.like);
-            self.taken.cuts.push(Cut { index, at_ns, position, like, state });
+            let before = self.last.take().filter(|(_, before)| before.is_same(&state));
+            let like = before.map_or(index, |(like, _)| like);
+            self.last = Some((like, state.clone()));
+            if self.wanted.contains(&index) {
+                self.taken.cuts.push(Cut { index, at_ns, position, like, state });
+            }
         }
     }
 }

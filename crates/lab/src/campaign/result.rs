@@ -1,13 +1,10 @@
 //! What a campaign found, as the reports and scripts see it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Job, Judged, Recording};
+use super::{Job, Judged, Recording, Tally};
 use crate::oracle::{Damage, Promise, Verdict};
 use crate::recorder::FsyncSample;
-
-/// Failures told in full; the rest is counted.
-const FAILURES_SHOWN: usize = 20;
 
 /// The campaign of one mode. All times are of the simulated drive and machine.
 #[derive(Clone, Debug, Serialize)]
@@ -75,7 +72,7 @@ pub struct ModeResult {
 }
 
 /// One cut that failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Which cut.
     pub cut: usize,
@@ -89,62 +86,30 @@ pub struct Failure {
     pub replay: String,
 }
 
-impl ModeResult {
-    pub(super) fn new(job: &Job, recording: &Recording, judged: &[Judged]) -> Self {
-        let promise = recording.promise;
-        let broken = |j: &Judged| j.verdicts.iter().any(|v| promise.broken_by(v));
-        let count = |d: Damage| judged.iter().map(|j| files(&j.verdicts, d)).sum();
-        let mut recovery: Vec<u64> = judged.iter().map(|j| j.recovery_ns).collect();
-        recovery.sort_unstable();
-        let mut latency: Vec<u64> = recording.fsyncs.iter().map(|f| f.took_ns).collect();
-        latency.sort_unstable();
-        let seconds = recording.span_ns as f64 / 1e9;
-        let failed = judged.iter().filter(|j| !j.verdicts.is_empty());
-        let corrupt = |j: &&Judged| j.verdicts.iter().any(|v| v.damage == Damage::Corrupt);
-        let instants = judged.iter().map(|j| (j.at_ns, !j.verdicts.is_empty())).collect();
+impl Failure {
+    pub(super) fn new(job: &Job, promise: Promise, judged: &Judged) -> Self {
         Self {
-            mode: job.mode.name().into(),
-            drive: job.drive.clone(),
-            workload: job.workload.name().into(),
-            seed: job.seed,
-            fs: job.subject.name().into(),
-            inject: job.inject.clone(),
-            cuts: judged.len(),
-            failed: failed.clone().count(),
-            broken: judged.iter().filter(|j| broken(j)).count(),
-            promise,
-            files_lost: count(Damage::Lost),
-            files_garbage: count(Damage::Garbage),
-            files_torn: count(Damage::Torn),
-            corrupt: judged.iter().filter(corrupt).count(),
-            simulated: true,
-            fsyncs: recording.fsyncs.len(),
-            fsyncs_per_s: round(recording.fsyncs.len() as f64 / seconds.max(1e-9)),
-            fsync_us_p50: round(percentile(&latency, 50) as f64 / 1e3),
-            fsync_us_p99: round(percentile(&latency, 99) as f64 / 1e3),
-            recovery_ms_p50: round(percentile(&recovery, 50) as f64 / 1e6),
-            recovery_ms_max: round(percentile(&recovery, 100) as f64 / 1e6),
-            cleanings: recording.cleanings,
-            replayed: judged.iter().map(|j| j.recovery.replayed).sum(),
-            skipped: judged.iter().map(|j| j.recovery.skipped).sum(),
-            failures: failed
-                .take(FAILURES_SHOWN)
-                .map(|j| Failure {
-                    cut: j.index,
-                    at_ns: j.at_ns,
-                    broken: broken(j),
-                    verdicts: j.verdicts.clone(),
-                    replay: job.replay(j.index),
-                })
-                .collect(),
-            samples: recording.fsyncs.clone(),
-            instants,
-            span_ns: recording.span_ns,
+            cut: judged.index,
+            at_ns: judged.at_ns,
+            broken: judged.verdicts.iter().any(|v| promise.broken_by(v)),
+            verdicts: judged.verdicts.clone(),
+            replay: job.replay(judged.index),
         }
     }
 }
 
-fn files(verdicts: &[Verdict], damage: Damage) -> usize {
+impl ModeResult {
+    pub(super) fn new(tally: &Tally, recording: &Recording, judged: &[Judged]) -> Self {
+        Self {
+            samples: recording.fsyncs.clone(),
+            instants: judged.iter().map(|j| (j.at_ns, !j.verdicts.is_empty())).collect(),
+            ..tally.result()
+        }
+    }
+}
+
+/// Files with that damage.
+pub(super) fn files(verdicts: &[Verdict], damage: Damage) -> usize {
     // In brackets are steps, not files: a check, a mount.
     let of = |v: &&Verdict| v.damage == damage && v.path.starts_with('/');
     let mut paths: Vec<&str> = verdicts.iter().filter(of).map(|v| v.path.as_str()).collect();
@@ -160,7 +125,7 @@ pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
 }
 
 /// Three decimals: what a reader can use, and the same text everywhere.
-fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 

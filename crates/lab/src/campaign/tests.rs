@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{CutPoints, Job, ModeResult, Progress, run, run_at};
+use super::{CutPoints, Job, ModeResult, Progress, run, run_at, run_share};
 use crate::mode::Mode;
+use crate::shard::{Part, Pick, Share, merge};
 use crate::subject::snapshot::Snapshots;
 use crate::workload::{Pattern, RandomOverwrite, Workload, small};
 
@@ -16,7 +17,7 @@ fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc
         inject: inject.map(str::to_owned),
         cuts: 40,
         seed: 11,
-        only: None,
+        pick: Pick::All,
         threads,
         command: "strandline crash".into(),
     })
@@ -48,7 +49,7 @@ fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
     let result = run(&job, &quiet()).expect("the campaign runs");
     assert!(result.broken > 0);
     let failure = &result.failures[0];
-    let again = Arc::new(Job { only: Some(failure.cut), ..(*job).clone() });
+    let again = Arc::new(Job { pick: Pick::One(failure.cut), ..(*job).clone() });
     let alone = run(&again, &quiet()).expect("the campaign runs");
     assert_eq!((alone.cuts, alone.failed), (1, 1));
     assert_eq!(alone.failures[0].verdicts, failure.verdicts);
@@ -64,6 +65,33 @@ fn the_result_does_not_depend_on_sharding() {
         .map(|result| json(&result.expect("the campaign runs")))
         .collect();
     assert!(results.iter().all(|r| *r == results[0]));
+}
+
+#[test]
+fn shares_add_up_to_the_whole_bit_for_bit() {
+    let job = job(overwrites(), Some("drop-flush"), 2);
+    let whole = run(&job, &quiet()).expect("the campaign runs");
+    assert!(whole.broken > 0 && whole.failures.len() > 1);
+    let share = |text: &str| {
+        let shard = text.parse().expect("it is a shard");
+        let job = Arc::new(Job { pick: Pick::Shard(shard), ..(*job).clone() });
+        let tally = run_share(&job, CutPoints::Random(job.cuts), &quiet()).expect("it runs");
+        let line = Share { shard, part: Part::Cuts(tally) };
+        let line = serde_json::to_string(&line).expect("plain data");
+        serde_json::from_str::<Share>(&line).expect("it is read back")
+    };
+    for order in [vec!["1/1"], vec!["2/3", "1/3", "3/3"]] {
+        let merged = merge(order.into_iter().map(share).collect()).expect("all are there");
+        let [Part::Cuts(tally)] = &merged[..] else { panic!("{} campaigns", merged.len()) };
+        assert_eq!(json(&tally.result()), json(&whole));
+    }
+    let refused = |order: &[&str]| {
+        let shares = order.iter().map(|text| share(text)).collect();
+        merge(shares).expect_err("a share is wrong").to_string()
+    };
+    assert!(refused(&["1/3", "3/3"]).ends_with("shard 2/3 is missing"));
+    assert!(refused(&["1/3", "2/3"]).ends_with("shard 3/3 is missing"));
+    assert!(refused(&["1/2", "1/2", "2/2"]).ends_with("shard 1/2 is there twice"));
 }
 
 #[test]

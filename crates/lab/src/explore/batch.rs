@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ace::Sequence;
 use super::table::Row;
-use super::{Bound, Explored, explore};
+use super::{Bound, Counts, Explored, explore};
 use crate::campaign::{Failure, Job, Progress};
 use crate::mode::Mode;
+use crate::shard::{Pick, Shard};
 use crate::subject::Subject;
 use crate::workload::Rng;
 use crate::{Error, Result, rig};
@@ -17,7 +18,7 @@ use crate::{Error, Result, rig};
 const FAILURES_SHOWN: usize = 20;
 
 /// Sequences drawn at a time, so that the result does not depend on how many threads there are.
-const ROUND: u64 = 64;
+const ROUND: usize = 64;
 
 /// Which sequences to explore, in which mode on which drive.
 #[derive(Clone)]
@@ -51,7 +52,7 @@ impl Batch {
 }
 
 /// What was found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BatchResult {
     /// Short name of the mode.
     pub mode: String,
@@ -65,78 +66,118 @@ pub struct BatchResult {
     pub seed: u64,
     /// Sequences run.
     pub sequences: usize,
-    /// Different states mounted, over all sequences.
-    pub states: usize,
-    /// States held against the oracle, once for each position they can be left at.
-    pub judged: usize,
-    /// Instants with too many states to see all.
-    pub sampled: usize,
-    /// Pairs in which a promise was broken.
-    pub broken: usize,
-    /// Pairs with old beside new of one fsync.
-    pub torn: usize,
+    /// Sums over all of them.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// The first that broke a promise.
     pub failures: Vec<Failure>,
 }
 
-/// Explores a batch. The rows are those of single operations.
-pub fn run(batch: &Batch, progress: &Progress) -> Result<(BatchResult, Vec<Row>)> {
-    let mut total = BatchResult {
+/// That, and the rows of single operations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Explorations {
+    /// Sums.
+    pub result: BatchResult,
+    /// Of single operations, what may be seen.
+    pub outcomes: Vec<Row>,
+}
+
+/// Explores a batch, or a share of its sequences.
+pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<Explorations> {
+    let result = BatchResult {
         mode: batch.mode.name().into(),
         drive: batch.drive.clone(),
         length: batch.length,
         complete: batch.sample.is_none(),
         seed: batch.seed,
         sequences: 0,
-        states: 0,
-        judged: 0,
-        sampled: 0,
-        broken: 0,
-        torn: 0,
+        counts: Counts::default(),
         failures: Vec::new(),
     };
-    let mut rows = Vec::new();
-    let mut take = |sequences: Vec<Sequence>, total: &mut BatchResult| -> Result<()> {
-        for (sequence, explored) in explore_all(batch, sequences, progress)? {
-            total.add(&explored);
-            if let [(op, then)] = sequence.steps() {
-                rows.push(Row::new(*op, *then, batch.mode, &explored));
-            }
+    let mut all = Explorations { result, outcomes: Vec::new() };
+    let outcomes = batch.length == 1;
+    let judge = move |job: &Job| explore(job, Bound::default(), outcomes);
+    let take = |all: &mut Explorations, sequences: Vec<Sequence>| -> Result<()> {
+        for (sequence, explored) in in_parallel(batch, sequences, progress, judge)? {
+            all.take(batch, &sequence, &explored);
         }
         Ok(())
     };
-    match batch.sample {
-        None => take(Sequence::all(batch.length).collect(), &mut total)?,
-        Some(states) => {
-            let mut rng = Rng::new(batch.seed, 10);
-            while total.states < states {
-                let drawn = (0..ROUND).map(|_| Sequence::drawn(batch.length, &mut rng));
-                take(drawn.collect(), &mut total)?;
-            }
+    let Some(states) = batch.sample else {
+        let sequences: Vec<Sequence> = Sequence::all(batch.length).collect();
+        take(&mut all, share(sequences, shard))?;
+        return Ok(all);
+    };
+    let mut drawn = drawn(batch);
+    if shard.is_none() {
+        while all.result.counts.states < states {
+            take(&mut all, drawn.by_ref().take(ROUND).collect())?;
+        }
+        return Ok(all);
+    }
+    // Which sequences make so many states, every shard finds out for itself: that is the lesser
+    // part of the work.
+    let (mut sequences, mut counted) = (Vec::new(), 0);
+    let quiet: Progress = Arc::new(|_| ());
+    let count = |job: &Job| super::count(job, Bound::default());
+    while counted < states {
+        let round: Vec<Sequence> = drawn.by_ref().take(ROUND).collect();
+        for (sequence, states) in in_parallel(batch, round, &quiet, count)? {
+            counted += states;
+            sequences.push(sequence);
         }
     }
-    Ok((total, rows))
+    take(&mut all, share(sequences, shard))?;
+    Ok(all)
+}
+
+fn drawn(batch: &Batch) -> impl Iterator<Item = Sequence> + use<> {
+    let (mut rng, length) = (Rng::new(batch.seed, 10), batch.length);
+    std::iter::repeat_with(move || Sequence::drawn(length, &mut rng))
+}
+
+fn share(mut sequences: Vec<Sequence>, shard: Option<Shard>) -> Vec<Sequence> {
+    let range = shard.map_or(0..sequences.len(), |shard| shard.range(sequences.len()));
+    sequences.drain(range).collect()
 }
 
 impl BatchResult {
-    fn add(&mut self, explored: &Explored) {
-        self.sequences += 1;
-        self.states += explored.states;
-        self.judged += explored.judged;
-        self.sampled += explored.sampled;
-        self.broken += explored.broken;
-        self.torn += explored.torn;
-        let room = FAILURES_SHOWN.saturating_sub(self.failures.len());
-        self.failures.extend(explored.failures.iter().take(room.min(1)).cloned());
+    /// Whether both are of one batch.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        (&self.mode, &self.drive, self.length, self.complete, self.seed)
+            == (&other.mode, &other.drive, other.length, other.complete, other.seed)
     }
 }
 
-/// Explores sequences on `batch.threads` real threads; the answers in their order.
-fn explore_all(
+impl Explorations {
+    fn take(&mut self, batch: &Batch, sequence: &Sequence, explored: &Explored) {
+        self.result.sequences += 1;
+        self.result.counts.add(&explored.counts);
+        let room = FAILURES_SHOWN.saturating_sub(self.result.failures.len());
+        self.result.failures.extend(explored.failures.iter().take(room.min(1)).cloned());
+        if let [(op, then)] = sequence.steps() {
+            self.outcomes.push(Row::new(*op, *then, batch.mode, explored));
+        }
+    }
+
+    /// Takes in the share that comes next.
+    pub(crate) fn add(&mut self, next: Self) {
+        let all = &mut self.result;
+        all.sequences = all.sequences.saturating_add(next.result.sequences);
+        all.counts.add(&next.result.counts);
+        all.failures.extend(next.result.failures);
+        all.failures.truncate(FAILURES_SHOWN);
+        self.outcomes.extend(next.outcomes);
+    }
+}
+
+/// Looks at sequences on `batch.threads` real threads; the answers in their order.
+fn in_parallel<T: Send + 'static>(
     batch: &Batch,
     sequences: Vec<Sequence>,
     progress: &Progress,
-) -> Result<Vec<(Sequence, Explored)>> {
+    look: impl Fn(&Job) -> Result<T> + Copy + Send + 'static,
+) -> Result<Vec<(Sequence, T)>> {
     let all = Arc::new(sequences);
     let threads = batch.threads.max(1);
     let shares: Vec<_> = (0..threads)
@@ -146,9 +187,9 @@ fn explore_all(
                 let mine = all.iter().skip(share).step_by(threads);
                 mine.map(|sequence| {
                     progress(all.len());
-                    explore(&job(&batch, sequence), Bound::default(), batch.length == 1)
+                    look(&job(&batch, sequence))
                 })
-                .collect::<Result<Vec<Explored>>>()
+                .collect::<Result<Vec<T>>>()
             })
         })
         .collect();
@@ -171,7 +212,7 @@ fn job(batch: &Batch, sequence: &Sequence) -> Job {
         inject: inject.clone(),
         cuts: 0,
         seed: *seed,
-        only: None,
+        pick: Pick::All,
         threads: 1,
         command: format!(
             "strandline crash --every-state --drive {drive} --workload {sequence} \

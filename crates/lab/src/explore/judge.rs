@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use drive::{Ssd, Timing};
 
 use super::states::{Found, State};
-use super::{Explored, Tape};
+use super::{Counts, Explored, FAILURES_SHOWN, Tape};
 use crate::campaign::{Failure, Job, afterwards, corrupt};
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict, verify};
-use crate::{Error, Result, machine};
-
-/// Failures told in full; the rest is counted.
-const FAILURES_SHOWN: usize = 20;
+use crate::{Result, machine};
 
 /// Of so many states one is also checked structure by structure.
 const CHECK_EVERY: usize = 10;
@@ -99,26 +96,20 @@ pub(super) fn judge_all(
         mode: job.mode.name().into(),
         drive: job.drive.clone(),
         promise,
-        states: 0,
-        judged: 0,
-        sampled: found.sampled,
-        broken: 0,
-        torn: 0,
+        seed: job.seed,
+        counts: Counts::default(),
         failures: Vec::new(),
         seen: Seen::new(),
     };
-    if job.only.is_some_and(|only| only >= found.states.len()) {
-        let last = found.states.len() - 1;
-        return Err(Error::Usage(format!("--only: the states are 0 to {last}")));
+    if job.pick.is_first() {
+        explored.counts.sampled = found.sampled;
     }
-    for (number, state) in found.states.iter().enumerate() {
-        if job.only.is_none_or(|only| only == number) {
-            let judged =
-                machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
-            explored.states += 1;
-            for one in judged {
-                explored.note(job, number, tape.positions.1, one);
-            }
+    for number in job.pick.range(found.states.len(), "states")? {
+        let state = &found.states[number];
+        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
+        explored.counts.states += 1;
+        for one in judged {
+            explored.note(job, number, tape.positions.1, one);
         }
     }
     Ok(explored)
@@ -159,7 +150,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         let in_flight = model.objects.iter().any(|o| o.syncing);
         judged.push((Judged { position, verdicts, outcome }, in_flight));
     }
-    let check = job.only.is_some() || number.is_multiple_of(CHECK_EVERY);
+    let check = job.pick.is_one() || number.is_multiple_of(CHECK_EVERY);
     let later = afterwards(job, check, drive.clone(), &*mounted.fs);
     for (judged, in_flight) in &mut judged {
         judged.verdicts.extend(
@@ -193,13 +184,13 @@ fn outcome((new, old): (bool, bool), verdicts: &[Verdict]) -> Outcome {
 impl Explored {
     fn note(&mut self, job: &Job, number: usize, end: usize, judged: Judged) {
         let Judged { position, verdicts, outcome } = judged;
-        self.judged += 1;
-        self.torn += usize::from(verdicts.iter().any(|v| v.damage == Damage::Torn));
+        self.counts.judged += 1;
+        self.counts.torn += usize::from(verdicts.iter().any(|v| v.damage == Damage::Torn));
         if let Some(outcome) = outcome {
             *self.seen.entry((position == end, outcome)).or_default() += 1;
         }
         if verdicts.iter().any(|v| self.promise.broken_by(v)) {
-            self.broken += 1;
+            self.counts.broken += 1;
             if self.failures.len() < FAILURES_SHOWN {
                 let replay = job.replay(number);
                 let (cut, at_ns, broken) = (number, 0, true);

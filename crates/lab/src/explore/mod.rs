@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Timing};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::campaign::{Failure, Job};
 use crate::oracle::{Event, Oracle, Promise};
@@ -39,17 +39,9 @@ impl Default for Bound {
     }
 }
 
-/// What was found of one run.
-#[derive(Clone, Debug, Serialize)]
-pub struct Explored {
-    /// The workload.
-    pub workload: String,
-    /// Short name of the mode.
-    pub mode: String,
-    /// The drive's profile.
-    pub drive: String,
-    /// What the mode promises there.
-    pub promise: Promise,
+/// How many states there were, and of what kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
     /// Different states mounted.
     pub states: usize,
     /// Pairs of a state and an instant it could be left at, each held against the oracle.
@@ -60,6 +52,39 @@ pub struct Explored {
     pub broken: usize,
     /// Pairs with old beside new of one fsync.
     pub torn: usize,
+}
+
+impl Counts {
+    /// Adds others. They may be read from a file: sums do not overflow.
+    pub(crate) fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.states, more.states),
+            (&mut self.judged, more.judged),
+            (&mut self.sampled, more.sampled),
+            (&mut self.broken, more.broken),
+            (&mut self.torn, more.torn),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// What was found of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Explored {
+    /// The workload.
+    pub workload: String,
+    /// Short name of the mode.
+    pub mode: String,
+    /// The drive's profile.
+    pub drive: String,
+    /// What the mode promises there.
+    pub promise: Promise,
+    /// Seed of the run.
+    pub seed: u64,
+    /// How much of what.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// The first pairs that broke a promise.
     pub failures: Vec<Failure>,
     /// What was seen while the last operation was being made durable, and after.
@@ -99,7 +124,33 @@ impl Drop for Writer {
     }
 }
 
-/// Explores one run of the workload of `job`; `job.only` is the number of a state. With `outcomes`
+impl Explored {
+    /// Whether both are of one run.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        (&self.workload, &self.mode, &self.drive, self.promise, self.seed)
+            == (&other.workload, &other.mode, &other.drive, other.promise, other.seed)
+    }
+
+    /// Takes in the share that comes next.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.counts.add(&next.counts);
+        self.failures.extend(next.failures);
+        self.failures.truncate(FAILURES_SHOWN);
+    }
+}
+
+/// Failures told in full; the rest is counted.
+const FAILURES_SHOWN: usize = 20;
+
+/// How many states there are of a run: what [`explore`] would mount.
+pub fn count(job: &Job, bound: Bound) -> Result<usize> {
+    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+    let found = states::enumerate(&take(job)?, identify.volatile_cache, bound, job.seed)?;
+    Ok(found.states.len())
+}
+
+/// Explores one run of the workload of `job`; `job.pick` is of the states. With `outcomes`
 /// it also tells old from new in each.
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
     let spec = rig::spec(&job.drive, job.workload.footprint())?;

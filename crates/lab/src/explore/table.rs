@@ -3,34 +3,34 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ace::{Op, Then};
 use super::{Explored, Seen};
 use crate::mode::Mode;
 
 /// One operation made durable in one way, in one mode on one drive.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// What was done.
-    pub operation: &'static str,
+    pub operation: String,
     /// What made it durable.
-    pub then: &'static str,
+    pub then: String,
     /// Short name of the mode.
     pub mode: String,
     /// The drive's profile.
     pub drive: String,
     /// What was seen of cuts before that returned, and how often.
-    pub before: BTreeMap<&'static str, usize>,
+    pub before: BTreeMap<String, usize>,
     /// Of cuts after.
-    pub after: BTreeMap<&'static str, usize>,
+    pub after: BTreeMap<String, usize>,
 }
 
 impl Row {
     pub(super) fn new(op: Op, then: Then, mode: Mode, explored: &Explored) -> Self {
         Self {
-            operation: op.about(),
-            then: then.name(),
+            operation: op.about().into(),
+            then: then.name().into(),
             mode: mode.name().into(),
             drive: explored.drive.clone(),
             before: outcomes(&explored.seen, false),
@@ -39,16 +39,16 @@ impl Row {
     }
 }
 
-fn outcomes(seen: &Seen, after: bool) -> BTreeMap<&'static str, usize> {
+fn outcomes(seen: &Seen, after: bool) -> BTreeMap<String, usize> {
     let of = seen.iter().filter(|((when, _), _)| *when == after);
-    of.map(|((_, outcome), &count)| (outcome.name(), count)).collect()
+    of.map(|((_, outcome), &count)| (outcome.name().into(), count)).collect()
 }
 
 /// The order in which outcomes are named.
 const WORDS: [&str; 7] = ["old", "new", "part", "torn", "lost", "garbage", "corrupt"];
 
-fn words(outcomes: &BTreeMap<&'static str, usize>) -> String {
-    let seen: Vec<&str> = WORDS.into_iter().filter(|word| outcomes.contains_key(word)).collect();
+fn words(outcomes: &BTreeMap<String, usize>) -> String {
+    let seen: Vec<&str> = WORDS.into_iter().filter(|word| outcomes.contains_key(*word)).collect();
     if seen.is_empty() { "-".into() } else { seen.join(", ") }
 }
 
@@ -66,7 +66,8 @@ pub fn markdown(rows: &[Row]) -> String {
         );
         for op in Op::ALL.map(Op::about) {
             for then in Then::ALL.map(Then::name) {
-                let of = |row: &&Row| row.drive == drive && (row.operation, row.then) == (op, then);
+                let of =
+                    |row: &&Row| row.drive == drive && (row.operation == op && row.then == then);
                 let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
                 for row in rows.iter().filter(of) {
                     let seen = format!("{} | {}", words(&row.before), words(&row.after));

@@ -1,11 +1,11 @@
 //! What a cut was found to have done, and whether the mode had promised otherwise.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::mode::Mode;
 
 /// Kind of damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Damage {
     /// Something durable is missing or back at an older version.
@@ -19,7 +19,7 @@ pub enum Damage {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What kind.
     pub damage: Damage,
@@ -49,7 +49,7 @@ impl std::fmt::Display for Verdict {
 
 /// What one mode promises on one drive. That a volume mounts and its structures agree is promised
 /// always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     /// What an fsync that returned has written is there.
     pub durable: bool,

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::Drive;
+use drive::{Block, Drive, Lba};
 use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::ondisk::node::RawNodeFooter;
 use f2fs::{F2fs, MountOptions};
 use vfs::{Errno, Ino};
 
@@ -65,6 +66,18 @@ impl Subject for F2fsSubject {
             orphans: report.orphans,
         };
         Ok(Mounted { fs: Box::new(fs), recovery })
+    }
+
+    fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
+        let (footer, ino) = (RawNodeFooter::of(block), u32::try_from(ino).ok()?);
+        let at = u32::try_from(lba).ok()?;
+        footer.check(footer.nid.get(), ino, at).ok()?;
+        Some(match (footer.is_inode(), footer.is_fsync()) {
+            (true, true) => "the inode with the mark of the fsync",
+            (true, false) => "the inode",
+            (false, true) => "a direct node with the mark of the fsync",
+            (false, false) => "a node",
+        })
     }
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use ::f2fs::PageAt;
-use drive::Drive;
+use drive::{Block, Drive, Lba};
 use vfs::{FileSystem, Ino};
 
 use crate::{Error, Result};
@@ -76,6 +76,9 @@ pub trait Subject: Send + Sync {
 
     /// Mounts, recovering first if need be. `options` as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Mounted>;
+
+    /// What kind of node of inode `ino` the block at `lba` is, if it is one.
+    fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str>;
 
     /// Checks an unmounted volume.
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>>;

@@ -41,6 +41,10 @@ impl Subject for Snapshots {
         Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
     }
 
+    fn node(&self, _block: &Block, _lba: drive::Lba, _ino: Ino) -> Option<&'static str> {
+        None
+    }
+
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {
         self.mount(drive.clone(), "").map(|_| Vec::new())
     }

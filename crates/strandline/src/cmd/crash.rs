@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use lab::campaign::{self, Job, ModeResult};
+use lab::minimise::{self, Cuts, Minimal};
+use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
 use lab::{Mode, explore, subject};
 
 use super::campaign::CampaignArgs;
+use super::merge::Merge;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -17,12 +20,14 @@ use crate::progress::Progress;
 ///
 /// Exit status 1 if a mode broke a promise it makes.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   strandline crash --drive zn540-noplp --modes posix,strict,oprw --cuts 1000 --seed 1
   strandline crash --workload tree --tree /usr/share/doc --modes oprw --json
   strandline crash --workload random-overwrite --modes posix --inject drop-flush
   strandline crash --workload rename-fsync-dir --every-cut
+  strandline crash --workload varmail --modes posix --minimise hole.workload
   strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state
 
 A workload of your own is a text, one operation a line; what stands above `begin` is durable before
@@ -48,6 +53,8 @@ So is what a program did, as strace saw it:
   strandline crash --workload strace:trace.txt --root /tmp/db --every-state
   strandline crash --workload strace:trace.txt --root /tmp/db --print-workload")]
 pub(crate) struct Crash {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
@@ -83,22 +90,42 @@ pub(crate) struct Crash {
     /// Judge this cut only
     #[arg(long)]
     only: Option<usize>,
+    /// Judge the i-th of n shares, i/n from 1; the output is JSON lines for `crash merge`
+    #[arg(long, conflicts_with = "only")]
+    shard: Option<Shard>,
     /// Cut before every command and after every NAND program instead of at random moments
     #[arg(long)]
     every_cut: bool,
+    /// Make what fails short: write the fewest operations that still fail in the first mode that
+    /// does to this file, cut them at every point (or with --every-state in every state), and tell
+    /// what is on the drive at the earliest that fails
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "shard", "json"])]
+    minimise: Option<PathBuf>,
     /// Every state the drive may show after a cut, whatever its timing; --only is one of them
     #[arg(long, conflicts_with = "every_cut")]
     every_state: bool,
 }
 
+/// What else there is to do with campaigns.
+#[derive(Subcommand)]
+enum Command {
+    Merge(Merge),
+}
+
 impl Crash {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(mut self) -> Outcome {
+        if let Some(Command::Merge(merge)) = self.command.take() {
+            return merge.run();
+        }
         let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
         let workload = self.workload()?;
         if self.print_workload {
             let mode = *modes.first().ok_or_else(|| Failure::Usage("no mode".into()))?;
             let script = Script::record(&self.job(workload, mode)?)?;
             return out::text(&script.text()).map(|()| 0);
+        }
+        if let Some(out) = &self.minimise {
+            return self.minimise(&modes, &workload, out);
         }
         if self.every_state {
             return self.explore(&modes, &workload);
@@ -107,7 +134,8 @@ impl Crash {
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
             // How many cuts there are, the first one tells.
-            let progress = Arc::new(Progress::new(0, mode.name(), self.campaign.json));
+            let quiet = self.campaign.json || self.shard.is_some();
+            let progress = Arc::new(Progress::new(0, mode.name(), quiet));
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
             let points = if self.every_cut {
@@ -115,16 +143,23 @@ impl Crash {
             } else {
                 campaign::CutPoints::Random(job.cuts)
             };
-            let result = campaign::run_at(&job, points, &step)?.0;
+            let tally = campaign::run_share(&job, points, &step)?;
             progress.finish();
-            if self.campaign.json {
+            let result = tally.result();
+            if let Some(shard) = self.shard {
+                out::json(&Share { shard, part: Part::Cuts(tally) })?;
+            } else if self.campaign.json {
                 out::json(&result)?;
             }
             results.push(result);
         }
-        if !self.campaign.json {
+        if !self.campaign.json && self.shard.is_none() {
             tell(&results)?;
-            out::line(format!("\nrepeat: {} --modes {}", self.command(), self.modes.join(",")))?;
+            out::line(format!(
+                "\nrepeat: {} --modes {}",
+                self.command_line(),
+                self.modes.join(",")
+            ))?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
@@ -135,25 +170,72 @@ impl Crash {
         for &mode in modes {
             let job = self.job(workload.clone(), mode)?;
             let found = explore::explore(&job, explore::Bound::default(), false)?;
-            broken |= found.broken > 0;
-            if self.campaign.json {
+            broken |= found.counts.broken > 0;
+            if let Some(shard) = self.shard {
+                out::json(&Share { shard, part: Part::States(found) })?;
+            } else if self.campaign.json {
                 out::json(&found)?;
-                continue;
-            }
-            let explore::Explored { states, judged, sampled, .. } = found;
-            out::line(format!(
-                "{mode:14} {}: {states} states, {judged} judged, {} broke a promise, {} torn; \
-                 {sampled} instants sampled",
-                found.workload, found.broken, found.torn
-            ))?;
-            if let Some(failure) = found.failures.first() {
-                for verdict in &failure.verdicts {
-                    out::line(format!("  {verdict}"))?;
-                }
-                out::line(format!("  again: {}", failure.replay))?;
+            } else {
+                tell_states(&found)?;
             }
         }
         Ok(if broken { PROBLEM } else { 0 })
+    }
+
+    /// The first mode that fails, in as few operations as can be.
+    fn minimise(&self, modes: &[Mode], workload: &Arc<dyn Workload>, file: &Path) -> Outcome {
+        let cuts = if self.every_state { Cuts::States } else { Cuts::Every };
+        for &mode in modes {
+            let job = self.job(workload.clone(), mode)?;
+            let progress = Arc::new(Progress::new(0, mode.name(), false));
+            let told = progress.clone();
+            let step: campaign::Progress = Arc::new(move |_| told.step());
+            let minimal = minimise::minimise(&job, cuts, &step)?;
+            progress.finish();
+            let Some(minimal) = minimal else {
+                out::line(format!("{mode}: nothing fails"))?;
+                continue;
+            };
+            self.tell_minimal(&job, cuts, &minimal, file)?;
+            return Ok(if minimal.failure.broken { PROBLEM } else { 0 });
+        }
+        Ok(0)
+    }
+
+    fn tell_minimal(&self, job: &Job, cuts: Cuts, minimal: &Minimal, file: &Path) -> Outcome<()> {
+        let Minimal { before, operations, runs, failure, script } = minimal;
+        let fault = self.inject.as_ref().map_or_else(String::new, |f| format!(" --inject {f}"));
+        let every = if cuts == Cuts::States { "--every-state" } else { "--every-cut" };
+        let again = format!(
+            "{} --seed {}{fault} {every} --modes {} --only {}",
+            self.command_for(&format!("file:{}", file.display())),
+            job.seed,
+            job.mode,
+            failure.cut
+        );
+        let text = script.text();
+        let header = format!(
+            "# {}: {before} operations made {operations} in {runs} runs. Again:\n# {again}\n",
+            job.workload.name()
+        );
+        std::fs::write(file, format!("{header}{text}")).map_err(Failure::host(file))?;
+        let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
+        out::line(format!(
+            "{}: {before} operations made {operations} in {runs} runs ({kind}):\n",
+            job.mode
+        ))?;
+        text.lines().try_for_each(|line| out::line(format!("  {line}")))?;
+        out::line("")?;
+        if cuts == Cuts::Every {
+            let short = Job { workload: Arc::new(script.clone()), ..job.clone() };
+            let cut = minimise::at_cut(&short, failure.cut)?;
+            for said in minimise::words(&short, &cut, &failure.verdicts)? {
+                out::line(said)?;
+            }
+        } else {
+            failure.verdicts.iter().try_for_each(out::line)?;
+        }
+        out::line(format!("\nagain: {again}"))
     }
 
     fn workload(&self) -> Outcome<Arc<dyn Workload>> {
@@ -195,20 +277,24 @@ impl Crash {
             inject: self.inject.clone(),
             cuts: self.campaign.cuts as usize,
             seed: self.campaign.seed,
-            only: self.only,
+            pick: match (self.only, self.shard) {
+                (Some(only), _) => Pick::One(only),
+                (_, Some(shard)) => Pick::Shard(shard),
+                _ => Pick::All,
+            },
             threads: self.campaign.threads,
-            command: self.command(),
+            command: self.command_line(),
         })
     }
 
+    fn command_for(&self, workload: &str) -> String {
+        let workload = shell_word(workload);
+        format!("strandline crash --fs {} --drive {} --workload {workload}", self.fs, self.drive)
+    }
+
     /// This command line without the modes.
-    fn command(&self) -> String {
-        let mut text = format!(
-            "strandline crash --fs {} --drive {} --workload {}",
-            self.fs,
-            self.drive,
-            shell_word(&self.workload)
-        );
+    fn command_line(&self) -> String {
+        let mut text = self.command_for(&self.workload);
         if let Some(root) = &self.root {
             text += &format!(" --root {}", shell_word(&root.to_string_lossy()));
         }
@@ -227,8 +313,25 @@ impl Crash {
     }
 }
 
+/// All states of one run in one line, then the first failure.
+pub(super) fn tell_states(found: &explore::Explored) -> Outcome<()> {
+    let explore::Explored { mode, workload, counts, .. } = found;
+    let explore::Counts { states, judged, sampled, broken, torn } = counts;
+    out::line(format!(
+        "{mode:14} {workload}: {states} states, {judged} judged, {broken} broke a promise, {torn} \
+         torn; {sampled} instants sampled"
+    ))?;
+    if let Some(failure) = found.failures.first() {
+        for verdict in &failure.verdicts {
+            out::line(format!("  {verdict}"))?;
+        }
+        out::line(format!("  again: {}", failure.replay))?;
+    }
+    Ok(())
+}
+
 /// The table, then the first failure of each mode and how to repeat it.
-fn tell(results: &[ModeResult]) -> Outcome<()> {
+pub(super) fn tell(results: &[ModeResult]) -> Outcome<()> {
     out::text(&lab::report::campaign_table(results))?;
     for result in results {
         let Some(failure) = result.failures.first() else { continue };

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use lab::explore::batch::{self, Batch, BatchResult};
+use lab::explore::Counts;
+use lab::explore::batch::{self, Batch, BatchResult, Explorations};
 use lab::explore::table::{Row, markdown};
+use lab::shard::{Part, Shard, Share};
 use lab::{Mode, campaign, subject};
 use serde::Serialize;
 
@@ -22,7 +24,9 @@ use crate::progress::Progress;
 Examples:
   strandline lab explore --length 1 --table outcomes.md
   strandline lab explore --length 2 --modes oprw-strict --drives zn540-noplp
-  strandline lab explore --length 3 --states 100000 --json")]
+  strandline lab explore --length 3 --states 100000 --json
+  strandline lab explore --length 2 --shard 1/4 > 1.jsonl      and so on, then
+  strandline crash merge 1.jsonl 2.jsonl 3.jsonl 4.jsonl")]
 pub(crate) struct Explore {
     /// Operations in a sequence
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3))]
@@ -50,6 +54,9 @@ pub(crate) struct Explore {
     /// Real threads; the result does not depend on it
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Only the i-th of n shares of the sequences, i/n from 1; the output is for `crash merge`
+    #[arg(long, conflicts_with = "table")]
+    shard: Option<Shard>,
     /// Where the crash-outcome table goes, as Markdown; its rows are those of --length 1
     #[arg(long)]
     table: Option<PathBuf>,
@@ -58,10 +65,11 @@ pub(crate) struct Explore {
     json: bool,
 }
 
+/// All batches of a run, for machines.
 #[derive(Serialize)]
-struct Found<'a> {
-    batches: &'a [BatchResult],
-    outcomes: &'a [Row],
+pub(super) struct Found<'a> {
+    pub(super) batches: &'a [BatchResult],
+    pub(super) outcomes: &'a [Row],
 }
 
 impl Explore {
@@ -83,34 +91,39 @@ impl Explore {
                 if !batch.applies()? {
                     continue;
                 }
-                let progress = Arc::new(Progress::new(0, mode.name(), self.json));
+                let quiet = self.json || self.shard.is_some();
+                let progress = Arc::new(Progress::new(0, mode.name(), quiet));
                 let told = progress.clone();
                 let step: campaign::Progress = Arc::new(move |all| told.step_of(all as u64));
-                let (result, outcomes) = batch::run(&batch, &step)?;
+                let found = batch::run(&batch, self.shard, &step)?;
                 progress.finish();
-                if !self.json {
-                    tell(&result)?;
+                if let Some(shard) = self.shard {
+                    out::json(&Share { shard, part: Part::Sequences(found.clone()) })?;
+                } else if !self.json {
+                    tell(&found.result)?;
                 }
+                let Explorations { result, outcomes } = found;
                 batches.push(result);
                 rows.extend(outcomes);
             }
         }
-        if self.json {
+        if self.json && self.shard.is_none() {
             out::json(&Found { batches: &batches, outcomes: &rows })?;
         }
         if let Some(path) = &self.table {
             std::fs::write(path, markdown(&rows)).map_err(Failure::host(path))?;
         }
-        Ok(if batches.iter().any(|batch| batch.broken > 0) { PROBLEM } else { 0 })
+        Ok(if batches.iter().any(|batch| batch.counts.broken > 0) { PROBLEM } else { 0 })
     }
 }
 
-fn tell(result: &BatchResult) -> Outcome<()> {
-    let BatchResult { mode, drive, length, sequences, states, judged, .. } = result;
+/// One line, and the first failure.
+pub(super) fn tell(result: &BatchResult) -> Outcome<()> {
+    let BatchResult { mode, drive, length, sequences, counts, .. } = result;
+    let Counts { states, judged, sampled, broken, torn } = counts;
     out::line(format!(
         "{mode:14} {drive:18} {length} operations: {sequences} sequences, {states} states, \
-         {judged} judged, {} broke a promise, {} torn; {} instants sampled",
-        result.broken, result.torn, result.sampled
+         {judged} judged, {broken} broke a promise, {torn} torn; {sampled} instants sampled"
     ))?;
     if let Some(failure) = result.failures.first() {
         for verdict in &failure.verdicts {

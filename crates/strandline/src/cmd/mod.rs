@@ -15,6 +15,7 @@ pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ls;
 pub(crate) mod man;
+mod merge;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod resize;

@@ -162,6 +162,13 @@ impl Script {
         self.lines.iter().map(|line| line.step.clone()).collect()
     }
 
+    /// The same with other steps, on the same drive.
+    pub(crate) fn with_steps(&self, steps: &[Step]) -> Self {
+        let lines = steps.iter().cloned().zip(1..);
+        let lines = lines.map(|(step, number)| Line { number, step }).collect();
+        Self { lines, footprint: Some(self.footprint()), ..self.clone() }
+    }
+
     /// As [`Script::parse`] reads it.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -271,7 +278,7 @@ impl Budget {
 }
 
 /// A host file as text, if it is no longer than `max`.
-pub(super) fn read_bounded(path: &Path, max: u64) -> Result<String> {
+pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<String> {
     use std::io::Read;
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(Error::host(path))?;

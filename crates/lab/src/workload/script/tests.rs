@@ -7,6 +7,7 @@ use super::*;
 use crate::campaign::{CutPoints, Job, Progress, run_at};
 use crate::explore::ace::Sequence;
 use crate::mode::Mode;
+use crate::shard::Pick;
 use crate::subject;
 use crate::workload::{Pattern, small};
 
@@ -19,7 +20,7 @@ fn job(workload: Arc<dyn Workload>) -> Job {
         inject: None,
         cuts: 0,
         seed: 1,
-        only: None,
+        pick: Pick::All,
         threads: 2,
         command: "strandline crash".into(),
     }

@@ -1,0 +1,74 @@
+//! Posix's known hole, and a deliberate fault, are made a handful of operations.
+
+use super::*;
+use crate::campaign::run_at;
+use crate::mode::Mode;
+use crate::subject;
+use crate::workload::{Pattern, Workload, named};
+
+fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>) -> Job {
+    Job {
+        subject: subject::named("f2fs").expect("it is known"),
+        drive: "zn540-noplp".into(),
+        workload,
+        mode,
+        inject: inject.map(str::to_owned),
+        cuts: 0,
+        seed: 1,
+        pick: Pick::All,
+        threads: 2,
+        command: "strandline crash".into(),
+    }
+}
+
+fn minimal(job: &Job, cuts: Cuts) -> Option<Minimal> {
+    let quiet: Progress = Arc::new(|_| ());
+    minimise(job, cuts, &quiet).expect("it runs")
+}
+
+/// The script as a file says the same of the same cut.
+fn replays(job: &Job, minimal: &Minimal) {
+    let script = Script::parse(&minimal.script.text(), "min").expect("its text is right");
+    let pick = Pick::One(minimal.failure.cut);
+    let again = Arc::new(Job { workload: Arc::new(script), pick, ..job.clone() });
+    let quiet: Progress = Arc::new(|_| ());
+    let (again, _) = run_at(&again, CutPoints::Every, &quiet).expect("it runs");
+    assert_eq!(again.failures[0].verdicts, minimal.failure.verdicts);
+}
+
+#[test]
+fn the_hole_of_posix_is_a_write_and_an_fsync() {
+    let pattern = Arc::new(Pattern { blocks: 30, overwrites: 40 });
+    let job = job(pattern, Mode::Posix, None);
+    let minimal = minimal(&job, Cuts::Every).expect("posix has a hole");
+    let text = minimal.script.text();
+    assert!(minimal.before > 100, "{}", minimal.before);
+    assert!(minimal.operations <= 6, "{text}");
+    assert!(!minimal.failure.broken);
+    assert_eq!(minimal.failure.verdicts[0].damage, Damage::Garbage);
+    replays(&job, &minimal);
+    let short = Job { workload: Arc::new(minimal.script), ..job };
+    let cut = at_cut(&short, minimal.failure.cut).expect("it runs");
+    let said = words(&short, &cut, &minimal.failure.verdicts).expect("it runs").join("\n");
+    for part in ["in the fsync of /pattern", "not there", "it never was on NAND", "is on NAND"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_fault_keeps_its_kind() {
+    let workload: Arc<dyn Workload> = named("varmail", 40).expect("it is known").into();
+    let job = job(workload, Mode::Strict, Some("drop-flush"));
+    let minimal = minimal(&job, Cuts::Every).expect("a dropped flush shows");
+    assert!(minimal.failure.broken && minimal.operations < 8, "{}", minimal.script.text());
+    replays(&job, &minimal);
+}
+
+#[test]
+fn of_states_too_and_of_nothing_nothing() {
+    let workload: Arc<dyn Workload> = named("overwrite-fsync", 0).expect("it is known").into();
+    let faulty = job(workload.clone(), Mode::Posix, Some("drop-flush"));
+    let short = minimal(&faulty, Cuts::States).expect("a dropped flush shows");
+    assert!(short.operations < 5, "{}", short.script.text());
+    assert!(minimal(&job(workload, Mode::Oprw, None), Cuts::Every).is_none());
+}
