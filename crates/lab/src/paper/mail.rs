@@ -32,8 +32,8 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
         agrees: Some(agrees),
     };
     Ok(vec![
-        row("without PLP, OPRW / F2FS", "about 1", volatile, (0.99, f64::INFINITY)),
-        row("with PLP, OPRW / F2FS", "1.2", protected, (1.2, f64::INFINITY)),
+        row("Varmail without PLP, OPRW / F2FS", "about 1", volatile, (0.99, f64::INFINITY)),
+        row("Varmail with PLP, OPRW / F2FS", "1.2", protected, (1.2, f64::INFINITY)),
     ])
 }
 

@@ -7,6 +7,7 @@
 
 mod fio;
 mod mail;
+mod oltp;
 mod roll_forward;
 mod stages;
 
@@ -56,8 +57,8 @@ pub const OPRW: [Figure; 7] = [
     },
     Figure {
         name: "fig-6.2",
-        about: "Varmail, one thread: OPRW over F2FS",
-        run: mail::one_thread,
+        about: "Varmail and OLTP-insert, one thread: OPRW over F2FS",
+        run: macro_benchmarks,
         simulated: true,
     },
     Figure {
@@ -138,6 +139,11 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
 /// The experiment called `name`.
 pub fn named(name: &str) -> Option<&'static Figure> {
     OPRW.iter().find(|figure| figure.name == name)
+}
+
+/// Figure 6.2.
+fn macro_benchmarks(seed: u64) -> Result<Vec<Row>> {
+    Ok([mail::one_thread(seed)?, oltp::one_thread(seed)?].concat())
 }
 
 /// Runs `job` on a fresh volume of `drive` with room for `footprint` bytes of writes, mounted in
