@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
 use crate::mode::Mode;
-use crate::report::Report;
+use crate::report::{Report, Timeline, record_timeline};
 use crate::shard::Pick;
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result, subject};
 
 /// Modes of Table 6.2.
 const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
+
+/// The drive of the campaigns.
+const DRIVE: &str = "zn540-noplp";
 
 /// What an experiment may be told.
 #[derive(Clone, Debug)]
@@ -114,7 +117,16 @@ impl Experiment {
         }
         let command = self.command(options);
         let title = "The power goes. What did fsync keep?".into();
-        Ok(Report { title, about, command, campaigns, zone_map })
+        let timelines = self.timelines(options.seed)?;
+        Ok(Report { title, about, command, campaigns, timelines, zone_map })
+    }
+
+    /// One fsync of each mode on the drive of the campaigns, and of OPRW and without it on one with
+    /// power-loss protection, where no mode needs a flush.
+    fn timelines(&self, seed: u64) -> Result<Vec<Timeline>> {
+        let volatile = self.modes.iter().map(|mode| (DRIVE, *mode));
+        let protected = [("zn540", Mode::Nobarrier), ("zn540", Mode::OprwNobarrier)];
+        volatile.chain(protected).map(|(drive, mode)| record_timeline(drive, mode, seed)).collect()
     }
 
     /// The command line that repeats the run.
@@ -131,7 +143,7 @@ impl Experiment {
         arguments: &str,
         mode: Mode,
     ) -> Result<Job> {
-        let drive = "zn540-noplp".to_owned();
+        let drive = DRIVE.to_owned();
         let (cuts, seed) = (options.cuts, options.seed);
         let command = format!(
             "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"

@@ -12,6 +12,7 @@ mod result;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub(crate) use judge::{afterwards, corrupt};
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
 pub use tally::{Run, Tally};
+pub use view::{Fate, View};
 
 /// What to run and how often to cut it.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, Judged, Recording, Tally};
+use super::{Job, Judged, Recording, Tally, View};
 use crate::oracle::{Damage, Promise, Verdict};
 use crate::recorder::FsyncSample;
 
@@ -66,6 +66,9 @@ pub struct ModeResult {
     /// Time of every cut and whether it failed, for plots.
     #[serde(skip)]
     pub instants: Vec<(u64, bool)>,
+    /// The files at the worst cut, for plots.
+    #[serde(skip)]
+    pub view: Option<View>,
     /// Time from the first to the last instant of the run, nanoseconds.
     #[serde(skip)]
     pub span_ns: u64,
@@ -102,6 +105,7 @@ impl ModeResult {
     pub(super) fn new(tally: &Tally, recording: &Recording, judged: &[Judged]) -> Self {
         Self {
             samples: recording.fsyncs.clone(),
+            view: View::of(recording, judged),
             instants: judged.iter().map(|j| (j.at_ns, !j.verdicts.is_empty())).collect(),
             ..tally.result()
         }

@@ -174,6 +174,7 @@ impl Tally {
             failures: self.failures.clone(),
             samples: Vec::new(),
             instants: Vec::new(),
+            view: None,
             span_ns: run.span_ns,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::svg::{Bar, Plot, STRAND_CELLS, Scale, Strand, bars, escape, strands};
 use super::table::{paper_rows, thousands, title};
-use super::{Report, ZoneMap};
+use super::{Report, Timeline, ZoneMap, lanes};
 use crate::campaign::ModeResult;
 
 /// Points a curve or a cloud is thinned to.
@@ -44,6 +44,8 @@ pub fn html(report: &Report) -> String {
         "Share of power cuts after which everything was as it must be.",
         &outcome(&report.campaigns),
     );
+    page += &views(&report.campaigns);
+    page += &timeline_sections(&report.timelines);
     for workload in workloads(&report.campaigns) {
         let of: Vec<&ModeResult> =
             report.campaigns.iter().filter(|c| c.workload == workload).collect();
@@ -198,6 +200,66 @@ fn outcome(campaigns: &[ModeResult]) -> String {
         })
         .collect();
     bars(&rows, 1.0, "recovered and lost")
+}
+
+/// The files at one cut of each campaign.
+fn views(campaigns: &[ModeResult]) -> String {
+    let mut out = String::new();
+    for (c, view) in campaigns.iter().filter_map(|c| Some((c, c.view.as_ref()?))) {
+        let [kept, open, lost, garbage] = view.counts.map(|n| thousands(n as u64));
+        let what = if view.blocks { "blocks" } else { "files" };
+        let cell = match (view.unit, view.blocks) {
+            (1, true) => "a cell is a block of 4 KiB".into(),
+            (1, false) => "a cell is a file".into(),
+            (n, _) => format!("a cell is {n} {what}"),
+        };
+        let _ = write!(
+            out,
+            "<div class='view'><b>{} · {}</b>, cut {} at {:.3} ms: {kept} {what} there, {open} old \
+             or new, <span class='{}'>{lost} lost, {garbage} garbage</span>; {cell}{}</div>",
+            escape(title(&c.mode)),
+            escape(&c.workload),
+            view.cut,
+            view.at_ns as f64 / 1e6,
+            if view.counts[2] + view.counts[3] > 0 { "some" } else { "kept" },
+            lanes::cells(view),
+        );
+    }
+    if out.is_empty() {
+        return out;
+    }
+    let legend = "<div class='legend'><span><i style='background:var(--good)'></i>durable, and \
+                  there</span><span><i style='background:var(--open)'></i>written since its last \
+                  fsync: old or new, both are right</span><span><i style='background:var(--warn)'>\
+                  </i>lost</span><span><i style='background:var(--bad)'></i>garbage or torn\
+                  </span></div>";
+    section(
+        "Recovered and lost, file by file",
+        "Each campaign at its worst cut, or at the one in the middle if none did damage.",
+        &format!("{legend}{out}"),
+    )
+}
+
+fn timeline_sections(all: &[Timeline]) -> String {
+    let legend = "<div class='legend'><span><i style='background:var(--flash)'></i>data</span>\
+                  <span><i style='background:var(--nobarrier)'></i>node</span>\
+                  <span><i style='background:var(--buffer)'></i>flush</span>\
+                  <span><i style='background:var(--soft)'></i>other work</span>\
+                  <span><i style='background:var(--oprw-strict)'></i>NAND program</span>\
+                  <span><i class='returned'></i>fsync returns</span></div>";
+    all.chunk_by(|one, next| one.drive == next.drive)
+        .map(|of| {
+            let drive = of.first().map_or("", |t| &t.drive);
+            let of: Vec<&Timeline> = of.iter().collect();
+            section(
+                &format!("Anatomy of one fsync, {drive}"),
+                "After a 4 KiB overwrite: what the CPU does and waits for, commands from their \
+                 submission until the host takes the completion, and NAND programs. All modes to \
+                 one scale. Simulated.",
+                &format!("{legend}{}", lanes::timelines(&of)),
+            )
+        })
+        .collect()
 }
 
 fn legend(campaigns: &[&ModeResult]) -> String {

@@ -1,8 +1,10 @@
 //! What a run found, three ways: a table for the terminal, JSON for programs, a page for people.
 
 mod html;
+mod lanes;
 mod svg;
 mod table;
+mod timeline;
 
 use std::path::Path;
 
@@ -13,6 +15,7 @@ use crate::{Error, Result};
 
 pub use html::html;
 pub use table::{campaign_table, paper_table};
+pub use timeline::{Timeline, record as record_timeline};
 
 /// One zone at the moment of a cut. Blocks from the zone's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +50,8 @@ pub struct Report {
     pub command: String,
     /// One result per mode and workload.
     pub campaigns: Vec<ModeResult>,
+    /// One fsync of each mode.
+    pub timelines: Vec<Timeline>,
     /// A drive at the moment of a cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_map: Option<ZoneMap>,

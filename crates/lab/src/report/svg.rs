@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 960.0;
+pub(super) const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
@@ -21,7 +21,7 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    fn part(self, value: f64) -> f64 {
+    pub(super) fn part(self, value: f64) -> f64 {
         let part = match self {
             Self::Linear(low, high) => (value - low) / (high - low).max(1e-12),
             Self::Log(low, high) => (value.max(low) / low).ln() / (high / low).ln().max(1e-12),
@@ -29,7 +29,7 @@ impl Scale {
         part.clamp(0.0, 1.0)
     }
 
-    fn ticks(self) -> Vec<f64> {
+    pub(super) fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear(low, high) => {
                 let step = nice((high - low) / 8.0);
@@ -271,12 +271,14 @@ pub(super) struct Bar {
     pub(super) note: String,
 }
 
-fn svg(height: f64, title: &str, body: &str) -> String {
+/// The element around `body`.
+pub(super) fn svg(height: f64, title: &str, body: &str) -> String {
     let title = escape(title);
     format!("<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{title}'>{body}</svg>")
 }
 
-fn label(value: f64) -> String {
+/// A number at an axis.
+pub(super) fn label(value: f64) -> String {
     if value >= 1e6 {
         format!("{}M", value / 1e6)
     } else if value >= 1e4 {
