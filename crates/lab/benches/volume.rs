@@ -89,7 +89,7 @@ fn crash(c: &mut Criterion) {
             inject: None,
             cuts: CUTS,
             seed: 1,
-            only: None,
+            pick: lab::shard::Pick::All,
             threads: cores::core_count(),
             command: String::new(),
         });
