@@ -27,6 +27,7 @@ pub use judge::Judged;
 pub(crate) use judge::first_failure;
 use judge::judge_stretch;
 pub(crate) use judge::{afterwards, corrupt};
+pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
 pub use tally::{Run, Tally};

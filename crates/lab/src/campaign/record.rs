@@ -49,6 +49,11 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// One that stands for a state of the drive, at no time.
+    pub(crate) fn of_state(index: usize, position: usize, state: DriveState) -> Self {
+        Self { index, at_ns: 0, position, like: index, state }
+    }
+
     /// What the drive says of itself.
     pub fn identify(&self) -> &Identify {
         self.state.identify()
@@ -80,6 +85,33 @@ pub struct Recording {
     pub promise: Promise,
     /// The drive with most in its buffer, of all cuts.
     pub zone_map: Option<ZoneMap>,
+}
+
+impl Recording {
+    /// A run of which one cut is of interest.
+    pub(crate) fn of_cut(
+        log: Vec<Event>,
+        cut: Cut,
+        total: usize,
+        promise: Promise,
+        zone_map: Option<ZoneMap>,
+    ) -> Self {
+        let (fsyncs, cuts) = (Vec::new(), vec![cut]);
+        let (span_ns, events, cleanings) = (0, 0, 0);
+        Self { log, cuts, total, fsyncs, span_ns, events, cleanings, promise, zone_map }
+    }
+}
+
+/// The zones of a drive that was at `base`, was sent these commands, and is left with `state`.
+pub(crate) fn zones_at<'a>(
+    base: &DriveState,
+    state: &DriveState,
+    sent: impl Iterator<Item = &'a Command>,
+) -> Option<ZoneMap> {
+    let mut pointers = Pointers::new(state.identify().zones);
+    pointers.offsets.iter_mut().zip(base.write_pointers()).for_each(|(at, wp)| *at = wp);
+    sent.for_each(|command| pointers.follow(command));
+    pointers.map(0, state)
 }
 
 /// Runs the workload of `job` and takes the cuts.

@@ -115,6 +115,24 @@ pub(super) fn judge_all(
     Ok(explored)
 }
 
+/// The first state and position whose findings `is` says yes to.
+pub(super) fn first_failure(
+    job: &Job,
+    tape: &Tape,
+    found: &Found,
+    is: &mut dyn FnMut(&[Verdict]) -> bool,
+) -> Result<Option<(usize, usize, Vec<Verdict>)>> {
+    let (models, mut memo) = (Models::new(tape, false), Memo::default());
+    for (number, state) in found.states.iter().enumerate() {
+        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
+        let bad = judged.into_iter().find(|one| !one.verdicts.is_empty() && is(&one.verdicts));
+        if let Some(Judged { position, verdicts, .. }) = bad {
+            return Ok(Some((number, position, verdicts)));
+        }
+    }
+    Ok(None)
+}
+
 /// One state at one position.
 struct Judged {
     position: usize,
@@ -189,13 +207,14 @@ impl Explored {
         if let Some(outcome) = outcome {
             *self.seen.entry((position == end, outcome)).or_default() += 1;
         }
-        if verdicts.iter().any(|v| self.promise.broken_by(v)) {
-            self.counts.broken += 1;
-            if self.failures.len() < FAILURES_SHOWN {
-                let replay = job.replay(number);
-                let (cut, at_ns, broken) = (number, 0, true);
-                self.failures.push(Failure { cut, at_ns, broken, verdicts, replay });
-            }
+        let broken = verdicts.iter().any(|v| self.promise.broken_by(v));
+        self.counts.broken += usize::from(broken);
+        // Of one state all is told, promised or not.
+        let told = broken || (job.pick.is_one() && !verdicts.is_empty());
+        if told && self.failures.len() < FAILURES_SHOWN {
+            let replay = job.replay(number);
+            let (cut, at_ns) = (number, 0);
+            self.failures.push(Failure { cut, at_ns, broken, verdicts, replay });
         }
     }
 }

@@ -18,8 +18,8 @@ use cores::Mutex;
 use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Timing};
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::{Failure, Job};
-use crate::oracle::{Event, Oracle, Promise};
+use crate::campaign::{self, Cut, Failure, Job, Recording};
+use crate::oracle::{Event, Oracle, Promise, Verdict};
 use crate::recorder::Recorder;
 use crate::{Error, Result, machine, rig};
 
@@ -141,6 +141,33 @@ impl Explored {
 
 /// Failures told in full; the rest is counted.
 const FAILURES_SHOWN: usize = 20;
+
+/// The first state of a run, at a position it may be left at, whose findings `is` says yes to: how
+/// it fails, and the run with that cut alone.
+pub(crate) fn first_failure(
+    job: &Job,
+    bound: Bound,
+    is: &mut dyn FnMut(&[Verdict], Promise) -> bool,
+) -> Result<Option<(Failure, Recording)>> {
+    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+    let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
+    let tape = take(job)?;
+    let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
+    let is = &mut |verdicts: &[Verdict]| is(verdicts, promise);
+    let Some((number, position, verdicts)) = judge::first_failure(job, &tape, &found, is)? else {
+        return Ok(None);
+    };
+    let sent = tape.entries.iter().filter(|entry| entry.position <= position);
+    let sent = sent.map(|entry| &entry.command);
+    let state = &found.states[number].drive;
+    let zone_map = campaign::zones_at(&tape.base, state, sent);
+    let cut = Cut::of_state(number, position, state.clone());
+    let broken = verdicts.iter().any(|v| promise.broken_by(v));
+    let failure = Failure { cut: number, at_ns: 0, broken, verdicts, replay: job.replay(number) };
+    let total = found.states.len();
+    Ok(Some((failure, Recording::of_cut(tape.log, cut, total, promise, zone_map))))
+}
 
 /// How many states there are of a run: what [`explore`] would mount.
 pub fn count(job: &Job, bound: Bound) -> Result<usize> {

@@ -1,10 +1,11 @@
 //! The fewest operations that still fail, and the earliest cut at which they do.
 //!
 //! What a workload did is recorded as a script and replayed with fewer and fewer operations (delta
-//! debugging), each time on the same drive from the same seed in the same mode, cut at every point
-//! there is, or with every state a cut may leave. A shorter run counts if it fails in the way the
-//! whole did: the same kind of damage, and a broken promise if it was one. [`words`] says of the
-//! last what is on the drive.
+//! debugging), each time on the same drive from the same seed in the same mode. A shorter run counts
+//! if it fails in the way the whole did: the same kind of damage, and a broken promise if it was
+//! one. In which order programs end is chance, which every operation less deals anew; so of a
+//! shorter run every state a cut may leave is looked at, whatever the timing. Only if none of these
+//! fails is it cut at every point of its own time. [`words`] says of the last what is on the drive.
 
 mod words;
 
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use vfs::ops::shrink;
 
 use crate::Result;
-use crate::campaign::{CutPoints, Failure, Job, Progress, Recording, first_failure, record};
-use crate::explore::{Bound, explore};
+use crate::campaign::{self, CutPoints, Failure, Job, Progress, Recording, record};
+use crate::explore::{self, Bound};
 use crate::oracle::{Damage, Promise, Verdict};
 use crate::shard::Pick;
 use crate::workload::Script;
@@ -24,6 +25,8 @@ pub use words::words;
 
 /// Operations after `begin` that are tried first; then twice as many, and so on.
 const PREFIX: usize = 4;
+/// And at most so many: every position of a run has a model of its own.
+const PREFIX_MAX: usize = 512;
 
 /// Steps of a run of which every two are left out together, too.
 const PAIRS: usize = 24;
@@ -47,6 +50,10 @@ pub struct Minimal {
     pub operations: usize,
     /// Runs it took.
     pub runs: usize,
+    /// What `failure.cut` is the number of.
+    pub cuts: Cuts,
+    /// The run with that cut alone, for [`words`].
+    pub recording: Recording,
     /// The earliest cut that fails, and how.
     pub failure: Failure,
 }
@@ -66,32 +73,32 @@ impl Kind {
     }
 }
 
-/// Makes what fails in `job` short; `None` if nothing does. `job.command` is the command line up to
-/// its workload.
+/// Makes what fails in `job`, cut at every point or in every state, short; `None` if nothing does.
 pub fn minimise(job: &Job, cuts: Cuts, progress: &Progress) -> Result<Option<Minimal>> {
     let script = Script::record(job)?;
     let mut search = Search { job, cuts, progress, script: &script, runs: 0 };
     let steps = script.steps();
     let Some(kind) = search.kind(&steps)? else { return Ok(None) };
-    let begin = steps.iter().position(|step| *step == Step::Begin).map_or(0, |at| at + 1);
-    let mut short = steps.clone();
-    let mut some = PREFIX;
-    while begin + some < steps.len() {
-        if search.fails(&steps[..begin + some], kind).is_some() {
-            short.truncate(begin + some);
-            break;
+    search.cuts = Cuts::States;
+    let short = match search.prefix(&steps, kind) {
+        Some(short) => short,
+        None => {
+            search.cuts = Cuts::Every;
+            search.prefix(&steps, kind).unwrap_or_else(|| steps.clone())
         }
-        some *= 2;
-    }
+    };
     let short = shrink(&short, |fewer| search.fails(fewer, kind).is_some());
     let short = without_pairs(short, |fewer| search.fails(fewer, kind).is_some());
-    let Some(failure) = search.fails(&short, kind) else { return Ok(None) };
+    let Some((failure, recording)) = search.fails(&short, kind) else { return Ok(None) };
     let operations = |steps: &[Step]| steps.iter().filter(|s| **s != Step::Begin).count();
+    let Search { runs, cuts, .. } = search;
     Ok(Some(Minimal {
         script: script.with_steps(&short),
         before: operations(&steps),
         operations: operations(&short),
-        runs: search.runs,
+        runs,
+        cuts,
+        recording,
         failure,
     }))
 }
@@ -133,55 +140,62 @@ impl Search<'_> {
     /// How the whole fails: with a broken promise, if there is one.
     fn kind(&mut self, steps: &[Step]) -> Result<Option<Kind>> {
         let job = self.job(steps);
+        let (mut kind, mut broken) = (None, None);
+        let mut is = |verdicts: &[Verdict], promise| {
+            let found = Kind::of(verdicts, promise);
+            kind = kind.or(found);
+            broken = broken.or(found.filter(|kind| kind.broken));
+            broken.is_some()
+        };
         match self.cuts {
             Cuts::Every => {
-                let (mut kind, mut broken) = (None, None);
-                let recording = Arc::new(record(&job, CutPoints::Every)?);
+                let recording = record(&job, CutPoints::Every)?;
                 let promise = recording.promise;
-                first_failure(&job, &recording, &mut |verdicts| {
-                    let found = Kind::of(verdicts, promise);
-                    kind = kind.or(found);
-                    broken = broken.or(found.filter(|kind| kind.broken));
-                    broken.is_some()
-                })?;
-                Ok(broken.or(kind))
+                let is = &mut |verdicts: &[Verdict]| is(verdicts, promise);
+                campaign::first_failure(&job, &recording, is)?;
             }
-            Cuts::States => {
-                let found = explore(&job, Bound::default(), false)?;
-                let first = found.failures.first();
-                Ok(first.and_then(|failure| Kind::of(&failure.verdicts, found.promise)))
+            Cuts::States => drop(explore::first_failure(&job, Bound::default(), &mut is)?),
+        }
+        Ok(broken.or(kind))
+    }
+
+    /// The first few steps after `begin` that fail in that way.
+    fn prefix(&mut self, steps: &[Step], kind: Kind) -> Option<Vec<Step>> {
+        let begin = steps.iter().position(|step| *step == Step::Begin)? + 1;
+        let lengths = std::iter::successors(Some(PREFIX), |some| Some(some * 2));
+        for some in lengths.take_while(|some| *some <= PREFIX_MAX) {
+            let end = steps.len().min(begin + some);
+            if self.fails(&steps[..end], kind).is_some() {
+                return Some(steps[..end].to_vec());
+            }
+            if end == steps.len() {
+                break;
             }
         }
+        None
     }
 
     /// The first cut of a run of `steps` that fails in that way. One that cannot be run does not.
-    fn fails(&mut self, steps: &[Step], kind: Kind) -> Option<Failure> {
+    fn fails(&mut self, steps: &[Step], kind: Kind) -> Option<(Failure, Recording)> {
         self.runs += 1;
         (self.progress)(self.runs);
         if !steps.contains(&Step::Begin) {
             return None;
         }
         let job = self.job(steps);
+        let mut like = |verdicts: &[Verdict], promise| Kind::of(verdicts, promise) == Some(kind);
         match self.cuts {
             Cuts::Every => {
-                let recording = Arc::new(record(&job, CutPoints::Every).ok()?);
+                let recording = record(&job, CutPoints::Every).ok()?;
                 let promise = recording.promise;
-                let like = |verdicts: &[Verdict]| Kind::of(verdicts, promise) == Some(kind);
-                first_failure(&job, &recording, &mut |verdicts| like(verdicts)).ok()?
+                let is = &mut |verdicts: &[Verdict]| like(verdicts, promise);
+                let failure = campaign::first_failure(&job, &recording, is).ok()??;
+                let cut = record(&Job { pick: Pick::One(failure.cut), ..job }, CutPoints::Every);
+                Some((failure, cut.ok()?))
             }
-            Cuts::States => {
-                let found = explore(&job, Bound::default(), false).ok()?;
-                let promise = found.promise;
-                let like = |failure: &Failure| Kind::of(&failure.verdicts, promise) == Some(kind);
-                found.failures.into_iter().find(like)
-            }
+            Cuts::States => explore::first_failure(&job, Bound::default(), &mut like).ok()?,
         }
     }
-}
-
-/// The run of `job` with the drive as it is at cut `number`, for [`words`].
-pub fn at_cut(job: &Job, number: usize) -> Result<Recording> {
-    record(&Job { pick: Pick::One(number), ..job.clone() }, CutPoints::Every)
 }
 
 #[cfg(test)]

@@ -30,10 +30,19 @@ fn minimal(job: &Job, cuts: Cuts) -> Option<Minimal> {
 fn replays(job: &Job, minimal: &Minimal) {
     let script = Script::parse(&minimal.script.text(), "min").expect("its text is right");
     let pick = Pick::One(minimal.failure.cut);
-    let again = Arc::new(Job { workload: Arc::new(script), pick, ..job.clone() });
+    let again = Job { workload: Arc::new(script), pick, ..job.clone() };
     let quiet: Progress = Arc::new(|_| ());
-    let (again, _) = run_at(&again, CutPoints::Every, &quiet).expect("it runs");
-    assert_eq!(again.failures[0].verdicts, minimal.failure.verdicts);
+    let failures = match minimal.cuts {
+        Cuts::States => {
+            explore::explore(&again, Bound::default(), false).expect("it runs").failures
+        }
+        Cuts::Every => {
+            run_at(&Arc::new(again), CutPoints::Every, &quiet).expect("it runs").0.failures
+        }
+    };
+    // The checker looks at every single state that is asked for, and may find more.
+    let found = |verdict| failures.iter().any(|failure| failure.verdicts.contains(verdict));
+    assert!(minimal.failure.verdicts.iter().all(found), "{failures:?}");
 }
 
 #[test]
@@ -43,13 +52,13 @@ fn the_hole_of_posix_is_a_write_and_an_fsync() {
     let minimal = minimal(&job, Cuts::Every).expect("posix has a hole");
     let text = minimal.script.text();
     assert!(minimal.before > 100, "{}", minimal.before);
-    assert!(minimal.operations <= 6, "{text}");
+    assert!(minimal.operations <= 4, "{text}");
     assert!(!minimal.failure.broken);
     assert_eq!(minimal.failure.verdicts[0].damage, Damage::Garbage);
     replays(&job, &minimal);
-    let short = Job { workload: Arc::new(minimal.script), ..job };
-    let cut = at_cut(&short, minimal.failure.cut).expect("it runs");
-    let said = words(&short, &cut, &minimal.failure.verdicts).expect("it runs").join("\n");
+    let short = Job { workload: Arc::new(minimal.script.clone()), ..job };
+    let said = words(&short, &minimal.recording, &minimal.failure.verdicts);
+    let said = said.expect("it runs").join("\n");
     for part in ["in the fsync of /pattern", "not there", "it never was on NAND", "is on NAND"] {
         assert!(said.contains(part), "{said}");
     }
@@ -60,7 +69,7 @@ fn a_fault_keeps_its_kind() {
     let workload: Arc<dyn Workload> = named("varmail", 40).expect("it is known").into();
     let job = job(workload, Mode::Strict, Some("drop-flush"));
     let minimal = minimal(&job, Cuts::Every).expect("a dropped flush shows");
-    assert!(minimal.failure.broken && minimal.operations < 8, "{}", minimal.script.text());
+    assert!(minimal.failure.broken && minimal.operations < 5, "{}", minimal.script.text());
     replays(&job, &minimal);
 }
 

@@ -15,7 +15,7 @@ use crate::{Result, machine};
 /// Blocks below a write pointer that are looked at for nodes.
 const NODES: u64 = 64;
 
-/// The words for the first cut of `recording`, of which `verdicts` tell.
+/// The words for the one cut of `recording`, of which `verdicts` tell.
 pub fn words(job: &Job, recording: &Recording, verdicts: &[Verdict]) -> Result<Vec<String>> {
     let Some(cut) = recording.cuts.first() else { return Ok(Vec::new()) };
     let mut model = Model::default();
@@ -33,6 +33,9 @@ fn when(model: &Model, cut: &Cut, total: usize) -> String {
     let busy: Vec<String> =
         busy.map(|(obj, _)| format!("the fsync of {}", model.path(obj))).collect();
     let during = if busy.is_empty() { String::new() } else { format!(", in {}", busy.join(", ")) };
+    if cut.at_ns == 0 {
+        return format!("the power goes{during}, and leaves state {} of {total}", cut.index);
+    }
     let ms = cut.at_ns as f64 / 1e6;
     format!("the power goes {ms:.3} ms after `begin` (cut {} of {total}){during}", cut.index)
 }

@@ -96,9 +96,9 @@ pub(crate) struct Crash {
     /// Cut before every command and after every NAND program instead of at random moments
     #[arg(long)]
     every_cut: bool,
-    /// Make what fails short: write the fewest operations that still fail in the first mode that
-    /// does to this file, cut them at every point (or with --every-state in every state), and tell
-    /// what is on the drive at the earliest that fails
+    /// Make what fails, cut at every point (or with --every-state in every state), short: write the
+    /// fewest operations that still fail in the first mode that does to this file, and tell what is
+    /// on the drive at the earliest cut that fails
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "shard", "json"])]
     minimise: Option<PathBuf>,
     /// Every state the drive may show after a cut, whatever its timing; --only is one of them
@@ -196,16 +196,16 @@ impl Crash {
                 out::line(format!("{mode}: nothing fails"))?;
                 continue;
             };
-            self.tell_minimal(&job, cuts, &minimal, file)?;
+            self.tell_minimal(&job, &minimal, file)?;
             return Ok(if minimal.failure.broken { PROBLEM } else { 0 });
         }
         Ok(0)
     }
 
-    fn tell_minimal(&self, job: &Job, cuts: Cuts, minimal: &Minimal, file: &Path) -> Outcome<()> {
-        let Minimal { before, operations, runs, failure, script } = minimal;
+    fn tell_minimal(&self, job: &Job, minimal: &Minimal, file: &Path) -> Outcome<()> {
+        let Minimal { before, operations, runs, failure, script, recording, .. } = minimal;
         let fault = self.inject.as_ref().map_or_else(String::new, |f| format!(" --inject {f}"));
-        let every = if cuts == Cuts::States { "--every-state" } else { "--every-cut" };
+        let every = if minimal.cuts == Cuts::States { "--every-state" } else { "--every-cut" };
         let again = format!(
             "{} --seed {}{fault} {every} --modes {} --only {}",
             self.command_for(&format!("file:{}", file.display())),
@@ -226,14 +226,9 @@ impl Crash {
         ))?;
         text.lines().try_for_each(|line| out::line(format!("  {line}")))?;
         out::line("")?;
-        if cuts == Cuts::Every {
-            let short = Job { workload: Arc::new(script.clone()), ..job.clone() };
-            let cut = minimise::at_cut(&short, failure.cut)?;
-            for said in minimise::words(&short, &cut, &failure.verdicts)? {
-                out::line(said)?;
-            }
-        } else {
-            failure.verdicts.iter().try_for_each(out::line)?;
+        let short = Job { workload: Arc::new(script.clone()), ..job.clone() };
+        for said in minimise::words(&short, recording, &failure.verdicts)? {
+            out::line(said)?;
         }
         out::line(format!("\nagain: {again}"))
     }
