@@ -3,8 +3,11 @@
 CARGO ?= cargo
 # The tree `make demo` copies.
 TREE ?= /usr/share/doc
+# Cuts of the campaign and which share of it to judge, i/n.
+CUTS ?= 1000000
+SHARD ?= 1/1
 
-.PHONY: help demo test test-all test-kernel lint bench bench-fuse deb
+.PHONY: help demo campaign test test-all test-kernel lint bench bench-fuse deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -13,6 +16,25 @@ help: ## this list
 demo: ## cut the power 1,000 times per mode and report (TREE=/usr/share/doc)
 	$(CARGO) build --release --package strandline
 	target/release/strandline lab run demo --tree $(TREE) --out target/demo
+
+# Each drive, workload and mode has the same share of the cuts. Several machines take a share each;
+# `strandline crash merge target/campaign/*.jsonl` adds up what they found.
+campaign: STRANDLINE = target/release/strandline
+campaign: SHARE = target/campaign/$(subst /,-of-,$(SHARD)).jsonl
+campaign: ## 1,000,000 power cuts over all OPRW modes and drives (CUTS=10000 SHARD=1/4)
+	$(CARGO) build --release --package strandline
+	mkdir -p target/campaign && : > $(SHARE)
+	@for drive in zn540-noplp zn540; do \
+	  for workload in pattern random-overwrite varmail versions; do \
+	    echo "$$drive, $$workload, shard $(SHARD)"; \
+	    $(STRANDLINE) crash --drive $$drive --workload $$workload \
+	      --modes oprw,oprw-nobarrier,oprw-strict --cuts $$((($(CUTS) + 23) / 24)) \
+	      --shard $(SHARD) >> $(SHARE) || [ $$? -eq 1 ] || exit; \
+	  done; \
+	done
+ifeq ($(SHARD),1/1)
+	$(STRANDLINE) crash merge $(SHARE)
+endif
 
 lint: ## formatting, clippy, the rules of the house
 	$(CARGO) fmt --all --check
