@@ -1,9 +1,9 @@
 //! The fewest operations that still fail, and the earliest cut at which they do.
 //!
 //! What a workload did is recorded as a script and replayed with fewer and fewer operations (delta
-//! debugging), each time on the same drive from the same seed in the same mode. A shorter run counts
-//! if it fails in the way the whole did: the same kind of damage, and a broken promise if it was
-//! one. In which order programs end is chance, which every operation less deals anew; so of a
+//! debugging), each time on the same drive from the same seed in the same mode. A shorter run
+//! counts if it fails in the way the whole did: the same kind of damage, and a broken promise if it
+//! was one. In which order programs end is chance, which every operation less deals anew; so of a
 //! shorter run every state a cut may leave is looked at, whatever the timing. Only if none of these
 //! fails is it cut at every point of its own time. [`words`] says of the last what is on the drive.
 
