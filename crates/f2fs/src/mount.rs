@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node_cache::NodeCache;
+use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::feature::{self, Mount};
 use crate::ondisk::nat::NatEntry;
@@ -235,8 +236,8 @@ pub(crate) fn footer_summary(
         return Ok(summary);
     }
     // Not to the end of what is usable: of a read-only zone nothing is, and all can be read.
-    let behind_last = (0..BLOCKS_PER_SEGMENT).rev().find(|n| entry.is_valid(*n as usize));
-    let blocks = io.read_run(sb.seg_start(segno), behind_last.map_or(0, |last| last + 1))?;
+    let used = bits::msb_last_one(&entry.map).map_or(0, |last| last as u32 + 1);
+    let blocks = io.read_run(sb.seg_start(segno), used)?;
     for (offset, block) in blocks.iter().enumerate() {
         if entry.is_valid(offset) {
             summary.entries[offset] = RawSummary::node(RawNodeFooter::of(block).nid.get());

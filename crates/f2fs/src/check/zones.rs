@@ -4,7 +4,7 @@ use drive::{Zone, ZoneKind, ZoneState};
 
 use super::{Checker, Place};
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo, bits};
+use crate::ondisk::{SegNo, bits};
 
 impl Checker {
     /// Whether any block of `segno` can be written.
@@ -42,7 +42,9 @@ impl Checker {
             return;
         }
         let (from, to) = ((start - main) as usize, (end - main) as usize);
-        let last = last_one(&self.volume.sit_maps, from, to).map(|n| n as u64 + main);
+        // Zones are whole segments, and segments whole bytes of the map.
+        let map = self.volume.sit_maps.get(from / 8..to / 8).unwrap_or_default();
+        let last = bits::msb_last_one(map).map(|n| (from / 8 * 8 + n) as u64 + main);
         if let Some(last) = last.filter(|&last| last >= zone.wp) {
             self.find(
                 place,
@@ -78,18 +80,4 @@ impl Checker {
 /// A full zone reports its end, wherever its capacity ended.
 fn is_full_at(zone: &Zone, head: u64) -> bool {
     zone.state == ZoneState::Full && head >= zone.start + zone.capacity
-}
-
-/// Last set bit in `from..to`, most significant bit first; both multiples of a segment.
-fn last_one(maps: &[u8], from: usize, to: usize) -> Option<usize> {
-    let step = BLOCKS_PER_SEGMENT as usize;
-    let mut end = to;
-    while end > from {
-        let start = end.saturating_sub(step).max(from);
-        if let Some(hit) = (start..end).rev().find(|&n| bits::msb::test(maps, n)) {
-            return Some(hit);
-        }
-        end = start;
-    }
-    None
 }

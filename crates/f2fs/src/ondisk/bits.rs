@@ -87,6 +87,12 @@ order!(
     lsb, |n| 1 << (n % 8), from_le_bytes, trailing_zeros
 );
 
+/// Last set bit, most significant bit first.
+pub fn msb_last_one(map: &[u8]) -> Option<usize> {
+    let byte = map.iter().rposition(|byte| *byte != 0)?;
+    Some(byte * 8 + 7 - map[byte].trailing_zeros() as usize)
+}
+
 /// How many bits are set.
 pub fn count(map: &[u8]) -> u32 {
     let mut words = map.chunks_exact(8);
@@ -100,7 +106,7 @@ pub fn count(map: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, lsb, msb};
+    use super::{count, lsb, msb, msb_last_one};
 
     #[test]
     fn orders_differ_as_the_format_says() {
@@ -125,6 +131,17 @@ mod tests {
                 assert_eq!(lsb::next_one(&map, from, to), slow(&|n| lsb::test(&map, n)));
                 assert_eq!(lsb::next_zero(&map, from, to), slow(&|n| !lsb::test(&map, n)));
             }
+        }
+    }
+
+    #[test]
+    fn the_last_one_is_the_last() {
+        assert_eq!(msb_last_one(&[0; 9]), None);
+        for last in 0..72 {
+            let mut map = [0; 9];
+            msb::set(&mut map, last / 2);
+            msb::set(&mut map, last);
+            assert_eq!(msb_last_one(&map), Some(last));
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cores::Stage;
 use drive::Block;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use crate::check::correct_inode;
 use crate::error::{Error, Result};
@@ -20,6 +22,8 @@ use crate::zones::{NandEnds, WritePointers};
 
 /// Blocks read at once while the chain runs straight on.
 const READ_AHEAD: u32 = 64;
+/// Pointers compared at once.
+const RUN: usize = 64;
 
 /// One node of the chain.
 pub(super) struct Link {
@@ -99,6 +103,7 @@ impl Volume {
         if self.repairing {
             links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
         }
+        let mut before = FxHashMap::default();
         let false_marks = if judges { self.false_marks(&links)? } else { FxHashSet::default() };
         for link in &links {
             let footer = link.footer();
@@ -107,7 +112,7 @@ impl Volume {
                 continue;
             }
             if let Some(nand) = &nand
-                && (chain.skipped.contains(&ino) || !self.is_whole(link, nand)?)
+                && (chain.skipped.contains(&ino) || !self.is_whole(link, nand, &mut before)?)
             {
                 chain.skipped.insert(ino);
                 continue;
@@ -184,23 +189,37 @@ impl Volume {
     }
 
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
-    /// the write pointer of its zone. Memory reads and compares only.
-    fn is_whole(&self, link: &Link, nand: &NandEnds) -> Result<bool> {
+    /// the write pointer of its zone. Memory reads and compares only, and mostly with `before`, the
+    /// pointers of the node's last version, of which this is known.
+    fn is_whole<'a>(
+        &self,
+        link: &'a Link,
+        nand: &NandEnds,
+        before: &mut FxHashMap<Nid, &'a [U32]>,
+    ) -> Result<bool> {
         let _span = cores::span(Stage::RecoverCheck);
+        let pointers = self.pointers_in(link)?;
+        let before = before.insert(link.footer().nid.get(), pointers).unwrap_or_default();
+        let known = before.chunks(RUN).chain(std::iter::repeat(&[][..]));
+        let mut runs = pointers.chunks(RUN).zip(known);
+        Ok(runs.all(|(run, known)| run.as_bytes() == known.as_bytes() || nand.hold(run)))
+    }
+
+    /// Where a node says that data is.
+    fn pointers_in<'a>(&self, link: &'a Link) -> Result<&'a [U32]> {
         let footer = link.footer();
         Ok(match NodeKind::of(footer.node_offset()) {
             Some(NodeKind::Inode) => {
                 let raw = RawInodeBlock::of(&link.block);
                 if raw.i.inline().intersects(Inline::DATA | Inline::DENTRY) {
-                    return Ok(true);
+                    return Ok(&[]);
                 }
                 let layout = raw.check(&self.sb, footer.ino.get(), link.addr)?;
                 let first = layout.slot(0);
-                let slots = &raw.i.addr[first..first + layout.addrs() as usize];
-                nand.hold(slots)
+                &raw.i.addr[first..first + layout.addrs() as usize]
             }
-            Some(NodeKind::Direct) => nand.hold(&RawDirectNode::of(&link.block).addr),
-            _ => true,
+            Some(NodeKind::Direct) => &RawDirectNode::of(&link.block).addr,
+            _ => &[],
         })
     }
 }
