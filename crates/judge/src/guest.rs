@@ -57,6 +57,21 @@ impl Guest {
         self.with("--zns", format!("{},{zone},{capacity}", plain(path)))
     }
 
+    /// As [`Guest::zns`], with other properties of QEMU's `nvme-ns`: `zoned.max_open=4,...`.
+    pub fn zns_with(self, path: &Path, zone: u64, capacity: u64, properties: &str) -> Self {
+        self.with("--zns", format!("{},{zone},{capacity},{properties}", plain(path)))
+    }
+
+    /// Adds a network, in which the host's 127.0.0.1 is 10.0.2.2 after the script says `network`.
+    pub fn network(self) -> Self {
+        self.with("--net", "user")
+    }
+
+    /// The host's side of `/host`, to talk to a script while it runs.
+    pub fn share(&self) -> &Path {
+        self.share.path()
+    }
+
     /// Memory in MiB. Drives of `null_blk` come out of it.
     pub fn memory(self, mib: u32) -> Self {
         self.with("--memory", mib.to_string())

@@ -125,7 +125,8 @@ impl Status {
     /// to retry, but for those of the moment.
     pub(crate) fn field(self) -> u16 {
         const DNR: u16 = 1 << 15;
-        let passing = matches!(self, Self::SUCCESS | Self::TRANSPORT | Self::CONNECT_BUSY);
+        let passing =
+            matches!(self, Self::SUCCESS | Self::TRANSPORT | Self::CONNECT_BUSY | Self::COMPARE);
         self.0 << 1 | if passing || self == Self::from(drive::Status::NotReady) { 0 } else { DNR }
     }
 }

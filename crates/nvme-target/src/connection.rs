@@ -77,8 +77,7 @@ struct Connection {
 }
 
 /// Serves `link` until its end. One more than there may be is `busy`: it is told so.
-pub(crate) fn serve(subsystem: Arc<Subsystem>, link: TcpStream, busy: bool) {
-    let link = Arc::new(link);
+pub(crate) fn serve(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool) {
     prepare(&link);
     let mut connection = Connection {
         queue: Queue::new(subsystem.clone(), link.clone(), busy),
@@ -139,8 +138,10 @@ impl Connection {
 
     /// Takes what has come meanwhile; sleeps only if nothing else can happen.
     fn listen(&mut self) -> Result<(), End> {
-        if self.may_sleep_in_receive() {
-            return self.receive(true);
+        // While data streams in there is nearly always more of it.
+        let streams = matches!(self.reading, Reading::Data { .. });
+        if (self.may_sleep_in_receive() || streams) && self.receive(!streams)? {
+            return Ok(());
         }
         self.wait(false)
     }
@@ -160,7 +161,8 @@ impl Connection {
             || self.queue.controller().is_none()
     }
 
-    fn receive(&mut self, wait: bool) -> Result<(), End> {
+    /// Receives once; true if anything came.
+    fn receive(&mut self, wait: bool) -> Result<bool, End> {
         let read = match self.reading {
             Reading::Data { slot, left, digest } if self.input.bytes().is_empty() => {
                 let transfer = self.queue.transfer(slot).ok_or(End::Closed)?;
@@ -178,9 +180,9 @@ impl Connection {
             Ok(0) => Err(End::Closed),
             Ok(_) => {
                 self.progress = cores::now();
-                Ok(())
+                Ok(true)
             }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -221,7 +223,7 @@ impl Connection {
             let _ = rustix::io::read(controller.bell(), &mut count);
         }
         if seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !full {
-            return self.receive(false);
+            return self.receive(false).map(drop);
         }
         if full && seen.intersects(PollFlags::HUP | PollFlags::ERR) {
             return Err(End::Closed);

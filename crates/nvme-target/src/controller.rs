@@ -326,7 +326,10 @@ impl Controller {
         let zones = state.changed_zones.iter().filter(of).map(|(_, lba)| *lba).collect();
         if !retain {
             state.changed_zones.retain(|(nsid, _)| *nsid != namespace);
-            state.told.retain(|event| *event != Event::zones_changed(namespace));
+            // What came meanwhile was read with it.
+            let other = |event: &Event| *event != Event::zones_changed(namespace);
+            state.told.retain(other);
+            state.events.retain(other);
         }
         zones
     }

@@ -148,8 +148,8 @@ fn describe(subsystem: &Subsystem, controller: &Controller) -> Vec<u8> {
     let mut page = common(subsystem, controller);
     let model = subsystem.units.first().map_or("", |unit| &unit.ssd().identify().model);
     page.text(24, 40, &format!("Strandline {model}"));
-    // The subsystem may have several controllers.
-    page.u8(76, 1 << 1);
+    // Whether the subsystem has several controllers.
+    page.u8(76, u8::from(subsystem.options.shared) << 1);
     page.u32(92, ZONES_CHANGED);
     page.u8(111, 1);
     // Abort commands at once, counted from 0.
@@ -202,8 +202,7 @@ fn of_namespace(namespace: &Namespace, subsystem: &Subsystem) -> Vec<u8> {
     page.u64(0, namespace.blocks);
     page.u64(8, namespace.capacity());
     page.u64(16, namespace.capacity());
-    // Several controllers may have it.
-    page.u8(30, 1);
+    page.u8(30, u8::from(subsystem.options.shared));
     // Deallocated blocks read as zeroes; Write Zeroes may deallocate.
     page.u8(33, if namespace.zones.is_none() { 1 | 1 << 3 } else { 0 });
     page.u8(99, u8::from(is_read_only(namespace, subsystem)));
@@ -251,7 +250,7 @@ fn of_nvm_controller(subsystem: &Subsystem) -> Vec<u8> {
 /// NVMe base 2.0, 5.17.2.8: what does not depend on the command set.
 fn independent(namespace: &Namespace, subsystem: &Subsystem) -> Vec<u8> {
     let mut page = Page::new();
-    page.u8(1, 1);
+    page.u8(1, u8::from(subsystem.options.shared));
     page.u8(8, u8::from(is_read_only(namespace, subsystem)));
     // Ready.
     page.u8(14, 1);

@@ -36,6 +36,9 @@ struct Range {
     lba: U64,
 }
 
+/// Bytes of as many ranges as a command can have.
+const RANGES: usize = 256 * size_of::<Range>();
+
 /// Data for the host.
 pub(crate) enum Data {
     None,
@@ -183,12 +186,16 @@ impl Task {
         Op::Write { lba: self.lba, fua }
     }
 
-    /// Bytes the host has to send.
-    pub(crate) fn takes(&self) -> usize {
+    /// Bytes the host has to send, who would send `offered`.
+    pub(crate) fn takes(&self, offered: usize) -> usize {
         match &self.op {
             Op::Write { .. } if !self.data.is_empty() => 0,
             Op::Write { .. } | Op::Append { .. } | Op::Compare => self.blocks as usize * BLOCK_SIZE,
-            Op::Deallocate { .. } => self.blocks as usize * size_of::<Range>(),
+            // Linux sends room for all ranges there could be, however many there are.
+            Op::Deallocate { .. } => {
+                let needed = self.blocks as usize * size_of::<Range>();
+                if self.blocks > 0 { offered.clamp(needed, RANGES) } else { 0 }
+            }
             _ => 0,
         }
     }

@@ -11,6 +11,7 @@ mod admin;
 mod answer;
 mod command;
 mod connection;
+pub mod control;
 mod controller;
 mod discovery;
 mod features;

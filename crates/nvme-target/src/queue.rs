@@ -187,12 +187,7 @@ impl Queue {
 
     /// Takes the command's data, now or later.
     fn admit(&mut self, sqe: &Sqe, what: What, data: &[u8]) {
-        let takes = match &what {
-            What::Connect => CONNECT_LEN,
-            What::Admin => admin::takes(sqe),
-            What::Io(task) => task.takes(),
-            What::Property | What::EventRequest => 0,
-        };
+        let takes = takes(sqe, &what);
         match placed(sqe, &what, takes, data) {
             Ok(Some(data)) => {
                 let slot = self.take_slot();
@@ -203,7 +198,7 @@ impl Queue {
                     self.waiting.push_back(slot);
                     return self.give_room_to_the_waiting();
                 }
-                self.run(slot, sqe, what, data, Room::None);
+                self.run(slot, sqe, what, Given::Bytes(data), Room::None);
             }
             Ok(None) => {
                 let slot = self.take_slot();
@@ -247,7 +242,7 @@ impl Queue {
             let waiting = std::mem::replace(&mut self.slots[usize::from(slot)], Slot::Free);
             let Slot::Waiting { what, .. } = waiting else { continue };
             if takes == 0 {
-                self.run(slot, &sqe, what, Blocks::new(), room);
+                self.run(slot, &sqe, what, Given::Bytes(&[]), room);
                 continue;
             }
             let transfer = Transfer::new(takes);
@@ -308,18 +303,21 @@ impl Queue {
         if damaged {
             self.finish(slot, &sqe, Status::TRANSPORT.into(), room);
         } else {
-            self.run(slot, &sqe, what, transfer.into_data(), room);
+            self.run(slot, &sqe, what, Given::Pages(transfer.into_data()), room);
         }
     }
 
     /// Executes a command whose data is there.
-    fn run(&mut self, slot: u16, sqe: &Sqe, what: What, data: Blocks, room: Room) {
-        let bytes = || data.first().map_or(&[][..], |page| &page.bytes()[..]);
+    fn run(&mut self, slot: u16, sqe: &Sqe, what: What, given: Given<'_>, room: Room) {
+        let bytes = || match &given {
+            Given::Bytes(bytes) => bytes,
+            Given::Pages(pages) => pages.first().map_or(&[][..], |page| &page.bytes()[..]),
+        };
         let controller = self.controller().cloned();
         let answer = match (what, controller) {
             (What::Connect, _) => self.connect(sqe, bytes()).unwrap_or_else(|refused| refused),
             (What::Io(mut task), Some(_)) => {
-                let step = task.start(data);
+                let step = task.start(given.into_pages());
                 return self.go(slot, sqe, task, step, room);
             }
             (What::Property, Some(controller)) => {
@@ -474,7 +472,7 @@ fn takes(sqe: &Sqe, what: &What) -> usize {
     match what {
         What::Connect => CONNECT_LEN,
         What::Admin => admin::takes(sqe),
-        What::Io(task) => task.takes(),
+        What::Io(task) => task.takes(sqe.sgl.length.get() as usize),
         What::Property | What::EventRequest => 0,
     }
 }
@@ -486,19 +484,39 @@ fn wants(what: &What) -> usize {
     }
 }
 
+/// A command's data. Pages come from slabs of megabytes, so who only connects should not need one.
+enum Given<'a> {
+    Bytes(&'a [u8]),
+    Pages(Blocks),
+}
+
+impl Given<'_> {
+    fn into_pages(self) -> Blocks {
+        match self {
+            Self::Bytes(bytes) => Transfer::whole(bytes).into_data(),
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
 /// The data of a command if it is in the capsule or there is none to be sent; `None` if it is to be
 /// transferred.
-fn placed(sqe: &Sqe, what: &What, takes: usize, data: &[u8]) -> Result<Option<Blocks>, Status> {
+fn placed<'a>(
+    sqe: &Sqe,
+    what: &What,
+    takes: usize,
+    data: &'a [u8],
+) -> Result<Option<&'a [u8]>, Status> {
     let wants = wants(what);
     if takes == 0 && wants == 0 {
-        return Ok(Some(Blocks::new()));
+        return Ok(Some(&[]));
     }
     match sqe.place()? {
         Place::Transport { length } if wants > 0 => {
             if length < wants {
                 Err(Status::SGL_LENGTH)
             } else {
-                Ok(Some(Blocks::new()))
+                Ok(Some(&[]))
             }
         }
         Place::Capsule { .. } if wants > 0 => Err(Status::SGL_TYPE),
@@ -509,8 +527,7 @@ fn placed(sqe: &Sqe, what: &What, takes: usize, data: &[u8]) -> Result<Option<Bl
         Place::Capsule { offset, length } => {
             let start = usize::try_from(offset).map_err(|_| Status::SGL_OFFSET)?;
             let end = start.checked_add(length).ok_or(Status::SGL_OFFSET)?;
-            let bytes = data.get(start..end).ok_or(Status::SGL_OFFSET)?;
-            Ok(Some(Transfer::whole(bytes).into_data()))
+            Ok(Some(data.get(start..end).ok_or(Status::SGL_OFFSET)?))
         }
     }
 }

@@ -25,6 +25,9 @@ pub struct Options {
     pub connections: usize,
     /// Bytes of transfers under way beyond that, of all connections together.
     pub transfer_bytes: u64,
+    /// Says that several controllers may share the namespaces. A Linux host then puts its multipath
+    /// driver before them, which in 6.1 hides the limits of open and active zones.
+    pub shared: bool,
     /// How long a host may take from its connection to Connect.
     pub handshake: Nanos,
     /// How long a host may leave answers unread or data unsent.
@@ -38,6 +41,7 @@ impl Options {
             nqn: nqn.into(),
             connections: 1024,
             transfer_bytes: 256 << 20,
+            shared: false,
             handshake: 10_000_000_000,
             patience: 30_000_000_000,
         }
@@ -55,7 +59,7 @@ pub struct Server {
 struct Guests {
     closing: AtomicBool,
     count: AtomicUsize,
-    links: Mutex<Vec<(usize, TcpStream)>>,
+    links: Mutex<Vec<(usize, Arc<TcpStream>)>>,
 }
 
 /// Counts a connection while it lasts.
@@ -230,9 +234,9 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
         if count >= most.saturating_add(LOBBY) || subsystem.is_off() {
             continue;
         }
-        let Ok(known) = link.try_clone() else { continue };
+        let link = Arc::new(link);
         number = number.wrapping_add(1);
-        guests.links.lock().push((number, known));
+        guests.links.lock().push((number, link.clone()));
         guests.count.fetch_add(1, Ordering::AcqRel);
         let guest = Guest { guests: guests.clone(), number };
         let subsystem = subsystem.clone();

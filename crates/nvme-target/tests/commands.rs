@@ -77,6 +77,9 @@ fn commands_of_the_nvm_command_set() {
     assert!(io.read(1, 100, 16).ok().data == expected);
     let beyond = [range(0, 1), range(1020, 5)].concat();
     assert_eq!(io.call(&sqe(0x09, 1, &[1, 4]), Data::Send(&beyond)).status, 0x80);
+    // Linux sends 4096 bytes whatever is in them.
+    let padded = [&range(0, 1)[..], &[0xff; 4080]].concat();
+    io.call(&sqe(0x09, 1, &[0, 4]), Data::Capsule(&padded)).ok();
     let all: Vec<u8> = (0..256).flat_map(|n| range(n, 1)).collect();
     io.call(&sqe(0x09, 1, &[255, 4]), Data::Send(&all)).ok();
     assert_eq!(io.read(1, 0, 256).ok().data, vec![0; 256 * BLOCK]);

@@ -1,5 +1,8 @@
 //! `strandline drive`: emulated drives in files, and what a real one is.
 
+mod control;
+mod serve;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -8,6 +11,7 @@ use drive::{Identify, Spec, image};
 use lab::drive_bench::Figure;
 use serde::Serialize;
 
+use self::control::Served;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
@@ -31,8 +35,21 @@ pub(crate) enum Drive {
     Info(Info),
     /// List zones as `blkzone report` does
     Zones(Zones),
+    /// Serve drives to real kernels, over NVMe/TCP
+    Serve(serve::Serve),
     /// Cut the power
     Cut(Cut),
+    /// Give a served drive its power back, or a snapshot
+    Restore(control::Restore),
+    /// Let a served drive hang
+    Freeze(control::Freeze),
+    /// Let a served drive fail
+    #[command(subcommand)]
+    Fault(control::Fault),
+    /// Keep what served drives hold, under a name
+    Snapshot(control::Snapshot),
+    /// Show what a served drive has done
+    Stats(control::Stats),
     /// Show what a profile promises beside what the emulated drive does
     Bench(Bench),
 }
@@ -117,19 +134,24 @@ pub(crate) struct Zones {
 /// Cut the power of a drive: what its write buffer held is gone.
 ///
 /// Of a mounted volume the drive is dead from then on (EIO) until it is unmounted; the next mount
-/// recovers. A drive in a file is switched off between commands, so its buffer is empty and nothing
-/// is lost unless something runs while the power fails; see `strandline cp --cut-at`.
+/// recovers. Of a served drive the controllers are lost, the connections drop, and who connects
+/// again finds it as NAND has it. Otherwise a drive in a file is switched off between commands, so
+/// its buffer is empty and nothing is lost unless something runs while the power fails; see
+/// `strandline cp --cut-at`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   strandline drive cut disk.img
-  strandline drive cut /mnt --seed 7")]
+  strandline drive cut /mnt --seed 7
+  strandline drive cut disk.img --within 5000 --seed 7   # while it is served")]
 pub(crate) struct Cut {
-    /// Drive image, or directory a volume is mounted on
+    /// Drive image, directory a volume is mounted on, or control socket
     path: PathBuf,
     /// Seed of what the drive leaves to chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    served: control::CutServed,
 }
 
 /// Show the curves of a profile, simulated: latency and rate of writes by length and by zones
@@ -181,7 +203,13 @@ impl Drive {
             Self::Import(import) => import.run(),
             Self::Info(info) => info.run(),
             Self::Zones(zones) => zones.run(),
+            Self::Serve(serve) => serve.run(),
             Self::Cut(cut) => cut.run(),
+            Self::Restore(restore) => restore.run(),
+            Self::Freeze(freeze) => freeze.run(),
+            Self::Fault(fault) => fault.run(),
+            Self::Snapshot(snapshot) => snapshot.run(),
+            Self::Stats(stats) => stats.run(),
             Self::Bench(bench) => bench.run(),
         }
     }
@@ -304,8 +332,10 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
 
 impl Zones {
     fn run(self) -> Outcome {
-        let opened = open_drive(&self.path, Access::Inspect)?;
-        let zones = report(&*opened.drive)?;
+        let zones = match Served::find(&self.path) {
+            Some(served) => served.zones()?,
+            None => report(&*open_drive(&self.path, Access::Inspect)?.drive)?,
+        };
         if !self.json {
             out::text(&drive::blkzone::print(&zones))?;
             return Ok(0);
@@ -339,7 +369,12 @@ fn report(drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
 
 impl Cut {
     fn run(self) -> Outcome {
-        if let Some(mounted) = Mounted::find(&self.path) {
+        if let Some(served) = Served::find(&self.path) {
+            served.ask(&self.served.request(self.seed))?;
+        } else if self.served.is_asked() {
+            let path = self.path.display();
+            return Err(Failure::Usage(format!("{path}: that is for a drive that is served")));
+        } else if let Some(mounted) = Mounted::find(&self.path) {
             mounted.ask(&format!("cut={}", self.seed))?;
         } else {
             let opened = open_drive(&self.path, Access::Write)?;
@@ -349,7 +384,8 @@ impl Cut {
             };
             ssd.cut(self.seed);
         }
-        out::line(format!("{}: power cut", self.path.display()))?;
+        let done = if self.served.is_later() { "power will be cut" } else { "power cut" };
+        out::line(format!("{}: {done}", self.path.display()))?;
         Ok(0)
     }
 }

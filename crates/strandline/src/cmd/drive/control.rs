@@ -1,0 +1,295 @@
+//! What can be asked of a drive that is served: power, faults, snapshots, statistics.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use drive::Zone;
+use nvme_target::control::{CutAfter, CutWhen, Reply, Request, ask, is_socket};
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::target::parse_size;
+
+const BLOCK: u64 = drive::BLOCK_SIZE as u64;
+
+/// The control socket of the drive at `path`, if it is served.
+pub(super) fn socket_beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".control");
+    name.into()
+}
+
+/// A server of a drive, to be asked.
+pub(super) struct Served {
+    socket: PathBuf,
+    name: String,
+}
+
+impl Served {
+    /// The server of the drive at `path`, or that listens on the socket `path`.
+    pub(super) fn find(path: &Path) -> Option<Self> {
+        let beside = socket_beside(path);
+        let socket = [path, &beside].into_iter().find(|path| is_socket(path))?.to_owned();
+        // A socket may outlive its server.
+        std::os::unix::net::UnixStream::connect(&socket)
+            .map(drop)
+            .or_else(|error| match error.kind() {
+                // Too long a name for this, not for the server.
+                std::io::ErrorKind::InvalidInput => Ok(()),
+                _ => Err(error),
+            })
+            .ok()?;
+        Some(Self { socket, name: path.display().to_string() })
+    }
+
+    fn must(path: &Path) -> Outcome<Self> {
+        Self::find(path).ok_or_else(|| {
+            let path = path.display();
+            Failure::Problem(format!("{path}: nobody serves this drive; see drive serve"))
+        })
+    }
+
+    /// Asks; what the server has to tell.
+    pub(super) fn ask(&self, request: &Request) -> Outcome<serde_json::Value> {
+        match ask(&self.socket, request) {
+            Ok(Reply::Done(value)) => Ok(value),
+            Ok(Reply::Refused(why)) => Err(Failure::Problem(format!("{}: {why}", self.name))),
+            Err(error) => Err(Failure::Problem(format!("{}: {error}", self.socket.display()))),
+        }
+    }
+
+    /// The zones of the drive.
+    pub(super) fn zones(&self) -> Outcome<Vec<Zone>> {
+        let value = self.ask(&Request::Zones)?;
+        let text = value.as_str().unwrap_or_default();
+        drive::blkzone::parse(text).map_err(Failure::on(&self.name))
+    }
+}
+
+/// When and how the power of a served drive is cut.
+#[derive(Args)]
+pub(crate) struct CutServed {
+    /// Of a served drive: as the Nth command from now on arrives
+    #[arg(long, value_name = "N")]
+    after: Option<u64>,
+    /// Of a served drive: at one of the next N commands, which one the seed says
+    #[arg(long, value_name = "N", conflicts_with = "after")]
+    within: Option<u64>,
+    /// Of a served drive: the power stays away until `drive restore`
+    #[arg(long)]
+    stay_off: bool,
+    /// Of a served drive: it goes on saying yes, read only, so that a host can unmount
+    #[arg(long, conflicts_with = "stay_off")]
+    polite: bool,
+}
+
+impl CutServed {
+    /// Whether something is asked that only a served drive can do.
+    pub(super) fn is_asked(&self) -> bool {
+        self.after.is_some() || self.within.is_some() || self.stay_off || self.polite
+    }
+
+    /// Whether the cut is still to come.
+    pub(super) fn is_later(&self) -> bool {
+        self.after.is_some() || self.within.is_some()
+    }
+
+    pub(super) fn request(&self, seed: u64) -> Request {
+        let when = match (self.after, self.within) {
+            (Some(n), _) => CutWhen::Commands(n),
+            (None, Some(n)) => CutWhen::Commands(below(seed, n)),
+            (None, None) => CutWhen::Now,
+        };
+        let after = match (self.stay_off, self.polite) {
+            (true, _) => CutAfter::Off,
+            (_, true) => CutAfter::Polite,
+            _ => CutAfter::Back,
+        };
+        Request::Cut { when, seed, after }
+    }
+}
+
+/// A number below `n` from a seed: splitmix64.
+fn below(seed: u64, n: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % n.max(1)
+}
+
+/// Give a served drive its power back. Hosts lose their controllers and connect again.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive restore disk.img
+  strandline drive restore disk.img before-mkfs")]
+pub(crate) struct Restore {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// Name of a snapshot the drives are to hold; else they hold what they have
+    name: Option<String>,
+}
+
+/// Let a served drive hang: nothing is answered, and no connection drops.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive freeze disk.img
+  strandline drive freeze disk.img --thaw")]
+pub(crate) struct Freeze {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// Answer again
+    #[arg(long)]
+    thaw: bool,
+}
+
+/// Keep what served drives hold, under a name. Costs what changes afterwards; of a drive in a file,
+/// a copy of it in memory.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive snapshot disk.img before-mkfs
+  strandline drive restore disk.img before-mkfs
+  strandline drive snapshot disk.img before-mkfs --forget")]
+pub(crate) struct Snapshot {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// Name
+    name: String,
+    /// Forget it
+    #[arg(long)]
+    forget: bool,
+}
+
+/// Show what a served drive has done.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  strandline drive stats disk.img --json")]
+pub(crate) struct Stats {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Let a served drive fail.
+#[derive(Subcommand)]
+#[command(after_help = "\
+Examples:
+  strandline drive fault commands disk.img write --nth 100
+  strandline drive fault commands disk.img read --at 64m --length 4k
+  strandline drive fault zone disk.img 128m --offline
+  strandline drive fault clear disk.img")]
+pub(crate) enum Fault {
+    /// Fail commands: one of them, or all that touch a range
+    Commands(FaultCommands),
+    /// Make a zone read only, or offline
+    Zone(FaultZone),
+    /// Forget all faults but those of zones, which stay
+    Clear {
+        /// Drive image, or control socket
+        path: PathBuf,
+    },
+}
+
+/// Fail commands.
+#[derive(Args)]
+pub(crate) struct FaultCommands {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// Which: read, write, flush, other
+    on: String,
+    /// The Nth from now on, counted from 0 [default: the next one]
+    #[arg(long, value_name = "N", conflicts_with = "at")]
+    nth: Option<u64>,
+    /// All that touch a range, which starts at this byte of the drive
+    #[arg(long, value_parser = parse_size, value_name = "OFFSET")]
+    at: Option<u64>,
+    /// Bytes of the range
+    #[arg(long, value_parser = parse_size, default_value = "4k", requires = "at")]
+    length: u64,
+}
+
+/// Make a zone fail.
+#[derive(Args)]
+pub(crate) struct FaultZone {
+    /// Drive image, or control socket
+    path: PathBuf,
+    /// A byte of the drive that is in the zone, with k, m, g or t
+    #[arg(value_parser = parse_size)]
+    at: u64,
+    /// Offline: its contents are gone. Else it is read only
+    #[arg(long)]
+    offline: bool,
+}
+
+fn tell(path: &Path, request: &Request, done: &str) -> Outcome {
+    Served::must(path)?.ask(request)?;
+    out::line(format!("{}: {done}", path.display()))?;
+    Ok(0)
+}
+
+impl Restore {
+    pub(crate) fn run(self) -> Outcome {
+        tell(&self.path, &Request::Restore { name: self.name }, "power restored")
+    }
+}
+
+impl Freeze {
+    pub(crate) fn run(self) -> Outcome {
+        let done = if self.thaw { "answers again" } else { "frozen" };
+        tell(&self.path, &Request::Freeze { frozen: !self.thaw }, done)
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn run(self) -> Outcome {
+        let name = self.name;
+        let (request, done) = if self.forget {
+            (Request::Forget { name }, "snapshot forgotten")
+        } else {
+            (Request::Save { name }, "snapshot taken")
+        };
+        tell(&self.path, &request, done)
+    }
+}
+
+impl Stats {
+    pub(crate) fn run(self) -> Outcome {
+        let stats = Served::must(&self.path)?.ask(&Request::Stats)?;
+        if self.json {
+            out::json(&stats)?;
+            return Ok(0);
+        }
+        for (name, value) in stats.as_object().into_iter().flatten() {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            out::line(format!("{name}: {text}"))?;
+        }
+        Ok(0)
+    }
+}
+
+impl Fault {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Self::Commands(fault) => {
+                let range = fault.at.map(|at| {
+                    let end = at.saturating_add(fault.length).div_ceil(BLOCK);
+                    (at / BLOCK, end.saturating_sub(at / BLOCK))
+                });
+                let request = Request::Fault { on: fault.on, range, nth: fault.nth };
+                tell(&fault.path, &request, "fault set")
+            }
+            Self::Zone(fault) => {
+                let state = if fault.offline { "of" } else { "ro" };
+                let request = Request::FailZone { lba: fault.at / BLOCK, state: state.into() };
+                tell(&fault.path, &request, "zone failed")
+            }
+            Self::Clear { path } => tell(&path, &Request::ClearFaults, "faults cleared"),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `strandline drive serve`: drives for real kernels.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use drive::{Ssd, Timing, image};
+use nvme_target::control::Control;
+use nvme_target::{Options, Server, Unit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::control::socket_beside;
+use crate::failure::{Failure, Outcome};
+use crate::out;
+
+/// Longest qualified name.
+const NQN_MAX: usize = 223;
+/// Before the drive's name in ours.
+const NQN_START: &str = "nqn.2026-11.com.github.strandline:";
+
+/// Serve drives to real kernels, over NVMe/TCP.
+///
+/// A drive with conventional zones is two namespaces, those zones and the others: what mkfs.f2fs -m
+/// -c wants. Several drives are namespaces of one subsystem, and one power supply feeds them all.
+/// Until SIGTERM, SIGINT or SIGHUP; kill -9 is a power cut.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive create --zone-size 32m --zones 64 --conventional 4 disk.img
+  strandline drive serve disk.img
+  nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.com.github.strandline:disk.img  # as root
+  strandline drive cut disk.img --after 1000 --seed 7
+
+A QEMU guest with -netdev user finds this machine's 127.0.0.1 at 10.0.2.2.")]
+pub(crate) struct Serve {
+    /// Drive images, or any files; each one or two namespaces
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Where to listen; beyond this machine nothing keeps strangers out
+    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Name of the subsystem [default: nqn.2026-11.com.github.strandline:FILE]
+    #[arg(long)]
+    nqn: Option<String>,
+    /// Control socket [default: PATH.control, beside each drive]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+    /// As fast as it can be, or as fast as the drive's profile says
+    #[arg(long, value_enum, default_value = "instant")]
+    timing: Speed,
+    /// Say that several controllers may share the drives: Linux then uses its multipath driver
+    #[arg(long)]
+    shared: bool,
+    /// Serve a copy in memory; the files stay as they are
+    #[arg(long)]
+    in_memory: bool,
+}
+
+/// What time a drive takes.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Speed {
+    Instant,
+    Paced,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Outcome {
+        let nqn = self.name()?;
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::on("signals"))?;
+        let units: Vec<Unit> =
+            self.paths.iter().map(|path| self.open(path)).collect::<Outcome<_>>()?;
+        let listener = TcpListener::bind(self.listen).map_err(Failure::on(self.listen))?;
+        let drives: Vec<Arc<Ssd>> = units.iter().map(|unit| unit.ssd().clone()).collect();
+        let options = Options { shared: self.shared, ..Options::new(nqn) };
+        let server = Server::start(listener, units, options);
+        let server = Arc::new(server.map_err(Failure::on(self.listen))?);
+        let controls = self.controls(&server)?;
+        tell(&server, &controls)?;
+        let mut signals = signals;
+        let _signal = signals.forever().next();
+        drop(controls);
+        drop(server);
+        drives.iter().for_each(|ssd| drop(ssd.power_off()));
+        Ok(0)
+    }
+
+    fn name(&self) -> Outcome<String> {
+        let Some(nqn) = &self.nqn else {
+            let first = self.paths.first().and_then(|path| path.file_name()).unwrap_or_default();
+            let plain =
+                |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+            let name: String = first.to_string_lossy().chars().map(plain).collect();
+            let room = NQN_MAX - NQN_START.len();
+            return Ok(format!("{NQN_START}{}", &name[..name.len().min(room)]));
+        };
+        if !nqn.starts_with("nqn.") || nqn.len() > NQN_MAX {
+            return Err(Failure::Usage(format!(
+                "'{nqn}': a qualified name begins with nqn. and has up to {NQN_MAX} bytes"
+            )));
+        }
+        Ok(nqn.clone())
+    }
+
+    fn open(&self, path: &Path) -> Outcome<Unit> {
+        let problem = |error: image::ImageError| Failure::Problem(error.to_string());
+        let timing = match self.timing {
+            Speed::Instant => Timing::Instant,
+            Speed::Paced => Timing::Paced,
+        };
+        let ssd = if self.in_memory {
+            let from = image::open(path, true, Timing::Instant).map_err(problem)?;
+            let state = from.survivors(0).writable();
+            if state.unreadable() > 0 {
+                let path = path.display();
+                let blocks = state.unreadable();
+                return Err(Failure::Problem(format!("{path}: {blocks} blocks cannot be read")));
+            }
+            Ssd::power_on(state, timing, 1)
+        } else {
+            image::open(path, false, timing).map_err(problem)?
+        };
+        let name = std::fs::canonicalize(path).map_err(Failure::host(path))?;
+        Ok(Unit::new(name, ssd))
+    }
+
+    fn controls(&self, server: &Arc<Server>) -> Outcome<Vec<Control>> {
+        let start = |path: PathBuf, unit| {
+            Control::start(&path, server.clone(), unit).map_err(Failure::host(&path))
+        };
+        match &self.control {
+            Some(path) => Ok(vec![start(path.clone(), 0)?]),
+            None => {
+                let beside = self.paths.iter().map(|path| socket_beside(path));
+                beside.enumerate().map(|(unit, path)| start(path, unit)).collect()
+            }
+        }
+    }
+}
+
+/// Says what to type, and who can reach it.
+fn tell(server: &Server, controls: &[Control]) -> Outcome<()> {
+    let address = server.address();
+    let (ip, port) = (address.ip(), address.port());
+    let who = if ip.is_loopback() {
+        "only this machine can connect"
+    } else {
+        "anybody who reaches this address can read and write the drives"
+    };
+    out::line(format!("listening on {address}: {who}"))?;
+    out::line(format!("nvme connect -t tcp -a {ip} -s {port} -n {}", server.nqn()))?;
+    for control in controls {
+        out::line(format!("control: {}", control.path().display()))?;
+    }
+    out::flush()
+}
