@@ -44,8 +44,8 @@ pub fn html(report: &Report) -> String {
         "Share of power cuts after which everything was as it must be.",
         &outcome(&report.campaigns),
     );
-    page += &views(&report.campaigns);
     page += &timeline_sections(&report.timelines);
+    page += &views(&report.campaigns);
     for workload in workloads(&report.campaigns) {
         let of: Vec<&ModeResult> =
             report.campaigns.iter().filter(|c| c.workload == workload).collect();
