@@ -53,6 +53,13 @@ impl Subsystem {
         self.power.lock().off
     }
 
+    /// Whether anybody is there to answer who connects. The gate is waited for: of a cut after which
+    /// the power comes back at once, hosts see the end of their connections, never the time between.
+    pub(crate) fn is_there(&self) -> bool {
+        let _gate = self.gate.read();
+        !self.is_off()
+    }
+
     /// Cuts the power, now or later, with the choices of `seed`.
     pub(crate) fn cut(&self, when: When, seed: u64, after: After) -> io::Result<()> {
         let _gate = self.gate.write();

@@ -230,8 +230,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
         };
         let count = guests.count.load(Ordering::Acquire);
         let most = subsystem.options.connections;
-        // Without power nobody is there to answer.
-        if count >= most.saturating_add(LOBBY) || subsystem.is_off() {
+        if count >= most.saturating_add(LOBBY) || !subsystem.is_there() {
             continue;
         }
         let link = Arc::new(link);

@@ -258,6 +258,20 @@ fn what_was_flushed_is_there_after_any_cut() {
     campaign(zoned("zn540-noplp", ZONES as u32, Timing::Instant), cuts, seed);
 }
 
+/// A host that loses its connection to a cut and connects again at once is let in: the power is
+/// back. One time in some thousand it was turned away, while the power was still coming back.
+#[test]
+fn who_connects_again_at_once_is_let_in() {
+    let server = serve(zoned("zn540-noplp", 4, Timing::Instant));
+    for n in 0..from_environment("CUTS", 2000) {
+        let mut host = Host::connect(server.address(), Setup::default());
+        server.cut(When::Commands(0), n, After::Back).expect("a cut to come");
+        host.io.submit(&sqe(0, 2, &[]), Data::None);
+        assert!(host.io.reap().is_none(), "the controller is lost");
+        Queue::open(server.address(), Setup::default());
+    }
+}
+
 /// With power-loss protection nothing that was acknowledged is lost, flushed or not.
 #[test]
 fn a_protected_drive_keeps_everything() {
