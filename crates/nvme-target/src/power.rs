@@ -53,8 +53,9 @@ impl Subsystem {
         self.power.lock().off
     }
 
-    /// Whether anybody is there to answer who connects. The gate is waited for: of a cut after which
-    /// the power comes back at once, hosts see the end of their connections, never the time between.
+    /// Whether anybody is there to answer who connects. The gate is waited for: of a cut after
+    /// which the power comes back at once, hosts see the end of their connections, and nothing of
+    /// the time between.
     pub(crate) fn is_there(&self) -> bool {
         let _gate = self.gate.read();
         !self.is_off()
