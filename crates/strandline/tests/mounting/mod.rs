@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod mariadb;
 pub(crate) mod programs;
 
 use std::cell::RefCell;
@@ -197,15 +198,26 @@ impl Rig {
 
     /// Unmounts with `umount`; the server has to end well.
     pub(crate) fn unmount(&self) {
-        run("umount", &[], &self.point());
+        self.umount();
         let status = self.ended();
         assert!(status.success(), "mount ended with {status}");
     }
 
     /// Unmounts what can no longer be written back; the server has to say so.
     pub(crate) fn give_up(&self) {
-        run("umount", &[], &self.point());
+        self.umount();
         assert_eq!(self.ended().code(), Some(32));
+    }
+
+    /// As soon as it is idle: the kernel closes the files of a process that had an `io_uring` some
+    /// time after it was killed.
+    fn umount(&self) {
+        self.eventually("the volume can be unmounted", || {
+            let umount = Command::new("umount").arg(self.point()).output().expect("umount runs");
+            let said = String::from_utf8_lossy(&umount.stderr);
+            assert!(umount.status.success() || said.contains("busy"), "{umount:?}");
+            umount.status.success()
+        });
     }
 
     /// What mount(8) calls for a file system of type strandline; the error is what it says.
