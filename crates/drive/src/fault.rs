@@ -37,6 +37,8 @@ struct Rule {
 struct Faults {
     rules: Vec<Rule>,
     zones: Vec<(Lba, ZoneState)>,
+    /// A flush is answered and not made.
+    lies: bool,
     /// Answers given here, by queue.
     own: VecDeque<(u16, Completion)>,
     /// Zone reports that must be touched up on their way back, by queue and identifier.
@@ -75,9 +77,15 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().zones.push((zone, state));
     }
 
+    /// Every flush is said to be done and is not, as by drives that win benchmarks.
+    pub fn lie_about_flushes(&self) {
+        self.faults.lock().lies = true;
+    }
+
     /// Forgets all faults.
     pub fn clear(&self) {
         let mut faults = self.faults.lock();
+        faults.lies = false;
         faults.rules.clear();
         faults.zones.clear();
     }
@@ -86,12 +94,15 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().rules.push(rule);
     }
 
-    /// The completion of a command that fails here. What passes and has to be touched up on its way
-    /// back is remembered.
+    /// The completion of a command that is answered here. What passes and has to be touched up on
+    /// its way back is remembered.
     fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<Completion> {
         let mut faults = self.faults.lock();
         if let Some(status) = self.strikes(&mut faults, command) {
             return Some(Completion { cid, result: Err(status) });
+        }
+        if faults.lies && matches!(command, Command::Flush) {
+            return Some(Completion { cid, result: Ok(Output::Done) });
         }
         if matches!(command, Command::ReportZones { .. }) {
             faults.reports.push((queue, cid));
