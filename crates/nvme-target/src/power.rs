@@ -137,6 +137,13 @@ impl Subsystem {
         self.give_power(saved.as_deref())
     }
 
+    /// As [`Subsystem::restore`], with what `states` say, one for each drive.
+    pub(crate) fn replace(&self, states: &[DriveState]) -> io::Result<()> {
+        self.freeze(false);
+        let _gate = self.gate.write();
+        self.give_power(Some(states))
+    }
+
     /// Keeps what all drives hold now, with all that was acknowledged, under `name`.
     pub(crate) fn save(&self, name: &str) {
         let _gate = self.gate.write();

@@ -149,6 +149,16 @@ impl Server {
         self.subsystem.restore(name)
     }
 
+    /// Gives power back with the drives holding `states`, in their order; a drive without one stays
+    /// as it is. Hosts lose their controllers.
+    ///
+    /// # Errors
+    ///
+    /// A state of a drive of another size, or a drive's file; the power is off then.
+    pub fn replace(&self, states: &[drive::DriveState]) -> io::Result<()> {
+        self.subsystem.replace(states)
+    }
+
     /// Keeps what all drives hold under `name`.
     pub fn save(&self, name: &str) {
         self.subsystem.save(name);
