@@ -30,7 +30,7 @@ pub(crate) use judge::{afterwards, corrupt};
 pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
-pub use tally::{Run, Tally};
+pub use tally::{Run, Tally, latencies};
 pub use view::{Fate, View};
 
 /// What to run and how often to cut it.

@@ -6,7 +6,7 @@ use super::{Job, Judged, Recording, Tally, View};
 use crate::oracle::{Damage, Promise, Verdict};
 use crate::recorder::FsyncSample;
 
-/// The campaign of one mode. All times are of the simulated drive and machine.
+/// The campaign of one mode. All times are of the simulated drive and machine, if there is one.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModeResult {
     /// Short name of the mode.
@@ -38,8 +38,11 @@ pub struct ModeResult {
     pub files_torn: usize,
     /// Cuts after which the volume did not mount or check.
     pub corrupt: usize,
-    /// Always true: machine and drive are models.
+    /// Machine and drive are models. If not, times are of the clock.
     pub simulated: bool,
+    /// The machine, if it is no model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// fsyncs of the run.
     pub fsyncs: usize,
     /// fsyncs per second of simulated time.
@@ -91,12 +94,16 @@ pub struct Failure {
 
 impl Failure {
     pub(super) fn new(job: &Job, promise: Promise, judged: &Judged) -> Self {
+        Self::of(promise, judged, job.replay(judged.index))
+    }
+
+    pub(super) fn of(promise: Promise, judged: &Judged, replay: String) -> Self {
         Self {
             cut: judged.index,
             at_ns: judged.at_ns,
             broken: judged.verdicts.iter().any(|v| promise.broken_by(v)),
             verdicts: judged.verdicts.clone(),
-            replay: job.replay(judged.index),
+            replay,
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::result::{Failure, ModeResult, files, percentile, round};
 use super::{Job, Judged, Recording};
 use crate::oracle::{Damage, Promise};
+use crate::recorder::FsyncSample;
 
 /// Failures told in full; the rest is counted.
 const FAILURES_SHOWN: usize = 20;
@@ -40,6 +41,16 @@ pub struct Run {
     pub fsync_ns_p99: u64,
     /// Sections cleaned during the run.
     pub cleanings: u64,
+    /// What ran it if that was no model: times are the clock's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+}
+
+/// Median and 99th percentile of what fsyncs took, nanoseconds.
+pub fn latencies(fsyncs: &[FsyncSample]) -> [u64; 2] {
+    let mut latency: Vec<u64> = fsyncs.iter().map(|f| f.took_ns).collect();
+    latency.sort_unstable();
+    [50, 99].map(|percent| percentile(&latency, percent))
 }
 
 /// Sums over the cuts of a share.
@@ -69,8 +80,7 @@ pub struct Tally {
 
 impl Tally {
     pub(super) fn new(job: &Job, recording: &Recording, judged: &[Judged]) -> Self {
-        let mut latency: Vec<u64> = recording.fsyncs.iter().map(|f| f.took_ns).collect();
-        latency.sort_unstable();
+        let [fsync_ns_p50, fsync_ns_p99] = latencies(&recording.fsyncs);
         let promise = recording.promise;
         let run = Run {
             mode: job.mode.name().into(),
@@ -84,10 +94,17 @@ impl Tally {
             promise,
             fsyncs: recording.fsyncs.len(),
             span_ns: recording.span_ns,
-            fsync_ns_p50: percentile(&latency, 50),
-            fsync_ns_p99: percentile(&latency, 99),
+            fsync_ns_p50,
+            fsync_ns_p99,
             cleanings: recording.cleanings,
+            machine: None,
         };
+        Self::of(run, judged, |cut| job.replay(cut))
+    }
+
+    /// The sums over `judged`; `replay` is the command that repeats a cut.
+    pub fn of(run: Run, judged: &[Judged], replay: impl Fn(usize) -> String) -> Self {
+        let promise = run.promise;
         let broken = |j: &Judged| j.verdicts.iter().any(|v| promise.broken_by(v));
         let count = |d: Damage| judged.iter().map(|j| files(&j.verdicts, d)).sum();
         let corrupt = |j: &&Judged| j.verdicts.iter().any(|v| v.damage == Damage::Corrupt);
@@ -104,7 +121,10 @@ impl Tally {
             replayed: judged.iter().map(|j| j.recovery.replayed).sum(),
             skipped: judged.iter().map(|j| j.recovery.skipped).sum(),
             recovery_ns: recovery.chunk_by(|a, b| a == b).map(|all| (all[0], all.len())).collect(),
-            failures: failed.take(FAILURES_SHOWN).map(|j| Failure::new(job, promise, j)).collect(),
+            failures: failed
+                .take(FAILURES_SHOWN)
+                .map(|j| Failure::of(promise, j, replay(j.index)))
+                .collect(),
         }
     }
 
@@ -161,7 +181,8 @@ impl Tally {
             files_garbage,
             files_torn,
             corrupt: self.corrupt,
-            simulated: true,
+            simulated: run.machine.is_none(),
+            machine: run.machine.clone(),
             fsyncs: run.fsyncs,
             fsyncs_per_s: round(run.fsyncs as f64 / seconds.max(1e-9)),
             fsync_us_p50: round(run.fsync_ns_p50 as f64 / 1e3),

@@ -47,7 +47,8 @@ pub fn campaign_table(campaigns: &[ModeResult]) -> String {
         ]
     });
     let table = render(&head, rows.collect(), 2);
-    format!("{table}* simulated drive and machine\n")
+    let machine = campaigns.iter().find_map(|c| c.machine.as_deref());
+    format!("{table}* {}\n", machine.unwrap_or("simulated drive and machine"))
 }
 
 /// The thesis's Table 6.2 beside ours. Empty unless all three modes ran the pattern test.
