@@ -5,6 +5,7 @@
 mod cmd;
 mod copy;
 mod failure;
+mod kernel;
 mod mounted;
 mod out;
 mod progress;

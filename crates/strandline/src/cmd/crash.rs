@@ -11,8 +11,10 @@ use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace
 use lab::{Mode, explore, subject};
 
 use super::campaign::CampaignArgs;
+use super::kernel_crash::{Agent, KernelArgs, Task};
 use super::merge::Merge;
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::kernel::cuts::Choice;
 use crate::out;
 use crate::progress::Progress;
 
@@ -29,6 +31,8 @@ Examples:
   strandline crash --workload rename-fsync-dir --every-cut
   strandline crash --workload varmail --modes posix --minimise hole.workload
   strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state
+  strandline crash --kernel --modes posix,strict
+  strandline crash --kernel --fs ext4 --drive conventional-noplp --workload varmail --cuts 200
 
 A workload of your own is a text, one operation a line; what stands above `begin` is durable before
 a cut can happen:
@@ -63,6 +67,7 @@ pub(crate) struct Crash {
     drive: String,
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
     #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
+    #[arg(default_value_if("kernel", "true", "posix,strict"))]
     modes: Vec<String>,
     /// Workload: pattern, tree, varmail, random-overwrite, versions, or one of the small ones:
     /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
@@ -80,6 +85,8 @@ pub(crate) struct Crash {
     print_workload: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
+    #[command(flatten)]
+    kernel: KernelArgs,
     /// At most so many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
@@ -110,15 +117,21 @@ pub(crate) struct Crash {
 #[derive(Subcommand)]
 enum Command {
     Merge(Merge),
+    Agent(Agent),
 }
 
 impl Crash {
     pub(crate) fn run(mut self) -> Outcome {
-        if let Some(Command::Merge(merge)) = self.command.take() {
-            return merge.run();
+        match self.command.take() {
+            Some(Command::Merge(merge)) => return merge.run(),
+            Some(Command::Agent(agent)) => return agent.run(),
+            None => {}
         }
         let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
         let workload = self.workload()?;
+        if self.kernel.kernel {
+            return self.kernel(modes, workload);
+        }
         if self.print_workload {
             let mode = *modes.first().ok_or_else(|| Failure::Usage("no mode".into()))?;
             let script = Script::record(&self.job(workload, mode)?)?;
@@ -162,6 +175,25 @@ impl Crash {
             ))?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
+    }
+
+    /// A campaign of the same against the kernel.
+    fn kernel(&self, modes: Vec<Mode>, workload: Arc<dyn Workload>) -> Outcome {
+        self.kernel.run(&Task {
+            fs: &self.fs,
+            drive: &self.drive,
+            modes,
+            workload,
+            choice: match (self.only, self.every_cut) {
+                (Some(only), _) => Choice::One(only),
+                (None, true) => Choice::All,
+                (None, false) => Choice::Random(self.campaign.cuts as usize),
+            },
+            seed: self.campaign.seed,
+            inject: self.inject.as_deref(),
+            json: self.campaign.json,
+            command: self.command_line(),
+        })
     }
 
     /// All states of one run in each mode.

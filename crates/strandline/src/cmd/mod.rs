@@ -11,6 +11,7 @@ pub(crate) mod drive;
 pub(crate) mod dump;
 mod explore;
 pub(crate) mod fsck;
+mod kernel_crash;
 pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ls;

@@ -1,0 +1,159 @@
+//! The other side: a machine whose kernel is judged runs this, and does what it is asked.
+//!
+//! It connects to the host, and its NVMe driver to the drive that the host serves. It needs root
+//! and the module `nvme_tcp`, and no more than this program.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{self, MountFlags, UnmountFlags};
+
+use super::calls::{Calls, errno};
+use super::wire::{Answer, Ask, receive, send};
+
+/// Waited for a device to come or go, in steps of this many nanoseconds.
+const STEP: u64 = 10_000_000;
+const STEPS: usize = 3000;
+
+/// Who does what the host asks.
+struct Agent {
+    /// Where volumes are mounted.
+    mount: PathBuf,
+    calls: Calls,
+    /// Number of the controller.
+    controller: Option<u32>,
+}
+
+/// Serves the host at `address` until it hangs up.
+pub(crate) fn serve(address: &str) -> io::Result<()> {
+    let mount = std::env::temp_dir().join(format!("strandline-agent-{}", std::process::id()));
+    std::fs::create_dir_all(&mount)?;
+    let served = serve_at(address, mount.clone());
+    let _left = std::fs::remove_dir(&mount);
+    served
+}
+
+/// As [`serve`], with volumes mounted on `mount`.
+pub(super) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
+    let link = TcpStream::connect(address)?;
+    link.set_nodelay(true)?;
+    // What is created gets the permissions that were asked for.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let calls = Calls::new(mount.clone());
+    let mut agent = Agent { mount, calls, controller: None };
+    let (mut from, mut to) = (BufReader::new(link.try_clone()?), link);
+    let served = agent.converse(&mut from, &mut to);
+    // Whatever became of the host: the machine may be somebody's own.
+    let _left = agent.unmount();
+    let _left = agent.disconnect();
+    served
+}
+
+impl Agent {
+    fn converse(&mut self, from: &mut BufReader<TcpStream>, to: &mut TcpStream) -> io::Result<()> {
+        while let Some((ask, bytes)) = receive::<Ask>(from)? {
+            let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
+                let errno = errno(&error).raw_os_error();
+                (Answer::Failed { errno, what: error.to_string() }, Vec::new())
+            });
+            send(to, &answer, &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, ask: &Ask, bytes: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+        match ask {
+            Ask::Uname => Ok((Answer::Done, std::fs::read("/proc/sys/kernel/osrelease")?)),
+            Ask::Run { argv } => run(argv),
+            Ask::Connect { address, port, nqn } => {
+                let devices = self.connect(address, *port, nqn)?;
+                Ok((Answer::Devices(devices), Vec::new()))
+            }
+            Ask::Disconnect => self.disconnect().map(|()| (Answer::Done, Vec::new())),
+            Ask::Mount { device, kind, options } => {
+                let options = std::ffi::CString::new(options.as_str())?;
+                let flags = MountFlags::empty();
+                mount::mount(device, &self.mount, kind, flags, Some(&*options))?;
+                Ok((Answer::Done, Vec::new()))
+            }
+            Ask::Unmount => self.unmount().map(|()| (Answer::Done, Vec::new())),
+            ask => Ok(self.calls.apply(ask, bytes)?),
+        }
+    }
+
+    fn unmount(&mut self) -> io::Result<()> {
+        self.calls.close_all();
+        Ok(mount::unmount(&self.mount, UnmountFlags::empty())?)
+    }
+
+    /// As `nvme connect` does it: drivers/nvme/host/fabrics.c has the words.
+    fn connect(&mut self, address: &str, port: u16, nqn: &str) -> io::Result<Vec<String>> {
+        self.disconnect()?;
+        let mut fabrics = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics")?;
+        let words = format!(
+            "transport=tcp,traddr={address},trsvcid={port},nqn={nqn},nr_io_queues=1,\
+             ctrl_loss_tmo=600,reconnect_delay=1"
+        );
+        fabrics.write_all(words.as_bytes())?;
+        let mut said = String::new();
+        Read::take(&mut fabrics, 256).read_to_string(&mut said)?;
+        let number = said.split(',').find_map(|word| word.trim().strip_prefix("instance="));
+        let number = number.and_then(|number| number.parse().ok());
+        let number = number.ok_or_else(|| io::Error::other(format!("nvme-fabrics said {said}")))?;
+        self.controller = Some(number);
+        wait_for(|| {
+            let devices = namespaces(number)?;
+            let there = !devices.is_empty() && devices.iter().all(|d| Path::new(d).exists());
+            Ok(there.then_some(devices))
+        })
+    }
+
+    fn disconnect(&mut self) -> io::Result<()> {
+        let Some(number) = self.controller.take() else { return Ok(()) };
+        let switch = format!("/sys/class/nvme/nvme{number}/delete_controller");
+        match std::fs::write(switch, "1") {
+            // The kernel may have given it up before.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        wait_for(|| Ok(namespaces(number)?.is_empty().then_some(())))
+    }
+}
+
+/// The block devices of a controller, in order of their namespaces.
+fn namespaces(number: u32) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/block")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let of = name.strip_prefix(&format!("nvme{number}n"));
+        if let Some(namespace) = of.and_then(|n| n.parse::<u32>().ok()) {
+            found.push((namespace, format!("/dev/{name}")));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, device)| device).collect())
+}
+
+fn wait_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    for _ in 0..STEPS {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        cores::sleep(STEP);
+    }
+    Err(Errno::TIMEDOUT.into())
+}
+
+fn run(argv: &[String]) -> io::Result<(Answer, Vec<u8>)> {
+    let (program, arguments) = argv.split_first().ok_or(Errno::INVAL)?;
+    let mut command = Command::new(program);
+    let out = command.args(arguments).stdin(Stdio::null()).output()?;
+    let mut said = out.stdout;
+    said.extend_from_slice(&out.stderr);
+    said.truncate(1 << 20);
+    Ok((Answer::Ran { status: out.status.code().unwrap_or(-1) }, said))
+}

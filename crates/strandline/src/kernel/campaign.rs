@@ -1,0 +1,256 @@
+//! One file system in one mode: the run, its cuts, and what the kernel makes of each.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use drive::{Drive, Spec, Ssd, Timing};
+use lab::Mode;
+use lab::campaign::{Judged, Run, Tally, latencies};
+use lab::oracle::{Damage, Event, Memo, Model, Oracle, Verdict, verify};
+use lab::recorder::{FsyncSample, Recorder};
+use lab::subject::Recovery;
+use lab::workload::Workload;
+use nvme_target::{Options, Server, Unit};
+use vfs::FileSystem;
+
+use super::cuts::{Choice, Cut, Cuts};
+use super::foreign::Foreign;
+use super::machine::{Machine, Trouble};
+use super::remote::Remote;
+use super::wire::{Answer, Ask};
+use crate::failure::{Failure, Outcome};
+
+/// Every cut is mounted, compared and unmounted; of so many one is also checked.
+const CHECK_EVERY: usize = 10;
+/// The drive's name.
+const NQN: &str = "nqn.2026-11.com.github.strandline:crash";
+
+/// What to run.
+pub(crate) struct Campaign {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) fs: Foreign,
+    pub(crate) mode: Mode,
+    pub(crate) drive: String,
+    pub(crate) spec: Spec,
+    pub(crate) workload: Arc<dyn Workload>,
+    pub(crate) choice: Choice,
+    pub(crate) seed: u64,
+    /// The drive says that it has flushed, and has not.
+    pub(crate) lies: bool,
+    /// Command line that repeats it, up to the mode.
+    pub(crate) command: String,
+}
+
+/// A drive that is served for the machine.
+struct Served {
+    ssd: Arc<Ssd>,
+    server: Server,
+    connect: Ask,
+}
+
+/// A run of the workload.
+struct Recording {
+    log: Vec<Event>,
+    cuts: Vec<Cut>,
+    fsyncs: Vec<FsyncSample>,
+    span_ns: u64,
+}
+
+impl Campaign {
+    /// Runs it. `step` is told after each cut how many there are.
+    pub(crate) fn run(&self, step: &dyn Fn(usize)) -> Outcome<Tally> {
+        let served = self.serve()?;
+        let identify = served.ssd.identify().clone();
+        let zoned = identify.zones.is_some();
+        let promise = self.fs.promise(self.mode, identify.volatile_cache, zoned);
+        let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
+        let kernel = crate::out::lossy(&release).trim().to_owned();
+        let recording = self.record(&served)?;
+        let judged = self.judge_all(&served, &recording, step)?;
+        let [fsync_ns_p50, fsync_ns_p99] = latencies(&recording.fsyncs);
+        let run = Run {
+            mode: self.mode_name().into(),
+            drive: self.drive.clone(),
+            workload: self.workload.name().into(),
+            seed: self.seed,
+            fs: format!("linux {kernel} {}", self.fs.name()),
+            inject: self.lies.then(|| "drop-flush".into()),
+            command: self.command.clone(),
+            cuts: recording.cuts.len(),
+            promise,
+            fsyncs: recording.fsyncs.len(),
+            span_ns: recording.span_ns,
+            fsync_ns_p50,
+            fsync_ns_p99,
+            cleanings: 0,
+            machine: Some(format!(
+                "by the clock, with an emulated drive: Linux {kernel}, {}",
+                self.fs.name()
+            )),
+        };
+        Ok(Tally::of(run, &judged, |cut| {
+            format!("{} --modes {} --only {cut}", self.command, self.mode)
+        }))
+    }
+
+    /// What the tables call it.
+    fn mode_name(&self) -> &'static str {
+        if self.fs == Foreign::F2fs { self.mode.name() } else { self.fs.name() }
+    }
+
+    fn serve(&self) -> Outcome<Served> {
+        let (address, name) = self.machine.drive_address().map_err(problem)?;
+        let ssd = Ssd::new(self.spec.clone(), Timing::Paced, self.seed).map_err(problem)?;
+        let unit = Unit::new("crash", ssd.clone());
+        if self.lies {
+            unit.drive().lie_about_flushes();
+        }
+        let listener = TcpListener::bind((address, 0)).map_err(Failure::on(address))?;
+        let server = Server::start(listener, vec![unit], Options::new(NQN));
+        let server = server.map_err(Failure::on(address))?;
+        let port = server.address().port();
+        let connect = Ask::Connect { address: name, port, nqn: NQN.into() };
+        Ok(Served { ssd, server, connect })
+    }
+
+    fn connect(&self, served: &Served) -> Outcome<Vec<String>> {
+        match self.machine.ask(&served.connect, b"") {
+            Ok((Answer::Devices(devices), _)) if !devices.is_empty() => Ok(devices),
+            Ok(_) => Err(Failure::Problem("the machine finds no drive".into())),
+            Err(trouble) => Err(Failure::Problem(format!(
+                "the machine cannot connect to the drive (has it the module nvme_tcp?): {trouble}"
+            ))),
+        }
+    }
+
+    fn mount(&self, devices: &[String]) -> Result<Remote, vfs::Error> {
+        let options = match self.fs {
+            Foreign::F2fs => self.mode.mount_options().to_owned() + self.workload.mount_options(),
+            _ => String::new(),
+        };
+        let device = devices.first().cloned().unwrap_or_default();
+        let ask = Ask::Mount { device, kind: self.fs.name().into(), options };
+        self.machine.ask(&ask, b"")?;
+        Remote::new(self.machine.clone())
+    }
+
+    /// The workload, once.
+    fn record(&self, served: &Served) -> Outcome<Recording> {
+        let devices = self.connect(served)?;
+        let argv = self.fs.mkfs(&devices);
+        let (status, said) = self.machine.run(&argv).map_err(Failure::on(&argv[0]))?;
+        if status != 0 {
+            let said = said.trim().replace('\n', "; ");
+            return Err(Failure::Problem(format!("{}: exit status {status}: {said}", argv[0])));
+        }
+        let fs = self.mount(&devices).map_err(Failure::on("mount"))?;
+        let oracle = Arc::new(Oracle::new());
+        let cuts = Cuts::new(&served.ssd, &oracle, self.choice, self.seed);
+        let recorder = Recorder::new(&fs, &oracle);
+        let mut begun = 0;
+        let ran = self.workload.run(&recorder, self.seed, &mut || {
+            begun = cores::now();
+            recorder.restart();
+            cuts.start();
+        });
+        let span_ns = cores::now() - begun;
+        let cuts = cuts.end();
+        ran?;
+        let fsyncs = recorder.fsyncs();
+        drop(recorder);
+        fs.unmount().map_err(Failure::on("unmount"))?;
+        self.machine.ask(&Ask::Disconnect, b"").map_err(problem)?;
+        Ok(Recording { log: oracle.take_log(), cuts, fsyncs, span_ns })
+    }
+
+    /// Mounts what each cut left. Cuts in a row that left the same are mounted once; what may be
+    /// there differs all the same.
+    fn judge_all(
+        &self,
+        served: &Served,
+        recording: &Recording,
+        step: &dyn Fn(usize),
+    ) -> Outcome<Vec<Judged>> {
+        let (mut model, mut memo) = (Model::default(), Memo::default());
+        let mut judged = Vec::new();
+        let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));
+        for (number, cuts) in alike.enumerate() {
+            let check = number.is_multiple_of(CHECK_EVERY) || recording.cuts.len() == 1;
+            let mut verify = |fs: &Remote, cut: &Cut| {
+                model.advance(&recording.log, cut.position);
+                // Blocks come with the file system's own bytes; nobody looks at the drive.
+                verify(fs, &|_| drive::Block::zeroed(), &model, &mut memo)
+            };
+            let found = match self.judge(served, cuts, check, &mut verify) {
+                Err(Trouble::Lost(why)) => {
+                    self.machine.restart().map_err(problem)?;
+                    let verdict = corrupt("kernel", "one that goes on", why);
+                    cuts.iter().map(|cut| of_cut(cut, 0, vec![verdict.clone()])).collect()
+                }
+                found => found.map_err(problem)?,
+            };
+            found.iter().for_each(|_| step(recording.cuts.len()));
+            judged.extend(found);
+        }
+        Ok(judged)
+    }
+
+    /// Cuts that left the same. An error is the machine's, not the file system's.
+    fn judge(
+        &self,
+        served: &Served,
+        cuts: &[Cut],
+        check: bool,
+        verify: &mut dyn FnMut(&Remote, &Cut) -> Vec<Verdict>,
+    ) -> Result<Vec<Judged>, Trouble> {
+        let Some(first) = cuts.first() else { return Ok(Vec::new()) };
+        let start = |error: std::io::Error| Trouble::Start(error.to_string());
+        served.server.replace(std::slice::from_ref(&first.state)).map_err(start)?;
+        let devices = self.connect(served).map_err(|e| Trouble::Start(e.to_string()))?;
+        let begun = cores::now();
+        let mounted = self.mount(&devices);
+        let recovery_ns = cores::now() - begun;
+        let mut later = Vec::new();
+        let mut judged: Vec<Judged> = match &mounted {
+            Ok(fs) => cuts.iter().map(|cut| of_cut(cut, recovery_ns, verify(fs, cut))).collect(),
+            Err(error) => {
+                later.push(corrupt("mount", "a volume that recovers", error.to_string()));
+                cuts.iter().map(|cut| of_cut(cut, recovery_ns, Vec::new())).collect()
+            }
+        };
+        if let Ok(fs) = &mounted {
+            if let Err(error) = fs.unmount() {
+                later.push(corrupt("unmount", "a clean unmount", error.to_string()));
+            } else if check {
+                let argv = self.fs.check(&devices);
+                let (status, said) = self.machine.run(&argv)?;
+                let complaint = self.fs.complaint(status, &said);
+                later.extend(complaint.map(|said| corrupt(&argv[0], "no fault", said)));
+            }
+        }
+        // An answer that the machine still gives tells that it is there.
+        self.machine.ask(&Ask::Disconnect, b"")?;
+        judged.iter_mut().for_each(|judged| judged.verdicts.extend(later.iter().cloned()));
+        Ok(judged)
+    }
+}
+
+fn of_cut(cut: &Cut, recovery_ns: u64, verdicts: Vec<Verdict>) -> Judged {
+    let Cut { index, at_ns, .. } = *cut;
+    Judged { index, at_ns, recovery_ns, recovery: Recovery::default(), verdicts }
+}
+
+fn corrupt(path: &str, expected: &str, found: String) -> Verdict {
+    Verdict {
+        damage: Damage::Corrupt,
+        path: format!("({path})"),
+        block: None,
+        expected: expected.into(),
+        found,
+        in_flight: false,
+    }
+}
+
+fn problem(error: impl std::fmt::Display) -> Failure {
+    Failure::Problem(error.to_string())
+}

@@ -1,0 +1,122 @@
+//! The kernel's file systems: how they are made and checked, and what they promise.
+
+use lab::Mode;
+use lab::oracle::Promise;
+
+use crate::failure::{Failure, Outcome};
+
+/// A file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    F2fs,
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Foreign {
+    /// By its name in `mount -t`.
+    pub(crate) fn named(name: &str) -> Outcome<Self> {
+        let all = [Self::F2fs, Self::Ext4, Self::Xfs, Self::Btrfs];
+        all.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known = all.map(Self::name).join(", ");
+            Failure::Usage(format!("unknown file system '{name}'; the kernel's are {known}"))
+        })
+    }
+
+    /// That name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::F2fs => "f2fs",
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// Makes a volume on `devices`: one, or one for metadata and a zoned one.
+    pub(crate) fn mkfs(self, devices: &[String]) -> Vec<String> {
+        let words: &[&str] = match (self, devices.len()) {
+            (Self::F2fs, 1) => &["mkfs.f2fs", "-f"],
+            (Self::F2fs, _) => &["mkfs.f2fs", "-f", "-m", "-c"],
+            // What a thread would write later is written now: cuts are of the workload.
+            (Self::Ext4, _) => &[
+                "mke2fs",
+                "-q",
+                "-F",
+                "-t",
+                "ext4",
+                "-E",
+                "lazy_itable_init=0,lazy_journal_init=0",
+            ],
+            (Self::Xfs, _) => &["mkfs.xfs", "-q", "-f"],
+            (Self::Btrfs, _) => &["mkfs.btrfs", "-q", "-f"],
+        };
+        with(words, devices.iter().rev())
+    }
+
+    /// Checks an unmounted volume and repairs nothing.
+    pub(crate) fn check(self, devices: &[String]) -> Vec<String> {
+        let words: &[&str] = match self {
+            Self::F2fs => &["fsck.f2fs", "-f", "--dry-run"],
+            Self::Ext4 => &["e2fsck", "-fn"],
+            Self::Xfs => &["xfs_repair", "-n"],
+            Self::Btrfs => &["btrfs", "check", "--readonly"],
+        };
+        with(words, devices.first().into_iter())
+    }
+
+    /// What the checker says is wrong, if anything.
+    pub(crate) fn complaint(self, status: i32, said: &str) -> Option<String> {
+        let line = |is: &dyn Fn(&str) -> bool| said.lines().find(|line| is(line));
+        match self {
+            // Its exit status is 0 whatever it finds.
+            Self::F2fs => {
+                let wrong = |l: &str| l.contains("[Fail]") || l.starts_with("[ASSERT]");
+                line(&wrong).map(str::to_owned).or_else(|| (status != 0).then(|| last(said)))
+            }
+            _ => (status != 0).then(|| last(said)),
+        }
+    }
+
+    /// What an fsync in `mode` promises there on such a drive. The kernel's F2FS says of `strict`
+    /// that it is as good as ext4 (Documentation/filesystems/f2fs.rst); nobody promises that an
+    /// fsync is there whole or not at all.
+    pub(crate) fn promise(self, mode: Mode, volatile_cache: bool, zoned: bool) -> Promise {
+        let promise = match self {
+            Self::F2fs => Promise::of(mode, volatile_cache, zoned),
+            _ => Promise { durable: true, intact: true, atomic: false },
+        };
+        Promise { atomic: false, ..promise }
+    }
+}
+
+fn with<'a>(words: &[&str], devices: impl Iterator<Item = &'a String>) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).chain(devices.cloned()).collect()
+}
+
+fn last(said: &str) -> String {
+    said.trim().lines().last().unwrap_or("nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_goes_where_blocks_can_be_overwritten() {
+        let devices = ["/dev/nvme0n1".to_owned(), "/dev/nvme0n2".to_owned()];
+        let words = Foreign::F2fs.mkfs(&devices);
+        assert_eq!(words.join(" "), "mkfs.f2fs -f -m -c /dev/nvme0n2 /dev/nvme0n1");
+        assert_eq!(Foreign::F2fs.check(&devices).last(), Some(&devices[0]));
+    }
+
+    #[test]
+    fn what_checkers_say_is_understood() {
+        let f2fs = Foreign::F2fs;
+        assert_eq!(f2fs.complaint(0, "[FSCK] x [Ok..]\n"), None);
+        assert_eq!(f2fs.complaint(0, "a\n[FSCK] x [Fail]\n"), Some("[FSCK] x [Fail]".into()));
+        assert_eq!(Foreign::Ext4.complaint(4, "a\nbad\n"), Some("bad".into()));
+        assert!(Foreign::named("zfs").is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! A file system of another machine's kernel, through the agent there: a [`FileSystem`] like ours,
+//! so that workloads, recorder and oracle need not know.
+//!
+//! The agent knows paths and this trait inodes, so the names of each inode are kept here as they
+//! come by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use cores::Mutex;
+use lab::subject::{PageAt, Volume};
+use vfs::{
+    Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
+};
+
+use super::machine::Machine;
+use super::wire::{Answer, Ask, Stat};
+
+/// Bytes of one read: a frame of the wire has room for more.
+const READ_MAX: usize = 1 << 20;
+/// The directory that some file systems make for themselves.
+const OWN: &str = "lost+found";
+
+/// A volume that is mounted there.
+pub(crate) struct Remote {
+    machine: Arc<Machine>,
+    root: Ino,
+    known: Mutex<BTreeMap<Ino, Known>>,
+}
+
+/// What is known of an inode.
+#[derive(Default)]
+struct Known {
+    names: BTreeSet<(Ino, String)>,
+    /// How often it was opened.
+    open: usize,
+}
+
+impl Remote {
+    /// The volume that the agent has just mounted.
+    pub(crate) fn new(machine: Arc<Machine>) -> Result<Self> {
+        let mut new = Self { machine, root: 0, known: Mutex::new(BTreeMap::new()) };
+        new.root = new.stat(String::new())?.ino;
+        Ok(new)
+    }
+
+    fn ask(&self, ask: &Ask, bytes: &[u8]) -> Result<(Answer, Vec<u8>)> {
+        Ok(self.machine.ask(ask, bytes)?)
+    }
+
+    fn do_it(&self, ask: &Ask) -> Result<()> {
+        self.ask(ask, b"").map(drop)
+    }
+
+    fn stat(&self, path: String) -> Result<Attr> {
+        match self.ask(&Ask::Lstat { path }, b"")? {
+            (Answer::Stat(stat), _) => attr(&stat),
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
+    /// One way to `ino`.
+    fn path(&self, ino: Ino) -> Result<String> {
+        let known = self.known.lock();
+        let mut parts: Vec<&str> = Vec::new();
+        let mut at = ino;
+        while at != self.root {
+            let of = known.get(&at).ok_or(Errno::STALE)?;
+            if of.open > 0 && at == ino {
+                return Ok(format!("#{ino}"));
+            }
+            let (parent, name) = of.names.first().ok_or(Errno::STALE)?;
+            parts.push(name);
+            at = *parent;
+            if parts.len() > 4096 {
+                return Err(Errno::LOOP.into());
+            }
+        }
+        parts.reverse();
+        Ok(parts.join("/"))
+    }
+
+    fn child(&self, parent: Ino, name: &[u8]) -> Result<String> {
+        let (dir, name) = (self.path(parent)?, text(name)?);
+        Ok(if dir.is_empty() { name } else { format!("{dir}/{name}") })
+    }
+
+    /// What is now at `name`.
+    fn learn(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let attr = self.stat(self.child(parent, name)?)?;
+        let place = (parent, text(name)?);
+        self.known.lock().entry(attr.ino).or_default().names.insert(place);
+        Ok(attr)
+    }
+
+    /// Nothing is at `name` any more, and an inode number may come back as another file.
+    fn forget(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let place = (parent, text(name)?);
+        self.known.lock().retain(|_, of| {
+            of.names.remove(&place);
+            !of.names.is_empty() || of.open > 0
+        });
+        Ok(())
+    }
+}
+
+impl Volume for Remote {
+    fn cleanings(&self) -> u64 {
+        0
+    }
+
+    fn clean(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pages(&self, _: Ino, _: Range<u64>, _: &mut dyn FnMut(u64, PageAt<'_>)) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl FileSystem for Remote {
+    fn root(&self) -> Ino {
+        self.root
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.learn(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.stat(self.path(ino)?)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let path = || self.path(ino);
+        if let Some(size) = set.size {
+            self.do_it(&Ask::Truncate { path: path()?, size })?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            self.do_it(&Ask::Chown { path: path()?, uid: set.uid, gid: set.gid })?;
+        }
+        if let Some(perm) = set.perm {
+            self.do_it(&Ask::Chmod { path: path()?, perm })?;
+        }
+        if let Some(Timespec { secs, nanos }) = set.mtime {
+            self.do_it(&Ask::Utimens { path: path()?, secs, nanos })?;
+        }
+        self.getattr(ino)
+    }
+
+    fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        _rdev: u64,
+        _creator: Creator,
+    ) -> Result<Attr> {
+        let mode = kind.mode_bits() | u32::from(perm);
+        self.do_it(&Ask::Mknod { path: self.child(parent, name)?, mode })?;
+        self.learn(parent, name)
+    }
+
+    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
+        self.mknod(parent, name, FileKind::Directory, perm, 0, creator)
+    }
+
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], _: Creator) -> Result<Attr> {
+        let target = text(target)?;
+        self.do_it(&Ask::Symlink { path: self.child(parent, name)?, target })?;
+        self.learn(parent, name)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.ask(&Ask::Readlink { path: self.path(ino)? }, b"").map(|(_, target)| target)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let (from, path) = (self.path(ino)?, self.child(parent, name)?);
+        self.do_it(&Ask::Link { from, path })?;
+        self.learn(parent, name)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(&Ask::Unlink { path: self.child(parent, name)? })?;
+        self.forget(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(&Ask::Rmdir { path: self.child(parent, name)? })?;
+        self.forget(parent, name)
+    }
+
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (from, path) = (self.child(parent, name)?, self.child(new_parent, new_name)?);
+        self.do_it(&Ask::Rename { from, path, flags: flags.bits() })?;
+        let (old, new) = ((parent, text(name)?), (new_parent, text(new_name)?));
+        let mut known = self.known.lock();
+        let moved = known.iter().find(|(_, of)| of.names.contains(&old)).map(|(ino, _)| *ino);
+        for of in known.values_mut() {
+            of.names.remove(&new);
+            of.names.remove(&old);
+        }
+        if let Some(of) = moved.and_then(|ino| known.get_mut(&ino)) {
+            of.names.insert(new);
+        }
+        known.retain(|_, of| !of.names.is_empty() || of.open > 0);
+        Ok(())
+    }
+
+    fn open(&self, ino: Ino) -> Result<()> {
+        let path = self.path(ino)?;
+        if !path.starts_with('#') {
+            self.do_it(&Ask::Open { path, handle: ino })?;
+        }
+        self.known.lock().entry(ino).or_default().open += 1;
+        Ok(())
+    }
+
+    fn release(&self, ino: Ino) {
+        let mut known = self.known.lock();
+        let Some(of) = known.get_mut(&ino) else { return };
+        of.open = of.open.saturating_sub(1);
+        if of.open == 0 {
+            if of.names.is_empty() {
+                known.remove(&ino);
+            }
+            drop(known);
+            // Nobody is told how a close ends.
+            let _closed = self.do_it(&Ask::Close { handle: ino });
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let (path, mut done) = (self.path(ino)?, 0);
+        while done < buf.len() {
+            let len = (buf.len() - done).min(READ_MAX);
+            let at = offset.saturating_add(done as u64);
+            let ask = Ask::Read { path: path.clone(), offset: at, len: len as u32 };
+            let (_, bytes) = self.ask(&ask, b"")?;
+            let into = buf.get_mut(done..done + bytes.len().min(len)).ok_or(Errno::PROTO)?;
+            into.copy_from_slice(&bytes[..into.len()]);
+            done += into.len();
+            if bytes.len() < len {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let (path, mut done) = (self.path(ino)?, 0);
+        for piece in data.chunks(READ_MAX) {
+            let ask = Ask::Write { path: path.clone(), offset: offset + done as u64 };
+            match self.ask(&ask, piece)? {
+                (Answer::Count(count), _) if count as usize == piece.len() => done += piece.len(),
+                (Answer::Count(count), _) => return Ok(done + count as usize),
+                _ => return Err(Errno::PROTO.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.do_it(&Ask::Fsync { path: self.path(ino)?, data_only: datasync })
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        let (path, mode) = (self.path(ino)?, mode.bits());
+        self.do_it(&Ask::Fallocate { path, mode, offset, len })
+    }
+
+    fn lseek(&self, _: Ino, _: u64, _: Seek) -> Result<u64> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn readdir(&self, ino: Ino, from: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        let (Answer::Entries(entries), _) = self.ask(&Ask::List { path: self.path(ino)? }, b"")?
+        else {
+            return Err(Errno::PROTO.into());
+        };
+        for (entry, next) in entries.into_iter().zip(1_u64..) {
+            if next <= from || (ino == self.root && entry.name == OWN) {
+                continue;
+            }
+            let kind = FileKind::from_mode(entry.mode).ok_or(Errno::PROTO)?;
+            let mut known = self.known.lock();
+            known.entry(entry.ino).or_default().names.insert((ino, entry.name.clone()));
+            drop(known);
+            if !emit(DirEntry { name: entry.name.into_bytes(), ino: entry.ino, kind, next }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let ask = Ask::Getxattr { path: self.path(ino)?, name: text(name)? };
+        self.ask(&ask, b"").map(|(_, value)| value)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], _mode: XattrMode) -> Result<()> {
+        let ask = Ask::Setxattr { path: self.path(ino)?, name: text(name)? };
+        self.ask(&ask, value).map(drop)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        match self.ask(&Ask::Listxattr { path: self.path(ino)? }, b"")? {
+            (Answer::Names(names), _) => Ok(names.into_iter().map(String::into_bytes).collect()),
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(&Ask::Removexattr { path: self.path(ino)?, name: text(name)? })
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.do_it(&Ask::Syncfs)
+    }
+
+    fn unmount(&self) -> Result<()> {
+        self.do_it(&Ask::Unmount)
+    }
+}
+
+/// The wire carries text.
+fn text(bytes: &[u8]) -> Result<String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| Error::from(Errno::ILSEQ))
+}
+
+fn attr(stat: &Stat) -> Result<Attr> {
+    let kind = FileKind::from_mode(stat.mode).ok_or(Errno::PROTO)?;
+    let mtime = Timespec { secs: stat.mtime.0, nanos: stat.mtime.1 };
+    let unknown = Timespec { secs: 0, nanos: 0 };
+    Ok(Attr {
+        ino: stat.ino,
+        kind,
+        perm: (stat.mode & 0o7777) as u16,
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: 0,
+        size: stat.size,
+        blocks: stat.blocks,
+        atime: unknown,
+        mtime,
+        ctime: unknown,
+        crtime: unknown,
+        generation: 0,
+    })
+}

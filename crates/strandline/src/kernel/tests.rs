@@ -1,0 +1,70 @@
+//! The agent and the host's side of it, on a directory of this machine: what a workload did through
+//! them the oracle finds, and what somebody else did as well.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lab::oracle::{Damage, Memo, Model, Oracle, Verdict, verify};
+use lab::recorder::Recorder;
+use lab::workload::{Script, Workload};
+
+use super::agent;
+use super::machine::{Kind, Machine};
+use super::remote::Remote;
+
+/// Everything that needs no root.
+const SCRIPT: &str = "\
+mkdir d\ncreate d/a\nwrite d/a 0+9000\nbegin\n\
+open d/a h\nappend d/a 5000\nfdatasync d/a\nwrite #h 4096+4096\nlink d/a b\nfsync b\n\
+rename b c\ntruncate c 6000\nfsync d\nfallocate c none 0+40000\n\
+fallocate c punch_hole|keep_size 4096+4096\nfsync c\ncopy c 0+20000 d/a 50000\n\
+read c 0+100000\nchmod c 600\nsetxattr c user.a 300\nfsync c\nremovexattr c user.a\n\
+symlink nowhere s\nmknod p fifo 600 0\nfsync /\nunlink d/a\nunlink c\nwrite #h 0+100\nfsync #h\n\
+close h\nrmdir d\nmkdir e\ncreate e/f\nwrite e/f 0+5000000\nrename e g\nfsync g/f\n\
+setxattr g/f user.b 40\nchmod g/f 640\nsync\n";
+
+fn machine(dir: PathBuf) -> Arc<Machine> {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address: SocketAddr = free.local_addr().expect("bound");
+    drop(free);
+    // It ends when the machine is dropped and hangs up.
+    drop(cores::spawn("agent", None, move || {
+        while agent::serve_at(&address.to_string(), dir.clone()).is_err() {
+            cores::sleep(10_000_000);
+        }
+    }));
+    Arc::new(Machine::start(Kind::Own(address)).expect("the agent comes"))
+}
+
+#[test]
+fn what_the_agent_did_the_oracle_finds() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let machine = machine(dir.path().to_owned());
+    let fs = Remote::new(machine.clone()).expect("a directory");
+    let oracle = Oracle::new();
+    let script = Script::parse(SCRIPT, "agent").expect("it is right");
+    script.run(&Recorder::new(&fs, &oracle), 1, &mut || ()).expect("it runs");
+    drop(fs);
+    let log = oracle.take_log();
+    let look = || -> Vec<Verdict> {
+        let mut model = Model::default();
+        model.advance(&log, log.len());
+        let fs = Remote::new(machine.clone()).expect("a directory");
+        verify(&fs, &|_| drive::Block::zeroed(), &model, &mut Memo::default())
+    };
+    assert_eq!(look(), []);
+    // What is damaged is found, each by its kind.
+    let file = dir.path().join("g/f");
+    let bytes = std::fs::read(&file).expect("a file");
+    let mut wrong = bytes.clone();
+    wrong[8192] ^= 1;
+    std::fs::write(&file, &wrong).expect("a file");
+    std::fs::remove_file(dir.path().join("s")).expect("a link");
+    std::fs::write(dir.path().join("other"), "").expect("a file");
+    let found = look();
+    let kinds: Vec<Damage> = found.iter().map(|verdict| verdict.damage).collect();
+    assert!(kinds.contains(&Damage::Garbage) && kinds.contains(&Damage::Lost), "{found:#?}");
+    assert_eq!(found.iter().find_map(|verdict| verdict.block), Some(2), "{found:#?}");
+    assert_eq!(found.len(), 3, "{found:#?}");
+}
