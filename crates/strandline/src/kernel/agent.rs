@@ -69,8 +69,8 @@ impl Agent {
         match ask {
             Ask::Uname => Ok((Answer::Done, std::fs::read("/proc/sys/kernel/osrelease")?)),
             Ask::Run { argv } => run(argv),
-            Ask::Connect { address, port, nqn } => {
-                let devices = self.connect(address, *port, nqn)?;
+            Ask::Connect { address, port, nqn, namespaces } => {
+                let devices = self.connect(address, *port, nqn, *namespaces)?;
                 Ok((Answer::Devices(devices), Vec::new()))
             }
             Ask::Disconnect => self.disconnect().map(|()| (Answer::Done, Vec::new())),
@@ -91,12 +91,20 @@ impl Agent {
     }
 
     /// As `nvme connect` does it: drivers/nvme/host/fabrics.c has the words.
-    fn connect(&mut self, address: &str, port: u16, nqn: &str) -> io::Result<Vec<String>> {
+    fn connect(
+        &mut self,
+        address: &str,
+        port: u16,
+        nqn: &str,
+        count: usize,
+    ) -> io::Result<Vec<String>> {
         self.disconnect()?;
         let mut fabrics = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics")?;
+        // A host that is gone does not come back: a file system that waits for its drive would keep
+        // this machine from ending.
         let words = format!(
             "transport=tcp,traddr={address},trsvcid={port},nqn={nqn},nr_io_queues=1,\
-             ctrl_loss_tmo=600,reconnect_delay=1"
+             ctrl_loss_tmo=5,reconnect_delay=1"
         );
         fabrics.write_all(words.as_bytes())?;
         let mut said = String::new();
@@ -107,7 +115,7 @@ impl Agent {
         self.controller = Some(number);
         wait_for(|| {
             let devices = namespaces(number)?;
-            let there = !devices.is_empty() && devices.iter().all(|d| Path::new(d).exists());
+            let there = devices.len() == count && devices.iter().all(|d| Path::new(d).exists());
             Ok(there.then_some(devices))
         })
     }

@@ -16,7 +16,7 @@ use vfs::FileSystem;
 use super::cuts::{Choice, Cut, Cuts};
 use super::foreign::Foreign;
 use super::machine::{Machine, Trouble};
-use super::remote::Remote;
+use super::remote::{Blocks, Remote};
 use super::wire::{Answer, Ask};
 use crate::failure::{Failure, Outcome};
 
@@ -46,6 +46,7 @@ struct Served {
     ssd: Arc<Ssd>,
     server: Server,
     connect: Ask,
+    blocks: Blocks,
 }
 
 /// A run of the workload.
@@ -109,8 +110,11 @@ impl Campaign {
         let server = Server::start(listener, vec![unit], Options::new(NQN));
         let server = server.map_err(Failure::on(address))?;
         let port = server.address().port();
-        let connect = Ask::Connect { address: name, port, nqn: NQN.into() };
-        Ok(Served { ssd, server, connect })
+        // Conventional zones are a namespace of their own.
+        let namespaces =
+            ssd.identify().zones.map_or(1, |zones| 1 + usize::from(zones.conventional > 0));
+        let connect = Ask::Connect { address: name, port, nqn: NQN.into(), namespaces };
+        Ok(Served { ssd, server, connect, blocks: Blocks::default() })
     }
 
     fn connect(&self, served: &Served) -> Outcome<Vec<String>> {
@@ -123,7 +127,7 @@ impl Campaign {
         }
     }
 
-    fn mount(&self, devices: &[String]) -> Result<Remote, vfs::Error> {
+    fn mount(&self, devices: &[String], blocks: &Blocks) -> Result<Remote, vfs::Error> {
         let options = match self.fs {
             Foreign::F2fs => self.mode.mount_options().to_owned() + self.workload.mount_options(),
             _ => String::new(),
@@ -131,7 +135,7 @@ impl Campaign {
         let device = devices.first().cloned().unwrap_or_default();
         let ask = Ask::Mount { device, kind: self.fs.name().into(), options };
         self.machine.ask(&ask, b"")?;
-        Remote::new(self.machine.clone())
+        Remote::new(self.machine.clone(), blocks.clone())
     }
 
     /// The workload, once.
@@ -143,7 +147,7 @@ impl Campaign {
             let said = said.trim().replace('\n', "; ");
             return Err(Failure::Problem(format!("{}: exit status {status}: {said}", argv[0])));
         }
-        let fs = self.mount(&devices).map_err(Failure::on("mount"))?;
+        let fs = self.mount(&devices, &served.blocks).map_err(Failure::on("mount"))?;
         let oracle = Arc::new(Oracle::new());
         let cuts = Cuts::new(&served.ssd, &oracle, self.choice, self.seed);
         let recorder = Recorder::new(&fs, &oracle);
@@ -208,7 +212,7 @@ impl Campaign {
         served.server.replace(std::slice::from_ref(&first.state)).map_err(start)?;
         let devices = self.connect(served).map_err(|e| Trouble::Start(e.to_string()))?;
         let begun = cores::now();
-        let mounted = self.mount(&devices);
+        let mounted = self.mount(&devices, &served.blocks);
         let recovery_ns = cores::now() - begun;
         let mut later = Vec::new();
         let mut judged: Vec<Judged> = match &mounted {

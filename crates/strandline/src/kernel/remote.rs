@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cores::Mutex;
+use drive::{BLOCK_SIZE, Block};
 use lab::subject::{PageAt, Volume};
 use vfs::{
     Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, RenameFlags,
@@ -20,6 +21,8 @@ use super::wire::{Answer, Ask, Stat};
 
 /// Bytes of one read: a frame of the wire has room for more.
 const READ_MAX: usize = 1 << 20;
+/// Digests of one answer.
+const DIGESTS_MAX: u64 = 64 << 10;
 /// The directory that some file systems make for themselves.
 const OWN: &str = "lost+found";
 
@@ -28,7 +31,11 @@ pub(crate) struct Remote {
     machine: Arc<Machine>,
     root: Ino,
     known: Mutex<BTreeMap<Ino, Known>>,
+    blocks: Blocks,
 }
+
+/// Blocks that were read, by their digests, for all volumes of a campaign.
+pub(crate) type Blocks = Arc<Mutex<BTreeMap<u64, Block>>>;
 
 /// What is known of an inode.
 #[derive(Default)]
@@ -40,8 +47,8 @@ struct Known {
 
 impl Remote {
     /// The volume that the agent has just mounted.
-    pub(crate) fn new(machine: Arc<Machine>) -> Result<Self> {
-        let mut new = Self { machine, root: 0, known: Mutex::new(BTreeMap::new()) };
+    pub(crate) fn new(machine: Arc<Machine>, blocks: Blocks) -> Result<Self> {
+        let mut new = Self { machine, root: 0, known: Mutex::new(BTreeMap::new()), blocks };
         new.root = new.stat(String::new())?.ino;
         Ok(new)
     }
@@ -95,6 +102,18 @@ impl Remote {
         Ok(attr)
     }
 
+    /// A block of a file whose digest is known; what was read once needs not come again.
+    fn block(&self, ino: Ino, index: u64, digest: u64) -> Result<Block> {
+        if let Some(block) = self.blocks.lock().get(&digest) {
+            return Ok(block.clone());
+        }
+        let mut bytes = [0; BLOCK_SIZE];
+        self.read(ino, index * BLOCK_SIZE as u64, &mut bytes)?;
+        let block = Block::new(bytes);
+        self.blocks.lock().insert(digest, block.clone());
+        Ok(block)
+    }
+
     /// Nothing is at `name` any more, and an inode number may come back as another file.
     fn forget(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let place = (parent, text(name)?);
@@ -115,8 +134,24 @@ impl Volume for Remote {
         Ok(())
     }
 
-    fn pages(&self, _: Ino, _: Range<u64>, _: &mut dyn FnMut(u64, PageAt<'_>)) -> Result<bool> {
-        Ok(false)
+    fn pages(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        see: &mut dyn FnMut(u64, PageAt<'_>),
+    ) -> Result<bool> {
+        let path = self.path(ino)?;
+        for first in range.clone().step_by(DIGESTS_MAX as usize) {
+            let blocks = (range.end - first).min(DIGESTS_MAX) as u32;
+            let ask = Ask::Digests { path: path.clone(), first, blocks };
+            let (_, digests) = self.ask(&ask, b"")?;
+            let (digests, _) = digests.as_chunks::<8>();
+            for (index, digest) in (first..range.end).zip(digests) {
+                let block = self.block(ino, index, u64::from_le_bytes(*digest))?;
+                see(index, PageAt::Memory(&block));
+            }
+        }
+        Ok(true)
     }
 }
 

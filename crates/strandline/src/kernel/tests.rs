@@ -11,7 +11,7 @@ use lab::workload::{Script, Workload};
 
 use super::agent;
 use super::machine::{Kind, Machine};
-use super::remote::Remote;
+use super::remote::{Blocks, Remote};
 
 /// Everything that needs no root.
 const SCRIPT: &str = "\
@@ -41,7 +41,7 @@ fn machine(dir: PathBuf) -> Arc<Machine> {
 fn what_the_agent_did_the_oracle_finds() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
     let machine = machine(dir.path().to_owned());
-    let fs = Remote::new(machine.clone()).expect("a directory");
+    let fs = Remote::new(machine.clone(), Blocks::default()).expect("a directory");
     let oracle = Oracle::new();
     let script = Script::parse(SCRIPT, "agent").expect("it is right");
     script.run(&Recorder::new(&fs, &oracle), 1, &mut || ()).expect("it runs");
@@ -50,7 +50,7 @@ fn what_the_agent_did_the_oracle_finds() {
     let look = || -> Vec<Verdict> {
         let mut model = Model::default();
         model.advance(&log, log.len());
-        let fs = Remote::new(machine.clone()).expect("a directory");
+        let fs = Remote::new(machine.clone(), Blocks::default()).expect("a directory");
         verify(&fs, &|_| drive::Block::zeroed(), &model, &mut Memo::default())
     };
     assert_eq!(look(), []);

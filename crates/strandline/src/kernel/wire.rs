@@ -11,6 +11,7 @@
 //! The host asks, the agent answers, one thing at a time. A path is below the mount, `#n` a file
 //! opened as `n`. Both sides bound what they take.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, Read, Write};
 
 use serde::de::DeserializeOwned;
@@ -31,11 +32,12 @@ pub(crate) enum Ask {
     Run {
         argv: Vec<String>,
     },
-    /// Connects to a drive over NVMe/TCP: `devices`, in order of their namespaces.
+    /// Connects to a drive over NVMe/TCP: `devices`, in order of their `namespaces`.
     Connect {
         address: String,
         port: u16,
         nqn: String,
+        namespaces: usize,
     },
     /// Ends that connection.
     Disconnect,
@@ -87,6 +89,12 @@ pub(crate) enum Ask {
         path: String,
         offset: u64,
         len: u32,
+    },
+    /// What [`digest`] makes of each block of 4 KiB, from block `first` on, little endian.
+    Digests {
+        path: String,
+        first: u64,
+        blocks: u32,
     },
     Write {
         path: String,
@@ -183,6 +191,13 @@ pub(crate) struct Entry {
     pub(crate) ino: u64,
     /// Type bits of its mode.
     pub(crate) mode: u32,
+}
+
+/// What stands for a block on the wire. Both sides are this program.
+pub(crate) fn digest(block: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(block);
+    hasher.finish()
 }
 
 /// Sends one message.
