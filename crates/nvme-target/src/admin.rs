@@ -54,7 +54,7 @@ pub(crate) struct Connect {
     keep_alive: u32,
     controller: u16,
     host: Host,
-    subsystem: String,
+    pub(crate) subsystem: String,
 }
 
 /// A connect that cannot be: the offset of the parameter, in the data or in the command.

@@ -119,6 +119,7 @@ impl Status {
     pub(crate) const CONNECT_FORMAT: Self = Self(0x180);
     pub(crate) const CONNECT_BUSY: Self = Self(0x181);
     pub(crate) const CONNECT_PARAMETERS: Self = Self(0x182);
+    pub(crate) const AUTHENTICATION_REQUIRED: Self = Self(0x191);
     pub(crate) const COMPARE: Self = Self(0x285);
 
     /// The completion's status field. Errors come again if the command does, so hosts are told not

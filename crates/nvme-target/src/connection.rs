@@ -132,8 +132,18 @@ impl Connection {
         if self.queue.answers.output.send(&self.link)? {
             self.progress = cores::now();
         }
+        self.look_at_authentication()?;
         let full = self.queue.answers.output.left() >= MAX_ANSWERS;
         if worked && !full { self.listen() } else { self.wait(full) }
+    }
+
+    /// Ends the connection of who is not, or does not say soon enough, who it says.
+    fn look_at_authentication(&self) -> Result<(), End> {
+        let Some(deadline) = self.queue.prove_by() else { return Ok(()) };
+        if self.queue.has_failed() && self.queue.answers.output.left() == 0 {
+            return Err(End::Closed);
+        }
+        if deadline <= cores::now() { Err(End::Silent) } else { Ok(()) }
     }
 
     /// Takes what has come meanwhile; sleeps only if nothing else can happen.
@@ -197,7 +207,7 @@ impl Connection {
         let stalled = self.is_owed().then(|| self.progress.saturating_add(patience));
         let admin = self.queue.administers().cloned();
         let silent = admin.as_ref().and_then(|controller| controller.deadline());
-        let deadlines = [self.queue.due(), stalled, silent];
+        let deadlines = [self.queue.due(), stalled, silent, self.queue.prove_by()];
         let wake = deadlines.into_iter().flatten().min();
         let timeout = wake.map(|at| span(at.saturating_sub(now)));
         let left = self.queue.answers.output.left() > 0;

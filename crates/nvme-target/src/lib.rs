@@ -9,6 +9,7 @@
 
 mod admin;
 mod answer;
+mod auth;
 mod command;
 mod connection;
 pub mod control;
@@ -27,8 +28,10 @@ mod queue;
 mod server;
 mod subsystem;
 mod transfer;
+mod what;
 mod zns;
 
+pub use auth::{Keys, Secret, SecretError};
 pub use namespace::Unit;
 pub use power::{After, When};
 pub use server::{Options, Server};

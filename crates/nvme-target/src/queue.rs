@@ -10,30 +10,22 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use cores::Nanos;
-use drive::{Blocks, Drive, Output as DriveOutput, Timing};
+use drive::{Drive, Output as DriveOutput, Timing};
 use zerocopy::FromBytes;
 
-use crate::admin::{self, CONNECT_LEN, Connect, EVENT_REQUEST, fabrics};
+use crate::admin::{self, Connect, EVENT_REQUEST, fabrics};
 use crate::answer::Answers;
+use crate::auth::{self, Authentication};
 use crate::command::{Cqe, FABRICS, Place, Sqe, Status};
 use crate::controller::Controller;
 use crate::io::{Answer, Limits, Step, Task};
 use crate::pdu::{DataHeader, Fatal, IN_CAPSULE};
 use crate::subsystem::Subsystem;
 use crate::transfer::Transfer;
+use crate::what::{Given, What};
 
 /// Commands a connection may have before it is a queue.
 const FRESH_ENTRIES: u16 = 1;
-
-/// What a command is.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each command")]
-enum What {
-    Connect,
-    Property,
-    Admin,
-    EventRequest,
-    Io(Task),
-}
 
 /// Room that a transfer or a read holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +66,8 @@ pub(crate) struct Queue {
     link: Arc<TcpStream>,
     /// The controller and the queue's number in it, once connected.
     role: Option<(Arc<Controller>, u16)>,
+    /// Of a connected queue, if there are keys.
+    authentication: Option<Authentication>,
     pub(crate) answers: Answers,
     slots: Vec<Slot>,
     free: Vec<u16>,
@@ -98,6 +92,7 @@ impl Queue {
             subsystem,
             link,
             role: None,
+            authentication: None,
             answers: Answers::default(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -124,6 +119,16 @@ impl Queue {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.controller().is_some_and(|controller| controller.has_ended())
+    }
+
+    /// When the host must have proved who it is; `None` if it has, or need not.
+    pub(crate) fn prove_by(&self) -> Option<Nanos> {
+        self.authentication.as_ref().and_then(Authentication::deadline)
+    }
+
+    /// Whether the host is not who it says, and knows that we know.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.authentication.as_ref().is_some_and(Authentication::has_failed)
     }
 
     /// Whether the host owes data.
@@ -167,6 +172,13 @@ impl Queue {
             let connect = sqe.opcode == FABRICS && sqe.fabrics_kind() == fabrics::CONNECT;
             return if connect { Ok(What::Connect) } else { Err(Status::COMMAND_SEQUENCE) };
         };
+        if let Some(authentication) = &self.authentication {
+            match auth::Transfer::parse(sqe)? {
+                Some(transfer) => return Ok(What::Authenticate(transfer)),
+                None if authentication.has_passed() => {}
+                None => return Err(Status::AUTHENTICATION_REQUIRED),
+            }
+        }
         match (sqe.opcode, qid) {
             (FABRICS, _) => match (sqe.fabrics_kind(), qid) {
                 (fabrics::CONNECT, _) => Err(Status::COMMAND_SEQUENCE),
@@ -187,11 +199,10 @@ impl Queue {
 
     /// Takes the command's data, now or later.
     fn admit(&mut self, sqe: &Sqe, what: What, data: &[u8]) {
-        let takes = takes(sqe, &what);
-        match placed(sqe, &what, takes, data) {
+        match what.placed(sqe, data) {
             Ok(Some(data)) => {
                 let slot = self.take_slot();
-                let (large, paced) = (wants(&what) > IN_CAPSULE, self.is_paced());
+                let (large, paced) = (what.wants() > IN_CAPSULE, self.is_paced());
                 if large && paced {
                     // The drive holds what was read until it is due: that is to be bounded, too.
                     self.slots[usize::from(slot)] = Slot::Waiting { sqe: *sqe, what };
@@ -228,8 +239,8 @@ impl Queue {
                 self.waiting.pop_front();
                 continue;
             };
-            let (sqe, takes) = (*sqe, takes(sqe, what));
-            let bytes = takes.max(wants(what)) as u64;
+            let (sqe, takes) = (*sqe, what.takes(sqe));
+            let bytes = takes.max(what.wants()) as u64;
             let room = if !self.own_taken {
                 self.own_taken = true;
                 Room::Own
@@ -323,6 +334,7 @@ impl Queue {
             (What::Property, Some(controller)) => {
                 admin::property(sqe, &self.subsystem, &controller)
             }
+            (What::Authenticate(transfer), Some(_)) => self.authenticate(transfer, bytes()),
             (What::Admin, Some(controller)) => {
                 admin::execute(sqe, bytes(), &self.subsystem, &controller)
             }
@@ -348,9 +360,31 @@ impl Queue {
         self.entries = connect.entries;
         self.head = if self.entries == 0 { 0 } else { 1 };
         self.answers.no_flow_control = connect.no_flow_control;
+        let options = &self.subsystem.options;
+        self.authentication = options.keys.as_ref().map(|keys| {
+            let host = &controller.host.nqn;
+            Authentication::new(keys.clone(), host, &connect.subsystem, options.handshake)
+        });
+        // AUTHREQ, bit 1: an authentication transaction is required.
+        let required = u64::from(self.authentication.is_some()) << 17;
         let id = controller.id;
         self.role = Some((controller, connect.qid));
-        Ok(Answer::with(id.into()))
+        Ok(Answer::with(u64::from(id) | required))
+    }
+
+    fn authenticate(&mut self, transfer: auth::Transfer, bytes: &[u8]) -> Answer {
+        let Some(authentication) = &mut self.authentication else {
+            return Status::COMMAND_SEQUENCE.into();
+        };
+        match transfer {
+            auth::Transfer::Send(length) => {
+                authentication.hear(bytes.get(..length).unwrap_or_default());
+                Answer::done()
+            }
+            auth::Transfer::Receive(room) => {
+                authentication.say(room).map_or_else(Answer::from, Answer::bytes)
+            }
+        }
     }
 
     /// Goes on with a task until the drive has to be waited for.
@@ -465,70 +499,6 @@ impl Queue {
         }
         let cqe = self.cqe(cid, answer.result, answer.status);
         self.answers.answer(&cqe, answer.data);
-    }
-}
-
-fn takes(sqe: &Sqe, what: &What) -> usize {
-    match what {
-        What::Connect => CONNECT_LEN,
-        What::Admin => admin::takes(sqe),
-        What::Io(task) => task.takes(sqe.sgl.length.get() as usize),
-        What::Property | What::EventRequest => 0,
-    }
-}
-
-fn wants(what: &What) -> usize {
-    match what {
-        What::Io(task) => task.gives(),
-        _ => 0,
-    }
-}
-
-/// A command's data. Pages come from slabs of megabytes, so who only connects should not need one.
-enum Given<'a> {
-    Bytes(&'a [u8]),
-    Pages(Blocks),
-}
-
-impl Given<'_> {
-    fn into_pages(self) -> Blocks {
-        match self {
-            Self::Bytes(bytes) => Transfer::whole(bytes).into_data(),
-            Self::Pages(pages) => pages,
-        }
-    }
-}
-
-/// The data of a command if it is in the capsule or there is none to be sent; `None` if it is to be
-/// transferred.
-fn placed<'a>(
-    sqe: &Sqe,
-    what: &What,
-    takes: usize,
-    data: &'a [u8],
-) -> Result<Option<&'a [u8]>, Status> {
-    let wants = wants(what);
-    if takes == 0 && wants == 0 {
-        return Ok(Some(&[]));
-    }
-    match sqe.place()? {
-        Place::Transport { length } if wants > 0 => {
-            if length < wants {
-                Err(Status::SGL_LENGTH)
-            } else {
-                Ok(Some(&[]))
-            }
-        }
-        Place::Capsule { .. } if wants > 0 => Err(Status::SGL_TYPE),
-        Place::Transport { length } | Place::Capsule { length, .. } if length != takes => {
-            Err(Status::SGL_LENGTH)
-        }
-        Place::Transport { .. } => Ok(None),
-        Place::Capsule { offset, length } => {
-            let start = usize::try_from(offset).map_err(|_| Status::SGL_OFFSET)?;
-            let end = start.checked_add(length).ok_or(Status::SGL_OFFSET)?;
-            Ok(Some(data.get(start..end).ok_or(Status::SGL_OFFSET)?))
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cores::{JoinHandle, Mutex, Nanos};
 use drive::{Lba, ZoneState};
 
+use crate::auth::Keys;
 use crate::connection;
 use crate::namespace::Unit;
 use crate::power::{After, When};
@@ -28,10 +29,12 @@ pub struct Options {
     /// Says that several controllers may share the namespaces. A Linux host then puts its multipath
     /// driver before them, which in 6.1 hides the limits of open and active zones.
     pub shared: bool,
-    /// How long a host may take from its connection to Connect.
+    /// How long a host may take from its connection to Connect, and to authenticate.
     pub handshake: Nanos,
     /// How long a host may leave answers unread or data unsent.
     pub patience: Nanos,
+    /// Whom to serve; everybody if not given. Discovery, too, is for those who authenticate.
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl Options {
@@ -44,6 +47,7 @@ impl Options {
             shared: false,
             handshake: 10_000_000_000,
             patience: 30_000_000_000,
+            keys: None,
         }
     }
 }

@@ -186,6 +186,46 @@ fn killed_is_cut() {
     }
 }
 
+/// The secrets are those of a file, never of a command line that everybody can list.
+#[test]
+fn secrets_come_from_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (image, keys) = (dir.path().join("disk.img"), dir.path().join("key"));
+    create(&image);
+    let (image, file) = (image.to_str().unwrap(), keys.to_str().unwrap());
+    let secret = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let serve = ["drive", "serve", image, "--dhchap-key-file", file];
+    assert!(refused(&serve, 1).contains("No such file"));
+    for (text, why) in [
+        (String::new(), "one or two secrets"),
+        (format!("{secret}\n{secret}\n{secret}\n"), "one or two secrets"),
+        ("DHHC-1:00:AAED:\n".into(), "its key has"),
+        (secret.replace("AAEC", "AAED"), "mistyped?"),
+    ] {
+        std::fs::write(&keys, &text).expect("a file");
+        let told = refused(&serve, 1);
+        assert!(told.contains(why) && !told.contains("AAE"), "{told}");
+    }
+    std::fs::write(&keys, format!("{secret}\n\n{secret}\n")).expect("a file");
+    let mut child = Command::new(STRANDLINE)
+        .args(["drive", "serve", "--listen", "127.0.0.1:0", image, "--dhchap-key-file", file])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("drive serve");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    let connect = lines.next().expect("a line").expect("text");
+    let address = first.strip_prefix("listening on ").unwrap().split_once(": ").unwrap().0;
+    assert!(first.ends_with("only with the secret"), "{first}");
+    assert!(connect.ends_with(&format!("--dhchap-secret \"$(head -1 '{file}')\"")), "{connect}");
+    let nqn = connect.split(' ').nth(9).unwrap();
+    let mut queue = Queue::open(address.parse().unwrap(), Setup::default());
+    assert_eq!(queue.connect(0, 0xffff, nqn, 0).ok().result >> 16, 2, "asked who it is");
+    assert_eq!(queue.property(0, true).status, 0x191, "and nothing is served before");
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 #[test]
 fn usage_is_told_in_one_line() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use drive::{Ssd, Timing, image};
 use nvme_target::control::Control;
-use nvme_target::{Options, Server, Unit};
+use nvme_target::{Keys, Options, Secret, Server, Unit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -32,18 +32,24 @@ Examples:
   strandline drive serve disk.img
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.com.github.strandline:disk.img  # as root
   strandline drive cut disk.img --after 1000 --seed 7
+  nvme gen-dhchap-key > key; chmod 600 key
+  strandline drive serve disk.img --listen 0.0.0.0:4420 --dhchap-key-file key
 
 A QEMU guest with -netdev user finds this machine's 127.0.0.1 at 10.0.2.2.")]
 pub(crate) struct Serve {
     /// Drive images, or any files; each one or two namespaces
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Where to listen; beyond this machine nothing keeps strangers out
+    /// Where to listen; beyond this machine only --dhchap-key-file keeps strangers out
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// Name of the subsystem [default: nqn.2026-11.com.github.strandline:FILE]
     #[arg(long)]
     nqn: Option<String>,
+    /// Serve those who authenticate. Line 1 is the hosts' secret, as nvme gen-dhchap-key prints it;
+    /// line 2, if there is one, ours for hosts that ask. What is said then is not encrypted
+    #[arg(long, value_name = "FILE")]
+    dhchap_key_file: Option<PathBuf>,
     /// Control socket [default: PATH.control, beside each drive]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -73,11 +79,12 @@ impl Serve {
             self.paths.iter().map(|path| self.open(path)).collect::<Outcome<_>>()?;
         let listener = TcpListener::bind(self.listen).map_err(Failure::on(self.listen))?;
         let drives: Vec<Arc<Ssd>> = units.iter().map(|unit| unit.ssd().clone()).collect();
-        let options = Options { shared: self.shared, ..Options::new(nqn) };
+        let keys = self.keys()?.map(Arc::new);
+        let options = Options { shared: self.shared, keys, ..Options::new(nqn) };
         let server = Server::start(listener, units, options);
         let server = Arc::new(server.map_err(Failure::on(self.listen))?);
         let controls = self.controls(&server)?;
-        tell(&server, &controls)?;
+        self.tell(&server, &controls)?;
         let mut signals = signals;
         let _signal = signals.forever().next();
         drop(controls);
@@ -101,6 +108,18 @@ impl Serve {
             )));
         }
         Ok(nqn.clone())
+    }
+
+    fn keys(&self) -> Outcome<Option<Keys>> {
+        let Some(path) = &self.dhchap_key_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(Failure::host(path))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let parse = |line: &str| line.parse::<Secret>().map_err(Failure::host(path));
+        match *lines.collect::<Vec<_>>() {
+            [host] => Ok(Some(Keys { host: parse(host)?, controller: None })),
+            [host, own] => Ok(Some(Keys { host: parse(host)?, controller: Some(parse(own)?) })),
+            _ => Err(Failure::Problem(format!("{}: one or two secrets", path.display()))),
+        }
     }
 
     fn open(&self, path: &Path) -> Outcome<Unit> {
@@ -137,21 +156,24 @@ impl Serve {
             }
         }
     }
-}
-
-/// Says what to type, and who can reach it.
-fn tell(server: &Server, controls: &[Control]) -> Outcome<()> {
-    let address = server.address();
-    let (ip, port) = (address.ip(), address.port());
-    let who = if ip.is_loopback() {
-        "only this machine can connect"
-    } else {
-        "anybody who reaches this address can read and write the drives"
-    };
-    out::line(format!("listening on {address}: {who}"))?;
-    out::line(format!("nvme connect -t tcp -a {ip} -s {port} -n {}", server.nqn()))?;
-    for control in controls {
-        out::line(format!("control: {}", control.path().display()))?;
+    /// Says what to type, and who can reach it.
+    fn tell(&self, server: &Server, controls: &[Control]) -> Outcome<()> {
+        let address = server.address();
+        let (ip, port) = (address.ip(), address.port());
+        let who = match (ip.is_loopback(), &self.dhchap_key_file) {
+            (true, None) => "only this machine can connect",
+            (true, Some(_)) => "only this machine can connect, and only with the secret",
+            (false, None) => "anybody who reaches this address can read and write the drives",
+            (false, Some(_)) => "anybody who knows the secret can connect",
+        };
+        out::line(format!("listening on {address}: {who}"))?;
+        let secret = self.dhchap_key_file.as_ref().map_or_else(String::new, |path| {
+            format!(" --dhchap-secret \"$(head -1 '{}')\"", path.display())
+        });
+        out::line(format!("nvme connect -t tcp -a {ip} -s {port} -n {}{secret}", server.nqn()))?;
+        for control in controls {
+            out::line(format!("control: {}", control.path().display()))?;
+        }
+        out::flush()
     }
-    out::flush()
 }

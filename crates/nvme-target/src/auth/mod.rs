@@ -1,0 +1,302 @@
+//! In-band authentication: DH-HMAC-CHAP (NVMe base 2.0, section 8.13), the controller's side.
+//!
+//! Each queue begins with it, before any other command: the host says what it can (Negotiate) and
+//! takes our challenge, replies with a keyed digest of it and takes our Success1; if it challenged
+//! us it says that it is content, too (Success2). Sends and receives are commands of the host,
+//! [`Authentication`] is what happens between. Whatever is not as it should be ends in a Failure1
+//! and the end of the connection: nobody tries twice on one, and a challenge is answered once.
+
+mod dh;
+mod message;
+mod secret;
+
+use std::sync::Arc;
+
+use cores::Nanos;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use subtle::ConstantTimeEq;
+use zerocopy::{FromBytes, IntoBytes};
+
+use self::dh::{Exchange, Group};
+use self::message::{
+    Challenge, DH_HMAC_CHAP, Failure, Header, Negotiate, Protocol, Refusal, Reply, Success1, id,
+};
+use self::secret::Hash;
+pub use self::secret::{Secret, SecretError};
+use crate::command::{FABRICS, Sqe, Status};
+
+/// Longest message there is: a reply with the public value of the largest group has 1168 bytes.
+const MESSAGE_MAX: usize = 4096;
+/// Security protocol E9h, with its two bytes 01h: NVMe authentication.
+const PROTOCOL: u32 = 0x00e9_0101;
+
+/// Who may connect: hosts that know `host`.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// What a host proves to know.
+    pub host: Secret,
+    /// What we prove to know, to hosts that ask; without it hosts that ask are refused.
+    pub controller: Option<Secret>,
+}
+
+/// An authentication command: which way, and how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    Send(usize),
+    Receive(usize),
+}
+
+impl Transfer {
+    /// What `sqe` asks; `None` if it is another command.
+    pub(crate) fn parse(sqe: &Sqe) -> Result<Option<Self>, Status> {
+        let length = sqe.cdw11.get() as usize;
+        let transfer = match (sqe.opcode, sqe.fabrics_kind()) {
+            (FABRICS, 0x05) if length <= MESSAGE_MAX => Self::Send(length),
+            (FABRICS, 0x05) => return Err(Status::INVALID_FIELD),
+            (FABRICS, 0x06) => Self::Receive(length.min(MESSAGE_MAX)),
+            _ => return Ok(None),
+        };
+        if sqe.cdw10.get() >> 8 != PROTOCOL || length == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok(Some(transfer))
+    }
+}
+
+/// A challenge the host has not answered yet.
+struct Challenged {
+    transaction: u16,
+    hash: Hash,
+    value: Vec<u8>,
+    sequence: u32,
+    exchange: Option<Exchange>,
+}
+
+enum State {
+    Idle,
+    Challenged(Challenged),
+    /// The host has to be content with our response.
+    Answered {
+        transaction: u16,
+    },
+    Over,
+}
+
+/// The authentication of one queue.
+pub(crate) struct Authentication {
+    keys: Arc<Keys>,
+    host: String,
+    subsystem: String,
+    state: State,
+    /// What the host has to take before anything else.
+    says: Option<Vec<u8>>,
+    passed: bool,
+    /// How long it may take, and when that is over.
+    patience: Nanos,
+    by: Nanos,
+}
+
+impl Authentication {
+    /// Of the host named `host`, which connected to the subsystem named `subsystem`.
+    pub(crate) fn new(keys: Arc<Keys>, host: &str, subsystem: &str, patience: Nanos) -> Self {
+        let by = cores::now().saturating_add(patience);
+        let (host, subsystem) = (host.to_owned(), subsystem.to_owned());
+        let (state, says) = (State::Idle, None);
+        Self { keys, host, subsystem, state, says, passed: false, patience, by }
+    }
+
+    /// Whether the host is who it says.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.passed
+    }
+
+    /// When it must be done; `None` if it is.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        (!self.passed).then_some(self.by)
+    }
+
+    /// Whether it has failed, and the host knows.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.state, State::Over) && self.says.is_none()
+    }
+
+    /// The host sent a message.
+    pub(crate) fn hear(&mut self, message: &[u8]) {
+        if matches!(self.state, State::Over) {
+            return;
+        }
+        let Ok((header, _)) = Header::read_from_prefix(message) else {
+            return self.refuse(0, Refusal::Payload);
+        };
+        let transaction = header.transaction.get();
+        let state = std::mem::replace(&mut self.state, State::Over);
+        let heard = match (state, header.id()) {
+            (_, id::FAILURE2) => {
+                (self.says, self.passed) = (None, false);
+                return;
+            }
+            (_, _) if self.says.is_some() => Err(Refusal::Message),
+            (State::Idle, id::NEGOTIATE) => self.challenge(message),
+            (State::Challenged(challenged), id::REPLY) => self.judge(&challenged, message),
+            (State::Answered { transaction: ours }, id::SUCCESS2) if transaction == ours => {
+                self.passed = true;
+                Ok(State::Idle)
+            }
+            (State::Answered { .. }, id::SUCCESS2) => Err(Refusal::Payload),
+            _ => Err(Refusal::Message),
+        };
+        match heard {
+            Ok(state) => self.state = state,
+            Err(why) => self.refuse(transaction, why),
+        }
+    }
+
+    /// The host takes what there is to say, in up to `room` bytes.
+    pub(crate) fn say(&mut self, room: usize) -> Result<Vec<u8>, Status> {
+        if self.says.is_none() {
+            self.refuse(0, Refusal::Message);
+        }
+        let mut message =
+            self.says.take_if(|message| message.len() <= room).ok_or(Status::INVALID_FIELD)?;
+        message.resize(room, 0);
+        Ok(message)
+    }
+
+    fn refuse(&mut self, transaction: u16, why: Refusal) {
+        let header = Header::new(id::FAILURE1, transaction);
+        let failure = Failure { header, reason: 1, explanation: why as u8 };
+        self.says = Some(failure.as_bytes().to_vec());
+        if self.passed {
+            // As much time to hear it as there was for the first.
+            self.by = cores::now().saturating_add(self.patience);
+        }
+        (self.state, self.passed) = (State::Over, false);
+    }
+
+    /// Answers Negotiate.
+    fn challenge(&mut self, message: &[u8]) -> Result<State, Refusal> {
+        let (transaction, hash, group) = choose(message)?;
+        let failed = |_: Errno| Refusal::Failed;
+        let mut value = vec![0; hash.len()];
+        fill_with_chance(&mut value).map_err(failed)?;
+        let mut sequence = [0; 4];
+        fill_with_chance(&mut sequence).map_err(failed)?;
+        // 0 means none.
+        let sequence = u32::from_le_bytes(sequence).max(1);
+        let exchange = group.map(Exchange::begin).transpose().map_err(failed)?;
+        let public = exchange.as_ref().map_or(&[][..], |exchange| &exchange.public);
+        let challenge = Challenge {
+            header: Header::new(id::CHALLENGE, transaction),
+            hash_len: hash.len() as u8,
+            reserved: 0,
+            hash: hash as u8,
+            group: group.map_or(0, |group| group.id),
+            public_len: (public.len() as u16).into(),
+            sequence: sequence.into(),
+        };
+        self.says = Some([challenge.as_bytes(), &value, public].concat());
+        Ok(State::Challenged(Challenged { transaction, hash, value, sequence, exchange }))
+    }
+
+    /// Looks whether a reply is right, and answers the challenge in it.
+    fn judge(&mut self, asked: &Challenged, message: &[u8]) -> Result<State, Refusal> {
+        let (reply, rest) = Reply::read_from_prefix(message).map_err(|_| Refusal::Payload)?;
+        let length = asked.hash.len();
+        let transaction = reply.header.transaction.get();
+        if transaction != asked.transaction || usize::from(reply.hash_len) != length {
+            return Err(Refusal::Payload);
+        }
+        let (response, rest) = rest.split_at_checked(length).ok_or(Refusal::Payload)?;
+        let (theirs, rest) = rest.split_at_checked(length).ok_or(Refusal::Payload)?;
+        let public = rest.get(..reply.public_len.get().into()).ok_or(Refusal::Payload)?;
+        let session = match &asked.exchange {
+            Some(exchange) => Some(exchange.session(public).ok_or(Refusal::Payload)?),
+            None if public.is_empty() => None,
+            None => return Err(Refusal::Payload),
+        };
+        let proof = Proof { hash: asked.hash, session, transaction };
+        let (host, subsystem) = (&*self.host, &*self.subsystem);
+        let key = self.keys.host.key_of(host);
+        let names = ["HostHost", host, subsystem];
+        let right = proof.response(&key, &asked.value, asked.sequence, names);
+        if !bool::from(right.ct_eq(response)) {
+            return Err(Refusal::Failed);
+        }
+        let header = Header::new(id::SUCCESS1, transaction);
+        let sequence = reply.sequence.get();
+        // A challenge with no sequence number is for TLS only.
+        let challenges = reply.challenges & 1 != 0 && sequence != 0;
+        let (ours, state) = if challenges {
+            // Nobody gets our own challenge answered by us.
+            let own = self.keys.controller.as_ref().filter(|_| theirs != asked.value);
+            let key = own.ok_or(Refusal::Failed)?.key_of(subsystem);
+            let names = ["Controller", subsystem, host];
+            let response = proof.response(&key, theirs, sequence, names);
+            (response, State::Answered { transaction })
+        } else {
+            self.passed = true;
+            (vec![0; length], State::Idle)
+        };
+        let success = Success1 {
+            header,
+            hash_len: length as u8,
+            reserved: 0,
+            responds: challenges.into(),
+            reserved_too: [0; 7],
+        };
+        self.says = Some([success.as_bytes(), &ours].concat());
+        Ok(state)
+    }
+}
+
+/// What both responses of a transaction are made with.
+struct Proof {
+    hash: Hash,
+    session: Option<Vec<u8>>,
+    transaction: u16,
+}
+
+impl Proof {
+    /// The response to a challenge; `names` are who responds as what, and to whom.
+    fn response(&self, key: &[u8], challenge: &[u8], sequence: u32, names: [&str; 3]) -> Vec<u8> {
+        let bound = match &self.session {
+            None => challenge.to_vec(),
+            Some(session) => self.hash.keyed(&self.hash.digest(session), &[challenge]),
+        };
+        let [role, from, to] = names.map(str::as_bytes);
+        let (sequence, transaction) = (sequence.to_le_bytes(), self.transaction.to_le_bytes());
+        // The zero behind the transaction: no secure channel.
+        self.hash.keyed(key, &[&bound, &sequence, &transaction, &[0], role, from, &[0], to])
+    }
+}
+
+/// What of a Negotiate is to be used: transaction, the strongest hash, the quickest group.
+fn choose(message: &[u8]) -> Result<(u16, Hash, Option<Group>), Refusal> {
+    let (negotiate, rest) = Negotiate::read_from_prefix(message).map_err(|_| Refusal::Payload)?;
+    if negotiate.concatenate != 0 {
+        return Err(Refusal::Concatenation);
+    }
+    let count = negotiate.protocols.into();
+    let (protocols, _) =
+        <[Protocol]>::ref_from_prefix_with_elems(rest, count).map_err(|_| Refusal::Payload)?;
+    let protocol = protocols.iter().find(|known| known.identifier == DH_HMAC_CHAP);
+    let protocol = protocol.ok_or(Refusal::Protocol)?;
+    let hashes = protocol.hashes().ok_or(Refusal::Payload)?;
+    let groups = protocol.groups().ok_or(Refusal::Payload)?;
+    let hash = Hash::ALL.into_iter().find(|hash| hashes.contains(&(*hash as u8)));
+    let group = Group::ALL.into_iter().find(|group| groups.contains(&group.id));
+    if group.is_none() && !groups.contains(&0) {
+        return Err(Refusal::Group);
+    }
+    Ok((negotiate.header.transaction.get(), hash.ok_or(Refusal::Hash)?, group))
+}
+
+/// What nobody can know beforehand: from the kernel, not from a seed.
+fn fill_with_chance(bytes: &mut [u8]) -> Result<(), Errno> {
+    let filled = getrandom(&mut *bytes, GetRandomFlags::empty())?;
+    if filled == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What a command is, and where its data is.
+
+use drive::Blocks;
+
+use crate::admin::{self, CONNECT_LEN};
+use crate::auth;
+use crate::command::{Place, Sqe, Status};
+use crate::io::Task;
+use crate::transfer::Transfer;
+
+/// What a command is.
+pub(crate) enum What {
+    Connect,
+    Property,
+    Authenticate(auth::Transfer),
+    Admin,
+    EventRequest,
+    Io(Task),
+}
+
+impl What {
+    /// Bytes the host has to send.
+    pub(crate) fn takes(&self, sqe: &Sqe) -> usize {
+        match self {
+            Self::Connect => CONNECT_LEN,
+            Self::Admin => admin::takes(sqe),
+            Self::Io(task) => task.takes(sqe.sgl.length.get() as usize),
+            Self::Authenticate(auth::Transfer::Send(length)) => *length,
+            Self::Authenticate(_) | Self::Property | Self::EventRequest => 0,
+        }
+    }
+
+    /// Bytes the host wants.
+    pub(crate) fn wants(&self) -> usize {
+        match self {
+            Self::Io(task) => task.gives(),
+            Self::Authenticate(auth::Transfer::Receive(room)) => *room,
+            _ => 0,
+        }
+    }
+
+    /// The data of a command if it is in the capsule or there is none to be sent; `None` if it is
+    /// to be transferred.
+    pub(crate) fn placed<'a>(&self, sqe: &Sqe, data: &'a [u8]) -> Result<Option<&'a [u8]>, Status> {
+        let (takes, wants) = (self.takes(sqe), self.wants());
+        if takes == 0 && wants == 0 {
+            return Ok(Some(&[]));
+        }
+        match sqe.place()? {
+            Place::Transport { length } if wants > 0 => {
+                if length < wants {
+                    Err(Status::SGL_LENGTH)
+                } else {
+                    Ok(Some(&[]))
+                }
+            }
+            Place::Capsule { .. } if wants > 0 => Err(Status::SGL_TYPE),
+            Place::Transport { length } | Place::Capsule { length, .. } if length != takes => {
+                Err(Status::SGL_LENGTH)
+            }
+            Place::Transport { .. } => Ok(None),
+            Place::Capsule { offset, length } => {
+                let start = usize::try_from(offset).map_err(|_| Status::SGL_OFFSET)?;
+                let end = start.checked_add(length).ok_or(Status::SGL_OFFSET)?;
+                Ok(Some(data.get(start..end).ok_or(Status::SGL_OFFSET)?))
+            }
+        }
+    }
+}
+
+/// A command's data. Pages come from slabs of megabytes, so who only connects should not need one.
+pub(crate) enum Given<'a> {
+    Bytes(&'a [u8]),
+    Pages(Blocks),
+}
+
+impl Given<'_> {
+    pub(crate) fn into_pages(self) -> Blocks {
+        match self {
+            Self::Bytes(bytes) => Transfer::whole(bytes).into_data(),
+            Self::Pages(pages) => pages,
+        }
+    }
+}
