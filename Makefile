@@ -24,11 +24,12 @@ campaign: SHARE = target/campaign/$(subst /,-of-,$(SHARD)).jsonl
 campaign: ## 1,000,000 power cuts over all OPRW modes and drives (CUTS=10000 SHARD=1/4)
 	$(CARGO) build --release --package strandline
 	mkdir -p target/campaign && : > $(SHARE)
-	@for drive in zn540-noplp zn540; do \
+	@for on in zn540-noplp:oprw,oprw-nobarrier,oprw-strict zn540:oprw,oprw-nobarrier,oprw-strict \
+	    conventional-noplp:oprw-strict; do \
 	  for workload in pattern random-overwrite varmail versions; do \
-	    echo "$$drive, $$workload, shard $(SHARD)"; \
-	    $(STRANDLINE) crash --drive $$drive --workload $$workload \
-	      --modes oprw,oprw-nobarrier,oprw-strict --cuts $$((($(CUTS) + 23) / 24)) \
+	    echo "$${on%:*}, $$workload, shard $(SHARD)"; \
+	    $(STRANDLINE) crash --drive $${on%:*} --workload $$workload \
+	      --modes $${on#*:} --cuts $$((($(CUTS) + 27) / 28)) \
 	      --shard $(SHARD) >> $(SHARE) || [ $$? -eq 1 ] || exit; \
 	  done; \
 	done

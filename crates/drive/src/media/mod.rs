@@ -38,6 +38,16 @@ impl Media {
         }
     }
 
+    /// Shows the block at `lba`, of memory itself and no copy.
+    pub(crate) fn look(&self, lba: Lba, see: &mut dyn FnMut(&Block)) -> io::Result<()> {
+        let held = if let Self::Ram(ram) = self { ram.get(lba) } else { None };
+        match held {
+            Some(block) => see(block),
+            None => see(&self.read(lba)?),
+        }
+        Ok(())
+    }
+
     /// Appends the `count` blocks from `lba` on to `to`.
     pub fn read_run(&self, lba: Lba, count: u64, to: &mut Blocks) -> io::Result<()> {
         match self {

@@ -133,9 +133,11 @@ impl Ssd {
         model.survivors(0)
     }
 
-    /// What a read of `lba` would return, shared and at no cost. Zeroes where it would fail.
-    pub fn look(&self, lba: Lba) -> Block {
-        self.model.lock().look(lba)
+    /// Shows what reads of these blocks would return, in order, at no cost: zeroes where one would
+    /// fail. `see` has no other way to the drive meanwhile.
+    pub fn look(&self, lbas: &mut dyn Iterator<Item = Lba>, see: &mut dyn FnMut(&Block)) {
+        let model = self.model.lock();
+        lbas.for_each(|lba| model.look(lba, see));
     }
 
     /// Makes the zone that holds `lba` read only or offline.

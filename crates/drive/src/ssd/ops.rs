@@ -108,15 +108,14 @@ impl Model {
         Ok(self.cache.newest(lba).cloned())
     }
 
-    /// One block as [`Self::read`] has it, zeroes for an error.
-    pub(super) fn look(&self, lba: Lba) -> Block {
+    /// Shows one block as [`Self::read`] has it, zeroes for an error.
+    pub(super) fn look(&self, lba: Lba, see: &mut dyn FnMut(&Block)) {
         let buffered = if lba < self.identify.blocks { self.buffered(lba) } else { Ok(None) };
-        let found = match buffered {
-            Ok(None) => self.media.read(lba).ok(),
-            Ok(block) => block,
-            Err(_) => None,
-        };
-        found.unwrap_or_else(Block::zeroed)
+        match buffered {
+            Ok(Some(block)) => see(&block),
+            Ok(None) if self.media.look(lba, see).is_ok() => {}
+            Ok(None) | Err(_) => see(&Block::zeroed()),
+        }
     }
 
     fn is_on_nand(&self, lba: Lba) -> bool {

@@ -57,7 +57,7 @@ fn judge_alike(
     let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
         model.advance(&recording.log, cut.position);
         let in_flight = model.objects.iter().any(|o| o.syncing);
-        (verify(fs, &|lba| drive.look(lba), model, memo), in_flight)
+        (verify(fs, &|lbas, see| drive.look(lbas, see), model, memo), in_flight)
     };
     let judged = machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?;
     cuts.iter().for_each(|_| progress(recording.cuts.len()));

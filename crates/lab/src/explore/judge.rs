@@ -154,8 +154,8 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
             return state.positions.iter().map(judged).collect();
         }
     };
-    let look = |lba| drive.look(lba);
-    let mut against = |model: &Model| verify(&*mounted.fs, &look, model, memo);
+    let mut against =
+        |model: &Model| verify(&*mounted.fs, &|lbas, see| drive.look(lbas, see), model, memo);
     let ends = models.ends.as_ref().map(|(old, new)| {
         // New first: where nothing tells them apart, it is there.
         (against(new).is_empty(), against(old).is_empty())

@@ -1,6 +1,7 @@
 //! What a cut left on the drive, in words: what was being done, how far each zone came, where the
 //! damaged blocks are, and the node that says so.
 
+use std::iter::once;
 use std::ops::Range;
 
 use drive::{Lba, Ssd};
@@ -113,7 +114,9 @@ fn nodes(
         start + zone.wp_nand.saturating_sub(NODES)..start + zone.wp_nand
     };
     let node = |lba: Lba| {
-        let what = job.subject.node(&drive.look(lba), lba, ino)?;
+        let mut what = None;
+        drive.look(&mut once(lba), &mut |block| what = job.subject.node(block, lba, ino));
+        let what = what?;
         let (zone, offset) = (lba / size, lba % size);
         Some(format!("{what} of {path}, at zone {zone} block {offset}, is on NAND"))
     };

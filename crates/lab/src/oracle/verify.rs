@@ -49,14 +49,12 @@ impl Memo {
     }
 }
 
+/// Shows blocks of the drive, in the order asked for.
+pub(super) type Look<'a> = dyn Fn(&mut dyn Iterator<Item = Lba>, &mut dyn FnMut(&Block)) + 'a;
+
 /// All differences between `fs` and what `model` allows.
 /// `look` shows what the drive has.
-pub fn verify(
-    fs: &dyn Volume,
-    look: &dyn Fn(Lba) -> Block,
-    model: &Model,
-    memo: &mut Memo,
-) -> Vec<Verdict> {
+pub fn verify(fs: &dyn Volume, look: &Look<'_>, model: &Model, memo: &mut Memo) -> Vec<Verdict> {
     let mut walk = Walk {
         fs,
         model,
@@ -89,12 +87,18 @@ impl Sides {
     }
 }
 
+/// Where a page of a file was found.
+enum Found {
+    Memory(Block),
+    Drive(Lba),
+}
+
 struct Walk<'a> {
     fs: &'a dyn Volume,
     model: &'a Model,
     reached: Vec<bool>,
     verdicts: Vec<Verdict>,
-    look: &'a dyn Fn(Lba) -> Block,
+    look: &'a Look<'a>,
     memo: &'a mut Memo,
 }
 
@@ -268,27 +272,43 @@ impl Walk<'_> {
         obj: ObjId,
         out: &mut Vec<Verdict>,
     ) -> vfs::Result<bool> {
-        let (fs, mut next) = (self.fs, 0);
-        let look = self.look;
-        let all = fs.pages(ino, 0..end.div_ceil(BLOCK), &mut |index, at| {
-            let page = &match at {
-                PageAt::Memory(page) => page.clone(),
-                PageAt::Drive(lba) => look(lba),
-            };
+        let mut found = Vec::new();
+        let all = self.fs.pages(ino, 0..end.div_ceil(BLOCK), &mut |index, at| {
+            found.push(match at {
+                PageAt::Memory(page) => (index, Found::Memory(page.clone())),
+                PageAt::Drive(lba) => (index, Found::Drive(lba)),
+            });
+        })?;
+        if !all {
+            return Ok(false);
+        }
+        let (look, model) = (self.look, self.model);
+        let mut known = model.objects[obj].blocks.iter().peekable();
+        let mut next = 0;
+        let mut compare = |index: u64, page: &Block| {
             self.hole(obj, next * BLOCK..index * BLOCK, out);
             next = index + 1;
             let len = (end - index * BLOCK).min(BLOCK) as usize;
-            let known = self.model.objects[obj].blocks.get(&index).is_some_and(|block| {
+            while known.next_if(|(at, _)| **at < index).is_some() {}
+            let equal = known.next_if(|(at, _)| **at == index).is_some_and(|(_, block)| {
                 block.versions.allowed().any(|version| self.memo.are_equal(page, version, len))
             });
-            if !known {
+            if !equal {
                 out.extend(self.block(obj, index, &page[..len]));
             }
-        })?;
-        if all {
-            self.hole(obj, next * BLOCK..end, out);
+        };
+        let lba = |found: &Found| if let Found::Drive(lba) = found { Some(*lba) } else { None };
+        for run in found.chunk_by(|(_, one), (_, next)| lba(one).and(lba(next)).is_some()) {
+            if let [(index, Found::Memory(page))] = run {
+                compare(*index, page);
+                continue;
+            }
+            let mut indexes = run.iter().map(|(index, _)| *index);
+            let mut lbas = run.iter().filter_map(|(_, found)| lba(found));
+            look(&mut lbas, &mut |page| indexes.by_ref().take(1).for_each(|i| compare(i, page)));
         }
-        Ok(all)
+        self.hole(obj, next * BLOCK..end, out);
+        Ok(true)
     }
 
     /// Compares what can be read.
