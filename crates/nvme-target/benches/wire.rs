@@ -8,6 +8,7 @@ mod host;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ use host::{BLOCK, Data, Host, Setup, at, serve};
 const BLOCKS: u64 = 1 << 16;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(1);
+/// What the other servers call what they serve.
+const EXPORT: &str = "bench";
 
 /// Something that answers requests in order of arrival, or not.
 trait Client {
@@ -29,18 +32,49 @@ trait Client {
     fn stream(&mut self) -> &mut TcpStream;
 }
 
+/// Answers in a stream: headers of `N` bytes, each with a payload of its own length.
+#[derive(Default)]
+struct Answers<const N: usize> {
+    head: Vec<u8>,
+    /// Bytes of the payload that are still to come.
+    left: usize,
+}
+
+/// What came of an answer.
+enum Came<const N: usize> {
+    /// Its header; how long the payload is, is for who reads it to say.
+    Header([u8; N]),
+    /// The end of its payload.
+    Payload,
+}
+
+impl<const N: usize> Answers<N> {
+    /// The next thing that is whole, taken off `bytes`.
+    fn next(&mut self, bytes: &mut &[u8]) -> Option<Came<N>> {
+        let missing = if self.left > 0 { self.left } else { N - self.head.len() };
+        let (now, rest) = bytes.split_at(missing.min(bytes.len()));
+        *bytes = rest;
+        if self.left > 0 {
+            self.left -= now.len();
+            return (self.left == 0).then_some(Came::Payload);
+        }
+        self.head.extend(now);
+        let header = self.head[..].try_into().ok()?;
+        self.head.clear();
+        Some(Came::Header(header))
+    }
+}
+
 struct Nvme {
     host: Host,
-    /// Bytes of the PDU under way that are still to come, and its kind.
-    left: usize,
-    head: Vec<u8>,
+    answers: Answers<24>,
     data: Vec<u8>,
 }
 
 impl Nvme {
     fn new(address: SocketAddr) -> Self {
         let host = Host::connect(address, Setup { no_flow_control: true, ..Setup::default() });
-        Self { host, left: 0, head: Vec::new(), data: Vec::new() }
+        Self { host, answers: Answers::default(), data: Vec::new() }
     }
 }
 
@@ -64,23 +98,9 @@ impl Client for Nvme {
 
     fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let mut done = 0;
-        while !bytes.is_empty() {
-            if self.left > 0 {
-                let now = self.left.min(bytes.len());
-                bytes = &bytes[now..];
-                self.left -= now;
-                continue;
-            }
-            let missing = 24 - self.head.len();
-            let now = missing.min(bytes.len());
-            self.head.extend(&bytes[..now]);
-            bytes = &bytes[now..];
-            if self.head.len() < 24 {
-                break;
-            }
-            let header: [u8; 24] = self.head[..].try_into().unwrap();
-            self.head.clear();
-            self.left = u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize - 24;
+        while let Some(came) = self.answers.next(&mut bytes) {
+            let Came::Header(header) = came else { continue };
+            self.answers.left = u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize - 24;
             match header[0] {
                 0x05 => {
                     assert_eq!(header[22..24], [0, 0], "status");
@@ -105,15 +125,14 @@ impl Client for Nvme {
 /// The NBD protocol, new style (doc/proto.md of nbd), as far as reads and writes go.
 struct Nbd {
     stream: TcpStream,
-    left: usize,
-    head: Vec<u8>,
+    answers: Answers<16>,
     /// Bytes that the answers to come carry, in order: both servers answer one client in order
     /// when it asks for one thing at a time, which is all that is asked of them here.
     expected: std::collections::VecDeque<usize>,
 }
 
 impl Nbd {
-    fn new(port: u16, export: &str) -> Self {
+    fn new(port: u16) -> Self {
         let start = Instant::now();
         let mut stream = loop {
             match TcpStream::connect(("127.0.0.1", port)) {
@@ -131,12 +150,12 @@ impl Nbd {
         let mut answer = 3_u32.to_be_bytes().to_vec();
         answer.extend(b"IHAVEOPT");
         answer.extend(1_u32.to_be_bytes());
-        answer.extend((export.len() as u32).to_be_bytes());
-        answer.extend(export.as_bytes());
+        answer.extend((EXPORT.len() as u32).to_be_bytes());
+        answer.extend(EXPORT.as_bytes());
         stream.write_all(&answer).expect("NBD export");
         let mut size = [0; 10];
         stream.read_exact(&mut size).expect("NBD size");
-        Self { stream, left: 0, head: Vec::new(), expected: Default::default() }
+        Self { stream, answers: Answers::default(), expected: Default::default() }
     }
 
     fn header(&mut self, kind: u16, lba: u64, len: usize, out: &mut Vec<u8>) {
@@ -162,23 +181,12 @@ impl Client for Nbd {
 
     fn take(&mut self, mut bytes: &[u8], _out: &mut Vec<u8>) -> usize {
         let mut done = 0;
-        while !bytes.is_empty() {
-            if self.left > 0 {
-                let now = self.left.min(bytes.len());
-                bytes = &bytes[now..];
-                self.left -= now;
-                done += usize::from(self.left == 0);
-                continue;
+        while let Some(came) = self.answers.next(&mut bytes) {
+            if let Came::Header(header) = came {
+                assert_eq!(header[4..8], [0; 4], "NBD error");
+                self.answers.left = self.expected.pop_front().expect("an answer to something");
             }
-            let now = (16 - self.head.len()).min(bytes.len());
-            self.head.extend(&bytes[..now]);
-            bytes = &bytes[now..];
-            if self.head.len() == 16 {
-                assert_eq!(self.head[4..8], [0; 4], "NBD error");
-                self.head.clear();
-                self.left = self.expected.pop_front().expect("an answer to something");
-                done += usize::from(self.left == 0);
-            }
+            done += usize::from(self.answers.left == 0);
         }
         done
     }
@@ -205,7 +213,7 @@ const LOADS: [Load; 5] = [
 ];
 
 /// Requests answered in a second.
-fn run(client: &mut dyn Client, load: Load) -> f64 {
+fn run(name: &str, client: &mut dyn Client, load: Load) -> f64 {
     let data = vec![0x5a; load.blocks as usize * BLOCK];
     let (mut buffer, mut out) = (vec![0; 1 << 20], Vec::new());
     let (mut state, mut lba) = (1_u64, 0_u64);
@@ -243,7 +251,7 @@ fn run(client: &mut dyn Client, load: Load) -> f64 {
         }
         out.drain(..sent);
         match client.stream().read(&mut buffer) {
-            Ok(0) => panic!("the server closed the connection"),
+            Ok(0) => panic!("{}: {name} closed the connection", load.name),
             Ok(read) => {
                 let done = client.take(&buffer[..read], &mut out);
                 (in_flight, answered) = (in_flight - done, answered + done);
@@ -267,19 +275,20 @@ fn wait(stream: &TcpStream, write: bool) {
 /// A server of another project, ended with this value.
 struct Other {
     child: Child,
-    file: std::path::PathBuf,
+    files: [PathBuf; 2],
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.file);
+        self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
     }
 }
 
 fn other(program: &str, port: u16) -> Option<Other> {
-    let file = std::path::PathBuf::from(format!("/dev/shm/bench-{program}-{port}"));
+    let file = PathBuf::from(format!("/dev/shm/bench-{program}-{port}"));
+    let settings = file.with_extension("conf");
     let made = std::fs::File::create(&file).and_then(|file| {
         // No holes: those would be read faster, or slower, than memory.
         let block = vec![1; 1 << 20];
@@ -287,19 +296,20 @@ fn other(program: &str, port: u16) -> Option<Other> {
     });
     made.expect("a file in /dev/shm");
     let mut command = Command::new(program);
-    match program {
-        "qemu-nbd" => {
-            command.args(["-f", "raw", "-t", "-b", "127.0.0.1", "--cache=writeback", "-x", "bench"])
-        }
-        _ => command.args(["-d"]),
-    };
-    let name = file.to_str().unwrap();
-    let command = match program {
-        "qemu-nbd" => command.args(["-p", &port.to_string(), name]),
-        _ => command.args([&format!("127.0.0.1@{port}"), name]),
-    };
+    if program == "qemu-nbd" {
+        command.args(["-f", "raw", "-t", "-b", "127.0.0.1", "--cache=writeback", "-x", EXPORT]);
+        command.args(["-p", &port.to_string()]).arg(&file);
+    } else {
+        // What it serves by its command line alone is read only.
+        let name = file.display();
+        let text = format!(
+            "[generic]\nlistenaddr = 127.0.0.1\nport = {port}\n[{EXPORT}]\nexportname = {name}\n"
+        );
+        std::fs::write(&settings, text).expect("a file in /dev/shm");
+        command.arg("-d").arg("-C").arg(&settings);
+    }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-    Some(Other { child, file })
+    Some(Other { child, files: [file, settings] })
 }
 
 fn main() {
@@ -312,20 +322,22 @@ fn main() {
     let mut clients: Vec<(&str, Box<dyn Client>)> =
         vec![("strandline", Box::new(Nvme::new(server.address())))];
     let mut others = Vec::new();
-    for (program, port, export) in [("nbd-server", 10_810, ""), ("qemu-nbd", 10_811, "bench")] {
+    for (program, port) in [("nbd-server", 10_810), ("qemu-nbd", 10_811)] {
         match other(program, port) {
             Some(process) => {
                 others.push(process);
-                clients.push((program, Box::new(Nbd::new(port, export))));
+                clients.push((program, Box::new(Nbd::new(port))));
             }
             None => println!("{program} is not installed, so not measured"),
         }
     }
-    for load in LOADS {
+    // `cargo bench -p nvme-target -- sequential` for some of it.
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    for load in LOADS.into_iter().filter(|load| load.name.contains(&wanted)) {
         let mut best = vec![0_f64; clients.len()];
         for _ in 0..ROUNDS {
-            for ((_, client), best) in clients.iter_mut().zip(&mut best) {
-                *best = best.max(run(client.as_mut(), load));
+            for ((name, client), best) in clients.iter_mut().zip(&mut best) {
+                *best = best.max(run(name, client.as_mut(), load));
             }
         }
         for ((name, _), rate) in clients.iter().zip(best) {

@@ -129,11 +129,16 @@ impl Connection {
             return Err(End::PowerLost);
         }
         drop(gate);
+        let stopped = self.queue.answers.output.left() >= MAX_ANSWERS;
         if self.queue.answers.output.send(&self.link)? {
             self.progress = cores::now();
         }
         self.look_at_authentication()?;
         let full = self.queue.answers.output.left() >= MAX_ANSWERS;
+        if stopped && !full {
+            // What came before is not done with, and no more may come.
+            return Ok(());
+        }
         if worked && !full { self.listen() } else { self.wait(full) }
     }
 

@@ -5,7 +5,7 @@
 
 mod host;
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use drive::{Timing, ram};
 use host::{
@@ -280,6 +280,25 @@ fn depth() {
             })
             .collect();
         threads.into_iter().for_each(cores::JoinHandle::join);
+    }
+}
+
+/// Commands that came while there were as many answers as there may be are worked on when those
+/// have gone. They were left lying until the host said more, which it does not if it waits for them.
+#[test]
+fn more_answers_than_may_wait() {
+    const DEPTH: usize = 16;
+    const LENGTH: usize = 256 * BLOCK;
+    let server = serve_with(ram(256), |options| options.patience = 2_000_000_000);
+    let setup = Setup { no_flow_control: true, ..Setup::default() };
+    let mut host = Host::connect(server.address(), setup);
+    let mut answers = vec![0; DEPTH * (24 + LENGTH)];
+    for round in 0..40 {
+        let read = |_| host.io.capsule(&at(0x02, 1, 0, 256, 0), Data::Want(LENGTH)).0;
+        let reads: Vec<u8> = (0..DEPTH).flat_map(read).collect();
+        host.io.stream.write_all(&reads).unwrap();
+        let all = host.io.stream.read_exact(&mut answers);
+        all.unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
 }
 
