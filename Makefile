@@ -63,7 +63,7 @@ test-all: test ## that, the long suites, and the licences of all dependencies
 test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
 	guest/prepare
 	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
-	$(CARGO) test --package strandline --test nvme_kernel --release --target-dir target/test -- --ignored
+	$(CARGO) test --package strandline --test nvme_kernel --test kernel_crash --release --target-dir target/test -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

@@ -7,7 +7,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,6 +48,8 @@ struct Served {
     image: PathBuf,
     port: u16,
     nqn: String,
+    /// What it has to say later, which ends it if nobody listens.
+    _said: BufReader<ChildStdout>,
 }
 
 impl Served {
@@ -75,14 +77,18 @@ impl Served {
             .stdout(Stdio::piped())
             .spawn()
             .expect("drive serve");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut line = || lines.next().expect("a line").expect("text");
+        let mut said = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = || {
+            let mut line = String::new();
+            said.read_line(&mut line).expect("text");
+            line.trim_end().to_owned()
+        };
         assert!(line().contains("only this machine can connect"));
         let connect = line();
         let words: Vec<&str> = connect.split(' ').collect();
         let after = |flag| words[words.iter().position(|word| *word == flag).unwrap() + 1];
         let (port, nqn) = (after("-s").parse().unwrap(), after("-n").to_owned());
-        Self { child, image, port, nqn }
+        Self { child, image, port, nqn, _said: said }
     }
 
     /// Runs `script` in `guest`; what it asks of the host are commands of `strandline drive`, in
@@ -341,11 +347,13 @@ run() {
         --minimal "$@" >/tmp/said 2>&1 || { echo "fio $*"; cat /tmp/said; exit 3; }
 }
 for dev in /dev/${controller}n2 /dev/nvme0n1; do
-    zbd="--filename=$dev --zonemode=zbd --max_open_zones=8 --verify=crc32c --verify_fatal=1"
-    run --name=seq $zbd --rw=write --bs=64k --size=12m
-    run --name=random $zbd --rw=randwrite --bs=16k --offset=16m --size=12m --do_verify=1
+    zbd="--filename=$dev --zonemode=zbd --max_open_zones=8"
+    verify="--verify=crc32c --verify_fatal=1"
+    run --name=seq $zbd $verify --rw=write --bs=64k --size=12m
+    run --name=random $zbd $verify --rw=randwrite --bs=16k --offset=16m --size=12m --do_verify=1
+    # More than the zones have room for: they are reset on the way.
     run --name=again $zbd --rw=randrw --bs=8k --offset=32m --size=8m --io_size=12m
-    run --name=read --filename=$dev --zonemode=zbd --rw=randread --bs=4k --size=12m --io_size=2m
+    run --name=read $zbd --rw=randread --bs=4k --size=12m --io_size=2m
     blkzone report -c 16 $dev >/tmp/$(basename $dev)
 done
 cmp /tmp/${controller}n2 /tmp/nvme0n1 || { diff /tmp/${controller}n2 /tmp/nvme0n1; exit 4; }

@@ -35,6 +35,10 @@ pub(crate) struct KernelArgs {
     /// with this address of ours. The drive is served at a port of the same address
     #[arg(long, value_name = "ADDRESS:PORT", requires = "kernel")]
     machine: Option<SocketAddr>,
+    /// With --kernel: keep the drive as it was after each cut that failed, as an image in this
+    /// directory, for `strandline drive serve` or a look from inside
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    keep: Option<PathBuf>,
 }
 
 /// What a campaign is, besides the kernel.
@@ -89,6 +93,7 @@ impl KernelArgs {
                 choice: task.choice,
                 seed: task.seed,
                 lies,
+                keep: self.keep.clone(),
                 command: self.command_line(task),
             };
             let progress = Progress::new(0, mode.name(), task.json);

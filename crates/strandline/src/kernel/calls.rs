@@ -7,14 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{
+    self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, XattrFlags,
+};
 use rustix::io::Errno;
 
 use super::wire::{Answer, Ask, Entry, Stat, digest};
 
 const BLOCK: usize = drive::BLOCK_SIZE;
 /// Blocks read at a time to make digests of.
-const STRIDE: u32 = 256;
+const STRIDE: u64 = 64;
+/// Bytes of one read.
+const READ_MAX: usize = 4 << 20;
 
 /// Longest value of an extended attribute, xattr(7).
 const XATTR_MAX: usize = 64 << 10;
@@ -57,7 +61,10 @@ impl Calls {
                 self.handles.insert(*handle, file);
             }
             Ask::Close { handle } => drop(self.handles.remove(handle).ok_or(Errno::BADF)?),
-            Ask::Read { path, offset, len } => return self.read(path, *offset, *len),
+            Ask::Read { path, offset, len } => {
+                let file = self.open(path, OFlags::RDONLY)?;
+                return Ok((Answer::Done, read(&file, *offset, *len as usize)?));
+            }
             Ask::Digests { path, first, blocks } => return self.digests(path, *first, *blocks),
             Ask::Write { path, offset } => {
                 let file = self.open(path, OFlags::WRONLY)?;
@@ -90,38 +97,29 @@ impl Calls {
         Ok((Answer::Done, Vec::new()))
     }
 
-    fn read(&self, path: &str, offset: u64, len: u32) -> Done<(Answer, Vec<u8>)> {
-        let mut bytes = vec![0; len as usize];
-        let file = self.open(path, OFlags::RDONLY)?;
-        let mut got = 0;
-        while got < bytes.len() {
-            match file.read_at(&mut bytes[got..], offset.saturating_add(got as u64)) {
-                Ok(0) => break,
-                Ok(more) => got += more,
-                Err(error) => return Err(errno(&error)),
-            }
-        }
-        bytes.truncate(got);
-        Ok((Answer::Done, bytes))
-    }
-
-    /// Less to send than the blocks are.
+    /// Less to send than the blocks are. Holes are not read; behind the last data there is nothing
+    /// to tell.
     fn digests(&self, path: &str, first: u64, blocks: u32) -> Done<(Answer, Vec<u8>)> {
-        let mut digests = Vec::new();
-        for at in (0..blocks).step_by(STRIDE as usize) {
-            let offset = first.saturating_add(u64::from(at)).saturating_mul(BLOCK as u64);
-            let want = STRIDE.min(blocks - at) * BLOCK as u32;
-            let (_, mut bytes) = self.read(path, offset, want)?;
-            let short = bytes.len() < want as usize;
+        let file = self.open(path, OFlags::RDONLY)?;
+        let end = first.saturating_add(blocks.into());
+        let hole = digest(&[0; BLOCK]);
+        let (mut digests, mut at) = (Vec::new(), first);
+        while at < end {
+            let data = match sys::seek(&file, SeekFrom::Data(at.saturating_mul(BLOCK as u64))) {
+                Ok(data) => (data / BLOCK as u64).clamp(at, end),
+                Err(Errno::NXIO) => break,
+                Err(error) => return Err(error),
+            };
+            digests.resize(digests.len() + (data - at) as usize, hole);
+            let want = (end - data).min(STRIDE) as usize * BLOCK;
+            let mut bytes = read(&file, data.saturating_mul(BLOCK as u64), want)?;
             // A block that a file ends in counts as filled up with zeroes.
             bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
-            let of = bytes.chunks_exact(BLOCK).flat_map(|block| digest(block).to_le_bytes());
-            digests.extend(of);
-            if short {
-                break;
-            }
+            digests.extend(bytes.chunks_exact(BLOCK).map(digest));
+            at = data + (bytes.len() / BLOCK).max(1) as u64;
         }
-        Ok((Answer::Done, digests))
+        let bytes = digests.into_iter().flat_map(u64::to_le_bytes).collect();
+        Ok((Answer::Done, bytes))
     }
 
     fn names(&self, ask: &Ask) -> Done {
@@ -233,6 +231,21 @@ impl Calls {
         }
         Ok(all)
     }
+}
+
+/// Up to `len` bytes, fewer at the end of the file.
+fn read(file: &File, offset: u64, len: usize) -> Done<Vec<u8>> {
+    let mut bytes = vec![0; len.min(READ_MAX)];
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read_at(&mut bytes[got..], offset.saturating_add(got as u64)) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+    bytes.truncate(got);
+    Ok(bytes)
 }
 
 /// The number behind an error of the standard library.

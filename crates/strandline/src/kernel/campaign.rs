@@ -1,9 +1,11 @@
 //! One file system in one mode: the run, its cuts, and what the kernel makes of each.
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use drive::{Drive, Spec, Ssd, Timing};
+use drive::{Drive, Spec, Ssd, Timing, image};
 use lab::Mode;
 use lab::campaign::{Judged, Run, Tally, latencies};
 use lab::oracle::{Damage, Event, Memo, Model, Oracle, Verdict, verify};
@@ -37,6 +39,8 @@ pub(crate) struct Campaign {
     pub(crate) seed: u64,
     /// The drive says that it has flushed, and has not.
     pub(crate) lies: bool,
+    /// Where drives are kept as they were after cuts that failed.
+    pub(crate) keep: Option<PathBuf>,
     /// Command line that repeats it, up to the mode.
     pub(crate) command: String,
 }
@@ -193,10 +197,36 @@ impl Campaign {
                 }
                 found => found.map_err(problem)?,
             };
+            self.keep(cuts, &found)?;
             found.iter().for_each(|_| step(recording.cuts.len()));
             judged.extend(found);
         }
         Ok(judged)
+    }
+
+    /// Makes an image of the drive if it failed. The kernel does not do twice the same to the letter,
+    /// so the seed alone may not bring the cut back.
+    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<()> {
+        let failed = found.iter().find(|judged| !judged.verdicts.is_empty());
+        let (Some(dir), Some(failed), Some(cut)) = (&self.keep, failed, cuts.first()) else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
+        let path = dir.join(format!("{}-{}.img", self.mode_name(), failed.index));
+        // That of a campaign before this one.
+        for old in [&path, &image::zones_path(&path)] {
+            match std::fs::remove_file(old) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Failure::host(old)(error));
+                }
+                _ => {}
+            }
+        }
+        image::create(&path, cut.state.spec()).map_err(problem)?;
+        let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
+        ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Failure::host(&path))?;
+        drop(ssd.power_off());
+        Ok(())
     }
 
     /// Cuts that left the same. An error is the machine's, not the file system's.

@@ -22,7 +22,7 @@ fallocate c punch_hole|keep_size 4096+4096\nfsync c\ncopy c 0+20000 d/a 50000\n\
 read c 0+100000\nchmod c 600\nsetxattr c user.a 300\nfsync c\nremovexattr c user.a\n\
 symlink nowhere s\nmknod p fifo 600 0\nfsync /\nunlink d/a\nunlink c\nwrite #h 0+100\nfsync #h\n\
 close h\nrmdir d\nmkdir e\ncreate e/f\nwrite e/f 0+5000000\nrename e g\nfsync g/f\n\
-setxattr g/f user.b 40\nchmod g/f 640\nsync\n";
+truncate g/f 50000000\nappend g/f 100\nfsync g/f\nsetxattr g/f user.b 40\nchmod g/f 640\nsync\n";
 
 fn machine(dir: PathBuf) -> Arc<Machine> {
     let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
