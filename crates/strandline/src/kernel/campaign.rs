@@ -187,7 +187,7 @@ impl Campaign {
             let mut verify = |fs: &Remote, cut: &Cut| {
                 model.advance(&recording.log, cut.position);
                 // Blocks come with the file system's own bytes; nobody looks at the drive.
-                verify(fs, &|_| drive::Block::zeroed(), &model, &mut memo)
+                verify(fs, &|_, _| (), &model, &mut memo)
             };
             let found = match self.judge(served, cuts, check, &mut verify) {
                 Err(Trouble::Lost(why)) => {
@@ -204,8 +204,8 @@ impl Campaign {
         Ok(judged)
     }
 
-    /// Makes an image of the drive if it failed. The kernel does not do twice the same to the letter,
-    /// so the seed alone may not bring the cut back.
+    /// Makes an image of the drive if it failed. The kernel does not do the same twice to the
+    /// letter, so the seed alone may not bring the cut back.
     fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<()> {
         let failed = found.iter().find(|judged| !judged.verdicts.is_empty());
         let (Some(dir), Some(failed), Some(cut)) = (&self.keep, failed, cuts.first()) else {

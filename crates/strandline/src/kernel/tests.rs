@@ -51,7 +51,7 @@ fn what_the_agent_did_the_oracle_finds() {
         let mut model = Model::default();
         model.advance(&log, log.len());
         let fs = Remote::new(machine.clone(), Blocks::default()).expect("a directory");
-        verify(&fs, &|_| drive::Block::zeroed(), &model, &mut Memo::default())
+        verify(&fs, &|_, _| (), &model, &mut Memo::default())
     };
     assert_eq!(look(), []);
     // What is damaged is found, each by its kind.
