@@ -68,6 +68,7 @@ impl<const N: usize> Answers<N> {
 struct Nvme {
     host: Host,
     answers: Answers<24>,
+    /// The PDU that carries the data of a write, whose command is to be filled in.
     data: Vec<u8>,
 }
 
@@ -89,8 +90,8 @@ impl Client for Nvme {
         if data.len() <= 8192 {
             out.extend(self.host.io.capsule(&command, Data::Capsule(data)).0);
         } else {
-            if self.data.len() != data.len() {
-                self.data = data.to_vec();
+            if self.data.len() != 24 + data.len() {
+                self.data = self.host.io.data_pdu(0, 0, 0, data, 4);
             }
             out.extend(self.host.io.capsule(&command, Data::Want(data.len())).0);
         }
@@ -108,8 +109,9 @@ impl Client for Nvme {
                 }
                 0x07 => done += usize::from(header[1] & 8 != 0),
                 0x09 => {
-                    let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-                    out.extend(self.host.io.data_pdu(number(8), number(10), 0, &self.data, 4));
+                    // Command and tag, where they are in both.
+                    self.data[8..12].copy_from_slice(&header[8..12]);
+                    out.extend(&self.data);
                 }
                 kind => panic!("PDU {kind:#x}"),
             }
@@ -225,7 +227,7 @@ fn run(name: &str, client: &mut dyn Client, load: Load) -> f64 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) % BLOCKS
     };
-    let (mut in_flight, mut answered, start) = (0, 0, Instant::now());
+    let (mut in_flight, mut answered, mut sent, start) = (0, 0, 0, Instant::now());
     client.stream().set_nonblocking(load.depth > 1).expect("socket");
     loop {
         let over = start.elapsed() > ROUND;
@@ -241,7 +243,6 @@ fn run(name: &str, client: &mut dyn Client, load: Load) -> f64 {
         if in_flight == 0 {
             break;
         }
-        let mut sent = 0;
         while sent < out.len() {
             match client.stream().write(&out[sent..]) {
                 Ok(n) => sent += n,
@@ -249,7 +250,10 @@ fn run(name: &str, client: &mut dyn Client, load: Load) -> f64 {
                 Err(error) => panic!("send: {error}"),
             }
         }
-        out.drain(..sent);
+        if sent == out.len() {
+            out.clear();
+            sent = 0;
+        }
         match client.stream().read(&mut buffer) {
             Ok(0) => panic!("{}: {name} closed the connection", load.name),
             Ok(read) => {
