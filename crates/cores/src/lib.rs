@@ -30,5 +30,5 @@ pub use profile::{Profile, ProfileError};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::Semaphore;
 pub use stage::Stage;
-pub use thread::{JoinHandle, Panic, spawn};
+pub use thread::{JoinHandle, Panic, spawn, try_spawn};
 pub use trace::{Span, Trace, span};

@@ -45,14 +45,27 @@ pub fn spawn<T: Send + 'static>(
     core: Option<usize>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
+    match try_spawn(name, core, f) {
+        Ok(thread) => thread,
+        Err(error) => panic!("cannot start thread {name:?}: {error}"),
+    }
+}
+
+/// As [`spawn`], for a thread that can be done without.
+///
+/// # Errors
+///
+/// When the operating system refuses another thread, or a stack for one.
+pub fn try_spawn<T: Send + 'static>(
+    name: &str,
+    core: Option<usize>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
     let thread = match sim::current() {
         Some(sim) => spawn_virtual(sim, name, core, f).map(Kind::Virtual),
         None => spawn_real(name, core, f).map(Kind::Real),
     };
-    match thread {
-        Ok(thread) => JoinHandle { thread },
-        Err(error) => panic!("cannot start thread {name:?}: {error}"),
-    }
+    thread.map(|thread| JoinHandle { thread })
 }
 
 fn spawn_real<T: Send + 'static>(

@@ -114,6 +114,11 @@ impl Server {
         &self.subsystem.units
     }
 
+    /// Which of the drives has namespace `nsid`.
+    pub fn unit_of(&self, nsid: u32) -> Option<usize> {
+        self.subsystem.namespace(nsid).map(|namespace| namespace.unit)
+    }
+
     /// Connections there are.
     pub fn connections(&self) -> usize {
         self.guests.count.load(Ordering::Acquire)
@@ -257,6 +262,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             let _guest = guest;
             connection::serve(subsystem, link, count >= most);
         };
-        drop(cores::spawn(&format!("nvme {number}"), None, serve));
+        // No thread for it: the connection ends, and who is being served does not notice.
+        drop(cores::try_spawn(&format!("nvme {number}"), None, serve));
     }
 }
