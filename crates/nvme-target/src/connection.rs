@@ -129,6 +129,11 @@ impl Connection {
             return Err(End::PowerLost);
         }
         drop(gate);
+        if std::mem::take(&mut self.queue.power_lost_politely) {
+            // Before the host hears a yes that is not true: what it does then comes too late for
+            // every drive.
+            subsystem.power_lost_politely();
+        }
         let stopped = self.queue.answers.output.left() >= MAX_ANSWERS;
         if self.queue.answers.output.send(&self.link)? {
             self.progress = cores::now();

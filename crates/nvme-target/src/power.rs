@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use drive::{AfterCut, CutPoint, DriveState, Lba, ZoneState};
 
@@ -68,6 +69,7 @@ impl Subsystem {
             let mut power = self.power.lock();
             (power.after, power.seed) = (after, seed);
         }
+        self.polite_cut.store(after == After::Polite && when != When::Now, Ordering::Release);
         let polite = if after == After::Polite { AfterCut::SayYes } else { AfterCut::Dead };
         for unit in &self.units {
             unit.ssd().after_cut(polite);
@@ -92,8 +94,23 @@ impl Subsystem {
         }
     }
 
+    /// Whether a drive is to lose its power and say nothing of it, and none has yet.
+    pub(crate) fn expects_polite_cut(&self) -> bool {
+        self.polite_cut.load(Ordering::Acquire)
+    }
+
+    /// A drive lost its power without a word: the others do so, too.
+    pub(crate) fn power_lost_politely(&self) {
+        let _gate = self.gate.write();
+        if self.expects_polite_cut() {
+            // Nothing is brought back here, so nothing can fail.
+            let _fallen = self.fall();
+        }
+    }
+
     /// The power fails, for all drives. The gate is closed.
     fn fall(&self) -> io::Result<()> {
+        self.polite_cut.store(false, Ordering::Release);
         let mut power = self.power.lock();
         power.cuts += 1;
         let (after, seed) = (power.after, power.seed);
@@ -110,6 +127,7 @@ impl Subsystem {
     /// All drives get power again, with what `states` say or with what they have.
     fn give_power(&self, states: Option<&[DriveState]>) -> io::Result<()> {
         self.remove_all();
+        self.polite_cut.store(false, Ordering::Release);
         let mut power = self.power.lock();
         power.off = true;
         for (number, unit) in self.units.iter().enumerate() {

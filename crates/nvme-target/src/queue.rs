@@ -83,6 +83,8 @@ pub(crate) struct Queue {
     /// No connect is let through: there are too many connections.
     busy: bool,
     pub(crate) power_lost: bool,
+    /// A drive lost its power and says yes nonetheless.
+    pub(crate) power_lost_politely: bool,
 }
 
 impl Queue {
@@ -105,6 +107,7 @@ impl Queue {
             lanes,
             busy,
             power_lost: false,
+            power_lost_politely: false,
         }
     }
 
@@ -422,6 +425,8 @@ impl Queue {
     fn look_for_power(&mut self, unit: usize, result: &Result<DriveOutput, drive::Status>) {
         if matches!(result, Err(drive::Status::NotReady)) {
             self.power_lost |= self.subsystem.units[unit].ssd().is_off();
+        } else if self.subsystem.expects_polite_cut() {
+            self.power_lost_politely |= self.subsystem.units[unit].ssd().is_off();
         }
     }
 

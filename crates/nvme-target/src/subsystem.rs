@@ -35,6 +35,8 @@ pub(crate) struct Subsystem {
     pub(crate) transfer_shift: u8,
     pub(crate) gate: RwLock<()>,
     pub(crate) power: Mutex<Power>,
+    /// A cut that no host is to notice is to come.
+    pub(crate) polite_cut: AtomicBool,
     /// Nothing is answered while this is set.
     frozen: AtomicBool,
     thawed: Condvar,
@@ -73,6 +75,7 @@ impl Subsystem {
             transfer_shift: transfer.ilog2() as u8,
             gate: RwLock::new(()),
             power: Mutex::new(Power::default()),
+            polite_cut: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             thawed: Condvar::new(),
             controllers: Mutex::new(Controllers::default()),

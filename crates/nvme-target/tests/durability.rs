@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drive::{Ssd, Timing};
-use host::{BLOCK, Data, FUA, Host, Queue, Setup, at, serve, sqe, zoned};
-use nvme_target::{After, Server, When};
+use host::{BLOCK, Data, FUA, Host, NQN, Queue, Setup, at, serve, sqe, zoned};
+use nvme_target::{After, Options, Server, Unit, When};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -302,6 +302,36 @@ fn dead_but_polite() {
     let mut host = Host::connect(server.address(), Setup::default());
     assert_eq!(host.io.append(2, 0, &block(5)).ok().result, 1, "behind what was flushed");
     assert_eq!(host.io.read(1, 0, 1).ok().data, vec![0; BLOCK]);
+}
+
+/// One supply feeds all drives: the first that gets to a later cut takes the others along, also if
+/// none of them says so.
+#[test]
+fn a_polite_cut_takes_all_drives() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let drive = |name| Unit::new(name, zoned("zn540-noplp", 4, Timing::Instant));
+    let units = vec![drive("one.img"), drive("two.img")];
+    let server = Server::start(listener, units, Options::new(NQN)).expect("a server");
+    let mut host = Host::connect(server.address(), Setup::default());
+    // Blocks of the first drive's conventional zones, and of the second's.
+    let (first, second) = (1, 3);
+    host.io.write_with(second, 0, &block(1), FUA).ok();
+    server.cut(When::Commands(5), 1, After::Polite).expect("a cut to come");
+    for n in 0..6 {
+        assert_eq!(server.cuts(), 0);
+        host.io.write_with(first, n, &block(n + 2), FUA).ok();
+    }
+    assert_eq!(server.cuts(), 1);
+    host.io.write_with(second, 0, &block(9), FUA).ok();
+    host.io.flush(second).ok();
+    server.restore(None).expect("power");
+    let mut host = Host::connect(server.address(), Setup::default());
+    assert!(host.io.read(second, 0, 1).ok().data == block(1), "nothing is written any more");
+    for n in 0..5 {
+        assert!(host.io.read(first, n, 1).ok().data == block(n + 2));
+    }
+    assert_eq!(host.io.read(first, 5, 1).ok().data, vec![0; BLOCK]);
+    assert_eq!(server.cuts(), 1);
 }
 
 #[test]
