@@ -81,6 +81,16 @@ pub enum Request {
     Stats,
 }
 
+/// A request, and which drive it is about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Asked {
+    /// A namespace of the drive; without one it is the drive the socket belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<u32>,
+    #[serde(flatten)]
+    request: Request,
+}
+
 /// [`When`], written down.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -170,8 +180,17 @@ impl Drop for Control {
 ///
 /// Nobody listens there, or the connection failed; what the server refuses is [`Reply::Refused`].
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
+    ask_of(path, None, request)
+}
+
+/// As [`ask`], about the drive that has `namespace`. Addresses are the drive's nonetheless.
+///
+/// # Errors
+///
+/// Those of [`ask`].
+pub fn ask_of(path: &Path, namespace: Option<u32>, request: &Request) -> io::Result<Reply> {
     let mut stream = connect(path)?;
-    let mut line = serde_json::to_vec(request)?;
+    let mut line = serde_json::to_vec(&Asked { namespace, request: request.clone() })?;
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = String::new();
@@ -221,10 +240,15 @@ fn converse(stream: &UnixStream, server: &Server, unit: usize) -> io::Result<()>
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
-        Ok(request) => match answer(server, unit, request) {
-            Ok(value) => Reply::Done(value),
-            Err(refused) => Reply::Refused(refused),
-        },
+        Ok(Asked { namespace, request }) => {
+            let unit = namespace.map_or(Ok(unit), |nsid| {
+                server.unit_of(nsid).ok_or_else(|| format!("no namespace {nsid}"))
+            });
+            match unit.and_then(|unit| answer(server, unit, request)) {
+                Ok(value) => Reply::Done(value),
+                Err(refused) => Reply::Refused(refused),
+            }
+        }
         Err(error) => Reply::Refused(format!("not a request: {error}")),
     };
     let mut text = serde_json::to_vec(&reply)?;

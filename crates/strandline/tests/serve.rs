@@ -186,6 +186,31 @@ fn killed_is_cut() {
     }
 }
 
+/// Drives served together through one control socket are told apart by their namespaces.
+#[test]
+fn one_of_several_drives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (plain, zoned, socket) = (path("plain.img"), path("zoned.img"), path("socket"));
+    ok(&["drive", "create", "--profile", "conventional-noplp", "--size", "16m", &plain]);
+    create(zoned.as_ref());
+    let served = Served::start(&[&plain, &zoned, "--control", &socket]);
+    let (_admin, mut io) = served.host();
+    assert!(refused(&["drive", "zones", &socket], 1).contains("no zones"));
+    let zones = ok(&["drive", "zones", &socket, "--namespace", "2"]);
+    assert_eq!(zones, ok(&["drive", "zones", &socket, "--namespace", "3"]), "of one drive");
+    ok(&["drive", "fault", "commands", &socket, "write", "--namespace", "2"]);
+    io.write(1, 0, &pattern(1, 1)).ok();
+    assert_eq!(io.write(2, 0, &pattern(1, 1)).status, 0x280, "write fault");
+    let writes = |which: &[&str]| {
+        let stats = ok(&[&["drive", "stats", &socket, "--json"], which].concat());
+        serde_json::from_str::<serde_json::Value>(&stats).unwrap()["blocks_written"].as_u64()
+    };
+    assert_eq!((writes(&[]), writes(&["--namespace", "2"])), (Some(1), Some(0)));
+    assert!(refused(&["drive", "stats", &socket, "--namespace", "9"], 1).contains("no namespace"));
+    refused(&["drive", "zones", &zoned, "--namespace", "1"], 2);
+}
+
 /// The secrets are those of a file, never of a command line that everybody can list.
 #[test]
 fn secrets_come_from_a_file() {

@@ -129,6 +129,8 @@ pub(crate) struct Zones {
     /// One JSON object per zone
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    which: control::Which,
 }
 
 /// Cut the power of a drive: what its write buffer held is gone.
@@ -333,7 +335,10 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
 impl Zones {
     fn run(self) -> Outcome {
         let zones = match Served::find(&self.path) {
-            Some(served) => served.zones()?,
+            Some(served) => served.zones(&self.which)?,
+            None if self.which.is_given() => {
+                return Err(Failure::Usage("--namespace is for drives that are served".into()));
+            }
             None => report(&*open_drive(&self.path, Access::Inspect)?.drive)?,
         };
         if !self.json {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use drive::Zone;
-use nvme_target::control::{CutAfter, CutWhen, Reply, Request, ask, is_socket};
+use nvme_target::control::{CutAfter, CutWhen, Reply, Request, ask_of, is_socket};
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -50,9 +50,14 @@ impl Served {
         })
     }
 
-    /// Asks; what the server has to tell.
+    /// Asks about the drive the path says; what the server has to tell.
     pub(super) fn ask(&self, request: &Request) -> Outcome<serde_json::Value> {
-        match ask(&self.socket, request) {
+        self.ask_of(&Which { namespace: None }, request)
+    }
+
+    /// Asks about a drive.
+    fn ask_of(&self, which: &Which, request: &Request) -> Outcome<serde_json::Value> {
+        match ask_of(&self.socket, which.namespace, request) {
             Ok(Reply::Done(value)) => Ok(value),
             Ok(Reply::Refused(why)) => Err(Failure::Problem(format!("{}: {why}", self.name))),
             Err(error) => Err(Failure::Problem(format!("{}: {error}", self.socket.display()))),
@@ -60,10 +65,26 @@ impl Served {
     }
 
     /// The zones of the drive.
-    pub(super) fn zones(&self) -> Outcome<Vec<Zone>> {
-        let value = self.ask(&Request::Zones)?;
+    pub(super) fn zones(&self, which: &Which) -> Outcome<Vec<Zone>> {
+        let value = self.ask_of(which, &Request::Zones)?;
         let text = value.as_str().unwrap_or_default();
         drive::blkzone::parse(text).map_err(Failure::on(&self.name))
+    }
+}
+
+/// Which of several drives that are served together.
+#[derive(Args)]
+pub(crate) struct Which {
+    /// Of drives served together: the one with this namespace [default: the one PATH names, or the
+    /// first of a control socket]
+    #[arg(long, value_name = "NSID")]
+    namespace: Option<u32>,
+}
+
+impl Which {
+    /// Whether it is said.
+    pub(super) fn is_given(&self) -> bool {
+        self.namespace.is_some()
     }
 }
 
@@ -171,6 +192,8 @@ Example:
 pub(crate) struct Stats {
     /// Drive image, or control socket
     path: PathBuf,
+    #[command(flatten)]
+    which: Which,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -193,6 +216,8 @@ pub(crate) enum Fault {
     Clear {
         /// Drive image, or control socket
         path: PathBuf,
+        #[command(flatten)]
+        which: Which,
     },
 }
 
@@ -212,6 +237,8 @@ pub(crate) struct FaultCommands {
     /// Bytes of the range
     #[arg(long, value_parser = parse_size, default_value = "4k", requires = "at")]
     length: u64,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// Make a zone fail.
@@ -225,10 +252,16 @@ pub(crate) struct FaultZone {
     /// Offline: its contents are gone. Else it is read only
     #[arg(long)]
     offline: bool,
+    #[command(flatten)]
+    which: Which,
 }
 
 fn tell(path: &Path, request: &Request, done: &str) -> Outcome {
-    Served::must(path)?.ask(request)?;
+    tell_of(path, &Which { namespace: None }, request, done)
+}
+
+fn tell_of(path: &Path, which: &Which, request: &Request, done: &str) -> Outcome {
+    Served::must(path)?.ask_of(which, request)?;
     out::line(format!("{}: {done}", path.display()))?;
     Ok(0)
 }
@@ -260,7 +293,7 @@ impl Snapshot {
 
 impl Stats {
     pub(crate) fn run(self) -> Outcome {
-        let stats = Served::must(&self.path)?.ask(&Request::Stats)?;
+        let stats = Served::must(&self.path)?.ask_of(&self.which, &Request::Stats)?;
         if self.json {
             out::json(&stats)?;
             return Ok(0);
@@ -282,14 +315,16 @@ impl Fault {
                     (at / BLOCK, end.saturating_sub(at / BLOCK))
                 });
                 let request = Request::Fault { on: fault.on, range, nth: fault.nth };
-                tell(&fault.path, &request, "fault set")
+                tell_of(&fault.path, &fault.which, &request, "fault set")
             }
             Self::Zone(fault) => {
                 let state = if fault.offline { "of" } else { "ro" };
                 let request = Request::FailZone { lba: fault.at / BLOCK, state: state.into() };
-                tell(&fault.path, &request, "zone failed")
+                tell_of(&fault.path, &fault.which, &request, "zone failed")
             }
-            Self::Clear { path } => tell(&path, &Request::ClearFaults, "faults cleared"),
+            Self::Clear { path, which } => {
+                tell_of(&path, &which, &Request::ClearFaults, "faults cleared")
+            }
         }
     }
 }
