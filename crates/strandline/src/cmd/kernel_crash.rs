@@ -25,7 +25,8 @@ const SMALLEST: u64 = 512 << 8;
 #[derive(Args)]
 pub(crate) struct KernelArgs {
     /// Judge the Linux kernel's file system on the drive, served over NVMe/TCP, in a guest in QEMU;
-    /// --fs is f2fs, ext4, xfs or btrfs
+    /// --fs is f2fs, ext4, xfs or btrfs. Cuts are at commands and NAND programs, all with the same
+    /// odds: an emulated machine's clock does not say how long a state lasts
     #[arg(long, conflicts_with_all = ["shard", "minimise", "every_state", "print_workload"])]
     pub(crate) kernel: bool,
     /// With --kernel: the script that boots the guest

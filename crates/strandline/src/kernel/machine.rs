@@ -114,6 +114,10 @@ impl Machine {
         for _ in 0..START_STEPS {
             match self.listener.accept() {
                 Ok((link, _)) => {
+                    // It has its copy by now.
+                    if let Some(guest) = &guest {
+                        let _gone = fs::remove_file(guest.share.path().join("strandline"));
+                    }
                     *running = Some(Running::new(link, guest).map_err(lost)?);
                     return Ok(());
                 }

@@ -1,7 +1,8 @@
 //! The agent and the host's side of it, on a directory of this machine: what a workload did through
 //! them the oracle finds, and what somebody else did as well.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,8 +11,9 @@ use lab::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
 use super::agent;
-use super::machine::{Kind, Machine};
+use super::machine::{Kind, Machine, Trouble};
 use super::remote::{Blocks, Remote};
+use super::wire::Ask;
 
 /// Everything that needs no root.
 const SCRIPT: &str = "\
@@ -35,6 +37,37 @@ fn machine(dir: PathBuf) -> Arc<Machine> {
         }
     }));
     Arc::new(Machine::start(Kind::Own(address)).expect("the agent comes"))
+}
+
+/// A machine that hangs up is an error to who asks, and can be started anew.
+#[test]
+fn a_machine_that_is_lost_is_started_anew() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address: SocketAddr = free.local_addr().expect("bound");
+    drop(free);
+    let dir = tempfile::tempdir().expect("a directory");
+    let mount = dir.path().to_owned();
+    drop(cores::spawn("agent", None, move || {
+        // The first takes a question and goes; the second stays.
+        let first = loop {
+            match TcpStream::connect(address) {
+                Ok(link) => break link,
+                Err(_) => cores::sleep(10_000_000),
+            }
+        };
+        drop(BufReader::new(first).read_line(&mut String::new()));
+        while agent::serve_at(&address.to_string(), mount.clone()).is_err() {
+            cores::sleep(10_000_000);
+        }
+    }));
+    let machine = Machine::start(Kind::Own(address)).expect("the first comes");
+    assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
+    assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
+    machine.restart().expect("the second comes");
+    let (_, release) = machine.ask(&Ask::Uname, b"").expect("an answer");
+    assert!(!release.is_empty());
+    let refused = machine.ask(&Ask::Rmdir { path: "nothing".into() }, b"");
+    assert!(matches!(refused, Err(Trouble::Refused { errno: vfs::Errno::NOENT, .. })));
 }
 
 #[test]
