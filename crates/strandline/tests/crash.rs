@@ -80,6 +80,25 @@ fn a_trace_is_cut_like_any_workload() {
     assert!(printed.ends_with("begin\nwrite log 0+600 seed=1\nfdatasync log\n"), "{printed}");
 }
 
+/// Needs FUSE: root or fusermount3.
+#[test]
+fn a_program_on_a_mount_becomes_a_workload() {
+    let scratch = Scratch::new("record");
+    let (script, file) = (scratch.path("save.sh"), scratch.path("save.workload"));
+    let save = "printf newer >new && sync new && mv new config && sync . && rm -f absent\n";
+    std::fs::write(&script, save).expect("a file");
+    ok(&format!("crash record {file} --setup mkdir${{IFS}}dir -- sh {script}"));
+    let recorded = std::fs::read_to_string(&file).expect("a workload");
+    assert!(recorded.starts_with("mkdir dir 755\nbegin\ncreate new 644\n"), "{recorded}");
+    let rest = "fsync new\nrename new config none\nfsync /\n";
+    assert!(recorded.ends_with(rest), "{recorded}");
+    let cut = ok(&format!("crash --workload file:{file} --modes oprw,strict --every-state"));
+    assert!(cut.matches(" 0 broke a promise").count() == 2, "{cut}");
+    let failed = strandline(&format!("crash record {file} -- false"));
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(text(&failed.stderr).lines().count(), 1, "{}", text(&failed.stderr));
+}
+
 #[test]
 fn shards_say_together_what_one_run_says() {
     let scratch = Scratch::new("shards");

@@ -4,6 +4,7 @@
 //! `started`, and from there on the power may go at any instant.
 
 mod content;
+mod known;
 mod pattern;
 mod random_overwrite;
 pub mod script;
@@ -12,6 +13,7 @@ pub mod strace;
 mod tree;
 mod varmail;
 mod versions;
+mod watched;
 
 use crate::explore::ace::Sequence;
 use crate::recorder::Recorder;
@@ -24,6 +26,7 @@ pub use script::Script;
 pub use tree::{Tree, TreeSource, shell_word, tree_arguments};
 pub use varmail::Varmail;
 pub use versions::Versions;
+pub use watched::Watched;
 
 /// Something that uses a file system.
 pub trait Workload: Send + Sync {

@@ -13,6 +13,7 @@ use lab::{Mode, explore, subject};
 use super::campaign::CampaignArgs;
 use super::kernel_crash::{Agent, KernelArgs, Task};
 use super::merge::Merge;
+use super::record::Record;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::kernel::cuts::Choice;
 use crate::out;
@@ -52,7 +53,8 @@ Operations (a path is below the volume's root; what is in brackets can be left o
   footprint BYTES (room on the drive), mount OPTIONS (besides the mode's)
   strandline crash --workload file:docs/save.workload --modes posix,oprw --every-cut
 
-So is what a program did, as strace saw it:
+So is what a program does on a mount, or did as strace saw it:
+  strandline crash record db.workload -- sqlite3 main 'create table t(x)'
   strace -f -y -o trace.txt -e trace=file,desc,process,sync sqlite3 /tmp/db/main 'insert …'
   strandline crash --workload strace:trace.txt --root /tmp/db --every-state
   strandline crash --workload strace:trace.txt --root /tmp/db --print-workload")]
@@ -117,6 +119,7 @@ pub(crate) struct Crash {
 #[derive(Subcommand)]
 enum Command {
     Merge(Merge),
+    Record(Record),
     Agent(Agent),
 }
 
@@ -124,6 +127,7 @@ impl Crash {
     pub(crate) fn run(mut self) -> Outcome {
         match self.command.take() {
             Some(Command::Merge(merge)) => return merge.run(),
+            Some(Command::Record(record)) => return record.run(),
             Some(Command::Agent(agent)) => return agent.run(),
             None => {}
         }

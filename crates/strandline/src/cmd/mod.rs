@@ -19,6 +19,7 @@ pub(crate) mod man;
 mod merge;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+mod record;
 pub(crate) mod resize;
 pub(crate) mod stat;
 pub(crate) mod status;

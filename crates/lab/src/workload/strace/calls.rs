@@ -3,10 +3,10 @@
 use vfs::FileKind;
 use vfs::ops::Op;
 
+use super::super::known::{Id, Tree};
 use super::Became;
 use super::line::Call;
 use super::process::{Opened, Processes, annotation};
-use super::tree::{Id, Tree};
 
 /// Calls that change no file, or nothing the oracle compares.
 const HARMLESS: &[&str] = &[

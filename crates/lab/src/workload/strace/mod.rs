@@ -13,18 +13,17 @@
 mod calls;
 mod line;
 mod process;
-mod tree;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Script;
+use super::known::Tree;
 use super::script::read_bounded;
 use crate::{Error, Result};
 
 use line::{Lines, Said};
 use process::Processes;
-use tree::Tree;
 
 /// Bytes of a trace that are read at most.
 const FILE_MAX: u64 = 256 << 20;

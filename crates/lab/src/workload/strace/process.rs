@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::known::{Id, Tree};
 use super::line::Call;
-use super::tree::{Id, Tree};
 
 /// Descriptors of one process.
 const FDS_MAX: usize = 4096;

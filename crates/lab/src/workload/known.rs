@@ -1,4 +1,5 @@
-//! What the converter knows of the files below the root: names, sizes, what is open.
+//! What is known of the files a program uses while its calls become steps: names, sizes, what is
+//! open.
 //!
 //! What a trace uses without having made it was there before: it becomes part of the preparation,
 //! under the name it had then. A file that loses its last name while it is open is given a handle.
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 
 use vfs::ops::Op;
 
-use super::super::script::Step;
+use super::script::Step;
 
 /// Number of a file; 0 is the root.
 pub(super) type Id = usize;
@@ -63,7 +64,12 @@ impl Tree {
         self.steps.iter().flatten().count()
     }
 
-    /// What was there, `begin`, and what was done.
+    /// All before was preparation.
+    pub(super) fn begin(&mut self) {
+        self.steps.push(Some(Step::Begin));
+    }
+
+    /// What was there, and what was done, `begin` between the two unless it is somewhere else.
     pub(super) fn into_steps(mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         for id in std::mem::take(&mut self.prepare) {
@@ -80,7 +86,9 @@ impl Tree {
                 steps.push(Step::Do(Op::Write { path, offset: 0, len: size, seed }));
             }
         }
-        steps.push(Step::Begin);
+        if !self.steps.contains(&Some(Step::Begin)) {
+            steps.push(Step::Begin);
+        }
         steps.extend(self.steps.into_iter().flatten());
         steps
     }

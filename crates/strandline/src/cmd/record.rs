@@ -1,0 +1,77 @@
+//! `strandline crash record`: a program's run on a mount, made a workload.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use clap::Args;
+use fuse::{MountOptions, Session};
+use lab::workload::Watched;
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+
+/// Make a workload of what a program does in a directory.
+///
+/// The program runs in an empty directory, a mount in memory that takes down each change and each
+/// fsync. Bytes are made up. The file is a text that `crash --workload file:FILE` cuts.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline crash record db.workload -- sqlite3 main 'create table t(x); insert into t values(1)'
+  strandline crash record save.workload --setup 'git init -q .' -- sh -c 'date >f; git add f'
+  strandline crash --workload file:db.workload --modes posix,oprw --every-state")]
+pub(crate) struct Record {
+    /// File to write
+    file: PathBuf,
+    /// Shell command to run before: what it does is durable before the power may go
+    #[arg(long, value_name = "COMMAND")]
+    setup: Option<String>,
+    /// Program and arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl Record {
+    pub(crate) fn run(self) -> Outcome {
+        let dir = tempfile::tempdir().map_err(Failure::on("a directory to mount on"))?;
+        let fs = Arc::new(Watched::new());
+        let options = MountOptions::default();
+        let session = Session::start(fs.clone(), None, Path::new("record"), dir.path(), &options)
+            .map_err(Failure::host(dir.path()))?;
+        let worked = self.work(&fs, dir.path());
+        if let Err(error) = fuse::unmount(dir.path(), false) {
+            // Who still uses it finds it gone when this process ends.
+            let _ = fuse::unmount(dir.path(), true);
+            return worked.and(Err(Failure::on("what the program began still goes on")(error)));
+        }
+        session.wait().map_err(Failure::on("the mount"))?;
+        worked?;
+        let script = fs.script(&self.command[0].to_string_lossy())?;
+        fs::write(&self.file, script.text()).map_err(Failure::host(&self.file))?;
+        let (steps, file) = (script.steps().len(), self.file.display());
+        out::line(format!("{file}: {steps} steps"))?;
+        out::line(format!("next: strandline crash --workload file:{file} --every-state"))?;
+        Ok(0)
+    }
+
+    fn work(&self, fs: &Watched, dir: &Path) -> Outcome<()> {
+        if let Some(setup) = &self.setup {
+            succeed(Command::new("sh").arg("-c").arg(setup).current_dir(dir))?;
+            fs.begin();
+        }
+        succeed(Command::new(&self.command[0]).args(&self.command[1..]).current_dir(dir))
+    }
+}
+
+/// Its output is the user's to see.
+fn succeed(command: &mut Command) -> Outcome<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().map_err(Failure::on(&program))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Problem(format!("{program}: {status}; no workload was written")))
+}
