@@ -284,7 +284,7 @@ fn depth() {
 }
 
 /// Commands that came while there were as many answers as there may be are worked on when those
-/// have gone. They were left lying until the host said more, which it does not if it waits for them.
+/// have gone. They were left lying until the host said more, which who waits for them does not.
 #[test]
 fn more_answers_than_may_wait() {
     const DEPTH: usize = 16;

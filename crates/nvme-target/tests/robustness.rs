@@ -17,6 +17,7 @@ use host::{
     BLOCK, Data, HOST_NQN, Host, NQN, Queue, Setup, admin, at, connect_data, icreq, pattern,
     serve_with, sqe, zoned,
 };
+use nvme_target::{Keys, Secret};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -43,6 +44,8 @@ struct Author {
     chance: Xoshiro256PlusPlus,
     queue: Queue,
     controller: u16,
+    /// How often a command is one of authentication.
+    authenticates: f64,
 }
 
 impl Author {
@@ -77,7 +80,34 @@ impl Author {
         self.queue.capsule(&command, Data::Capsule(&data)).0
     }
 
+    /// A step of authentication, in any order.
+    fn authentication(&mut self) -> Vec<u8> {
+        let sends = self.chance.random_bool(0.6);
+        let mut message = vec![0; [8, 72, 80, 1168][self.chance.random_range(0..4)]];
+        let begin: [&[u8]; 4] = [
+            &[0, 0, 0, 0, 7, 0, 0, 1, 1, 0, 3, 2, 1, 2, 3],
+            &[1, 2, 0, 0, 7, 0, 32, 0, 1, 0, 0, 0, 5],
+            &[1, 4, 0, 0, 7],
+            &[0, 0xf0, 0, 0, 7],
+        ];
+        // Now and then in the middle of a conversation: one that is sound so far.
+        let begin = begin[self.chance.random_range(0..4)];
+        let length = begin.len().min(message.len());
+        message[..length].copy_from_slice(&begin[..length]);
+        let length = if sends { message.len() } else { 4096 };
+        let mut command = sqe(0x7f, 0, &[0xe901_0100, length as u32]);
+        command[4] = if sends { 5 } else { 6 };
+        let data = match (sends, self.chance.random_bool(0.9)) {
+            (true, true) => Data::Capsule(&message),
+            _ => Data::Want(length),
+        };
+        self.queue.capsule(&command, data).0
+    }
+
     fn pdu(&mut self) -> Vec<u8> {
+        if self.chance.random_bool(self.authenticates) {
+            return self.authentication();
+        }
         let opcodes = [0, 1, 2, 5, 8, 9, 0xc, 0x79, 0x7a, 0x7d, 6, 0xa, 0x7f, 0x18];
         let opcode = opcodes[self.chance.random_range(0..opcodes.len())];
         let nsid = self.chance.random_range(0..4);
@@ -183,21 +213,25 @@ fn malformed_conversations_are_survived() {
     let count = from_environment("FUZZ_EXECUTIONS", 4000);
     let seed = from_environment("FUZZ_SEED", 1);
     let panics = count_panics();
-    for timing in [Timing::Instant, Timing::Paced] {
+    let servers = [(Timing::Instant, false), (Timing::Paced, false), (Timing::Instant, true)];
+    for (timing, keys) in servers {
         let server = serve_with(zoned("zn540-noplp", 6, timing), |options| {
             options.handshake = 1_000_000_000;
+            options.keys = keys.then(|| Arc::new(Keys { host: secret(), controller: None }));
         });
-        let (mut good, controller) = admin(server.address(), Setup::default(), 0);
+        let mut good = (!keys).then(|| admin(server.address(), Setup::default(), 0));
+        let controller = good.as_ref().map_or(1, |(_, controller)| *controller);
         let queue = Queue::open(server.address(), Setup::default());
         let chance = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut author = Author { chance, queue, controller };
-        for n in 0..count / 2 {
+        let authenticates = if keys { 0.6 } else { 0.02 };
+        let mut author = Author { chance, queue, controller, authenticates };
+        for n in 0..count.div_ceil(servers.len() as u64) {
             let bytes = author.case();
             let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let ended = converse(server.address(), &bytes);
             let panicked = panics.load(Ordering::Relaxed) > 0;
             assert!(ended.is_ok() && !panicked, "seed {seed}, case {n}: {ended:?}\n{}", hex());
-            if n % 256 == 0 {
+            if let Some((good, _)) = good.as_mut().filter(|_| n % 256 == 0) {
                 good.identify(0, 1, 0).ok();
             }
         }
@@ -205,6 +239,11 @@ fn malformed_conversations_are_survived() {
         server.close();
     }
     assert_eq!(panics.load(Ordering::Relaxed), 0);
+}
+
+fn secret() -> Secret {
+    let text = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    text.parse().expect("a secret")
 }
 
 fn resident() -> usize {
