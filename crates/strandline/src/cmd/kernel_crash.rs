@@ -29,15 +29,16 @@ pub(crate) struct KernelArgs {
     /// odds: an emulated machine's clock does not say how long a state lasts
     #[arg(long, conflicts_with_all = ["shard", "minimise", "every_state", "print_workload"])]
     pub(crate) kernel: bool,
-    /// With --kernel: the script that boots the guest
+    /// With --kernel: the script that boots the guest; GUEST_KERNEL names another kernel's package,
+    /// as for guest/prepare
     #[arg(long, value_name = "PATH", default_value = "guest/run")]
     guest: PathBuf,
     /// With --kernel: no guest, but a machine of yours, on which you run `strandline crash agent`
     /// with this address of ours. The drive is served at a port of the same address
     #[arg(long, value_name = "ADDRESS:PORT", requires = "kernel")]
     machine: Option<SocketAddr>,
-    /// With --kernel: keep the drive as it was after each cut that failed, as an image in this
-    /// directory, for `strandline drive serve` or a look from inside
+    /// With --kernel: keep the drive as it was after the first cuts that failed, as images in this
+    /// directory, for `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
     keep: Option<PathBuf>,
 }

@@ -24,6 +24,8 @@ use crate::failure::{Failure, Outcome};
 
 /// Every cut is mounted, compared and unmounted; of so many one is also checked.
 const CHECK_EVERY: usize = 10;
+/// Images that are kept, as many as failures are told in full.
+const KEPT_MAX: usize = 20;
 /// The drive's name.
 const NQN: &str = "nqn.2026-11.com.github.strandline:crash";
 
@@ -180,7 +182,7 @@ impl Campaign {
         step: &dyn Fn(usize),
     ) -> Outcome<Vec<Judged>> {
         let (mut model, mut memo) = (Model::default(), Memo::default());
-        let mut judged = Vec::new();
+        let (mut judged, mut kept) = (Vec::new(), 0);
         let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));
         for (number, cuts) in alike.enumerate() {
             let check = number.is_multiple_of(CHECK_EVERY) || recording.cuts.len() == 1;
@@ -197,7 +199,9 @@ impl Campaign {
                 }
                 found => found.map_err(problem)?,
             };
-            self.keep(cuts, &found)?;
+            if kept < KEPT_MAX {
+                kept += usize::from(self.keep(cuts, &found)?);
+            }
             found.iter().for_each(|_| step(recording.cuts.len()));
             judged.extend(found);
         }
@@ -206,10 +210,10 @@ impl Campaign {
 
     /// Makes an image of the drive if it failed. The kernel does not do the same twice to the
     /// letter, so the seed alone may not bring the cut back.
-    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<()> {
+    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<bool> {
         let failed = found.iter().find(|judged| !judged.verdicts.is_empty());
         let (Some(dir), Some(failed), Some(cut)) = (&self.keep, failed, cuts.first()) else {
-            return Ok(());
+            return Ok(false);
         };
         std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
         let path = dir.join(format!("{}-{}.img", self.mode_name(), failed.index));
@@ -226,7 +230,7 @@ impl Campaign {
         let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
         ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Failure::host(&path))?;
         drop(ssd.power_off());
-        Ok(())
+        Ok(true)
     }
 
     /// Cuts that left the same. An error is the machine's, not the file system's.
