@@ -2,8 +2,9 @@
 //! kernel's own F2FS, over NVMe/TCP, beside QEMU's own zoned NVMe drive given the same commands.
 //!
 //! fio's own `t/zbd/test-zbd-support` is not run: it wants bash, coreutils and a fio built beside
-//! it, none of which the guest has, and an hour under emulation. What it does with fio on zones
-//! (write in order and at random, verify, limits of open zones, resets) is done here in short.
+//! it, nvme-cli's tests want Python, and the guest has none of them. What the former does with fio
+//! on zones (write in order and at random, verify, limits of open zones, resets) is done here in
+//! short.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -166,6 +166,9 @@ impl Campaign {
         let span_ns = cores::now() - begun;
         let cuts = cuts.end();
         ran?;
+        if let (Choice::One(one), true) = (self.choice, cuts.is_empty()) {
+            return Err(Failure::Usage(format!("--only {one}: the run has not so many cuts")));
+        }
         let fsyncs = recorder.fsyncs();
         drop(recorder);
         fs.unmount().map_err(Failure::on("unmount"))?;

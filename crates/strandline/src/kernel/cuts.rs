@@ -131,3 +131,39 @@ impl Drop for Watcher {
         *self.taken.lock() = std::mem::take(&mut self.kept);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drive::{Block, Blocks, Command, Drive, Spec, Timing};
+
+    use super::*;
+
+    /// Cuts of a drive that is sent twenty writes, by `choice`.
+    fn cuts(choice: Choice) -> Vec<usize> {
+        let spec = Spec::named("conventional-noplp").expect("profile").blocks(1024);
+        let ssd = Ssd::new(spec, Timing::Instant, 1).expect("drive");
+        let cuts = Cuts::new(&ssd, &Arc::new(Oracle::new()), choice, 1);
+        let write = |lba| {
+            let data = Blocks::from_iter([Block::new([7; drive::BLOCK_SIZE])]);
+            ssd.submit(0, 0, Command::Write { lba, data, fua: false });
+            drop(ssd.wait(0));
+        };
+        write(0);
+        cuts.start();
+        (1..21).for_each(write);
+        cuts.end().iter().map(|cut| cut.index).collect()
+    }
+
+    #[test]
+    fn cuts_are_of_the_events_since_the_start() {
+        let all = cuts(Choice::All);
+        assert!(all.len() >= 20 * CHANCES, "{}", all.len());
+        assert_eq!(all, (0..all.len()).collect::<Vec<_>>());
+        assert_eq!(cuts(Choice::One(31)), [31]);
+        assert!(cuts(Choice::One(31_000)).is_empty());
+        let some = cuts(Choice::Random(10));
+        assert!(some.len() == 10 && some.is_sorted_by(|one, next| one < next), "{some:?}");
+        assert!(some.iter().any(|index| *index >= 30), "not only the first: {some:?}");
+        assert_eq!(cuts(Choice::Random(1000)), all);
+    }
+}
