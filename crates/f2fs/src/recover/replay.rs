@@ -1,5 +1,6 @@
 //! Second pass: applying the fsynced nodes to the volume (`recover_data`, `do_recover_data`).
 
+use drive::Block;
 use vfs::{FileKind, Ino};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -46,13 +47,16 @@ impl Volume {
         let ino = link.footer().ino.get();
         let Some(&entry) = chain.inodes.get(&ino) else { return Ok(false) };
         if link.footer().is_inode() {
-            RawInodeBlock::of(&link.block).check(&self.sb, ino, link.addr)?;
-            self.recover_attributes(ino, &RawInodeBlock::of(&link.block).i)?;
+            let block = RawInodeBlock::of(&link.block);
+            let layout = block.check(&self.sb, ino, link.addr)?;
+            self.recover_attributes(ino, &block.i)?;
+            if entry.last_dentry == Some(link.addr) {
+                self.recover_dentry(ino, &block.i)?;
+            }
+            self.recover_inode_contents(ino, &link.block, &layout)?;
+        } else {
+            self.recover_contents(ino, link)?;
         }
-        if entry.last_dentry == Some(link.addr) {
-            self.recover_dentry(ino, &RawInodeBlock::of(&link.block).i)?;
-        }
-        self.recover_contents(ino, link)?;
         if entry.last == link.addr {
             chain.inodes.remove(&ino);
             self.cut_off_behind_end(ino)?;
@@ -102,7 +106,7 @@ impl Volume {
             *to = *from;
         }
         self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
-        self.nodes.insert_new(ino, ino, drive::Block::new(bytes), layout);
+        self.nodes.insert_new(ino, ino, Block::new(bytes), layout);
         Ok(())
     }
 
@@ -154,19 +158,26 @@ impl Volume {
         self.touch_dir(dir)
     }
 
+    /// What an inode block holds, which agrees with `layout`.
+    fn recover_inode_contents(
+        &mut self,
+        ino: Nid,
+        from: &Block,
+        layout: &InodeLayout,
+    ) -> Result<()> {
+        self.recover_inline_xattrs(ino, from, layout)?;
+        if self.recover_inline_data(ino, from, layout)? {
+            return Ok(());
+        }
+        let first = layout.slot(0);
+        let wanted = &RawInodeBlock::of(from).i.addr[first..first + layout.addrs() as usize];
+        self.recover_addresses(ino, 0, wanted)
+    }
+
+    /// What another node holds.
     fn recover_contents(&mut self, ino: Nid, link: &Link) -> Result<()> {
         let offset = link.footer().node_offset();
         match NodeKind::of(offset) {
-            Some(NodeKind::Inode) => {
-                self.recover_inline_xattrs(ino, link)?;
-                if self.recover_inline_data(ino, link)? {
-                    return Ok(());
-                }
-                let raw = RawInodeBlock::of(&link.block);
-                let layout = raw.check(&self.sb, ino, link.addr)?;
-                let first = layout.slot(0);
-                self.recover_addresses(ino, 0, &raw.i.addr[first..first + layout.addrs() as usize])
-            }
             Some(NodeKind::Direct) => {
                 let addrs = self.layout(ino)?.addr_counts();
                 let first = first_index_of(offset, addrs).unwrap_or(0);
@@ -179,33 +190,39 @@ impl Volume {
     }
 
     /// Attributes in the inode (`f2fs_recover_inline_xattr`).
-    fn recover_inline_xattrs(&mut self, ino: Nid, link: &Link) -> Result<()> {
-        let raw = RawInodeBlock::of(&link.block);
-        let layout = raw.check(&self.sb, ino, link.addr)?;
+    fn recover_inline_xattrs(
+        &mut self,
+        ino: Nid,
+        from: &Block,
+        layout: &InodeLayout,
+    ) -> Result<()> {
+        let raw = RawInodeBlock::of(from);
         let has = raw.i.inline().contains(Inline::XATTR);
         let to = self.inode_mut(ino)?;
         to.set_inline((to.inline() - Inline::XATTR) | (raw.i.inline() & Inline::XATTR));
         if has {
             let range = layout.xattr_range();
-            let from = link.block[range.clone()].to_vec();
-            self.node_mut(ino)?[range].copy_from_slice(&from);
+            self.node_mut(ino)?[range.clone()].copy_from_slice(&from[range]);
         }
         Ok(())
     }
 
     /// Contents in the inode, before or after (`f2fs_recover_inline_data`). True if the node says
     /// all there is to say; false if its addresses are still to be applied.
-    fn recover_inline_data(&mut self, ino: Nid, link: &Link) -> Result<bool> {
-        let raw = RawInodeBlock::of(&link.block);
-        let layout: InodeLayout = raw.check(&self.sb, ino, link.addr)?;
+    fn recover_inline_data(
+        &mut self,
+        ino: Nid,
+        from: &Block,
+        layout: &InodeLayout,
+    ) -> Result<bool> {
+        let raw = RawInodeBlock::of(from);
         let (was, is) = (self.has_inline_data(ino)?, raw.i.inline().contains(Inline::DATA));
         if is {
             if !was {
                 self.truncate_blocks(ino, 0)?;
             }
             let range = layout.inline_range();
-            let from = link.block[range.clone()].to_vec();
-            self.node_mut(ino)?[range].copy_from_slice(&from);
+            self.node_mut(ino)?[range.clone()].copy_from_slice(&from[range]);
             let to = self.inode_mut(ino)?;
             to.set_inline(to.inline() | Inline::DATA | raw.i.inline() & Inline::DATA_EXIST);
         } else if was {
