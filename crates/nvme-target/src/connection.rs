@@ -138,7 +138,7 @@ impl Connection {
         if self.queue.answers.output.send(&self.link)? {
             self.progress = cores::now();
         }
-        self.look_at_authentication()?;
+        self.look_at_introduction()?;
         let full = self.queue.answers.output.left() >= MAX_ANSWERS;
         if stopped && !full {
             // What came before is not done with, and no more may come.
@@ -147,9 +147,9 @@ impl Connection {
         if worked && !full { self.listen() } else { self.wait(full) }
     }
 
-    /// Ends the connection of who is not, or does not say soon enough, who it says.
-    fn look_at_authentication(&self) -> Result<(), End> {
-        let Some(deadline) = self.queue.prove_by() else { return Ok(()) };
+    /// Ends the connection of who does not say soon enough who it is, or is not who it says.
+    fn look_at_introduction(&self) -> Result<(), End> {
+        let Some(deadline) = self.queue.introduce_by() else { return Ok(()) };
         if self.queue.has_failed() && self.queue.answers.output.left() == 0 {
             return Err(End::Closed);
         }
@@ -168,7 +168,7 @@ impl Connection {
 
     /// Whether nothing but the host's next bytes can end a sleep.
     fn may_sleep_in_receive(&self) -> bool {
-        let io = self.queue.controller().is_some() && self.queue.administers().is_none();
+        let io = self.queue.introduce_by().is_none() && self.queue.administers().is_none();
         io && self.queue.answers.output.left() == 0 && self.queue.due().is_none() && !self.is_owed()
     }
 
@@ -178,7 +178,6 @@ impl Connection {
             || self.queue.answers.output.left() > 0
             || !matches!(self.reading, Reading::Header)
             || !self.input.bytes().is_empty()
-            || self.queue.controller().is_none()
     }
 
     /// Receives once; true if anything came.
@@ -212,12 +211,10 @@ impl Connection {
     fn wait(&mut self, full: bool) -> Result<(), End> {
         let limits = &self.subsystem.options;
         let now = cores::now();
-        let patience =
-            if self.queue.controller().is_some() { limits.patience } else { limits.handshake };
-        let stalled = self.is_owed().then(|| self.progress.saturating_add(patience));
+        let stalled = self.is_owed().then(|| self.progress.saturating_add(limits.patience));
         let admin = self.queue.administers().cloned();
         let silent = admin.as_ref().and_then(|controller| controller.deadline());
-        let deadlines = [self.queue.due(), stalled, silent, self.queue.prove_by()];
+        let deadlines = [self.queue.due(), stalled, silent, self.queue.introduce_by()];
         let wake = deadlines.into_iter().flatten().min();
         let timeout = wake.map(|at| span(at.saturating_sub(now)));
         let left = self.queue.answers.output.left() > 0;

@@ -66,6 +66,8 @@ pub(crate) struct Queue {
     link: Arc<TcpStream>,
     /// The controller and the queue's number in it, once connected.
     role: Option<(Arc<Controller>, u16)>,
+    /// When it must be connected.
+    connect_by: Nanos,
     /// Of a connected queue, if there are keys.
     authentication: Option<Authentication>,
     pub(crate) answers: Answers,
@@ -90,10 +92,12 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool) -> Self {
         let lanes = vec![None; subsystem.units.len()];
+        let connect_by = cores::now().saturating_add(subsystem.options.handshake);
         Self {
             subsystem,
             link,
             role: None,
+            connect_by,
             authentication: None,
             answers: Answers::default(),
             slots: Vec::new(),
@@ -124,9 +128,12 @@ impl Queue {
         self.controller().is_some_and(|controller| controller.has_ended())
     }
 
-    /// When the host must have proved who it is; `None` if it has, or need not.
-    pub(crate) fn prove_by(&self) -> Option<Nanos> {
-        self.authentication.as_ref().and_then(Authentication::deadline)
+    /// When the host must have connected, or proved who it is; `None` if it has, or need not.
+    pub(crate) fn introduce_by(&self) -> Option<Nanos> {
+        match self.role {
+            None => Some(self.connect_by),
+            Some(_) => self.authentication.as_ref().and_then(Authentication::deadline),
+        }
     }
 
     /// Whether the host is not who it says, and knows that we know.

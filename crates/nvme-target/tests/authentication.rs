@@ -442,7 +442,11 @@ fn commands_that_are_wrong() {
 #[test]
 fn who_takes_too_long() {
     let server = server(false);
-    let (mut silent, _) = connected(&server, 0, 0xffff);
+    let (mut admin, controller) = connected(&server, 0, 0xffff);
+    authenticate(&mut admin);
+    admin.set_property(0x14, 0x0046_0061).ok();
+    let (mut silent, _) = connected(&server, 1, controller);
+    silent.stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let (mut busy, _) = connected(&server, 0, 0xffff);
     let start = cores::now();
     while let Some(done) = {
@@ -453,6 +457,7 @@ fn who_takes_too_long() {
         assert!(cores::now() - start < 20_000_000_000, "it was let go");
     }
     assert!(silent.reap().is_none());
+    admin.property(0, true).ok();
     assert!(cores::now() - start > 1_000_000_000, "in time");
 }
 

@@ -283,6 +283,22 @@ fn depth() {
     }
 }
 
+/// However much a host says, it has to connect: its connection is one of those there may be.
+#[test]
+fn who_never_connects_is_let_go() {
+    let server = serve_with(ram(64), |options| options.handshake = 500_000_000);
+    let mut queue = Queue::open(server.address(), Setup::default());
+    let start = cores::now();
+    while let Some(done) = {
+        queue.submit(&sqe(0x18, 0, &[]), Data::None);
+        queue.reap()
+    } {
+        assert_eq!(done.status, 0x00c, "command sequence error");
+        assert!(cores::now() - start < 10_000_000_000, "it was let go");
+    }
+    assert!(cores::now() - start > 400_000_000, "in time");
+}
+
 /// Commands that came while there were as many answers as there may be are worked on when those
 /// have gone. They were left lying until the host said more, which who waits for them does not.
 #[test]
