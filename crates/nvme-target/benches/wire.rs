@@ -1,9 +1,9 @@
 //! How fast a RAM drive is over loopback, beside nbd-server and qemu-nbd on a file in memory.
 //!
 //! `cargo bench -p nvme-target`; the floors on two cores are 150,000 random reads a second at depth
-//! 32, 2 GB/s in sequence, and at depth 1 two thirds of nbd-server's rate. Rounds alternate, and the
-//! best of each is told: other load on the machine only ever slows one down. All clients are this
-//! program, one thread, one connection.
+//! 32, 2 GB/s in sequence, and at depth 1 two thirds of nbd-server's rate. Rounds alternate, and
+//! the best of each is told: other load on the machine only ever slows one down. All clients are
+//! this program, one thread, one connection.
 
 #[path = "../tests/host/mod.rs"]
 mod host;
