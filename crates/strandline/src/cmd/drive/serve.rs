@@ -47,7 +47,8 @@ pub(crate) struct Serve {
     #[arg(long)]
     nqn: Option<String>,
     /// Serve those who authenticate. Line 1 is the hosts' secret, as nvme gen-dhchap-key prints it;
-    /// line 2, if there is one, ours for hosts that ask. What is said then is not encrypted
+    /// line 2, if there is one, ours for hosts that ask. What is said then is not encrypted, and
+    /// nvme discover, which sends no secret, finds nothing
     #[arg(long, value_name = "FILE")]
     dhchap_key_file: Option<PathBuf>,
     /// Control socket [default: PATH.control, beside each drive]
