@@ -20,8 +20,9 @@ use crate::out;
 
 /// Longest time for an answer: an emulated kernel that recovers takes some.
 const ANSWER: Duration = Duration::from_secs(180);
-/// Longest time for a machine to start, in steps of a tenth of a second.
-const START_STEPS: usize = 6000;
+/// Longest time for a machine to start, in steps of a tenth of a second: an hour, as one guest runs
+/// at a time and this one may be the fourth.
+const START_STEPS: usize = 36_000;
 const STEP: u64 = 100_000_000;
 /// The guest's name for the host's 127.0.0.1.
 const HOST_OF_GUEST: &str = "10.0.2.2";
@@ -128,7 +129,7 @@ impl Machine {
                 guest.is_alive()?;
             }
         }
-        Err(Trouble::Start("no agent came within ten minutes".into()))
+        Err(Trouble::Start("no agent came within an hour".into()))
     }
 
     fn port(&self) -> Result<u16, Trouble> {
