@@ -15,7 +15,9 @@ fn commands() -> Vec<String> {
     while let Some(command) = ahead.pop() {
         let help = ok(&format!("{command} --help"));
         let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-        for line in list.take_while(|line| !line.is_empty()) {
+        // What a command is for may go on in a second line, further in.
+        let named = list.take_while(|line| !line.is_empty()).filter(|l| !l.starts_with("   "));
+        for line in named {
             let name = line.split_whitespace().next().expect("a name");
             if name != "help" {
                 let below = format!("{command} {name}").trim().to_owned();

@@ -132,7 +132,7 @@ fn modes(fs: Foreign, wanted: &[Mode]) -> Outcome<Vec<Mode>> {
     }
 }
 
-/// On a machine whose kernel is to be judged: do what `strandline crash --kernel --machine` asks.
+/// On the machine whose kernel is judged: do what `crash --kernel --machine` asks.
 ///
 /// It mounts, formats and runs programs as root for whoever answers at that address: on a machine
 /// that can be lost, and from an address you know.
