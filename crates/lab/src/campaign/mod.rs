@@ -15,6 +15,7 @@ mod tests;
 mod view;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
 use crate::mode::Mode;
@@ -107,27 +108,42 @@ pub fn run_share(job: &Arc<Job>, points: CutPoints, progress: &Progress) -> Resu
     Ok(Tally::new(job, &recording, &judged))
 }
 
-/// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous stretch,
-/// so that it replays the log once. The order of the answer is that of the cuts.
+/// Stretches of a recording for each thread: later cuts may be dearer, and nobody should wait long
+/// for who has them.
+const STRETCHES: usize = 8;
+
+/// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous stretch
+/// at a time, so that it replays the log once for it. The order of the answer is that of the cuts.
 pub fn judge_all(
     job: &Arc<Job>,
     recording: &Arc<Recording>,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let count = recording.cuts.len();
-    let share = count.div_ceil(job.threads.max(1)).max(1);
-    let shards: Vec<_> = (0..count)
-        .step_by(share)
-        .map(|from| {
+    let (count, threads) = (recording.cuts.len(), job.threads.max(1));
+    let share = count.div_ceil(threads * STRETCHES).max(1);
+    let next = Arc::new(AtomicUsize::new(0));
+    let workers: Vec<_> = (0..threads)
+        .map(|_| {
             let (job, recording, progress) = (job.clone(), recording.clone(), progress.clone());
+            let next = next.clone();
             cores::spawn("judge", None, move || {
-                judge_stretch(&job, &recording, from..count.min(from + share), &progress)
+                let mut judged = Vec::new();
+                loop {
+                    let from = next.fetch_add(share, Ordering::Relaxed);
+                    if from >= count {
+                        return Ok(judged);
+                    }
+                    let stretch = from..count.min(from + share);
+                    judged.extend(judge_stretch(&job, &recording, stretch, &progress)?);
+                }
             })
         })
         .collect();
-    let mut judged = Vec::with_capacity(count);
-    for shard in shards {
-        judged.extend(shard.join()?);
+    let mut judged: Vec<Judged> = Vec::with_capacity(count);
+    for worker in workers {
+        let part: Result<Vec<Judged>> = worker.join();
+        judged.extend(part?);
     }
+    judged.sort_unstable_by_key(|judged| judged.index);
     Ok(judged)
 }
