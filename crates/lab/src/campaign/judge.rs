@@ -153,7 +153,7 @@ pub(crate) fn afterwards(
 }
 
 /// A finding about the volume as a whole.
-pub(crate) fn corrupt(path: &str, expected: &str, found: &dyn std::fmt::Display) -> Verdict {
+pub fn corrupt(path: &str, expected: &str, found: &dyn std::fmt::Display) -> Verdict {
     Verdict {
         damage: Damage::Corrupt,
         path: format!("({path})"),

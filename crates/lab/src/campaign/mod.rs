@@ -24,10 +24,9 @@ use crate::shard::Pick;
 use crate::subject::Subject;
 use crate::workload::Workload;
 
-pub use judge::Judged;
-pub(crate) use judge::first_failure;
 use judge::judge_stretch;
-pub(crate) use judge::{afterwards, corrupt};
+pub use judge::{Judged, corrupt};
+pub(crate) use judge::{afterwards, first_failure};
 pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};

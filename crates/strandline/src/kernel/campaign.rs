@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
 use lab::Mode;
-use lab::campaign::{Judged, Run, Tally, latencies};
-use lab::oracle::{Damage, Event, Memo, Model, Oracle, Verdict, verify};
+use lab::campaign::{Judged, Run, Tally, corrupt, latencies};
+use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
 use lab::subject::Recovery;
 use lab::workload::Workload;
@@ -197,7 +197,7 @@ impl Campaign {
             let found = match self.judge(served, cuts, check, &mut verify) {
                 Err(Trouble::Lost(why)) => {
                     self.machine.restart().map_err(problem)?;
-                    let verdict = corrupt("kernel", "one that goes on", why);
+                    let verdict = corrupt("kernel", "one that goes on", &why);
                     cuts.iter().map(|cut| of_cut(cut, 0, vec![verdict.clone()])).collect()
                 }
                 found => found.map_err(problem)?,
@@ -255,18 +255,18 @@ impl Campaign {
         let mut judged: Vec<Judged> = match &mounted {
             Ok(fs) => cuts.iter().map(|cut| of_cut(cut, recovery_ns, verify(fs, cut))).collect(),
             Err(error) => {
-                later.push(corrupt("mount", "a volume that recovers", error.to_string()));
+                later.push(corrupt("mount", "a volume that recovers", error));
                 cuts.iter().map(|cut| of_cut(cut, recovery_ns, Vec::new())).collect()
             }
         };
         if let Ok(fs) = &mounted {
             if let Err(error) = fs.unmount() {
-                later.push(corrupt("unmount", "a clean unmount", error.to_string()));
+                later.push(corrupt("unmount", "a clean unmount", &error));
             } else if check {
                 let argv = self.fs.check(&devices);
                 let (status, said) = self.machine.run(&argv)?;
                 let complaint = self.fs.complaint(status, &said);
-                later.extend(complaint.map(|said| corrupt(&argv[0], "no fault", said)));
+                later.extend(complaint.map(|said| corrupt(&argv[0], "no fault", &said)));
             }
         }
         // An answer that the machine still gives tells that it is there.
@@ -279,17 +279,6 @@ impl Campaign {
 fn of_cut(cut: &Cut, recovery_ns: u64, verdicts: Vec<Verdict>) -> Judged {
     let Cut { index, at_ns, .. } = *cut;
     Judged { index, at_ns, recovery_ns, recovery: Recovery::default(), verdicts }
-}
-
-fn corrupt(path: &str, expected: &str, found: String) -> Verdict {
-    Verdict {
-        damage: Damage::Corrupt,
-        path: format!("({path})"),
-        block: None,
-        expected: expected.into(),
-        found,
-        in_flight: false,
-    }
 }
 
 fn problem(error: impl std::fmt::Display) -> Failure {

@@ -157,6 +157,7 @@ impl Serve {
             }
         }
     }
+
     /// Says what to type, and who can reach it.
     fn tell(&self, server: &Server, controls: &[Control]) -> Outcome<()> {
         let address = server.address();
