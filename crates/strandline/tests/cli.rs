@@ -134,6 +134,23 @@ fn a_size_leaves_the_zones_as_asked_for() {
 }
 
 #[test]
+fn a_drive_promises_what_it_was_made_to_promise() {
+    let scratch = Scratch::new("drive-info");
+    for (profile, volatile) in
+        [("zn540", false), ("zn540-noplp", true), ("conventional-noplp", true), ("ram", false)]
+    {
+        let image = scratch.path(&format!("{profile}.img"));
+        let made = ok(&format!("drive create --profile {profile} --size 64m {image}"));
+        assert_eq!(ok(&format!("drive info {image}")), made);
+        assert_eq!(made.contains("a power cut loses what was not flushed"), volatile, "{made}");
+        let json = ok(&format!("drive info --json {image}"));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("an object");
+        assert_eq!(json["volatile_cache"], volatile, "{profile}");
+        assert_eq!(json["read_only"], false, "{profile}");
+    }
+}
+
+#[test]
 fn what_is_not_a_volume_is_told_in_one_line() {
     let scratch = Scratch::new("not-a-volume");
     let image = scratch.path("zeroes.img");

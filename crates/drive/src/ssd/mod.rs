@@ -86,6 +86,11 @@ impl Ssd {
         Self { identify, timing, model: Mutex::named("drive", model) }
     }
 
+    /// What it was made as: a drive in a file may promise less, its host has a cache too.
+    pub fn spec(&self) -> Spec {
+        self.model.lock().spec.clone()
+    }
+
     /// What would be left if the power failed now, with the choices of `seed`. Changes nothing.
     /// In memory it costs what is buffered; of a drive in a file all data is read. After a cut it
     /// is what that cut left.

@@ -288,7 +288,11 @@ impl Import {
 impl Info {
     fn run(self) -> Outcome {
         let opened = open_drive(&self.path, Access::Inspect)?;
-        show(&self.path, opened.drive.identify(), self.json)
+        let identify = match opened.emulated() {
+            [ssd] => ssd.spec().identify().map_err(|e| Failure::Problem(e.to_string()))?,
+            _ => opened.drive.identify().clone(),
+        };
+        show(&self.path, &identify, self.json)
     }
 }
 
@@ -313,7 +317,11 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
         out::json(&info)?;
         return Ok(0);
     }
-    let cache = if info.volatile_cache { "volatile" } else { "none, or protected" };
+    let cache = if info.volatile_cache {
+        "volatile (a power cut loses what was not flushed)"
+    } else {
+        "none, or protected (a power cut loses nothing that was acknowledged)"
+    };
     out::line(format!("{}: {}", info.path, info.model))?;
     out::line(format!("size: {} MiB", info.bytes >> 20))?;
     out::line(format!("write buffer: {cache}"))?;
