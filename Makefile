@@ -62,8 +62,10 @@ test-all: test ## that, the long suites, and the licences of all dependencies
 # The kernel's verdicts. `test-all` runs them too.
 test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
 	guest/prepare
+	guest/suites
 	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
-	$(CARGO) test --package strandline --test nvme_kernel --test kernel_crash --release --target-dir target/test -- --ignored
+	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites \
+	  --test kernel_crash --release --target-dir target/test -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

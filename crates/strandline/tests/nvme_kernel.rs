@@ -1,18 +1,14 @@
 //! The Linux kernel as host of `strandline drive serve`: nvme-cli, blkzone, mkfs.f2fs and the
 //! kernel's own F2FS, over NVMe/TCP, beside QEMU's own zoned NVMe drive given the same commands.
-//!
-//! fio's own `t/zbd/test-zbd-support` is not run: it wants bash, coreutils and a fio built beside
-//! it, nvme-cli's tests want Python, and the guest has none of them. What the former does with fio
-//! on zones (write in order and at random, verify, limits of open zones, resets) is done here in
-//! short.
+//! fio's and nvme-cli's own suites are in `nvme_suites.rs`.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod served;
 
-use judge::{Guest, Output};
+use std::path::Path;
+use std::process::Command;
+
+use judge::Guest;
+use served::{Served, strandline};
 
 const MIB: u64 = 1 << 20;
 const ZONE_MIB: u64 = 4;
@@ -20,118 +16,13 @@ const CAPACITY_MIB: u64 = 3;
 /// Sequential zones, and conventional ones before them.
 const ZONES: u64 = 72;
 const CONVENTIONAL: u64 = 24;
-const STRANDLINE: &str = env!("CARGO_BIN_EXE_strandline");
 
-/// What every script begins with: the network, and our drive as `$ours`.
-const CONNECT: &str = r#"
-host="-q nqn.2014-08.org.nvmexpress:uuid:5a0c6d3e-0000-4000-8000-000000000001
-    -I 5a0c6d3e-0000-4000-8000-000000000001"
-connect() {
-    nvme connect -t tcp -a 10.0.2.2 -s $port -n $nqn $host -i 2 -c 1 "$@" || return
-    for try in $(seq 200); do [ -b /dev/${controller}n2 ] && break; sleep 0.1; done
-    [ -b /dev/${controller}n2 ]
-}
-disconnect() {
-    nvme disconnect -n $nqn >/dev/null
-    for try in $(seq 200); do [ -b /dev/${controller}n2 ] || break; sleep 0.1; done
-}
-# ask WHAT: the host does it.
-ask() {
-    echo "$*" >/host/ask.new && mv /host/ask.new /host/ask
-    while [ -e /host/ask ]; do sleep 0.1; done
-}
-modprobe -a nvme_tcp f2fs && network || exit 9
-"#;
-
-/// A drive that is served while this lives.
-struct Served {
-    child: Child,
-    image: PathBuf,
-    port: u16,
-    nqn: String,
-    /// What it has to say later, which ends it if nobody listens.
-    _said: BufReader<ChildStdout>,
-}
-
-impl Served {
-    fn new(dir: &Path) -> Self {
-        let image = dir.join("disk.img");
-        let (zones, conventional) = ((ZONES + CONVENTIONAL).to_string(), CONVENTIONAL.to_string());
-        strandline(&[
-            "drive",
-            "create",
-            "--profile",
-            "zn540-noplp",
-            "--zone-size",
-            "4m",
-            "--zone-capacity",
-            "3m",
-            "--zones",
-            &zones,
-            "--conventional",
-            &conventional,
-            image.to_str().unwrap(),
-        ]);
-        let mut child = Command::new(STRANDLINE)
-            .args(["drive", "serve", "--listen", "127.0.0.1:0"])
-            .arg(&image)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("drive serve");
-        let mut said = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = || {
-            let mut line = String::new();
-            said.read_line(&mut line).expect("text");
-            line.trim_end().to_owned()
-        };
-        assert!(line().contains("only this machine can connect"));
-        let connect = line();
-        let words: Vec<&str> = connect.split(' ').collect();
-        let after = |flag| words[words.iter().position(|word| *word == flag).unwrap() + 1];
-        let (port, nqn) = (after("-s").parse().unwrap(), after("-n").to_owned());
-        Self { child, image, port, nqn, _said: said }
-    }
-
-    /// Runs `script` in `guest`; what it asks of the host are commands of `strandline drive`, in
-    /// which `DISK` is our drive.
-    fn judge(&self, guest: Guest, controller: &str, script: &str) -> Output {
-        let header = format!("port={} nqn={} controller={controller}", self.port, self.nqn);
-        let asked = guest.share().join("ask");
-        let over = Arc::new(AtomicBool::new(false));
-        let (image, ended) = (self.image.clone(), over.clone());
-        let helper = cores::spawn("helper", None, move || {
-            while !ended.load(Ordering::Acquire) {
-                cores::sleep(20_000_000);
-                let Ok(words) = std::fs::read_to_string(&asked) else { continue };
-                let image = image.to_str().unwrap();
-                let words: Vec<&str> = words
-                    .split_whitespace()
-                    .map(|word| if word == "DISK" { image } else { word })
-                    .collect();
-                strandline(&[&["drive"][..], &words].concat());
-                std::fs::remove_file(&asked).expect("the shared directory");
-            }
-        });
-        let output = guest.run(&format!("{header}\n{CONNECT}\n{script}"));
-        over.store(true, Ordering::Release);
-        helper.join();
-        output
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("SIGTERM");
-        assert!(self.child.wait().expect("the server's end").success());
-    }
-}
-
-fn strandline(arguments: &[&str]) -> String {
-    let out = Command::new(STRANDLINE).args(arguments).output().expect("strandline");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout)
+fn geometry() -> String {
+    format!(
+        "--profile zn540-noplp --zone-size {ZONE_MIB}m --zone-capacity {CAPACITY_MIB}m \
+         --zones {} --conventional {CONVENTIONAL}",
+        ZONES + CONVENTIONAL
+    )
 }
 
 /// A guest with a drive of QEMU's like ours.
@@ -265,7 +156,7 @@ disconnect
 #[ignore = "long: boots a kernel in QEMU"]
 fn a_kernel_finds_the_drive_that_qemu_has() {
     let dir = tempfile::tempdir().expect("directory");
-    let served = Served::new(dir.path());
+    let served = Served::new(dir.path(), &geometry(), &[]);
     let guest = with_qemus_drive(dir.path());
     let output = served.judge(guest, "nvme1", SAME);
     let text = output.success();
@@ -326,7 +217,7 @@ disconnect
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_kernels_f2fs_recovers_when_the_drive_is_cut() {
     let dir = tempfile::tempdir().expect("directory");
-    let served = Served::new(dir.path());
+    let served = Served::new(dir.path(), &geometry(), &[]);
     let guest = Guest::new().network().timeout(900).cpus(2);
     let output = served.judge(guest, "nvme0", F2FS);
     let text = output.success();
@@ -375,7 +266,7 @@ disconnect
 #[ignore = "long: boots a kernel in QEMU"]
 fn fio_writes_zones_as_on_the_drive_that_qemu_has() {
     let dir = tempfile::tempdir().expect("directory");
-    let served = Served::new(dir.path());
+    let served = Served::new(dir.path(), &geometry(), &[]);
     let guest = with_qemus_drive(dir.path());
     fio_into(&guest.share().join("fio"));
     let output = served.judge(guest.memory(2048), "nvme1", FIO);
