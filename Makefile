@@ -64,7 +64,7 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	guest/prepare
 	guest/suites
 	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
-	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites \
+	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
 	  --test kernel_crash --release --target-dir target/test -- --ignored
 
 bench: ## the measured figures

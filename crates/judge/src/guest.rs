@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub struct Guest {
     share: TempDir,
     arguments: Vec<String>,
+    kernel: Option<String>,
 }
 
 /// What became of a script.
@@ -38,7 +39,8 @@ impl Guest {
     /// A machine with one CPU, 1 GiB of memory, five minutes to live and no disk.
     #[expect(clippy::new_without_default, reason = "making one creates a directory")]
     pub fn new() -> Self {
-        Self { share: tempfile::tempdir().expect("a temporary directory"), arguments: Vec::new() }
+        let share = tempfile::tempdir().expect("a temporary directory");
+        Self { share, arguments: Vec::new(), kernel: None }
     }
 
     fn with(mut self, option: &str, value: impl Into<String>) -> Self {
@@ -60,6 +62,13 @@ impl Guest {
     /// As [`Guest::zns`], with other properties of QEMU's `nvme-ns`: `zoned.max_open=4,...`.
     pub fn zns_with(self, path: &Path, zone: u64, capacity: u64, properties: &str) -> Self {
         self.with("--zns", format!("{},{zone},{capacity},{properties}", plain(path)))
+    }
+
+    /// Boots the kernel of another Debian package than `guest/prepare` does, unless `GUEST_KERNEL`
+    /// has chosen one.
+    pub fn kernel(mut self, package: &str) -> Self {
+        self.kernel = Some(package.to_owned());
+        self
     }
 
     /// Adds a network, in which the host's 127.0.0.1 is 10.0.2.2 after the script says `network`.
@@ -121,6 +130,9 @@ impl Guest {
         fs::write(share.join("script"), script).expect("the shared directory");
         let mut run = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/run"));
         run.args(&self.arguments).arg("--share").arg(share).arg(share.join("script"));
+        if let Some(kernel) = self.kernel.filter(|_| std::env::var_os("GUEST_KERNEL").is_none()) {
+            run.env("GUEST_KERNEL", kernel);
+        }
         let out = run.output().unwrap_or_else(|e| panic!("guest/run: {e}"));
         let complaint = String::from_utf8_lossy(&out.stderr);
         let read = |name| lossy(&share.join(name)).unwrap_or_default();
