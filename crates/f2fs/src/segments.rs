@@ -291,6 +291,19 @@ impl Segments {
         Ok(segno)
     }
 
+    /// Keeps the block at `addr`, which holds nothing any more, from being written before the next
+    /// checkpoint is durable.
+    pub(crate) fn keep_until_checkpoint(&mut self, addr: BlockAddr) -> Result<()> {
+        let (segno, offset) = self.locate(addr)?;
+        bits::msb::set(&mut self.spent[segno as usize], offset);
+        self.dirty.insert(segno);
+        if self.is_free(segno) {
+            self.set_used(segno);
+            self.prefree.insert(segno);
+        }
+        Ok(())
+    }
+
     /// First block of `segno` at or behind `from` that neither is nor was valid since the last
     /// checkpoint.
     pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {

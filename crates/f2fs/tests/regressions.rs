@@ -13,7 +13,7 @@ use drive::{
 };
 use f2fs::ondisk::node::RawNodeFooter;
 use f2fs::ondisk::sit::LogType;
-use f2fs::{Error, F2fs, MountOptions};
+use f2fs::{Error, F2fs, MountOptions, RecoveryReport};
 use harness::tagged::{Cut, Promise, Tagged};
 use harness::{Kind, checkpoint_of, dump, findings, is_above_write_pointer, mount, power_on};
 use judge::{Scratch, assert_fsck_clean};
@@ -434,13 +434,29 @@ fn a_cut_during_recovery_changes_nothing() {
         let cuts = cuts_of(kind, options, 9, 17);
         let step = (cuts.len() / 6).max(1);
         for (i, cut) in cuts.iter().enumerate().step_by(step) {
-            cut_again(cut, options, &format!("{kind:?} -o {options} cut {i}"));
+            cut_again(&cut.state, options, &format!("{kind:?} -o {options} cut {i}"));
         }
     }
 }
 
-fn cut_again(cut: &Cut, options: &str, name: &str) {
-    let drive = power_on(&cut.state);
+/// The same after a chain that goes on through segments the checkpoint has as free: the nodes that
+/// recovery writes must not go where those are that it read.
+#[test]
+fn a_cut_during_the_recovery_of_a_long_chain_changes_nothing() {
+    for options in ["", "fsync_mode=strict", "fsync_mode=strict,oprw"] {
+        let drive = Kind::Conventional.formatted(9);
+        let fs = mount(&drive, options);
+        for n in 0..800 {
+            write_synced(&fs, &format!("f{n}"), &[n as u8; PAGE]);
+        }
+        let name = format!("conventional -o {options}");
+        let recovered = cut_again(&drive.survivors(9), options, &name);
+        assert!(recovered.scanned_nodes >= 800, "{recovered:?}");
+    }
+}
+
+fn cut_again(state: &DriveState, options: &str, name: &str) -> RecoveryReport {
+    let drive = power_on(state);
     let second = Arc::new(Mutex::new(Vec::new()));
     let (sink, mut events) = (Arc::clone(&second), 0);
     drive.observe(Box::new(move |event, moment| {
@@ -454,10 +470,43 @@ fn cut_again(cut: &Cut, options: &str, name: &str) {
     drive.unobserve();
     let expected = snapshot(&first).unwrap();
     let second: Vec<(CutPoint, DriveState)> = std::mem::take(&mut *second.lock());
-    for (point, state) in second {
+    // Each of them, or some dozens.
+    let step = (second.len() / 60).max(1);
+    for (point, state) in second.into_iter().step_by(step) {
         let again = mount(&power_on(&state), options);
         let found = snapshot(&again).unwrap();
         assert!(found == expected, "{name}, then {point:?}: {:?}", expected.diff(&found));
+    }
+    first.recovery().clone()
+}
+
+/// What recovery keeps from being overwritten must not be missing where there is little room: the
+/// mount would fail for ever.
+#[test]
+fn a_long_chain_on_a_volume_nearly_full_is_recovered() {
+    for (kind, options, percent) in
+        [(Kind::Conventional, "mode=lfs", 80), (Kind::Zoned, "oprw", 75)]
+    {
+        let drive = kind.formatted(5);
+        let fs = mount(&drive, options);
+        let space = fs.statfs().unwrap();
+        let used = |fs: &F2fs| 100 - fs.statfs().unwrap().blocks_free * 100 / space.blocks;
+        let mut files = Vec::new();
+        while used(&fs) < percent {
+            files.push(write_synced(&fs, &format!("f{}", files.len()), &[1; 16 * PAGE]));
+        }
+        fs.sync().unwrap();
+        let mut longest = 0;
+        for n in 0..2000 {
+            let file = files[n * 7 % files.len()];
+            fs.write(file, (n % 16 * PAGE) as u64, &[2; PAGE]).unwrap();
+            fs.fsync(file, false).unwrap();
+            if n % 97 == 0 {
+                let again = mount(&power_on(&drive.survivors(5)), options);
+                longest = longest.max(again.recovery().scanned_nodes);
+            }
+        }
+        assert!(longest > 300, "{kind:?}: {longest}");
     }
 }
 

@@ -84,6 +84,8 @@ impl Volume {
                 let found = format!("{next:#x}, which came before");
                 return Err(Error::corrupt("node_footer.next_blkaddr", addr, found, "an end"));
             }
+            // A cut before recovery's checkpoint: the chain must still be here.
+            self.segments.keep_until_checkpoint(addr)?;
             links.push(Link { addr, block });
             addr = next;
         }
