@@ -212,6 +212,15 @@ impl Io {
         self.meta.insert(addr, block);
     }
 
+    /// A metadata block, to be changed for the next checkpoint in place.
+    pub(crate) fn meta_mut(&mut self, addr: BlockAddr) -> Result<&mut Block> {
+        if !self.meta.contains_key(&addr) {
+            let block = self.read(addr)?;
+            self.meta.insert(addr, block);
+        }
+        Ok(self.meta.get_mut(&addr).expect("it is there now"))
+    }
+
     /// Submits all changed metadata, in address order. It stays here, to be read, until
     /// [`Io::forget_meta`]: a checkpoint that fails leaves the drive with half of it.
     pub(crate) fn submit_meta(&mut self, set: &mut WriteSet) {

@@ -8,48 +8,20 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use drive::{
-    BLOCK_SIZE, Block, Blocks, Command, CutPoint, Drive, DriveState, EventKind, Fault, FaultOn,
-    Output, Ssd, Status, ZoneAction,
+    BLOCK_SIZE, Block, Blocks, Command, Drive, DriveState, EventKind, Fault, FaultOn, Output, Ssd,
+    Status, ZoneAction,
 };
 use f2fs::ondisk::node::RawNodeFooter;
 use f2fs::ondisk::sit::LogType;
-use f2fs::{Error, F2fs, MountOptions, RecoveryReport};
-use harness::tagged::{Cut, Promise, Tagged};
+use f2fs::{Error, F2fs, MountOptions};
+use harness::files::{create, read, write_synced};
+use harness::tagged::{Promise, Tagged, cuts_of};
 use harness::{Kind, checkpoint_of, dump, findings, is_above_write_pointer, mount, power_on};
 use judge::{Scratch, assert_fsck_clean};
 use vfs::ops::snapshot;
-use vfs::{Creator, FallocateMode, FileSystem, Ino, SetAttr};
+use vfs::{Creator, FallocateMode, FileSystem, SetAttr};
 
 const PAGE: usize = BLOCK_SIZE;
-
-fn create(fs: &F2fs, name: &str) -> Ino {
-    fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap().ino
-}
-
-fn read(fs: &F2fs, name: &str) -> Option<Vec<u8>> {
-    let attr = fs.lookup(fs.root(), name.as_bytes()).ok()?;
-    let mut data = vec![0; attr.size as usize];
-    assert_eq!(fs.read(attr.ino, 0, &mut data).unwrap(), data.len());
-    Some(data)
-}
-
-fn write_synced(fs: &F2fs, name: &str, data: &[u8]) -> Ino {
-    let ino = create(fs, name);
-    fs.write(ino, 0, data).unwrap();
-    fs.fsync(ino, false).unwrap();
-    ino
-}
-
-/// Cuts all over a run of the tagged workload.
-fn cuts_of(kind: Kind, options: &str, seed: u64, every: u64) -> Vec<Cut> {
-    let drive = kind.formatted(seed);
-    let fs = mount(&drive, options);
-    let mut work = Tagged::new(seed, Promise::default());
-    let cuts = work.record(&drive, every, seed);
-    work.run(&fs, 60).unwrap();
-    drive.unobserve();
-    std::mem::take(&mut *cuts.lock())
-}
 
 /// Every block and every write pointer.
 fn assert_same_drive(before: &DriveState, after: &DriveState, when: &str) {
@@ -418,146 +390,6 @@ fn a_removed_file_comes_back_whole_or_not_at_all() {
             assert_clean(&drive.power_off(), "after the return");
         }
     }
-}
-
-/// A second cut, anywhere in the recovery of the first: the next recovery ends where the first one
-/// would have. Under oprw a zone written since the checkpoint must not be reset or written before,
-/// or old nodes would point below its new write pointer.
-#[test]
-fn a_cut_during_recovery_changes_nothing() {
-    for (kind, options) in [
-        (Kind::Conventional, "fsync_mode=strict"),
-        (Kind::Zoned, "fsync_mode=strict"),
-        (Kind::Zoned, "oprw"),
-        (Kind::Zoned, ""),
-    ] {
-        let cuts = cuts_of(kind, options, 9, 17);
-        let step = (cuts.len() / 6).max(1);
-        for (i, cut) in cuts.iter().enumerate().step_by(step) {
-            cut_again(&cut.state, options, &format!("{kind:?} -o {options} cut {i}"));
-        }
-    }
-}
-
-/// The same after a chain that goes on through segments the checkpoint has as free: the nodes that
-/// recovery writes must not go where those are that it read.
-#[test]
-fn a_cut_during_the_recovery_of_a_long_chain_changes_nothing() {
-    for options in ["", "fsync_mode=strict", "fsync_mode=strict,oprw"] {
-        let drive = Kind::Conventional.formatted(9);
-        let fs = mount(&drive, options);
-        for n in 0..800 {
-            write_synced(&fs, &format!("f{n}"), &[n as u8; PAGE]);
-        }
-        let name = format!("conventional -o {options}");
-        let recovered = cut_again(&drive.survivors(9), options, &name);
-        assert!(recovered.scanned_nodes >= 800, "{recovered:?}");
-    }
-}
-
-fn cut_again(state: &DriveState, options: &str, name: &str) -> RecoveryReport {
-    let drive = power_on(state);
-    let second = Arc::new(Mutex::new(Vec::new()));
-    let (sink, mut events) = (Arc::clone(&second), 0);
-    drive.observe(Box::new(move |event, moment| {
-        let read = matches!(event.kind, EventKind::Command { command: Command::Read { .. }, .. });
-        if !read {
-            events += 1;
-            sink.lock().push((event.cut_point(), moment.survivors(events)));
-        }
-    }));
-    let first = mount(&drive, options);
-    drive.unobserve();
-    let expected = snapshot(&first).unwrap();
-    let second: Vec<(CutPoint, DriveState)> = std::mem::take(&mut *second.lock());
-    // Each of them, or some dozens.
-    let step = (second.len() / 60).max(1);
-    for (point, state) in second.into_iter().step_by(step) {
-        let again = mount(&power_on(&state), options);
-        let found = snapshot(&again).unwrap();
-        assert!(found == expected, "{name}, then {point:?}: {:?}", expected.diff(&found));
-    }
-    first.recovery().clone()
-}
-
-/// What recovery keeps from being overwritten must not be missing where there is little room: the
-/// mount would fail for ever.
-#[test]
-fn a_long_chain_on_a_volume_nearly_full_is_recovered() {
-    for (kind, options, percent) in
-        [(Kind::Conventional, "mode=lfs", 80), (Kind::Zoned, "oprw", 75)]
-    {
-        let drive = kind.formatted(5);
-        let fs = mount(&drive, options);
-        let space = fs.statfs().unwrap();
-        let used = |fs: &F2fs| 100 - fs.statfs().unwrap().blocks_free * 100 / space.blocks;
-        let mut files = Vec::new();
-        while used(&fs) < percent {
-            files.push(write_synced(&fs, &format!("f{}", files.len()), &[1; 16 * PAGE]));
-        }
-        fs.sync().unwrap();
-        let mut longest = 0;
-        for n in 0..2000 {
-            let file = files[n * 7 % files.len()];
-            fs.write(file, (n % 16 * PAGE) as u64, &[2; PAGE]).unwrap();
-            fs.fsync(file, false).unwrap();
-            if n % 97 == 0 {
-                let again = mount(&power_on(&drive.survivors(5)), options);
-                longest = longest.max(again.recovery().scanned_nodes);
-            }
-        }
-        assert!(longest > 300, "{kind:?}: {longest}");
-    }
-}
-
-/// Not fixed in Linux: a cache that reorders may lose the first nodes of a chain and keep later
-/// ones. A mount that finds no chain and goes on with the same checkpoint version writes new nodes
-/// in front of the old ones, and the next recovery believes both.
-#[test]
-fn nodes_of_an_earlier_life_are_not_believed() {
-    for seed in 0..40 {
-        let drive = Kind::Conventional.formatted(1);
-        let fs = mount(&drive, "");
-        for i in 0..6 {
-            let ino = create(&fs, &format!("f{i}"));
-            fs.write(ino, 0, &[0x11; 3 * PAGE]).unwrap();
-        }
-        fs.sync().unwrap();
-        for i in 0..6 {
-            let ino = fs.lookup(fs.root(), format!("f{i}").as_bytes()).unwrap().ino;
-            // Two nodes for each fsync: one may be lost alone.
-            fs.write(ino, 9 * PAGE as u64, &[0x22; 30 * PAGE]).unwrap();
-            fs.write(ino, 1500 * PAGE as u64, &[0x22; PAGE]).unwrap();
-        }
-        let promises = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&promises);
-        drive.observe(Box::new(move |_, moment| {
-            sink.lock().push(moment.survivors(seed));
-        }));
-        for i in 0..6 {
-            let ino = fs.lookup(fs.root(), format!("f{i}").as_bytes()).unwrap().ino;
-            fs.fsync(ino, false).unwrap();
-        }
-        drive.unobserve();
-        let states = std::mem::take(&mut *promises.lock());
-        for state in states.iter().step_by(3) {
-            second_life(state, seed);
-        }
-    }
-}
-
-/// Mounts, fsyncs a file of its own, is cut, and expects to find all files as the first mount saw
-/// them, and that one.
-fn second_life(state: &DriveState, seed: u64) {
-    let drive = power_on(state);
-    let fs = mount(&drive, "");
-    let mut expected = snapshot(&fs).unwrap();
-    write_synced(&fs, "mine", &[0x33; 7 * PAGE]);
-    let now = snapshot(&fs).unwrap();
-    expected.0.extend(now.0.into_iter().filter(|(path, _)| path == b"mine"));
-    let fs = mount(&power_on(&drive.survivors(seed)), "");
-    let found = snapshot(&fs).unwrap();
-    assert!(found == expected, "seed {seed}: {:?}", expected.diff(&found));
 }
 
 /// A page that cache pressure wrote in place after a checkpoint leaves neither a dirty page nor a

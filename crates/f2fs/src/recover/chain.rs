@@ -1,8 +1,6 @@
 //! The roll-forward chain: nodes of the WARM_NODE log written since the checkpoint, each naming
 //! where the next one went (`find_fsync_dnodes`).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use cores::Stage;
 use drive::Block;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -49,13 +47,41 @@ pub(super) struct Fsynced {
 /// What the first pass found.
 #[derive(Default)]
 pub(super) struct Chain {
-    /// In log order.
-    pub(super) links: Vec<Link>,
     /// Fsynced inodes.
-    pub(super) inodes: BTreeMap<Nid, Fsynced>,
+    pub(super) inodes: FxHashMap<Nid, Fsynced>,
     /// Inodes that lost a node to the write pointers; their later nodes are discarded too
     /// (thesis, Algorithm 1).
-    pub(super) skipped: BTreeSet<Nid>,
+    pub(super) skipped: FxHashSet<Nid>,
+}
+
+impl Chain {
+    /// The links to be applied, in log order: what the last fsync of their inode made durable, of
+    /// each node the last version. What went before it leaves no trace in the end, with two
+    /// exceptions: a node finds the inode as it was when the node was written, for that says where
+    /// in the file it belongs, and the block that names a new file names it.
+    pub(super) fn that_count(&self, links: Vec<Link>) -> Vec<Link> {
+        let mut newer = FxHashSet::default();
+        // Inodes whose last fsync was met, and whether a node is to find them as they were.
+        let mut met = FxHashMap::default();
+        let mut count = Vec::new();
+        for link in links.into_iter().rev() {
+            let footer = link.footer();
+            let (ino, is_inode) = (footer.ino.get(), footer.is_inode());
+            let Some(fsynced) = self.inodes.get(&ino) else { continue };
+            if fsynced.last == link.addr {
+                met.insert(ino, false);
+            }
+            let Some(finds_inode) = met.get_mut(&ino) else { continue };
+            let is_newest = newer.insert((ino, footer.node_offset()));
+            let names = fsynced.last_dentry == Some(link.addr);
+            if is_newest || names || is_inode && *finds_inode {
+                *finds_inode = !is_inode;
+                count.push(link);
+            }
+        }
+        count.reverse();
+        count
+    }
 }
 
 impl Volume {
@@ -98,7 +124,7 @@ impl Volume {
     }
 
     /// First pass: which inodes to recover and how far.
-    pub(super) fn survey(&mut self, mut links: Vec<Link>) -> Result<Chain> {
+    pub(super) fn survey(&mut self, links: &mut [Link]) -> Result<Chain> {
         let judges = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
         let nand = self.zones.as_ref().filter(|_| judges).map(WritePointers::nand_ends);
         let mut chain = Chain::default();
@@ -106,8 +132,8 @@ impl Volume {
             links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
         }
         let mut before = FxHashMap::default();
-        let false_marks = if judges { self.false_marks(&links)? } else { FxHashSet::default() };
-        for link in &links {
+        let false_marks = if judges { self.false_marks(links)? } else { FxHashSet::default() };
+        for link in &*links {
             let footer = link.footer();
             let ino = footer.ino.get();
             if self.repairing && chain.skipped.contains(&ino) {
@@ -138,7 +164,6 @@ impl Volume {
                 entry.last_dentry = Some(link.addr);
             }
         }
-        chain.links = links;
         Ok(chain)
     }
 
@@ -177,7 +202,7 @@ impl Volume {
     }
 
     /// An inode with one wrong bit is corrected, one with more is left out with all its nodes.
-    fn mend_link(&self, link: &mut Link, skipped: &mut BTreeSet<Nid>) {
+    fn mend_link(&self, link: &mut Link, skipped: &mut FxHashSet<Nid>) {
         let ino = link.footer().ino.get();
         if !link.footer().is_inode()
             || RawInodeBlock::of(&link.block).check(&self.sb, ino, link.addr).is_ok()

@@ -29,39 +29,37 @@ impl Volume {
         if self.options.inject.contains(Inject::SKIP_ROLL_FORWARD) {
             return Ok(());
         }
-        let links = self.read_chain()?;
+        let mut links = self.read_chain()?;
         report.scanned_nodes = links.len() as u64;
-        let mut chain = self.survey(links)?;
+        let chain = self.survey(&mut links)?;
         report.skipped_inodes = chain.skipped.len() as u64;
         report.recovered_inodes = chain.inodes.len() as u64;
-        for link in std::mem::take(&mut chain.links) {
-            if self.replay(&link, &mut chain)? {
-                report.replayed_nodes += 1;
-            }
+        for link in chain.that_count(links) {
+            self.replay(&link, &chain)?;
+            report.replayed_nodes += 1;
         }
         Ok(())
     }
 
-    /// Applies one node if it belongs to what an fsync of its inode completed.
-    fn replay(&mut self, link: &Link, chain: &mut Chain) -> Result<bool> {
+    /// Applies one node.
+    fn replay(&mut self, link: &Link, chain: &Chain) -> Result<()> {
         let ino = link.footer().ino.get();
-        let Some(&entry) = chain.inodes.get(&ino) else { return Ok(false) };
+        let fsynced = chain.inodes[&ino];
         if link.footer().is_inode() {
             let block = RawInodeBlock::of(&link.block);
             let layout = block.check(&self.sb, ino, link.addr)?;
             self.recover_attributes(ino, &block.i)?;
-            if entry.last_dentry == Some(link.addr) {
+            if fsynced.last_dentry == Some(link.addr) {
                 self.recover_dentry(ino, &block.i)?;
             }
             self.recover_inode_contents(ino, &link.block, &layout)?;
         } else {
             self.recover_contents(ino, link)?;
         }
-        if entry.last == link.addr {
-            chain.inodes.remove(&ino);
+        if fsynced.last == link.addr {
             self.cut_off_behind_end(ino)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A truncation fsynced leaves no trace in the chain of the nodes it freed: what they hold
@@ -298,12 +296,10 @@ impl Volume {
         if let Some(current) = self.logs.summary_of(segno) {
             current.entries[offset] = summary;
         } else {
-            let at = self.sb.ssa_block(segno);
-            let mut block = self.io.read_meta(at)?;
+            let block = self.io.meta_mut(self.sb.ssa_block(segno))?;
             let stored = RawSummaryBlock::of_mut(block.make_mut());
             stored.entries[offset] = summary;
             stored.as_mut_bytes()[BLOCK_SIZE - 5] = crate::ondisk::summary::TYPE_DATA;
-            self.io.write_meta(at, block);
         }
         self.set_addr(ino, slot, to)
     }

@@ -11,6 +11,8 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::{Creator, FileSystem, Ino};
 
+use super::{Kind, mount};
+
 pub const PAGE: usize = 4096;
 /// Files the workload overwrites, and their size in blocks.
 const FILES: u32 = 6;
@@ -192,4 +194,15 @@ impl Promise {
 fn tag_of(found: &[u8]) -> Option<(u32, u64)> {
     let file = u32::from_le_bytes(found[..4].try_into().ok()?).checked_sub(1)?;
     Some((file, u64::from_le_bytes(found[8..16].try_into().ok()?)))
+}
+
+/// Cuts all over a run of the tagged workload.
+pub fn cuts_of(kind: Kind, options: &str, seed: u64, every: u64) -> Vec<Cut> {
+    let drive = kind.formatted(seed);
+    let fs = mount(&drive, options);
+    let mut work = Tagged::new(seed, Promise::default());
+    let cuts = work.record(&drive, every, seed);
+    work.run(&fs, 60).unwrap();
+    drive.unobserve();
+    std::mem::take(&mut *cuts.lock())
 }
