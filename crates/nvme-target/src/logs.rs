@@ -92,7 +92,10 @@ fn health(subsystem: &Subsystem) -> Vec<u8> {
     put(48, &units(sum(|stats| stats.blocks_written)));
     put(64, &sum(|stats| stats.reads).to_le_bytes());
     put(80, &sum(|stats| stats.writes + stats.appends).to_le_bytes());
-    put(112, &1_u128.to_le_bytes());
+    // Power cycles, and shutdowns that were unsafe: every one since the server began is a cut.
+    let cuts = u128::from(subsystem.cuts());
+    put(112, &(1 + cuts).to_le_bytes());
+    put(144, &cuts.to_le_bytes());
     bytes
 }
 

@@ -334,6 +334,19 @@ fn a_polite_cut_takes_all_drives() {
     assert_eq!(server.cuts(), 1);
 }
 
+/// NVMe base 2.0, 5.16.1.3: power cycles and unsafe shutdowns, as `nvme smart-log` prints them.
+#[test]
+fn a_cut_is_an_unsafe_shutdown() {
+    let server = serve(zoned("zn540-noplp", 4, Timing::Instant));
+    for cuts in 0..3_u128 {
+        let mut host = Host::connect(server.address(), Setup::default());
+        let health = host.admin.log(0, 2, 0, 0, 512).ok().data;
+        let count = |at: usize| u128::from_le_bytes(health[at..at + 16].try_into().unwrap());
+        assert_eq!((count(112), count(144)), (1 + cuts, cuts));
+        server.cut(When::Now, 1, After::Back).expect("a cut");
+    }
+}
+
 #[test]
 fn power_that_stays_away_and_snapshots() {
     let server = serve(zoned("zn540-noplp", 4, Timing::Instant));
