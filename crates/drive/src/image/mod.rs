@@ -43,8 +43,8 @@ pub enum ImageError {
     /// A directory, a device, a socket.
     #[error("{}: not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// Not a whole number of blocks.
-    #[error("{}: size {size} is not a positive multiple of 4096 bytes", path.display())]
+    /// Not even one block.
+    #[error("{}: size {size} is less than a block of 4096 bytes", path.display())]
     Size {
         /// Which file.
         path: PathBuf,
@@ -101,7 +101,17 @@ pub fn create(path: &Path, spec: &Spec) -> Result<(), ImageError> {
     if is_plain(spec) {
         return Ok(());
     }
-    ZonesFile::write_new(&zones_path(path), spec, &[])
+    beside(path, spec, &[])
+}
+
+/// Writes the zones file of a new drive, or takes the drive away again.
+fn beside(path: &Path, spec: &Spec, zones: &[SavedZone]) -> Result<(), ImageError> {
+    ZonesFile::write_new(&zones_path(path), spec, zones).inspect_err(|_| remove(path))
+}
+
+/// What could not be made leaves nothing behind. Why it could not is what is told.
+fn remove(path: &Path) {
+    drop(std::fs::remove_file(path));
 }
 
 /// Opens the drive in `path`; nobody else can meanwhile, unless both only read.
@@ -113,10 +123,11 @@ pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, Im
     let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(at(path))?;
     lock(&file, path, read_only)?;
     let size = file.metadata().map_err(at(path))?.len();
-    if size == 0 || !size.is_multiple_of(BLOCK_BYTES) {
+    // What a partition of 512-byte sectors was copied to may have a rest, which nobody uses.
+    let blocks = size / BLOCK_BYTES;
+    if blocks == 0 {
         return Err(ImageError::Size { path: path.to_owned(), size });
     }
-    let blocks = size / BLOCK_BYTES;
     let beside = zones_path(path);
     let known = beside.try_exists().map_err(at(&beside))?;
     let (spec, zones, log) = if known {
@@ -128,7 +139,7 @@ pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, Im
     };
     let mut state = DriveState::new(spec)?;
     let expected = state.identify.blocks.saturating_mul(BLOCK_BYTES);
-    if expected != size {
+    if known && expected != size {
         return Err(ImageError::Mismatch { path: path.to_owned(), found: size, expected });
     }
     state.identify.read_only = read_only;
@@ -152,8 +163,8 @@ pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
     }
     let from = File::open(raw).map_err(at(raw))?;
     let to = OpenOptions::new().write(true).create_new(true).open(path).map_err(at(path))?;
-    copy(&from, &to, expected).map_err(at(path))?;
-    ZonesFile::write_new(&zones_path(path), &spec, &saved)
+    copy(&from, &to, expected).map_err(at(path)).inspect_err(|_| remove(path))?;
+    beside(path, &spec, &saved)
 }
 
 /// Copies `len` bytes and leaves holes where there are only zeroes.

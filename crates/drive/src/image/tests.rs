@@ -189,19 +189,48 @@ fn a_plain_file_is_a_plain_drive() {
 fn what_is_no_drive_is_refused_in_one_line() {
     let dir = tempfile::tempdir().expect("dir");
     let odd = dir.path().join("odd");
-    fs::write(&odd, [0; 5000]).expect("file");
+    fs::write(&odd, [0; 4095]).expect("file");
+    let fed = dir.path().join("fed");
+    fs::write(&fed, [0; 4096]).expect("file");
+    std::os::unix::fs::symlink("/dev/zero", zones_path(&fed)).expect("link");
     let empty = dir.path().join("empty");
     fs::write(&empty, []).expect("file");
     for (path, what) in [
         (dir.path(), "not a regular file"),
         (odd.as_path(), "4096"),
         (empty.as_path(), "4096"),
+        (fed.as_path(), "not a regular file"),
         (Path::new("/nonexistent/disk"), "No such file"),
         (Path::new("/dev/null"), "not a regular file"),
     ] {
         let error = open(path, true, Timing::Instant).err().expect(what).to_string();
         assert!(error.contains(what) && !error.contains('\n'), "{error}");
     }
+}
+
+/// A partition of 512-byte sectors need not end with a block of 4096.
+#[test]
+fn a_rest_behind_the_last_block_is_not_used() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("disk");
+    fs::write(&path, [7; 3 * 4096 + 512]).expect("file");
+    let drive = open_rw(&path);
+    assert_eq!(drive.identify().blocks, 3);
+    write(&drive, 2, 1);
+    drop(drive);
+    let left = fs::read(&path).expect("file");
+    assert_eq!((left.len(), &left[3 * 4096..]), (3 * 4096 + 512, &[7; 512][..]));
+}
+
+#[test]
+fn a_drive_that_cannot_be_made_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("disk");
+    // Nothing can be renamed over a directory.
+    fs::create_dir_all(zones_path(&path).join("full")).expect("dir");
+    create(&path, &spec("zn540-noplp")).expect_err("no zones file");
+    let left: Vec<_> = fs::read_dir(dir.path()).expect("dir").map(|e| e.unwrap().path()).collect();
+    assert_eq!(left, [zones_path(&path)]);
 }
 
 /// Every cut of a zones file, and every line of it changed, is refused or harmless; never a panic.

@@ -124,9 +124,10 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     beside.push(".new");
     let beside = PathBuf::from(beside);
     let mut file = File::create(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| drop(fs::remove_file(&beside)))?;
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -161,10 +162,13 @@ fn zone_line(number: usize, zone: &SavedZone) -> String {
 
 /// Reads a zones file: the make of the drive and its zones.
 pub(super) fn read(path: &Path) -> Result<(Spec, Vec<SavedZone>), ImageError> {
-    let length = fs::metadata(path).map_err(at(path))?.len();
+    let metadata = fs::metadata(path).map_err(at(path))?;
+    if !metadata.is_file() {
+        return Err(ImageError::NotAFile(path.to_owned()));
+    }
     let damaged =
         |line, what: &str| ImageError::Zones { path: path.to_owned(), line, what: what.to_owned() };
-    if length > MAX_BYTES {
+    if metadata.len() > MAX_BYTES {
         return Err(damaged(1, "too long for a zones file"));
     }
     let bytes = fs::read(path).map_err(at(path))?;
