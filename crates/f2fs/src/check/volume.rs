@@ -67,8 +67,19 @@ impl BlockCache {
 
 impl Volume {
     pub(crate) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
+        Self::fits(&queue, &sb)?;
         let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
         Self::new(queue, sb, selected, true)
+    }
+
+    /// The drive is not smaller than the volume: nothing else of it can be trusted to be there.
+    pub(crate) fn fits(queue: &BlockQueue, sb: &Superblock) -> Result<()> {
+        let (at, blocks) = (COPIES[0], queue.identify().blocks);
+        if u64::from(sb.main_end()) > blocks {
+            let allowed = format!("at most {blocks} blocks, the drive");
+            return Err(Error::corrupt("superblock.segment_count", at, sb.main_end(), allowed));
+        }
+        Ok(())
     }
 
     /// A volume as `selected` has it; without SIT and summaries if those are gone.
@@ -79,11 +90,6 @@ impl Volume {
         has_sit: bool,
     ) -> Result<Self> {
         let segments = sb.segment_count_main as usize;
-        if u64::from(sb.main_end()) > queue.identify().blocks {
-            let allowed = format!("at most {} blocks, the drive", queue.identify().blocks);
-            let at = COPIES[0];
-            return Err(Error::corrupt("superblock.segment_count", at, sb.main_end(), allowed));
-        }
         Ok(Self {
             cp: selected.checkpoint,
             pack: selected.pack,

@@ -143,6 +143,7 @@ fn check_packs(checker: &mut Checker) {
 fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Superblock> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, used) = Superblock::select(read)?;
+    Checked::fits(queue, &sb)?;
     let good = read(used)?;
     for copy in COPIES.into_iter().filter(|&copy| copy != used) {
         let place = Place::Superblock { copy };

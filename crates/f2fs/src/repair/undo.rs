@@ -267,13 +267,17 @@ pub struct Undone {
 /// Puts back what `log` remembers. Fails before anything is changed if the log is not one, or of a
 /// drive of another size.
 pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone> {
-    let mut bytes = Vec::new();
-    log.read_to_end(&mut bytes).map_err(io_error)?;
+    let mut header = Vec::new();
+    let start = size_of::<Header>() as u64;
+    Read::by_ref(&mut log).take(start).read_to_end(&mut header).map_err(io_error)?;
     let queue = BlockQueue::new(Arc::clone(drive));
-    let records = check_header(&bytes, queue.identify().blocks)?;
+    check_header(&header, queue.identify().blocks)?;
+    // Only now: who does not begin like a log may have no end.
+    let mut records = Vec::new();
+    log.read_to_end(&mut records).map_err(io_error)?;
     let mut done = Undone::default();
     let mut zones: Vec<(Zone, Vec<Block>)> = Vec::new();
-    for (record, block) in Records(records) {
+    for (record, block) in Records(&records) {
         let lba = record.lba.get();
         let inside = |zone: &Zone| (zone.start..zone.start + zone.size).contains(&lba);
         match block {
@@ -296,8 +300,8 @@ pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone> {
     Ok(done)
 }
 
-fn check_header(bytes: &[u8], blocks: u64) -> Result<&[u8]> {
-    let Ok((header, records)) = Header::ref_from_prefix(bytes) else {
+fn check_header(bytes: &[u8], blocks: u64) -> Result<()> {
+    let Ok(header) = Header::ref_from_bytes(bytes) else {
         return Err(Error::usage("undo log: too short"));
     };
     let bare = Header { crc: U32::new(0), ..*header };
@@ -311,7 +315,7 @@ fn check_header(bytes: &[u8], blocks: u64) -> Result<&[u8]> {
         let of = header.blocks;
         return Err(Error::usage(format!("undo log: of a drive of {of} blocks, not {blocks}")));
     }
-    Ok(records)
+    Ok(())
 }
 
 /// Records as long as they are whole.
