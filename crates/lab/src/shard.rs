@@ -183,6 +183,10 @@ pub struct Share {
 /// Reads the shares in a file, one a line.
 pub fn load(path: &Path) -> Result<Vec<Share>> {
     let (text, file) = (read_bounded(path, FILE_MAX)?, path.display());
+    // A shard that was killed leaves this: not a campaign in which all is well.
+    if text.trim().is_empty() {
+        return Err(Error::Usage(format!("{file}: no share of a campaign in it")));
+    }
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     lines
         .map(|(line, number)| {

@@ -20,6 +20,9 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Bytes read at a time.
 const CHUNK: usize = 32 * BLOCK_SIZE;
 
+/// Bytes of a block that are shown.
+const SHOWN: usize = 16;
+
 /// Findings kept of one file; the first few tell the story.
 const PER_FILE: usize = 4;
 
@@ -359,10 +362,11 @@ impl Walk<'_> {
         // The blocks an fsync moves: those written, and the one that leaves a small inode.
         let inline = index == 0 && object.size.durable <= BLOCK;
         let moving = inline || !block.versions.pending.is_empty();
+        let (expected, shown) = told(block, found);
         Some(Verdict {
             block: Some(index),
             in_flight: object.syncing && moving,
-            ..self.finding(obj, damage, expected(block), head(found))
+            ..self.finding(obj, damage, expected, shown)
         })
     }
 
@@ -465,13 +469,20 @@ fn head(bytes: &[u8]) -> String {
     if bytes.iter().all(|&b| b == 0) {
         return "zeroes".into();
     }
-    let hex: String = bytes.iter().take(16).map(|b| format!("{b:02x}")).collect();
+    let hex: String = bytes.iter().take(SHOWN).map(|b| format!("{b:02x}")).collect();
     format!("{hex}…")
 }
 
-fn expected(block: &BlockVersions) -> String {
-    let mut shown: Vec<String> =
-        block.versions.allowed().map(|v: &Block| head(v.bytes())).collect();
-    shown.dedup();
-    shown.join(" or ")
+/// What may be in a block, and what was found: from where they differ on, if they begin alike.
+fn told(block: &BlockVersions, found: &[u8]) -> (String, String) {
+    let differs = |v: &Block| v.bytes().iter().zip(found).position(|(one, other)| one != other);
+    let at = block.versions.allowed().filter_map(differs).max().filter(|&at| at >= SHOWN);
+    let show = |bytes: &[u8]| match at {
+        Some(at) => format!("{} from byte {at} on", head(&bytes[at..])),
+        None => head(bytes),
+    };
+    let mut expected: Vec<String> =
+        block.versions.allowed().map(|v: &Block| show(v.bytes())).collect();
+    expected.dedup();
+    (expected.join(" or "), show(found))
 }

@@ -277,8 +277,12 @@ impl Budget {
     }
 }
 
-/// A host file as text, if it is no longer than `max`.
-pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<String> {
+/// A host file as text, if it is no longer than `max` bytes: a device may have no end.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if it is longer or no text.
+pub fn read_bounded(path: &Path, max: u64) -> Result<String> {
     use std::io::Read;
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(Error::host(path))?;
