@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         }
         _ => run(parse().command),
     };
-    match done.and_then(|code| out::flush().map(|()| code)) {
+    match done.and_then(|code| out::heard(out::flush()).map(|()| code)) {
         Ok(code) => ExitCode::from(code),
         // The reader of our output has seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {

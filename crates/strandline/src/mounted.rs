@@ -54,9 +54,8 @@ impl Mounted {
     fn refused(&self, errno: Errno) -> Failure {
         let dir = self.dir.display();
         Failure::Problem(match errno {
-            Errno::NODATA | Errno::OPNOTSUPP => {
-                format!("{dir}: only root and who mounted it can do this, or it is not offered")
-            }
+            Errno::NODATA => format!("{dir}: only root and who mounted it can do this"),
+            Errno::OPNOTSUPP => format!("{dir}: only an emulated drive can be cut"),
             errno => format!("{dir}: {errno}"),
         })
     }

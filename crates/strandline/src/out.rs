@@ -32,6 +32,15 @@ pub(crate) fn flush() -> Outcome<()> {
     io::stdout().flush().map_err(Failure::Output)
 }
 
+/// What was told, or not for want of a reader who wanted more. For commands whose exit status is a
+/// verdict: it stays the same.
+pub(crate) fn heard(told: Outcome<()>) -> Outcome<()> {
+    match told {
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        told => told,
+    }
+}
+
 /// One line on standard error. If that is gone there is nobody to tell.
 pub(crate) fn error(failure: &Failure) {
     complain(&failure.to_string());

@@ -351,3 +351,13 @@ fn status_and_refusals() {
     rig.unmount();
     rig.check();
 }
+
+#[test]
+fn what_is_not_emulated_cannot_be_cut() {
+    let rig = Rig::new(&[]);
+    let cut = strandline(&["drive", "cut"], &rig.point());
+    let said = String::from_utf8_lossy(&cut.stderr).into_owned();
+    assert_eq!((cut.status.code(), said.contains("only an emulated drive")), (Some(1), true));
+    rig.unmount();
+    rig.check();
+}

@@ -164,19 +164,16 @@ impl Crash {
             progress.finish();
             let result = tally.result();
             if let Some(shard) = self.shard {
-                out::json(&Share { shard, part: Part::Cuts(tally) })?;
+                out::heard(out::json(&Share { shard, part: Part::Cuts(tally) }))?;
             } else if self.campaign.json {
-                out::json(&result)?;
+                out::heard(out::json(&result))?;
             }
             results.push(result);
         }
         if !self.campaign.json && self.shard.is_none() {
-            tell(&results)?;
-            out::line(format!(
-                "\nrepeat: {} --modes {}",
-                self.command_line(),
-                self.modes.join(",")
-            ))?;
+            let (command, modes) = (self.command_line(), self.modes.join(","));
+            let repeat = || out::line(format!("\nrepeat: {command} --modes {modes}"));
+            out::heard(tell(&results).and_then(|()| repeat()))?;
         }
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
@@ -207,13 +204,13 @@ impl Crash {
             let job = self.job(workload.clone(), mode)?;
             let found = explore::explore(&job, explore::Bound::default(), false)?;
             broken |= found.counts.broken > 0;
-            if let Some(shard) = self.shard {
-                out::json(&Share { shard, part: Part::States(found) })?;
+            out::heard(if let Some(shard) = self.shard {
+                out::json(&Share { shard, part: Part::States(found) })
             } else if self.campaign.json {
-                out::json(&found)?;
+                out::json(&found)
             } else {
-                tell_states(&found)?;
-            }
+                tell_states(&found)
+            })?;
         }
         Ok(if broken { PROBLEM } else { 0 })
     }
@@ -232,7 +229,7 @@ impl Crash {
                 out::line(format!("{mode}: nothing fails"))?;
                 continue;
             };
-            self.tell_minimal(&job, &minimal, file)?;
+            out::heard(self.tell_minimal(&job, &minimal, file))?;
             return Ok(if minimal.failure.broken { PROBLEM } else { 0 });
         }
         Ok(0)
@@ -254,7 +251,8 @@ impl Crash {
             "# {}: {before} operations made {operations} in {runs} runs. Again:\n# {again}\n",
             job.workload.name()
         );
-        std::fs::write(file, format!("{header}{text}")).map_err(Failure::host(file))?;
+        // What took so long to find is told even if it cannot be kept.
+        let written = std::fs::write(file, format!("{header}{text}")).map_err(Failure::host(file));
         let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
         out::line(format!(
             "{}: {before} operations made {operations} in {runs} runs ({kind}):\n",
@@ -266,7 +264,7 @@ impl Crash {
         for said in minimise::words(&short, recording, &failure.verdicts)? {
             out::line(said)?;
         }
-        out::line(format!("\nagain: {again}"))
+        out::line(format!("\nagain: {again}")).and(written)
     }
 
     fn workload(&self) -> Outcome<Arc<dyn Workload>> {

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use drive::linux::Access;
 use drive::{Identify, Spec, image};
 use lab::drive_bench::Figure;
+use lab::workload::script::read_bounded;
 use serde::Serialize;
 
 use self::control::Served;
@@ -18,6 +19,8 @@ use crate::out;
 use crate::target::{open_drive, parse_size};
 
 const BLOCK: u64 = drive::BLOCK_SIZE as u64;
+/// Longest zone report: two million zones.
+const REPORT_MAX: u64 = 1 << 28;
 
 /// Emulated drives in files (raw bytes in NAME, zones and profile in NAME.zones), and what a block
 /// device is.
@@ -279,7 +282,7 @@ impl Bench {
 
 impl Import {
     fn run(self) -> Outcome {
-        let text = std::fs::read_to_string(&self.zones).map_err(Failure::host(&self.zones))?;
+        let text = read_bounded(&self.zones, REPORT_MAX)?;
         image::import(&self.raw, &text, &self.path).map_err(|e| Failure::Problem(e.to_string()))?;
         Info { path: self.path, json: false }.run()
     }
@@ -347,7 +350,7 @@ impl Zones {
             None if self.which.is_given() => {
                 return Err(Failure::Usage("--namespace is for drives that are served".into()));
             }
-            None => report(&*open_drive(&self.path, Access::Inspect)?.drive)?,
+            None => report(&self.path, &*open_drive(&self.path, Access::Inspect)?.drive)?,
         };
         if !self.json {
             out::text(&drive::blkzone::print(&zones))?;
@@ -367,16 +370,17 @@ impl Zones {
     }
 }
 
-fn report(drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
+fn report(path: &Path, drive: &dyn drive::Drive) -> Outcome<Vec<drive::Zone>> {
     use drive::{Command, Output};
+    let problem = |why: &str| Failure::Problem(format!("{}: {why}", path.display()));
     if drive.identify().zones.is_none() {
-        return Err(Failure::Problem("the drive has no zones".into()));
+        return Err(problem("the drive has no zones"));
     }
     drive.submit(0, 0, Command::ReportZones { lba: 0, max: u32::MAX });
     match drive.wait(0).map(|done| done.result) {
         Some(Ok(Output::Zones(zones))) => Ok(zones),
-        Some(Err(status)) => Err(Failure::Problem(format!("zone report: {status}"))),
-        _ => Err(Failure::Problem("zone report: the drive gave no answer".into())),
+        Some(Err(status)) => Err(problem(&format!("zone report: {status}"))),
+        _ => Err(problem("zone report: the drive gave no answer")),
     }
 }
 

@@ -98,9 +98,10 @@ impl Explore {
                 let found = batch::run(&batch, self.shard, &step)?;
                 progress.finish();
                 if let Some(shard) = self.shard {
-                    out::json(&Share { shard, part: Part::Sequences(found.clone()) })?;
+                    let part = Part::Sequences(found.clone());
+                    out::heard(out::json(&Share { shard, part }))?;
                 } else if !self.json {
-                    tell(&found.result)?;
+                    out::heard(tell(&found.result))?;
                 }
                 let Explorations { result, outcomes } = found;
                 batches.push(result);
@@ -108,7 +109,7 @@ impl Explore {
             }
         }
         if self.json && self.shard.is_none() {
-            out::json(&Found { batches: &batches, outcomes: &rows })?;
+            out::heard(out::json(&Found { batches: &batches, outcomes: &rows }))?;
         }
         if let Some(path) = &self.table {
             std::fs::write(path, markdown(&rows)).map_err(Failure::host(path))?;

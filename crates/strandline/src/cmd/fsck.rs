@@ -139,10 +139,22 @@ struct Outcomes {
     /// What could not even be checked or recovered.
     stopped: Vec<String>,
     skipped: bool,
+    /// A repair was not wanted, after asking.
+    declined: bool,
 }
 
 fn operational(error: impl std::fmt::Display) -> Failure {
     Failure::Coded { message: error.to_string(), code: OPERATIONAL }
+}
+
+/// Says which image a failure is about.
+fn about(image: &Path) -> impl FnOnce(Failure) -> Failure {
+    move |failure| match failure {
+        Failure::Coded { message, code } => {
+            Failure::Coded { message: format!("{}: {message}", image.display()), code }
+        }
+        failure => failure,
+    }
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -179,15 +191,15 @@ impl Fsck {
         if lazy && !self.rescue && state(&drive).is_ok_and(VolumeState::needs_no_check) {
             done.skipped = true;
         } else {
-            self.check(&opened, answer, &mut done)?;
+            self.check(&opened, answer, &mut done).map_err(about(&image))?;
         }
         opened.close();
         let code = done.code();
-        self.tell(&image, code, &done)?;
+        out::heard(self.tell(&image, code, &done))?;
         if self.tree && code != UNCORRECTED {
             drop((drive, opened));
             let root = Inside { image, path: b"/".to_vec() };
-            super::tree::show(&root, &self.devices, false)?;
+            out::heard(super::tree::show(&root, &self.devices, false))?;
         }
         Ok(code)
     }
@@ -236,8 +248,7 @@ impl Fsck {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => {
                 done.stopped.push(out::plain(error));
-                let wanted = answer.is_yes()?;
-                return if wanted { self.repair(&drive, done) } else { Ok(()) };
+                return if done.wants(answer)? { self.repair(&drive, done) } else { Ok(()) };
             }
         }
         match check(&drive, &CheckOptions::default()) {
@@ -253,7 +264,7 @@ impl Fsck {
         answer: Answer,
         done: &mut Outcomes,
     ) -> Outcome<()> {
-        if answer.is_yes()? {
+        if done.wants(answer)? {
             return self.repair(&self.drive_to_change(opened, answer)?, done);
         }
         Ok(())
@@ -325,7 +336,7 @@ impl Fsck {
         }
         if let Some(repair) = &done.repair {
             self.tell_changes(image, repair)?;
-        } else if code == UNCORRECTED && !self.no && !self.dry_run {
+        } else if done.declined {
             out::line("Info: not repaired; -y repairs, and -z FILE with it can be taken back")?;
         }
         if code == CORRECTED {
@@ -392,13 +403,21 @@ fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
         .map_err(|error| operational(format!("{}: {error}", log.display())))?;
     let opened =
         open_volume(image, devices, Access::Write, Timing::Instant).map_err(operational)?;
-    let done = undo(&opened.drive, file).map_err(operational)?;
+    let done = undo(&opened.drive, file)
+        .map_err(|error| operational(format!("{}: {error}", log.display())))?;
     opened.close();
     out::line(format!("Info: put back {} blocks and {} zones", done.blocks, done.zones))?;
     Ok(0)
 }
 
 impl Outcomes {
+    /// Whether to repair; remembers if a person, or nobody, did not want to.
+    fn wants(&mut self, answer: Answer) -> Outcome<bool> {
+        let wanted = answer.is_yes()?;
+        self.declined = !wanted && answer == Answer::Ask;
+        Ok(wanted)
+    }
+
     fn code(&self) -> u8 {
         match &self.report {
             _ if self.skipped => 0,

@@ -103,12 +103,12 @@ impl KernelArgs {
             progress.finish();
             let result = tally.result();
             if task.json {
-                out::json(&result)?;
+                out::heard(out::json(&result))?;
             }
             results.push(result);
         }
         if !task.json {
-            super::crash::tell(&results)?;
+            out::heard(super::crash::tell(&results))?;
         }
         Ok(if results.iter().any(|result| result.broken > 0) { PROBLEM } else { 0 })
     }

@@ -1,17 +1,18 @@
 //! `strandline lab`: experiments by name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use lab::campaign;
 use lab::experiment::{self, Experiment, Options};
 use lab::paper::{self, Figure, Row};
-use lab::{campaign, report};
+use lab::report::{self, Report};
 use serde::Serialize;
 
 use super::campaign::CampaignArgs;
 use super::explore::Explore;
-use crate::failure::{Outcome, PROBLEM};
+use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
 
@@ -141,6 +142,10 @@ impl Run {
     }
 
     fn one(&self, experiment: &Experiment, dir: Option<PathBuf>) -> Outcome {
+        if let Some(dir) = &dir {
+            // Not after minutes of work.
+            std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
+        }
         let options = Options {
             seed: self.campaign.seed,
             cuts: self.campaign.cuts as usize,
@@ -164,24 +169,27 @@ impl Run {
             }
         })?;
         progress.finish();
-        said?;
-        if self.campaign.json {
-            out::json(&report)?;
-        } else {
-            out::line(format!("\n{}\n", report.about))?;
-            out::text(&report::campaign_table(&report.campaigns))?;
-            let paper = report::paper_table(&report.campaigns);
-            if !paper.is_empty() {
-                out::text(&format!("\n{paper}"))?;
-            }
-            out::line(format!("\nrepeat: {}", report.command))?;
-        }
-        if let Some(dir) = dir {
-            report.write(&dir)?;
-            if !self.campaign.json {
-                out::line(format!("\nreport: {}", dir.join("report.html").display()))?;
-            }
-        }
+        let written = dir.as_ref().map_or(Ok(()), |dir| report.write(dir));
+        let dir = dir.as_deref().filter(|_| written.is_ok());
+        out::heard(said.and_then(|()| self.tell(&report, dir)))?;
+        written?;
         Ok(if report.is_broken() { PROBLEM } else { 0 })
+    }
+
+    fn tell(&self, report: &Report, dir: Option<&Path>) -> Outcome<()> {
+        if self.campaign.json {
+            return out::json(report);
+        }
+        out::line(format!("\n{}\n", report.about))?;
+        out::text(&report::campaign_table(&report.campaigns))?;
+        let paper = report::paper_table(&report.campaigns);
+        if !paper.is_empty() {
+            out::text(&format!("\n{paper}"))?;
+        }
+        out::line(format!("\nrepeat: {}", report.command))?;
+        match dir {
+            Some(dir) => out::line(format!("\nreport: {}", dir.join("report.html").display())),
+            None => Ok(()),
+        }
     }
 }

@@ -38,6 +38,11 @@ impl Merge {
         }
         let parts = shard::merge(shares)?;
         let broken = parts.iter().any(Part::is_broken);
+        out::heard(self.tell(parts))?;
+        Ok(if broken { PROBLEM } else { 0 })
+    }
+
+    fn tell(&self, parts: Vec<Part>) -> Outcome<()> {
         let (mut cuts, mut states, mut sequences) = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
             match part {
@@ -59,10 +64,7 @@ impl Merge {
             }
         }
         states.iter().try_for_each(|explored| self.states(explored))?;
-        if !sequences.is_empty() {
-            self.sequences(sequences)?;
-        }
-        Ok(if broken { PROBLEM } else { 0 })
+        if sequences.is_empty() { Ok(()) } else { self.sequences(sequences) }
     }
 
     fn cuts(&self, results: &[ModeResult]) -> Outcome<()> {

@@ -213,6 +213,7 @@ pub(crate) enum Fault {
     /// Make a zone read only, or offline
     Zone(FaultZone),
     /// Forget all faults but those of zones, which stay
+    #[command(after_help = "Example:\n  strandline drive fault clear disk.img")]
     Clear {
         /// Drive image, or control socket
         path: PathBuf,
@@ -223,6 +224,10 @@ pub(crate) enum Fault {
 
 /// Fail commands.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline drive fault commands disk.img write --nth 100
+  strandline drive fault commands disk.img read --at 64m --length 4k")]
 pub(crate) struct FaultCommands {
     /// Drive image, or control socket
     path: PathBuf,
@@ -243,6 +248,7 @@ pub(crate) struct FaultCommands {
 
 /// Make a zone fail.
 #[derive(Args)]
+#[command(after_help = "Example:\n  strandline drive fault zone disk.img 128m --offline")]
 pub(crate) struct FaultZone {
     /// Drive image, or control socket
     path: PathBuf,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use drive::{Ssd, Timing, image};
+use lab::workload::script::read_bounded;
 use nvme_target::control::Control;
 use nvme_target::{Keys, Options, Secret, Server, Unit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,6 +18,8 @@ use crate::out;
 
 /// Longest qualified name.
 const NQN_MAX: usize = 223;
+/// Longest file of secrets.
+const KEYS_MAX: u64 = 1 << 20;
 /// Before the drive's name in ours.
 const NQN_START: &str = "nqn.2026-11.com.github.strandline:";
 
@@ -113,7 +116,7 @@ impl Serve {
 
     fn keys(&self) -> Outcome<Option<Keys>> {
         let Some(path) = &self.dhchap_key_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(Failure::host(path))?;
+        let text = read_bounded(path, KEYS_MAX)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let parse = |line: &str| line.parse::<Secret>().map_err(Failure::host(path));
         match *lines.collect::<Vec<_>>() {

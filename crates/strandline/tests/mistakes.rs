@@ -1,0 +1,122 @@
+//! What happens by mistake or out of malice: the wrong file, one that was cut short, one without
+//! end, a reader that leaves. One line that says why, the right exit status, nothing left behind.
+
+mod common;
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use common::{Scratch, assert_fsck_clean, fails, ok, strandline, text};
+
+/// A volume in a plain file of `bytes`.
+fn plain(scratch: &Scratch, bytes: u64) -> String {
+    let image = scratch.path("plain.img");
+    File::create(&image).and_then(|file| file.set_len(bytes)).expect("a file");
+    ok(&format!("mkfs -q {image}"));
+    image
+}
+
+#[test]
+fn an_image_that_was_cut_short_is_refused_or_left_as_it_is() {
+    let scratch = Scratch::new("cut-short");
+    let image = plain(&scratch, 64 << 20);
+    for (bytes, status) in [(0, 8), (4095, 8), (4096, 4), (8192, 4), (2 << 20, 4), (67_108_863, 4)]
+    {
+        File::options().write(true).open(&image).unwrap().set_len(bytes).expect("shorter");
+        let before = std::fs::read(&image).expect("the image");
+        for how in ["-n", "-y"] {
+            let out = strandline(&format!("fsck {how} {image}"));
+            let said = text(&out.stdout) + &text(&out.stderr);
+            assert_eq!(out.status.code(), Some(status), "{bytes} bytes, {how}: {said}");
+            assert!(!said.contains("-y repairs"), "{bytes} bytes, {how}: {said}");
+            let names_it = said.contains("the drive") || said.contains("plain.img");
+            assert!(names_it, "{bytes} bytes, {how}: {said}");
+        }
+        let (code, said) = fails(&format!("ls {image}:/"));
+        assert_eq!((code, said.lines().count()), (1, 1), "{bytes} bytes: {said}");
+        assert!(std::fs::read(&image).expect("the image") == before, "{bytes} bytes: changed");
+        // Sound again, for the next cut.
+        drop(std::fs::remove_file(&image));
+        plain(&scratch, 64 << 20);
+    }
+}
+
+/// As a copy of a partition of 512-byte sectors may be.
+#[test]
+fn an_image_need_not_end_with_a_block() {
+    let scratch = Scratch::new("odd-size");
+    let image = plain(&scratch, (64 << 20) + 512);
+    ok(&format!("cp {} {image}:/f", file!().replace("crates/strandline/", "")));
+    assert!(ok(&format!("ls {image}:/")).contains('f'));
+    ok(&format!("fsck {image}"));
+    assert_fsck_clean(&image);
+}
+
+#[test]
+fn what_has_no_end_is_not_read_to_it() {
+    let scratch = Scratch::new("endless");
+    let image = plain(&scratch, 64 << 20);
+    let new = scratch.path("new.img");
+    for (line, status) in [
+        (format!("drive import {image} --zones /dev/zero {new}"), 2),
+        (format!("drive serve {image} --listen 127.0.0.1:0 --dhchap-key-file /dev/zero"), 2),
+        (format!("fsck --undo /dev/zero {image}"), 8),
+        ("crash --workload file:/dev/zero".into(), 2),
+        ("crash merge /dev/zero".into(), 2),
+    ] {
+        let (code, said) = fails(&line);
+        assert_eq!((code, said.lines().count()), (status, 1), "{line}: {said}");
+        assert!(said.contains("/dev/zero"), "{line}: {said}");
+    }
+    assert!(!std::path::Path::new(&new).exists());
+}
+
+/// Runs a command whose standard output nobody reads.
+fn unheard(line: &str) -> Option<i32> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+    command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the command starts");
+    drop(child.stdout.take());
+    child.wait().expect("it ends").code()
+}
+
+#[test]
+fn a_verdict_does_not_depend_on_who_reads_it() {
+    let scratch = Scratch::new("unheard");
+    let image = plain(&scratch, 64 << 20);
+    assert_eq!(unheard(&format!("fsck -n {image}")), Some(0));
+    let file = File::options().write(true).open(&image).expect("the image");
+    // The newer checkpoint and the older one.
+    [512_u64, 1024].iter().for_each(|block| {
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&[1; 4096], block * 4096).expect("a write");
+    });
+    assert_eq!(unheard(&format!("fsck -n {image}")), Some(4));
+    let cuts = "--modes oprw --cuts 300 --seed 1 --inject skip-wp-check";
+    for how in ["", "--json", "--shard 1/1"] {
+        assert_eq!(unheard(&format!("crash {cuts} {how}")), Some(1), "{how}");
+    }
+    let share = scratch.path("share.jsonl");
+    let shown = strandline(&format!("crash {cuts} --shard 1/1")).stdout;
+    std::fs::write(&share, shown).expect("a file");
+    assert_eq!(unheard(&format!("crash merge {share}")), Some(1));
+}
+
+/// A shard that was killed before it had anything to say.
+#[test]
+fn nothing_is_no_share_of_a_campaign() {
+    let scratch = Scratch::new("no-share");
+    let empty = scratch.path("empty.jsonl");
+    File::create(&empty).expect("a file");
+    let (code, said) = fails(&format!("crash merge {empty}"));
+    assert_eq!((code, said.contains("no share")), (2, true), "{said}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_not_waited_for() {
+    let scratch = Scratch::new("no-report");
+    let file = scratch.path("file");
+    File::create(&file).expect("a file");
+    let (code, said) = fails(&format!("lab run table-6.2 --cuts 100000 --out {file}/out"));
+    assert_eq!((code, said.contains(&file)), (1, true), "{said}");
+}
