@@ -282,7 +282,11 @@ fn answer(server: &Server, unit: usize, request: Request) -> Result<serde_json::
             let state = blkzone::state_named(&state)
                 .filter(|state| matches!(state, ZoneState::ReadOnly | ZoneState::Offline))
                 .ok_or("a zone fails as ro (read only) or of (offline)")?;
-            server.fail_zone(unit, lba, state).map_err(|status| status.to_string())?;
+            server.fail_zone(unit, lba, state).map_err(|status| match status {
+                Status::InvalidOpcode => "the drive has no zones".to_owned(),
+                Status::InvalidField => "a conventional zone has no state that could fail".into(),
+                status => status.to_string(),
+            })?;
         }
         Request::Fault { on, range, nth } => {
             let (on, status) = match &*on {

@@ -147,6 +147,20 @@ fn a_drive_is_served_cut_and_brought_back() {
 }
 
 /// What was flushed, or forced, is there after kill -9; what is there is a prefix of what was sent.
+/// A failure that is asked for by mistake leaves a drive that can be opened again.
+#[test]
+fn what_is_no_zone_does_not_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    create(&image);
+    let path = image.to_str().unwrap();
+    let served = Served::start(&[path]);
+    let conventional = refused(&["drive", "fault", "zone", path, "256k", "--offline"], 1);
+    assert!(conventional.contains("conventional zone"), "{conventional}");
+    assert_eq!(served.signal(Signal::TERM), Some(0));
+    ok(&["drive", "info", path]);
+}
+
 #[test]
 fn killed_is_cut() {
     let dir = tempfile::tempdir().unwrap();

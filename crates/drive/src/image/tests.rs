@@ -38,6 +38,27 @@ fn open_rw(path: &Path) -> Arc<Ssd> {
     open(path, false, Timing::Instant).expect("open")
 }
 
+/// Whatever can be done to a zone, the file can be opened again.
+#[test]
+fn zones_that_fail_do_not_take_the_drive_along() {
+    let dir = tempfile::tempdir().expect("dir");
+    for state in [ZoneState::ReadOnly, ZoneState::Offline] {
+        let path = dir.path().join(format!("{state:?}"));
+        create(&path, &spec("zn540-noplp")).expect("create");
+        let drive = open_rw(&path);
+        write(&drive, 128, 1);
+        for zone in 0..8 {
+            let failed = drive.fail_zone(zone * 64 + 5, state);
+            assert_eq!(failed, if zone < 2 { Err(Status::InvalidField) } else { Ok(()) }, "{zone}");
+        }
+        let states = |drive: &Ssd| report(drive).iter().map(|z| z.state).collect::<Vec<_>>();
+        let before = states(&drive);
+        drop(drive.power_off());
+        drop(drive);
+        assert_eq!(states(&open_rw(&path)), before);
+    }
+}
+
 #[test]
 fn what_was_closed_in_order_is_all_there() {
     let dir = tempfile::tempdir().expect("dir");

@@ -145,7 +145,8 @@ impl Ssd {
         lbas.for_each(|lba| model.look(lba, see));
     }
 
-    /// Makes the zone that holds `lba` read only or offline.
+    /// Makes the zone that holds `lba` read only or offline. A conventional zone, which has no
+    /// state, gets [`Status::InvalidField`].
     pub fn fail_zone(&self, lba: Lba, state: ZoneState) -> Result<(), Status> {
         self.present().fail_zone(lba, state)
     }

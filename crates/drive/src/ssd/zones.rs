@@ -210,8 +210,8 @@ fn next_state(from: ZoneState, cause: Cause) -> Result<ZoneState, Status> {
         Closed, Empty, ExplicitlyOpen, Full, ImplicitlyOpen, NotWritePointer, Offline, ReadOnly,
     };
     Ok(match (from, cause) {
-        (_, Cause::Fail(to)) => to,
         (NotWritePointer, _) => return Err(Status::InvalidField),
+        (_, Cause::Fail(to)) => to,
         (Full, Cause::Write) => return Err(Status::ZoneFull),
         (ReadOnly, Cause::Write) => return Err(Status::ZoneReadOnly),
         (Offline, Cause::Write) => return Err(Status::ZoneOffline),
