@@ -168,8 +168,8 @@ impl F2fs {
 
     /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
     pub(crate) fn flush(&self) -> Result<()> {
-        let _span = cores::span(cores::Stage::WaitFlush);
         if self.options.barrier {
+            let _span = cores::span(cores::Stage::WaitFlush);
             self.queue.flush()?;
         }
         Ok(())

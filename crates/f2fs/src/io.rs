@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::{Block, Blocks, Command, Output};
+use drive::{Block, Blocks, Command};
 use queue::{BlockQueue, Ticket};
 use smallvec::SmallVec;
 
@@ -239,9 +239,6 @@ impl Io {
 
     /// Asks the drive to make all completed writes stable.
     pub(crate) fn flush(&self) -> Result<()> {
-        match self.queue.run(Command::Flush)? {
-            Output::Done => Ok(()),
-            other => Err(Error::corrupt("flush completion", 0_u32, format!("{other:?}"), "Done")),
-        }
+        Ok(self.queue.flush()?)
     }
 }

@@ -200,8 +200,12 @@ impl BlockQueue {
         all
     }
 
-    /// Makes every write that has completed stable, and waits for that.
+    /// Makes every write that has completed stable, and waits for that. A drive without a volatile
+    /// cache has nothing to be made stable, and is not asked (`submit_bio_noacct`).
     pub fn flush(&self) -> Result<(), IoError> {
+        if !self.identify.volatile_cache {
+            return Ok(());
+        }
         self.run(Command::Flush).map(drop)
     }
 
