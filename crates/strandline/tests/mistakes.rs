@@ -52,6 +52,45 @@ fn an_image_need_not_end_with_a_block() {
     assert_fsck_clean(&image);
 }
 
+/// `cp disk.img:/f disk.img` would leave no image, and a tree may well have the image in it.
+#[test]
+fn an_image_is_neither_overwritten_nor_put_into_itself() {
+    let scratch = Scratch::new("itself");
+    let image = plain(&scratch, 64 << 20);
+    let dir = scratch.path("");
+    std::fs::write(scratch.path("f"), "f").expect("a file");
+    ok(&format!("cp {} {image}:/plain.img", scratch.path("f")));
+    for line in [
+        format!("cp {image}:/plain.img {image}"),
+        format!("cp {image}:/plain.img {dir}"),
+        format!("cp -r {image}:/. {dir}"),
+        format!("cp {image} {image}:/self"),
+        format!("cp -r {dir}. {image}:/"),
+    ] {
+        let (code, said) = fails(&line);
+        assert_eq!((code, said.lines().count()), (1, 1), "{line}: {said}");
+        assert!(said.contains("plain.img': Device or resource busy"), "{line}: {said}");
+    }
+    // The rest of the tree is there.
+    assert_eq!(ok(&format!("ls {image}:/")), "f\nplain.img\n");
+    assert_eq!(fails(&format!("mkfs -f -q --from {dir} {image}")).0, 1);
+    assert_eq!(ok(&format!("ls {image}:/")), "f\n");
+    assert_fsck_clean(&image);
+}
+
+#[test]
+fn what_is_to_be_copied_has_to_be_there_before_a_volume_is_overwritten() {
+    let scratch = Scratch::new("from-nothing");
+    let image = plain(&scratch, 64 << 20);
+    std::fs::write(scratch.path("f"), "f").expect("a file");
+    ok(&format!("cp {} {image}:/kept", scratch.path("f")));
+    for from in [scratch.path("nothing"), scratch.path("f")] {
+        let (code, said) = fails(&format!("mkfs -f --from {from} {image}"));
+        assert_eq!((code, said.contains(&from)), (1, true), "{said}");
+    }
+    assert_eq!(ok(&format!("ls {image}:/")), "kept\n");
+}
+
 #[test]
 fn what_has_no_end_is_not_read_to_it() {
     let scratch = Scratch::new("endless");

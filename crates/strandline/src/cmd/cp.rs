@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drive::CutPoint;
@@ -169,7 +169,9 @@ impl Cp {
             volume => volume?,
         };
         let place = self.place_inside(&volume, to, sources.len());
-        let copied = place.and_then(|place| self.copy_all(sources, &volume, &place, options));
+        let host = self.host(sources, Some(&to.image));
+        let copied =
+            place.and_then(|place| self.copy_all(sources, &host, &volume, &place, options));
         if self.cut_at.is_some() && volume.has_fallen() {
             let counts = copied.unwrap_or_default();
             return Ok(Report { counts, power_cut: true, drive_commands: 0 });
@@ -207,8 +209,18 @@ impl Cp {
             let path = dir.as_os_str().as_bytes().to_vec();
             Place { dir, path, name: Some(name.as_bytes().to_vec()) }
         };
-        let counts = self.copy_all(sources, &Host, &place, options)?;
+        let host = self.host(sources, None);
+        let counts = self.copy_all(sources, &host, &host, &place, options)?;
         Ok(Report { counts, ..Report::default() })
+    }
+
+    /// The host's files, without the images that are copied from and to.
+    fn host(&self, sources: &[Target], to: Option<&Path>) -> Host {
+        let from = sources.iter().filter_map(|source| match source {
+            Target::Inside(inside) => Some(inside.image.as_path()),
+            Target::Host(_) => None,
+        });
+        Host::without(from.chain(to).chain(self.devices.others.iter().map(PathBuf::as_path)))
     }
 
     fn place_inside(&self, volume: &Volume, to: &Inside, sources: usize) -> Outcome<Place<Ino>> {
@@ -241,6 +253,7 @@ impl Cp {
     fn copy_all<T: Sink>(
         &self,
         sources: &[Target],
+        host: &Host,
         to: &T,
         place: &Place<T::Node>,
         options: &Options,
@@ -248,7 +261,7 @@ impl Cp {
         let mut total = Counts::default();
         for source in sources {
             let counts = match source {
-                Target::Host(path) => self.one(&Host, path.clone(), source, to, place, options),
+                Target::Host(path) => self.one(host, path.clone(), source, to, place, options),
                 Target::Inside(inside) => {
                     let volume = Volume::look(&inside.image, &self.devices)?;
                     // A link named on the command line is copied as such or followed later.

@@ -133,6 +133,10 @@ struct Made {
 impl Mkfs {
     pub(crate) fn run(self) -> Outcome {
         let options = self.options()?;
+        if let Some(from) = &self.from {
+            // Before there is only an empty volume left to put it on.
+            std::fs::read_dir(from).map_err(Failure::host(from))?;
+        }
         let devices = Devices { others: self.others()? };
         let opened = open_for_mkfs(&self.image, &devices, &options)?;
         // mkfs.f2fs knows success and failure only; wrong usage was found before this.
@@ -142,7 +146,7 @@ impl Mkfs {
         })?;
         let identify = opened.drive.identify().clone();
         let filled = match &self.from {
-            Some(from) => Some(self.fill(from, opened, &options)?),
+            Some(from) => Some(self.fill(from, opened, &options, &devices)?),
             None => {
                 opened.close();
                 None
@@ -170,7 +174,15 @@ impl Mkfs {
     }
 
     /// Copies the tree below `from` to the root.
-    fn fill(&self, from: &Path, opened: Opened, made: &MkfsOptions) -> Outcome<Counts> {
+    fn fill(
+        &self,
+        from: &Path,
+        opened: Opened,
+        made: &MkfsOptions,
+        devices: &Devices,
+    ) -> Outcome<Counts> {
+        let images = [&self.image].into_iter().chain(&devices.others);
+        let host = Host::without(images.map(PathBuf::as_path));
         let now = Timespec { secs: made.time.cast_signed(), nanos: 0 };
         let times = match (self.time, std::env::var_os("SOURCE_DATE_EPOCH")) {
             (Some(0..), _) => Times::All(now),
@@ -182,8 +194,8 @@ impl Mkfs {
         let options = Options { recursive: true, times, ..Options::default() };
         let source = from.to_owned();
         let progress =
-            Progress::counting("mkfs", self.json || self.quiet, || copy::count(&Host, &source));
-        let mut copy = Copy::new(&Host, &volume, &options, &progress);
+            Progress::counting("mkfs", self.json || self.quiet, || copy::count(&host, &source));
+        let mut copy = Copy::new(&host, &volume, &options, &progress);
         let root = volume.fs.root();
         copy.copy_contents(source, &root, b"/");
         let counts = copy.counts;

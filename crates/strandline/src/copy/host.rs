@@ -9,13 +9,35 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
+use drive::image;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, Timestamps, XattrFlags};
 use vfs::{Attr, Errno, FileKind, Result, Seek, Timespec};
 
 use super::{New, Sink, Source, Xattrs};
 
-/// The file systems of this machine.
-pub(crate) struct Host;
+/// The file systems of this machine, but for the images that are copied from or to: an image is no
+/// part of itself, and what is read from must not be in the way.
+pub(crate) struct Host {
+    images: Vec<(u64, u64)>,
+}
+
+impl Host {
+    /// All files but those of the drives at `images`.
+    pub(crate) fn without<'a>(images: impl IntoIterator<Item = &'a Path>) -> Self {
+        let files = images.into_iter().flat_map(|path| [path.to_owned(), image::zones_path(path)]);
+        let metadata = files.filter_map(|path| fs::metadata(path).ok());
+        Self { images: metadata.map(|meta| (meta.dev(), meta.ino())).collect() }
+    }
+
+    /// Fails for a file of an image, by whatever name.
+    fn spare(&self, meta: &fs::Metadata) -> Result<()> {
+        if self.images.contains(&(meta.dev(), meta.ino())) {
+            Err(Errno::BUSY.into())
+        } else {
+            Ok(())
+        }
+    }
+}
 
 /// Room for names or a value of extended attributes; Linux allows no more.
 const XATTR_MAX: usize = 64 << 10;
@@ -53,7 +75,9 @@ impl Source for Host {
     }
 
     fn attr(&self, node: &PathBuf) -> Result<Attr> {
-        fs::symlink_metadata(node).map(|meta| to_attr(&meta)).map_err(errno)
+        let meta = fs::symlink_metadata(node).map_err(errno)?;
+        self.spare(&meta)?;
+        Ok(to_attr(&meta))
     }
 
     fn identity(&self, node: &PathBuf, attr: &Attr) -> (u64, u64) {
@@ -169,7 +193,9 @@ impl Sink for Host {
     }
 
     fn remove(&self, dir: &PathBuf, name: &[u8]) -> Result<()> {
-        fs::remove_file(dir.join(OsStr::from_bytes(name))).map_err(errno)
+        let path = dir.join(OsStr::from_bytes(name));
+        self.spare(&fs::symlink_metadata(&path).map_err(errno)?)?;
+        fs::remove_file(path).map_err(errno)
     }
 
     fn open(&self, node: &PathBuf) -> Result<File> {
