@@ -59,13 +59,16 @@ test-all: test ## that, the long suites, and the licences of all dependencies
 	if $(CARGO) deny fetch db 2>/dev/null; then $(CARGO) deny check advisories; \
 	else echo "test-all: no way to the advisory database, advisories not checked"; fi
 
-# The kernel's verdicts. `test-all` runs them too.
+# The kernel's verdicts. `test-all` runs them too, but for the last: speed as users have it.
 test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
 	guest/prepare
 	guest/suites
 	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
 	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
 	  --test kernel_crash --release --target-dir target/test -- --ignored
+	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
+	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
+	  $(CARGO) test --package judge --test speed --release -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

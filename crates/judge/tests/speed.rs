@@ -6,6 +6,9 @@ use judge::Guest;
 
 const PAIRS: usize = 3;
 const OPS: u32 = 1000;
+/// How fast ours must be, of the kernel's rate. Checks of arithmetic and assertions, of which the
+/// kernel and what users run have none, may cost 15 %.
+const LEAST: f64 = if cfg!(debug_assertions) { 0.85 } else { 1.0 };
 
 /// One after the other in one guest, each on a fresh volume. The guest's clock counts instructions:
 /// a busy host changes nothing.
@@ -36,5 +39,5 @@ fn write_and_fsync_is_at_least_as_fast_as_the_kernels() {
     println!(
         "4 KiB write + fsync on zoned null_blk, by instructions executed: {median:.2}× the kernel's"
     );
-    assert!(median >= 1.0, "{median:.2}× of the kernel's rate");
+    assert!(median >= LEAST, "{median:.3}× of the kernel's rate, wants {LEAST}");
 }
