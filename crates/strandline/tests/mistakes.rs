@@ -141,6 +141,17 @@ fn a_verdict_does_not_depend_on_who_reads_it() {
     assert_eq!(unheard(&format!("crash merge {share}")), Some(1));
 }
 
+#[test]
+fn what_cannot_be_defragmented_is_left_in_good_order() {
+    let scratch = Scratch::new("defrag-nothing");
+    let image = plain(&scratch, 64 << 20);
+    let (code, said) = fails(&format!("defrag {image}:/nothing"));
+    assert_eq!((code, said.contains("/nothing: No such file")), (1, true), "{said}");
+    assert_eq!(unheard(&format!("defrag {image}")), Some(0));
+    // Not even a recovery is left to do.
+    assert_eq!(strandline(&format!("fsck -n {image}")).status.code(), Some(0));
+}
+
 /// A shard that was killed before it had anything to say.
 #[test]
 fn nothing_is_no_share_of_a_campaign() {

@@ -47,18 +47,25 @@ impl Defrag {
             Target::Host(image) => (image, b"/".to_vec()),
         };
         let volume = Volume::change_with(&image, &self.devices, |_| Ok(()))?;
-        let attr = volume.find(&path, true)?;
+        let done = self.files_at(&volume, &path);
+        // Whatever came of it, the volume is left in good order.
+        volume.close_or_cut()?;
+        done
+    }
+
+    fn files_at(&self, volume: &Volume, path: &[u8]) -> Outcome {
+        let attr = volume.find(path, true)?;
         let mut files = Vec::new();
         match attr.kind {
-            FileKind::Regular => files.push((path.clone(), attr.ino)),
+            FileKind::Regular => files.push((path.to_vec(), attr.ino)),
             FileKind::Directory => vfs::path::walk(&volume.fs, attr.ino, &mut |below, attr| {
                 if attr.kind == FileKind::Regular {
-                    files.push((crate::copy::join(&path, below), attr.ino));
+                    files.push((crate::copy::join(path, below), attr.ino));
                 }
                 Ok(())
             })
-            .map_err(volume.about(&path))?,
-            _ => return Err(Failure::Problem(format!("{}: not a file", volume.name_of(&path)))),
+            .map_err(volume.about(path))?,
+            _ => return Err(Failure::Problem(format!("{}: not a file", volume.name_of(path)))),
         }
         // A file of several names has its blocks once.
         files.sort_by_key(|(_, ino)| *ino);
@@ -66,19 +73,18 @@ impl Defrag {
         let mut failed = false;
         for (path, ino) in files {
             match volume.fs.defragment_file(ino) {
-                Ok(report) => self.tell(&Moved {
+                Ok(report) => out::heard(self.tell(&Moved {
                     path: lossy(&path),
                     extents_before: report.extents_before,
                     extents_after: report.extents_after,
                     blocks: report.blocks,
-                })?,
+                }))?,
                 Err(error) => {
                     failed = true;
                     out::complain(&format!("{}: {error}", volume.name_of(&path)));
                 }
             }
         }
-        volume.close_or_cut()?;
         Ok(if failed { PROBLEM } else { 0 })
     }
 
