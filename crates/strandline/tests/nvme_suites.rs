@@ -30,35 +30,29 @@ fn guest() -> Guest {
     Guest::new().network().drive(&disk).cpus(2)
 }
 
-/// On our zones, then on the namespace that has none, where fio makes them up. Without test 54: it
-/// combines `experimental_verify` with zones, at which this fio fails an assertion of its own, and
-/// which later ones refuse (fio's commit "zbd: prevent experimental verify with zonemode=zbd").
+/// Without test 54: it combines `experimental_verify` with zones, at which this fio fails an
+/// assertion of its own, and which later ones refuse (fio's commit "zbd: prevent experimental
+/// verify with zonemode=zbd").
 const ZBD: &str = r#"
+nsid=1
 connect -l 30 || exit 8
 zbd=/debian/tmp/suites/fio/t/zbd/test-zbd-support
 tests=$(sed -n 's/^test\([0-9]*\)() *{.*/-t \1/p' $zbd | grep -vx -- '-t 54')
-for nsid in 2 1; do
-    suite bash ${zbd#/debian} -r -w $tests /dev/${controller}n$nsid ||
-        { tail -n 40 $(grep -l '^FAIL' $zbd.log.*); exit 4; }
-done
+suite bash ${zbd#/debian} -r -w $tests /dev/${controller}n1 ||
+    { tail -n 40 $(grep -l '^FAIL' $zbd.log.*); exit 4; }
 disconnect
 "#;
 
-/// Why tests leave themselves out: they are of SCSI, of conventional zones, which NVMe has not, of
-/// drives that have no zones, or of such as have.
-const LEFT_OUT: [&str; 4] = [
-    "is not a SCSI device",
-    " conventional zones",
-    "is not a regular block device",
-    "is not a zoned block device",
-];
+/// Why tests leave themselves out: they are of SCSI, of conventional zones, which NVMe has not, or
+/// of drives without zones.
+const LEFT_OUT: [&str; 3] =
+    ["is not a SCSI device", " conventional zones", "is not a regular block device"];
 
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn fios_own_tests_of_zoned_drives_pass() {
     let dir = tempfile::tempdir().expect("directory");
-    let drive = "--profile zn540-noplp --zone-size 1m --zone-capacity 768k --zones 320 \
-                 --conventional 128";
+    let drive = "--profile zn540-noplp --zone-size 1m --zone-capacity 768k --zones 192";
     let served = Served::new(dir.path(), drive, &[]);
     let guest = guest().memory(2048).timeout(3000);
     let output = served.judge(guest, "nvme0", &format!("{SUITES}{ZBD}"));
@@ -67,9 +61,8 @@ fn fios_own_tests_of_zoned_drives_pass() {
     let results = |of| text.lines().filter(move |line| line.contains(of));
     let known = |line: &&str| LEFT_OUT.iter().any(|why| line.ends_with(why));
     assert_eq!(results(" ... SKIP").find(|line| !known(line)), None, "left out, why?");
-    let passed = |line: &str| line.split(' ').next().and_then(|n| n.parse().ok());
-    let passed: Vec<Option<u32>> = results("tests passed").map(passed).collect();
-    assert!(matches!(passed[..], [Some(40..), Some(30..)]), "{passed:?}");
+    let passed = results("tests passed").next().and_then(|line| line.split(' ').next());
+    assert!(passed.and_then(|n| n.parse().ok()) >= Some(40_u32), "{passed:?}");
 }
 
 const CLI: &str = r#"
