@@ -3,7 +3,8 @@
 //!
 //! The superblock says how many segments are on each and where each was when the volume was made.
 //! Those names are told and never trusted: whoever mounts names the devices, in that order, and
-//! they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's.
+//! they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's. One drive
+//! with both kinds of zones, which a kernel saw as two namespaces, needs no joining.
 
 use std::sync::Arc;
 
@@ -27,15 +28,11 @@ pub struct Named {
 pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {
     let Some(first) = drives.first() else { return Err(Error::usage("no device given")) };
     let sb = superblock(&first.drive)?;
-    if sb.devices.is_empty() && drives.len() == 1 {
+    if drives.len() == 1 && (sb.devices.is_empty() || is_on_one(&sb, first.drive.identify())) {
         return Ok(first.drive.clone());
     }
-    let wanted = sb.devices.len().max(1);
-    if wanted != drives.len() {
-        let (known, given) = (names(&sb.devices), drives.len());
-        return Err(Error::usage(format!(
-            "the volume is on {wanted} devices{known}; {given} given"
-        )));
+    if sb.devices.len().max(1) != drives.len() {
+        return Err(wrong_number(&sb, drives.len()));
     }
     for other in &drives[1..] {
         check_has_no_volume(other)?;
@@ -70,12 +67,27 @@ pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dy
 
 /// Fails unless `drive` is all of the volume that `sb` describes, and nothing else.
 pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
-    if lengths(sb) == drive.joined {
+    if lengths(sb) == drive.joined || is_on_one(sb, drive) {
         return Ok(());
     }
-    let (wanted, given) = (sb.devices.len().max(1), drive.joined.len().max(1));
-    let known = names(&sb.devices);
-    Err(Error::usage(format!("the volume is on {wanted} devices{known}; {given} given")))
+    Err(wrong_number(sb, drive.joined.len().max(1)))
+}
+
+/// Whether the volume's two devices are the conventional zones of `drive` and its others, end to
+/// end: `drive serve` shows such a drive as two namespaces.
+fn is_on_one(sb: &Superblock, drive: &Identify) -> bool {
+    let (Some(zones), [conventional, others]) = (drive.zones, &lengths(sb)[..]) else {
+        return false;
+    };
+    let boundary = u64::from(zones.conventional) * zones.size;
+    drive.joined.is_empty() && *conventional == boundary && boundary + others <= drive.blocks
+}
+
+fn wrong_number(sb: &Superblock, given: usize) -> Error {
+    let (wanted, known) = (sb.devices.len().max(1), names(&sb.devices));
+    let how =
+        if given < wanted { ": name the others too, with --device in that order" } else { "" };
+    Error::usage(format!("the volume is on {wanted} devices{known}; {given} given{how}"))
 }
 
 /// Blocks of each device; none for a volume on a single one.

@@ -268,6 +268,65 @@ fn data_goes_to_every_device_and_space_is_theirs_together() {
     }
 }
 
+fn answer(ssd: &Arc<Ssd>, command: Command) -> Output {
+    ssd.submit(0, 0, command);
+    ssd.wait(0).expect("an answer").result.expect("a right command")
+}
+
+/// Writes what `from` holds to `to`, from block `at` on: of zones as far as they are written.
+fn transfer(from: &Arc<Ssd>, to: &Arc<Ssd>, at: u64) {
+    let blocks = from.identify().blocks;
+    let written: Vec<(u64, u64)> = match from.identify().zones {
+        None => (0..blocks).step_by(768).map(|lba| (lba, blocks)).collect(),
+        Some(zones) => match answer(from, Command::ReportZones { lba: 0, max: zones.count }) {
+            Output::Zones(zones) => zones.iter().map(|zone| (zone.start, zone.wp)).collect(),
+            other => panic!("no report: {other:?}"),
+        },
+    };
+    for (start, end) in written {
+        for lba in start..end.min(start + 768) {
+            let Output::Data(data) = answer(from, Command::Read { lba, blocks: 1 }) else {
+                panic!("block {lba} has no data");
+            };
+            answer(to, Command::Write { lba: at + lba, data, fua: false });
+        }
+    }
+}
+
+/// A kernel that is served a drive with both kinds of zones makes its volume on two namespaces.
+/// What is left of that drive is given as one.
+#[test]
+fn two_devices_may_be_the_zones_of_one_drive() {
+    let rig = Rig::new();
+    let ssds = vec![conventional(12 * ZONE), zoned(60)];
+    let options = MkfsOptions { devices: rig.names.clone(), ..mkfs_options() };
+    let joined = join_for_mkfs(rig.named(&dynamic(&ssds)), &options).unwrap();
+    format(&joined, &options).unwrap();
+    let fs = mount(joined, "");
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+    let data: Vec<u8> = (0..8_u32 << 20).map(|i| (i >> 11) as u8).collect();
+    vfs::path::write_all(&fs, file, 0, &data).unwrap();
+    fs.unmount().unwrap();
+    let both = |conventional: u32| {
+        let spec = Spec::named("zn540-noplp").unwrap().zone_size(ZONE, 768);
+        let ssd = Ssd::new(spec.zones(60 + conventional, conventional), Timing::Instant, 1);
+        let ssd = ssd.unwrap();
+        transfer(&ssds[0], &ssd, 0);
+        transfer(&ssds[1], &ssd, u64::from(conventional) * ZONE);
+        ssd as Arc<dyn Drive>
+    };
+    let drive = both(12);
+    let report = check(&rig.join(std::slice::from_ref(&drive)).unwrap(), &CheckOptions::default());
+    assert_eq!(report.unwrap().findings.len(), 0);
+    let fs = mount(drive, "");
+    assert!(vfs::path::read_to_vec(&fs, file).unwrap() == data);
+    vfs::path::write_all(&fs, file, 5000, &data).unwrap();
+    fs.unmount().unwrap();
+    // Zones that begin elsewhere are not those.
+    let error = F2fs::mount(both(13), &"".parse().unwrap()).err().expect("other zones");
+    assert!(error.to_string().contains("1 given: name the others too"), "{error}");
+}
+
 #[test]
 fn devices_that_do_not_belong_are_refused_in_one_line() {
     let rig = Rig::new();

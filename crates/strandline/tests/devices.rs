@@ -75,6 +75,7 @@ fn a_volume_on_two_drives_is_used_by_naming_both() {
     for line in [format!("ls {a}:/"), format!("fsck {a}"), format!("cat {a}:/file")] {
         let said = fails(&line);
         assert!(said.contains("the volume is on 2 devices (once /") && said.contains(&b), "{said}");
+        assert!(said.ends_with(" 1 given: name the others too, with --device in that order\n"));
     }
     let said = fails(&format!("ls {b}:/ --device {a}"));
     assert!(said.contains(&b), "{said}");
