@@ -76,6 +76,11 @@ impl Guest {
         self.with("--net", "user")
     }
 
+    /// Adds a serial port, `/dev/ttyS1`, with its other end at the Unix socket `path`.
+    pub fn serial(self, path: &Path) -> Self {
+        self.with("--serial", path.to_str().expect("a path in UTF-8"))
+    }
+
     /// The host's side of `/host`, to talk to a script while it runs.
     pub fn share(&self) -> &Path {
         self.share.path()

@@ -3,18 +3,25 @@
 mod common;
 
 use common::{fails, strandline, text};
+use judge::Guest;
 
 const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
 
 /// One result per line, and the exit status.
 fn campaigns(arguments: &str) -> (Vec<serde_json::Value>, Option<i32>) {
-    let out = strandline(&format!("crash --kernel --guest {GUEST} --json {arguments}"));
+    let (results, _, code) = machine_campaigns(&format!("--guest {GUEST} {arguments}"));
+    (results, code)
+}
+
+/// The same, and what it complained of.
+fn machine_campaigns(arguments: &str) -> (Vec<serde_json::Value>, String, Option<i32>) {
+    let out = strandline(&format!("crash --kernel --json {arguments}"));
     let results: Vec<serde_json::Value> = text(&out.stdout)
         .lines()
         .map(|line| serde_json::from_str(line).expect("an object"))
         .collect();
     assert!(!results.is_empty(), "{}", text(&out.stderr));
-    (results, out.status.code())
+    (results, text(&out.stderr), out.status.code())
 }
 
 #[test]
@@ -29,8 +36,13 @@ fn what_is_missing_is_told_in_a_line() {
     for wrong in ["--fs zfs", "--fs ext4", "--inject skip-wp-check"] {
         assert_eq!(fails(&format!("crash --kernel --guest /nowhere {wrong}")).0, 2, "{wrong}");
     }
-    for wrong in ["--shard 1/2", "--every-state", "--machine nowhere"] {
+    for wrong in ["--shard 1/2", "--every-state", "--machine nowhere", "--listen 127.0.0.1"] {
         assert_eq!(fails(&format!("crash --kernel {wrong}")).0, 2, "{wrong}");
+    }
+    for wrong in ["/nowhere/line", "/etc/passwd"] {
+        let (code, error) = fails(&format!("crash --kernel --machine {wrong}"));
+        let last = error.lines().last().unwrap_or_default();
+        assert!(code == 1 && last.starts_with(&format!("strandline: {wrong}: ")), "{error}");
     }
 }
 
@@ -79,4 +91,63 @@ fn other_file_systems_keep_their_promise() {
         assert_eq!(counts, [Some(10), Some(0), Some(0)], "{:#}", results[0]);
         assert_eq!((&results[0]["mode"], code), (&fs.into(), Some(0)));
     }
+}
+
+/// A machine of one's own, met at a serial line on which it has said other things before. `$1` is
+/// what it does besides.
+fn at_a_line(besides: &str, arguments: &str) -> (Vec<serde_json::Value>, String, Option<i32>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let line = dir.path().join("line");
+    let guest = Guest::new().network().serial(&line).timeout(1800);
+    let guest = guest.program(env!("CARGO_BIN_EXE_strandline").as_ref());
+    let script = format!(
+        "modprobe -a nvme_tcp f2fs && network || exit 9\n{besides}\n\
+         printf '\\r\\nhost login: # strandline ' >/dev/ttyS1\n\
+         strandline crash agent /dev/ttyS1 --host 10.0.2.2\n"
+    );
+    let guest = cores::spawn("guest", None, move || guest.run(&script));
+    // Another guest may be running: an hour.
+    for _ in 0..36_000 {
+        if line.exists() {
+            break;
+        }
+        cores::sleep(100_000_000);
+    }
+    let found = machine_campaigns(&format!("--machine {} {arguments}", line.display()));
+    let output = guest.join();
+    println!("{}\n{}\n{}", output.text, output.console, found.1);
+    found
+}
+
+/// As through the network: the agent says goodbye, and the table is the same.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn a_serial_line_will_do() {
+    let (results, said, code) =
+        at_a_line("", "--workload replace-by-rename --modes strict,posix --cuts 10");
+    let counts = ["cuts", "broken", "corrupt", "files_lost"];
+    let counts = |of: &serde_json::Value| counts.map(|name| of[name].as_u64());
+    assert_eq!(counts(&results[1]), [Some(10), Some(0), Some(0), Some(0)], "{:#}", results[1]);
+    assert_eq!(counts(&results[0])[0], Some(10), "{:#}", results[0]);
+    assert!(said.contains("the drive is at 127.0.0.1:"), "{said}");
+    assert_eq!(code, Some(i32::from(counts(&results[0])[1] > Some(0))));
+}
+
+/// A kernel that panics is told in a line, and what was found is kept.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn what_was_found_before_the_machine_died_is_kept() {
+    let die = "(while [ $(dmesg | grep -c 'Mounted with checkpoint') -lt 6 ]; do sleep 0.2; done
+        echo c >/proc/sysrq-trigger) &";
+    let (results, said, code) =
+        at_a_line(die, "--workload replace-by-rename --modes posix --cuts 60");
+    let cuts = results[0]["cuts"].as_u64().expect("a number");
+    assert!(cuts > 0, "{:#}", results[0]);
+    assert_eq!(code, Some(1), "{said}");
+    let last = said.lines().last().expect("a line");
+    assert!(last.contains("the machine answers no more: it hung up; "), "{said}");
+    assert!(last.contains("; no agent came; "), "{said}");
+    let all = last.strip_suffix(" cuts").and_then(|last| last.rsplit_once(" of "));
+    let all: u64 = all.expect("a number of cuts").1.parse().expect("a number");
+    assert!(last.contains(&format!("that is after {cuts} of {all} cuts")) && cuts < all, "{said}");
 }

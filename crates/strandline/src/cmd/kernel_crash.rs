@@ -1,12 +1,12 @@
 //! `strandline crash --kernel` and `strandline crash agent`: campaigns against a real kernel.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign::{ModeResult, Tally};
-use lab::workload::Workload;
+use lab::workload::{Workload, shell_word};
 use lab::{Mode, rig};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -14,12 +14,16 @@ use crate::kernel::agent;
 use crate::kernel::campaign::Campaign;
 use crate::kernel::cuts::Choice;
 use crate::kernel::foreign::Foreign;
-use crate::kernel::machine::{Kind, Machine};
+use crate::kernel::link::Place;
+use crate::kernel::machine::{Kind, Machine, Own};
 use crate::out;
 use crate::progress::Progress;
 
 /// Blocks of the smallest drive without zones: xfs wants more than our own file systems.
 const SMALLEST: u64 = 512 << 8;
+
+/// Speed of a serial device that every one has.
+const BAUD: u32 = 115_200;
 
 /// How to come by a kernel.
 #[derive(Args)]
@@ -34,9 +38,16 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "PATH", default_value = "guest/run")]
     guest: PathBuf,
     /// With --kernel: no guest, but a machine of yours, on which you run `strandline crash agent`
-    /// with this address of ours. The drive is served at a port of the same address
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "kernel")]
-    machine: Option<SocketAddr>,
+    /// with this address of ours; or the serial line to it, a device or QEMU's Unix socket
+    #[arg(long, value_name = "ADDRESS:PORT|LINE", requires = "kernel")]
+    machine: Option<Place>,
+    /// With --machine: where the drive is served [default: at the address to which the machine
+    /// connects; for a line, 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS[:PORT]", requires = "machine", value_parser = listen)]
+    listen: Option<SocketAddr>,
+    /// With --machine and a serial device: its speed, on both sides
+    #[arg(long, requires = "machine", default_value_t = BAUD)]
+    baud: u32,
     /// With --kernel: keep the drive as it was after the first cuts that failed, as images in this
     /// directory, for `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
@@ -80,10 +91,13 @@ impl KernelArgs {
                 fs.name()
             )));
         }
-        let kind = self.machine.map_or_else(|| Kind::Guest(self.guest.clone()), Kind::Own);
+        let kind = match self.machine.clone() {
+            Some(at) => Kind::Own(Own { at, baud: self.baud, listen: self.listen }),
+            None => Kind::Guest(self.guest.clone()),
+        };
         let machine = Machine::start(kind).map_err(|e| Failure::Problem(e.to_string()))?;
         let machine = Arc::new(machine);
-        let mut results: Vec<ModeResult> = Vec::new();
+        let (mut results, mut ended): (Vec<ModeResult>, _) = (Vec::new(), None);
         for mode in modes {
             let campaign = Campaign {
                 machine: machine.clone(),
@@ -99,23 +113,45 @@ impl KernelArgs {
                 command: self.command_line(task),
             };
             let progress = Progress::new(0, mode.name(), task.json);
-            let tally: Tally = campaign.run(&|cuts| progress.step_of(cuts as u64))?;
+            let ran = campaign.run(&|cuts| progress.step_of(cuts as u64));
             progress.finish();
+            // What was found before is told in any case.
+            let (tally, early): (Tally, _) = match ran {
+                Ok(found) => found,
+                Err(failure) => {
+                    ended = Some(failure);
+                    break;
+                }
+            };
             let result = tally.result();
             if task.json {
                 out::heard(out::json(&result))?;
             }
             results.push(result);
+            ended = early;
+            if ended.is_some() {
+                break;
+            }
         }
-        if !task.json {
+        if !task.json && !results.is_empty() {
             out::heard(super::crash::tell(&results))?;
         }
+        ended.map_or(Ok(()), Err)?;
         Ok(if results.iter().any(|result| result.broken > 0) { PROBLEM } else { 0 })
     }
 
     fn command_line(&self, task: &Task<'_>) -> String {
-        let machine = self.machine.map_or_else(String::new, |at| format!(" --machine {at}"));
-        format!("{} --kernel{machine}", task.command)
+        let mut command = format!("{} --kernel", task.command);
+        if let Some(at) = &self.machine {
+            command += &format!(" --machine {}", shell_word(&at.to_string()));
+        }
+        if let Some(listen) = self.listen {
+            command += &format!(" --listen {listen}");
+        }
+        if self.baud != BAUD {
+            command += &format!(" --baud {}", self.baud);
+        }
+        command
     }
 }
 
@@ -132,23 +168,62 @@ fn modes(fs: Foreign, wanted: &[Mode]) -> Outcome<Vec<Mode>> {
     }
 }
 
+/// An address, with any port if it names none.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
+    address
+        .or_else(|_| text.parse())
+        .map_err(|_| format!("'{text}': wants ADDRESS or ADDRESS:PORT"))
+}
+
 /// On the machine whose kernel is judged: do what `crash --kernel --machine` asks.
 ///
-/// It mounts, formats and runs programs as root for whoever answers at that address: on a machine
-/// that can be lost, and from an address you know.
+/// It mounts, formats and runs programs as root for whoever answers at that address, or has the
+/// other end of that line: on a machine that can be lost, and from an address you know. What else
+/// comes over a line, such as a boot's messages, is passed over; but nobody else may read there.
 #[derive(Args)]
 #[command(after_help = "\
-Example:
+Examples:
   strandline crash --kernel --machine 192.168.7.1:4419 --modes posix,strict    # here
-  strandline crash agent 192.168.7.1:4419                                      # there")]
+  strandline crash agent 192.168.7.1:4419                                      # there
+
+  strandline crash --kernel --machine /dev/ttyUSB0 --listen 192.168.7.1
+  systemctl stop serial-getty@ttyS1; strandline crash agent /dev/ttyS1
+
+A guest that QEMU gives -serial unix:PATH,server and -netdev user has its first port at PATH:
+  strandline crash --kernel --machine PATH
+  strandline crash agent /dev/ttyS0 --host 10.0.2.2")]
 pub(crate) struct Agent {
-    /// Where the campaign waits
-    #[arg(value_name = "ADDRESS:PORT")]
-    address: String,
+    /// Where the campaign waits, or the serial line to it
+    #[arg(value_name = "ADDRESS:PORT|LINE")]
+    at: String,
+    /// Where this machine finds the drive, if not where the other side says
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+    /// Speed of a serial device
+    #[arg(long, default_value_t = BAUD)]
+    baud: u32,
 }
 
 impl Agent {
     pub(crate) fn run(self) -> Outcome {
-        agent::serve(&self.address).map_err(Failure::on(&self.address)).map(|()| 0)
+        let Self { at, host, baud } = self;
+        let meeting = agent::Meeting { at, host, baud };
+        agent::serve(&meeting).map_err(Failure::on(&meeting.at)).map(|()| 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_be_left_out() {
+        let any = |text: &str| listen(text).map(|address| address.to_string());
+        assert_eq!(any("192.168.7.1").as_deref(), Ok("192.168.7.1:0"));
+        assert_eq!(any("192.168.7.1:4420").as_deref(), Ok("192.168.7.1:4420"));
+        assert_eq!(any("::1").as_deref(), Ok("[::1]:0"));
+        assert_eq!(any("[::1]:7").as_deref(), Ok("[::1]:7"));
+        assert!(listen("there").is_err() && listen("/dev/ttyS0").is_err());
     }
 }

@@ -1,11 +1,12 @@
 //! The other side: a machine whose kernel is judged runs this, and does what it is asked.
 //!
-//! It connects to the host, and its NVMe driver to the drive that the host serves. It needs root
-//! and the module `nvme_tcp`, and no more than this program.
+//! It connects to the host, or waits for it at a serial line, and connects its NVMe driver to the
+//! drive that the host serves. It needs root and the module `nvme_tcp`, and no more than this
+//! program.
 
 use std::fs::OpenOptions;
-use std::io::{self, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,11 +14,22 @@ use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
 use super::calls::{Calls, errno};
-use super::wire::{Answer, Ask, receive, send};
+use super::link::{AGAIN, Link, Patience, line};
+use super::wire::{Answer, Ask, Heard, frame, receive};
+
+/// A message that stops in its middle is given up after so long: the host will ask again, later.
+const SILENCE: u64 = AGAIN / 2;
+/// How much the kernel writes to its console, and in this mode only its last words: the console may
+/// be the host's line.
+const CONSOLE: &str = "/proc/sys/kernel/printk";
+const CONSOLE_QUIET: &str = "1";
 
 /// Waited for a device to come or go, in steps of this many nanoseconds.
 const STEP: u64 = 10_000_000;
 const STEPS: usize = 3000;
+
+/// Nobody said where drives are.
+const NO_ADDRESS: &str = "the host listens at all its addresses: start the agent with --host";
 
 /// Who does what the host asks.
 struct Agent {
@@ -26,51 +38,121 @@ struct Agent {
     calls: Calls,
     /// Number of the controller.
     controller: Option<u32>,
+    /// Where drives are, and who knows best: who started us, the host, the link to it.
+    host: Option<IpAddr>,
+    peer: Option<IpAddr>,
 }
 
-/// Serves the host at `address` until it hangs up.
-pub(crate) fn serve(address: &str) -> io::Result<()> {
+/// Where the host is met.
+pub(crate) struct Meeting {
+    /// Its address and port, or the path of a line to it.
+    pub(crate) at: String,
+    /// Speed of the line.
+    pub(crate) baud: u32,
+    /// Where drives are, if the host does not know.
+    pub(crate) host: Option<IpAddr>,
+}
+
+/// Serves the host until it hangs up or says goodbye.
+pub(crate) fn serve(meeting: &Meeting) -> io::Result<()> {
     let mount = std::env::temp_dir().join(format!("strandline-agent-{}", std::process::id()));
     std::fs::create_dir_all(&mount)?;
-    let served = serve_at(address, mount.clone());
+    let _quiet = line(&meeting.at).map(|_| Quiet::new());
+    let served = serve_at(meeting, mount.clone());
     let _left = std::fs::remove_dir(&mount);
     served
 }
 
 /// As [`serve`], with volumes mounted on `mount`.
-pub(super) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
-    let link = TcpStream::connect(address)?;
-    link.set_nodelay(true)?;
+pub(super) fn serve_at(meeting: &Meeting, mount: PathBuf) -> io::Result<()> {
+    let line = line(&meeting.at);
+    let mut link = match &line {
+        Some(path) => Link::line(path, meeting.baud)?,
+        None => Link::tcp(TcpStream::connect(&meeting.at)?)?,
+    };
     // What is created gets the permissions that were asked for.
     rustix::process::umask(rustix::fs::Mode::empty());
     let calls = Calls::new(mount.clone());
-    let mut agent = Agent { mount, calls, controller: None };
-    let (mut from, mut to) = (BufReader::new(link.try_clone()?), link);
-    let served = agent.converse(&mut from, &mut to);
+    let (host, peer) = (meeting.host, link.their_address());
+    let mut agent = Agent { mount, calls, controller: None, host, peer };
+    let served = agent.converse(&mut link, line.is_some());
     // Whatever became of the host: the machine may be somebody's own.
-    let _left = agent.unmount();
-    let _left = agent.disconnect();
+    agent.leave();
     served
 }
 
+/// The console says nothing but why the kernel ends, until this is dropped.
+struct Quiet(io::Result<Vec<u8>>);
+
+impl Quiet {
+    fn new() -> Self {
+        let before = std::fs::read(CONSOLE);
+        // Without the right to do so there is more noise, which is passed over.
+        let _quiet = std::fs::write(CONSOLE, CONSOLE_QUIET);
+        Self(before)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _loud = self.0.as_ref().map(|before| std::fs::write(CONSOLE, before));
+    }
+}
+
 impl Agent {
-    fn converse(&mut self, from: &mut BufReader<TcpStream>, to: &mut TcpStream) -> io::Result<()> {
-        while let Some((ask, bytes)) = receive::<Ask>(from)? {
-            let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
-                let errno = errno(&error).raw_os_error();
-                (Answer::Failed { errno, what: error.to_string() }, Vec::new())
-            });
-            send(to, &answer, &bytes)?;
+    /// Until the host has gone; before it has come, a `line` without another end is waited at.
+    fn converse(&mut self, link: &mut Link, line: bool) -> io::Result<()> {
+        link.wait(Patience::silence(SILENCE));
+        let mut last: Option<(u64, Vec<u8>)> = None;
+        loop {
+            let (number, ask, bytes) = match receive::<Ask>(link.from()) {
+                Ok(Heard::Message(number, ask, bytes)) => (number, ask, bytes),
+                Ok(Heard::End) if line && last.is_none() => {
+                    cores::sleep(STEP);
+                    continue;
+                }
+                Ok(Heard::End) => return Ok(()),
+                Ok(Heard::Noise(_)) => continue,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
+                Err(error) => return Err(error),
+            };
+            let answer = match last.take() {
+                Some((of, answer)) if of == number && !matches!(ask, Ask::Hello) => answer,
+                _ => {
+                    let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
+                        let errno = errno(&error).raw_os_error();
+                        (Answer::Failed { errno, what: error.to_string() }, Vec::new())
+                    });
+                    frame(number, &answer, &bytes)?
+                }
+            };
+            link.wait(Patience::silence(u64::MAX));
+            link.to().write_all(&answer)?;
+            if matches!(ask, Ask::Bye) {
+                return Ok(());
+            }
+            link.wait(Patience::silence(SILENCE));
+            last = Some((number, answer));
         }
-        Ok(())
+    }
+
+    /// Lets go of everything.
+    fn leave(&mut self) {
+        let _left = self.unmount();
+        let _left = self.disconnect();
     }
 
     fn answer(&mut self, ask: &Ask, bytes: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
         match ask {
+            Ask::Hello => {
+                self.leave();
+                Ok((Answer::Done, Vec::new()))
+            }
+            Ask::Bye => Ok((Answer::Done, Vec::new())),
             Ask::Uname => Ok((Answer::Done, std::fs::read("/proc/sys/kernel/osrelease")?)),
             Ask::Run { argv } => run(argv),
             Ask::Connect { address, port, nqn, namespaces } => {
-                let devices = self.connect(address, *port, nqn, *namespaces)?;
+                let devices = self.connect(*address, *port, nqn, *namespaces)?;
                 Ok((Answer::Devices(devices), Vec::new()))
             }
             Ask::Disconnect => self.disconnect().map(|()| (Answer::Done, Vec::new())),
@@ -93,12 +175,15 @@ impl Agent {
     /// As `nvme connect` does it: drivers/nvme/host/fabrics.c has the words.
     fn connect(
         &mut self,
-        address: &str,
+        told: Option<IpAddr>,
         port: u16,
         nqn: &str,
         count: usize,
     ) -> io::Result<Vec<String>> {
         self.disconnect()?;
+        let told = told.filter(|told| !told.is_unspecified());
+        let address =
+            self.host.or(told).or(self.peer).ok_or_else(|| io::Error::other(NO_ADDRESS))?;
         let mut fabrics = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics")?;
         // A host that is gone does not come back: a file system that waits for its drive would keep
         // this machine from ending.

@@ -64,8 +64,9 @@ struct Recording {
 }
 
 impl Campaign {
-    /// Runs it. `step` is told after each cut how many there are.
-    pub(crate) fn run(&self, step: &dyn Fn(usize)) -> Outcome<Tally> {
+    /// Runs it. `step` is told after each cut how many there are. With what was found comes why
+    /// that is not all, if the machine was lost for good.
+    pub(crate) fn run(&self, step: &dyn Fn(usize)) -> Outcome<(Tally, Option<Failure>)> {
         let served = self.serve()?;
         let identify = served.ssd.identify().clone();
         let zoned = identify.zones.is_some();
@@ -73,7 +74,7 @@ impl Campaign {
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
         let kernel = crate::out::lossy(&release).trim().to_owned();
         let recording = self.record(&served)?;
-        let judged = self.judge_all(&served, &recording, step)?;
+        let (judged, early) = self.judge_all(&served, &recording, step)?;
         let [fsync_ns_p50, fsync_ns_p99] = latencies(&recording.fsyncs);
         let run = Run {
             mode: self.mode_name().into(),
@@ -83,7 +84,7 @@ impl Campaign {
             fs: format!("linux {kernel} {}", self.fs.name()),
             inject: self.lies.then(|| "drop-flush".into()),
             command: self.command.clone(),
-            cuts: recording.cuts.len(),
+            cuts: judged.len(),
             promise,
             fsyncs: recording.fsyncs.len(),
             span_ns: recording.span_ns,
@@ -97,7 +98,7 @@ impl Campaign {
         };
         // Not by the cut's number: the kernel's run is another each time. What a cut left is kept.
         let again = format!("{} --modes {} --keep DIR", self.command, self.mode);
-        Ok(Tally::of(run, &judged, |_| again.clone()))
+        Ok((Tally::of(run, &judged, |_| again.clone()), early))
     }
 
     /// What the tables call it.
@@ -106,30 +107,37 @@ impl Campaign {
     }
 
     fn serve(&self) -> Outcome<Served> {
-        let (address, name) = self.machine.drive_address().map_err(problem)?;
+        let (address, told) = self.machine.drive_address().map_err(problem)?;
         let ssd = Ssd::new(self.spec.clone(), Timing::Paced, self.seed).map_err(problem)?;
         let unit = Unit::new("crash", ssd.clone());
         if self.lies {
             unit.drive().lie_about_flushes();
         }
-        let listener = TcpListener::bind((address, 0)).map_err(Failure::on(address))?;
+        let listener = TcpListener::bind(address).map_err(Failure::on(address))?;
         let server = Server::start(listener, vec![unit], Options::new(NQN));
         let server = server.map_err(Failure::on(address))?;
         let port = server.address().port();
+        if told.is_some() {
+            let only = if address.ip().is_loopback() { ", for this machine alone" } else { "" };
+            crate::out::complain(&format!("the drive is at {}{only}", server.address()));
+        }
         // Conventional zones are a namespace of their own.
         let namespaces =
             ssd.identify().zones.map_or(1, |zones| 1 + usize::from(zones.conventional > 0));
-        let connect = Ask::Connect { address: name, port, nqn: NQN.into(), namespaces };
+        let connect = Ask::Connect { address: told, port, nqn: NQN.into(), namespaces };
         Ok(Served { ssd, server, connect, blocks: Blocks::default() })
     }
 
-    fn connect(&self, served: &Served) -> Outcome<Vec<String>> {
+    fn connect(&self, served: &Served) -> Result<Vec<String>, Trouble> {
         match self.machine.ask(&served.connect, b"") {
             Ok((Answer::Devices(devices), _)) if !devices.is_empty() => Ok(devices),
-            Ok(_) => Err(Failure::Problem("the machine finds no drive".into())),
-            Err(trouble) => Err(Failure::Problem(format!(
-                "the machine cannot connect to the drive (has it the module nvme_tcp?): {trouble}"
+            Ok(_) => Err(Trouble::Start("the machine finds no drive".into())),
+            Err(Trouble::Refused { what, .. }) => Err(Trouble::Start(format!(
+                "the machine cannot connect to the drive at {} (has it the module nvme_tcp?): \
+                 {what}",
+                served.server.address()
             ))),
+            Err(trouble) => Err(trouble),
         }
     }
 
@@ -146,7 +154,7 @@ impl Campaign {
 
     /// The workload, once.
     fn record(&self, served: &Served) -> Outcome<Recording> {
-        let devices = self.connect(served)?;
+        let devices = self.connect(served).map_err(problem)?;
         let argv = self.fs.mkfs(&devices);
         let (status, said) = self.machine.run(&argv).map_err(Failure::on(&argv[0]))?;
         if status != 0 {
@@ -177,38 +185,46 @@ impl Campaign {
     }
 
     /// Mounts what each cut left. Cuts in a row that left the same are mounted once; what may be
-    /// there differs all the same.
+    /// there differs all the same. What ends it early comes with what was judged before.
     fn judge_all(
         &self,
         served: &Served,
         recording: &Recording,
         step: &dyn Fn(usize),
-    ) -> Outcome<Vec<Judged>> {
+    ) -> Outcome<(Vec<Judged>, Option<Failure>)> {
         let (mut model, mut memo) = (Model::default(), Memo::default());
         let (mut judged, mut kept) = (Vec::new(), 0);
+        let all = recording.cuts.len();
         let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));
         for (number, cuts) in alike.enumerate() {
-            let check = number.is_multiple_of(CHECK_EVERY) || recording.cuts.len() == 1;
+            let check = number.is_multiple_of(CHECK_EVERY) || all == 1;
             let mut verify = |fs: &Remote, cut: &Cut| {
                 model.advance(&recording.log, cut.position);
                 // Blocks come with the file system's own bytes; nobody looks at the drive.
                 verify(fs, &|_, _| (), &model, &mut memo)
             };
-            let found = match self.judge(served, cuts, check, &mut verify) {
+            let (found, trouble) = match self.judge(served, cuts, check, &mut verify) {
+                Ok(found) => (found, None),
                 Err(Trouble::Lost(why)) => {
-                    self.machine.restart().map_err(problem)?;
                     let verdict = corrupt("kernel", "one that goes on", &why);
-                    cuts.iter().map(|cut| of_cut(cut, 0, vec![verdict.clone()])).collect()
+                    let lost = |cut| of_cut(cut, 0, vec![verdict.clone()]);
+                    let found = cuts.iter().map(lost).collect();
+                    let back = self.machine.restart();
+                    (found, back.err().map(|trouble| format!("{}; {trouble}", Trouble::Lost(why))))
                 }
-                found => found.map_err(problem)?,
+                Err(trouble) => (Vec::new(), Some(trouble.to_string())),
             };
             if kept < KEPT_MAX {
                 kept += usize::from(self.keep(cuts, &found)?);
             }
-            found.iter().for_each(|_| step(recording.cuts.len()));
+            found.iter().for_each(|_| step(all));
             judged.extend(found);
+            if let Some(trouble) = trouble {
+                let after = format!("{trouble}; that is after {} of {all} cuts", judged.len());
+                return Ok((judged, Some(Failure::Problem(after))));
+            }
         }
-        Ok(judged)
+        Ok((judged, None))
     }
 
     /// Makes an image of the drive if it failed. The kernel does not do the same twice to the
@@ -247,7 +263,7 @@ impl Campaign {
         let Some(first) = cuts.first() else { return Ok(Vec::new()) };
         let start = |error: std::io::Error| Trouble::Start(error.to_string());
         served.server.replace(std::slice::from_ref(&first.state)).map_err(start)?;
-        let devices = self.connect(served).map_err(|e| Trouble::Start(e.to_string()))?;
+        let devices = self.connect(served)?;
         let begun = cores::now();
         let mounted = self.mount(&devices, &served.blocks);
         let recovery_ns = cores::now() - begun;

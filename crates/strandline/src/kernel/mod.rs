@@ -15,6 +15,9 @@ mod calls;
 pub(crate) mod campaign;
 pub(crate) mod cuts;
 pub(crate) mod foreign;
+#[cfg(test)]
+mod line_tests;
+pub(crate) mod link;
 pub(crate) mod machine;
 mod remote;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use vfs::{
 };
 
 use super::machine::Machine;
-use super::wire::{Answer, Ask, Stat};
+use super::wire::{Answer, Ask, Stat, digest};
 
 /// Bytes of one read: a frame of the wire has room for more.
 const READ_MAX: usize = 1 << 20;
@@ -112,6 +112,16 @@ impl Remote {
         let block = Block::new(bytes);
         self.blocks.lock().insert(digest, block.clone());
         Ok(block)
+    }
+
+    /// Whole blocks that went there need not come back, which takes minutes over a serial line.
+    fn remember(&self, offset: u64, bytes: &[u8]) {
+        let skip = (offset.next_multiple_of(BLOCK_SIZE as u64) - offset) as usize;
+        let (whole, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<BLOCK_SIZE>();
+        let mut blocks = self.blocks.lock();
+        for block in whole {
+            blocks.entry(digest(block)).or_insert_with(|| Block::new(*block));
+        }
     }
 
     /// Nothing is at `name` any more, and an inode number may come back as another file.
@@ -298,7 +308,10 @@ impl FileSystem for Remote {
         for piece in data.chunks(READ_MAX) {
             let ask = Ask::Write { path: path.clone(), offset: offset + done as u64 };
             match self.ask(&ask, piece)? {
-                (Answer::Count(count), _) if count as usize == piece.len() => done += piece.len(),
+                (Answer::Count(count), _) if count as usize == piece.len() => {
+                    self.remember(offset + done as u64, piece);
+                    done += piece.len();
+                }
                 (Answer::Count(count), _) => return Ok(done + count as usize),
                 _ => return Err(Errno::PROTO.into()),
             }

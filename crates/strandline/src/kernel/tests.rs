@@ -1,19 +1,24 @@
 //! The agent and the host's side of it, on a directory of this machine: what a workload did through
 //! them the oracle finds, and what somebody else did as well.
 
-use std::io::{BufRead, BufReader};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lab::oracle::{Damage, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
-use super::agent;
-use super::machine::{Kind, Machine, Trouble};
+use super::agent::{self, Meeting};
+use super::line_tests::{Modem, lose};
+use super::link::{Link, Place};
+use super::machine::{Kind, Machine, Own, Trouble};
 use super::remote::{Blocks, Remote};
-use super::wire::Ask;
+use super::wire::{Answer, Ask, Heard, frame, receive};
+
+/// Speed of a line.
+pub(super) const BAUD: u32 = 115_200;
 
 /// Everything that needs no root.
 const SCRIPT: &str = "\
@@ -26,41 +31,69 @@ symlink nowhere s\nmknod p fifo 600 0\nfsync /\nunlink d/a\nunlink c\nwrite #h 0
 close h\nrmdir d\nmkdir e\ncreate e/f\nwrite e/f 0+5000000\nrename e g\nfsync g/f\n\
 truncate g/f 50000000\nappend g/f 100\nfsync g/f\nsetxattr g/f user.b 40\nchmod g/f 640\nsync\n";
 
-fn machine(dir: PathBuf) -> Arc<Machine> {
+fn free_address() -> SocketAddr {
     let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let address: SocketAddr = free.local_addr().expect("bound");
-    drop(free);
-    // It ends when the machine is dropped and hangs up.
-    drop(cores::spawn("agent", None, move || {
-        while agent::serve_at(&address.to_string(), dir.clone()).is_err() {
+    free.local_addr().expect("bound")
+}
+
+/// What is at an address or a line, as host and agent name it.
+fn own(at: Place) -> Kind {
+    Kind::Own(Own { at, baud: BAUD, listen: None })
+}
+
+/// An agent for the host at `at`. It ends when the machine is dropped.
+pub(super) fn agent(at: String, dir: PathBuf) -> cores::JoinHandle<()> {
+    let meeting = Meeting { at, baud: BAUD, host: None };
+    cores::spawn("agent", None, move || {
+        while agent::serve_at(&meeting, dir.clone()).is_err() {
             cores::sleep(10_000_000);
         }
-    }));
-    Arc::new(Machine::start(Kind::Own(address)).expect("the agent comes"))
+    })
+}
+
+fn machine(dir: PathBuf) -> Arc<Machine> {
+    let address = free_address();
+    drop(agent(address.to_string(), dir));
+    Arc::new(Machine::start(own(Place::Address(address))).expect("the agent comes"))
+}
+
+/// Answers one question, whatever it is, and takes another.
+pub(super) fn answer_one(link: &mut Link) {
+    let number = question(link);
+    let answer = frame(number, &Answer::Done, b"").expect("memory");
+    link.to().write_all(&answer).expect("the host is there");
+    question(link);
+}
+
+/// The number of the next question.
+fn question(link: &mut Link) -> u64 {
+    loop {
+        match receive::<Ask>(link.from()).expect("a link") {
+            Heard::Message(number, ..) => return number,
+            Heard::Noise(_) => {}
+            Heard::End => panic!("no question"),
+        }
+    }
 }
 
 /// A machine that hangs up is an error to who asks, and can be started anew.
 #[test]
 fn a_machine_that_is_lost_is_started_anew() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let address: SocketAddr = free.local_addr().expect("bound");
-    drop(free);
+    let address = free_address();
     let dir = tempfile::tempdir().expect("a directory");
     let mount = dir.path().to_owned();
-    drop(cores::spawn("agent", None, move || {
-        // The first takes a question and goes; the second stays.
+    drop(cores::spawn("first", None, move || {
+        // The first is greeted, takes a question and goes; the second stays.
         let first = loop {
             match TcpStream::connect(address) {
-                Ok(link) => break link,
+                Ok(stream) => break stream,
                 Err(_) => cores::sleep(10_000_000),
             }
         };
-        drop(BufReader::new(first).read_line(&mut String::new()));
-        while agent::serve_at(&address.to_string(), mount.clone()).is_err() {
-            cores::sleep(10_000_000);
-        }
+        answer_one(&mut Link::tcp(first).expect("a connection"));
+        drop(agent(address.to_string(), mount));
     }));
-    let machine = Machine::start(Kind::Own(address)).expect("the first comes");
+    let machine = Machine::start(own(Place::Address(address))).expect("the first comes");
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     machine.restart().expect("the second comes");
@@ -74,6 +107,28 @@ fn a_machine_that_is_lost_is_started_anew() {
 fn what_the_agent_did_the_oracle_finds() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
     let machine = machine(dir.path().to_owned());
+    judge(&machine, dir.path());
+}
+
+/// The same over a serial line on which a machine boots, and bytes get lost.
+#[test]
+fn a_line_loses_bytes_and_nothing_else() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let [first, second] = [3_000, 2_000_000].map(|at| lose(&[at, at + 2_500_000]));
+    let modem = Modem::new([first, second]);
+    modem.say(0, b"\x1b[2J\0\xffBooting 'Debian'\r\n[    0.000000] Linux\r\n\r\nhost login: ");
+    modem.say(1, b"# strandline what? 1 2\n# strandline ");
+    let agent = agent(modem.end(1), dir.path().to_owned());
+    let place = Place::Line(modem.end(0).into());
+    let machine = Arc::new(Machine::start(own(place)).expect("the agent answers"));
+    judge(&machine, dir.path());
+    // A line does not hang up: the agent is told.
+    drop(machine);
+    agent.join();
+}
+
+/// Runs the script in `dir`; what it left is found, and what somebody else did besides.
+fn judge(machine: &Arc<Machine>, dir: &Path) {
     let fs = Remote::new(machine.clone(), Blocks::default()).expect("a directory");
     let oracle = Oracle::new();
     let script = Script::parse(SCRIPT, "agent").expect("it is right");
@@ -88,13 +143,13 @@ fn what_the_agent_did_the_oracle_finds() {
     };
     assert_eq!(look(), []);
     // What is damaged is found, each by its kind.
-    let file = dir.path().join("g/f");
+    let file = dir.join("g/f");
     let bytes = std::fs::read(&file).expect("a file");
     let mut wrong = bytes.clone();
     wrong[8192] ^= 1;
     std::fs::write(&file, &wrong).expect("a file");
-    std::fs::remove_file(dir.path().join("s")).expect("a link");
-    std::fs::write(dir.path().join("other"), "").expect("a file");
+    std::fs::remove_file(dir.join("s")).expect("a link");
+    std::fs::write(dir.join("other"), "").expect("a file");
     let found = look();
     let kinds: Vec<Damage> = found.iter().map(|verdict| verdict.damage).collect();
     assert!(kinds.contains(&Damage::Garbage) && kinds.contains(&Damage::Lost), "{found:#?}");

@@ -1,22 +1,31 @@
 //! What host and agent say to each other: a line of text, and bytes after it if the line says so.
 //!
 //! ```text
-//! 0 {"mount":{"device":"/dev/nvme0n1","kind":"f2fs","options":"fsync_mode=posix"}}
-//! 0 "done"
-//! 4096 {"write":{"path":"pattern","offset":8192}}
+//! # strandline 0a3de1b5 1 0 {"mount":{"device":"/dev/nvme0n1","kind":"f2fs","options":""}}
+//! # strandline 5cf0a7d8 1 0 "done"
+//! # strandline 8b2ffc69 2 4096 {"write":{"path":"pattern","offset":8192}}
 //! <4096 bytes>
-//! 0 {"count":4096}
+//! # strandline c51e7ab0 2 0 {"count":4096}
 //! ```
 //!
-//! The host asks, the agent answers, one thing at a time. A path is below the mount, `#n` a file
-//! opened as `n`. Both sides bound what they take.
+//! After the mark, which a shell takes for a comment: a checksum of all the rest, the question's
+//! number, how many bytes follow. The host asks, the agent answers, one thing at a time. A path is
+//! below the mount, `#n` a file opened as `n`. Both sides bound what they take.
+//!
+//! What is no such line, or does not agree with its checksum, is noise and passed over. So what was
+//! asked or answered may be lost: then the host asks again by the same number, and the agent, which
+//! does nothing twice, says again what it answered.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
+use std::net::IpAddr;
 
+use crc32fast::Hasher as Crc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// Begins a message.
+pub(crate) const MARK: &str = "# strandline ";
 /// Bytes of a line.
 const LINE_MAX: u64 = 16 << 20;
 /// Bytes after a line.
@@ -26,15 +35,20 @@ const BYTES_MAX: usize = 4 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
+    /// Whoever asked before is gone: all is as in the beginning.
+    Hello,
+    /// Nobody will ask any more.
+    Bye,
     /// Which kernel is this?
     Uname,
     /// Runs a program to its end: `ran` and what it printed.
     Run {
         argv: Vec<String>,
     },
-    /// Connects to a drive over NVMe/TCP: `devices`, in order of their `namespaces`.
+    /// Connects to a drive over NVMe/TCP: `devices`, in order of their `namespaces`. Without an
+    /// address, to where the question comes from.
     Connect {
-        address: String,
+        address: Option<IpAddr>,
         port: u16,
         nqn: String,
         namespaces: usize,
@@ -200,56 +214,117 @@ pub(crate) fn digest(block: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Sends one message.
-pub(crate) fn send(to: &mut impl Write, message: &impl Serialize, bytes: &[u8]) -> io::Result<()> {
-    let mut frame = format!("{} {}\n", bytes.len(), serde_json::to_string(message)?).into_bytes();
-    frame.extend_from_slice(bytes);
-    to.write_all(&frame)?;
-    to.flush()
+/// One thing that came.
+#[derive(Debug)]
+pub(crate) enum Heard<T> {
+    /// A message: its number, what it says, the bytes with it.
+    Message(u64, T, Vec<u8>),
+    /// None, in text that may say why.
+    Noise(String),
+    /// The other side has gone.
+    End,
 }
 
-/// Takes one message; `None` when the other side has gone in good order.
-pub(crate) fn receive<T: DeserializeOwned>(
-    from: &mut impl BufRead,
-) -> io::Result<Option<(T, Vec<u8>)>> {
-    let mut line = String::new();
-    if from.by_ref().take(LINE_MAX).read_line(&mut line)? == 0 {
-        return Ok(None);
+/// A message as it is sent.
+pub(crate) fn frame(number: u64, message: &impl Serialize, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let message = serde_json::to_string(message)?;
+    let rest = format!("{number} {} {message}\n", bytes.len());
+    // Whatever came before it, a message begins a line.
+    let mut frame = format!("\n{MARK}").into_bytes();
+    frame.extend_from_slice(format!("{:08x} ", checksum(rest.as_bytes(), bytes)).as_bytes());
+    frame.extend_from_slice(rest.as_bytes());
+    frame.extend_from_slice(bytes);
+    Ok(frame)
+}
+
+/// Waits for a message, or for a line that is none.
+pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Heard<T>> {
+    let mut line = Vec::new();
+    if from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+        return Ok(Heard::End);
     }
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("agent: {what}"));
-    let line = line.strip_suffix('\n').ok_or_else(|| bad("a line without an end"))?;
-    let (count, message) = line.split_once(' ').ok_or_else(|| bad("a line of one word"))?;
-    let count = count.parse().ok().filter(|count| *count <= BYTES_MAX);
-    let mut bytes = vec![0; count.ok_or_else(|| bad("a wrong number of bytes"))?];
-    let message = serde_json::from_str(message)?;
-    from.read_exact(&mut bytes)?;
-    Ok(Some((message, bytes)))
+    let noise = || Heard::Noise(String::from_utf8_lossy(&line).into_owned());
+    let Some((sum, number, count)) = line.strip_prefix(MARK.as_bytes()).and_then(head) else {
+        return Ok(noise());
+    };
+    let mut bytes = vec![0; count];
+    match from.read_exact(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Heard::End),
+        read => read?,
+    }
+    let rest = &line[MARK.len() + 9..];
+    let message = rest.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
+    match serde_json::from_slice(message) {
+        Ok(message) if checksum(rest, &bytes) == sum => Ok(Heard::Message(number, message, bytes)),
+        _ => Ok(noise()),
+    }
+}
+
+/// Checksum, number, and count of bytes of a line that says them.
+fn head(line: &[u8]) -> Option<(u32, u64, usize)> {
+    let mut words = line.splitn(4, |byte| *byte == b' ').map(|word| str::from_utf8(word).ok());
+    let mut word = || words.next().flatten();
+    let sum = word().filter(|sum| sum.len() == 8)?;
+    let sum = u32::from_str_radix(sum, 16).ok()?;
+    let (number, count) = (word()?.parse().ok()?, word()?.parse().ok()?);
+    (count <= BYTES_MAX).then_some((sum, number, count))
+}
+
+fn checksum(rest: &[u8], bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(rest);
+    crc.update(bytes);
+    crc.finalize()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_sent_arrives() {
-        let mut pipe = Vec::new();
+    /// All that is heard of `bytes`, as text.
+    fn heard(mut bytes: &[u8]) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            all.push(match receive::<Ask>(&mut bytes).expect("memory") {
+                Heard::Message(number, ask, bytes) => {
+                    format!("{number} {ask:?} {}", String::from_utf8_lossy(&bytes))
+                }
+                Heard::Noise(_) => continue,
+                Heard::End => return all,
+            });
+        }
+    }
+
+    fn write() -> Vec<u8> {
         let ask = Ask::Write { path: "a b\n".into(), offset: 7 };
-        send(&mut pipe, &ask, b"12\n3").expect("memory");
-        send(&mut pipe, &Answer::Done, b"").expect("memory");
-        let mut from = pipe.as_slice();
-        let (ask, bytes) = receive::<Ask>(&mut from).expect("right").expect("there");
-        assert!(matches!(ask, Ask::Write { path, offset: 7 } if path == "a b\n"));
-        assert_eq!(bytes, b"12\n3");
-        let (answer, bytes) = receive::<Answer>(&mut from).expect("right").expect("there");
-        assert!(matches!(answer, Answer::Done) && bytes.is_empty());
-        assert!(receive::<Answer>(&mut from).expect("an end").is_none());
+        frame(3, &ask, b"12\n3").expect("memory")
     }
 
     #[test]
-    fn what_is_wrong_is_an_error() {
-        for bad in ["0", "x \"done\"\n", "0 \"gone\"\n", "9999999999 \"done\"\n", "5 \"done\"\nabc"]
-        {
-            assert!(receive::<Answer>(&mut bad.as_bytes()).is_err(), "{bad}");
+    fn what_is_sent_arrives_through_noise() {
+        let bye = frame(u64::MAX, &Ask::Bye, b"").expect("memory");
+        let wanted = ["3 Write { path: \"a b\\n\", offset: 7 } 12\n3", "18446744073709551615 Bye "];
+        assert_eq!(heard(&[write(), bye.clone()].concat()), wanted);
+        let login = b"\0\xff\x1b[0m# strandline\nhost login: # strandline 1 2 3".to_vec();
+        assert_eq!(heard(&[login.clone(), write(), login, bye].concat()), wanted);
+    }
+
+    #[test]
+    fn what_is_garbled_is_noise_and_what_follows_arrives() {
+        let (frame, again) = (write(), write());
+        for at in 1..frame.len() {
+            let mut changed = frame.clone();
+            changed[at] ^= 4;
+            let mut lost = frame.clone();
+            lost.remove(at);
+            for bytes in [changed, lost] {
+                // What is lost may take the beginning of the next with it, so there are two.
+                let all = heard(&[bytes.clone(), again.clone(), again.clone()].concat());
+                assert!((1..=2).contains(&all.len()), "{}", String::from_utf8_lossy(&bytes));
+            }
+        }
+        for bad in ["00000000 0 9999999999 \"bye\"", "0 0 \"bye\"", "zzzzzzzz 0 0 \"bye\"", ""] {
+            assert!(heard(format!("\n# strandline {bad}\n").as_bytes()).is_empty(), "{bad}");
         }
     }
 }
