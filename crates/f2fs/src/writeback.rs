@@ -5,7 +5,7 @@
 //! [`crate::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait for.
 
 use drive::Block;
-use vfs::Ino;
+use vfs::{FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
@@ -116,11 +116,12 @@ impl Volume {
         done
     }
 
-    /// Writes the pages of every directory, for a checkpoint.
+    /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
+    /// can fsync one, so it is durable with its name.
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
         let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
         for ino in inos {
-            if self.is_dir(ino)? {
+            if self.kind_of(ino)? != FileKind::Regular {
                 self.submit_data(ino, set)?;
             }
         }

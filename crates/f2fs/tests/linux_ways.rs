@@ -52,3 +52,25 @@ fn a_directory_that_gets_an_entry_back_has_new_times() {
         assert_eq!(after.getattr(new).unwrap().mtime, made);
     }
 }
+
+/// Nobody can fsync a symbolic link: whatever makes its name durable makes its target durable
+/// (xfstests generic/348).
+#[test]
+fn a_link_that_is_durable_leads_where_it_should() {
+    let long = vec![b'x'; 4000];
+    for (kind, options) in Kind::ALL.into_iter().flat_map(|k| [(k, ""), (k, "noinline_data")]) {
+        let drive = kind.formatted(3);
+        let fs = mount(&drive, options);
+        let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
+        for (name, target) in [(&b"long"[..], &long[..]), (b"short", b"target")] {
+            fs.symlink(dir, name, target, Creator::default()).unwrap();
+        }
+        fs.fsync(dir, false).unwrap();
+        let after = mount(&power_on(&drive.survivors(1)), options);
+        for (name, target) in [(&b"long"[..], &long[..]), (b"short", b"target")] {
+            let dir = after.lookup(after.root(), b"dir").unwrap().ino;
+            let link = after.lookup(dir, name).unwrap().ino;
+            assert!(after.readlink(link).unwrap() == target, "{kind:?} -o {options}: {name:?}");
+        }
+    }
+}
