@@ -90,6 +90,11 @@ impl<D: Drive> Fault<D> {
         faults.zones.clear();
     }
 
+    /// Whether there is a command that is still to fail.
+    pub fn is_armed(&self) -> bool {
+        self.faults.lock().rules.iter().any(|rule| rule.times > 0)
+    }
+
     fn add(&self, rule: Rule) {
         self.faults.lock().rules.push(rule);
     }

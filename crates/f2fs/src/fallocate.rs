@@ -79,7 +79,10 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         for index in pages {
-            self.reserve_block(ino, index)?;
+            if let Err(error) = self.reserve_block(ino, index) {
+                self.give_back_behind_end(ino, index)?;
+                return Err(error);
+            }
         }
         self.extend(ino, to, keep_size)
     }

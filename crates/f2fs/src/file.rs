@@ -160,7 +160,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes to a regular file. Short only if space ran out on the way.
+    /// Writes to a regular file. Short only if it failed on the way.
     pub(crate) fn write_file(&mut self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
@@ -183,7 +183,7 @@ impl Volume {
         let _span = cores::span(cores::Stage::CopyPage);
         let whole = offset.div_ceil(BLOCK_SIZE as u64)..end / BLOCK_SIZE as u64;
         let ready = whole.start..self.reserve_run(ino, whole.clone())?;
-        let mut done = 0;
+        let (mut done, mut failed) = (0, None);
         for piece in pieces(offset, data.len()) {
             let bytes = &data[piece.buffer.clone()];
             let result = match <&[u8; BLOCK_SIZE]>::try_from(bytes) {
@@ -193,14 +193,31 @@ impl Volume {
                 }
                 _ => self.write_piece(ino, piece.page, piece.within, bytes),
             };
-            match result {
-                Ok(()) => done = piece.buffer.end,
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
+            if let Err(error) = result {
+                failed = Some(error);
+                break;
             }
+            done = piece.buffer.end;
         }
-        self.wrote(ino, offset + done as u64)?;
-        Ok(done)
+        if done > 0 {
+            self.wrote(ino, offset + done as u64)?;
+        }
+        match failed {
+            Some(error) => {
+                self.give_back_behind_end(ino, ready.end)?;
+                if done > 0 { Ok(done) } else { Err(error) }
+            }
+            None => Ok(done),
+        }
+    }
+
+    /// Gives back the blocks behind the end of a file up to page `to`, which were reserved for what
+    /// did not come: recovery would take them for contents. Those that were to lie there stay.
+    pub(crate) fn give_back_behind_end(&mut self, ino: Nid, to: u64) -> Result<()> {
+        let inode = self.raw_inode(ino)?;
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        let are_to_stay = inode.advise().contains(Advise::KEEP_SIZE);
+        if are_to_stay || end >= to { Ok(()) } else { self.free_range(ino, end..to) }
     }
 
     /// Writes `data`, which is as long as `within`, into page `index`.

@@ -361,8 +361,7 @@ impl FileSystem for F2fs {
         }
         volume.users.remove(&ino);
         if volume.orphans.contains(&ino) && volume.check_writable().is_ok() {
-            // The inode stays an orphan if this fails, and the next mount frees it.
-            let _ = volume.evict(ino);
+            volume.evict_orphan(ino);
         }
     }
 

@@ -289,10 +289,7 @@ impl Volume {
             return Ok(index);
         }
         while index < range.end {
-            let slot = match self.make_slot(ino, index) {
-                Err(Error::NoSpace) => break,
-                slot => slot?,
-            };
+            let Ok(slot) = self.make_slot(ino, index) else { break };
             let run = self.slots_from(ino, slot)?.min(range.end - index) as usize;
             let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run);
             let unsound = |addr: &BlockAddr| is_data_addr(*addr) && !self.sb.in_main(*addr);

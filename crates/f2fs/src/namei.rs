@@ -6,6 +6,8 @@ use vfs::{Creator, Errno, FileKind, Ino, RenameFlags};
 use crate::dir::{Found, init_dots};
 use crate::error::{Error, Result};
 use crate::flags;
+use crate::node_cache::Inode;
+use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
@@ -28,6 +30,17 @@ pub(crate) struct NewInode<'a> {
     pub(crate) perm: u16,
     pub(crate) rdev: u64,
     pub(crate) creator: Creator,
+}
+
+impl NewInode<'_> {
+    /// Its group and its set-group-id bit, as `parent` hands them on (`inode_init_owner`).
+    fn group(&self, parent: &Inode) -> (u32, u16) {
+        match (parent.mode.get() & S_ISGID, self.kind) {
+            (0, _) => (self.creator.gid, 0),
+            (_, FileKind::Directory) => (parent.gid.get(), S_ISGID),
+            _ => (parent.gid.get(), 0),
+        }
+    }
 }
 
 /// One end of a rename.
@@ -89,7 +102,12 @@ impl Volume {
     /// Makes a file without a name, in use from the start (`O_TMPFILE`).
     pub(crate) fn make_nameless(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_dir(new.parent)?;
+        self.check_may_add(new.parent)?;
         let ino = self.new_inode(new)?;
+        if let Err(error) = self.inherit_acl(new.parent, ino, new.kind) {
+            self.evict(ino)?;
+            return Err(error);
+        }
         self.inode_mut(ino)?.links.set(0);
         self.orphans.insert(ino);
         self.users.insert(ino, Users { opens: 1, linkable: true });
@@ -97,37 +115,33 @@ impl Volume {
     }
 
     fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
-        self.space.take_node(true)?;
-        let ino = match self.nat.reserve(&self.io) {
-            Ok(ino) => ino,
-            Err(error) => {
-                self.space.give_node(true);
-                return Err(error);
-            }
-        };
-        let (block, layout) = self.format_inode(ino, new)?;
+        let parent = self.inode(new.parent)?;
+        let ino = self.take_node(true)?;
+        let (block, layout) = self.format_inode(ino, new, &parent);
+        drop(parent);
         self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
         self.nodes.insert_new(ino, ino, block, layout);
         if new.kind == FileKind::Directory && !self.options.inline_dentry {
             let mut page = [0; BLOCK_SIZE];
             init_dots(DentryGeometry::BLOCK, &mut page, ino, new.parent);
-            self.reserve_block(ino, 0)?;
+            if let Err(error) = self.reserve_block(ino, 0) {
+                self.evict(ino)?;
+                return Err(error);
+            }
             self.pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
         }
         Ok(ino)
     }
 
     /// The first contents of a new inode's block (`f2fs_new_inode`, `init_inode_metadata`).
-    fn format_inode(&mut self, ino: Nid, new: &NewInode<'_>) -> Result<(Block, InodeLayout)> {
-        let parent = self.inode(new.parent)?;
-        let parent_mode = parent.mode.get();
+    fn format_inode(
+        &mut self,
+        ino: Nid,
+        new: &NewInode<'_>,
+        parent: &Inode,
+    ) -> (Block, InodeLayout) {
         let mut flags = parent.file_flags() & flags::inherited(new.kind);
-        let (gid, inherited) = if parent_mode & S_ISGID == 0 {
-            (new.creator.gid, 0)
-        } else {
-            (parent.gid.get(), if new.kind == FileKind::Directory { S_ISGID } else { 0 })
-        };
-        drop(parent);
+        let (gid, inherited) = new.group(parent);
         let now = self.clock.now();
         let features = self.sb.features;
         let inline = self.inline_flags(new.kind);
@@ -186,7 +200,7 @@ impl Volume {
             let area = &mut bytes[layout.inline_range()];
             init_dots(layout.inline_dentries(), area, ino, new.parent);
         }
-        Ok((Block::new(bytes), layout))
+        (Block::new(bytes), layout)
     }
 
     fn inline_flags(&self, kind: FileKind) -> Inline {
@@ -317,7 +331,8 @@ impl Volume {
     /// An empty directory has lost its name.
     fn drop_dir(&mut self, ino: Nid) -> Result<()> {
         self.inode_mut(ino)?.links.set(0);
-        self.orphan_or_evict(ino)
+        self.orphan_or_evict(ino);
+        Ok(())
     }
 
     /// An inode has lost one of its names.
@@ -326,15 +341,25 @@ impl Volume {
         self.add_links(ino, -1)?;
         let inode = self.inode_mut(ino)?;
         inode.set_ctime(now);
-        if inode.links.get() == 0 { self.orphan_or_evict(ino) } else { Ok(()) }
+        if inode.links.get() == 0 {
+            self.orphan_or_evict(ino);
+        }
+        Ok(())
     }
 
-    fn orphan_or_evict(&mut self, ino: Nid) -> Result<()> {
-        if self.users.get(&ino).is_some_and(|users| users.opens > 0) {
-            self.orphans.insert(ino);
-            return Ok(());
+    fn orphan_or_evict(&mut self, ino: Nid) {
+        self.orphans.insert(ino);
+        if self.users.get(&ino).is_none_or(|users| users.opens == 0) {
+            self.evict_orphan(ino);
         }
-        self.evict(ino)
+    }
+
+    /// Frees an inode whose name is gone whatever comes of this: if something of it cannot be read
+    /// it stays an orphan, and the next mount tries again.
+    pub(crate) fn evict_orphan(&mut self, ino: Nid) {
+        if self.evict(ino).is_err() {
+            self.checkpoint.flags |= CpFlags::FSCK;
+        }
     }
 
     /// Frees everything of an inode that nobody names or uses any more.
@@ -415,7 +440,7 @@ impl Volume {
         }
         let move_over = |volume: &mut Self, target| match whiteout {
             true => volume.replace_by_whiteout(from, source, to, target),
-            false => volume.replace(from, source, to, target),
+            false => volume.replace(from, source, to, target, None),
         };
         let Some(found) = target else { return move_over(self, None) };
         if found.kind == FileKind::Directory && self.is_within(from.dir, found.ino)? {
@@ -441,12 +466,11 @@ impl Volume {
         let NameIn { dir: parent, name } = from;
         let (kind, creator) = (FileKind::CharDevice, Creator::default());
         let white = self.new_inode(&NewInode { parent, name, kind, perm: 0, rdev: 0, creator })?;
-        if let Err(error) = self.replace(from, source, to, target) {
+        let moved = self.replace(from, source, to, target, Some(white));
+        if moved.is_err() {
             self.evict(white)?;
-            return Err(error);
         }
-        // The slots of the entry that moved away have room for it.
-        self.add_entry(parent, name, white, kind)
+        moved
     }
 
     /// Whether `dir` is `ancestor` or lies below it.
@@ -470,8 +494,10 @@ impl Volume {
         source: Found,
         to: NameIn<'_>,
         target: Option<Found>,
+        white: Option<Nid>,
     ) -> Result<()> {
         let is_dir = source.kind == FileKind::Directory;
+        let dots = self.dots_that_change(source, from.dir, to.dir)?;
         if let Some(target) = target {
             match (is_dir, target.kind == FileKind::Directory) {
                 (true, false) => return Err(Errno::NOTDIR.into()),
@@ -490,13 +516,16 @@ impl Volume {
         }
         // Adding may have moved the old entry out of the inode: look again.
         let old = self.find(from.dir, from.name)?;
-        self.remove_entry(from.dir, old.place)?;
+        match white {
+            Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
+            None => self.remove_entry(from.dir, old.place)?,
+        }
         self.since_checkpoint.removed_from.insert(from.dir);
         if is_dir && from.dir != to.dir {
             self.add_links(from.dir, -1)?;
             self.add_links(to.dir, 1)?;
         }
-        self.moved(source, from.dir, to)?;
+        self.moved(source, dots, to)?;
         self.touch_dir(from.dir)?;
         self.touch_dir(to.dir)?;
         match target {
@@ -519,6 +548,8 @@ impl Volume {
         to: NameIn<'_>,
         target: Found,
     ) -> Result<()> {
+        let source_dots = self.dots_that_change(source, from.dir, to.dir)?;
+        let target_dots = self.dots_that_change(target, to.dir, from.dir)?;
         self.set_entry(from.dir, source.place, target.ino, target.kind)?;
         self.set_entry(to.dir, target.place, source.ino, source.kind)?;
         if from.dir != to.dir {
@@ -527,22 +558,28 @@ impl Volume {
             self.add_links(to.dir, gain)?;
             self.add_links(from.dir, -gain)?;
         }
-        self.moved(source, from.dir, to)?;
-        self.moved(target, to.dir, from)?;
+        self.moved(source, source_dots, to)?;
+        self.moved(target, target_dots, from)?;
         self.since_checkpoint.removed_from.extend([from.dir, to.dir]);
         self.touch_dir(from.dir)?;
         self.touch_dir(to.dir)
     }
 
-    /// An inode came from `old_dir` to a new name: its own record of that follows.
-    fn moved(&mut self, what: Found, old_dir: Nid, to: NameIn<'_>) -> Result<()> {
+    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for while
+    /// nothing has changed: what cannot be read stays where it is.
+    fn dots_that_change(&mut self, what: Found, dir: Nid, to: Nid) -> Result<Option<Found>> {
+        let changes = what.kind == FileKind::Directory && dir != to;
+        if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
+    }
+
+    /// An inode came to a new name: its own record of that follows, and `dots`, its entry `..`.
+    fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
         let now = self.clock.now();
         let inode = self.inode_mut(what.ino)?;
         inode.set_name(to.dir, to.name);
         inode.set_ctime(now);
         self.since_checkpoint.moved.insert(what.ino);
-        if what.kind == FileKind::Directory && old_dir != to.dir {
-            let dots = self.find(what.ino, b"..")?;
+        if let Some(dots) = dots {
             self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
         }
         Ok(())

@@ -211,18 +211,17 @@ impl Nat {
         Ok(self.load(io, nid)?.checkpointed)
     }
 
-    /// Takes a free number. It stays taken until [`Nat::set`] or [`Nat::unreserve`].
+    /// Takes a free number. Its entry is in memory, so that [`Nat::set`] cannot fail.
     pub(crate) fn reserve(&mut self, io: &Io) -> Result<Nid> {
         for _ in 0..=self.sb.nat_blocks() {
             let index = self.next_scan;
             self.scan(io, index)?;
-            let Some(free) = &mut self.free[index as usize] else { continue };
-            if let Some(n) = bits::lsb::next_one(&free.map, 0, ENTRIES_PER_BLOCK) {
-                bits::lsb::clear(&mut free.map, n);
-                free.count -= 1;
+            let free = self.free[index as usize].as_ref();
+            let first = free.and_then(|f| bits::lsb::next_one(&f.map, 0, ENTRIES_PER_BLOCK));
+            if let Some(n) = first {
                 let nid = index * ENTRIES_PER_BLOCK as u32 + n as u32;
-                self.reserved.insert(nid);
-                self.available -= 1;
+                self.load(io, nid)?;
+                self.take(nid);
                 return Ok(nid);
             }
             self.next_scan = (index + 1) % self.sb.nat_blocks();
@@ -232,20 +231,25 @@ impl Nat {
 
     /// Takes the given number, for recovery (`f2fs_recover_inode_page`); false if it is in use.
     pub(crate) fn reserve_exact(&mut self, io: &Io, nid: Nid) -> Result<bool> {
-        let index = nat::block_index(nid);
         self.load(io, nid)?;
-        self.scan(io, index)?;
+        self.scan(io, nat::block_index(nid))?;
+        Ok(self.take(nid))
+    }
+
+    /// Takes a number of a table block that was looked at; false if it is in use.
+    fn take(&mut self, nid: Nid) -> bool {
         let n = nid as usize % ENTRIES_PER_BLOCK;
-        let taken = self.free[index as usize].as_mut().is_some_and(|free| {
+        let taken = self.free[nat::block_index(nid) as usize].as_mut().is_some_and(|free| {
             let was_free = bits::lsb::clear(&mut free.map, n);
             free.count -= u16::from(was_free);
             was_free
         });
         if taken {
             self.reserved.insert(nid);
-            self.available -= 1;
+            // The checkpoint's count, from which this one was made, need not be true.
+            self.available = self.available.saturating_sub(1);
         }
-        Ok(taken)
+        taken
     }
 
     fn give(&mut self, nid: Nid) {

@@ -233,17 +233,16 @@ impl Volume {
         }
     }
 
+    /// Takes the block of a new node, which counts at once, and a number for it; or neither.
+    pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
+        self.space.take_node(is_inode)?;
+        self.nat.reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
+    }
+
     /// Makes a node of inode `ino` at `node_offset` below it; its block counts at once.
     pub(crate) fn new_node(&mut self, ino: Nid, node_offset: u32) -> Result<Nid> {
         let is_dir = self.is_dir(ino)?;
-        self.space.take_node(false)?;
-        let nid = match self.nat.reserve(&self.io) {
-            Ok(nid) => nid,
-            Err(error) => {
-                self.space.give_node(false);
-                return Err(error);
-            }
-        };
+        let nid = self.take_node(false)?;
         let mut block = [0; BLOCK_SIZE];
         let footer = RawNodeFooter::of_mut(&mut block);
         *footer = RawNodeFooter::new(nid, ino, node_offset);

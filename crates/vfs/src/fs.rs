@@ -80,8 +80,8 @@ pub trait FileSystem: Send + Sync {
     /// Reads into `buf` from `offset`; short only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` at `offset`, extending the file as needed. Short only when the volume
-    /// filled up on the way.
+    /// Writes all of `data` at `offset`, extending the file as needed. Short only when it failed on
+    /// the way, as when the volume filled up.
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Makes the file durable; `datasync` leaves out what reading the data back does not need.

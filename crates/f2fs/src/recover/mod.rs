@@ -14,6 +14,7 @@ mod zone_fix;
 
 use crate::checkpoint::Reason;
 use crate::error::Result;
+use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
 use crate::volume::Volume;
@@ -59,7 +60,7 @@ pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Resul
     let writable = !volume.options.read_only;
     let held = if writable { volume.hold_unclean_sections()? } else { Vec::new() };
     if writable {
-        report.orphans = volume.free_orphans()?;
+        report.orphans = volume.free_orphans();
     }
     if volume.options.roll_forward {
         volume.roll_forward(report)?;
@@ -89,17 +90,28 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
 
 impl Volume {
     /// Frees the inodes that had no name any more when the checkpoint was written.
-    fn free_orphans(&mut self) -> Result<u64> {
-        let orphans = std::mem::take(&mut self.orphans);
+    ///
+    /// One that cannot be read stays an orphan: it costs space, and nobody else's file is worth
+    /// less for it. Who removed a damaged file could not mount the volume again otherwise.
+    fn free_orphans(&mut self) -> u64 {
         let mut freed = 0;
-        for &ino in &orphans {
-            if !self.nat.get(&self.io, ino)?.is_free() {
-                self.inode_mut(ino)?.links.set(0);
-                self.evict(ino)?;
-                freed += 1;
+        for ino in self.orphans.clone() {
+            match self.free_orphan(ino) {
+                Ok(was_there) => freed += u64::from(was_there),
+                Err(_) => self.checkpoint.flags |= CpFlags::FSCK,
             }
         }
-        Ok(freed)
+        freed
+    }
+
+    fn free_orphan(&mut self, ino: Nid) -> Result<bool> {
+        let is_there = !self.nat.get(&self.io, ino)?.is_free();
+        if is_there {
+            self.inode_mut(ino)?.links.set(0);
+            self.evict(ino)?;
+        }
+        self.orphans.remove(&ino);
+        Ok(is_there)
     }
 
     /// Moves the logs away from where the chain and its data are, so that a cut during recovery

@@ -11,6 +11,7 @@ mod judge;
 mod commands;
 mod corruption;
 mod full;
+mod half_way;
 mod images;
 mod promises;
 mod zones;
