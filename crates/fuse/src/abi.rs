@@ -223,13 +223,19 @@ pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// [`SetxattrIn`]: this ACL takes the set-group-id bit away.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// `STATX_BASIC_STATS | STATX_BTIME`.
-pub(crate) const STATX_BASIC_AND_BTIME: u32 = 0xfff;
+/// `STATX_BASIC_STATS`.
+pub(crate) const STATX_BASIC: u32 = 0x7ff;
+/// `STATX_BTIME`.
+pub(crate) const STATX_BTIME: u32 = 0x800;
 
+/// `O_APPEND`, as in `open(2)`.
+pub(crate) const O_APPEND: u32 = 0o2000;
 /// `O_TRUNC`, as in `open(2)` on every architecture Linux shares these with.
 pub(crate) const O_TRUNC: u32 = 0o1000;
 /// `O_ACCMODE`.
 pub(crate) const O_ACCMODE: u32 = 0o3;
+/// `O_RDONLY`.
+pub(crate) const O_RDONLY: u32 = 0;
 /// `O_WRONLY`.
 pub(crate) const O_WRONLY: u32 = 0o1;
 /// `O_NOATIME`.

@@ -9,6 +9,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use mounting::{Rig, as_nobody, run, strandline};
 use rustix::fs::{CWD, FallocateFlags, Mode, RenameFlags, SeekFrom as At, XattrFlags};
@@ -118,12 +119,16 @@ fn what_has_no_name_lives_while_it_is_used() {
     });
 }
 
+fn nameless(dir: &Path, mode: u32) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32);
+    options.mode(mode).open(dir)
+}
+
 #[test]
 fn files_can_begin_without_a_name() {
     let rig = Rig::new(&[]);
-    let mut file = OpenOptions::new();
-    let file = file.write(true).custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32);
-    let file = file.mode(0o600).open(rig.point()).unwrap();
+    let file = nameless(&rig.point(), 0o600).unwrap();
     file.write_all_at(b"named later", 0).unwrap();
     assert_eq!(file.metadata().unwrap().nlink(), 0);
     assert_eq!(fs::read_dir(rig.point()).unwrap().count(), 0);
@@ -133,6 +138,59 @@ fn files_can_begin_without_a_name() {
     rig.remount(&[]);
     assert_eq!(fs::read(rig.point().join("f")).unwrap(), b"named later");
     run("lsattr", &["-d"], &rig.point());
+}
+
+/// Flags keep what they say, for root too and from the moment a file is opened (xfstests
+/// generic/545, 553).
+#[test]
+fn flags_forbid_what_they_say() {
+    mounting::require("chattr", "e2fsprogs");
+    let rig = Rig::new(&[]);
+    let at = |name: &str| rig.point().join(name);
+    let forbidden = |result: std::io::Result<()>| {
+        assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::PermissionDenied));
+    };
+    let all_forbidden = |name: &str| {
+        forbidden(OpenOptions::new().write(true).open(at(name)).map(drop));
+        forbidden(File::create(at(name)).map(drop));
+        forbidden(fs::remove_file(at(name)));
+        forbidden(fs::rename(at(name), at("moved")));
+        forbidden(fs::hard_link(at(name), at("link")));
+        forbidden(fs::set_permissions(at(name), Permissions::from_mode(0o600)));
+        assert!(fs::read(at(name)).unwrap().starts_with(b"one"));
+    };
+    for name in ["fixed", "log"] {
+        fs::write(at(name), "one").unwrap();
+    }
+    fs::create_dir(at("closed")).unwrap();
+    for (name, flag) in [("fixed", "+i"), ("log", "+a"), ("closed", "+i")] {
+        run("chattr", &[flag], &at(name));
+    }
+    rig.remount(&[]);
+    all_forbidden("fixed");
+    all_forbidden("log");
+    forbidden(OpenOptions::new().append(true).open(at("fixed")).map(drop));
+    OpenOptions::new().append(true).open(at("log")).unwrap().write_all(b", two").unwrap();
+    forbidden(File::create(at("closed/new")).map(drop));
+    forbidden(nameless(&at("closed"), 0o600).map(drop));
+    assert!(run("lsattr", &["-p"], &at("fixed")).starts_with("    0 ----i"));
+    assert!(run("lsattr", &["-d"], &at("closed")).starts_with("----i"));
+    assert!(!Command::new("chattr").args(["-p", "7"]).arg(at("log")).status().unwrap().success());
+    run("chattr", &["-ia", "-R"], &rig.point());
+    fs::remove_file(at("fixed")).unwrap();
+    assert_eq!(fs::read(at("log")).unwrap(), b"one, two");
+    rig.unmount();
+    rig.check();
+}
+
+/// A volume keeps when a file was made if it was made to (`-O extra_attr,inode_crtime`), and does
+/// not make it up.
+#[test]
+fn what_is_not_kept_is_not_told() {
+    let rig = Rig::new(&[]);
+    fs::write(rig.point().join("f"), "x").unwrap();
+    let made = fs::metadata(rig.point().join("f")).unwrap().created();
+    assert_eq!(made.map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
 }
 
 #[test]
@@ -239,11 +297,14 @@ fn access_control_lists() {
     run("setfacl", &["-d", "-m", "u:nobody:rwx,m::rwx,g::rx,o::-"], &at("d"));
     fs::write(at("d/new"), "x").unwrap();
     fs::create_dir(at("d/sub")).unwrap();
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    rustix::fs::linkat(nameless(&at("d"), 0o666).unwrap(), "", CWD, at("d/linked"), flags).unwrap();
     rig.remount(&[]);
     assert!(as_nobody("cat f", &rig.point()));
     let list = |name: &str| run("getfacl", &["-cpE"], &at(name));
     let new = "user::rw-\nuser:nobody:rwx\ngroup::r-x\nmask::rw-\nother::---\n\n";
     assert_eq!(list("d/new"), new, "the umask does not count, the mode asked for does");
+    assert_eq!(list("d/linked"), new, "so does what began without a name");
     let sub = list("d/sub");
     assert!(sub.contains("default:user:nobody:rwx"), "directories hand it on: {sub}");
     run("setfacl", &["-b"], &at("f"));

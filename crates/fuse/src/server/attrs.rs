@@ -4,7 +4,7 @@
 use vfs::{Attr, FileKind, Ino, SetAttr, Timespec};
 
 use super::{Done, Errno, Server, VALID_SECS, errno};
-use crate::abi::{self, Fattr, STATX_BASIC_AND_BTIME, SetattrIn, StatfsOut, StatxOut, SxTime};
+use crate::abi::{self, Fattr, STATX_BASIC, STATX_BTIME, SetattrIn, StatfsOut, StatxOut, SxTime};
 use crate::wire::{Reply, Request};
 
 const S_ISUID: u16 = 0o4000;
@@ -80,9 +80,11 @@ impl Server {
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
+        // Not every format keeps when a file was made.
+        let btime = if attr.crtime == Timespec::default() { 0 } else { STATX_BTIME };
         reply.put(&StatxOut {
             attr_valid: VALID_SECS,
-            mask: STATX_BASIC_AND_BTIME,
+            mask: STATX_BASIC | btime,
             blksize: BLOCK_SIZE,
             nlink: attr.nlink,
             uid: attr.uid,

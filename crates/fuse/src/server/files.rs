@@ -5,8 +5,8 @@ use vfs::{FallocateMode, Seek, SetAttr};
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_NOATIME, O_TRUNC, O_WRONLY, OPEN_KILL_SUIDGID, OpenIn,
-    OpenOut, ReadIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::wire::{Reply, Request};
 
@@ -19,6 +19,9 @@ impl Server {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: OpenIn = request.args()?;
+        if args.flags & O_ACCMODE != O_RDONLY || args.flags & O_TRUNC != 0 {
+            self.check_flags(ino, args.flags)?;
+        }
         if args.flags & O_TRUNC != 0 {
             self.drop_privileges(ino, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
             let set = SetAttr { size: Some(0), ..SetAttr::default() };

@@ -4,11 +4,16 @@
 //! `F2FS_IOC_SHUTDOWN` is not among them: its number says that it only returns something, so FUSE
 //! does not hand over the mode it is called with.
 
-use zerocopy::FromBytes;
+use vfs::Ino;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Done, Errno, Server, errno};
-use crate::abi::{IoctlIn, IoctlOut};
+use crate::abi::{IoctlIn, IoctlOut, O_APPEND, O_TRUNC};
 use crate::wire::{Reply, Request};
+
+/// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
+const IMMUTABLE: u32 = 0x10;
+const APPEND: u32 = 0x20;
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +22,11 @@ pub enum Ioctl {
     GetFlags,
     /// `FS_IOC_SETFLAGS`; the kernel has checked whether the caller may.
     SetFlags(u32),
+    /// Project the inode is accounted to, a number: half of `FS_IOC_FSGETXATTR`, which Linux asks
+    /// for before it lets flags be set, too.
+    GetProject,
+    /// Half of `FS_IOC_FSSETXATTR`; the kernel has checked whether the caller may.
+    SetProject(u32),
     /// `F2FS_IOC_GARBAGE_COLLECT`.
     GarbageCollect {
         /// As the foreground cleans.
@@ -54,6 +64,8 @@ pub enum Answer {
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
+const FSGETXATTR: u32 = 0x801c_581f;
+const FSSETXATTR: u32 = 0x401c_5820;
 const GARBAGE_COLLECT: u32 = 0x4004_f506;
 const WRITE_CHECKPOINT: u32 = 0xf507;
 const DEFRAGMENT: u32 = 0xc010_f508;
@@ -96,16 +108,98 @@ impl Ioctl {
     }
 }
 
+/// `struct fsxattr`.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Fsxattr {
+    xflags: u32,
+    extsize: u32,
+    nextents: u32,
+    projid: u32,
+    cowextsize: u32,
+    pad: [u8; 8],
+}
+const _: () = assert!(size_of::<Fsxattr>() == 28);
+
+/// `FS_*_FL` and what they are as `FS_XFLAG_*`: synchronous, immutable, append only, not dumped, no
+/// access times, project inherited.
+const XFLAGS: [(u32, u32); 6] =
+    [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40), (0x2000_0000, 0x200)];
+
+/// What a file with these `FS_XFLAG_*` has for `FS_*_FL`, if it had `old`; `None` if there is no
+/// such flag.
+fn flags_of(xflags: u32, old: u32) -> Option<u32> {
+    let (flags, known) = XFLAGS.iter().fold((old, 0), |(flags, known), (flag, xflag)| {
+        let set = if xflags & xflag == 0 { 0 } else { *flag };
+        (flags & !flag | set, known | xflag)
+    });
+    (xflags & !known == 0).then_some(flags)
+}
+
+fn xflags_of(flags: u32) -> u32 {
+    XFLAGS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, xflag)| xflag).sum()
+}
+
 impl Server {
+    /// `FS_IOC_FSGETXATTR`, and with `set` `FS_IOC_FSSETXATTR`.
+    fn fsxattr(&self, ino: Ino, set: Option<Fsxattr>, reply: &mut Reply<'_>) -> Done {
+        let flags = self.flags(ino)?;
+        let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
+        let Some(wanted) = set else {
+            let Answer::Number(projid) = control.ioctl(ino, Ioctl::GetProject).map_err(errno)?
+            else {
+                return Err(Errno::IO);
+            };
+            reply.put(&IoctlOut::default());
+            reply.put(&Fsxattr { xflags: xflags_of(flags), projid, ..Fsxattr::default() });
+            return Ok(());
+        };
+        let new = flags_of(wanted.xflags, flags).ok_or(Errno::OPNOTSUPP)?;
+        self.nodes.changed(ino);
+        control.ioctl(ino, Ioctl::SetProject(wanted.projid)).map_err(errno)?;
+        control.ioctl(ino, Ioctl::SetFlags(new)).map_err(errno)?;
+        reply.put(&IoctlOut::default());
+        Ok(())
+    }
+
+    /// Flags of an inode, `FS_*_FL`.
+    fn flags(&self, ino: Ino) -> Result<u32, Errno> {
+        let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
+        match control.ioctl(ino, Ioctl::GetFlags).map_err(errno)? {
+            Answer::Number(flags) => Ok(flags),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Fails if the flags of `ino` forbid to open it like this (`may_open`, which does not know
+    /// them).
+    pub(super) fn check_flags(&self, ino: Ino, open: u32) -> Done {
+        let flags = match self.flags(ino) {
+            Err(Errno::NOTTY) => return Ok(()),
+            flags => flags?,
+        };
+        let appends = open & O_APPEND != 0 && open & O_TRUNC == 0;
+        let forbidden = flags & IMMUTABLE != 0 || flags & APPEND != 0 && !appends;
+        if forbidden { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     pub(super) fn ioctl(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (args, data) = request.args_and_rest::<IoctlIn>()?;
         let data = data.get(..args.in_size as usize).ok_or(Errno::IO)?;
+        let ino = self.ino(request.header.nodeid);
+        match args.cmd {
+            FSGETXATTR => return self.fsxattr(ino, None, reply),
+            FSSETXATTR => {
+                let (set, _) = Fsxattr::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
+                return self.fsxattr(ino, Some(set), reply);
+            }
+            _ => {}
+        }
         let ioctl = Ioctl::parse(args.cmd, data)?;
         let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
         if !ioctl.is_free() && self.control(request).is_none() {
             return Err(Errno::PERM);
         }
-        let ino = self.ino(request.header.nodeid);
         if matches!(ioctl, Ioctl::SetFlags(_)) {
             self.nodes.changed(ino);
         }
@@ -118,5 +212,18 @@ impl Server {
             (Answer::Bytes(len), _) => reply.put(&len),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{flags_of, xflags_of};
+
+    #[test]
+    fn flags_without_a_second_name_stay() {
+        const COMPRESSED: u32 = 0x4;
+        assert_eq!(xflags_of(COMPRESSED | 0x10 | 0x2000_0000), 0x8 | 0x200);
+        assert_eq!(flags_of(0x10 | 0x40, COMPRESSED | 0x10), Some(COMPRESSED | 0x20 | 0x80));
+        assert_eq!(flags_of(0x1, 0), None, "there are no realtime files");
     }
 }

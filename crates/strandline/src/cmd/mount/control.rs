@@ -52,12 +52,14 @@ impl Control for Switch {
         let volume = &self.volume;
         match ioctl {
             Ioctl::GetFlags => return Ok(Answer::Number(volume.inode_flags(ino)?)),
+            Ioctl::GetProject => return Ok(Answer::Number(volume.project_id(ino)?)),
             Ioctl::GetFeatures => return Ok(Answer::Number(volume.features())),
             Ioctl::GetPinFile => return Ok(Answer::Number(volume.pin_file(ino)?)),
             Ioctl::Defragment { start, len } => {
                 return Ok(Answer::Bytes(volume.defragment(ino, start, len)?));
             }
             Ioctl::SetFlags(flags) => volume.set_inode_flags(ino, flags)?,
+            Ioctl::SetProject(project) => volume.set_project_id(ino, project)?,
             Ioctl::GarbageCollect { sync } => volume.garbage_collect(sync)?,
             Ioctl::WriteCheckpoint => volume.write_checkpoint()?,
             Ioctl::SetPinFile(pin) => volume.set_pin_file(ino, pin)?,
