@@ -204,6 +204,9 @@ fn open_all(
     let mut all = vec![Named { name: name(path), drive: first.drive }];
     let mut emulated = first.emulated;
     for other in &devices.others {
+        if all.iter().any(|one| one.name == name(other)) {
+            return Err(Failure::Problem(format!("{}: given twice", other.display())));
+        }
         let opened = open(other)?;
         all.push(Named { name: name(other), drive: opened.drive });
         emulated.extend(opened.emulated);

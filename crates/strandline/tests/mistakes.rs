@@ -170,3 +170,19 @@ fn a_report_that_cannot_be_written_is_not_waited_for() {
     let (code, said) = fails(&format!("lab run table-6.2 --cuts 100000 --out {file}/out"));
     assert_eq!((code, said.contains(&file)), (1, true), "{said}");
 }
+
+#[test]
+fn a_device_given_twice_is_not_said_to_be_in_use() {
+    let scratch = Scratch::new("twice");
+    let image = plain(&scratch, 64 << 20);
+    let (code, said) = fails(&format!("mkfs -f -c {image} {image}"));
+    assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+    assert!(said.contains("given twice"), "{said}");
+}
+
+#[test]
+fn a_table_that_cannot_be_written_is_known_before_the_work() {
+    let (code, said) = fails("lab explore --length 3 --table /nowhere/outcomes.md");
+    assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+    assert!(said.contains("/nowhere/outcomes.md"), "{said}");
+}

@@ -156,8 +156,6 @@ impl BlockDevice {
             Command::Write { lba, data, fua } => {
                 return Ok(Begun::Send(Transfer::Write { lba, data, fua }));
             }
-            // As the block layer has it. A ring would hand this to another thread of the kernel.
-            Command::Flush if !self.device.identify.volatile_cache => Ok(Output::Done),
             Command::Flush => return Ok(Begun::Send(Transfer::Flush)),
             Command::Append { .. } => Err(Status::InvalidOpcode),
             Command::Discard { lba, blocks } => self.device.discard_now(lba, blocks),

@@ -1,5 +1,7 @@
 //! `strandline lab explore`: all short sequences of operations, every state a cut may leave.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -75,6 +77,9 @@ pub(super) struct Found<'a> {
 impl Explore {
     pub(crate) fn run(self) -> Outcome {
         let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
+        // Made at once: hours of work are not to end before a directory that is not there.
+        let create = |path: &PathBuf| File::create(path).map_err(Failure::host(path));
+        let table = self.table.as_ref().map(create).transpose()?;
         let (mut batches, mut rows) = (Vec::new(), Vec::new());
         for drive in &self.drives {
             for &mode in &modes {
@@ -111,8 +116,8 @@ impl Explore {
         if self.json && self.shard.is_none() {
             out::heard(out::json(&Found { batches: &batches, outcomes: &rows }))?;
         }
-        if let Some(path) = &self.table {
-            std::fs::write(path, markdown(&rows)).map_err(Failure::host(path))?;
+        if let (Some(mut file), Some(path)) = (table, &self.table) {
+            file.write_all(markdown(&rows).as_bytes()).map_err(Failure::host(path))?;
         }
         Ok(if batches.iter().any(|batch| batch.counts.broken > 0) { PROBLEM } else { 0 })
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -50,11 +51,20 @@ impl Record {
         session.wait().map_err(Failure::on("the mount"))?;
         worked?;
         let script = fs.script(&self.command[0].to_string_lossy())?;
-        fs::write(&self.file, script.text()).map_err(Failure::host(&self.file))?;
+        self.save(&script.text()).map_err(Failure::host(&self.file))?;
         let (steps, file) = (script.steps().len(), self.file.display());
         out::line(format!("{file}: {steps} steps"))?;
         out::line(format!("next: strandline crash --workload file:{file} --every-state"))?;
         Ok(0)
+    }
+
+    /// All of it or nothing: half a workload is one, too.
+    fn save(&self, text: &str) -> io::Result<()> {
+        let saved = fs::write(&self.file, text);
+        if saved.is_err() && self.file.is_file() {
+            let _left = fs::remove_file(&self.file);
+        }
+        saved
     }
 
     fn work(&self, fs: &Watched, dir: &Path) -> Outcome<()> {
