@@ -290,8 +290,9 @@ impl Volume {
             return Err(Errno::ISDIR.into());
         }
         self.check_may_remove(dir, found.ino)?;
+        let lives_on = self.inode(found.ino)?.links.get() > 1;
         self.remove_entry(dir, found.place)?;
-        self.since_checkpoint.removed_from.insert(dir);
+        self.lost_name(NameIn { dir, name }, lives_on);
         self.touch_dir(dir)?;
         self.drop_link(found.ino)
     }
@@ -312,7 +313,7 @@ impl Volume {
             return Err(Errno::NOTEMPTY.into());
         }
         self.remove_entry(dir, found.place)?;
-        self.since_checkpoint.removed_from.insert(dir);
+        self.lost_name(NameIn { dir, name }, true);
         self.add_links(dir, -1)?;
         self.touch_dir(dir)?;
         self.drop_dir(found.ino)
@@ -499,6 +500,7 @@ impl Volume {
         let is_dir = source.kind == FileKind::Directory;
         let dots = self.dots_that_change(source, from.dir, to.dir)?;
         if let Some(target) = target {
+            let lives_on = is_dir || self.inode(target.ino)?.links.get() > 1;
             match (is_dir, target.kind == FileKind::Directory) {
                 (true, false) => return Err(Errno::NOTDIR.into()),
                 (false, true) => return Err(Errno::ISDIR.into()),
@@ -508,6 +510,7 @@ impl Volume {
                 _ => {}
             }
             self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+            self.lost_name(to, lives_on);
         } else {
             if self.inode(to.dir)?.links.get() == 0 {
                 return Err(Errno::NOENT.into());
@@ -520,7 +523,7 @@ impl Volume {
             Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
             None => self.remove_entry(from.dir, old.place)?,
         }
-        self.since_checkpoint.removed_from.insert(from.dir);
+        self.lost_name(from, true);
         if is_dir && from.dir != to.dir {
             self.add_links(from.dir, -1)?;
             self.add_links(to.dir, 1)?;
@@ -533,10 +536,7 @@ impl Volume {
                 self.add_links(to.dir, -1)?;
                 self.drop_dir(target.ino)
             }
-            Some(target) => {
-                self.since_checkpoint.removed_from.insert(to.dir);
-                self.drop_link(target.ino)
-            }
+            Some(target) => self.drop_link(target.ino),
             None => Ok(()),
         }
     }
@@ -560,9 +560,18 @@ impl Volume {
         }
         self.moved(source, source_dots, to)?;
         self.moved(target, target_dots, from)?;
-        self.since_checkpoint.removed_from.extend([from.dir, to.dir]);
+        self.lost_name(from, true);
+        self.lost_name(to, true);
         self.touch_dir(from.dir)?;
         self.touch_dir(to.dir)
+    }
+
+    /// Takes note that somebody lost this name who lives on, or is a directory.
+    fn lost_name(&mut self, at: NameIn<'_>, lives_on: bool) {
+        self.since_checkpoint.removed_from.insert(at.dir);
+        if lives_on {
+            self.since_checkpoint.left_names.insert((at.dir, at.name.to_vec()));
+        }
     }
 
     /// The entry `..` of a directory that is to move from `dir` to another. It is looked for while

@@ -129,6 +129,10 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) moved: BTreeSet<Nid>,
     /// Directories that lost a name.
     pub(crate) removed_from: BTreeSet<Nid>,
+    /// Names, by directory, that somebody lost who lives on under another, or that a directory
+    /// lost. Where recovery finds such a name it frees whose it was by the checkpoint, and what is
+    /// in it with it.
+    pub(crate) left_names: BTreeSet<(Nid, Vec<u8>)>,
     /// Directories whose attributes changed.
     pub(crate) xattr_changed: BTreeSet<Nid>,
     /// Nodes freed and not made anew, by inode and node offset: they leave no trace in the chain,
@@ -140,6 +144,7 @@ impl SinceCheckpoint {
     pub(crate) fn clear(&mut self) {
         self.moved.clear();
         self.removed_from.clear();
+        self.left_names.clear();
         self.xattr_changed.clear();
         self.freed_nodes.clear();
     }

@@ -9,8 +9,8 @@ use drive::{Command, CutPoint, DriveState, EventKind};
 use f2fs::{F2fs, RecoveryReport};
 use harness::files::{create, read, write_synced};
 use harness::tagged::{PAGE, cuts_of};
-use harness::{Kind, mount, power_on};
-use vfs::ops::snapshot;
+use harness::{Kind, findings, mount, power_on};
+use vfs::ops::{apply, parse, snapshot};
 use vfs::{FileSystem, SetAttr};
 
 /// What one fsync after another does to a file: its contents move out of the inode, get nodes of
@@ -18,6 +18,41 @@ use vfs::{FileSystem, SetAttr};
 enum Step {
     Write(usize, usize),
     Truncate(usize),
+}
+
+/// What becomes of a durable file or directory whose name a new file then has. Recovery gives the
+/// new file its name and frees whose it was; who lives on under another name must not be.
+const NAMES_TAKEN: [&str; 6] = [
+    // xfstests generic/342
+    "create x; write x 0+8192; sync; rename x y; create x; write x 0+4096; fsync x",
+    "create x; write x 0+5000; sync; link x y; unlink x; create x; write x 0+100; fsync x",
+    "mkdir x; create x/f; write x/f 0+8192; sync; rename x y; create x; fsync x",
+    "mkdir x; create x/f; write x/f 0+8192; sync; unlink x/f; rmdir x; create x; fsync x",
+    "create x; create y; sync; rename x y exchange; unlink x; create x; fsync x",
+    "create x; create y; sync; link y z; rename x y; unlink y; create y; fsync y",
+];
+
+#[test]
+fn a_new_file_takes_a_name_and_nothing_else() {
+    for kind in Kind::ALL {
+        for (options, text) in ["", "fsync_mode=strict"]
+            .into_iter()
+            .flat_map(|options| NAMES_TAKEN.map(|text| (options, text)))
+        {
+            let drive = kind.formatted(1);
+            let fs = mount(&drive, options);
+            for op in parse(&text.replace("; ", "\n")).unwrap() {
+                apply(&fs, &op).unwrap_or_else(|e| panic!("{text}: {op}: {e:?}"));
+            }
+            let before = snapshot(&fs).unwrap();
+            let left = power_on(&drive.survivors(1));
+            let fs = mount(&left, options);
+            let lost = before.diff(&snapshot(&fs).unwrap());
+            assert!(lost.is_empty(), "{kind:?} -o {options}: {text}: {lost:?}");
+            fs.unmount().unwrap();
+            assert_eq!(findings(&left.power_off()), "", "{kind:?} -o {options}: {text}");
+        }
+    }
 }
 
 /// Of each node only the last version is applied, and every fsync is found as it was.

@@ -29,6 +29,7 @@ use crate::ondisk::node::{NodeKind, first_index_of};
 use crate::ondisk::{BLOCK_SIZE, Nid};
 use crate::options::{FsyncMode, Inject, MountOptions};
 use crate::volume::{Caller, Volume};
+use crate::wanted::Naming;
 
 impl Plan {
     /// The technique these options ask for.
@@ -208,6 +209,7 @@ impl Volume {
             || self.since_checkpoint.xattr_changed.contains(&parent)
             || !self.nat.is_checkpointed(&self.io, parent)?
             || !self.has_room_to_roll_forward()
+            || self.takes_left_name(ino)?
             || self.options.fsync_mode == FsyncMode::Strict
                 && self.since_checkpoint.removed_from.contains(&parent)
                 && self.nat.needs_dentry_mark(&self.io, ino)?;
@@ -222,6 +224,22 @@ impl Volume {
         let sums = sums.clone();
         let storable = plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?);
         Ok(!storable)
+    }
+
+    /// Whether recovery would make the file anew under a name that is not its owner's of before to
+    /// lose. Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
+    fn takes_left_name(&mut self, ino: Nid) -> Result<bool> {
+        let left = &self.since_checkpoint.left_names;
+        if left.is_empty() || !self.nat.needs_dentry_mark(&self.io, ino)? {
+            return Ok(false);
+        }
+        let inode = self.inode(ino)?;
+        let dir = inode.pino.get();
+        // Elsewhere other bytes may be the same name.
+        let exact = self.naming(dir)? == Naming::Exact;
+        let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
+        let mut of_dir = left.take_while(|(of, _)| *of == dir);
+        Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
     }
 
     /// Whether a node of the file was freed whose place recovery would take for unchanged: one of
