@@ -19,7 +19,9 @@ use f2fs::ondisk::sit::{self, LogType};
 use f2fs::ondisk::summary::{RawSummaryBlock, unpack_compact};
 use f2fs::ondisk::superblock::Superblock;
 use f2fs::ondisk::{MAGIC, Nid, crc32};
+use f2fs::{F2fs, MountOptions};
 use judge::{Scratch, assert_stock_mkfs, open_image, tool};
+use vfs::{Creator, FileSystem};
 
 const INLINE_NAME: &str = "small";
 const LARGE_NAME: &str = "large";
@@ -236,6 +238,39 @@ fn every_field_of_the_checkpoint() {
     }
     s.file.write_all_at(&kept, u64::from(other) * 4096).unwrap();
     assert_eq!(s.verdict(), Ok(()));
+}
+
+/// A kernel that was cut leaves a checkpoint that says it has nat_bits, and those of its last
+/// unmount. `fsck.f2fs` writes them anew and finds no fault.
+#[test]
+fn nat_bits_of_an_older_checkpoint_are_no_fault() {
+    use f2fs::ondisk::checkpoint::CpFlags;
+    let scratch = Scratch::new();
+    let unmounted = Specimen::new(&scratch);
+    let says = |s: &Specimen, field: usize, change: u32| {
+        let tail = s.pack + s.cp.pack_total - 1;
+        let mut header = read(&s.file, s.pack);
+        let value = u32::from_le_bytes(header[field..field + 4].try_into().unwrap());
+        put32(&mut header, field, value ^ change);
+        let crc = crc32(MAGIC, &header[..4092]);
+        put32(&mut header, 4092, crc);
+        let before = read(&s.file, tail);
+        s.file.write_all_at(&header, u64::from(tail) * 4096).unwrap();
+        let said = s.with(s.pack, |block| *block = header);
+        s.file.write_all_at(&before, u64::from(tail) * 4096).unwrap();
+        said
+    };
+    assert!(unmounted.cp.flags.contains(CpFlags::NAT_BITS | CpFlags::UMOUNT));
+    // elapsed_time makes another checkpoint of it.
+    let said = says(&unmounted, 0xa8, 1).expect_err("other nat_bits than its own");
+    assert!(said.contains("nat_bits: found another checkpoint's"), "{said}");
+    let fs = F2fs::mount(open_image(&unmounted.path), &MountOptions::default()).unwrap();
+    fs.create(fs.root(), b"new", 0o644, Creator::default()).unwrap();
+    fs.sync().unwrap();
+    drop(fs);
+    let cut = Specimen::locate(unmounted.path, unmounted.file);
+    assert!(!cut.cp.flags.intersects(CpFlags::NAT_BITS | CpFlags::UMOUNT));
+    assert_eq!(says(&cut, 0x84, CpFlags::NAT_BITS.bits()), Ok(()));
 }
 
 #[test]
