@@ -118,7 +118,9 @@ impl Campaign {
         let server = server.map_err(Failure::on(address))?;
         let port = server.address().port();
         if told.is_some() {
-            let only = if address.ip().is_loopback() { ", for this machine alone" } else { "" };
+            let loopback = address.ip().is_loopback();
+            let only =
+                if loopback { ", for this machine and its guests; see --listen" } else { "" };
             crate::out::complain(&format!("the drive is at {}{only}", server.address()));
         }
         // Conventional zones are a namespace of their own.

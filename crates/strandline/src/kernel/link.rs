@@ -26,7 +26,7 @@ use rustix::termios::{
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// What is not answered after this long is asked again. A test has no slow kernel before it.
-pub(crate) const AGAIN: u64 = if cfg!(test) { SECOND / 5 } else { 2 * SECOND };
+pub(crate) const AGAIN: u64 = if cfg!(test) { SECOND / 2 } else { 2 * SECOND };
 
 /// Where a machine is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
