@@ -113,7 +113,7 @@ impl Volume {
 
     /// Changes attributes.
     pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
-        self.check_changeable(ino)?;
+        self.check_may_set(ino, change)?;
         let now = self.clock.now();
         if let Some(size) = change.size {
             let inode: Inode = self.inode(ino)?;

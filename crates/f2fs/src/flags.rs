@@ -3,7 +3,7 @@
 //! Who may set a flag is for the layer that knows users; what a set flag forbids holds for
 //! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
 
-use vfs::{Errno, FallocateMode, FileKind};
+use vfs::{Errno, FallocateMode, FileKind, SetAttr};
 
 use crate::error::Result;
 use crate::ondisk::Nid;
@@ -121,16 +121,21 @@ impl Volume {
         self.check_changeable(ino)
     }
 
-    /// Fails if `ino` may not be written at `offset`.
-    pub(crate) fn check_may_write(&mut self, ino: Nid, offset: u64) -> Result<()> {
-        let inode = self.raw_inode(ino)?;
-        let (flags, size) = (inode.file_flags(), inode.size.get());
-        if flags.contains(FileFlags::IMMUTABLE)
-            || flags.contains(FileFlags::APPEND) && offset < size
-        {
-            return Err(Errno::PERM.into());
+    /// Fails if `ino` may not be written. That a file is only appended to is for who opens it, as
+    /// in the kernel's VFS (`may_open`): what comes from a page cache comes in whole pages.
+    pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<()> {
+        self.forbid(ino, FileFlags::IMMUTABLE)
+    }
+
+    /// Fails if the attributes of `ino` may not change like this: who appends to a file changes its
+    /// times.
+    pub(crate) fn check_may_set(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
+        match change {
+            SetAttr { perm: None, uid: None, gid: None, size: None, .. } => {
+                self.check_may_write(ino)
+            }
+            _ => self.check_changeable(ino),
         }
-        Ok(())
     }
 
     /// Fails if `fallocate` may not do this to `ino`.

@@ -387,7 +387,7 @@ impl FileSystem for F2fs {
         let mut volume = self.change()?;
         let written = match volume.kind_of(ino)? {
             FileKind::Regular => {
-                volume.check_may_write(ino, offset)?;
+                volume.check_may_write(ino)?;
                 volume.check_unsealed(ino)?;
                 volume.write_file(ino, offset, data)?
             }

@@ -171,6 +171,7 @@ fn flags_forbid_what_they_say() {
     all_forbidden("log");
     forbidden(OpenOptions::new().append(true).open(at("fixed")).map(drop));
     OpenOptions::new().append(true).open(at("log")).unwrap().write_all(b", two").unwrap();
+    run("touch", &[], &at("log"));
     forbidden(File::create(at("closed/new")).map(drop));
     forbidden(nameless(&at("closed"), 0o600).map(drop));
     assert!(run("lsattr", &["-p"], &at("fixed")).starts_with("    0 ----i"));
@@ -181,6 +182,23 @@ fn flags_forbid_what_they_say() {
     assert_eq!(fs::read(at("log")).unwrap(), b"one, two");
     rig.unmount();
     rig.check();
+}
+
+/// The kernel's cache writes whole pages, of a file that is only appended to as well.
+#[test]
+fn what_is_appended_to_may_be_cached() {
+    mounting::require("chattr", "e2fsprogs");
+    let rig = Rig::new(&["-o", "writeback"]);
+    let log = rig.point().join("log");
+    fs::write(&log, "one").unwrap();
+    run("chattr", &["+a"], &log);
+    for text in [", two", ", three"] {
+        let mut file = OpenOptions::new().append(true).open(&log).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    }
+    rig.remount(&[]);
+    assert_eq!(fs::read(&log).unwrap(), b"one, two, three");
 }
 
 /// A volume keeps when a file was made if it was made to (`-O extra_attr,inode_crtime`), and does
