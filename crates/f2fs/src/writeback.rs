@@ -210,7 +210,8 @@ impl Volume {
             self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, addr)?;
         if self.options.oprw && !self.is_sequential(addr) {
-            self.unjudged.entry(ino).or_default().push(addr, contents);
+            let cp_ver = self.checkpoint.node_cp_ver();
+            self.unjudged.entry(ino).or_default().push(cp_ver, ino, addr, contents);
         }
         Ok(addr)
     }

@@ -4,19 +4,24 @@
 //! Not part of F2FS as Linux knows it, and nothing to it: Linux and f2fs-tools look at the first
 //! `i_namelen` bytes of the field. A checksum of its own, seeded with the node's checkpoint
 //! version, tells this from what an earlier name or an earlier life of the block left there.
+//!
+//! The checksums of data are no CRCs. A CRC is linear: it is the same for all blocks that end in
+//! their own CRC, as those of many databases do, whatever it is seeded with. Zeroes are such a block
+//! too. A cut leaves just that in place of a block: zeroes, or what was there before.
 
 use drive::Block;
 use smallvec::SmallVec;
+use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::inode::RawInode;
-use super::{BLOCKS_PER_SEGMENT, BlockAddr, crc32};
+use super::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, crc32};
 
 /// Longest run: what is read at once to compare.
 const MAX_RUN: u16 = BLOCKS_PER_SEGMENT as u16;
-/// "OPRW".
-const MAGIC: u32 = 0x4f50_5257;
+/// "OPR2". Those under "OPRW" had sums of another kind, and are none.
+const MAGIC: u32 = 0x4f50_5232;
 
 /// Blocks that follow one another on the drive, 10 bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -24,8 +29,8 @@ const MAGIC: u32 = 0x4f50_5257;
 struct RawRun {
     start: U32,
     blocks: U16,
-    /// [`crc32`] of the contents, one block after the other.
-    crc: U32,
+    /// See [`Run`].
+    sum: U32,
 }
 
 /// The last bytes of the name field, 10 bytes; the runs lie before it.
@@ -47,15 +52,24 @@ pub struct Run {
     pub start: BlockAddr,
     /// How many.
     pub blocks: u16,
-    crc: u32,
+    /// The blocks' checksums, added up.
+    sum: u32,
 }
 
 impl Run {
-    /// Whether the run holds what it was written with.
-    pub fn agrees(&self, contents: &[Block]) -> bool {
-        contents.len() == usize::from(self.blocks)
-            && contents.iter().fold(0, |crc, block| crc32(crc, &block[..])) == self.crc
+    /// Whether the run holds what file `ino` wrote to it after the checkpoint `cp_ver`.
+    pub fn agrees(&self, cp_ver: u64, ino: Nid, contents: &[Block]) -> bool {
+        let sums = (self.start..).zip(contents).map(|(at, block)| sum_of(cp_ver, ino, at, block));
+        contents.len() == usize::from(self.blocks) && sums.fold(0, u32::wrapping_add) == self.sum
     }
+}
+
+/// A checksum of contents where they are: the same contents in another file or place, or after
+/// another checkpoint, have another one.
+fn sum_of(cp_ver: u64, ino: Nid, addr: BlockAddr, contents: &Block) -> u32 {
+    let place = u64::from(ino) << 32 | u64::from(addr);
+    let seed = XxHash3_64::oneshot_with_seed(cp_ver, &place.to_le_bytes());
+    XxHash3_64::oneshot_with_seed(seed, &contents[..]) as u32
 }
 
 /// Data blocks of one file with the checksums of their contents, in the order they were written.
@@ -68,17 +82,18 @@ impl DataSums {
         &self.0
     }
 
-    /// Takes in that `block` was written to `addr`.
-    pub fn push(&mut self, addr: BlockAddr, block: &Block) {
+    /// Takes in that file `ino` wrote `block` to `addr` after the checkpoint `cp_ver`.
+    pub fn push(&mut self, cp_ver: u64, ino: Nid, addr: BlockAddr, block: &Block) {
+        let sum = sum_of(cp_ver, ino, addr, block);
         match self.0.last_mut() {
             Some(run)
                 if run.blocks < MAX_RUN
                     && u64::from(run.start) + u64::from(run.blocks) == addr.into() =>
             {
                 run.blocks += 1;
-                run.crc = crc32(run.crc, &block[..]);
+                run.sum = run.sum.wrapping_add(sum);
             }
-            _ => self.0.push(Run { start: addr, blocks: 1, crc: crc32(0, &block[..]) }),
+            _ => self.0.push(Run { start: addr, blocks: 1, sum }),
         }
     }
 
@@ -124,11 +139,11 @@ impl DataSums {
 
 impl RawRun {
     fn of(run: &Run) -> Self {
-        Self { start: run.start.into(), blocks: run.blocks.into(), crc: run.crc.into() }
+        Self { start: run.start.into(), blocks: run.blocks.into(), sum: run.sum.into() }
     }
 
     fn decode(&self) -> Run {
-        Run { start: self.start.get(), blocks: self.blocks.get(), crc: self.crc.get() }
+        Run { start: self.start.get(), blocks: self.blocks.get(), sum: self.sum.get() }
     }
 }
 
@@ -146,7 +161,7 @@ mod tests {
         let mut sums = DataSums::default();
         for run in 0..runs {
             for block in 0..3 {
-                sums.push(100 * run + block, &Block::new([(run + block) as u8; BLOCK_SIZE]));
+                sums.push(7, 5, 100 * run + block, &Block::new([(run + block) as u8; BLOCK_SIZE]));
             }
         }
         sums
@@ -188,13 +203,66 @@ mod tests {
         }
     }
 
+    /// A run of three blocks that holds `contents`.
+    fn run_of(contents: &[Block]) -> Run {
+        let mut sums = DataSums::default();
+        for (at, block) in (0..).zip(contents) {
+            sums.push(7, 5, 100 + at, block);
+        }
+        assert_eq!(sums.runs().len(), 1);
+        sums.runs()[0]
+    }
+
+    fn filled(bytes: [u8; 3]) -> Vec<Block> {
+        bytes.map(|byte| Block::new([byte; BLOCK_SIZE])).to_vec()
+    }
+
+    /// Ends in its own CRC, begun with `seed`.
+    fn ending_in_crc(byte: u8, seed: u32) -> Block {
+        let mut bytes = [byte; BLOCK_SIZE];
+        let (contents, crc) = bytes.split_at_mut(BLOCK_SIZE - 4);
+        crc.copy_from_slice(&crc32(seed, contents).to_le_bytes());
+        Block::new(bytes)
+    }
+
     #[test]
     fn other_contents_do_not_agree() {
-        let run = sums(1).runs()[0];
-        let right: Vec<Block> = (0..3).map(|n| Block::new([n; BLOCK_SIZE])).collect();
-        assert!(run.agrees(&right));
-        let mut wrong = right.clone();
-        wrong[2] = Block::zeroed();
-        assert!(!run.agrees(&wrong) && !run.agrees(&right[..2]));
+        let right = filled([1, 2, 3]);
+        let run = run_of(&right);
+        assert!(run.agrees(7, 5, &right));
+        assert!(!run.agrees(7, 5, &filled([1, 2, 0])) && !run.agrees(7, 5, &right[..2]));
+    }
+
+    #[test]
+    fn zeroes_do_not_agree() {
+        let zeroes = filled([0; 3]);
+        for contents in [filled([1, 2, 3]), [1, 2, 3].map(|byte| ending_in_crc(byte, 0)).into()] {
+            assert!(!run_of(&contents).agrees(7, 5, &zeroes));
+        }
+        assert_ne!(run_of(&zeroes).sum, 0);
+    }
+
+    #[test]
+    fn blocks_in_another_order_do_not_agree() {
+        let run = run_of(&filled([1, 2, 3]));
+        for order in [[1, 3, 2], [2, 1, 3], [2, 3, 1], [3, 1, 2], [3, 2, 1]] {
+            assert!(!run.agrees(7, 5, &filled(order)), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_end_in_their_own_crc_do_not_agree() {
+        for seed in [0, !0, super::super::MAGIC] {
+            let run = run_of(&[1, 2, 3].map(|byte| ending_in_crc(byte, seed)));
+            assert!(!run.agrees(7, 5, &[4, 5, 6].map(|byte| ending_in_crc(byte, seed))));
+        }
+    }
+
+    #[test]
+    fn contents_of_another_checkpoint_file_or_place_do_not_agree() {
+        let contents = filled([1, 2, 3]);
+        let run = run_of(&contents);
+        assert!(!run.agrees(8, 5, &contents) && !run.agrees(7, 6, &contents));
+        assert!(!Run { start: 99, ..run }.agrees(7, 5, &contents));
     }
 }

@@ -187,14 +187,19 @@ impl Volume {
 
     fn has_its_data(&self, link: &Link, left: &mut u32) -> Result<bool> {
         let inode = &RawInodeBlock::of(&link.block).i;
-        for run in DataSums::load(inode, link.footer().cp_ver.get()).runs() {
+        let (cp_ver, ino) = (link.footer().cp_ver.get(), link.footer().ino.get());
+        for run in DataSums::load(inode, cp_ver).runs() {
             let _span = cores::span(Stage::RecoverCheck);
             let Some(rest) = left.checked_sub(run.blocks.into()) else { return Ok(false) };
             *left = rest;
             let end = run.start.checked_add(run.blocks.into());
             let is_within =
                 self.sb.in_main(run.start) && end.is_some_and(|e| e <= self.sb.main_end());
-            if !is_within || !run.agrees(&self.io.read_run(run.start, run.blocks.into())?) {
+            if !is_within {
+                return Ok(false);
+            }
+            let contents = self.io.read_run(run.start, run.blocks.into())?;
+            if !run.agrees(cp_ver, ino, &contents) {
                 return Ok(false);
             }
         }
