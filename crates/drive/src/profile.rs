@@ -89,6 +89,11 @@ pub struct Profile {
     pub conventional_zones: Option<Sourced<u32>>,
     pub max_open: Option<Sourced<u32>>,
     pub max_active: Option<Sourced<u32>>,
+    /// On an unkind drive a command takes up to so much longer than it would.
+    pub lateness_percent: Sourced<u32>,
+    /// And so many of 1,000 take up to `slow_command_ns` more.
+    pub slow_commands_per_1000: Sourced<u32>,
+    pub slow_command_ns: Sourced<Nanos>,
     pub queues: Sourced<u16>,
     pub queue_depth: Sourced<u16>,
     pub max_transfer_blocks: Sourced<u32>,
@@ -122,6 +127,7 @@ impl Profile {
             (self.dma_bytes_per_s.value > 0, "DMA without bandwidth"),
             (self.program_unit() > 0, "program unit below one block"),
             (self.program_jitter_percent.value < 100, "jitter of 100% or more"),
+            (self.slow_commands_per_1000.value <= 1000, "more slow commands than commands"),
             (self.queues.value > 0 && self.queue_depth.value > 0, "no queues"),
             (self.max_transfer_blocks.value > 0, "no transfer size"),
             (
@@ -179,6 +185,7 @@ pub struct Spec {
     zones: Option<u32>,
     conventional: Option<u32>,
     limits: Option<(Option<u32>, Option<u32>)>,
+    unkind: bool,
 }
 
 impl Spec {
@@ -191,6 +198,7 @@ impl Spec {
             zones: None,
             conventional: None,
             limits: None,
+            unkind: false,
         }
     }
 
@@ -232,6 +240,20 @@ impl Spec {
     pub fn limits(mut self, max_open: Option<u32>, max_active: Option<u32>) -> Self {
         self.limits = Some((max_open, max_active));
         self
+    }
+
+    /// A drive that does all to its host that a real one may: a command may take longer than a
+    /// later one, and be done after it. A drive that is not unkind has the times its profile's
+    /// sources tell, and answers commands of a kind in the order they came.
+    #[must_use]
+    pub fn unkind(mut self) -> Self {
+        self.unkind = true;
+        self
+    }
+
+    /// Whether it is.
+    pub fn is_unkind(&self) -> bool {
+        self.unkind
     }
 
     /// The profile.

@@ -30,6 +30,15 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 /// Smallest drive without zones for a workload that does not want to fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
+/// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on an
+/// unkind drive does not hold for the luck of one order.
+pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
+    match name.strip_suffix(":orderly") {
+        Some(name) => spec(name, footprint),
+        None => Ok(spec(name, footprint)?.unkind()),
+    }
+}
+
 /// A drive of profile `name` with room for `footprint` bytes of writes; 0 makes the smallest.
 pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     let spec = Spec::named(name).map_err(|e| Error::Usage(e.to_string()))?;
@@ -52,4 +61,17 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
 /// A drive fresh from the factory.
 pub fn new_drive(spec: &Spec, timing: Timing, seed: u64) -> Result<Arc<Ssd>> {
     Ssd::new(spec.clone(), timing, seed).map_err(|e| Error::Usage(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_are_cut_are_unkind_unless_told() {
+        assert!(unkind("zn540-noplp", 0).is_ok_and(|spec| spec.is_unkind()));
+        assert!(unkind("zn540-noplp:orderly", 0).is_ok_and(|spec| !spec.is_unkind()));
+        assert!(spec("zn540-noplp", 0).is_ok_and(|spec| !spec.is_unkind()));
+        assert!(unkind("zn540-noplp:kind", 0).is_err());
+    }
 }

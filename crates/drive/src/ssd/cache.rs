@@ -46,9 +46,19 @@ impl Cache {
         self.next
     }
 
-    /// The transfer of a version is complete. With `gather` it waits for its program.
-    pub(super) fn arrive(&mut self, lba: Lba, version: Version, block: Block, gather: bool) {
-        let Some(entry) = self.entries.get_mut(&lba) else { return };
+    /// The transfer of a version is complete. With `gather` it waits for its program. False if it
+    /// is not wanted: a later version overtook it to NAND, or the block was discarded meanwhile.
+    pub(super) fn arrive(
+        &mut self,
+        lba: Lba,
+        version: Version,
+        block: Block,
+        gather: bool,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&lba) else { return false };
+        if version <= entry.nand {
+            return false;
+        }
         if entry.arriving.as_ref().is_some_and(|(arriving, _)| *arriving == version) {
             entry.arriving = None;
         }
@@ -58,6 +68,7 @@ impl Cache {
         if gather {
             self.gathering.push((lba, version, block));
         }
+        true
     }
 
     /// A version is on NAND. True if it is to go to the media, false if a newer one is there.
@@ -85,6 +96,12 @@ impl Cache {
     pub(super) fn take(&mut self, blocks: u64) -> Vec<(Lba, Version, Block)> {
         let count = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.gathering.len());
         self.gathering.drain(..count).collect()
+    }
+
+    /// Takes those of the range, whatever is before them.
+    pub(super) fn take_range(&mut self, lba: Lba, blocks: u64) -> Vec<(Lba, Version, Block)> {
+        let range = lba..lba.saturating_add(blocks);
+        self.gathering.extract_if(.., |(lba, ..)| range.contains(lba)).collect()
     }
 
     /// The newest version of a block, if NAND does not have it.

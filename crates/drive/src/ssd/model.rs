@@ -105,7 +105,8 @@ impl Model {
             media,
             zones,
             cache: Cache::default(),
-            nand: Nand::new(spec.profile().clone(), seed),
+            // In no time nothing is late.
+            nand: Nand::new(spec.profile().clone(), seed, spec.is_unkind() && !instant),
             stats: Stats::default(),
             clock: 0,
             events: BinaryHeap::new(),
@@ -211,8 +212,9 @@ impl Model {
         self.events.push(Reverse((at, self.sequence, happening)));
     }
 
-    /// Completes `slot` with `answer` at `at`.
+    /// Completes `slot` with `answer` at `at`, or when it is late.
     pub(super) fn finish_at(&mut self, slot: u32, at: Nanos, answer: Answer) {
+        let at = self.nand.late(self.clock, at);
         let place = &mut self.slots[slot as usize];
         place.due = at;
         place.answer = Some(answer);

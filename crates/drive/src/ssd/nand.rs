@@ -36,10 +36,13 @@ pub(super) struct Nand {
     programs: Box<[Server]>,
     reads: Box<[Server]>,
     rng: Xoshiro256PlusPlus,
+    /// Decides which commands are late, if any may be. Of its own, so that programs take the same
+    /// time either way.
+    lateness: Option<Xoshiro256PlusPlus>,
 }
 
 impl Nand {
-    pub(super) fn new(profile: Arc<Profile>, seed: u64) -> Self {
+    pub(super) fn new(profile: Arc<Profile>, seed: u64, unkind: bool) -> Self {
         let dies = vec![Server::default(); profile.dies()];
         Self {
             dma_in: Server::default(),
@@ -48,6 +51,7 @@ impl Nand {
             programs: dies.clone().into(),
             reads: dies.into(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            lateness: unkind.then(|| Xoshiro256PlusPlus::seed_from_u64(!seed)),
             profile,
         }
     }
@@ -77,6 +81,16 @@ impl Nand {
             ready = ready.max(self.channels[channel].book(sensed, time));
         }
         self.dma_out.book(ready, transfer_ns(total, self.profile.dma_bytes_per_s.value))
+    }
+
+    /// When a command that came at `now` and could be done at `at` is done. What makes it late holds
+    /// nobody else up: no part of the drive is booked for it.
+    pub(super) fn late(&mut self, now: Nanos, at: Nanos) -> Nanos {
+        let Some(rng) = &mut self.lateness else { return at };
+        let most = (at - now).saturating_mul(self.profile.lateness_percent.value.into()) / 100;
+        let slow = rng.random_range(0..1000) < self.profile.slow_commands_per_1000.value;
+        let more = if slow { self.profile.slow_command_ns.value } else { 0 };
+        at + rng.random_range(0..=most) + rng.random_range(0..=more)
     }
 
     /// When a program of `blocks` blocks given out at `now` to the die of `stripe` ends.

@@ -594,3 +594,4 @@ fn counters_count() {
 }
 
 mod host;
+mod unkind;

@@ -186,7 +186,15 @@ impl Model {
     }
 
     fn transfer(&mut self, slot: u32, blocks: u64) {
-        let at = self.nand.transfer_in(self.clock, blocks);
+        let in_time = self.nand.transfer_in(self.clock, blocks);
+        let mut at = self.nand.late(self.clock, in_time);
+        let place = self.slots[slot as usize].transfer.as_ref().map(|transfer| transfer.place);
+        if let (Some(Place::Zone { zone, .. }), Some(table)) = (place, &mut self.zones) {
+            // What is in a zone is there in order: a late write holds up those behind it.
+            let cell = &mut table.cells[zone as usize];
+            at = at.max(cell.arrives);
+            cell.arrives = at;
+        }
         self.slots[slot as usize].due = at;
         self.schedule(at, Happening::Arrive(slot));
     }
@@ -206,7 +214,7 @@ impl Model {
             self.slots[slot as usize].answer = Some(answer);
             match place {
                 Place::Zone { zone, .. } => self.program_zone(zone as usize, true),
-                Place::Random => self.program_random(true),
+                Place::Random => self.program_range(lba, blocks),
             }
             self.wait_for_programs(slot, Some(place), Vec::new());
         } else {
@@ -254,7 +262,8 @@ impl Model {
         let gather = !self.spec.profile().write_through();
         let at_once = !gather || self.outlives_us();
         for ((lba, version), block) in (lba..).zip(version..).zip(data) {
-            self.cache.arrive(lba, version, block.clone(), gather);
+            let wanted = self.cache.arrive(lba, version, block.clone(), gather);
+            self.tokens += u64::from(gather && !wanted);
             if at_once && self.cache.programmed(lba, version) {
                 self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
             }
@@ -298,6 +307,16 @@ impl Model {
             self.random_stripes += 1;
             let blocks = random.len() as u64;
             self.give_out(Place::Random, self.random_stripes, 0, blocks, random);
+        }
+    }
+
+    /// Gives out programs for these blocks alone: who forces them out says nothing of others.
+    fn program_range(&mut self, lba: Lba, blocks: u64) {
+        let unit = usize::try_from(self.spec.profile().program_unit()).unwrap_or(usize::MAX);
+        for random in self.cache.take_range(lba, blocks).chunks(unit) {
+            self.random_stripes += 1;
+            let blocks = random.len() as u64;
+            self.give_out(Place::Random, self.random_stripes, 0, blocks, random.to_vec());
         }
     }
 

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use cores::Nanos;
 use smallvec::SmallVec;
 
 use crate::{Block, Lba, Status, Zone, ZoneGeometry, ZoneKind, ZoneState};
@@ -40,6 +41,8 @@ pub(super) struct Cell {
     pub(super) buffered: u64,
     pub(super) scheduled: u64,
     pub(super) nand: u64,
+    /// When the last write under way is in the buffer: none behind it is before.
+    pub(super) arrives: Nanos,
     /// Finished by command, and that is durable.
     pub(super) sealed: bool,
     /// Counts resets: what was under way before one is void.
@@ -60,6 +63,7 @@ impl Cell {
             buffered: 0,
             scheduled: 0,
             nand: 0,
+            arrives: 0,
             sealed: false,
             epoch: 0,
             stripes: 0,

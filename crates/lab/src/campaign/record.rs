@@ -116,7 +116,7 @@ pub(crate) fn zones_at<'a>(
 
 /// Runs the workload of `job` and takes the cuts.
 pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
-    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     let zoned = identify.zones.is_some();
     let scouted = run(job, &spec, Plan::Scout)?;

@@ -45,7 +45,7 @@ impl Batch {
     /// Whether there is such a mode on such a drive: OPRW needs write pointers, or checksums of all
     /// an fsync wrote.
     pub fn applies(&self) -> Result<bool> {
-        let identify = rig::spec(&self.drive, 0)?.identify();
+        let identify = rig::unkind(&self.drive, 0)?.identify();
         let identify = identify.map_err(|e| Error::Usage(e.to_string()))?;
         Ok(!self.mode.is_oprw() || self.mode.is_strict() || identify.zones.is_some())
     }

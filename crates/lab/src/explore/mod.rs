@@ -149,7 +149,7 @@ pub(crate) fn first_failure(
     bound: Bound,
     is: &mut dyn FnMut(&[Verdict], Promise) -> bool,
 ) -> Result<Option<(Failure, Recording)>> {
-    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
     let tape = take(job)?;
@@ -171,7 +171,7 @@ pub(crate) fn first_failure(
 
 /// How many states there are of a run: what [`explore`] would mount.
 pub fn count(job: &Job, bound: Bound) -> Result<usize> {
-    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     let found = states::enumerate(&take(job)?, identify.volatile_cache, bound, job.seed)?;
     Ok(found.states.len())
@@ -180,7 +180,7 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
 /// Explores one run of the workload of `job`; `job.pick` is of the states. With `outcomes`
 /// it also tells old from new in each.
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
-    let spec = rig::spec(&job.drive, job.workload.footprint())?;
+    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
     let tape = take(job)?;
@@ -190,7 +190,7 @@ pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
 
 fn take(job: &Job) -> Result<Tape> {
     machine(job.seed)?.run(|| {
-        let spec = rig::spec(&job.drive, job.workload.footprint())?;
+        let spec = rig::unkind(&job.drive, job.workload.footprint())?;
         // No time passes on the drive: its commands come one after the other.
         let ssd = rig::new_drive(&spec, Timing::Instant, job.seed)?;
         let drive: Arc<dyn Drive> = ssd.clone();

@@ -65,7 +65,8 @@ pub(crate) struct Crash {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
+    /// of order; with `:orderly` behind the profile's name, in the order they came
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict

@@ -81,7 +81,7 @@ impl KernelArgs {
                 )));
             }
         };
-        let mut spec = rig::spec(task.drive, task.workload.footprint())?;
+        let mut spec = rig::unkind(task.drive, task.workload.footprint())?;
         let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
         if identify.zones.is_none() {
             spec = spec.blocks(identify.blocks.max(SMALLEST));

@@ -36,7 +36,7 @@ struct Taken {
 /// What the workload of `job` does, on a drive that takes no time.
 pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
     machine(job.seed)?.run(|| {
-        let spec = rig::spec(&job.drive, job.workload.footprint())?;
+        let spec = rig::unkind(&job.drive, job.workload.footprint())?;
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Instant, job.seed)?;
         job.subject.format(&drive)?;
         let mounted = job.subject.mount(drive, &job.sound_options())?;
