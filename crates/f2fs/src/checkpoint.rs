@@ -37,6 +37,8 @@ pub(crate) struct Submitted {
     barrier: bool,
     /// Injected: the last block without flush and FUA.
     plain: bool,
+    /// Injected: the last block before what others have submitted.
+    early: bool,
 }
 
 impl Submitted {
@@ -44,7 +46,9 @@ impl Submitted {
     pub(crate) fn commit(mut self, queue: &BlockQueue) -> Result<()> {
         self.set.wait(queue)?;
         // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
-        queue.drain();
+        if !self.early {
+            queue.drain();
+        }
         let (addr, tail) = self.tail;
         let fua = self.barrier && !self.plain;
         if fua {
@@ -74,6 +78,11 @@ impl Volume {
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.write_back_all()?;
         self.write_checkpoint(Reason::Umount)?;
+        self.flush()
+    }
+
+    /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
+    pub(crate) fn flush(&self) -> Result<()> {
         if self.options.barrier { self.io.flush() } else { Ok(()) }
     }
 
@@ -96,6 +105,7 @@ impl Volume {
                 tail,
                 barrier: self.options.barrier,
                 plain: self.options.inject.contains(Inject::PLAIN_CHECKPOINT),
+                early: self.options.inject.contains(Inject::EARLY_TAIL),
             }),
             Err(error) => {
                 // Half a checkpoint is on the drive; the last whole one must stay the truth. What

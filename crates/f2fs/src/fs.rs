@@ -14,6 +14,7 @@ use vfs::{
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::file::Miss;
+use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
 use crate::gc::Policy;
 use crate::maintain::Upkeep;
@@ -40,6 +41,8 @@ pub struct F2fs {
     /// Inodes an fsync or a write-back is under way for.
     fsyncing: Mutex<FxHashSet<Nid>>,
     fsynced: Condvar,
+    /// Where the fsyncs under way stand in the node log.
+    chain: Chain,
     /// The checkpoint that was being written is over.
     checkpointed: Condvar,
 }
@@ -74,6 +77,7 @@ impl F2fs {
             volume: Mutex::named("f2fs volume", volume),
             fsyncing: Mutex::named("f2fs fsync turns", FxHashSet::default()),
             fsynced: Condvar::new(),
+            chain: Chain::default(),
             checkpointed: Condvar::new(),
         })
     }
@@ -162,17 +166,38 @@ impl F2fs {
         &self.queue
     }
 
+    pub(crate) fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Ends [`Volume::hold_inode`], or a call of `open`: an inode without a name goes with the last
+    /// who uses it.
+    pub(crate) fn release_inode(&self, ino: Nid) {
+        let mut volume = self.settled();
+        let Some(users) = volume.users.get_mut(&ino) else { return };
+        users.opens = users.opens.saturating_sub(1);
+        if users.opens > 0 {
+            return;
+        }
+        volume.users.remove(&ino);
+        if volume.orphans.contains(&ino) && volume.check_writable().is_ok() {
+            volume.evict_orphan(ino);
+        }
+    }
+
     pub(crate) fn injected(&self, fault: Inject) -> bool {
         self.options.inject.contains(fault)
     }
 
     /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
     pub(crate) fn flush(&self) -> Result<()> {
-        if self.options.barrier {
-            let _span = cores::span(cores::Stage::WaitFlush);
-            self.queue.flush()?;
+        if !self.options.barrier {
+            return Ok(());
         }
-        Ok(())
+        let _span = cores::span(cores::Stage::WaitFlush);
+        let flushed =
+            if self.options.flush_merge { self.queue.flush_joined() } else { self.queue.flush() };
+        Ok(flushed?)
     }
 
     /// Reads what a read missed, leaving the volume free while the drive works.
@@ -199,7 +224,7 @@ impl F2fs {
     /// writes for done.
     pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_> {
         let mut busy = self.fsyncing.lock();
-        while !busy.insert(ino) {
+        while !busy.insert(ino) && !self.injected(Inject::NO_TURN) {
             self.fsynced.wait(&mut busy);
         }
         Turn { fs: self, ino }
@@ -347,21 +372,13 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         volume.check_readable(ino)?;
-        volume.users.entry(ino).or_default().opens += 1;
+        volume.hold_inode(ino);
         Ok(())
     }
 
     fn release(&self, ino: Ino) {
-        let Ok(ino) = nid(ino) else { return };
-        let mut volume = self.settled();
-        let Some(users) = volume.users.get_mut(&ino) else { return };
-        users.opens = users.opens.saturating_sub(1);
-        if users.opens > 0 {
-            return;
-        }
-        volume.users.remove(&ino);
-        if volume.orphans.contains(&ino) && volume.check_writable().is_ok() {
-            volume.evict_orphan(ino);
+        if let Ok(ino) = nid(ino) {
+            self.release_inode(ino);
         }
     }
 

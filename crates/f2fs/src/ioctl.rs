@@ -75,6 +75,7 @@ impl F2fs {
             let segments = volume.sb.segments_of(section);
             if !segments.clone().any(|segno| volume.logs.is_current(segno)) {
                 volume.clean_segments(segments, caller)?;
+                volume.flush_moved()?;
                 drop(volume);
                 volume = self.change()?;
             }
@@ -205,12 +206,13 @@ impl Volume {
         let moved = found.iter().try_for_each(|(page, addr)| {
             let Some(block) = self.page(ino, *page, end)?.cloned() else { return Ok(()) };
             let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
-            let to = self.move_block(ino, slot, *addr, LogType::WarmData, &block)?;
+            let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
             self.unflushed.insert(ino);
             set.push(&mut self.io, to, block);
             Ok(())
         });
         self.finish(set, moved)?;
+        self.flush_moved()?;
         Ok(found.len() as u64)
     }
 }

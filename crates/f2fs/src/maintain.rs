@@ -279,6 +279,7 @@ impl F2fs {
                 continue;
             }
             volume.clean_segments(segno..segno + 1, caller)?;
+            volume.flush_moved()?;
             drop(volume);
             volume = self.change()?;
         }

@@ -73,9 +73,13 @@ impl NodeCache {
         self.dirty.insert((ino, nid));
     }
 
-    /// The node was written: hands out its bytes for a last touch and marks it clean.
-    pub(crate) fn clean(&mut self, nid: Nid) -> Option<&mut Block> {
+    /// The node is about to be written: hands out its bytes for a last touch and marks it clean.
+    /// `None` if it is not here, or has changed since it was `frozen`.
+    pub(crate) fn clean(&mut self, nid: Nid, frozen: Option<&Block>) -> Option<&mut Block> {
         let node = self.map.get_mut(&nid)?;
+        if frozen.is_some_and(|frozen| !frozen.same_page(&node.block)) {
+            return None;
+        }
         if std::mem::take(&mut node.dirty) {
             self.dirty.remove(&(node.ino, nid));
         }

@@ -1,6 +1,9 @@
 //! Writing nodes: one at a time into its log, all of a file for an fsync, all there are for a
 //! checkpoint (`f2fs_fsync_node_pages`, `f2fs_sync_node_pages`).
 
+use drive::Block;
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::fsync::Mark;
 use crate::io::WriteSet;
@@ -20,6 +23,11 @@ struct Marks {
     dent: bool,
 }
 
+/// Nodes of one file as they were at one instant, in the order they are written in. Blocks are
+/// copied on write, so whoever changes a node meanwhile pays for it.
+#[derive(Default)]
+pub(crate) struct Frozen(SmallVec<[(Nid, Block); 2]>);
+
 impl Volume {
     /// Takes a block of `log` in place of `old`.
     pub(crate) fn allocate(
@@ -34,21 +42,30 @@ impl Volume {
         self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
     }
 
-    fn write_node(&mut self, nid: Nid, marks: Marks, set: &mut WriteSet) -> Result<()> {
+    /// Writes node `nid` as it is, or as it was when it was `frozen`.
+    fn write_node(
+        &mut self,
+        nid: Nid,
+        mut frozen: Option<Block>,
+        marks: Marks,
+        set: &mut WriteSet,
+    ) -> Result<()> {
         let _span = cores::span(cores::Stage::NodeUpdate);
         let (log, ino) = {
-            let footer = RawNodeFooter::of(&self.node(nid)?.block);
+            let footer = match &frozen {
+                Some(block) => RawNodeFooter::of(block),
+                None => RawNodeFooter::of(&self.node(nid)?.block),
+            };
             (log_of(footer), footer.ino.get())
         };
-        if nid == ino
-            && let Some(atime) = self.lazy_atimes.remove(&ino)
-        {
-            self.inode_mut(ino)?.set_atime(atime);
-        }
         let old = self.nat.get(&self.io, nid)?.addr;
         let addr = self.allocate(log, old, RawSummary::node(nid))?;
         let next = self.logs.next_addr(&self.sb, log);
-        let Some(block) = self.nodes.clean(nid) else {
+        let cached = self.nodes.clean(nid, frozen.as_ref());
+        if cached.is_some() {
+            frozen = None;
+        }
+        let Some(block) = cached.or(frozen.as_mut()) else {
             return Err(Error::corrupt("node cache", nid, "nothing", "the node just read"));
         };
         let bytes = block.make_mut();
@@ -71,36 +88,63 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the file's changed direct nodes and last its inode, marked for roll-forward.
-    /// Indirect nodes are left to the checkpoint: recovery makes them anew.
+    /// The nodes an fsync of `ino` has to write, as they are now: the changed direct nodes, then
+    /// that of attributes, and last and always the inode, the node that tells recovery all was
+    /// written. Indirect nodes are left to the checkpoint: recovery makes them anew.
+    pub(crate) fn freeze_nodes(&mut self, ino: Nid) -> Result<Frozen> {
+        if let Some(atime) = self.lazy_atimes.remove(&ino) {
+            self.inode_mut(ino)?.set_atime(atime);
+        }
+        let dirty: SmallVec<[Nid; 4]> =
+            self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
+        let (mut nodes, mut attributes) = (Frozen::default(), None);
+        for nid in dirty {
+            let block = self.node(nid)?.block.clone();
+            match NodeKind::of(RawNodeFooter::of(&block).node_offset()) {
+                Some(NodeKind::Direct) => nodes.0.push((nid, block)),
+                Some(NodeKind::Xattr) => attributes = Some((nid, block)),
+                _ => {}
+            }
+        }
+        nodes.0.extend(attributes);
+        nodes.0.push((ino, self.node(ino)?.block.clone()));
+        Ok(nodes)
+    }
+
+    /// Whether none of these nodes has been freed.
+    pub(crate) fn has_nodes(&mut self, frozen: &Frozen) -> Result<bool> {
+        for (nid, _) in &frozen.0 {
+            if self.nat.get(&self.io, *nid)?.is_free() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the nodes of an fsync of `ino`, marked for roll-forward.
     pub(crate) fn submit_fsync_nodes(
         &mut self,
         ino: Nid,
         mark: Mark,
+        frozen: Frozen,
         set: &mut WriteSet,
     ) -> Result<()> {
         self.check_writable()?;
-        let dirty: Vec<Nid> = self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
-        let mut attributes = None;
-        for nid in dirty {
-            let footer = RawNodeFooter::of(&self.node(nid)?.block);
-            match NodeKind::of(footer.node_offset()) {
-                Some(NodeKind::Direct) => {
-                    self.write_node(nid, Marks { fsync: mark == Mark::Every, dent: false }, set)?;
-                }
-                Some(NodeKind::Xattr) => attributes = Some(nid),
-                _ => {}
-            }
-        }
-        // One attribute may lie half in this node and half in the inode. Without a mark, and with
-        // no other node between the two, it is recovered with the inode or not at all.
-        if let Some(nid) = attributes {
-            self.write_node(nid, Marks::default(), set)?;
-        }
-        // The inode goes last and always: it is the node that tells recovery all was written.
+        self.unflushed.insert(ino);
         let dent = self.nat.needs_dentry_mark(&self.io, ino)?
             && !self.options.inject.contains(Inject::DROP_DENT_MARK);
-        self.write_node(ino, Marks { fsync: true, dent }, set)?;
+        for (nid, block) in frozen.0 {
+            let offset = RawNodeFooter::of(&block).node_offset();
+            let marks = match NodeKind::of(offset) {
+                Some(NodeKind::Inode) => Marks { fsync: true, dent },
+                Some(NodeKind::Direct) => Marks { fsync: mark == Mark::Every, dent: false },
+                // One attribute may lie half in this node and half in the inode. Without a mark,
+                // and with no other node between the two, it is recovered with the inode or not
+                // at all.
+                _ => Marks::default(),
+            };
+            self.write_node(nid, Some(block), marks, set)?;
+        }
         self.nat.set_fsynced_inode(ino);
         set.submit(&mut self.io);
         Ok(())
@@ -110,7 +154,7 @@ impl Volume {
     pub(crate) fn write_all_dirty_nodes(&mut self, set: &mut WriteSet) -> Result<()> {
         let dirty: Vec<Nid> = self.nodes.dirty_all().collect();
         for nid in dirty {
-            self.write_node(nid, Marks::default(), set)?;
+            self.write_node(nid, None, Marks::default(), set)?;
         }
         Ok(())
     }

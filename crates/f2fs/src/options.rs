@@ -72,11 +72,19 @@ bitflags! {
         const SKIP_ROLL_FORWARD = 32;
         /// Strict marks every node of an fsync, not the last one only.
         const MARK_EVERY_NODE = 64;
+        /// fsync does not wait for the nodes ahead of its own.
+        const NO_CHAIN_ORDER = 128;
+        /// Two fsyncs of one file run at once.
+        const NO_TURN = 256;
+        /// What an fsync has to do is decided when it begins, and not again.
+        const DECIDE_ONCE = 512;
+        /// The checkpoint's last block does not wait for what other threads have submitted.
+        const EARLY_TAIL = 1024;
     }
 }
 
 /// The faults by the names the command line uses.
-const INJECT_NAMES: [(&str, Inject); 7] = [
+const INJECT_NAMES: [(&str, Inject); 11] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -84,6 +92,10 @@ const INJECT_NAMES: [(&str, Inject); 7] = [
     ("plain-checkpoint", Inject::PLAIN_CHECKPOINT),
     ("skip-roll-forward", Inject::SKIP_ROLL_FORWARD),
     ("mark-every-node", Inject::MARK_EVERY_NODE),
+    ("no-chain-order", Inject::NO_CHAIN_ORDER),
+    ("no-turn", Inject::NO_TURN),
+    ("decide-once", Inject::DECIDE_ONCE),
+    ("early-tail", Inject::EARLY_TAIL),
 ];
 
 impl FromStr for Inject {
@@ -109,6 +121,8 @@ pub struct MountOptions {
     pub oprw: bool,
     /// Cleared by `nobarrier`: no flushes anywhere.
     pub barrier: bool,
+    /// `flush_merge`/`noflush_merge`: fsyncs that wait for a flush at the same time share one.
+    pub flush_merge: bool,
     /// `mode=adaptive|lfs`; zoned drives are always `lfs`.
     pub mode: AllocationMode,
     /// Cleared by `disable_roll_forward` and `norecovery`.
@@ -143,6 +157,7 @@ impl Default for MountOptions {
             fsync_mode: FsyncMode::Posix,
             oprw: false,
             barrier: true,
+            flush_merge: true,
             mode: AllocationMode::Adaptive,
             roll_forward: true,
             background_gc: BackgroundGc::On,
@@ -187,6 +202,8 @@ impl MountOptions {
             ("nooprw", None) => self.oprw = false,
             ("barrier", None) => self.barrier = true,
             ("nobarrier", None) => self.barrier = false,
+            ("flush_merge", None) => self.flush_merge = true,
+            ("noflush_merge", None) => self.flush_merge = false,
             ("mode", Some("adaptive")) => self.mode = AllocationMode::Adaptive,
             ("mode", Some("lfs")) => self.mode = AllocationMode::Lfs,
             ("disable_roll_forward" | "norecovery", None) => self.roll_forward = false,

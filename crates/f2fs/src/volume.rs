@@ -97,7 +97,7 @@ pub(crate) enum Health {
 /// Who has an inode open, and what its last fsync left to do.
 #[derive(Default)]
 pub(crate) struct Users {
-    /// Calls of `open` not yet matched by `release`.
+    /// Calls of `open` not yet matched by `release`, and fsyncs under way.
     pub(crate) opens: u32,
     /// Made without a name, and may yet be given one (`I_LINKABLE`).
     pub(crate) linkable: bool,
@@ -201,6 +201,12 @@ impl Volume {
             Health::Sound | Health::Stopped => Err(Error::ReadOnly),
             Health::Shutdown | Health::Gone => Err(Errno::IO.into()),
         }
+    }
+
+    /// Keeps inode `ino` in being, whatever becomes of its names, until
+    /// [`crate::F2fs::release_inode`].
+    pub(crate) fn hold_inode(&mut self, ino: Nid) {
+        self.users.entry(ino).or_default().opens += 1;
     }
 
     /// Something was not written that had to be: from now on nothing is

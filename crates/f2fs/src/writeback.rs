@@ -4,7 +4,6 @@
 //! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
 //! [`crate::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait for.
 
-use drive::Block;
 use vfs::{FileKind, Ino};
 
 use crate::F2fs;
@@ -187,7 +186,12 @@ impl Volume {
         let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
             old
         } else {
-            self.move_block(ino, slot, old, log, &block)?
+            let addr = self.move_block(ino, slot, old, log)?;
+            if self.options.oprw && !self.is_sequential(addr) {
+                let cp_ver = self.checkpoint.node_cp_ver();
+                self.unjudged.entry(ino).or_default().push(cp_ver, ino, addr, &block);
+            }
+            addr
         };
         self.pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
@@ -196,23 +200,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the block in `slot`, which holds `contents`, a new place in `log`.
+    /// Gives the block in `slot` a new place in `log`.
     pub(crate) fn move_block(
         &mut self,
         ino: Nid,
         slot: Slot,
         old: BlockAddr,
         log: LogType,
-        contents: &Block,
     ) -> Result<BlockAddr> {
         let version = self.nat.get(&self.io, slot.nid)?.version;
         let addr =
             self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, addr)?;
-        if self.options.oprw && !self.is_sequential(addr) {
-            let cp_ver = self.checkpoint.node_cp_ver();
-            self.unjudged.entry(ino).or_default().push(cp_ver, ino, addr, contents);
-        }
         Ok(addr)
     }
 }

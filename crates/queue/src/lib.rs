@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod flush;
 mod hw;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use cores::Stage;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
 pub use error::{IoError, Op};
+use flush::JoinedFlush;
 use hw::{HwQueue, Sent, Step};
 
 /// A command on its way. Give it to [`BlockQueue::wait`], or to [`BlockQueue::detach`].
@@ -48,6 +50,7 @@ pub struct BlockQueue {
     hw: Box<[HwQueue]>,
     identify: Identify,
     zone_lock: bool,
+    joined: JoinedFlush,
 }
 
 impl BlockQueue {
@@ -55,7 +58,7 @@ impl BlockQueue {
     pub fn new(drive: Arc<dyn Drive>) -> Self {
         let identify = drive.identify().clone();
         let hw = (0..identify.queues.max(1)).map(|_| HwQueue::new(&identify)).collect();
-        Self { drive, hw, identify, zone_lock: true }
+        Self { drive, hw, identify, zone_lock: true, joined: JoinedFlush::default() }
     }
 
     /// Lifts the zone write lock: writes to one zone are all sent at once, in submission order.
@@ -207,6 +210,14 @@ impl BlockQueue {
             return Ok(());
         }
         self.run(Command::Flush).map(drop)
+    }
+
+    /// As [`BlockQueue::flush`], with one command for all who wait at the same time.
+    pub fn flush_joined(&self) -> Result<(), IoError> {
+        if !self.identify.volatile_cache {
+            return Ok(());
+        }
+        self.joined.run(|| self.flush())
     }
 
     /// Tells the drive that `blocks` blocks hold nothing of worth, and waits.

@@ -2,9 +2,15 @@
 //! (`f2fs_do_sync_file`).
 //!
 //! One file per technique holds its [`Plan`]; [`execute`] runs any of them. The volume is locked
-//! while a step allocates and submits, and free while it waits for the drive.
+//! while a step allocates and submits, and free while it waits for the drive. Three rules make an
+//! fsync true whatever other threads do meanwhile:
+//! - what it has to do is decided ([`need`]) in the hold of the volume that does it;
+//! - what must be of one instant is taken down in one hold ([`Frozen`]), and written as it was then;
+//! - it returns when the nodes ahead of its own are durable, too ([`chain`]).
 
 mod atomic;
+pub(crate) mod chain;
+mod need;
 mod nobarrier;
 mod oprw;
 mod plan;
@@ -12,7 +18,6 @@ mod posix;
 mod strict;
 
 use cores::{MutexGuard, Stage};
-use vfs::{Errno, FileKind};
 
 pub use atomic::ATOMIC;
 pub use nobarrier::NOBARRIER;
@@ -22,14 +27,14 @@ pub use posix::POSIX;
 pub use strict::STRICT;
 
 use crate::F2fs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::WriteSet;
-use crate::ondisk::inode::Advise;
-use crate::ondisk::node::{NodeKind, first_index_of};
-use crate::ondisk::{BLOCK_SIZE, Nid};
+use crate::node_write::Frozen;
+use crate::ondisk::Nid;
 use crate::options::{FsyncMode, Inject, MountOptions};
 use crate::volume::{Caller, Volume};
-use crate::wanted::Naming;
+use chain::Place;
+use need::Need;
 
 impl Plan {
     /// The technique these options ask for.
@@ -45,229 +50,225 @@ impl Plan {
     }
 }
 
-/// What an fsync has to do.
-pub(crate) enum Need {
-    /// Everything of this file has been written and flushed before.
-    Nothing,
-    /// Roll-forward could not restore this state; only a checkpoint can.
-    Checkpoint,
-    /// The plan.
-    Plan,
-}
-
 /// Makes `ino` durable by the volume's plan.
 pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
-    let turn = fs.take_turn(ino);
-    let need = {
+    let _turn = fs.take_turn(ino);
+    let volume = {
         let _span = cores::span(Stage::FsyncOther);
         let mut volume = fs.settled();
         volume.operations += 1;
-        volume.begin_fsync(ino)?
+        volume.check_fsync(ino)?;
+        if volume.options.read_only {
+            return Ok(());
+        }
+        volume.balance()?;
+        volume.hold_inode(ino);
+        volume
     };
-    match need {
-        Need::Nothing => {}
-        Need::Checkpoint => {
-            fs.write_back_held(ino)?;
-            fs.checkpoint(fs.settled(), Caller::Foreground)?;
-        }
-        Need::Plan => run(fs, ino, fs.plan())?,
-    }
-    drop(turn);
-    Ok(())
+    let done = Fsync::new(fs, ino, volume.checkpoint.version).run(volume);
+    fs.release_inode(ino);
+    done
 }
 
-fn run(fs: &F2fs, ino: Nid, plan: &Plan) -> Result<()> {
-    let mut data = WriteSet::default();
-    let mut nodes = WriteSet::default();
-    for step in plan.steps {
-        let done = run_step(fs, ino, *step, &mut data, &mut nodes);
-        if let Err(error) = done {
-            let mut volume = fs.lock();
-            // The commands in flight still own their blocks; their outcome no longer matters.
-            let _ = volume.finish(data, Ok(()));
-            let _ = volume.finish(nodes, Ok(()));
-            volume.stop(&error);
-            return Err(error);
-        }
-    }
-    Ok(())
+/// How an fsync goes on after a step.
+enum Next {
+    /// With the next step.
+    Step,
+    /// With a checkpoint.
+    Checkpoint,
+    /// Not at all: there is nothing left to do, or it cannot be told what.
+    Return(Result<()>),
 }
 
-fn run_step(
-    fs: &F2fs,
-    ino: Nid,
-    step: Step,
-    data: &mut WriteSet,
-    nodes: &mut WriteSet,
-) -> Result<()> {
-    match step {
-        Step::SubmitData => {
-            let _span = cores::span(Stage::FsyncPrepare);
-            let mut volume = fs.settled();
-            volume.unflushed.insert(ino);
-            volume.submit_data(ino, data)
-        }
-        Step::SubmitNodes(mark) => {
-            let _span = cores::span(Stage::FsyncNode);
-            let volume = fs.settled();
-            submit_nodes(fs, volume, ino, mark, data, nodes)
-        }
-        Step::Submit(mark) => {
-            let prepare = cores::span(Stage::FsyncPrepare);
-            let mut volume = fs.settled();
-            volume.unflushed.insert(ino);
-            volume.submit_data(ino, data)?;
-            drop(prepare);
-            let _span = cores::span(Stage::FsyncNode);
-            submit_nodes(fs, volume, ino, mark, data, nodes)
-        }
-        Step::Wait(writes) => {
-            if writes.contains(Writes::DATA) {
-                let _span = cores::span(Stage::WaitData);
-                data.wait(fs.queue())?;
-            }
-            if writes.contains(Writes::NODES) {
-                let _span = cores::span(Stage::WaitNode);
-                nodes.wait(fs.queue())?;
-            }
-            Ok(())
-        }
-        Step::PreFlush if fs.injected(Inject::DROP_PREFLUSH) => Ok(()),
-        Step::Flush if fs.injected(Inject::DROP_FLUSH) => Ok(()),
-        Step::PreFlush => fs.flush(),
-        Step::Flush => {
-            // Before the flush: what is written back during it has to be flushed again.
-            fs.lock().unflushed.remove(&ino);
-            fs.flush()
-        }
-    }
-}
-
-fn submit_nodes<'a>(
+/// An fsync under way.
+struct Fsync<'a> {
     fs: &'a F2fs,
-    mut volume: MutexGuard<'a, Volume>,
     ino: Nid,
-    mark: Mark,
-    data: &mut WriteSet,
-    nodes: &mut WriteSet,
-) -> Result<()> {
-    // Data of which neither write pointers nor checksums will tell recovery is ordered here. Again,
-    // if the cleaner moved some there meanwhile.
-    while volume.has_unjudgeable(ino, fs.plan())? {
-        volume.unjudged.remove(&ino);
-        drop(volume);
-        data.wait(fs.queue())?;
-        fs.flush()?;
-        volume = fs.settled();
-    }
-    let mark = if fs.injected(Inject::MARK_EVERY_NODE) { Mark::Every } else { mark };
-    volume.submit_fsync_nodes(ino, mark, nodes)
+    plan: &'static Plan,
+    data: WriteSet,
+    nodes: WriteSet,
+    /// The nodes as they were when the data was submitted, where the plan is of one instant.
+    frozen: Option<Frozen>,
+    place: Option<Place>,
+    /// The checkpoint it began after.
+    version: u64,
+    /// Injected: what was decided at first.
+    decided: Option<Need>,
 }
 
-impl Volume {
-    /// What an fsync of `ino` has to do. On a volume that has stopped it fails, as `f2fs_sync_file`
-    /// does: what a checkpoint that failed had taken up is clean in memory, and not on the drive.
-    fn begin_fsync(&mut self, ino: Nid) -> Result<Need> {
-        self.check_usable()?;
-        if self.write_errors.remove(&ino) {
-            return Err(Errno::IO.into());
-        }
-        if self.options.read_only {
-            return Ok(Need::Nothing);
-        }
-        self.check_writable()?;
-        self.balance()?;
-        self.fsync_need(ino)
+impl<'a> Fsync<'a> {
+    fn new(fs: &'a F2fs, ino: Nid, version: u64) -> Self {
+        let (data, nodes) = (WriteSet::default(), WriteSet::default());
+        let (frozen, place, decided) = (None, None, None);
+        Self { fs, ino, plan: fs.plan(), data, nodes, frozen, place, version, decided }
     }
 
-    /// Whether this file needs an fsync at all, and whether roll-forward could repeat it
-    /// (`need_do_checkpoint`).
-    fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
-        let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
-        let kind = self.kind_of(ino)?;
-        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
-            return Err(Errno::INVAL.into());
+    /// Runs the plan. `volume` is the hold that the first step goes on with.
+    fn run(mut self, mut volume: MutexGuard<'a, Volume>) -> Result<()> {
+        if self.fs.injected(Inject::DECIDE_ONCE) {
+            self.decided = Some(volume.fsync_need(self.ino)?);
         }
-        if kind == FileKind::Directory {
-            let quiet = clean && self.since_checkpoint.is_empty() && self.nodes.dirty_count() == 0;
-            return Ok(if quiet && self.pages.dirty_total() == 0 {
-                Need::Nothing
-            } else {
-                Need::Checkpoint
-            });
-        }
-        if clean && !self.unflushed.contains(&ino) && !self.since_checkpoint.moved.contains(&ino) {
-            return Ok(Need::Nothing);
-        }
-        let compressed = self.layout(ino)?.cluster().is_some();
-        let inode = self.raw_inode(ino)?;
-        let (parent, links) = (inode.pino.get(), inode.links.get());
-        let unrecoverable = links != 1
-            || compressed
-            || self.lacks_a_node(ino)?
-            || self.since_checkpoint.moved.contains(&ino)
-            || self.since_checkpoint.xattr_changed.contains(&parent)
-            || !self.nat.is_checkpointed(&self.io, parent)?
-            || !self.has_room_to_roll_forward()
-            || self.takes_left_name(ino)?
-            || self.options.fsync_mode == FsyncMode::Strict
-                && self.since_checkpoint.removed_from.contains(&parent)
-                && self.nat.needs_dentry_mark(&self.io, ino)?;
-        Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
-    }
-
-    /// Whether the file has data of which recovery could not tell that it is there.
-    fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool> {
-        let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
-            return Ok(false);
-        };
-        let sums = sums.clone();
-        let storable = plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?);
-        Ok(!storable)
-    }
-
-    /// Whether recovery would make the file anew under a name that is not its owner's of before to
-    /// lose. Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
-    fn takes_left_name(&mut self, ino: Nid) -> Result<bool> {
-        let left = &self.since_checkpoint.left_names;
-        if left.is_empty() || !self.nat.needs_dentry_mark(&self.io, ino)? {
-            return Ok(false);
-        }
-        let inode = self.inode(ino)?;
-        let dir = inode.pino.get();
-        // Elsewhere other bytes may be the same name.
-        let exact = self.naming(dir)? == Naming::Exact;
-        let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
-        let mut of_dir = left.take_while(|(of, _)| *of == dir);
-        Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
-    }
-
-    /// Whether a node of the file was freed whose place recovery would take for unchanged: one of
-    /// attributes, or one of blocks that does not lie behind the end of the file, where recovery
-    /// cuts off.
-    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
-        let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
-        let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
-        if offsets.is_empty() {
-            return Ok(false);
-        }
-        let addrs = self.layout(ino)?.addr_counts();
-        let inode = self.raw_inode(ino)?;
-        let keeps_size = inode.advise().contains(Advise::KEEP_SIZE);
-        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
-        Ok(offsets.into_iter().any(|offset| match NodeKind::of(offset) {
-            Some(NodeKind::Xattr) => true,
-            Some(NodeKind::Direct) => {
-                keeps_size || first_index_of(offset, addrs).is_some_and(|first| first < end)
+        let mut volume = Some(volume);
+        for step in self.plan.steps {
+            match self.step(*step, volume.take()) {
+                Ok(Next::Step) => {}
+                Ok(Next::Checkpoint) => return self.checkpoint(),
+                Ok(Next::Return(done)) => {
+                    let waited = self.data.wait(self.fs.queue());
+                    return waited.map_err(|error| self.give_up(error)).and(done);
+                }
+                Err(error) => return Err(self.give_up(error)),
             }
-            _ => false,
-        }))
+        }
+        Ok(())
     }
 
-    /// Roll-forward keeps old blocks until it is done, so all it may claim must fit
-    /// (`f2fs_space_for_roll_forward`).
-    fn has_room_to_roll_forward(&self) -> bool {
-        let (total, _) = self.space.totals();
-        self.checkpoint.valid_block_count + self.allocated_since_checkpoint <= total
+    /// What is dirty of the file has been submitted: a checkpoint is all that is missing.
+    fn checkpoint(mut self) -> Result<()> {
+        let waited = self.data.wait(self.fs.queue());
+        let volume = self.fs.settled();
+        if let Err(error) = waited {
+            return Err(stop(volume, error));
+        }
+        self.fs.checkpoint(volume, Caller::Foreground).map(drop)
     }
+
+    /// What is in flight still owns its blocks; its outcome matters only to the fsyncs behind.
+    fn give_up(&mut self, error: Error) -> Error {
+        let mut volume = self.fs.lock();
+        self.data.submit(&mut volume.io);
+        self.nodes.submit(&mut volume.io);
+        let _ = self.data.wait(self.fs.queue());
+        let written = self.nodes.wait(self.fs.queue()).is_ok();
+        if let Some(place) = self.place.take() {
+            self.fs.chain().answered(place, written);
+        }
+        stop(volume, error)
+    }
+
+    fn step(&mut self, step: Step, held: Option<MutexGuard<'a, Volume>>) -> Result<Next> {
+        let fs = self.fs;
+        let volume = || held.unwrap_or_else(|| fs.settled());
+        match step {
+            Step::SubmitData => {
+                let _span = cores::span(Stage::FsyncPrepare);
+                self.submit_data(&mut volume())
+            }
+            Step::SubmitNodes(mark) => {
+                let _span = cores::span(Stage::FsyncNode);
+                let mut volume = volume();
+                match self.decide(&mut volume) {
+                    Next::Step => self.submit_nodes(volume, mark),
+                    next => Ok(next),
+                }
+            }
+            Step::Submit(mark) => {
+                let prepare = cores::span(Stage::FsyncPrepare);
+                let mut volume = volume();
+                let next = self.submit_data(&mut volume)?;
+                drop(prepare);
+                if !matches!(next, Next::Step) {
+                    return Ok(next);
+                }
+                let _span = cores::span(Stage::FsyncNode);
+                self.submit_nodes(volume, mark)
+            }
+            Step::Wait(writes) => self.wait(writes),
+            Step::PreFlush if fs.injected(Inject::DROP_PREFLUSH) => Ok(Next::Step),
+            Step::Flush if fs.injected(Inject::DROP_FLUSH) => Ok(Next::Step),
+            Step::PreFlush => fs.flush().map(|()| Next::Step),
+            Step::Flush => {
+                // Before the flush: what is written back during it has to be flushed again.
+                fs.lock().unflushed.remove(&self.ino);
+                fs.flush().map(|()| Next::Step)
+            }
+        }
+    }
+
+    fn submit_data(&mut self, volume: &mut Volume) -> Result<Next> {
+        volume.submit_data(self.ino, &mut self.data)?;
+        if !self.plan.atomic {
+            return Ok(Next::Step);
+        }
+        let next = self.decide(volume);
+        if matches!(next, Next::Step) {
+            self.frozen = Some(volume.freeze_nodes(self.ino)?);
+        }
+        Ok(next)
+    }
+
+    /// Submits the nodes; in this hold of the volume it was decided to.
+    fn submit_nodes(&mut self, mut volume: MutexGuard<'a, Volume>, mark: Mark) -> Result<Next> {
+        // Data of which neither write pointers nor checksums will tell recovery is ordered here.
+        if volume.has_unjudgeable(self.ino, self.plan)? {
+            volume.unjudged.remove(&self.ino);
+            drop(volume);
+            self.data.wait(self.fs.queue())?;
+            self.fs.flush()?;
+            volume = self.fs.settled();
+            match self.decide(&mut volume) {
+                Next::Step => {}
+                next => return Ok(next),
+            }
+        }
+        let frozen = match self.frozen.take() {
+            Some(frozen) => frozen,
+            None => volume.freeze_nodes(self.ino)?,
+        };
+        let mark = if self.fs.injected(Inject::MARK_EVERY_NODE) { Mark::Every } else { mark };
+        self.place = Some(self.fs.chain().take_place());
+        volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.nodes)?;
+        Ok(Next::Step)
+    }
+
+    /// How to go on as things are now.
+    fn decide(&self, volume: &mut Volume) -> Next {
+        let need = match self.decided {
+            Some(need) => Ok(need),
+            None => self.need(volume),
+        };
+        match need {
+            Ok(Need::Plan) => Next::Step,
+            Ok(Need::Checkpoint) => Next::Checkpoint,
+            Ok(Need::Nothing) => Next::Return(Ok(())),
+            Err(error) => Next::Return(Err(error)),
+        }
+    }
+
+    fn need(&self, volume: &mut Volume) -> Result<Need> {
+        volume.check_writable()?;
+        if volume.checkpoint.version != self.version {
+            // It began after the data was submitted, and has made all of it durable.
+            return Ok(Need::Nothing);
+        }
+        let is_there = match &self.frozen {
+            Some(frozen) => volume.has_nodes(frozen)?,
+            None => true,
+        };
+        if is_there { volume.fsync_need(self.ino) } else { Ok(Need::Checkpoint) }
+    }
+
+    fn wait(&mut self, writes: Writes) -> Result<Next> {
+        if writes.contains(Writes::DATA) {
+            let _span = cores::span(Stage::WaitData);
+            self.data.wait(self.fs.queue())?;
+        }
+        if writes.contains(Writes::NODES) {
+            let _span = cores::span(Stage::WaitNode);
+            let written = self.nodes.wait(self.fs.queue());
+            if let Some(place) = self.place.take() {
+                self.fs.chain().answered(place, written.is_ok());
+                if !self.fs.injected(Inject::NO_CHAIN_ORDER) {
+                    self.fs.chain().wait_for_those_ahead(place)?;
+                }
+            }
+            written?;
+        }
+        Ok(Next::Step)
+    }
+}
+
+fn stop(mut volume: MutexGuard<'_, Volume>, error: Error) -> Error {
+    volume.stop(&error);
+    error
 }

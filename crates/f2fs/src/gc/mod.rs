@@ -2,7 +2,9 @@
 //! (`gc.c`).
 //!
 //! What can tear: nothing. Moved blocks are written to the logs, and the section they came from
-//! is not used again before a checkpoint that knows their new places is durable.
+//! is not used again before a checkpoint that knows their new places is durable. Nobody can point
+//! to a moved block before it is stable: whoever cleans holds the volume until either a checkpoint
+//! or [`Volume::flush_moved`] has seen to that.
 
 mod victim;
 
@@ -178,6 +180,12 @@ impl Volume {
         self.finish(set, moved)
     }
 
+    /// Makes what was moved stable, before the volume is let go: an fsync that had its first flush
+    /// before the move would write nodes that point here.
+    pub(crate) fn flush_moved(&mut self) -> Result<()> {
+        self.flush().inspect_err(|error| self.stop(error))
+    }
+
     fn clean_segment(&mut self, segno: SegNo, set: &mut WriteSet, caller: Caller) -> Result<()> {
         if self.segments.entry(segno).valid == 0 {
             return Ok(());
@@ -246,7 +254,7 @@ impl Volume {
             None => source.read(&self.io, addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
-        let new = self.move_block(ino, slot, addr, LogType::ColdData, &block)?;
+        let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
         if !waits {
             self.pages.mark_clean(key, index);
         }

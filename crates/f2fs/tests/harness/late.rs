@@ -27,6 +27,11 @@ impl Late {
         Self { below, delay: AtomicU64::new(0), writes: Mutex::new(Vec::new()) }
     }
 
+    /// The drive that has only what is due.
+    pub fn below(&self) -> &Arc<Ssd> {
+        &self.below
+    }
+
     /// Writes submitted from now on take this long.
     pub fn set_delay(&self, delay: Nanos) {
         self.delay.store(delay, Ordering::Relaxed);

@@ -1,0 +1,130 @@
+//! What an fsync has to do: nothing, its plan, or a checkpoint (`need_do_checkpoint`).
+//!
+//! It is decided in the hold of the volume in which the nodes are put together, so that nothing can
+//! happen between the decision and the deed.
+
+use vfs::{Errno, FileKind};
+
+use super::plan::Plan;
+use crate::error::Result;
+use crate::ondisk::inode::Advise;
+use crate::ondisk::node::{NodeKind, first_index_of};
+use crate::ondisk::{BLOCK_SIZE, Nid};
+use crate::options::FsyncMode;
+use crate::volume::Volume;
+use crate::wanted::Naming;
+
+/// What an fsync has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Everything of this file has been written and flushed before.
+    Nothing,
+    /// Roll-forward could not restore this state; only a checkpoint can.
+    Checkpoint,
+    /// The plan.
+    Plan,
+}
+
+impl Volume {
+    /// Whether `ino` can be fsynced now. On a volume that has stopped it cannot, as in
+    /// `f2fs_sync_file`: what a checkpoint that failed had taken up is clean in memory, and not on
+    /// the drive.
+    pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<()> {
+        self.check_usable()?;
+        if self.write_errors.remove(&ino) {
+            return Err(Errno::IO.into());
+        }
+        let kind = self.kind_of(ino)?;
+        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
+            return Err(Errno::INVAL.into());
+        }
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.check_writable()
+    }
+
+    /// Whether this file needs an fsync at all, and whether roll-forward could repeat it. What is
+    /// dirty of it has been submitted.
+    pub(super) fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
+        let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
+        if self.is_dir(ino)? {
+            let quiet = clean && self.since_checkpoint.is_empty() && self.nodes.dirty_count() == 0;
+            let nothing = quiet && self.pages.dirty_total() == 0;
+            return Ok(if nothing { Need::Nothing } else { Need::Checkpoint });
+        }
+        let changed = self.since_checkpoint.moved.contains(&ino) || self.lacks_a_node(ino)?;
+        if clean && !changed && !self.unflushed.contains(&ino) {
+            return Ok(Need::Nothing);
+        }
+        let compressed = self.layout(ino)?.cluster().is_some();
+        let inode = self.raw_inode(ino)?;
+        let (parent, links) = (inode.pino.get(), inode.links.get());
+        let unrecoverable = changed
+            || links != 1
+            || compressed
+            || self.since_checkpoint.xattr_changed.contains(&parent)
+            || !self.nat.is_checkpointed(&self.io, parent)?
+            || !self.has_room_to_roll_forward()
+            || self.takes_left_name(ino)?
+            || self.options.fsync_mode == FsyncMode::Strict
+                && self.since_checkpoint.removed_from.contains(&parent)
+                && self.nat.needs_dentry_mark(&self.io, ino)?;
+        Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
+    }
+
+    /// Whether the file has data of which recovery could not tell that it is there.
+    pub(super) fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool> {
+        let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
+            return Ok(false);
+        };
+        let sums = sums.clone();
+        let storable = plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?);
+        Ok(!storable)
+    }
+
+    /// Whether recovery would make the file anew under a name that is not its owner's of before to
+    /// lose. Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
+    fn takes_left_name(&mut self, ino: Nid) -> Result<bool> {
+        let left = &self.since_checkpoint.left_names;
+        if left.is_empty() || !self.nat.needs_dentry_mark(&self.io, ino)? {
+            return Ok(false);
+        }
+        let inode = self.inode(ino)?;
+        let dir = inode.pino.get();
+        // Elsewhere other bytes may be the same name.
+        let exact = self.naming(dir)? == Naming::Exact;
+        let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
+        let mut of_dir = left.take_while(|(of, _)| *of == dir);
+        Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
+    }
+
+    /// Whether a node of the file was freed whose place recovery would take for unchanged: one of
+    /// attributes, or one of blocks that does not lie behind the end of the file, where recovery
+    /// cuts off.
+    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
+        let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
+        let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
+        if offsets.is_empty() {
+            return Ok(false);
+        }
+        let addrs = self.layout(ino)?.addr_counts();
+        let inode = self.raw_inode(ino)?;
+        let keeps_size = inode.advise().contains(Advise::KEEP_SIZE);
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        Ok(offsets.into_iter().any(|offset| match NodeKind::of(offset) {
+            Some(NodeKind::Xattr) => true,
+            Some(NodeKind::Direct) => {
+                keeps_size || first_index_of(offset, addrs).is_some_and(|first| first < end)
+            }
+            _ => false,
+        }))
+    }
+
+    /// Roll-forward keeps old blocks until it is done, so all it may claim must fit
+    /// (`f2fs_space_for_roll_forward`).
+    fn has_room_to_roll_forward(&self) -> bool {
+        let (total, _) = self.space.totals();
+        self.checkpoint.valid_block_count + self.allocated_since_checkpoint <= total
+    }
+}

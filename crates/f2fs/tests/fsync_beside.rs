@@ -1,0 +1,268 @@
+//! An fsync keeps its word whatever other threads do while it waits for the drive. Each test holds
+//! one fsync up, lets a second thread act, cuts the power when both have returned, and looks at
+//! what survived. The same run with the injected fault shows that the test can fail.
+
+mod harness;
+
+use std::sync::Arc;
+
+use cores::{Machine, Profile};
+use drive::DriveState;
+use f2fs::F2fs;
+use harness::late::Late;
+use harness::{Kind, mount_on, power_on};
+use vfs::{Creator, FileSystem, Ino, RenameFlags, SetAttr};
+
+const MS: u64 = 1_000_000;
+/// How long a write takes that is held up.
+const HELD: u64 = 10 * MS;
+const PAGE: u64 = 4096;
+
+/// A volume on a drive that takes its time, and what two threads do there.
+struct Scene {
+    fs: Arc<F2fs>,
+    drive: Arc<Late>,
+}
+
+impl Scene {
+    fn new(kind: Kind, options: &str) -> Self {
+        let drive = Arc::new(Late::new(kind.formatted(1)));
+        let fs = Arc::new(mount_on(drive.clone(), options));
+        Self { fs, drive }
+    }
+
+    fn create(&self, name: &str, fill: u8) -> Ino {
+        let who = Creator::default();
+        let ino = self.fs.create(self.fs.root(), name.as_bytes(), 0o644, who).unwrap().ino;
+        self.fill(ino, 0, fill);
+        ino
+    }
+
+    fn fill(&self, ino: Ino, page: u64, fill: u8) {
+        self.fs.write(ino, page * PAGE, &[fill; PAGE as usize]).unwrap();
+    }
+
+    /// Fsyncs `ino` on a core of its own, every write of it held up; `meanwhile` happens after
+    /// `delay`, when writes are fast again.
+    fn fsync_beside(&self, ino: Ino, delay: u64, meanwhile: impl FnOnce()) {
+        self.drive.set_delay(HELD);
+        let fs = self.fs.clone();
+        let slow = cores::spawn("slow fsync", Some(1), move || fs.fsync(ino, false));
+        cores::sleep(delay);
+        self.drive.set_delay(0);
+        meanwhile();
+        slow.join().unwrap();
+    }
+
+    /// What a cut leaves now, one of several ways.
+    fn cut(&self, seed: u64) -> DriveState {
+        self.drive.below().survivors(seed)
+    }
+}
+
+/// Runs `scene` in every mode on both kinds of drives; what `broken` says of the survivors.
+fn broken(
+    fault: &str,
+    scene: fn(&Scene) -> DriveState,
+    judge: fn(&F2fs) -> Option<String>,
+) -> Vec<String> {
+    let profile = Profile::named("xeon-4116").unwrap();
+    let mut broken = Vec::new();
+    for kind in Kind::ALL {
+        for mode in ["fsync_mode=posix", "fsync_mode=strict", "oprw", "fsync_mode=strict,oprw"] {
+            if mode == "oprw" && kind == Kind::Conventional {
+                continue; // There are no write pointers to recover by.
+            }
+            let inject = if fault.is_empty() { String::new() } else { format!(",inject={fault}") };
+            // Nothing is written in place: only the chain tells of it.
+            let options = format!("{mode},mode=lfs{inject}");
+            let run = move || scene(&Scene::new(kind, &options));
+            let Ok(state) = Machine::simulated(&profile, 1).run(run) else {
+                broken.push(format!("{kind:?} {mode}: the run ended in a panic"));
+                continue;
+            };
+            let found = match f2fs::F2fs::mount(power_on(&state), &mode.parse().unwrap()) {
+                Ok(fs) => judge(&fs),
+                Err(error) => Some(format!("mount: {error}")),
+            };
+            broken.extend(found.map(|what| format!("{kind:?} {mode}: {what}")));
+        }
+    }
+    broken
+}
+
+fn byte_at(fs: &F2fs, path: &str, page: u64) -> Option<u8> {
+    let mut ino = fs.root();
+    for name in path.split('/') {
+        ino = fs.lookup(ino, name.as_bytes()).ok()?.ino;
+    }
+    let mut block = [0xff; PAGE as usize];
+    let got = fs.read(ino, page * PAGE, &mut block).ok()?;
+    (got > 0).then_some(block[0])
+}
+
+fn expect(fs: &F2fs, path: &str, page: u64, fill: u8) -> Option<String> {
+    let found = byte_at(fs, path, page);
+    (found != Some(fill)).then(|| format!("{path} page {page}: {found:?}, not {fill}"))
+}
+
+/// Another fsync's node, ahead in the log, is still on its way: recovery would stop there.
+#[test]
+fn an_fsync_waits_for_the_nodes_ahead_of_its_own() {
+    fn scene(on: &Scene) -> DriveState {
+        let files = ["x", "y", "z"].map(|name| on.create(name, 1));
+        on.fs.sync().unwrap();
+        files.iter().for_each(|file| on.fill(*file, 0, 2));
+        // The nodes are on their way together with the data, or when that has arrived.
+        let mut left = None;
+        let begun = cores::now();
+        on.fsync_beside(files[0], 5 * MS, || {
+            on.fs.fsync(files[1], false).unwrap();
+            on.drive.set_delay(HELD);
+            cores::sleep_until(begun + HELD + 5 * MS);
+            on.drive.set_delay(0);
+            on.fs.fsync(files[2], false).unwrap();
+            left = Some(on.cut(3));
+        });
+        left.unwrap()
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "y", 0, 2).or_else(|| expect(fs, "z", 0, 2))
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+    assert!(!broken("no-chain-order", scene, judge).is_empty());
+}
+
+/// The new file moves into a directory that only a checkpoint will know.
+#[test]
+fn a_file_that_moves_during_its_fsync_stays_recoverable() {
+    fn scene(on: &Scene) -> DriveState {
+        let file = on.create("new", 7);
+        on.fsync_beside(file, 5 * MS, || {
+            let (root, who) = (on.fs.root(), Creator::default());
+            let dir = on.fs.mkdir(root, b"dir", 0o755, who).unwrap().ino;
+            on.fs.rename(root, b"new", dir, b"moved", RenameFlags::empty()).unwrap();
+        });
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "new", 0, 7).and_then(|_| expect(fs, "dir/moved", 0, 7))
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+    assert!(!broken("decide-once", scene, judge).is_empty());
+}
+
+/// The same by a second name.
+#[test]
+fn a_file_that_is_linked_during_its_fsync_stays_recoverable() {
+    fn scene(on: &Scene) -> DriveState {
+        let file = on.create("new", 7);
+        on.fsync_beside(file, 5 * MS, || {
+            let (root, who) = (on.fs.root(), Creator::default());
+            let dir = on.fs.mkdir(root, b"dir", 0o755, who).unwrap().ino;
+            on.fs.link(file, dir, b"second").unwrap();
+        });
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "new", 0, 7).and_then(|_| expect(fs, "dir/second", 0, 7))
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+    assert!(!broken("decide-once", scene, judge).is_empty());
+}
+
+/// The name goes to another file, which is fsynced, while its first owner's fsync is under way.
+#[test]
+fn a_name_stays_with_the_file_that_was_fsynced_under_it() {
+    fn scene(on: &Scene) -> DriveState {
+        let old = on.create("name", 1);
+        on.fs.open(old).unwrap();
+        on.fsync_beside(old, 5 * MS, || {
+            on.fs.unlink(on.fs.root(), b"name").unwrap();
+            let new = on.create("name", 2);
+            on.fs.fsync(new, false).unwrap();
+        });
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "name", 0, 2)
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+    assert!(!broken("decide-once", scene, judge).is_empty());
+}
+
+/// Blocks of a file that needs a node beside its inode.
+const MANY: u64 = 1100;
+
+/// A node goes and leaves its place empty, during another fsync of the same file.
+#[test]
+fn a_truncation_during_an_fsync_is_not_undone() {
+    fn scene(on: &Scene) -> DriveState {
+        let file = on.create("file", 1);
+        for page in 0..MANY {
+            on.fill(file, page, 1);
+        }
+        on.fs.sync().unwrap();
+        on.fill(file, 0, 2);
+        on.fsync_beside(file, 5 * MS, || {
+            for size in [0, MANY * PAGE] {
+                let set = SetAttr { size: Some(size), ..SetAttr::default() };
+                on.fs.setattr(file, &set).unwrap();
+            }
+            on.fs.fsync(file, false).unwrap();
+        });
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        [0, MANY - 1].into_iter().find_map(|page| expect(fs, "file", page, 0))
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+}
+
+/// Nobody has the file open, and its only name goes.
+#[test]
+fn an_fsync_outlives_the_removal_of_its_file() {
+    fn scene(on: &Scene) -> DriveState {
+        let file = on.create("file", 1);
+        on.fsync_beside(file, 5 * MS, || on.fs.unlink(on.fs.root(), b"file").unwrap());
+        let other = on.create("other", 2);
+        on.fs.fsync(other, false).unwrap();
+        on.fs.getattr(file).expect_err("it goes with its last user");
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "other", 0, 2)
+    }
+    assert_eq!(broken("", scene, judge), Vec::<String>::new());
+}
+
+/// In the modes that recover an fsync whole or not at all, what others append during it is not
+/// half of it: here data lies in more places than its inode has room for checksums.
+#[test]
+fn an_append_during_an_atomic_fsync_is_no_part_of_it() {
+    const PLACES: u64 = 30;
+    fn scene(on: &Scene) -> DriveState {
+        let file = on.create("file", 1);
+        for page in 0..2 * PLACES {
+            on.fill(file, page, 1);
+        }
+        on.fs.sync().unwrap();
+        // A file of few dirty pages goes to another log than one of many: no two lie together.
+        let other = on.create("other", 3);
+        for page in 0..PLACES {
+            on.fill(file, 2 * page, 2);
+            on.fill(other, page, 3);
+        }
+        on.fsync_beside(file, 5 * MS, || on.fill(file, 2 * PLACES, 9));
+        on.cut(3)
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        let appended = byte_at(fs, "file", 2 * PLACES);
+        let torn = appended.is_some_and(|byte| byte != 9);
+        let torn = torn.then(|| format!("the append is half there: {appended:?}"));
+        torn.or_else(|| expect(fs, "file", 0, 2))
+    }
+    let is_atomic = |what: &String| what.contains("strict");
+    let found: Vec<_> = broken("", scene, judge).into_iter().filter(is_atomic).collect();
+    assert_eq!(found, Vec::<String>::new());
+}

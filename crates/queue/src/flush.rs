@@ -1,0 +1,117 @@
+//! Group commit: flushes that wait at the same time share a command (F2FS's `flush_merge`,
+//! `issue_flush_thread`).
+//!
+//! A flush covers what completed before it was submitted. So whoever asks while one is on its way
+//! cannot share that one, and waits for the next, with all others who came meanwhile.
+
+use cores::{Condvar, Mutex};
+
+use crate::IoError;
+
+/// Flushes of one drive.
+pub(crate) struct JoinedFlush {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+/// Flushes are numbered from 1 in the order of their submission.
+#[derive(Default)]
+struct State {
+    submitted: u64,
+    ended: u64,
+    /// The last that failed, and how.
+    failed: Option<(u64, IoError)>,
+}
+
+impl Default for JoinedFlush {
+    fn default() -> Self {
+        Self { state: Mutex::named("joined flush", State::default()), ended: Condvar::new() }
+    }
+}
+
+impl JoinedFlush {
+    /// Returns when a flush that was submitted after this call has ended: `flush`, called from
+    /// here, or somebody else's. It fails if that one did; if a later one did too, who can tell
+    /// what either made stable.
+    pub(crate) fn run(&self, flush: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {
+        let mut state = self.state.lock();
+        let wanted = state.submitted + 1;
+        while state.submitted > state.ended && state.ended < wanted {
+            self.ended.wait(&mut state);
+        }
+        if state.ended < wanted {
+            state.submitted += 1;
+            drop(state);
+            let answer = flush();
+            state = self.state.lock();
+            state.ended = state.submitted;
+            if let Err(error) = answer {
+                state.failed = Some((state.ended, error));
+            }
+            self.ended.notify_all();
+        }
+        match state.failed {
+            Some((number, error)) if number >= wanted => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use cores::{Machine, Profile};
+    use drive::Status;
+
+    use super::*;
+    use crate::Op;
+
+    const FLUSH_NS: u64 = 1_000_000;
+
+    /// Calls from eight cores, 100 us after one another; how many flushes that took.
+    fn flushes(fails: fn(u64) -> bool) -> (u64, Vec<Result<(), IoError>>) {
+        let profile = Profile::named("xeon-4116").unwrap();
+        let calls = move || {
+            let (joined, count) = (Arc::new(JoinedFlush::default()), Arc::new(AtomicU64::new(0)));
+            let callers: Vec<_> = (0..8)
+                .map(|core| {
+                    let (joined, count) = (joined.clone(), count.clone());
+                    cores::spawn("caller", Some(core as usize), move || {
+                        cores::sleep(core * 100_000);
+                        let called = cores::now();
+                        joined.run(|| {
+                            let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+                            assert!(cores::now() >= called);
+                            cores::sleep(FLUSH_NS);
+                            let error = IoError {
+                                op: Op::Flush,
+                                lba: 0,
+                                blocks: 0,
+                                status: Status::WriteFault,
+                            };
+                            if fails(number) { Err(error) } else { Ok(()) }
+                        })
+                    })
+                })
+                .collect();
+            let answers: Vec<_> = callers.into_iter().map(cores::JoinHandle::join).collect();
+            (count.load(Ordering::Relaxed), answers)
+        };
+        Machine::simulated(&profile, 1).run(calls).unwrap()
+    }
+
+    #[test]
+    fn those_who_come_during_a_flush_share_the_next() {
+        let (count, answers) = flushes(|_| false);
+        assert_eq!(count, 2);
+        assert!(answers.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn all_who_share_a_flush_hear_that_it_failed() {
+        let (_, answers) = flushes(|number| number == 2);
+        assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 7);
+    }
+}
