@@ -13,7 +13,8 @@ pub enum FsyncMode {
     /// overwrite's fsync may keep the node and lose the data it points to.
     #[default]
     Posix,
-    /// An fsync is recovered whole or not at all. A flush before and after the nodes; with `oprw`
+    /// An fsync is recovered whole, or the file is as its last fsync or the last checkpoint had it
+    /// ([`crate::fsync::Plan::atomic`]). A flush before and after the nodes; with `oprw`
     /// one at the end.
     Strict,
     /// No flush at all: for drives that cannot lose what they have acknowledged.

@@ -30,8 +30,12 @@
 //!   is durable; what write-back wrote in between is pointed to by the same nodes and judged with
 //!   them. Without flushes (`nobarrier`) a later fsync could be whole and an earlier not: it is
 //!   left out too, for it says only what changed since.
-//! - *One instant.* Data is submitted and nodes are put together in one hold of the volume
-//!   ([`Step::Submit`]): no write and no checkpoint comes between.
+//! - *One instant.* Data is submitted and the nodes are taken down in one hold of the volume
+//!   ([`Step::Submit`]). Where the volume has to be let go before the nodes go, they are written as
+//!   they were then; a checkpoint that comes between ends the fsync, for it has made all of it
+//!   durable.
+//! - *Other threads' nodes* ahead in the log are waited for, too: without them the chain would end
+//!   before this fsync's.
 //! - *Cleaning* moves what is durable, never the newer version that waits in the page cache, or it
 //!   would carry half an fsync into the next checkpoint.
 //! - *No write pointer* tells of data on a conventional drive or in a conventional zone. There the

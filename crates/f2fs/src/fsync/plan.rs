@@ -12,7 +12,8 @@ bitflags! {
     pub struct Writes: u8 {
         /// The file's dirty data blocks.
         const DATA = 1;
-        /// The file's dirty direct nodes and its inode.
+        /// The file's dirty direct nodes and its inode, and what stands ahead of them in the node
+        /// log: recovery reads no further than the first node that is missing.
         const NODES = 2;
     }
 }
@@ -56,7 +57,9 @@ pub struct Plan {
     /// On a drive with a volatile cache: every block of the file is an old or a new block of it,
     /// never another.
     pub data_consistent: bool,
-    /// An fsync is recovered whole or not at all, where nothing is overwritten in place.
+    /// Where nothing is overwritten in place: recovery brings back all of an fsync, or the file as
+    /// its last fsync or the last checkpoint had it. That checkpoint may have taken up what
+    /// write-back had written of a half-made update; only an atomic write keeps that out.
     pub atomic: bool,
 }
 

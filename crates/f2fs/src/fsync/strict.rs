@@ -1,8 +1,10 @@
 //! F2FS `fsync_mode=strict` (thesis §2, §6.1): a flush on either side of the nodes.
 //!
 //! Data is on NAND before the first node is submitted, and only the last node carries the mark, so
-//! an fsync is recovered whole or not at all. Linux leaves the first flush out on zoned drives; the
-//! thesis puts it in for a correct comparison, and so does this.
+//! an fsync is recovered whole or not at all ([`Plan::atomic`] says what that means). The nodes are
+//! those of when the data was submitted, whatever others did to the file during the first flush.
+//! Linux leaves that flush out on zoned drives; the thesis puts it in for a correct comparison, and
+//! so does this.
 
 use super::plan::{Mark, Plan, Step, Writes};
 

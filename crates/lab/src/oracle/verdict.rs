@@ -55,7 +55,8 @@ pub struct Promise {
     pub durable: bool,
     /// Every block is an old or a new block of its file, never anything else.
     pub intact: bool,
-    /// All blocks of one fsync are there, or none.
+    /// Of an fsync all blocks are there, or those that changed since the last checkpoint are as
+    /// they were: what write-back had written by then, the checkpoint has taken up.
     pub atomic: bool,
 }
 
