@@ -55,6 +55,7 @@ fn our_rate(seed: u64) -> f64 {
         subject: subject::named("f2fs").expect("built in"),
         drive: "ram".into(),
         machine: "real".into(),
+        threads: 1,
         mount_opts: String::new(),
         ops: Some(OPS.0),
         seed,

@@ -43,6 +43,7 @@ fn operation(
         subject: subject::named("f2fs").expect("built in"),
         drive: "ram".into(),
         machine: "real".into(),
+        threads: 1,
         mount_opts: String::new(),
         ops: None,
         seed: 1,

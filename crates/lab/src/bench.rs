@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
 
-use crate::subject::Subject;
+use crate::subject::{Subject, Volume};
 use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns, rig};
 
@@ -106,6 +106,8 @@ pub struct Bench {
     pub mount_opts: String,
     /// How many operations; by default a second or two of them.
     pub ops: Option<u64>,
+    /// Threads that share the operations, each with files of its own (fio's `numjobs`).
+    pub threads: u64,
     /// For the places and the bytes.
     pub seed: u64,
 }
@@ -127,12 +129,16 @@ pub struct BenchResult {
     pub mount_opts: String,
     /// The seed.
     pub seed: u64,
+    /// Threads.
+    pub threads: u64,
     /// Operations done.
     pub ops: u64,
     /// Time they took, seconds.
     pub seconds: f64,
     /// Operations per second.
     pub ops_per_s: f64,
+    /// Flush commands the drive was sent meanwhile.
+    pub flushes: u64,
     /// Payload bytes per second.
     pub bytes_per_s: f64,
     /// Median latency of an operation, microseconds.
@@ -156,17 +162,23 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
         (false, _) => Timing::Paced,
     };
     let footprint = match bench.kind {
-        Kind::Fsync => FSYNC_FILE + (ops * 10 * KIB).min(FSYNC_LOG),
+        Kind::Fsync => bench.threads * FSYNC_FILE + (ops * 10 * KIB).min(FSYNC_LOG),
         Kind::Create => ops * 12 * KIB,
         Kind::SeqWrite | Kind::SeqRead => 3 * SEQUENTIAL_FILE,
     };
     let spec = rig::spec(&bench.drive, footprint)?;
     let timed = machine.run(|| -> Result<Timed> {
-        let drive: Arc<dyn Drive> = rig::new_drive(&spec, timing, bench.seed)?;
+        let ssd = rig::new_drive(&spec, timing, bench.seed)?;
+        let drive: Arc<dyn Drive> = ssd.clone();
         bench.subject.format(&drive)?;
-        let mounted = bench.subject.mount(drive, &bench.mount_opts)?;
-        let fs = &*mounted.fs;
-        let timed = measure(bench.kind, fs, ops, bench.seed)?;
+        let fs = bench.subject.mount(drive, &bench.mount_opts)?.fs;
+        let mut works = prepare(bench, &*fs, ops)?;
+        let flushes = ssd.stats().flushes;
+        let mut timed = match works.len() {
+            1 => works.remove(0).run(&*fs)?,
+            _ => all_at_once(&fs, works)?,
+        };
+        timed.flushes = ssd.stats().flushes - flushes;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok(timed)
     })??;
@@ -176,6 +188,63 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
 struct Timed {
     latency: Histogram<u64>,
     took_ns: u64,
+    flushes: u64,
+}
+
+/// One thread's share.
+struct Work {
+    kind: Kind,
+    ops: u64,
+    rng: Rng,
+    /// The file, or for [`Kind::Create`] the directories.
+    places: Vec<Ino>,
+}
+
+/// What `bench` needs to be there before it is timed, and who does what.
+fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
+    let kind = bench.kind;
+    if bench.threads > 1 && !matches!(kind, Kind::Fsync | Kind::Create) {
+        return Err(Error::Usage(format!("{kind} is for one thread: fsync and create take more")));
+    }
+    let shares = (0..bench.threads).map(|thread| {
+        let mut rng = Rng::new(bench.seed, 5 + thread);
+        let ops = ops / bench.threads + u64::from(thread < ops % bench.threads);
+        let name = if thread == 0 { String::new() } else { thread.to_string() };
+        let places = match kind {
+            Kind::Fsync => vec![filled(fs, &name, FSYNC_FILE, &mut rng)?],
+            Kind::Create => directories(fs, &name, ops)?,
+            Kind::SeqWrite => vec![new_file(fs, b"sequential")?],
+            Kind::SeqRead => vec![filled(fs, &name, SEQUENTIAL_FILE, &mut rng)?],
+        };
+        Ok(Work { kind, ops, rng, places })
+    });
+    shares.collect()
+}
+
+/// Each work on a core of its own; the time is from the first to begin to the last to end.
+fn all_at_once(fs: &Arc<dyn Volume>, works: Vec<Work>) -> Result<Timed> {
+    let begun = now_ns();
+    let threads: Vec<_> = works
+        .into_iter()
+        .enumerate()
+        .map(|(i, work)| {
+            let fs = fs.clone();
+            cores::spawn("bench", Some(i % cores::core_count()), move || work.run(&*fs))
+        })
+        .collect();
+    let mut all: Option<Timed> = None;
+    for thread in threads {
+        let part = thread.join()?;
+        match &mut all {
+            Some(all) => all
+                .latency
+                .add(&part.latency)
+                .map_err(|e| Error::Usage(format!("histogram: {e}")))?,
+            None => all = Some(part),
+        }
+    }
+    let all = all.ok_or_else(|| Error::Usage("no threads".into()))?;
+    Ok(Timed { took_ns: now_ns() - begun, ..all })
 }
 
 fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResult {
@@ -189,9 +258,11 @@ fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResul
         simulated,
         mount_opts: bench.mount_opts.clone(),
         seed: bench.seed,
+        threads: bench.threads,
         ops,
         seconds,
         ops_per_s: ops as f64 / seconds,
+        flushes: timed.flushes,
         bytes_per_s: (ops * bench.kind.bytes_per_op()) as f64 / seconds,
         latency_us_p50: us(0.5),
         latency_us_p99: us(0.99),
@@ -217,62 +288,68 @@ fn time(
         last = now;
     }
     finish().map_err(Error::at("fsync", b""))?;
-    Ok(Timed { latency, took_ns: now_ns() - begun })
+    Ok(Timed { latency, took_ns: now_ns() - begun, flushes: 0 })
 }
 
-fn measure(kind: Kind, fs: &dyn FileSystem, ops: u64, seed: u64) -> Result<Timed> {
-    let mut rng = Rng::new(seed, 5);
-    match kind {
-        Kind::Fsync => {
-            let file = filled(fs, FSYNC_FILE, &mut rng)?;
-            let page = rng.bytes(4096);
-            time(
-                ops,
-                |_| {
-                    let at = rng.below(FSYNC_FILE / 4096) * 4096;
-                    fs.write(file, at, &page)?;
-                    fs.fsync(file, false)
-                },
-                || Ok(()),
-            )
+impl Work {
+    fn run(mut self, fs: &dyn FileSystem) -> Result<Timed> {
+        let file = self.places.first().copied().unwrap_or_default();
+        let mut rng = self.rng.clone();
+        match self.kind {
+            Kind::Fsync => {
+                let page = rng.bytes(4096);
+                time(
+                    self.ops,
+                    |_| {
+                        let at = rng.below(FSYNC_FILE / 4096) * 4096;
+                        fs.write(file, at, &page)?;
+                        fs.fsync(file, false)
+                    },
+                    || Ok(()),
+                )
+            }
+            Kind::Create => self.create(fs),
+            Kind::SeqWrite => {
+                let chunk = rng.bytes(MIB as usize);
+                let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
+                let end = || fs.fsync(file, false);
+                time(self.ops, |i| fs.write(file, place(i), &chunk).map(drop), end)
+            }
+            Kind::SeqRead => {
+                let mut chunk = vec![0; MIB as usize];
+                let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
+                time(self.ops, |i| fs.read(file, place(i), &mut chunk).map(drop), || Ok(()))
+            }
         }
-        Kind::Create => create(fs, ops, &mut rng),
-        Kind::SeqWrite => {
-            let chunk = rng.bytes(MIB as usize);
-            let file = new_file(fs, b"sequential")?;
-            let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
-            time(ops, |i| fs.write(file, place(i), &chunk).map(drop), || fs.fsync(file, false))
-        }
-        Kind::SeqRead => {
-            let file = filled(fs, SEQUENTIAL_FILE, &mut rng)?;
-            let mut chunk = vec![0; MIB as usize];
-            let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
-            time(ops, |i| fs.read(file, place(i), &mut chunk).map(drop), || Ok(()))
-        }
+    }
+
+    /// Files of 1 KiB, a thousand to a directory.
+    fn create(&mut self, fs: &dyn FileSystem) -> Result<Timed> {
+        let body = self.rng.bytes(KIB as usize);
+        time(
+            self.ops,
+            |i| {
+                let dir = self.places[(i / 1000) as usize];
+                let name = format!("f{i}");
+                let file = fs.create(dir, name.as_bytes(), 0o644, Creator::default())?;
+                fs.write(file.ino, 0, &body)?;
+                fs.fsync(file.ino, false)
+            },
+            || Ok(()),
+        )
     }
 }
 
-/// Files of 1 KiB, a thousand to a directory.
-fn create(fs: &dyn FileSystem, ops: u64, rng: &mut Rng) -> Result<Timed> {
-    let who = Creator::default();
-    let body = rng.bytes(KIB as usize);
+/// Directories of thread `of` for so many files.
+fn directories(fs: &dyn FileSystem, of: &str, files: u64) -> Result<Vec<Ino>> {
     let mut dirs = Vec::new();
-    for i in 0..ops.div_ceil(1000) {
-        let name = format!("d{i}").into_bytes();
-        let dir = fs.mkdir(fs.root(), &name, 0o755, who).map_err(Error::at("mkdir", &name))?;
-        dirs.push(dir.ino);
+    for i in 0..files.div_ceil(1000) {
+        let name = format!("d{i}{of}").into_bytes();
+        let made = fs.mkdir(fs.root(), &name, 0o755, Creator::default());
+        dirs.push(made.map_err(Error::at("mkdir", &name))?.ino);
     }
     fs.sync().map_err(Error::at("sync", b""))?;
-    time(
-        ops,
-        |i| {
-            let file =
-                fs.create(dirs[(i / 1000) as usize], format!("f{i}").as_bytes(), 0o644, who)?;
-            fs.write(file.ino, 0, &body)?;
-            fs.fsync(file.ino, false)
-        },
-        || Ok(()),
-    )
+    Ok(dirs)
 }
 
 fn new_file(fs: &dyn FileSystem, name: &[u8]) -> Result<Ino> {
@@ -280,8 +357,8 @@ fn new_file(fs: &dyn FileSystem, name: &[u8]) -> Result<Ino> {
     Ok(attr.map_err(Error::at("create", name))?.ino)
 }
 
-fn filled(fs: &dyn FileSystem, size: u64, rng: &mut Rng) -> Result<Ino> {
-    let file = new_file(fs, b"file")?;
+fn filled(fs: &dyn FileSystem, of: &str, size: u64, rng: &mut Rng) -> Result<Ino> {
+    let file = new_file(fs, format!("file{of}").as_bytes())?;
     let chunk = rng.bytes(MIB as usize);
     for at in (0..size).step_by(MIB as usize) {
         fs.write(file, at, &chunk).map_err(Error::at("write", b"file"))?;
@@ -294,14 +371,27 @@ fn filled(fs: &dyn FileSystem, size: u64, rng: &mut Rng) -> Result<Ino> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vfs::MemFs;
 
     #[test]
     fn every_kind_measures_what_it_says() {
         for kind in [Kind::Fsync, Kind::Create] {
-            let timed = measure(kind, &MemFs::new(), 50, 1).expect("memory has room");
-            assert_eq!(timed.latency.len(), 50);
-            assert!(timed.took_ns > 0);
+            for threads in [1, 3] {
+                let bench = Bench {
+                    kind,
+                    subject: crate::subject::named("f2fs").unwrap(),
+                    drive: "conventional-noplp".into(),
+                    machine: "xeon-4116".into(),
+                    mount_opts: String::new(),
+                    ops: Some(50),
+                    threads,
+                    seed: 1,
+                };
+                let result = run(&bench).unwrap();
+                assert!(result.seconds > 0.0 && result.latency_us_max > 0.0);
+                // Threads share a flush where they can.
+                assert!(result.flushes > 0 && result.flushes <= 60, "{}", result.flushes);
+                assert_eq!(threads == 1, result.flushes >= 50);
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ impl Subject for F2fsSubject {
             skipped: report.skipped_inodes,
             orphans: report.orphans,
         };
-        Ok(Mounted { fs: Box::new(fs), recovery })
+        Ok(Mounted { fs: Arc::new(fs), recovery })
     }
 
     fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {

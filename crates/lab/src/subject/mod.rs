@@ -36,7 +36,7 @@ pub trait Volume: FileSystem {
 /// A mounted volume, and what mounting it took.
 pub struct Mounted {
     /// The file system.
-    pub fs: Box<dyn Volume>,
+    pub fs: Arc<dyn Volume>,
     /// What recovery did.
     pub recovery: Recovery,
 }

@@ -37,7 +37,7 @@ impl Subject for Snapshots {
         if let Some(bytes) = io.newest()? {
             restore(&memory, &bytes).map_err(Error::at("restore", b""))?;
         }
-        let fs = Box::new(SnapshotFs { memory, io: Mutex::new(io) });
+        let fs = Arc::new(SnapshotFs { memory, io: Mutex::new(io) });
         Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
     }
 

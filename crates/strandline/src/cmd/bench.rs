@@ -13,6 +13,7 @@ use crate::out;
 Examples:
   strandline bench fsync --drive ram --machine real
   strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
+  strandline bench fsync --drive zn540-noplp --machine xeon-4116 --threads 8 -o noflush_merge
   strandline bench seqwrite --drive ram --json")]
 pub(crate) struct Bench {
     /// fsync, create, seqwrite or seqread
@@ -32,6 +33,9 @@ pub(crate) struct Bench {
     /// Operations; by default a second or two of them
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
+    /// Threads that share them, each with files of its own; fsync and create only
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: u64,
     /// Seed of places and bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -49,6 +53,7 @@ impl Bench {
             machine: self.machine,
             mount_opts: self.mount_opts,
             ops: self.ops,
+            threads: self.threads,
             seed: self.seed,
         };
         let result = bench::run(&job)?;
@@ -66,11 +71,12 @@ impl Bench {
             result.bytes_per_s / 1e6
         ))?;
         out::line(format!(
-            "latency µs: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.1}",
+            "latency µs: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.1}; {} flushes",
             result.latency_us_p50,
             result.latency_us_p99,
             result.latency_us_p999,
-            result.latency_us_max
+            result.latency_us_max,
+            result.flushes
         ))?;
         Ok(0)
     }
