@@ -30,8 +30,8 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 /// Smallest drive without zones for a workload that does not want to fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
-/// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on an
-/// unkind drive does not hold for the luck of one order.
+/// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on
+/// an unkind drive does not hold for the luck of one order.
 pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
     match name.strip_suffix(":orderly") {
         Some(name) => spec(name, footprint),

@@ -13,6 +13,7 @@ mod nand;
 mod ops;
 mod power;
 mod stats;
+mod undo;
 mod write;
 mod zones;
 

@@ -15,6 +15,7 @@ use super::cache::Cache;
 use super::nand::Nand;
 use super::power::{AfterCut, CutPoint, DriveState, Event, EventKind, Moment, Observer, restore};
 use super::stats::Stats;
+use super::undo::{Change, Undo};
 use super::write::{Program, Transfer, Waiter};
 use super::zones::ZoneTable;
 use crate::{Command, Completion, Identify, Media, Output, Spec, Status};
@@ -45,6 +46,8 @@ pub(super) struct Slot {
     pub(super) answer: Option<Answer>,
     /// For a write: what is transferred.
     pub(super) transfer: Option<Transfer>,
+    /// For a discard or a reset: its number.
+    pub(super) change: Option<Change>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +67,7 @@ pub(super) struct Model {
     pub(super) zones: Option<ZoneTable>,
     pub(super) cache: Cache,
     pub(super) nand: Nand,
+    pub(super) undo: Undo,
     pub(super) stats: Stats,
     pub(super) clock: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
@@ -105,6 +109,7 @@ impl Model {
             media,
             zones,
             cache: Cache::default(),
+            undo: Undo::default(),
             // In no time nothing is late.
             nand: Nand::new(spec.profile().clone(), seed, spec.is_unkind() && !instant),
             stats: Stats::default(),
@@ -230,12 +235,22 @@ impl Model {
         let place = &mut self.slots[slot as usize];
         let (queue, cid) = (place.queue, place.cid);
         place.transfer = None;
+        let change = place.change.take();
         let lane = &mut self.lanes[usize::from(queue)];
         lane.under_way.retain(|other| *other != slot);
         if !lane.closed {
             lane.done.push_back(Completion { cid, result: answer });
         }
         self.free_slots.push(slot);
+        if let Some(change) = change.filter(|_| self.fallen.is_none()) {
+            self.end_change(change);
+        }
+    }
+
+    /// Discards and resets that are not completed.
+    pub(super) fn changes_under_way(&self) -> impl Iterator<Item = Change> + '_ {
+        let slots = self.lanes.iter().flat_map(|lane| &lane.under_way);
+        slots.filter_map(|slot| self.slots[*slot as usize].change)
     }
 
     /// A queue that nobody else has; `None` if there can be no more.
@@ -280,7 +295,8 @@ impl Model {
     }
 
     fn take_slot(&mut self, queue: u16, cid: u16) -> u32 {
-        let place = Slot { queue, cid, due: self.clock, answer: None, transfer: None };
+        let place =
+            Slot { queue, cid, due: self.clock, answer: None, transfer: None, change: None };
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.slots[slot as usize] = place;
             slot

@@ -83,8 +83,8 @@ impl Nand {
         self.dma_out.book(ready, transfer_ns(total, self.profile.dma_bytes_per_s.value))
     }
 
-    /// When a command that came at `now` and could be done at `at` is done. What makes it late holds
-    /// nobody else up: no part of the drive is booked for it.
+    /// When a command that came at `now` and could be done at `at` is done. What makes it late
+    /// holds nobody else up: no part of the drive is booked for it.
     pub(super) fn late(&mut self, now: Nanos, at: Nanos) -> Nanos {
         let Some(rng) = &mut self.lateness else { return at };
         let most = (at - now).saturating_mul(self.profile.lateness_percent.value.into()) / 100;

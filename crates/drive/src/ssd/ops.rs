@@ -5,7 +5,7 @@ use std::io;
 
 use super::model::{Answer, Model};
 use super::power::SavedZone;
-use super::write::Place;
+use super::write::{Place, Promised};
 use super::zones::{Cause, Cell};
 use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
 
@@ -105,7 +105,8 @@ impl Model {
                 return Ok(Some(pending.cloned().unwrap_or_else(Block::zeroed)));
             }
         }
-        Ok(self.cache.newest(lba).cloned())
+        let hole = || self.undo.is_hole(lba).then(Block::zeroed);
+        Ok(self.cache.newest(lba).cloned().or_else(hole))
     }
 
     /// Shows one block as [`Self::read`] has it, zeroes for an error.
@@ -119,18 +120,20 @@ impl Model {
     }
 
     fn is_on_nand(&self, lba: Lba) -> bool {
-        let Some(table) = &self.zones else { return self.cache.newest(lba).is_none() };
-        let (zone, offset) = table.locate(lba);
-        if table.is_conventional(zone) {
-            return self.cache.newest(lba).is_none();
+        if let Some(table) = &self.zones {
+            let (zone, offset) = table.locate(lba);
+            if !table.is_conventional(zone) {
+                return offset < table.cells[zone].nand;
+            }
         }
-        offset < table.cells[zone].nand
+        self.cache.newest(lba).is_none() && !self.undo.is_hole(lba)
     }
 
     pub(super) fn begin_flush(&mut self, slot: u32) {
         if self.must_program() {
+            let covers = self.changes_completed();
             self.program_everything();
-            self.wait_for_programs(slot, None, Vec::new());
+            self.wait_for_programs(slot, None, Promised { covers, ..Promised::default() });
         } else {
             let at = self.clock + self.spec.profile().firmware_flush_ns.value;
             let answer = self.recorded();
@@ -150,13 +153,14 @@ impl Model {
     }
 
     pub(super) fn begin_discard(&mut self, slot: u32, lba: Lba, n: u64) -> Result<(), Status> {
+        self.begin_change(slot);
         self.discard(lba, n)?;
         let at = self.clock + self.spec.profile().firmware_manage_ns.value;
         self.finish_at(slot, at, Ok(Output::Done));
         Ok(())
     }
 
-    /// Deallocates a range of random-write blocks, durably. Sequential zones are for reset.
+    /// Deallocates a range of random-write blocks. Sequential zones are for reset.
     fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
         let end = lba.checked_add(blocks).ok_or(Status::LbaOutOfRange)?;
         if end > self.identify.blocks {
@@ -172,7 +176,7 @@ impl Model {
             }
         }
         self.cache.discard(lba, blocks);
-        self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
+        self.forget_range(lba, end)
     }
 
     pub(super) fn begin_report(&mut self, slot: u32, lba: Lba, max: u32) -> Result<(), Status> {
@@ -201,12 +205,15 @@ impl Model {
         action: ZoneAction,
         zone: Option<Lba>,
     ) -> Result<(), Status> {
-        let managed = self.manage(action, zone)?;
+        if action == ZoneAction::Reset {
+            self.begin_change(slot);
+        }
+        let seals = self.manage(action, zone)?;
         let profile = self.spec.profile();
         let erase = if action == ZoneAction::Reset { profile.erase_ns.value } else { 0 };
         let at = self.clock + profile.firmware_manage_ns.value + erase;
         if action == ZoneAction::Finish && self.must_program() {
-            self.wait_for_programs(slot, None, managed);
+            self.wait_for_programs(slot, None, Promised { seals, ..Promised::default() });
         } else {
             let answer = self.recorded();
             self.finish_at(slot, at, answer);
@@ -244,6 +251,9 @@ impl Model {
                 table.transition(zone, Cause::Finish)?;
                 let cell = &mut table.cells[zone];
                 cell.sealed |= !must_program || cell.pending.is_empty();
+                if cell.sealed {
+                    self.settle_reset(zone);
+                }
                 self.program_zone(zone, true);
             }
             ZoneAction::Reset => {
@@ -258,8 +268,8 @@ impl Model {
 
     /// What a reset does besides the change of state.
     fn empty_zone(&mut self, zone: usize) -> Result<(), Status> {
+        self.forget_zone(zone)?;
         let Some(table) = &mut self.zones else { return Ok(()) };
-        let (start, size) = (table.start(zone), table.geometry.size);
         let cell = &mut table.cells[zone];
         // Blocks under way in a transfer or a program give their tokens back when that ends.
         self.tokens += cell.buffered - cell.scheduled;
@@ -268,7 +278,6 @@ impl Model {
         cell.settle(0);
         self.gathering.retain(|other| *other as usize != zone);
         self.stats.resets += 1;
-        self.media.discard(start, size).map_err(|_| Status::WriteFault)?;
         self.feed();
         Ok(())
     }
@@ -283,7 +292,9 @@ impl Model {
         if !matches!(state, ZoneState::ReadOnly | ZoneState::Offline) {
             return Err(Status::InvalidField);
         }
-        table.transition(zone, Cause::Fail(state))
+        table.transition(zone, Cause::Fail(state))?;
+        self.settle_reset(zone);
+        Ok(())
     }
 
     /// `Done` once the media and the zone log are on stable storage.
@@ -316,6 +327,9 @@ impl Model {
         let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
         let buffer_too = self.outlives_us();
         let wp = |cell: &Cell| if buffer_too { cell.buffered } else { cell.nand };
-        cells.iter().enumerate().map(|(zone, cell)| self.saved_zone(zone, wp(cell))).collect()
+        let saved = |(zone, cell)| {
+            self.zone_before(zone).unwrap_or_else(|| self.saved_zone(zone, wp(cell)))
+        };
+        cells.iter().enumerate().map(saved).collect()
     }
 }

@@ -182,10 +182,11 @@ impl Model {
     /// that cannot be written is lost, as it would be.
     fn settle_into(&self, luck: Luck, media: &mut Media) -> Vec<SavedZone> {
         let plp = self.spec.profile().plp.value || luck == Luck::Acknowledged;
-        let zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
+        let mut zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
             let cells = table.cells.iter().enumerate();
             cells.map(|(zone, _)| self.settle_zone(luck, zone, plp, media)).collect()
         });
+        self.settle_changes(luck, media, &mut zones);
         for (lba, block) in self.cache.survivors(plp, |lba, salt| luck.coin(lba, salt) & 1 == 1) {
             let _lost = media.write(lba, block.clone());
         }
@@ -251,6 +252,7 @@ impl Model {
             self.step(Nanos::MAX);
             self.program_everything();
         }
+        self.settle_all();
         self.fall(0);
     }
 
@@ -262,7 +264,7 @@ impl Model {
 
 /// What becomes of what is not on NAND.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Luck {
+pub(super) enum Luck {
     /// What the drive's make and this seed say.
     Seed(u64),
     /// What was acknowledged is there, and nothing else.
@@ -270,7 +272,7 @@ enum Luck {
 }
 
 impl Luck {
-    fn coin(self, lba: Lba, salt: u64) -> u64 {
+    pub(super) fn coin(self, lba: Lba, salt: u64) -> u64 {
         match self {
             Self::Seed(seed) => coin(seed, lba, salt),
             Self::Acknowledged => 0,

@@ -594,4 +594,5 @@ fn counters_count() {
 }
 
 mod host;
+mod undo;
 mod unkind;

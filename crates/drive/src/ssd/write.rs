@@ -5,6 +5,7 @@
 
 use super::model::{Happening, Model};
 use super::power::EventKind;
+use super::undo::Covered;
 use super::zones::Cause;
 use crate::{Block, Blocks, Lba, Output, Status, ZoneState};
 
@@ -51,8 +52,16 @@ pub(super) struct Waiter {
     /// Programs given out before this one.
     before: u64,
     left: u64,
-    /// A zone that is durably full then.
+    then: Promised,
+}
+
+/// What else is durable when a command completes.
+#[derive(Debug, Default)]
+pub(super) struct Promised {
+    /// Zones, with their epochs, that are full.
     pub(super) seals: Vec<(u32, u32)>,
+    /// Discards and resets.
+    pub(super) covers: Covered,
 }
 
 impl Model {
@@ -216,7 +225,7 @@ impl Model {
                 Place::Zone { zone, .. } => self.program_zone(zone as usize, true),
                 Place::Random => self.program_range(lba, blocks),
             }
-            self.wait_for_programs(slot, Some(place), Vec::new());
+            self.wait_for_programs(slot, Some(place), Promised::default());
         } else {
             let lost = fua && answer.is_ok() && !self.record();
             self.complete(slot, if lost { Err(Status::WriteFault) } else { answer });
@@ -238,6 +247,10 @@ impl Model {
         cell.buffered += blocks;
         if write_through {
             cell.scheduled = cell.buffered;
+        }
+        if !self.must_program() {
+            // What is acknowledged stays, so what was before it does not come back.
+            self.settle_reset(zone as usize);
         }
         let kept = if self.outlives_us() { self.keep(zone as usize, blocks) } else { Ok(()) };
         if write_through {
@@ -265,7 +278,7 @@ impl Model {
             let wanted = self.cache.arrive(lba, version, block.clone(), gather);
             self.tokens += u64::from(gather && !wanted);
             if at_once && self.cache.programmed(lba, version) {
-                self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
+                self.store(lba, block)?;
             }
         }
         if gather {
@@ -380,14 +393,22 @@ impl Model {
     fn store_random(&mut self, blocks: Vec<(Lba, u64, Block)>) -> Result<(), Status> {
         for (lba, version, block) in blocks {
             if self.cache.programmed(lba, version) {
-                self.media.write(lba, block).map_err(|_| Status::WriteFault)?;
+                self.store(lba, block)?;
             }
         }
         Ok(())
     }
 
+    fn store(&mut self, lba: Lba, block: Block) -> Result<(), Status> {
+        self.undo.fill(lba);
+        self.media.write(lba, block).map_err(|_| Status::WriteFault)
+    }
+
     /// Moves wp_nand of a zone up by `blocks`, whose bytes go to the media.
-    fn move_to_media(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
+    pub(super) fn move_to_media(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
+        if blocks > 0 {
+            self.settle_reset(zone);
+        }
         let kept = self.outlives_us();
         let Some(table) = &mut self.zones else { return Ok(()) };
         let start = table.start(zone);
@@ -405,15 +426,10 @@ impl Model {
 
     /// Completes `slot` when the programs given out so far, of `place` only if one is named, have
     /// ended; on a drive that has none under way, after the firmware's time.
-    pub(super) fn wait_for_programs(
-        &mut self,
-        slot: u32,
-        place: Option<Place>,
-        seals: Vec<(u32, u32)>,
-    ) {
+    pub(super) fn wait_for_programs(&mut self, slot: u32, place: Option<Place>, then: Promised) {
         let programs = self.programs.iter().flatten();
         let left = programs.filter(|p| place.is_none_or(|place| p.place == place)).count() as u64;
-        let waiter = Waiter { slot, place, before: self.next_program, left, seals };
+        let waiter = Waiter { slot, place, before: self.next_program, left, then };
         if left == 0 {
             self.release(&waiter);
         } else {
@@ -433,11 +449,15 @@ impl Model {
     }
 
     fn release(&mut self, waiter: &Waiter) {
-        for &(zone, epoch) in &waiter.seals {
+        for &(zone, epoch) in &waiter.then.seals {
             let Some(table) = &mut self.zones else { break };
             let cell = &mut table.cells[zone as usize];
             cell.sealed |= cell.epoch == epoch;
+            if cell.sealed {
+                self.settle_reset(zone as usize);
+            }
         }
+        self.settle_covered(&waiter.then.covers);
         let answer = self.slots[waiter.slot as usize].answer.take().unwrap_or(Ok(Output::Done));
         let lost = answer.is_ok() && (self.write_fault || !self.record());
         let answer = if lost { Err(Status::WriteFault) } else { answer };

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use cores::Nanos;
 use smallvec::SmallVec;
 
+use super::undo::Before;
 use crate::{Block, Lba, Status, Zone, ZoneGeometry, ZoneKind, ZoneState};
 
 /// What makes a zone change its state.
@@ -45,6 +46,8 @@ pub(super) struct Cell {
     pub(super) arrives: Nanos,
     /// Finished by command, and that is durable.
     pub(super) sealed: bool,
+    /// What it is again if a cut undoes the reset: it was emptied, and that is not durable.
+    pub(super) before: Option<Before>,
     /// Counts resets: what was under way before one is void.
     pub(super) epoch: u32,
     /// Program units given out so far; chooses the die.
@@ -65,6 +68,7 @@ impl Cell {
             nand: 0,
             arrives: 0,
             sealed: false,
+            before: None,
             epoch: 0,
             stripes: 0,
             pending: VecDeque::new(),
