@@ -4,6 +4,7 @@ mod common;
 
 use common::{Scratch, fails, ok, strandline, text};
 
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/save.workload");
 
 fn json(line: &str) -> serde_json::Value {
@@ -97,6 +98,45 @@ fn a_program_on_a_mount_becomes_a_workload() {
     let failed = strandline(&format!("crash record {file} -- false"));
     assert_eq!(failed.status.code(), Some(1));
     assert_eq!(text(&failed.stderr).lines().count(), 1, "{}", text(&failed.stderr));
+}
+
+/// Every kind of run prints the same finding when what it prints after "again:" is run.
+#[test]
+fn what_is_printed_to_run_again_repeats() {
+    let scratch = Scratch::new("again");
+    let (file, trace) = (scratch.path("small.w"), scratch.path("trace.txt"));
+    let workload = "create a\nbegin\nwrite a 0+9000\nfsync a\nrename a b\nfsync /\n";
+    std::fs::write(&file, workload).expect("a file");
+    let calls = "9 openat(AT_FDCWD, \"/srv/db/log\", O_WRONLY|O_APPEND) = 3\n\
+                 9 write(3, \"x\"..., 9000) = 9000\n9 fdatasync(3) = 0\n";
+    std::fs::write(&trace, calls).expect("a file");
+    for line in [
+        "crash --modes posix --cuts 100",
+        "crash --modes posix --workload varmail --cuts 40 --seed 2 --inject drop-flush",
+        "crash --modes strict --workload rename-fsync-dir --every-cut --inject plain-checkpoint",
+        "crash --modes oprw-strict --workload append --every-state --inject skip-wp-check",
+        &format!("crash --modes posix --workload tree --tree {HERE} --cuts 20 --inject drop-flush"),
+        &format!("crash --modes posix --workload file:{file} --every-cut --inject drop-flush"),
+        &format!(
+            "crash --modes posix --workload strace:{trace} --root /srv/db --every-state \
+             --inject drop-flush"
+        ),
+        &format!(
+            "crash --modes posix --workload file:{file} --inject drop-flush --minimise {}",
+            scratch.path("shortest.w")
+        ),
+        "lab explore --modes strict --drives conventional-noplp --inject drop-flush",
+    ] {
+        let said = text(&strandline(line).stdout);
+        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        let again = lines.iter().find_map(|line| line.strip_prefix("again: strandline "));
+        let again = again.unwrap_or_else(|| panic!("{line}: nothing failed:\n{said}"));
+        let kinds = ["Lost: ", "Garbage: ", "Torn: ", "Corrupt: "];
+        let found = lines.iter().find(|line| kinds.iter().any(|kind| line.starts_with(kind)));
+        let repeated = text(&strandline(again).stdout);
+        let found = found.expect("what was found");
+        assert!(repeated.contains(found), "{line}\n{found}\nnot found by: {again}\n{repeated}");
+    }
 }
 
 #[test]

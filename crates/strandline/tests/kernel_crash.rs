@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{fails, strandline, text};
+use common::{Scratch, fails, strandline, text};
 use judge::Guest;
 
 const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
@@ -36,6 +36,9 @@ fn what_is_missing_is_told_in_a_line() {
     for wrong in ["--fs zfs", "--fs ext4", "--inject skip-wp-check"] {
         assert_eq!(fails(&format!("crash --kernel --guest /nowhere {wrong}")).0, 2, "{wrong}");
     }
+    for wrong in ["--only 3", "--image disk.img", "--events 3"] {
+        assert_eq!(fails(&format!("crash --kernel {wrong}")).0, 2, "{wrong}");
+    }
     for wrong in ["--shard 1/2", "--every-state", "--machine nowhere", "--listen 127.0.0.1"] {
         assert_eq!(fails(&format!("crash --kernel {wrong}")).0, 2, "{wrong}");
     }
@@ -48,15 +51,25 @@ fn what_is_missing_is_told_in_a_line() {
 
 /// The kernel's F2FS keeps what posix promises on zones, and what it does not promise fails: of a
 /// block whose fsync was under way when the power went the node was there and the data were not.
+/// The drive is kept, and what is printed judges it again.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_hole_of_posix_shows_on_zones() {
-    let (results, code) = campaigns("--modes posix --cuts 100 --seed 2");
+    let scratch = Scratch::new("kept-drives");
+    let keep = scratch.path("kept");
+    let (results, code) = campaigns(&format!("--modes posix --cuts 100 --seed 2 --keep {keep}"));
     println!("{:#}", results[0]);
     let counts = ["cuts", "broken", "files_lost"].map(|of| results[0][of].as_u64());
     assert_eq!(counts, [Some(100), Some(0), Some(0)]);
     assert!(results[0]["files_garbage"].as_u64() > Some(0), "no hole in 100 cuts");
     assert_eq!((&results[0]["simulated"], code), (&false.into(), Some(0)));
+    let failure = &results[0]["failures"][0];
+    let again = failure["replay"].as_str().and_then(|line| line.strip_prefix("strandline "));
+    let again = strandline(&format!("{} --json", again.expect("a kept drive")));
+    let again: serde_json::Value = serde_json::from_slice(&again.stdout).expect("an object");
+    let counts = ["cuts", "failed"].map(|of| again[of].as_u64());
+    assert_eq!(counts, [Some(1), Some(1)], "{again:#}");
+    assert_eq!(again["failures"][0]["verdicts"], failure["verdicts"]);
 }
 
 /// Without zones strict sends a flush before the last node, and every block is old or new.

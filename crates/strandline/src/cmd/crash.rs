@@ -187,10 +187,9 @@ impl Crash {
             drive: &self.drive,
             modes,
             workload,
-            choice: match (self.only, self.every_cut) {
-                (Some(only), _) => Choice::One(only),
-                (None, true) => Choice::All,
-                (None, false) => Choice::Random(self.campaign.cuts as usize),
+            choice: match self.every_cut {
+                true => Choice::All,
+                false => Choice::Random(self.campaign.cuts as usize),
             },
             seed: self.campaign.seed,
             inject: self.inject.as_deref(),
@@ -371,7 +370,11 @@ pub(super) fn tell(results: &[ModeResult]) -> Outcome<()> {
         for verdict in &failure.verdicts {
             out::line(format!("  {verdict}"))?;
         }
-        out::line(format!("  again: {}", failure.replay))?;
+        out::line(match &*failure.replay {
+            // The kernel's run is another each time.
+            "" => "  not kept; another run is another: --keep DIR keeps drives".to_owned(),
+            replay => format!("  again: {replay}"),
+        })?;
     }
     Ok(())
 }

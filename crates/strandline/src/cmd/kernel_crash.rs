@@ -1,7 +1,7 @@
 //! `strandline crash --kernel` and `strandline crash agent`: campaigns against a real kernel.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -11,7 +11,7 @@ use lab::{Mode, rig};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::kernel::agent;
-use crate::kernel::campaign::Campaign;
+use crate::kernel::campaign::{Campaign, CutsOf};
 use crate::kernel::cuts::Choice;
 use crate::kernel::foreign::Foreign;
 use crate::kernel::link::Place;
@@ -22,6 +22,11 @@ use crate::progress::Progress;
 /// Blocks of the smallest drive without zones: xfs wants more than our own file systems.
 const SMALLEST: u64 = 512 << 8;
 
+/// The script that boots the guest, from a checkout's root.
+const GUEST: &str = "guest/run";
+/// Names the kernel that it boots.
+const GUEST_KERNEL: &str = "GUEST_KERNEL";
+
 /// Speed of a serial device that every one has.
 const BAUD: u32 = 115_200;
 
@@ -31,11 +36,11 @@ pub(crate) struct KernelArgs {
     /// Judge the Linux kernel's file system on the drive, served over NVMe/TCP, in a guest in QEMU;
     /// --fs is f2fs, ext4, xfs or btrfs. Cuts are at commands and NAND programs, all with the same
     /// odds: an emulated machine's clock does not say how long a state lasts
-    #[arg(long, conflicts_with_all = ["shard", "minimise", "every_state", "print_workload"])]
+    #[arg(long, conflicts_with_all = ["only", "shard", "minimise", "every_state", "print_workload"])]
     pub(crate) kernel: bool,
     /// With --kernel: the script that boots the guest; GUEST_KERNEL names another kernel's package,
     /// as for guest/prepare
-    #[arg(long, value_name = "PATH", default_value = "guest/run")]
+    #[arg(long, value_name = "PATH", default_value = GUEST)]
     guest: PathBuf,
     /// With --kernel: no guest, but a machine of yours, on which you run `strandline crash agent`
     /// with this address of ours; or the serial line to it, a device or QEMU's Unix socket
@@ -49,9 +54,24 @@ pub(crate) struct KernelArgs {
     #[arg(long, requires = "machine", default_value_t = BAUD)]
     baud: u32,
     /// With --kernel: keep the drive as it was after the first cuts that failed, as images in this
-    /// directory, for `strandline drive serve`
+    /// directory, for --image and `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
     keep: Option<PathBuf>,
+    /// With --kernel: no run, but the drive in an image of --keep; the workload, its seed and --cuts
+    /// are to be the same
+    #[arg(long, value_name = "IMAGE", requires_all = ["kernel", "events"])]
+    #[arg(conflicts_with = "keep")]
+    image: Option<PathBuf>,
+    /// With --image: how much of what the workload did was before the cut, as told with it
+    #[arg(long, value_name = "N", requires = "image")]
+    events: Option<usize>,
+    /// With --kernel: the workload's fsyncs become fdatasyncs; of them is asked what an fsync is
+    #[arg(long, requires = "kernel")]
+    fdatasync: bool,
+    /// With --kernel: mount options besides the mode's, such as mode=lfs
+    #[arg(long, value_name = "OPTIONS", requires = "kernel", default_value = "")]
+    #[arg(hide_default_value = true)]
+    mount_options: String,
 }
 
 /// What a campaign is, besides the kernel.
@@ -106,8 +126,13 @@ impl KernelArgs {
                 drive: task.drive.to_owned(),
                 spec: spec.clone(),
                 workload: task.workload.clone(),
-                choice: task.choice,
+                cuts: match (&self.image, self.events) {
+                    (Some(path), Some(events)) => CutsOf::Image { path: path.clone(), events },
+                    _ => CutsOf::Run(task.choice),
+                },
                 seed: task.seed,
+                fdatasync: self.fdatasync,
+                options: self.mount_options.clone(),
                 lies,
                 keep: self.keep.clone(),
                 command: self.command_line(task),
@@ -142,6 +167,19 @@ impl KernelArgs {
 
     fn command_line(&self, task: &Task<'_>) -> String {
         let mut command = format!("{} --kernel", task.command);
+        if self.guest != Path::new(GUEST) {
+            command += &format!(" --guest {}", shell_word(&self.guest.to_string_lossy()));
+        }
+        if let (None, Some(kernel)) = (&self.machine, std::env::var_os(GUEST_KERNEL)) {
+            let kernel = shell_word(&kernel.to_string_lossy());
+            command = format!("{GUEST_KERNEL}={kernel} {command}");
+        }
+        if self.fdatasync {
+            command += " --fdatasync";
+        }
+        if !self.mount_options.is_empty() {
+            command += &format!(" --mount-options {}", shell_word(&self.mount_options));
+        }
         if let Some(at) = &self.machine {
             command += &format!(" --machine {}", shell_word(&at.to_string()));
         }

@@ -1,17 +1,19 @@
 //! One file system in one mode: the run, its cuts, and what the kernel makes of each.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
-use lab::Mode;
-use lab::campaign::{Judged, Run, Tally, corrupt, latencies};
+use lab::campaign::{CutPoints, Job, Judged, Run, Tally, corrupt, latencies};
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
-use lab::subject::Recovery;
-use lab::workload::Workload;
+use lab::shard::Pick;
+use lab::subject::{self, Recovery};
+use lab::workload::{Workload, shell_word};
+use lab::{Mode, campaign};
 use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;
 
@@ -37,14 +39,26 @@ pub(crate) struct Campaign {
     pub(crate) drive: String,
     pub(crate) spec: Spec,
     pub(crate) workload: Arc<dyn Workload>,
-    pub(crate) choice: Choice,
+    pub(crate) cuts: CutsOf,
     pub(crate) seed: u64,
+    /// The workload's fsyncs are fdatasyncs.
+    pub(crate) fdatasync: bool,
+    /// Mount options besides the mode's and the workload's; may be empty.
+    pub(crate) options: String,
     /// The drive says that it has flushed, and has not.
     pub(crate) lies: bool,
     /// Where drives are kept as they were after cuts that failed.
     pub(crate) keep: Option<PathBuf>,
     /// Command line that repeats it, up to the mode.
     pub(crate) command: String,
+}
+
+/// Where the cuts come from.
+pub(crate) enum CutsOf {
+    /// A run of the workload.
+    Run(Choice),
+    /// A drive that was kept, and how many of the oracle's events were before the cut.
+    Image { path: PathBuf, events: usize },
 }
 
 /// A drive that is served for the machine.
@@ -63,6 +77,16 @@ struct Recording {
     span_ns: u64,
 }
 
+/// What became of the cuts.
+#[derive(Default)]
+struct Found {
+    judged: Vec<Judged>,
+    /// What judges a cut again, by its number.
+    again: BTreeMap<usize, String>,
+    /// What ended it before all were judged.
+    early: Option<Failure>,
+}
+
 impl Campaign {
     /// Runs it. `step` is told after each cut how many there are. With what was found comes why
     /// that is not all, if the machine was lost for good.
@@ -73,8 +97,11 @@ impl Campaign {
         let promise = self.fs.promise(self.mode, identify.volatile_cache, zoned);
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
         let kernel = crate::out::lossy(&release).trim().to_owned();
-        let recording = self.record(&served)?;
-        let (judged, early) = self.judge_all(&served, &recording, step)?;
+        let recording = match &self.cuts {
+            CutsOf::Run(choice) => self.record(&served, *choice)?,
+            CutsOf::Image { path, events } => self.recall(path, *events)?,
+        };
+        let Found { judged, again, early } = self.judge_all(&served, &recording, step)?;
         let [fsync_ns_p50, fsync_ns_p99] = latencies(&recording.fsyncs);
         let run = Run {
             mode: self.mode_name().into(),
@@ -96,9 +123,8 @@ impl Campaign {
                 self.fs.name()
             )),
         };
-        // Not by the cut's number: the kernel's run is another each time. What a cut left is kept.
-        let again = format!("{} --modes {} --keep DIR", self.command, self.mode);
-        Ok((Tally::of(run, &judged, |_| again.clone()), early))
+        let again = |cut| again.get(&cut).cloned().unwrap_or_default();
+        Ok((Tally::of(run, &judged, again), early))
     }
 
     /// What the tables call it.
@@ -144,18 +170,22 @@ impl Campaign {
     }
 
     fn mount(&self, devices: &[String], blocks: &Blocks) -> Result<Remote, vfs::Error> {
-        let options = match self.fs {
+        let mut options = match self.fs {
             Foreign::F2fs => self.mode.mount_options().to_owned() + self.workload.mount_options(),
             _ => String::new(),
         };
+        if !self.options.is_empty() {
+            options = format!("{options},{}", self.options).trim_start_matches(',').to_owned();
+        }
         let device = devices.first().cloned().unwrap_or_default();
         let ask = Ask::Mount { device, kind: self.fs.name().into(), options };
         self.machine.ask(&ask, b"")?;
-        Remote::new(self.machine.clone(), blocks.clone())
+        let remote = Remote::new(self.machine.clone(), blocks.clone())?;
+        Ok(remote.data_only(self.fdatasync))
     }
 
     /// The workload, once.
-    fn record(&self, served: &Served) -> Outcome<Recording> {
+    fn record(&self, served: &Served, choice: Choice) -> Outcome<Recording> {
         let devices = self.connect(served).map_err(problem)?;
         let argv = self.fs.mkfs(&devices);
         let (status, said) = self.machine.run(&argv).map_err(Failure::on(&argv[0]))?;
@@ -165,7 +195,7 @@ impl Campaign {
         }
         let fs = self.mount(&devices, &served.blocks).map_err(Failure::on("mount"))?;
         let oracle = Arc::new(Oracle::new());
-        let cuts = Cuts::new(&served.ssd, &oracle, self.choice, self.seed);
+        let cuts = Cuts::new(&served.ssd, &oracle, choice, self.seed);
         let recorder = Recorder::new(&fs, &oracle);
         let mut begun = 0;
         let ran = self.workload.run(&recorder, self.seed, &mut || {
@@ -176,9 +206,6 @@ impl Campaign {
         let span_ns = cores::now() - begun;
         let cuts = cuts.end();
         ran?;
-        if let (Choice::One(one), true) = (self.choice, cuts.is_empty()) {
-            return Err(Failure::Usage(format!("--only {one}: the run has not so many cuts")));
-        }
         let fsyncs = recorder.fsyncs();
         drop(recorder);
         fs.unmount().map_err(Failure::on("unmount"))?;
@@ -186,16 +213,41 @@ impl Campaign {
         Ok(Recording { log: oracle.take_log(), cuts, fsyncs, span_ns })
     }
 
+    /// The drive in an image as the one cut of a run. What a workload does depends on its seed
+    /// alone, so a run on our own F2FS tells the oracle the same as the kernel's did.
+    fn recall(&self, path: &Path, events: usize) -> Outcome<Recording> {
+        let state = image::open(path, true, Timing::Instant).map_err(problem)?.hold();
+        let job = Job {
+            subject: subject::named("f2fs")?,
+            drive: self.drive.clone(),
+            workload: self.workload.clone(),
+            mode: Mode::Posix,
+            inject: None,
+            cuts: 1,
+            seed: self.seed,
+            pick: Pick::All,
+            threads: 1,
+            command: String::new(),
+        };
+        let log = campaign::record(&job, CutPoints::Random(1))?.log;
+        if events > log.len() {
+            let all = log.len();
+            return Err(Failure::Usage(format!("--events {events}: the workload has {all}")));
+        }
+        let cuts = vec![Cut { index: 0, at_ns: 0, position: events, state }];
+        Ok(Recording { log, cuts, fsyncs: Vec::new(), span_ns: 0 })
+    }
+
     /// Mounts what each cut left. Cuts in a row that left the same are mounted once; what may be
-    /// there differs all the same. What ends it early comes with what was judged before.
+    /// there differs all the same.
     fn judge_all(
         &self,
         served: &Served,
         recording: &Recording,
         step: &dyn Fn(usize),
-    ) -> Outcome<(Vec<Judged>, Option<Failure>)> {
+    ) -> Outcome<Found> {
         let (mut model, mut memo) = (Model::default(), Memo::default());
-        let (mut judged, mut kept) = (Vec::new(), 0);
+        let (mut all_found, mut kept) = (Found::default(), 0);
         let all = recording.cuts.len();
         let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));
         for (number, cuts) in alike.enumerate() {
@@ -216,26 +268,40 @@ impl Campaign {
                 }
                 Err(trouble) => (Vec::new(), Some(trouble.to_string())),
             };
-            if kept < KEPT_MAX {
-                kept += usize::from(self.keep(cuts, &found)?);
+            if kept < KEPT_MAX
+                && let Some(path) = self.keep(cuts, &found)?
+            {
+                kept += 1;
+                let again = cuts.iter().map(|cut| (cut.index, self.again(&path, cut)));
+                all_found.again.extend(again);
             }
             found.iter().for_each(|_| step(all));
-            judged.extend(found);
+            all_found.judged.extend(found);
             if let Some(trouble) = trouble {
-                let after = format!("{trouble}; that is after {} of {all} cuts", judged.len());
-                return Ok((judged, Some(Failure::Problem(after))));
+                let judged = all_found.judged.len();
+                let after = format!("{trouble}; that is after {judged} of {all} cuts");
+                all_found.early = Some(Failure::Problem(after));
+                break;
             }
         }
-        Ok((judged, None))
+        Ok(all_found)
     }
 
-    /// Makes an image of the drive if it failed. The kernel does not do the same twice to the
-    /// letter, so the seed alone may not bring the cut back.
-    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<bool> {
+    /// What judges a cut again whose drive is at `path`. The kernel does not do the same twice to
+    /// the letter, so its number would not bring it back.
+    fn again(&self, path: &Path, cut: &Cut) -> String {
+        let (image, events) = (shell_word(&path.to_string_lossy()), cut.position);
+        format!("{} --modes {} --image {image} --events {events}", self.command, self.mode)
+    }
+
+    /// The image in which the drive is, if it failed.
+    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<Option<PathBuf>> {
         let failed = found.iter().find(|judged| !judged.verdicts.is_empty());
-        let (Some(dir), Some(failed), Some(cut)) = (&self.keep, failed, cuts.first()) else {
-            return Ok(false);
-        };
+        let (Some(failed), Some(cut)) = (failed, cuts.first()) else { return Ok(None) };
+        if let CutsOf::Image { path, .. } = &self.cuts {
+            return Ok(Some(path.clone()));
+        }
+        let Some(dir) = &self.keep else { return Ok(None) };
         std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
         let path = dir.join(format!("{}-{}.img", self.mode_name(), failed.index));
         // That of a campaign before this one.
@@ -251,7 +317,7 @@ impl Campaign {
         let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
         ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Failure::host(&path))?;
         drop(ssd.power_off());
-        Ok(true)
+        Ok(Some(path))
     }
 
     /// Cuts that left the same. An error is the machine's, not the file system's.

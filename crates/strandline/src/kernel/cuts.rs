@@ -24,7 +24,6 @@ pub(crate) enum Choice {
     /// So many.
     Random(usize),
     All,
-    One(usize),
 }
 
 /// A cut.
@@ -105,8 +104,6 @@ impl Watcher {
             self.seen += 1;
             let slot = match self.choice {
                 Choice::All => self.kept.len(),
-                Choice::One(one) if one == index => self.kept.len(),
-                Choice::One(_) => continue,
                 Choice::Random(most) if self.kept.len() < most => self.kept.len(),
                 Choice::Random(most) => match self.rng.below(self.seen as u64) as usize {
                     slot if slot < most => slot,
@@ -159,8 +156,6 @@ mod tests {
         let all = cuts(Choice::All);
         assert!(all.len() >= 20 * CHANCES, "{}", all.len());
         assert_eq!(all, (0..all.len()).collect::<Vec<_>>());
-        assert_eq!(cuts(Choice::One(31)), [31]);
-        assert!(cuts(Choice::One(31_000)).is_empty());
         let some = cuts(Choice::Random(10));
         assert!(some.len() == 10 && some.is_sorted_by(|one, next| one < next), "{some:?}");
         assert!(some.iter().any(|index| *index >= 30), "not only the first: {some:?}");

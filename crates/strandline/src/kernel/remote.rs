@@ -32,6 +32,8 @@ pub(crate) struct Remote {
     root: Ino,
     known: Mutex<BTreeMap<Ino, Known>>,
     blocks: Blocks,
+    /// Every fsync is an fdatasync.
+    data_only: bool,
 }
 
 /// Blocks that were read, by their digests, for all volumes of a campaign.
@@ -48,9 +50,15 @@ struct Known {
 impl Remote {
     /// The volume that the agent has just mounted.
     pub(crate) fn new(machine: Arc<Machine>, blocks: Blocks) -> Result<Self> {
-        let mut new = Self { machine, root: 0, known: Mutex::new(BTreeMap::new()), blocks };
+        let known = Mutex::new(BTreeMap::new());
+        let mut new = Self { machine, root: 0, known, blocks, data_only: false };
         new.root = new.stat(String::new())?.ino;
         Ok(new)
+    }
+
+    /// The same, with fdatasync for fsync if `yes`.
+    pub(crate) fn data_only(self, yes: bool) -> Self {
+        Self { data_only: yes, ..self }
     }
 
     fn ask(&self, ask: &Ask, bytes: &[u8]) -> Result<(Answer, Vec<u8>)> {
@@ -320,7 +328,8 @@ impl FileSystem for Remote {
     }
 
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.do_it(&Ask::Fsync { path: self.path(ino)?, data_only: datasync })
+        let data_only = datasync || self.data_only;
+        self.do_it(&Ask::Fsync { path: self.path(ino)?, data_only })
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
