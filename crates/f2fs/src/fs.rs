@@ -173,7 +173,10 @@ impl F2fs {
     /// Ends [`Volume::hold_inode`], or a call of `open`: an inode without a name goes with the last
     /// who uses it.
     pub(crate) fn release_inode(&self, ino: Nid) {
-        let mut volume = self.settled();
+        let mut volume = self.lock();
+        while volume.checkpointing && volume.orphans.contains(&ino) {
+            self.checkpointed.wait(&mut volume);
+        }
         let Some(users) = volume.users.get_mut(&ino) else { return };
         users.opens = users.opens.saturating_sub(1);
         if users.opens > 0 {

@@ -33,9 +33,13 @@ struct State {
     waiting: u32,
 }
 
-/// An fsync's place in the chain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(u64);
+/// An fsync's place in the chain. Dropped before the drive has answered, it breaks the chain: what
+/// became of its nodes is not known.
+pub(crate) struct Place<'a> {
+    chain: &'a Chain,
+    number: u64,
+    is_answered: bool,
+}
 
 impl Default for Chain {
     fn default() -> Self {
@@ -45,33 +49,44 @@ impl Default for Chain {
 
 impl Chain {
     /// The next place, for nodes that are about to be submitted.
-    pub(crate) fn take_place(&self) -> Place {
+    pub(crate) fn take_place(&self) -> Place<'_> {
         let mut state = self.state.lock();
-        let place = state.next;
+        let number = state.next;
         state.next += 1;
-        state.missing.insert(place);
-        Place(place)
+        state.missing.insert(number);
+        Place { chain: self, number, is_answered: false }
     }
+}
 
-    /// The drive has answered for the nodes of `place`.
-    pub(crate) fn answered(&self, place: Place, written: bool) {
-        let mut state = self.state.lock();
-        state.missing.remove(&place.0);
+impl Place<'_> {
+    /// The drive has answered for the nodes of this place.
+    pub(crate) fn answered(&mut self, written: bool) {
+        let mut state = self.chain.state.lock();
+        state.missing.remove(&self.number);
         state.broken |= !written;
         if state.waiting > 0 {
-            self.arrived.notify_all();
+            self.chain.arrived.notify_all();
         }
+        self.is_answered = true;
     }
 
-    /// Sleeps until all nodes ahead of `place` have arrived; fails if one never will.
-    pub(crate) fn wait_for_those_ahead(&self, place: Place) -> Result<()> {
-        let mut state = self.state.lock();
-        while !state.broken && state.missing.first().is_some_and(|first| *first < place.0) {
+    /// Sleeps until all nodes ahead of this place have arrived; fails if one never will.
+    pub(crate) fn wait_for_those_ahead(self) -> Result<()> {
+        let mut state = self.chain.state.lock();
+        while !state.broken && state.missing.first().is_some_and(|first| *first < self.number) {
             state.waiting += 1;
-            self.arrived.wait(&mut state);
+            self.chain.arrived.wait(&mut state);
             state.waiting -= 1;
         }
         if state.broken { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.answered(false);
+        }
     }
 }
 
@@ -92,16 +107,17 @@ mod tests {
     fn nobody_returns_before_what_is_ahead_has_arrived() {
         on_cores(|| {
             let chain = Arc::new(Chain::default());
-            let (first, second) = (chain.take_place(), chain.take_place());
+            let mut first = chain.take_place();
             let other = chain.clone();
             let waiter = cores::spawn("second", Some(1), move || {
-                other.answered(second, true);
-                other.wait_for_those_ahead(second).unwrap();
+                let mut second = other.take_place();
+                second.answered(true);
+                second.wait_for_those_ahead().unwrap();
                 cores::now()
             });
             cores::sleep(5_000_000);
             let arrived = cores::now();
-            chain.answered(first, true);
+            first.answered(true);
             assert!(waiter.join() >= arrived);
         });
     }
@@ -110,10 +126,10 @@ mod tests {
     fn what_stands_behind_a_node_that_was_not_written_fails() {
         on_cores(|| {
             let chain = Chain::default();
-            let (first, second) = (chain.take_place(), chain.take_place());
-            chain.answered(first, false);
-            chain.answered(second, true);
-            chain.wait_for_those_ahead(second).unwrap_err();
+            let (first, mut second) = (chain.take_place(), chain.take_place());
+            drop(first);
+            second.answered(true);
+            second.wait_for_those_ahead().unwrap_err();
         });
     }
 }

@@ -89,7 +89,7 @@ struct Fsync<'a> {
     nodes: WriteSet,
     /// The nodes as they were when the data was submitted, where the plan is of one instant.
     frozen: Option<Frozen>,
-    place: Option<Place>,
+    place: Option<Place<'a>>,
     /// The checkpoint it began after.
     version: u64,
     /// Injected: what was decided at first.
@@ -140,8 +140,8 @@ impl<'a> Fsync<'a> {
         self.nodes.submit(&mut volume.io);
         let _ = self.data.wait(self.fs.queue());
         let written = self.nodes.wait(self.fs.queue()).is_ok();
-        if let Some(place) = self.place.take() {
-            self.fs.chain().answered(place, written);
+        if let Some(mut place) = self.place.take() {
+            place.answered(written);
         }
         stop(volume, error)
     }
@@ -256,10 +256,10 @@ impl<'a> Fsync<'a> {
         if writes.contains(Writes::NODES) {
             let _span = cores::span(Stage::WaitNode);
             let written = self.nodes.wait(self.fs.queue());
-            if let Some(place) = self.place.take() {
-                self.fs.chain().answered(place, written.is_ok());
+            if let Some(mut place) = self.place.take() {
+                place.answered(written.is_ok());
                 if !self.fs.injected(Inject::NO_CHAIN_ORDER) {
-                    self.fs.chain().wait_for_those_ahead(place)?;
+                    place.wait_for_those_ahead()?;
                 }
             }
             written?;
