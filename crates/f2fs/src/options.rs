@@ -63,7 +63,7 @@ bitflags! {
         const DROP_FLUSH = 1;
         /// Strict leaves out the flush between data and nodes, as Linux 6.3 does on zones.
         const DROP_PREFLUSH = 2;
-        /// OPRW recovery believes every pointer.
+        /// Recovery believes every pointer, as with `nowp_check`.
         const SKIP_WP_CHECK = 4;
         /// New inodes are not marked for dentry recovery.
         const DROP_DENT_MARK = 8;
@@ -116,10 +116,13 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `fsync_mode=posix|strict|nobarrier`.
     pub fsync_mode: FsyncMode,
-    /// `oprw`: recovery judges data by the zones' write pointers, and fsync no longer waits
-    /// between data and nodes (thesis §5). With `fsync_mode=strict` it is atomic all the same, and
+    /// `oprw`: fsync no longer waits between data and nodes, for recovery judges data by the
+    /// zones' write pointers (thesis §5). With `fsync_mode=strict` it is atomic all the same, and
     /// does without write pointers.
     pub oprw: bool,
+    /// Cleared by `nowp_check`: recovery believes every pointer, as Linux's does. What was fsynced
+    /// under `oprw` needs the check, whoever mounts the volume after the cut.
+    pub wp_check: bool,
     /// Cleared by `nobarrier`: no flushes anywhere.
     pub barrier: bool,
     /// `flush_merge`/`noflush_merge`: fsyncs that wait for a flush at the same time share one.
@@ -157,6 +160,7 @@ impl Default for MountOptions {
             read_only: false,
             fsync_mode: FsyncMode::Posix,
             oprw: false,
+            wp_check: true,
             barrier: true,
             flush_merge: true,
             mode: AllocationMode::Adaptive,
@@ -201,6 +205,8 @@ impl MountOptions {
             ("fsync_mode", Some("nobarrier")) => self.fsync_mode = FsyncMode::Nobarrier,
             ("oprw", None) => self.oprw = true,
             ("nooprw", None) => self.oprw = false,
+            ("wp_check", None) => self.wp_check = true,
+            ("nowp_check", None) => self.wp_check = false,
             ("barrier", None) => self.barrier = true,
             ("nobarrier", None) => self.barrier = false,
             ("flush_merge", None) => self.flush_merge = true,

@@ -45,12 +45,16 @@ impl WritePointers {
             .is_some_and(|zone| (zone.start..end_of_nand(zone)).contains(&addr.into()))
     }
 
-    /// The same of many blocks.
+    /// The same of many blocks, but that in an offline zone all were written: they are gone, and
+    /// that says nothing of what was fsynced with them or since.
     pub(crate) fn nand_ends(&self) -> NandEnds {
         let shift = self.zone_blocks.trailing_zeros();
         let per_zone = (self.zone_blocks >> shift) as usize;
-        let ends =
-            self.zones.iter().map(|zone| end_of_nand(zone).try_into().unwrap_or(BlockAddr::MAX));
+        let ends = self.zones.iter().map(|zone| match zone.state {
+            ZoneState::Offline => zone.start + zone.size,
+            _ => end_of_nand(zone),
+        });
+        let ends = ends.map(|end| end.try_into().unwrap_or(BlockAddr::MAX));
         NandEnds { shift, ends: ends.flat_map(|end| std::iter::repeat_n(end, per_zone)).collect() }
     }
 }
@@ -115,4 +119,24 @@ fn usable_in(zones: &WritePointers, start: BlockAddr) -> u16 {
     }
     let left = (zone.start + zone.capacity).saturating_sub(u64::from(start));
     left.min(u64::from(BLOCKS_PER_SEGMENT)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_offline_zone_held_is_not_missed() {
+        let zone = |start, state| Zone {
+            start,
+            size: 8,
+            capacity: 8,
+            wp: start,
+            kind: ZoneKind::SequentialWriteRequired,
+            state,
+        };
+        let zones = vec![zone(0, ZoneState::Offline), zone(8, ZoneState::Empty)];
+        let ends = WritePointers { zone_blocks: 8, zones }.nand_ends();
+        assert!(ends.hold(&[U32::new(7)]) && !ends.hold(&[U32::new(8)]));
+    }
 }

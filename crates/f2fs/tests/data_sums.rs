@@ -66,10 +66,11 @@ fn an_fsync_whose_data_is_missing_is_left_out_and_the_one_before_is_not() {
     for earlier in [Block::zeroed(), Block::new(page(9))] {
         let first = earlier[0];
         let state = with_a_block_lost(b"short", earlier);
-        let (fs, _drive) = recovered(&state, OPTIONS);
-        assert_eq!(pages(&fs, b"short"), [2, 2, 2], "not {first}");
-        // Nobody else looks at the checksums.
-        let (fs, _drive) = recovered(&state, "fsync_mode=strict");
+        for options in [OPTIONS, "fsync_mode=strict", "", "ro"] {
+            let (fs, _drive) = recovered(&state, options);
+            assert_eq!(pages(&fs, b"short"), [2, 2, 2], "not {first}, -o {options}");
+        }
+        let (fs, _drive) = recovered(&state, "nowp_check");
         assert_eq!(pages(&fs, b"short"), [3, 3, first]);
     }
 }

@@ -9,7 +9,7 @@ use drive::{Command, CutPoint, DriveState, EventKind};
 use f2fs::{F2fs, RecoveryReport};
 use harness::files::{create, read, write_synced};
 use harness::tagged::{PAGE, cuts_of};
-use harness::{Kind, findings, mount, power_on};
+use harness::{Kind, checkpoint_of, findings, mount, power_on};
 use vfs::ops::{apply, parse, snapshot};
 use vfs::{FileSystem, SetAttr};
 
@@ -177,6 +177,46 @@ fn cut_again(state: &DriveState, options: &str, name: &str) -> RecoveryReport {
         assert!(found == expected, "{name}, then {point:?}: {:?}", expected.diff(&found));
     }
     first.recovery().clone()
+}
+
+/// Under oprw data may be lost that nodes point to. Whoever mounts the volume after the cut finds
+/// that out, and writes no checkpoint that makes the loss last.
+#[test]
+fn what_oprw_relies_on_does_not_depend_on_who_recovers() {
+    for (kind, options) in [
+        (Kind::Zoned, "oprw"),
+        (Kind::Zoned, "fsync_mode=strict,oprw"),
+        (Kind::Conventional, "fsync_mode=strict,oprw"),
+    ] {
+        let cuts = cuts_of(kind, options, 4, 3);
+        let broken = |others: &str| {
+            let broken = cuts
+                .iter()
+                .filter_map(|cut| cut.promise.broken(&mount(&power_on(&cut.state), others)));
+            broken.collect::<Vec<_>>()
+        };
+        for others in ["", "ro", "fsync_mode=strict", "fsync_mode=nobarrier", options] {
+            let broken = broken(others);
+            assert!(broken.is_empty(), "{kind:?}, -o {options}, then {others}: {broken:?}");
+        }
+        assert!(!broken("nowp_check").is_empty(), "{kind:?}, -o {options}: nothing to find out");
+    }
+}
+
+/// Who unmounted cannot know who is next. Linux acknowledges fsyncs whose nodes point to other data
+/// that is still on its way, so its chains are not judged.
+#[test]
+fn only_nodes_of_ours_are_judged() {
+    let drive = Kind::Zoned.formatted(1);
+    let ours = || checkpoint_of(&drive.survivors(1)).1.ours;
+    assert!(!ours());
+    let fs = mount(&drive, "");
+    assert!(ours());
+    write_synced(&fs, "f", &[1; PAGE]);
+    fs.sync().unwrap();
+    assert!(ours());
+    fs.unmount().unwrap();
+    assert!(!ours());
 }
 
 /// What recovery keeps from being overwritten must not be missing where there is little room: the

@@ -57,15 +57,24 @@ impl Mode {
         }
     }
 
-    /// The `mount -o` string.
+    /// The `mount -o` string. Without OPRW our recovery is to be like Linux's.
     pub const fn mount_options(self) -> &'static str {
         match self {
-            Self::Posix => "fsync_mode=posix",
-            Self::Strict => "fsync_mode=strict",
-            Self::Nobarrier => "fsync_mode=nobarrier",
+            Self::Posix => "fsync_mode=posix,nowp_check",
+            Self::Strict => "fsync_mode=strict,nowp_check",
+            Self::Nobarrier => "fsync_mode=nobarrier,nowp_check",
             Self::Oprw => "fsync_mode=posix,oprw",
             Self::OprwNobarrier => "fsync_mode=nobarrier,oprw",
             Self::OprwStrict => "fsync_mode=strict,oprw",
+        }
+    }
+
+    /// The `mount -o` string of the mode without OPRW, as Linux knows it.
+    pub const fn linux_options(self) -> &'static str {
+        match self {
+            Self::Posix | Self::Oprw => "fsync_mode=posix",
+            Self::Strict | Self::OprwStrict => "fsync_mode=strict",
+            Self::Nobarrier | Self::OprwNobarrier => "fsync_mode=nobarrier",
         }
     }
 

@@ -53,9 +53,9 @@
 //! recovered to. Pinned files are overwritten in place, block by block. Fsyncs which become a
 //! checkpoint are atomic with all else that is in it.
 //!
-//! **On other recoveries.** The marks are those of `strict`, so a recovery without `oprw`, ours or
-//! the kernel's, takes an fsync's nodes together or not; it believes their pointers, as it does
-//! after any fsync of OPRW.
+//! **On other recoveries.** Ours judges in every mode, unless told not to (`nowp_check`). To the
+//! kernel the marks are those of `strict`, so it takes an fsync's nodes together or not; it believes
+//! their pointers, as it does after any fsync of OPRW.
 
 use super::plan::{Mark, Plan, Step, Writes};
 

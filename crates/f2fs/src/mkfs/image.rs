@@ -216,6 +216,7 @@ impl Image {
             valid_inode_count: used,
             next_free_nid: ROOT_INO + used,
             elapsed_time: 0,
+            ours: false,
             sit_bitmap: vec![0; self.sb.sit_bitmap_size() as usize],
             nat_bitmap: vec![0; self.sb.nat_bitmap_size() as usize],
             crc: 0,

@@ -20,6 +20,10 @@ pub const CRC_OFFSET: usize = 4092;
 pub const BITMAP_OFFSET: usize = 192;
 /// Segment number in the slots of logs nobody uses.
 const NO_SEGNO: u32 = u32::MAX;
+/// [`Checkpoint::ours`], in slots of `alloc_type` nobody uses: the version, which other writers of
+/// checkpoints change, and "OPRWours".
+const OURS: u64 = 0x4f50_5257_6f75_7273;
+const OURS_AT: std::ops::Range<usize> = 8..16;
 
 /// `struct f2fs_checkpoint` up to its bitmaps, 192 bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -137,6 +141,9 @@ pub struct Checkpoint {
     pub next_free_nid: Nid,
     /// Seconds this volume was mounted.
     pub elapsed_time: u64,
+    /// The engine wrote it to go on: nodes of this version point to nothing that was not durable
+    /// when their fsync returned. Linux's may, to data of others that was on its way.
+    pub ours: bool,
     /// Which copy of each SIT block is valid, most significant bit first.
     pub sit_bitmap: Vec<u8>,
     /// Which copy of each NAT block is valid, most significant bit first.
@@ -274,6 +281,7 @@ impl Checkpoint {
             valid_inode_count: raw.valid_inode_count.get(),
             next_free_nid: raw.next_free_nid.get(),
             elapsed_time: raw.elapsed_time.get(),
+            ours: raw.alloc_type[OURS_AT] == (OURS ^ raw.checkpoint_ver.get()).to_le_bytes(),
             sit_bitmap: slice(place.sit, sb.sit_bitmap_size())?,
             nat_bitmap: slice(place.nat, sb.nat_bitmap_size())?,
             crc: stored_crc(bytes, raw.checksum_offset.get() as usize),
@@ -312,6 +320,9 @@ impl Checkpoint {
         let mut alloc_type = [0; 16];
         for (slot, log) in alloc_type.iter_mut().zip(&self.cursegs) {
             *slot = u8::from(log.ssr);
+        }
+        if self.ours {
+            alloc_type[OURS_AT].copy_from_slice(&(OURS ^ self.version).to_le_bytes());
         }
         RawCheckpoint {
             checkpoint_ver: U64::new(self.version),

@@ -6,8 +6,8 @@
 //! version, tells this from what an earlier name or an earlier life of the block left there.
 //!
 //! The checksums of data are no CRCs. A CRC is linear: it is the same for all blocks that end in
-//! their own CRC, as those of many databases do, whatever it is seeded with. Zeroes are such a block
-//! too. A cut leaves just that in place of a block: zeroes, or what was there before.
+//! their own CRC, as those of many databases do, whatever it is seeded with. Zeroes are such a
+//! block too. A cut leaves just that in place of a block: zeroes, or what was there before.
 
 use drive::Block;
 use smallvec::SmallVec;

@@ -123,9 +123,29 @@ impl Volume {
         self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
     }
 
+    /// Whether nodes are held against the write pointers and checksums: always, unless Linux may
+    /// have written the chain.
+    ///
+    /// A volume mounted without `oprw` now may have been cut under it. From fsyncs of the other
+    /// modes the check takes away nothing that they promise. One fsync of an inode runs at a time, and what is in flight
+    /// of its data belongs to it; others (write-back, cleaning) have waited for the data before the
+    /// fsync puts its nodes together. So when it returns, the flush at its end has made durable all
+    /// that its nodes and those of the fsyncs before it point to, and no later cut finds any of it
+    /// above a write pointer. `nobarrier` has no flush, and promises nothing on a drive that needs
+    /// one. Zones are reset only after a checkpoint, which begins a new chain.
+    ///
+    /// Linux writes back pages while an fsync of the same file is between its wait and its nodes,
+    /// so that a node whose fsync was acknowledged points to what may be lost. Its chains are
+    /// recovered as it does.
+    fn judges(&self) -> bool {
+        self.options.wp_check
+            && !self.options.inject.contains(Inject::SKIP_WP_CHECK)
+            && self.checkpoint.ours
+    }
+
     /// First pass: which inodes to recover and how far.
     pub(super) fn survey(&mut self, links: &mut [Link]) -> Result<Chain> {
-        let judges = self.options.oprw && !self.options.inject.contains(Inject::SKIP_WP_CHECK);
+        let judges = self.judges();
         let nand = self.zones.as_ref().filter(|_| judges).map(WritePointers::nand_ends);
         let mut chain = Chain::default();
         if self.repairing {

@@ -45,6 +45,7 @@ pub(super) fn checkpoint(blocks: u64, sb: &Superblock, version: u64) -> Result<C
         valid_inode_count: 0,
         next_free_nid: sb.root_ino,
         elapsed_time: 0,
+        ours: false,
         sit_bitmap: vec![0; sb.sit_bitmap_size() as usize],
         nat_bitmap: vec![0; sb.nat_bitmap_size() as usize],
         crc: 0,

@@ -95,11 +95,6 @@ pub fn findings(state: &DriveState) -> String {
     lines.join("\n")
 }
 
-/// Blocks of a zone that count though they lie above the write pointer: what posix leaves there.
-pub fn is_above_write_pointer(finding: &str) -> bool {
-    finding.contains("write pointer: found") && finding.contains("should be above")
-}
-
 /// Writes what a drive holds to a sparse file.
 pub fn dump(state: &DriveState, path: &Path) {
     let blocks = state.identify().blocks;

@@ -171,7 +171,7 @@ impl Campaign {
 
     fn mount(&self, devices: &[String], blocks: &Blocks) -> Result<Remote, vfs::Error> {
         let mut options = match self.fs {
-            Foreign::F2fs => self.mode.mount_options().to_owned() + self.workload.mount_options(),
+            Foreign::F2fs => self.mode.linux_options().to_owned() + self.workload.mount_options(),
             _ => String::new(),
         };
         if !self.options.is_empty() {
