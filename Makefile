@@ -65,7 +65,7 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	guest/suites
 	$(CARGO) test --package judge --release --target-dir target/test -- --ignored
 	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
-	  --test kernel_crash --release --target-dir target/test -- --ignored
+	  --test kernel_crash --test kernel_fsync --release --target-dir target/test -- --ignored
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
 	  $(CARGO) test --package judge --test speed --release -- --ignored

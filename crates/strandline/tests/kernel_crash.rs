@@ -72,14 +72,28 @@ fn the_hole_of_posix_shows_on_zones() {
     assert_eq!(again["failures"][0]["verdicts"], failure["verdicts"]);
 }
 
-/// Without zones strict sends a flush before the last node, and every block is old or new.
+/// Without zones a page is overwritten where it is, and every block is old or new.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
-fn strict_without_zones_keeps_its_promise() {
+fn overwriting_in_place_keeps_the_promise_of_strict() {
     let (results, code) = campaigns("--drive conventional-noplp --modes strict --cuts 30");
     println!("{:#}", results[0]);
     assert_eq!((&results[0]["cuts"], &results[0]["failed"]), (&30.into(), &0.into()));
     assert_eq!(code, Some(0));
+}
+
+/// Elsewhere it is as on zones: strict sends what posix sends (`kernel_fsync.rs`), and the same hole
+/// shows.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn the_hole_of_strict_shows_without_zones() {
+    let arguments = "--drive conventional-noplp --mount-options mode=lfs --modes strict --cuts 150";
+    let (results, code) = campaigns(arguments);
+    println!("{:#}", results[0]);
+    let counts = ["cuts", "files_lost", "corrupt"].map(|of| results[0][of].as_u64());
+    assert_eq!(counts, [Some(150), Some(0), Some(0)]);
+    assert!(results[0]["files_garbage"].as_u64() > Some(0), "no hole in 150 cuts");
+    assert_eq!((&results[0]["broken"], code), (&results[0]["failed"], Some(1)));
 }
 
 /// What was acknowledged is lost by a drive that only says it flushed, and that is noticed.

@@ -223,7 +223,10 @@ fn namespaces(number: u32) -> io::Result<Vec<String>> {
     for entry in std::fs::read_dir("/sys/block")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let of = name.strip_prefix(&format!("nvme{number}n"));
-        if let Some(namespace) = of.and_then(|n| n.parse::<u32>().ok()) {
+        if let Some(disk) = of.and_then(|n| n.parse::<u32>().ok()) {
+            // Newer kernels number disks as they find them. A disk on its way out has no namespace.
+            let namespace = std::fs::read_to_string(format!("/sys/block/{name}/nsid")).ok();
+            let namespace = namespace.and_then(|text| text.trim().parse().ok()).unwrap_or(disk);
             found.push((namespace, format!("/dev/{name}")));
         }
     }
