@@ -84,8 +84,9 @@ impl Volume {
     /// `stat` of an inode.
     pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
         let target = self.encrypted_target(ino)?;
+        let size = self.raw_inode(self.top_inode(ino))?.size.get();
         let inode = self.inode(ino)?;
-        let size = target.map_or(inode.size.get(), |target| target.len() as u64);
+        let size = target.map_or(size, |target| target.len() as u64);
         let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
             secs: secs.cast_signed(),
             nanos: nanos.min(999_999_999),
@@ -124,6 +125,7 @@ impl Volume {
             }
             drop(inode);
             self.check_unsealed(ino)?;
+            self.check_not_atomic(ino)?;
             self.resize(ino, size)?;
             self.inode_mut(ino)?.set_mtime(now);
         }

@@ -76,6 +76,7 @@ impl Volume {
 
     /// Makes everything durable and marks the volume clean.
     pub(crate) fn leave(&mut self) -> Result<()> {
+        self.abort_all_atomic()?;
         self.write_back_all()?;
         self.write_checkpoint(Reason::Umount)?;
         self.flush()

@@ -45,6 +45,7 @@ impl Volume {
         }
         self.check_may_fallocate(ino, mode)?;
         self.check_unsealed(ino)?;
+        self.check_not_atomic(ino)?;
         let end = offset.checked_add(len).ok_or(Error::Posix(Errno::FBIG))?;
         self.check_size(ino, end)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
@@ -190,11 +191,13 @@ impl Volume {
 
     /// `SEEK_DATA` and `SEEK_HOLE`.
     pub(crate) fn seek(&mut self, ino: Nid, offset: u64, seek: Seek) -> Result<u64> {
-        let size = self.inode(ino)?.size.get();
+        let top = self.top_inode(ino);
+        let size = self.inode(top)?.size.get();
         if offset >= size {
             return Err(Errno::NXIO.into());
         }
-        if self.has_inline_data(ino)? {
+        // What is a hole in one of the two may be none in the other.
+        if top != ino || self.has_inline_data(ino)? {
             return Ok(if seek == Seek::Data { offset } else { size });
         }
         let range = offset / PAGE..size.div_ceil(PAGE);

@@ -24,6 +24,8 @@ pub(crate) struct Part {
 
 /// Pages of a file that are not in the cache and lie side by side on the drive.
 pub(crate) struct Miss {
+    /// Whose: of a file that is written atomically, perhaps those of the inode over it.
+    pub(crate) ino: Nid,
     index: u64,
     pub(crate) addr: BlockAddr,
     pub(crate) count: u32,
@@ -44,7 +46,7 @@ impl Volume {
             let part = self.read_cached(ino, offset + done as u64, &mut buf[done..])?;
             done += part.len;
             match part.miss {
-                Some(miss) => self.read_miss(ino, &miss)?,
+                Some(miss) => self.read_miss(&miss)?,
                 None => return Ok(done),
             }
         }
@@ -52,18 +54,19 @@ impl Volume {
 
     /// Reads up to the first page that is not in the cache.
     pub(crate) fn read_cached(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<Part> {
-        let size = self.raw_inode(ino)?.size.get();
+        let size = self.raw_inode(self.top_inode(ino))?.size.get();
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..len];
         if self.has_inline_data(ino)? {
             self.read_inline(ino, offset as usize, buf)?;
             return Ok(Part { len, miss: None });
         }
-        let key = Ino::from(ino);
         let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
         for Piece { page: index, within, buffer } in pieces(offset, len) {
             let done = buffer.start;
             let into = &mut buf[buffer];
+            let ino = self.inode_of_page(ino, index)?;
+            let key = Ino::from(ino);
             if let Some(page) = self.pages.get(key, index) {
                 into.copy_from_slice(&page[within]);
             } else if self.load_cluster(ino, index)? {
@@ -86,7 +89,7 @@ impl Volume {
                 return Ok(self.pages.get(key, index));
             }
             let Some(miss) = self.locate(ino, index, end)? else { return Ok(None) };
-            self.read_miss(ino, &miss)?;
+            self.read_miss(&miss)?;
         }
         Ok(self.pages.get(key, index))
     }
@@ -112,15 +115,15 @@ impl Volume {
             (addr..).zip(behind).zip(index..).skip(1).take_while(|((addr, found), at)| {
                 addr == found && is_data_addr(*addr) && self.pages.peek(ino.into(), *at).is_none()
             });
-        Ok(Some(Miss { index, addr, count: 1 + follows.count() as u32 }))
+        Ok(Some(Miss { ino, index, addr, count: 1 + follows.count() as u32 }))
     }
 
     /// Reads what was missed, holding the volume.
-    pub(crate) fn read_miss(&mut self, ino: Nid, miss: &Miss) -> Result<()> {
+    pub(crate) fn read_miss(&mut self, miss: &Miss) -> Result<()> {
         let blocks = self.io.read_run(miss.addr, miss.count)?;
         // The one asked for goes in last: in a full cache each may push out one before it.
         for (i, block) in blocks.into_iter().enumerate().rev() {
-            self.pages.insert_clean(ino.into(), miss.index + i as u64, block);
+            self.pages.insert_clean(miss.ino.into(), miss.index + i as u64, block);
         }
         Ok(())
     }
@@ -137,7 +140,6 @@ impl Volume {
     /// read, and no other gets its place before the next checkpoint.
     pub(crate) fn end_reading(
         &mut self,
-        ino: Nid,
         miss: &Miss,
         version: u64,
         blocks: Result<Blocks, IoError>,
@@ -145,8 +147,10 @@ impl Volume {
         if let Some(at) = self.reading.iter().position(|run| *run == miss.addrs()) {
             self.reading.swap_remove(at);
         }
-        let blocks = blocks?;
-        if self.checkpoint.version != version || self.is_pinned(ino)? {
+        let (ino, blocks) = (miss.ino, blocks?);
+        // A COW inode may be gone.
+        let is_there = !self.nat.get(&self.io, ino)?.is_free();
+        if self.checkpoint.version != version || !is_there || self.is_pinned(ino)? {
             return Ok(());
         }
         for (i, block) in blocks.into_iter().enumerate().rev() {
@@ -246,8 +250,9 @@ impl Volume {
         let key = Ino::from(ino);
         self.expand_cluster(ino, index)?;
         if self.page(ino, index, index + 1)?.is_none() {
+            let below = self.page_below(ino, index)?;
             self.reserve_block(ino, index)?;
-            self.pages.insert_dirty(key, index, Block::zeroed());
+            self.pages.insert_dirty(key, index, below);
         }
         let page = self.pages.dirty_mut(key, index).ok_or(Error::Posix(Errno::IO))?;
         Ok(page.make_mut())

@@ -164,6 +164,7 @@ impl Volume {
         if self.is_pinned(ino)? == pin {
             return Ok(());
         }
+        self.check_not_atomic(ino)?;
         if pin && self.options.mode == AllocationMode::Lfs {
             return Err(Errno::INVAL.into());
         }

@@ -20,6 +20,7 @@ use crate::gc::Policy;
 use crate::maintain::Upkeep;
 use crate::mount;
 use crate::namei::{NameIn, NewInode};
+use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::options::{Inject, MountOptions};
@@ -174,7 +175,8 @@ impl F2fs {
     /// who uses it.
     pub(crate) fn release_inode(&self, ino: Nid) {
         let mut volume = self.lock();
-        while volume.checkpointing && volume.orphans.contains(&ino) {
+        while volume.checkpointing && (volume.orphans.contains(&ino) || volume.is_left_atomic(ino))
+        {
             self.checkpointed.wait(&mut volume);
         }
         let Some(users) = volume.users.get_mut(&ino) else { return };
@@ -183,6 +185,9 @@ impl F2fs {
             return;
         }
         volume.users.remove(&ino);
+        if volume.is_left_atomic(ino) && volume.abort_atomic(ino).is_err() {
+            volume.checkpoint.flags |= CpFlags::FSCK;
+        }
         if volume.orphans.contains(&ino) && volume.check_writable().is_ok() {
             volume.evict_orphan(ino);
         }
@@ -207,19 +212,18 @@ impl F2fs {
     fn fetch<'a>(
         &'a self,
         mut volume: MutexGuard<'a, Volume>,
-        ino: Nid,
         miss: &Miss,
     ) -> Result<MutexGuard<'a, Volume>> {
-        if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(ino)? {
+        if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
             // In memory, some of it; or it is written in place, whoever reads it.
-            volume.read_miss(ino, miss)?;
+            volume.read_miss(miss)?;
             return Ok(volume);
         }
         let version = volume.begin_reading(miss);
         drop(volume);
         let blocks = self.queue.read_blocks(miss.addr.into(), miss.count);
         let mut volume = self.lock();
-        volume.end_reading(ino, miss, version, blocks)?;
+        volume.end_reading(miss, version, blocks)?;
         Ok(volume)
     }
 
@@ -398,7 +402,7 @@ impl FileSystem for F2fs {
             let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
             done += part.len;
             let Some(miss) = part.miss else { return Ok(done) };
-            volume = self.fetch(volume, ino, &miss)?;
+            volume = self.fetch(volume, &miss)?;
         }
     }
 
@@ -409,7 +413,8 @@ impl FileSystem for F2fs {
             FileKind::Regular => {
                 volume.check_may_write(ino)?;
                 volume.check_unsealed(ino)?;
-                volume.write_file(ino, offset, data)?
+                let to = volume.begin_write(ino, offset, data.len())?;
+                volume.write_file(to, offset, data)?
             }
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),

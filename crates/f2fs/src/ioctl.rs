@@ -1,6 +1,7 @@
 //! What the kernel offers by ioctl and flags of open, as methods (`f2fs_ioctl`, uapi/linux/f2fs.h).
 //!
-//! Permissions are for the layer that knows users. Left out: atomic writes, compression, resizing.
+//! Permissions are for the layer that knows users. Atomic writes are in `atomic_write`. Left out:
+//! compression, resizing.
 
 use std::ops::Range;
 
@@ -182,6 +183,7 @@ impl Volume {
         if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {
             return Err(Errno::INVAL.into());
         }
+        self.check_not_atomic(ino)?;
         if self.layout(ino)?.cluster().is_some() {
             // What is in the blocks of a cluster is not what is in its pages.
             return Err(Errno::OPNOTSUPP.into());

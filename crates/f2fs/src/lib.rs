@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod atomic_write;
 mod attr;
 mod casefold;
 pub mod check;

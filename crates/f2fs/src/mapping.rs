@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
+use crate::ondisk::summary::{RawSummary, RawSummaryBlock, TYPE_DATA};
 use crate::ondisk::{
     ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_data_addr,
 };
@@ -181,6 +182,23 @@ impl Volume {
         Ok(())
     }
 
+    /// Takes note in the summaries whose block `addr` is.
+    pub(crate) fn set_summary(&mut self, addr: BlockAddr, summary: RawSummary) -> Result<()> {
+        let Some((segno, offset)) = self.sb.locate(addr) else {
+            let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
+            return Err(Error::corrupt("node.addr", addr, format!("{addr:#x}"), allowed));
+        };
+        if let Some(current) = self.logs.summary_of(segno) {
+            current.entries[offset] = summary;
+        } else {
+            let block = self.io.meta_mut(self.sb.ssa_block(segno))?;
+            let stored = RawSummaryBlock::of_mut(block.make_mut());
+            stored.entries[offset] = summary;
+            stored.as_mut_bytes()[BLOCK_SIZE - 5] = TYPE_DATA;
+        }
+        Ok(())
+    }
+
     /// Address of block `index`; `NULL_ADDR` where there is a hole.
     pub(crate) fn addr_of(&mut self, ino: Nid, index: u64) -> Result<BlockAddr> {
         match self.lookup_slot(ino, index)? {
@@ -233,7 +251,7 @@ impl Volume {
     }
 
     /// Slots of the same node from `slot` on, itself included.
-    fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
+    pub(crate) fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
         let addrs = self.layout(ino)?.addr_counts();
         let all = if slot.nid == ino { addrs.inode } else { addrs.node };
         Ok(u64::from(all).saturating_sub(slot.ofs_in_node.into()).max(1))

@@ -109,6 +109,7 @@ impl Parts {
             unjudged: FxHashMap::default(),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
+            atomic_writes: FxHashMap::default(),
             lazy_atimes: FxHashMap::default(),
             health: Health::Sound,
             checkpointing: false,

@@ -114,7 +114,8 @@ impl Volume {
         Ok(ino)
     }
 
-    fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+    /// Makes an inode that nothing names yet.
+    pub(crate) fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         let parent = self.inode(new.parent)?;
         let ino = self.take_node(true)?;
         let (block, layout) = self.format_inode(ino, new, &parent);
@@ -365,6 +366,7 @@ impl Volume {
 
     /// Frees everything of an inode that nobody names or uses any more.
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
+        self.abort_atomic(ino)?;
         self.pages.forget(Ino::from(ino));
         let inode = self.inode(ino)?;
         let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)

@@ -21,7 +21,8 @@ pub enum PageAt<'a> {
 
 impl F2fs {
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
-    /// its contents are not in blocks of their own: inline or compressed.
+    /// its contents are not in blocks of their own, inline or compressed, or of two inodes, while it
+    /// is written atomically.
     pub fn pages(
         &self,
         ino: Ino,
@@ -30,7 +31,10 @@ impl F2fs {
     ) -> Result<bool> {
         let ino = Nid::try_from(ino).map_err(|_| Errno::NOENT)?;
         let mut volume = self.lock();
-        if volume.has_inline_data(ino)? || volume.layout(ino)?.cluster().is_some() {
+        if volume.top_inode(ino) != ino
+            || volume.has_inline_data(ino)?
+            || volume.layout(ino)?.cluster().is_some()
+        {
             return Ok(false);
         }
         let mut from = range.start;

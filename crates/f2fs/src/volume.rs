@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::{Errno, PageCache, Timespec};
 
+use crate::atomic_write::AtomicWrite;
 use crate::curseg::Logs;
 use crate::error::{Error, Result};
 use crate::io::Io;
@@ -45,6 +46,8 @@ pub(crate) struct Volume {
     pub(crate) users: FxHashMap<Nid, Users>,
     /// Inodes without a name that are still open; freed at the next mount if not before.
     pub(crate) orphans: BTreeSet<Nid>,
+    /// Files being written atomically.
+    pub(crate) atomic_writes: FxHashMap<Nid, AtomicWrite>,
     pub(crate) since_checkpoint: SinceCheckpoint,
     /// Blocks taken from the logs since then, for the room roll-forward needs.
     pub(crate) allocated_since_checkpoint: u64,

@@ -52,8 +52,18 @@ impl Plan {
 
 /// Makes `ino` durable by the volume's plan.
 pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
+    execute_with(fs, ino, |_| Ok(fs.plan()))
+}
+
+/// Makes `ino` durable by the plan that `begin` returns. What that does is done in the hold of the
+/// volume in which the data is submitted.
+pub(crate) fn execute_with(
+    fs: &F2fs,
+    ino: Nid,
+    begin: impl FnOnce(&mut Volume) -> Result<&'static Plan>,
+) -> Result<()> {
     let _turn = fs.take_turn(ino);
-    let volume = {
+    let (volume, plan) = {
         let _span = cores::span(Stage::FsyncOther);
         let mut volume = fs.settled();
         volume.operations += 1;
@@ -62,10 +72,11 @@ pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
             return Ok(());
         }
         volume.balance()?;
+        let plan = begin(&mut volume)?;
         volume.hold_inode(ino);
-        volume
+        (volume, plan)
     };
-    let done = Fsync::new(fs, ino, volume.checkpoint.version).run(volume);
+    let done = Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume);
     fs.release_inode(ino);
     done
 }
@@ -97,10 +108,10 @@ struct Fsync<'a> {
 }
 
 impl<'a> Fsync<'a> {
-    fn new(fs: &'a F2fs, ino: Nid, version: u64) -> Self {
+    fn new(fs: &'a F2fs, ino: Nid, plan: &'static Plan, version: u64) -> Self {
         let (data, nodes) = (WriteSet::default(), WriteSet::default());
         let (frozen, place, decided) = (None, None, None);
-        Self { fs, ino, plan: fs.plan(), data, nodes, frozen, place, version, decided }
+        Self { fs, ino, plan, data, nodes, frozen, place, version, decided }
     }
 
     /// Runs the plan. `volume` is the hold that the first step goes on with.

@@ -59,9 +59,8 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
 pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
     let held = if writable { volume.hold_unclean_sections()? } else { Vec::new() };
-    if writable {
-        report.orphans = volume.free_orphans();
-    }
+    // In memory, if that is all there is: what was fsynced may have their numbers and blocks.
+    report.orphans = volume.free_orphans();
     if volume.options.roll_forward {
         volume.roll_forward(report)?;
     }

@@ -2,7 +2,6 @@
 
 use drive::Block;
 use vfs::{FileKind, Ino};
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use super::RecoveryReport;
@@ -272,7 +271,7 @@ impl Volume {
 
     /// Makes `to`, written after the checkpoint, the block of this file (`f2fs_replace_block`).
     fn claim(&mut self, ino: Nid, index: u64, to: BlockAddr) -> Result<()> {
-        let Some((segno, offset)) = self.sb.locate(to) else {
+        let Some((segno, _)) = self.sb.locate(to) else {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
             return Err(Error::corrupt("fsynced node.addr", ino, format!("{to:#x}"), allowed));
         };
@@ -292,15 +291,7 @@ impl Volume {
             self.logs.invalidate(&mut self.segments, old)?;
         }
         let version = self.nat.get(&self.io, slot.nid)?.version;
-        let summary = RawSummary::data(slot.nid, version, slot.ofs_in_node);
-        if let Some(current) = self.logs.summary_of(segno) {
-            current.entries[offset] = summary;
-        } else {
-            let block = self.io.meta_mut(self.sb.ssa_block(segno))?;
-            let stored = RawSummaryBlock::of_mut(block.make_mut());
-            stored.entries[offset] = summary;
-            stored.as_mut_bytes()[BLOCK_SIZE - 5] = crate::ondisk::summary::TYPE_DATA;
-        }
+        self.set_summary(to, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, to)
     }
 
