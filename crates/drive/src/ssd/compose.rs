@@ -43,6 +43,13 @@ impl DriveState {
         self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
     }
 
+    /// Whether a drive has the resources for all zones that are active.
+    pub fn fits(&self) -> bool {
+        let active = self.zones.iter().filter(|zone| zone.state == ZoneState::Closed).count();
+        let most = self.identify.zones.and_then(|zones| zones.max_active);
+        most.is_none_or(|most| active as u64 <= u64::from(most))
+    }
+
     /// The zone of `lba`, if it takes sequential writes only.
     fn sequential_zone(&self, lba: Lba) -> Option<(ZoneGeometry, usize)> {
         let geometry = self.identify.zones?;

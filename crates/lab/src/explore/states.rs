@@ -2,16 +2,19 @@
 //!
 //! What a flush that ended covers is there, and so is what was written with FUA and ended. Of the
 //! rest, at any instant:
-//! - a sequential zone shows any prefix, block by block, of what was written to it; how far is each
-//!   zone's own affair, since programs of different zones end in any order and the drive flushes by
-//!   itself whenever it likes;
+//! - a sequential zone is as it was at any time since: a prefix, block by block, of what was
+//!   written to it, as long as its last reset is not durable of what it held before that, too. How
+//!   far is each zone's own affair, since programs of different zones end in any order and the
+//!   drive flushes by itself whenever it likes;
 //! - a block outside them is as it was or as any write since made it, whatever its neighbours are;
-//! - with power-loss protection all that ended is there, and of the write under way a part, as
+//! - a discard has happened or not, as a whole: of each block by itself would be more than can be
+//!   looked at, and a file system expects nothing of what it discarded;
+//! - with power-loss protection all that ended is there, and of the command under way a part, as
 //!   above.
 //!
-//! Resets, finishes and discards are durable when they end. While nothing is flushed what was
-//! possible stays possible, so of each stretch between flushes only the last instant at each of the
-//! oracle's positions is looked at.
+//! A zone's finish is durable when it ends, and all that is in the zone with it. While nothing is
+//! flushed what was possible stays possible, so of each stretch between flushes only the last
+//! instant at each of the oracle's positions is looked at.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -43,20 +46,37 @@ pub(super) struct Found {
     by_key: BTreeMap<u64, usize>,
 }
 
-/// A block and what tells it from others.
-type Written = (Lba, Block, u64);
+/// Something that becomes durable, or not.
+enum Effect {
+    /// This block, and what tells it from others.
+    Put(Lba, Block, u64),
+    /// The zone that starts here is empty.
+    Reset(Lba),
+    /// So many blocks from here on are.
+    Discard(Lba, u64),
+}
+
+/// Effects of which a cut leaves the first so many, whatever it leaves of others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Track {
+    /// A sequential zone, by its first block.
+    Zone(Lba),
+    /// A block elsewhere.
+    Block(Lba),
+    /// The discard that was sent then.
+    Discard(usize),
+}
 
 /// What is durable, what is not, and the sum that names the former.
 struct Walk {
     found: Found,
     durable: DriveState,
-    /// Sum over all blocks that changed.
-    sum: u64,
-    changed: BTreeMap<Lba, u64>,
-    /// By first block of the zone, in order of writing.
-    zones: BTreeMap<Lba, Vec<Written>>,
-    /// Versions of each block elsewhere, oldest first.
-    random: BTreeMap<Lba, Vec<Written>>,
+    sum: Sum,
+    /// Each effect with the number of the command that has it: those of several tracks that touch
+    /// one block are in that order.
+    tracks: BTreeMap<Track, Vec<(usize, Effect)>>,
+    /// Number of the command.
+    now: usize,
     rng: Rng,
     bound: Bound,
 }
@@ -66,10 +86,9 @@ pub(super) fn enumerate(tape: &Tape, volatile: bool, bound: Bound, seed: u64) ->
     let mut walk = Walk {
         found: Found::default(),
         durable: tape.base.clone(),
-        sum: 0,
-        changed: BTreeMap::new(),
-        zones: BTreeMap::new(),
-        random: BTreeMap::new(),
+        sum: Sum::default(),
+        tracks: BTreeMap::new(),
+        now: 0,
         rng: Rng::new(seed, 8),
         bound,
     };
@@ -77,19 +96,20 @@ pub(super) fn enumerate(tape: &Tape, volatile: bool, bound: Bound, seed: u64) ->
     let next = |i: usize| tape.entries.get(i).map_or(end, |entry| entry.position);
     walk.look(begin..=next(0))?;
     for (i, Entry { command, position }) in tape.entries.iter().enumerate() {
+        walk.now = i;
         walk.step(command, *position, volatile).map_err(impossible)?;
-        let flushes = matches!(
-            tape.entries.get(i + 1).map(|next| &next.command),
-            None | Some(Command::Flush | Command::ManageZone { .. } | Command::Discard { .. })
-        );
         // What comes next can do no more than add to this, unless it settles something.
+        let settles = matches!(
+            tape.entries.get(i + 1).map(|next| &next.command),
+            None | Some(Command::Flush | Command::ManageZone { action: ZoneAction::Finish, .. })
+        );
         let last = next(i + 1);
         if !volatile {
             // Under way, and then ended.
             walk.look(*position..=*position)?;
-            walk.settle().map_err(impossible)?;
+            walk.settle(|_| true).map_err(impossible)?;
             walk.look(*position..=last)?;
-        } else if flushes {
+        } else if settles {
             walk.look(*position..=last)?;
         } else if *position < last {
             walk.look(*position..=last - 1)?;
@@ -107,97 +127,100 @@ impl Walk {
     fn step(&mut self, command: &Command, position: usize, volatile: bool) -> Result<(), Status> {
         match command {
             Command::Write { lba, data, fua } => {
-                let first = *lba;
-                (first..).zip(data).for_each(|(lba, block)| self.write(lba, block.clone()));
-                if *fua && volatile {
-                    // Under way, and then ended.
-                    self.look(position..=position).map_err(|_| Status::WriteFault)?;
-                    self.settle_blocks(first, data.len() as u64)?;
-                }
+                self.write(*lba, data, *fua && volatile, position)?;
             }
-            Command::Append { .. } => return Err(Status::InvalidOpcode),
-            Command::Flush => self.settle()?,
-            Command::ManageZone { action: ZoneAction::Reset, zone: Some(zone) } => {
-                self.zones.remove(zone);
-                self.durable.reset_zone(*zone)?;
-                let size = self.durable.identify().zones.map_or(0, |zones| zones.size);
-                self.forget(*zone, size);
+            Command::Append { zone, data, fua } => {
+                let lba = self.append_point(*zone)?;
+                self.write(lba, data, *fua && volatile, position)?;
             }
-            Command::ManageZone { action: ZoneAction::Finish, zone: Some(zone) } => {
-                self.settle()?;
-                self.durable.finish_zone(*zone)?;
-                self.sum = self.sum.wrapping_add(mix(*zone, 1));
+            Command::Flush => self.settle(|_| true)?,
+            Command::ManageZone { action: ZoneAction::Reset, zone } => {
+                let zone = zone.ok_or(Status::InvalidOpcode)?;
+                self.add(Track::Zone(zone), Effect::Reset(zone));
+            }
+            Command::ManageZone { action: ZoneAction::Finish, zone } => {
+                let zone = zone.ok_or(Status::InvalidOpcode)?;
+                self.settle(|track| track == Track::Zone(zone))?;
+                self.durable.finish_zone(zone)?;
+                self.sum.add(zone, 1);
             }
             Command::Discard { lba, blocks } => {
-                let gone: Vec<Lba> =
-                    self.random.range(*lba..*lba + *blocks).map(|(&lba, _)| lba).collect();
-                gone.iter().for_each(|lba| drop(self.random.remove(lba)));
-                self.durable.discard(*lba, *blocks)?;
-                self.forget(*lba, *blocks);
+                self.add(Track::Discard(self.now), Effect::Discard(*lba, *blocks));
             }
             Command::Read { .. } | Command::ReportZones { .. } | Command::ManageZone { .. } => {}
         }
         Ok(())
     }
 
-    fn write(&mut self, lba: Lba, block: Block) {
-        let written = (lba, block.clone(), digest(&block));
+    fn add(&mut self, track: Track, effect: Effect) {
+        self.tracks.entry(track).or_default().push((self.now, effect));
+    }
+
+    fn write(
+        &mut self,
+        first: Lba,
+        data: &[Block],
+        fua: bool,
+        position: usize,
+    ) -> Result<(), Status> {
+        for (lba, block) in (first..).zip(data) {
+            self.add(self.track(lba), Effect::Put(lba, block.clone(), digest(block)));
+        }
+        if fua {
+            // Under way, and then ended.
+            self.look(position..=position).map_err(|_| Status::WriteFault)?;
+            let range = first..first + data.len() as u64;
+            let zone = self.track(first);
+            // A discard from before must not empty what was forced out since: it is durable, too.
+            let touches = |(_, effect): &(usize, Effect)| matches!(effect, Effect::Discard(lba, n) if *lba < range.end && range.start < lba + n);
+            let discards = self.tracks.iter().filter(|(_, effects)| effects.iter().any(touches));
+            let discards: Vec<Track> = discards.map(|(track, _)| *track).collect();
+            self.settle(|track| {
+                track == zone
+                    || discards.contains(&track)
+                    || matches!(track, Track::Block(lba) if range.contains(&lba))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where a write at `lba` has its place.
+    fn track(&self, lba: Lba) -> Track {
         let zones = self.durable.identify().zones;
         let zone = zones.map(|z| (lba / z.size, z)).filter(|(n, z)| *n >= z.conventional.into());
-        match zone {
-            Some((n, z)) => self.zones.entry(n * z.size).or_default().push(written),
-            None => self.random.entry(lba).or_default().push(written),
-        }
+        zone.map_or(Track::Block(lba), |(n, z)| Track::Zone(n * z.size))
     }
 
-    /// All that was written becomes durable.
-    fn settle(&mut self) -> Result<(), Status> {
-        for (_, written) in std::mem::take(&mut self.zones) {
-            written.into_iter().try_for_each(|written| self.endure(written))?;
+    /// Where the zone that starts at `zone` would be written next.
+    fn append_point(&self, zone: Lba) -> Result<Lba, Status> {
+        let size = self.durable.identify().zones.ok_or(Status::InvalidOpcode)?.size;
+        let held = usize::try_from(zone / size).ok();
+        let held = held.and_then(|zone| self.durable.write_pointers().nth(zone));
+        let mut lba = zone + held.ok_or(Status::LbaOutOfRange)?;
+        for (_, effect) in self.tracks.get(&Track::Zone(zone)).into_iter().flatten() {
+            lba = if let Effect::Reset(_) = effect { zone } else { lba + 1 };
         }
-        for (_, versions) in std::mem::take(&mut self.random) {
-            versions.into_iter().next_back().map_or(Ok(()), |newest| self.endure(newest))?;
+        Ok(lba)
+    }
+
+    /// These tracks become durable, to their ends.
+    fn settle(&mut self, which: impl Fn(Track) -> bool) -> Result<(), Status> {
+        let (settled, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.tracks).into_iter().partition(|(track, _)| which(*track));
+        self.tracks = left;
+        let mut effects: Vec<(usize, Effect)> = settled.into_values().flatten().collect();
+        effects.sort_by_key(|(when, _)| *when);
+        let zone_blocks = self.durable.identify().zones.map_or(0, |zones| zones.size);
+        for (_, effect) in effects {
+            effect.apply(&mut self.durable)?;
+            self.sum.apply(&effect, zone_blocks);
         }
         Ok(())
-    }
-
-    /// These blocks do, and in a sequential zone all before them.
-    fn settle_blocks(&mut self, first: Lba, blocks: u64) -> Result<(), Status> {
-        let zone = self.durable.identify().zones.map_or(first, |z| first - first % z.size);
-        for written in self.zones.remove(&zone).unwrap_or_default() {
-            self.endure(written)?;
-        }
-        for lba in first..first + blocks {
-            if let Some(newest) = self.random.remove(&lba).and_then(|mut all| all.pop()) {
-                self.endure(newest)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn endure(&mut self, (lba, block, hash): Written) -> Result<(), Status> {
-        self.durable.put(lba, block)?;
-        let before = self.changed.insert(lba, hash).map_or(0, |old| mix(lba, old));
-        self.sum = self.sum.wrapping_sub(before).wrapping_add(mix(lba, hash));
-        Ok(())
-    }
-
-    /// The range is empty: what it held is part of the sum no more, that it was emptied is.
-    fn forget(&mut self, lba: Lba, blocks: u64) {
-        let held: Vec<(Lba, u64)> =
-            self.changed.range(lba..lba + blocks).map(|(&lba, &hash)| (lba, hash)).collect();
-        for (lba, hash) in held {
-            self.changed.remove(&lba);
-            self.sum = self.sum.wrapping_sub(mix(lba, hash));
-        }
-        self.sum = self.sum.wrapping_add(mix(lba, blocks ^ 0x5eed));
     }
 
     /// Notes every state of this instant as possible at `positions`.
     fn look(&mut self, positions: std::ops::RangeInclusive<usize>) -> Result<()> {
-        let zones: Vec<Vec<Written>> = self.zones.values().cloned().collect();
-        let random: Vec<Vec<Written>> = self.random.values().cloned().collect();
-        let choices: Vec<usize> = zones.iter().chain(&random).map(|all| all.len() + 1).collect();
+        let choices: Vec<usize> = self.tracks.values().map(|track| track.len() + 1).collect();
         let all = choices.iter().try_fold(1_usize, |all, &n| all.checked_mul(n));
         match all.filter(|&all| all <= self.bound.states) {
             Some(all) => {
@@ -209,47 +232,40 @@ impl Walk {
                         digit
                     });
                     let digits: Vec<usize> = digits.collect();
-                    self.note(&zones, &random, &digits, positions.clone())?;
+                    self.note(&digits, positions.clone())?;
                 }
             }
             None => {
                 self.found.sampled += 1;
                 let newest: Vec<usize> = choices.iter().map(|n| n - 1).collect();
-                self.note(&zones, &random, &newest, positions.clone())?;
-                self.note(&zones, &random, &vec![0; choices.len()], positions.clone())?;
+                self.note(&newest, positions.clone())?;
+                self.note(&vec![0; choices.len()], positions.clone())?;
                 for _ in 2..self.bound.states {
                     let digits: Vec<usize> =
                         choices.iter().map(|&n| self.rng.below(n as u64) as usize).collect();
-                    self.note(&zones, &random, &digits, positions.clone())?;
+                    self.note(&digits, positions.clone())?;
                 }
             }
         }
         Ok(())
     }
 
-    /// One state: of each zone so many blocks, of each other block that version; 0 is none.
-    fn note(
-        &mut self,
-        zones: &[Vec<Written>],
-        random: &[Vec<Written>],
-        digits: &[usize],
-        positions: std::ops::RangeInclusive<usize>,
-    ) -> Result<()> {
-        let (prefixes, versions) = digits.split_at(zones.len());
-        let prefixes = zones.iter().zip(prefixes).flat_map(|(all, &n)| &all[..n]);
-        let versions =
-            random.iter().zip(versions).filter_map(|(all, &n)| all.get(n.wrapping_sub(1)));
-        let left: Vec<&Written> = prefixes.chain(versions).collect();
-        let key = left.iter().fold(self.sum, |sum, (lba, _, hash)| {
-            let before = self.changed.get(lba).map_or(0, |old| mix(*lba, *old));
-            sum.wrapping_sub(before).wrapping_add(mix(*lba, *hash))
-        });
+    /// One state: of each track so many effects.
+    fn note(&mut self, digits: &[usize], positions: std::ops::RangeInclusive<usize>) -> Result<()> {
+        let left = self.tracks.values().zip(digits).flat_map(|(effects, &n)| &effects[..n]);
+        let mut left: Vec<&(usize, Effect)> = left.collect();
+        left.sort_by_key(|(when, _)| *when);
+        let zone_blocks = self.durable.identify().zones.map_or(0, |zones| zones.size);
+        let key = self.sum.with(left.iter().map(|(_, effect)| effect), zone_blocks);
         let at = match self.found.by_key.get(&key) {
             Some(&at) => at,
             None => {
                 let mut drive = self.durable.clone();
-                for (lba, block, _) in left {
-                    drive.put(*lba, block.clone()).map_err(impossible)?;
+                for (_, effect) in left {
+                    effect.apply(&mut drive).map_err(impossible)?;
+                }
+                if !drive.fits() {
+                    return Ok(());
                 }
                 self.found.states.push(State { drive, positions: Vec::new() });
                 self.found.by_key.insert(key, self.found.states.len() - 1);
@@ -260,6 +276,66 @@ impl Walk {
         let from = known.last().map_or(0, |last| last + 1);
         known.extend(positions.filter(|position| *position >= from));
         Ok(())
+    }
+}
+
+impl Effect {
+    fn apply(&self, drive: &mut DriveState) -> Result<(), Status> {
+        match self {
+            Self::Put(lba, block, _) => drive.put(*lba, block.clone()),
+            Self::Reset(zone) => drive.reset_zone(*zone),
+            Self::Discard(lba, blocks) => drive.discard(*lba, *blocks),
+        }
+    }
+}
+
+/// What changed since the run began, as a sum over all blocks that tells states apart.
+#[derive(Default)]
+struct Sum {
+    sum: u64,
+    changed: BTreeMap<Lba, u64>,
+}
+
+impl Sum {
+    fn add(&mut self, lba: Lba, hash: u64) {
+        self.sum = self.sum.wrapping_add(mix(lba, hash));
+    }
+
+    /// Takes in what `effect` does; what it replaces is in the answer.
+    fn apply(&mut self, effect: &Effect, zone_blocks: u64) -> Vec<(Lba, Option<u64>)> {
+        let (lba, blocks) = match *effect {
+            Effect::Put(lba, _, hash) => {
+                let before = self.changed.insert(lba, hash);
+                let gone = before.map_or(0, |old| mix(lba, old));
+                self.sum = self.sum.wrapping_sub(gone);
+                self.add(lba, hash);
+                return vec![(lba, before)];
+            }
+            Effect::Reset(zone) => (zone, zone_blocks),
+            Effect::Discard(lba, blocks) => (lba, blocks),
+        };
+        let held = self.changed.range(lba..lba + blocks);
+        let held: Vec<(Lba, Option<u64>)> = held.map(|(&lba, &hash)| (lba, Some(hash))).collect();
+        for (lba, hash) in &held {
+            self.changed.remove(lba);
+            self.sum = self.sum.wrapping_sub(hash.map_or(0, |hash| mix(*lba, hash)));
+        }
+        self.add(lba, blocks ^ 0x5eed);
+        held
+    }
+
+    /// The sum after `effects` too.
+    fn with<'a>(&mut self, effects: impl Iterator<Item = &'a Effect>, zone_blocks: u64) -> u64 {
+        let before = self.sum;
+        let replaced: Vec<_> = effects.flat_map(|effect| self.apply(effect, zone_blocks)).collect();
+        let sum = std::mem::replace(&mut self.sum, before);
+        for (lba, hash) in replaced.into_iter().rev() {
+            match hash {
+                Some(hash) => drop(self.changed.insert(lba, hash)),
+                None => drop(self.changed.remove(&lba)),
+            }
+        }
+        sum
     }
 }
 
@@ -275,4 +351,90 @@ fn mix(lba: Lba, hash: u64) -> u64 {
     hasher.write_u64(lba);
     hasher.write_u64(hash);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use drive::{Spec, Ssd, Timing};
+
+    use super::*;
+
+    const ZONE: Lba = 64;
+
+    fn block(n: u8) -> Block {
+        Block::from_prefix(&[n])
+    }
+
+    fn write(lba: Lba, n: u8, fua: bool) -> Command {
+        Command::Write { lba, data: [block(n)].into_iter().collect(), fua }
+    }
+
+    fn append(n: u8) -> Command {
+        Command::Append { zone: ZONE, data: [block(n)].into_iter().collect(), fua: false }
+    }
+
+    fn reset() -> Command {
+        Command::ManageZone { action: ZoneAction::Reset, zone: Some(ZONE) }
+    }
+
+    /// What is in the first two blocks of conventional zone 0 and of zone 1, and how far that is.
+    type Seen = (u8, u8, u8, u8, u64);
+
+    /// All that may be seen after `commands`, on a drive with 7 in block 0 and 8 in zone 1.
+    fn seen(commands: Vec<Command>) -> BTreeSet<Seen> {
+        let spec = Spec::named("zn540-noplp").unwrap().zone_size(ZONE, ZONE).zones(4, 1);
+        let mut base = Ssd::new(spec, Timing::Instant, 1).unwrap().survivors(0);
+        base.put(0, block(7)).unwrap();
+        base.put(ZONE, block(8)).unwrap();
+        let entry = |(position, command)| Entry { command, position };
+        let entries: Vec<Entry> = (0..).zip(commands).map(entry).collect();
+        let positions = (0, entries.len());
+        let tape = Tape { log: Vec::new(), base, entries, positions };
+        let found = enumerate(&tape, true, Bound::default(), 1).unwrap();
+        let at_end = found.states.iter().filter(|s| s.positions.contains(&positions.1));
+        let look = |state: &State| {
+            let read = |lba| state.drive.media().read(lba).unwrap().bytes()[0];
+            let wp = state.drive.write_pointers().nth(1).unwrap();
+            (read(0), read(1), read(ZONE), read(ZONE + 1), wp)
+        };
+        at_end.map(look).collect()
+    }
+
+    #[test]
+    fn what_is_appended_is_a_prefix() {
+        let all = seen(vec![append(1), append(2)]);
+        assert_eq!(all, [(7, 0, 8, 0, 1), (7, 0, 8, 1, 2), (7, 0, 8, 1, 3)].into());
+        let all = seen(vec![append(1), Command::Flush, append(2)]);
+        assert_eq!(all, [(7, 0, 8, 1, 2), (7, 0, 8, 1, 3)].into());
+        let all = seen(vec![reset(), append(1), write(ZONE + 1, 2, true), append(3)]);
+        assert_eq!(all, [(7, 0, 1, 2, 2), (7, 0, 1, 2, 3)].into());
+    }
+
+    #[test]
+    fn a_reset_may_be_undone_until_something_says_it_is_durable() {
+        let (old, empty, one) = ((7, 0, 8, 0, 1), (7, 0, 0, 0, 0), (7, 0, 1, 0, 1));
+        assert_eq!(seen(vec![reset()]), [old, empty].into());
+        assert_eq!(seen(vec![reset(), write(ZONE, 1, false)]), [old, empty, one].into());
+        assert_eq!(seen(vec![reset(), write(ZONE, 1, true)]), [one].into());
+        assert_eq!(seen(vec![reset(), Command::Flush]), [empty].into());
+        // Of what was there before, and not durable either, each prefix may come back.
+        let all = seen(vec![append(2), reset(), write(ZONE, 1, false)]);
+        assert_eq!(all, [old, (7, 0, 8, 2, 2), empty, one].into());
+    }
+
+    #[test]
+    fn a_discard_may_be_undone_until_a_flush() {
+        let discard = || Command::Discard { lba: 0, blocks: 2 };
+        let is = |commands, pairs: &[(u8, u8)]| {
+            let all = pairs.iter().map(|&(a, b)| (a, b, 8, 0, 1)).collect();
+            assert_eq!(seen(commands), all);
+        };
+        is(vec![discard()], &[(7, 0), (0, 0)]);
+        is(vec![discard(), Command::Flush], &[(0, 0)]);
+        is(vec![write(1, 5, false), discard()], &[(7, 0), (7, 5), (0, 0)]);
+        is(vec![discard(), write(1, 5, false)], &[(7, 0), (7, 5), (0, 0), (0, 5)]);
+        is(vec![discard(), write(1, 5, true)], &[(0, 5)]);
+    }
 }
