@@ -79,6 +79,9 @@ pub struct Profile {
     pub write_buffer_bytes: Sourced<u64>,
     /// 0 means never.
     pub internal_flush_ns: Sourced<Nanos>,
+    /// What a cut leaves whole of a write outside sequential zones (NVMe's AWUPF, in bytes): 4096,
+    /// or 512 on a drive that is formatted so.
+    pub atomic_write_bytes: Sourced<u32>,
     /// Power-loss protection: what is in the write buffer survives.
     pub plp: Sourced<bool>,
     /// Size of a drive without zones.
@@ -127,6 +130,7 @@ impl Profile {
             (self.dma_bytes_per_s.value > 0, "DMA without bandwidth"),
             (self.program_unit() > 0, "program unit below one block"),
             (self.program_jitter_percent.value < 100, "jitter of 100% or more"),
+            (matches!(self.atomic_write_bytes.value, 512 | 4096), "neither 512 nor 4096 atomic"),
             (self.slow_commands_per_1000.value <= 1000, "more slow commands than commands"),
             (self.queues.value > 0 && self.queue_depth.value > 0, "no queues"),
             (self.max_transfer_blocks.value > 0, "no transfer size"),
@@ -186,6 +190,7 @@ pub struct Spec {
     conventional: Option<u32>,
     limits: Option<(Option<u32>, Option<u32>)>,
     unkind: bool,
+    atomic_write: Option<u32>,
 }
 
 impl Spec {
@@ -199,6 +204,7 @@ impl Spec {
             conventional: None,
             limits: None,
             unkind: false,
+            atomic_write: None,
         }
     }
 
@@ -249,6 +255,26 @@ impl Spec {
     pub fn unkind(mut self) -> Self {
         self.unkind = true;
         self
+    }
+
+    /// A drive that does not.
+    #[must_use]
+    pub fn orderly(mut self) -> Self {
+        self.unkind = false;
+        self
+    }
+
+    /// A cut may tear a block of which NAND has not all: each of its sectors of 512 bytes is old or
+    /// new by itself.
+    #[must_use]
+    pub fn tearing(mut self) -> Self {
+        self.atomic_write = Some(512);
+        self
+    }
+
+    /// Bytes that no cut tears.
+    pub fn atomic_write(&self) -> usize {
+        self.atomic_write.unwrap_or(self.profile.atomic_write_bytes.value) as usize
     }
 
     /// Whether it is.

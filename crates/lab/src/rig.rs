@@ -31,12 +31,18 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
 /// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on
-/// an unkind drive does not hold for the luck of one order.
+/// an unkind drive does not hold for the luck of one order. With `:512` the drive tears blocks.
 pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
-    match name.strip_suffix(":orderly") {
-        Some(name) => spec(name, footprint),
-        None => Ok(spec(name, footprint)?.unkind()),
+    let (profile, ways) = name.split_once(':').map_or((name, None), |(p, ways)| (p, Some(ways)));
+    let mut drive = spec(profile, footprint)?.unkind();
+    for way in ways.into_iter().flat_map(|ways| ways.split(':')) {
+        drive = match way {
+            "orderly" => drive.orderly(),
+            "512" => drive.tearing(),
+            _ => return Err(Error::Usage(format!("drive '{name}': PROFILE[:orderly][:512]"))),
+        };
     }
+    Ok(drive)
 }
 
 /// A drive of profile `name` with room for `footprint` bytes of writes; 0 makes the smallest.
@@ -72,6 +78,10 @@ mod tests {
         assert!(unkind("zn540-noplp", 0).is_ok_and(|spec| spec.is_unkind()));
         assert!(unkind("zn540-noplp:orderly", 0).is_ok_and(|spec| !spec.is_unkind()));
         assert!(spec("zn540-noplp", 0).is_ok_and(|spec| !spec.is_unkind()));
+        let tears = |spec: Spec| (spec.is_unkind(), spec.atomic_write());
+        assert_eq!(tears(unkind("zn540-noplp", 0).unwrap()), (true, 4096));
+        assert_eq!(tears(unkind("zn540-noplp:512", 0).unwrap()), (true, 512));
+        assert_eq!(tears(unkind("zn540-noplp:orderly:512", 0).unwrap()), (false, 512));
         assert!(unkind("zn540-noplp:kind", 0).is_err());
     }
 }

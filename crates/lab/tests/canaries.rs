@@ -80,6 +80,20 @@ fn oprw_that_skips_the_checksums_is_noticed() {
     assert!(run(Some("skip-wp-check")).broken > 0);
 }
 
+/// What is written in place is old here and new there when the drive tears blocks: F2FS does not
+/// promise otherwise, and the campaign has to see it.
+#[test]
+fn a_torn_block_is_noticed() {
+    let run = |drive: &str| {
+        let workload = Arc::new(small::named("overwrite-fsync").expect("a known workload"));
+        let job = job(workload, Mode::Posix, None, 0);
+        let job = Arc::new(Job { drive: drive.into(), ..(*job).clone() });
+        run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0
+    };
+    assert_eq!(run("conventional-noplp").broken, 0);
+    assert!(run("conventional-noplp:512").files_garbage > 0);
+}
+
 #[test]
 fn a_skipped_roll_forward_is_noticed() {
     assert!(every("overwrite-fsync", Mode::Strict, Some("skip-roll-forward")).broken > 0);

@@ -4,7 +4,7 @@
 //! Blocks have versions, since a block may be written again while an older version of it is being
 //! programmed, and programs end in any order. Until its newest version is on NAND a block has an
 //! entry here; what the media holds for it may be lost with the power or not, independently of
-//! every other block (torn at 4 KiB, never inside).
+//! every other block, or of every other sector on a drive that tears blocks.
 
 use std::collections::BTreeMap;
 
@@ -119,18 +119,29 @@ impl Cache {
         }
     }
 
-    /// What a power cut leaves, given the choices `keep(lba, salt)`: without `plp` any subset of
-    /// the blocks; with it all that is buffered, and any subset of what was being transferred.
-    pub(super) fn survivors<'a>(
-        &'a self,
-        plp: bool,
-        mut keep: impl FnMut(Lba, u64) -> bool + 'a,
-    ) -> impl Iterator<Item = (Lba, &'a Block)> + 'a {
-        self.entries.iter().filter_map(move |(&lba, entry)| {
-            let arriving = entry.arriving.as_ref().filter(|_| keep(lba, 1));
-            let buffered = entry.buffered.as_ref().filter(|_| plp || keep(lba, 2));
-            arriving.or(buffered).map(|(_, block)| (lba, block))
+    /// Blocks that NAND does not have.
+    pub(super) fn pending(&self) -> impl Iterator<Item = (Lba, Pending<'_>)> {
+        self.entries.iter().map(|(&lba, entry)| {
+            let [arriving, buffered] = [&entry.arriving, &entry.buffered]
+                .map(|version| version.as_ref().map(|(_, block)| block));
+            (lba, Pending { arriving, buffered })
         })
+    }
+}
+
+/// What NAND does not have of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Pending<'a> {
+    arriving: Option<&'a Block>,
+    buffered: Option<&'a Block>,
+}
+
+impl<'a> Pending<'a> {
+    /// What a power cut leaves of it, given the choices `keep(salt)`: without `plp` any of both or
+    /// none; with it what is buffered, or what was being transferred.
+    pub(super) fn survivor(self, plp: bool, keep: impl Fn(u64) -> bool) -> Option<&'a Block> {
+        let arriving = self.arriving.filter(|_| keep(1));
+        arriving.or_else(|| self.buffered.filter(|_| plp || keep(2)))
     }
 }
 
@@ -168,9 +179,8 @@ mod tests {
         let first = cache.accept(9, block(1));
         cache.arrive(9, first, block(1), true);
         cache.accept(9, block(2));
-        let kept = |keep: bool| {
-            cache.survivors(true, move |_, _| keep).map(|(_, b)| b.clone()).collect::<Vec<_>>()
-        };
-        assert_eq!((kept(false), kept(true)), (vec![block(1)], vec![block(2)]));
+        let (_, pending) = cache.pending().next().expect("it is pending");
+        let kept = |keep: bool| pending.survivor(true, |_| keep).cloned();
+        assert_eq!((kept(false), kept(true)), (Some(block(1)), Some(block(2))));
     }
 }

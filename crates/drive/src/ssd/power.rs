@@ -6,9 +6,12 @@
 
 use cores::Nanos;
 
+use super::cache::Pending;
 use super::model::Model;
 use super::zones::ZoneTable;
-use crate::{Command, Identify, Lba, Media, ProfileError, RamMedia, Spec, ZoneState};
+use crate::{
+    BLOCK_SIZE, Block, Command, Identify, Lba, Media, ProfileError, RamMedia, Spec, ZoneState,
+};
 
 /// What a drive without power holds. A clone shares all blocks.
 #[derive(Clone, Debug)]
@@ -187,10 +190,42 @@ impl Model {
             cells.map(|(zone, _)| self.settle_zone(luck, zone, plp, media)).collect()
         });
         self.settle_changes(luck, media, &mut zones);
-        for (lba, block) in self.cache.survivors(plp, |lba, salt| luck.coin(lba, salt) & 1 == 1) {
-            let _lost = media.write(lba, block.clone());
+        for (lba, pending) in self.cache.pending() {
+            if let Some(block) = self.survivor(luck, lba, pending, plp, media) {
+                let _lost = media.write(lba, block);
+            }
         }
         zones
+    }
+
+    /// What is left of a random-write block that NAND does not have, if not what the media hold.
+    ///
+    /// With sectors of 512 bytes each is old or new by itself, of what is being transferred and of
+    /// what a volatile buffer holds: NVMe promises no more (AWUPF) than single logical blocks. In a
+    /// sequential zone nothing is torn. Its write pointer counts logical blocks, and a host that
+    /// writes 4 KiB at a time finds the rest of a torn block above it, where all reads as zero.
+    fn survivor(
+        &self,
+        luck: Luck,
+        lba: Lba,
+        pending: Pending<'_>,
+        plp: bool,
+        media: &Media,
+    ) -> Option<Block> {
+        let of_sector =
+            |sector: u64| pending.survivor(plp, |salt| luck.coin(lba, salt | sector << 3) & 1 == 1);
+        let size = self.spec.atomic_write();
+        if size >= BLOCK_SIZE {
+            return of_sector(0).cloned();
+        }
+        let mut left = None;
+        for (sector, from) in (0..).zip((0..BLOCK_SIZE).step_by(size)) {
+            let Some(new) = of_sector(sector) else { continue };
+            let old = || media.read(lba).unwrap_or_else(|_| Block::zeroed());
+            let bytes = left.get_or_insert_with(old).make_mut();
+            bytes[from..from + size].copy_from_slice(&new[from..from + size]);
+        }
+        left
     }
 
     fn settle_zone(&self, luck: Luck, zone: usize, plp: bool, media: &mut Media) -> SavedZone {

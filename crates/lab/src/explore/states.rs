@@ -7,6 +7,8 @@
 //!   far is each zone's own affair, since programs of different zones end in any order and the
 //!   drive flushes by itself whenever it likes;
 //! - a block outside them is as it was or as any write since made it, whatever its neighbours are;
+//!   or, on a drive that tears blocks, the last of these writes brought its last sector alone, or
+//!   all but that: a node's footer without its pointers, or the other way round;
 //! - a discard has happened or not, as a whole: of each block by itself would be more than can be
 //!   looked at, and a file system expects nothing of what it discarded;
 //! - with power-loss protection all that ended is there, and of the command under way a part, as
@@ -18,8 +20,9 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
+use std::ops::{Range, RangeInclusive};
 
-use drive::{Block, Command, DriveState, Lba, Status, ZoneAction};
+use drive::{BLOCK_SIZE, Block, Command, DriveState, Lba, Status, ZoneAction};
 
 use super::{Bound, Tape};
 use crate::workload::Rng;
@@ -164,24 +167,46 @@ impl Walk {
         position: usize,
     ) -> Result<(), Status> {
         for (lba, block) in (first..).zip(data) {
-            self.add(self.track(lba), Effect::Put(lba, block.clone(), digest(block)));
+            let track = self.track(lba);
+            let put = |block: &Block| Effect::Put(lba, block.clone(), digest(block));
+            for torn in self.torn(track, block)? {
+                self.add(track, put(&torn));
+            }
+            self.add(track, put(block));
         }
         if fua {
             // Under way, and then ended.
             self.look(position..=position).map_err(|_| Status::WriteFault)?;
             let range = first..first + data.len() as u64;
-            let zone = self.track(first);
+            let place = self.track(first);
             // A discard from before must not empty what was forced out since: it is durable, too.
-            let touches = |(_, effect): &(usize, Effect)| matches!(effect, Effect::Discard(lba, n) if *lba < range.end && range.start < lba + n);
+            let touches = |(_, effect): &(usize, Effect)| effect.discards(&range);
             let discards = self.tracks.iter().filter(|(_, effects)| effects.iter().any(touches));
             let discards: Vec<Track> = discards.map(|(track, _)| *track).collect();
             self.settle(|track| {
-                track == zone
-                    || discards.contains(&track)
-                    || matches!(track, Track::Block(lba) if range.contains(&lba))
+                let written = matches!(track, Track::Block(lba) if range.contains(&lba));
+                track == place || written || discards.contains(&track)
             })?;
         }
         Ok(())
+    }
+
+    /// What may be there of `block`, and not all of it.
+    fn torn(&self, track: Track, block: &Block) -> Result<Vec<Block>, Status> {
+        let size = self.durable.spec().atomic_write();
+        let Track::Block(lba) = track else { return Ok(Vec::new()) };
+        if size >= BLOCK_SIZE {
+            return Ok(Vec::new());
+        }
+        let before = match self.tracks.get(&track).and_then(|effects| effects.last()) {
+            Some((_, Effect::Put(_, before, _))) => before.clone(),
+            _ => self.durable.media().read(lba).map_err(|_| Status::UnrecoveredRead)?,
+        };
+        let (mut head, mut tail) = (before.clone(), before);
+        let last = BLOCK_SIZE - size;
+        head.make_mut()[..last].copy_from_slice(&block[..last]);
+        tail.make_mut()[last..].copy_from_slice(&block[last..]);
+        Ok(vec![head, tail])
     }
 
     /// Where a write at `lba` has its place.
@@ -219,7 +244,7 @@ impl Walk {
     }
 
     /// Notes every state of this instant as possible at `positions`.
-    fn look(&mut self, positions: std::ops::RangeInclusive<usize>) -> Result<()> {
+    fn look(&mut self, positions: RangeInclusive<usize>) -> Result<()> {
         let choices: Vec<usize> = self.tracks.values().map(|track| track.len() + 1).collect();
         let all = choices.iter().try_fold(1_usize, |all, &n| all.checked_mul(n));
         match all.filter(|&all| all <= self.bound.states) {
@@ -251,7 +276,7 @@ impl Walk {
     }
 
     /// One state: of each track so many effects.
-    fn note(&mut self, digits: &[usize], positions: std::ops::RangeInclusive<usize>) -> Result<()> {
+    fn note(&mut self, digits: &[usize], positions: RangeInclusive<usize>) -> Result<()> {
         let left = self.tracks.values().zip(digits).flat_map(|(effects, &n)| &effects[..n]);
         let mut left: Vec<&(usize, Effect)> = left.collect();
         left.sort_by_key(|(when, _)| *when);
@@ -280,6 +305,11 @@ impl Walk {
 }
 
 impl Effect {
+    /// Whether it is a discard of some of these blocks.
+    fn discards(&self, range: &Range<Lba>) -> bool {
+        matches!(self, Self::Discard(lba, n) if *lba < range.end && range.start < lba + n)
+    }
+
     fn apply(&self, drive: &mut DriveState) -> Result<(), Status> {
         match self {
             Self::Put(lba, block, _) => drive.put(*lba, block.clone()),
@@ -436,5 +466,23 @@ mod tests {
         is(vec![write(1, 5, false), discard()], &[(7, 0), (7, 5), (0, 0)]);
         is(vec![discard(), write(1, 5, false)], &[(7, 0), (7, 5), (0, 0), (0, 5)]);
         is(vec![discard(), write(1, 5, true)], &[(0, 5)]);
+    }
+    #[test]
+    fn a_block_may_be_torn_before_its_last_sector() {
+        let filled = |n: u8| Block::new([n; BLOCK_SIZE]);
+        let spec = Spec::named("conventional-noplp").unwrap().blocks(8).tearing();
+        let mut base = DriveState::new(spec).unwrap();
+        base.put(0, filled(7)).unwrap();
+        let data = [filled(5)].into_iter().collect();
+        let entries =
+            vec![Entry { command: Command::Write { lba: 0, data, fua: false }, position: 0 }];
+        let tape = Tape { log: Vec::new(), base, entries, positions: (0, 1) };
+        let found = enumerate(&tape, true, Bound::default(), 1).unwrap();
+        let ends = |state: &State| {
+            let block = state.drive.media().read(0).unwrap();
+            (block[0], block[BLOCK_SIZE - 513], block[BLOCK_SIZE - 512], block[BLOCK_SIZE - 1])
+        };
+        let seen: BTreeSet<_> = found.states.iter().map(ends).collect();
+        assert_eq!(seen, [(7, 7, 7, 7), (5, 5, 7, 7), (7, 7, 5, 5), (5, 5, 5, 5)].into());
     }
 }

@@ -66,7 +66,8 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "f2fs")]
     fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
-    /// of order; with `:orderly` behind the profile's name, in the order they came
+    /// of order, and a cut may undo discards and zone resets; not so with `:orderly` behind the
+    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict

@@ -144,3 +144,39 @@ fn what_is_overtaken_holds_no_room() {
         assert_eq!(model.cache.gathered(), 0);
     }
 }
+
+/// What NAND has not all of is torn at sectors: on a volatile drive what is buffered, with
+/// power-loss protection what is being transferred. In a sequential zone nothing is.
+#[test]
+fn a_block_is_torn_at_its_sectors() {
+    let filled = |n: u8| Block::new([n; crate::BLOCK_SIZE]);
+    let data = |n: u8| -> Blocks { [filled(n)].into_iter().collect() };
+    let seen = |model: &Model, lba: Lba| -> std::collections::BTreeSet<Vec<u8>> {
+        let sectors = |seed| {
+            let block = model.survivors(seed).media().read(lba).expect("memory");
+            block.chunks(512).map(|sector| sector[0]).collect()
+        };
+        (0..2000).map(sectors).collect()
+    };
+    for (profile, tearing, buffered, arriving) in [
+        ("zn540-noplp", true, 256, 256),
+        ("zn540-noplp", false, 2, 2),
+        ("zn540", true, 1, 256),
+        ("zn540", false, 1, 2),
+    ] {
+        let spec = if tearing { spec(profile).tearing() } else { spec(profile) };
+        let mut model = Model::new(DriveState::new(spec).expect("drive"), 1, false);
+        let write = |lba, n, fua| Command::Write { lba, data: data(n), fua };
+        model.submit(0, 0, write(1, 5, true));
+        order(&mut model, &[(0, 0)]);
+        model.submit(0, 1, write(1, 6, false));
+        model.submit(0, 2, write(2 * ZONE, 6, false));
+        assert_eq!(seen(&model, 1).len(), arriving, "{profile} {tearing}");
+        order(&mut model, &[(0, 1), (0, 2)]);
+        assert_eq!(seen(&model, 1).len(), buffered, "{profile} {tearing}");
+        assert!(seen(&model, 2 * ZONE).iter().all(|left| left[..] == [left[0]; 8]));
+        model.submit(0, 3, Command::Flush);
+        order(&mut model, &[(0, 3)]);
+        assert_eq!(seen(&model, 1), [vec![6; 8]].into());
+    }
+}
