@@ -96,6 +96,21 @@ fn the_hole_of_strict_shows_without_zones() {
     assert_eq!((&results[0]["broken"], code), (&results[0]["failed"], Some(1)));
 }
 
+/// The kernel returns from strict's fdatasync before the node is sent (`kernel_fsync.rs`), and so
+/// loses what it acknowledged. Posix waits.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn an_acknowledged_fdatasync_of_strict_is_lost() {
+    let arguments = "--drive conventional-noplp --mount-options mode=lfs --fdatasync \
+                     --workload random-overwrite --modes posix,strict --cuts 100";
+    let (results, code) = campaigns(arguments);
+    println!("{:#}\n{:#}", results[0], results[1]);
+    let lost = |of: usize| results[of]["files_lost"].as_u64();
+    assert_eq!((lost(0), &results[0]["broken"]), (Some(0), &0.into()));
+    assert!(lost(1) > Some(0), "nothing lost in 100 cuts");
+    assert_eq!(code, Some(1));
+}
+
 /// What was acknowledged is lost by a drive that only says it flushed, and that is noticed.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]

@@ -264,6 +264,7 @@ fn judge(kernel: Option<&str>) {
             let told = least(case, rounds);
             let drive = if zoned { "zones" } else { "no zones" };
             println!("{release}, {drive}, {mode} {options}, {call}: {told}");
+            println!("    the first after a checkpoint: {}", rounds[0].join(" "));
             let words = told.split(' ').filter(|word| !["|", "return"].contains(word));
             assert_eq!(words.collect::<Vec<_>>().join(" "), sent, "{told}");
             // That an answer came first may be chance; that it did not is none.

@@ -28,6 +28,10 @@ const CONSOLE_QUIET: &str = "1";
 const STEP: u64 = 10_000_000;
 const STEPS: usize = 3000;
 
+/// What namespaces are called here, with their numbers. Newer kernels number disks as they find them,
+/// and a volume of two devices knows the other one by the name it had when it was made.
+const NAME: &str = "/dev/strandline-";
+
 /// Nobody said where drives are.
 const NO_ADDRESS: &str = "the host listens at all its addresses: start the agent with --host";
 
@@ -38,6 +42,8 @@ struct Agent {
     calls: Calls,
     /// Number of the controller.
     controller: Option<u32>,
+    /// Names of its namespaces.
+    names: Vec<String>,
     /// Where drives are, and who knows best: who started us, the host, the link to it.
     host: Option<IpAddr>,
     peer: Option<IpAddr>,
@@ -74,7 +80,7 @@ pub(super) fn serve_at(meeting: &Meeting, mount: PathBuf) -> io::Result<()> {
     rustix::process::umask(rustix::fs::Mode::empty());
     let calls = Calls::new(mount.clone());
     let (host, peer) = (meeting.host, link.their_address());
-    let mut agent = Agent { mount, calls, controller: None, host, peer };
+    let mut agent = Agent { mount, calls, controller: None, names: Vec::new(), host, peer };
     let served = agent.converse(&mut link, line.is_some());
     // Whatever became of the host: the machine may be somebody's own.
     agent.leave();
@@ -198,14 +204,25 @@ impl Agent {
         let number = number.and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| io::Error::other(format!("nvme-fabrics said {said}")))?;
         self.controller = Some(number);
-        wait_for(|| {
+        let devices = wait_for(|| {
             let devices = namespaces(number)?;
             let there = devices.len() == count && devices.iter().all(|d| Path::new(d).exists());
             Ok(there.then_some(devices))
-        })
+        })?;
+        for (namespace, device) in (1..).zip(devices) {
+            let name = format!("{NAME}{namespace}");
+            // That of an agent that was killed.
+            let _old = std::fs::remove_file(&name);
+            std::os::unix::fs::symlink(device, &name)?;
+            self.names.push(name);
+        }
+        Ok(self.names.clone())
     }
 
     fn disconnect(&mut self) -> io::Result<()> {
+        for name in self.names.drain(..) {
+            let _gone = std::fs::remove_file(name);
+        }
         let Some(number) = self.controller.take() else { return Ok(()) };
         let switch = format!("/sys/class/nvme/nvme{number}/delete_controller");
         match std::fs::write(switch, "1") {
