@@ -264,13 +264,19 @@ impl Volume {
         self.allocated_since_checkpoint = 0;
         self.last_checkpoint = cores::now();
         let freed = self.segments.free_prefree();
-        self.discard(&freed);
+        if self.discard(&freed) {
+            // Until then a cut may bring an old zone back, whole and with its write pointer: what
+            // was lost of new contents would lie below it, and recovery would believe it there.
+            self.flush().inspect_err(|error| self.stop(error))?;
+        }
         Ok(())
     }
 
     /// Tells the drive what is free: a whole section in a sequential zone by resetting the zone,
-    /// a segment elsewhere by a discard. A zone that cannot be reset is not used again.
-    fn discard(&mut self, freed: &[SegNo]) {
+    /// a segment elsewhere by a discard. A zone that cannot be reset is not used again. Says
+    /// whether a zone was reset.
+    fn discard(&mut self, freed: &[SegNo]) -> bool {
+        let mut has_reset = false;
         let mut sections: Vec<u32> = freed.iter().map(|s| self.sb.section_of(*s)).collect();
         sections.dedup();
         for section in sections {
@@ -281,10 +287,15 @@ impl Volume {
                 for &segno in of_section {
                     self.discard_segment(segno);
                 }
-            } else if self.segments.is_section_free(section) && !self.reset_zone(start) {
-                self.segments.retire(section);
+            } else if self.segments.is_section_free(section) {
+                if self.reset_zone(start) {
+                    has_reset = true;
+                } else {
+                    self.segments.retire(section);
+                }
             }
         }
+        has_reset
     }
 
     fn discard_segment(&self, segno: SegNo) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use cores::{Condvar, Mutex, MutexGuard};
 use drive::Drive;
 use queue::BlockQueue;
-use rustc_hash::FxHashSet;
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
     SetAttr, StatFs, XattrMode,
@@ -26,6 +25,7 @@ use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::options::{Inject, MountOptions};
 use crate::recover::{RecoveryReport, recover};
 use crate::tunables::Tunables;
+use crate::turns::Turns;
 use crate::volume::{Caller, Health, Volume};
 
 /// A mounted F2FS volume.
@@ -39,9 +39,7 @@ pub struct F2fs {
     options: MountOptions,
     pub(crate) upkeep: Upkeep,
     recovery: RecoveryReport,
-    /// Inodes an fsync or a write-back is under way for.
-    fsyncing: Mutex<FxHashSet<Nid>>,
-    fsynced: Condvar,
+    turns: Arc<Turns>,
     /// Where the fsyncs under way stand in the node log.
     chain: Chain,
     /// The checkpoint that was being written is over.
@@ -56,8 +54,9 @@ pub(crate) struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.fs.fsyncing.lock().remove(&self.ino);
-        self.fs.fsynced.notify_all();
+        if self.fs.turns.end(self.ino) {
+            self.fs.clear_up(self.ino);
+        }
     }
 }
 
@@ -71,13 +70,12 @@ impl F2fs {
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;
         Ok(Self {
             queue: volume.io.queue().clone(),
+            turns: volume.turns.clone(),
             plan: Plan::of(options),
             upkeep: Upkeep::new(Tunables::new(options, volume.zones.is_some())),
             options: volume.options.clone(),
             recovery,
             volume: Mutex::named("f2fs volume", volume),
-            fsyncing: Mutex::named("f2fs fsync turns", FxHashSet::default()),
-            fsynced: Condvar::new(),
             chain: Chain::default(),
             checkpointed: Condvar::new(),
         })
@@ -171,25 +169,32 @@ impl F2fs {
         &self.chain
     }
 
-    /// Ends [`Volume::hold_inode`], or a call of `open`: an inode without a name goes with the last
-    /// who uses it.
+    /// Ends a call of `open`: an inode without a name goes with the last who uses it, and an atomic
+    /// write that nobody committed.
     pub(crate) fn release_inode(&self, ino: Nid) {
         let mut volume = self.lock();
-        while volume.checkpointing && (volume.orphans.contains(&ino) || volume.is_left_atomic(ino))
-        {
-            self.checkpointed.wait(&mut volume);
-        }
         let Some(users) = volume.users.get_mut(&ino) else { return };
         users.opens = users.opens.saturating_sub(1);
         if users.opens > 0 {
             return;
         }
         volume.users.remove(&ino);
-        if volume.is_left_atomic(ino) && volume.abort_atomic(ino).is_err() {
+        let leaves_something = volume.orphans.contains(&ino) || volume.is_left_atomic(ino);
+        drop(volume);
+        if leaves_something {
+            self.clear_up(ino);
+        }
+    }
+
+    /// Drops what is left of an inode that nobody has open or is at work on.
+    fn clear_up(&self, ino: Nid) {
+        let mut volume = self.settled();
+        let is_open = volume.users.contains_key(&ino);
+        if !is_open && volume.is_left_atomic(ino) && volume.abort_atomic(ino).is_err() {
             volume.checkpoint.flags |= CpFlags::FSCK;
         }
         if volume.orphans.contains(&ino) && volume.check_writable().is_ok() {
-            volume.evict_orphan(ino);
+            volume.evict_if_unused(ino);
         }
     }
 
@@ -227,12 +232,10 @@ impl F2fs {
         Ok(volume)
     }
 
-    /// Waits until no other fsync of `ino` is under way: two at once could each take the other's
-    /// writes for done.
+    /// Waits until no other fsync or write-back of `ino` is under way.
     pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_> {
-        let mut busy = self.fsyncing.lock();
-        while !busy.insert(ino) && !self.injected(Inject::NO_TURN) {
-            self.fsynced.wait(&mut busy);
+        if !self.injected(Inject::NO_TURN) {
+            self.turns.begin(ino);
         }
         Turn { fs: self, ino }
     }
@@ -379,7 +382,7 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         volume.check_readable(ino)?;
-        volume.hold_inode(ino);
+        volume.users.entry(ino).or_default().opens += 1;
         Ok(())
     }
 

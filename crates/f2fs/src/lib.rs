@@ -67,6 +67,7 @@ mod status;
 mod super_write;
 mod truncate;
 mod tunables;
+mod turns;
 mod volume;
 mod wanted;
 mod writeback;

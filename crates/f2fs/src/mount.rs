@@ -100,6 +100,7 @@ impl Parts {
             nodes: NodeCache::new(options.cache_bytes / 4),
             pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
             users: FxHashMap::default(),
+            turns: Arc::default(),
             orphans,
             since_checkpoint: SinceCheckpoint::default(),
             allocated_since_checkpoint: 0,

@@ -351,7 +351,13 @@ impl Volume {
 
     fn orphan_or_evict(&mut self, ino: Nid) {
         self.orphans.insert(ino);
-        if self.users.get(&ino).is_none_or(|users| users.opens == 0) {
+        self.evict_if_unused(ino);
+    }
+
+    /// Frees an inode without a name, unless somebody has it open or an fsync of it is under way.
+    pub(crate) fn evict_if_unused(&mut self, ino: Nid) {
+        let is_open = self.users.get(&ino).is_some_and(|users| users.opens > 0);
+        if !is_open && !self.turns.will_free(ino) {
             self.evict_orphan(ino);
         }
     }

@@ -25,6 +25,7 @@ use crate::options::{MountOptions, OnError};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
+use crate::turns::Turns;
 use crate::zones::WritePointers;
 
 /// All of a mounted volume.
@@ -44,6 +45,8 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
     pub(crate) users: FxHashMap<Nid, Users>,
+    /// Whose fsync or write-back is under way.
+    pub(crate) turns: Arc<Turns>,
     /// Inodes without a name that are still open; freed at the next mount if not before.
     pub(crate) orphans: BTreeSet<Nid>,
     /// Files being written atomically.
@@ -100,7 +103,7 @@ pub(crate) enum Health {
 /// Who has an inode open, and what its last fsync left to do.
 #[derive(Default)]
 pub(crate) struct Users {
-    /// Calls of `open` not yet matched by `release`, and fsyncs under way.
+    /// Calls of `open` not yet matched by `release`.
     pub(crate) opens: u32,
     /// Made without a name, and may yet be given one (`I_LINKABLE`).
     pub(crate) linkable: bool,
@@ -204,12 +207,6 @@ impl Volume {
             Health::Sound | Health::Stopped => Err(Error::ReadOnly),
             Health::Shutdown | Health::Gone => Err(Errno::IO.into()),
         }
-    }
-
-    /// Keeps inode `ino` in being, whatever becomes of its names, until
-    /// [`crate::F2fs::release_inode`].
-    pub(crate) fn hold_inode(&mut self, ino: Nid) {
-        self.users.entry(ino).or_default().opens += 1;
     }
 
     /// Something was not written that had to be: from now on nothing is

@@ -8,7 +8,7 @@
 //! submits the nodes, and whoever has a place gives it back as soon as the drive has answered. So
 //! nobody waits here for anything but the drive.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use cores::{Condvar, Mutex};
 use vfs::Errno;
@@ -23,10 +23,10 @@ pub(crate) struct Chain {
 
 #[derive(Default)]
 struct State {
-    /// The place the next fsync gets.
-    next: u64,
-    /// Places whose nodes the drive has not answered for.
-    missing: BTreeSet<u64>,
+    /// Nodes of all places before this one have arrived.
+    first: u64,
+    /// For each place from there on, whether its nodes have.
+    has_arrived: VecDeque<bool>,
     /// A node was not written: the chain ends there, and nothing behind it counts.
     broken: bool,
     /// Fsyncs asleep here.
@@ -38,7 +38,6 @@ struct State {
 pub(crate) struct Place<'a> {
     chain: &'a Chain,
     number: u64,
-    is_answered: bool,
 }
 
 impl Default for Chain {
@@ -47,35 +46,44 @@ impl Default for Chain {
     }
 }
 
+impl State {
+    /// The drive has answered for the nodes of this place.
+    fn answered(&mut self, number: u64, written: bool) {
+        self.broken |= !written;
+        if let Some(has_arrived) = self.has_arrived.get_mut((number - self.first) as usize) {
+            *has_arrived = true;
+        }
+        while self.has_arrived.front() == Some(&true) {
+            self.has_arrived.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
 impl Chain {
     /// The next place, for nodes that are about to be submitted.
     pub(crate) fn take_place(&self) -> Place<'_> {
         let mut state = self.state.lock();
-        let number = state.next;
-        state.next += 1;
-        state.missing.insert(number);
-        Place { chain: self, number, is_answered: false }
+        let number = state.first + state.has_arrived.len() as u64;
+        state.has_arrived.push_back(false);
+        Place { chain: self, number }
     }
 }
 
 impl Place<'_> {
-    /// The drive has answered for the nodes of this place.
-    pub(crate) fn answered(&mut self, written: bool) {
-        let mut state = self.chain.state.lock();
-        state.missing.remove(&self.number);
-        state.broken |= !written;
+    /// The drive has answered for the nodes of this place. If they are to be `in_order`, sleeps
+    /// until all ahead of them have arrived, too; fails if one never will.
+    pub(crate) fn arrive(self, written: bool, in_order: bool) -> Result<()> {
+        let (chain, number) = (self.chain, self.number);
+        std::mem::forget(self);
+        let mut state = chain.state.lock();
+        state.answered(number, written);
         if state.waiting > 0 {
-            self.chain.arrived.notify_all();
+            chain.arrived.notify_all();
         }
-        self.is_answered = true;
-    }
-
-    /// Sleeps until all nodes ahead of this place have arrived; fails if one never will.
-    pub(crate) fn wait_for_those_ahead(self) -> Result<()> {
-        let mut state = self.chain.state.lock();
-        while !state.broken && state.missing.first().is_some_and(|first| *first < self.number) {
+        while in_order && !state.broken && state.first < number {
             state.waiting += 1;
-            self.chain.arrived.wait(&mut state);
+            chain.arrived.wait(&mut state);
             state.waiting -= 1;
         }
         if state.broken { Err(Errno::IO.into()) } else { Ok(()) }
@@ -84,9 +92,8 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
-            self.answered(false);
-        }
+        self.chain.state.lock().answered(self.number, false);
+        self.chain.arrived.notify_all();
     }
 }
 
@@ -107,18 +114,17 @@ mod tests {
     fn nobody_returns_before_what_is_ahead_has_arrived() {
         on_cores(|| {
             let chain = Arc::new(Chain::default());
-            let mut first = chain.take_place();
+            let first = chain.take_place();
             let other = chain.clone();
             let waiter = cores::spawn("second", Some(1), move || {
-                let mut second = other.take_place();
-                second.answered(true);
-                second.wait_for_those_ahead().unwrap();
+                other.take_place().arrive(true, true).unwrap();
                 cores::now()
             });
             cores::sleep(5_000_000);
             let arrived = cores::now();
-            first.answered(true);
+            first.arrive(true, true).unwrap();
             assert!(waiter.join() >= arrived);
+            chain.take_place().arrive(true, true).unwrap();
         });
     }
 
@@ -126,10 +132,9 @@ mod tests {
     fn what_stands_behind_a_node_that_was_not_written_fails() {
         on_cores(|| {
             let chain = Chain::default();
-            let (first, mut second) = (chain.take_place(), chain.take_place());
+            let (first, second) = (chain.take_place(), chain.take_place());
             drop(first);
-            second.answered(true);
-            second.wait_for_those_ahead().unwrap_err();
+            second.arrive(true, true).unwrap_err();
         });
     }
 }

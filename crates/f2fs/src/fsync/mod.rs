@@ -73,12 +73,9 @@ pub(crate) fn execute_with(
         }
         volume.balance()?;
         let plan = begin(&mut volume)?;
-        volume.hold_inode(ino);
         (volume, plan)
     };
-    let done = Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume);
-    fs.release_inode(ino);
-    done
+    Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume)
 }
 
 /// How an fsync goes on after a step.
@@ -151,8 +148,8 @@ impl<'a> Fsync<'a> {
         self.nodes.submit(&mut volume.io);
         let _ = self.data.wait(self.fs.queue());
         let written = self.nodes.wait(self.fs.queue()).is_ok();
-        if let Some(mut place) = self.place.take() {
-            place.answered(written);
+        if let Some(place) = self.place.take() {
+            let _ = place.arrive(written, false);
         }
         stop(volume, error)
     }
@@ -267,13 +264,9 @@ impl<'a> Fsync<'a> {
         if writes.contains(Writes::NODES) {
             let _span = cores::span(Stage::WaitNode);
             let written = self.nodes.wait(self.fs.queue());
-            if let Some(mut place) = self.place.take() {
-                place.answered(written.is_ok());
-                if !self.fs.injected(Inject::NO_CHAIN_ORDER) {
-                    place.wait_for_those_ahead()?;
-                }
-            }
-            written?;
+            let in_order = !self.fs.injected(Inject::NO_CHAIN_ORDER);
+            let arrived = self.place.take().map(|place| place.arrive(written.is_ok(), in_order));
+            written.and(arrived.unwrap_or(Ok(())))?;
         }
         Ok(Next::Step)
     }
