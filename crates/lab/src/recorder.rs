@@ -1,6 +1,7 @@
 //! The file system as a workload sees it: every call is told to the oracle first, every fsync is
 //! timed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
@@ -11,7 +12,7 @@ use vfs::{
     XattrMode,
 };
 
-use crate::oracle::{Event, Meta, Model, ObjId, Oracle, Place, ROOT};
+use crate::oracle::{Call, Event, Meta, Model, ObjId, Oracle, Place, ROOT};
 use crate::subject::Volume;
 use crate::workload::script::{Step, Tape, handle};
 use crate::{Error, Result};
@@ -34,35 +35,61 @@ pub struct FsyncSample {
     pub took_ns: u64,
 }
 
-/// A file system under an oracle's eyes.
-pub struct Recorder<'a> {
-    fs: &'a dyn Volume,
-    oracle: &'a Oracle,
-    tape: Option<&'a Tape>,
-    fsyncs: Mutex<Vec<FsyncSample>>,
-    begun_ns: AtomicU64,
+/// A file system under an oracle's eyes. A clone is the same for another thread.
+#[derive(Clone)]
+pub struct Recorder {
+    fs: Arc<dyn Volume>,
+    oracle: Arc<Oracle>,
+    tape: Option<Arc<Tape>>,
+    fsyncs: Arc<Mutex<Vec<FsyncSample>>>,
+    begun_ns: Arc<AtomicU64>,
 }
 
-impl<'a> Recorder<'a> {
+impl Recorder {
     /// Starts recording; the clock of the samples starts here.
-    pub fn new(fs: &'a dyn Volume, oracle: &'a Oracle) -> Self {
+    pub fn new(fs: Arc<dyn Volume>, oracle: Arc<Oracle>) -> Self {
         Self {
             fs,
             oracle,
             tape: None,
-            fsyncs: Mutex::new(Vec::new()),
-            begun_ns: AtomicU64::new(crate::now_ns()),
+            fsyncs: Arc::default(),
+            begun_ns: Arc::new(AtomicU64::new(crate::now_ns())),
         }
     }
 
     /// As [`Recorder::new`], and takes down every call.
-    pub(crate) fn taped(fs: &'a dyn Volume, oracle: &'a Oracle, tape: &'a Tape) -> Self {
+    pub(crate) fn taped(fs: Arc<dyn Volume>, oracle: Arc<Oracle>, tape: Arc<Tape>) -> Self {
         Self { tape: Some(tape), ..Self::new(fs, oracle) }
+    }
+
+    /// From here on several threads use it.
+    pub fn overlap(&self) -> Result<()> {
+        if self.tape.is_some() {
+            let why = "a workload of several threads cannot be written as text";
+            return Err(Error::Usage(why.into()));
+        }
+        self.oracle.begin_overlap();
+        Ok(())
+    }
+
+    /// A call: told to the oracle before it is made, and, if there are others beside it, when it
+    /// has returned.
+    fn call<T>(&self, event: Event, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let call = self.oracle.record(event);
+        self.returned(call, run())
+    }
+
+    fn returned<T>(&self, call: Call, done: Result<T>) -> Result<T> {
+        if self.oracle.overlaps() {
+            let is_done = done.is_ok();
+            self.oracle.record(if is_done { Event::Return { call } } else { Event::Fail { call } });
+        }
+        done
     }
 
     /// Takes down a call that is about to be made.
     fn tape(&self, step: impl FnOnce(&Tape, &Model) -> Op) {
-        if let Some(tape) = self.tape {
+        if let Some(tape) = &self.tape {
             let op = self.oracle.with_model(|model| step(tape, model));
             tape.note(Step::Do(op));
         }
@@ -80,13 +107,18 @@ impl<'a> Recorder<'a> {
     }
 
     /// The file system underneath.
-    pub fn fs(&self) -> &'a dyn FileSystem {
-        self.fs
+    pub fn fs(&self) -> &dyn FileSystem {
+        &*self.fs
+    }
+
+    /// The volume underneath.
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        self.fs.clone()
     }
 
     /// Cleans a section. Changes nothing that users see, and so nothing for the oracle.
     pub fn clean(&self) -> Result<()> {
-        if let Some(tape) = self.tape {
+        if let Some(tape) = &self.tape {
             tape.note(Step::Clean);
         }
         self.fs.clean().map_err(Error::at("clean", b""))
@@ -132,16 +164,19 @@ impl<'a> Recorder<'a> {
             }
         });
         let meta = Meta { perm, uid: 0, gid: 0, mtime: None };
-        self.oracle.record(Event::Create { place, kind, meta, target: target.into() });
-        let obj = self.oracle.with_model(|m| m.objects.len() - 1);
+        let mut obj = ROOT;
+        let call = self.oracle.record_with(|model| {
+            obj = model.objects.len();
+            Event::Create { place, kind, meta, target: target.into() }
+        });
         let who = Creator::default();
-        let attr: Attr = match kind {
+        let made: vfs::Result<Attr> = match kind {
             FileKind::Directory => self.fs.mkdir(dir.ino, name, perm, who),
             FileKind::Symlink => self.fs.symlink(dir.ino, name, target, who),
             FileKind::Regular => self.fs.create(dir.ino, name, perm, who),
             _ => self.fs.mknod(dir.ino, name, kind, perm, 0, who),
-        }
-        .map_err(Error::at("create", name))?;
+        };
+        let attr = self.returned(call, made.map_err(Error::at("create", name)))?;
         Ok(Node { ino: attr.ino, obj })
     }
 
@@ -171,23 +206,25 @@ impl<'a> Recorder<'a> {
             from: tape.path(model, node.obj),
             path: tape.place(model, &place(dir, name)),
         });
-        self.oracle.record(Event::Link { obj: node.obj, place: place(dir, name) });
-        self.fs.link(node.ino, dir.ino, name).map_err(Error::at("link", name))?;
-        Ok(())
+        self.call(Event::Link { obj: node.obj, place: place(dir, name) }, || {
+            self.fs.link(node.ino, dir.ino, name).map(drop).map_err(Error::at("link", name))
+        })
     }
 
     /// Removes a file's name.
     pub fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
         self.tape(|tape, model| Op::Unlink { path: tape.place(model, &place(dir, name)) });
-        self.oracle.record(Event::Unlink { place: place(dir, name) });
-        self.fs.unlink(dir.ino, name).map_err(Error::at("unlink", name))
+        self.call(Event::Unlink { place: place(dir, name) }, || {
+            self.fs.unlink(dir.ino, name).map_err(Error::at("unlink", name))
+        })
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()> {
         self.tape(|tape, model| Op::Rmdir { path: tape.place(model, &place(dir, name)) });
-        self.oracle.record(Event::Unlink { place: place(dir, name) });
-        self.fs.rmdir(dir.ino, name).map_err(Error::at("rmdir", name))
+        self.call(Event::Unlink { place: place(dir, name) }, || {
+            self.fs.rmdir(dir.ino, name).map_err(Error::at("rmdir", name))
+        })
     }
 
     /// Keeps a file in use, whatever becomes of its names, until it is closed.
@@ -212,30 +249,35 @@ impl<'a> Recorder<'a> {
             path: tape.place(model, &place(to, new)),
             flags: RenameFlags::empty(),
         });
-        self.oracle.record(Event::Rename { from: place(dir, name), to: place(to, new) });
-        self.fs
-            .rename(dir.ino, name, to.ino, new, RenameFlags::empty())
-            .map_err(Error::at("rename", name))
+        self.call(Event::Rename { from: place(dir, name), to: place(to, new) }, || {
+            let flags = RenameFlags::empty();
+            self.fs.rename(dir.ino, name, to.ino, new, flags).map_err(Error::at("rename", name))
+        })
     }
 
     /// Bytes in the file now.
     pub fn size(&self, node: Node) -> u64 {
-        self.oracle.with_model(|m| *m.objects[node.obj].size.current())
+        self.oracle.with_model(|m| m.objects[node.obj].size.current())
     }
 
     /// Writes `data` at `offset`.
     pub fn write(&self, node: Node, offset: u64, data: &[u8]) -> Result<()> {
-        let blocks = self.merged(node, offset, data);
-        self.write_as(node, offset, data, blocks)
+        self.write_as(node, offset, data, |model| merged(model, node, offset, data))
     }
 
     /// Writes one whole block, sharing the page with the oracle.
     pub fn write_block(&self, node: Node, index: u64, block: &Block) -> Result<()> {
         let offset = index * BLOCK_SIZE as u64;
-        self.write_as(node, offset, block.bytes(), vec![block.clone()])
+        self.write_as(node, offset, block.bytes(), |_| vec![block.clone()])
     }
 
-    fn write_as(&self, node: Node, offset: u64, data: &[u8], blocks: Vec<Block>) -> Result<()> {
+    fn write_as(
+        &self,
+        node: Node,
+        offset: u64,
+        data: &[u8],
+        blocks: impl FnOnce(&Model) -> Vec<Block>,
+    ) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
@@ -245,46 +287,23 @@ impl<'a> Recorder<'a> {
             len: data.len() as u64,
             seed: tape.seed(node.obj, offset, data),
         });
-        let size = self.size(node).max(offset + data.len() as u64);
-        let first = offset / BLOCK_SIZE as u64;
-        self.oracle.record(Event::Write { obj: node.obj, first, blocks, size });
-        let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""))?;
-        if wrote < data.len() {
-            return Err(Error::Full);
-        }
-        Ok(())
-    }
-
-    /// The blocks a write touches, as they are after it.
-    fn merged(&self, node: Node, offset: u64, data: &[u8]) -> Vec<Block> {
-        let block = BLOCK_SIZE as u64;
-        let end = offset + data.len() as u64;
-        let touched = offset / block..end.div_ceil(block);
-        self.oracle.with_model(|model| {
-            let object = &model.objects[node.obj];
-            touched
-                .map(|index| {
-                    let (from, to) = (offset.max(index * block), end.min((index + 1) * block));
-                    let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-                    if bytes.len() == BLOCK_SIZE {
-                        return Block::from_prefix(bytes);
-                    }
-                    let mut page = object.current_block(index);
-                    let at = (from - index * block) as usize;
-                    page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-                    page
-                })
-                .collect()
-        })
+        let (first, end) = (offset / BLOCK_SIZE as u64, offset + data.len() as u64);
+        let call = self.oracle.record_with(|model| {
+            let blocks = blocks(model);
+            Event::Write { obj: node.obj, first, blocks, end }
+        });
+        let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""));
+        let whole = |wrote| if wrote < data.len() { Err(Error::Full) } else { Ok(()) };
+        self.returned(call, wrote.and_then(whole))
     }
 
     /// Sets the size.
     pub fn truncate(&self, node: Node, size: u64) -> Result<()> {
         self.tape(|tape, model| Op::Truncate { path: tape.path(model, node.obj), size });
-        self.oracle.record(Event::Truncate { obj: node.obj, size });
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.fs.setattr(node.ino, &set).map_err(Error::at("truncate", b""))?;
-        Ok(())
+        self.call(Event::Truncate { obj: node.obj, size }, || {
+            self.fs.setattr(node.ino, &set).map(drop).map_err(Error::at("truncate", b""))
+        })
     }
 
     /// Allocates, or makes a range read as zeroes.
@@ -297,17 +316,22 @@ impl<'a> Recorder<'a> {
         if !(zeroing | FallocateMode::KEEP_SIZE).contains(mode) {
             return Err(Error::at("fallocate", b"")(Errno::OPNOTSUPP.into()));
         }
-        let (size, end) = (self.size(node), offset + len);
+        let (obj, size, end) = (node.obj, self.size(node), offset + len);
+        let mut calls = Vec::new();
         if mode.intersects(zeroing) && offset < size {
             let zeroes = vec![0; (end.min(size) - offset) as usize];
-            let blocks = self.merged(node, offset, &zeroes);
             let first = offset / BLOCK_SIZE as u64;
-            self.oracle.record(Event::Write { obj: node.obj, first, blocks, size });
+            calls.push(self.oracle.record_with(|model| {
+                let blocks = merged(model, node, offset, &zeroes);
+                Event::Write { obj, first, blocks, end: end.min(size) }
+            }));
         }
         if end > size && !mode.contains(FallocateMode::KEEP_SIZE) {
-            self.oracle.record(Event::Truncate { obj: node.obj, size: end });
+            calls.push(self.oracle.record(Event::Truncate { obj, size: end }));
         }
-        self.fs.fallocate(node.ino, mode, offset, len).map_err(Error::at("fallocate", b""))
+        let done = self.fs.fallocate(node.ino, mode, offset, len);
+        let done = done.map_err(Error::at("fallocate", b""));
+        calls.into_iter().fold(done, |done, call| self.returned(call, done))
     }
 
     /// Reads, to the end of the file at most.
@@ -331,29 +355,30 @@ impl<'a> Recorder<'a> {
         let (uid, gid) = owner;
         self.tape(|tape, model| Op::Chown { path: tape.path(model, node.obj), uid, gid });
         let meta = Meta { perm, uid, gid, mtime: Some(mtime) };
-        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
         let (perm, uid, gid, mtime) = (Some(perm), Some(uid), Some(gid), Some(mtime));
         let set = SetAttr { perm, uid, gid, mtime, ..SetAttr::default() };
-        self.fs.setattr(node.ino, &set).map_err(Error::at("setattr", b""))?;
-        Ok(())
+        self.set_attr("setattr", node, meta, &set)
+    }
+
+    fn set_attr(&self, call: &'static str, node: Node, meta: Meta, set: &SetAttr) -> Result<()> {
+        self.call(Event::SetMeta { obj: node.obj, meta }, || {
+            self.fs.setattr(node.ino, set).map(drop).map_err(Error::at(call, b""))
+        })
     }
 
     /// Sets permission bits.
     pub fn chmod(&self, node: Node, perm: u16) -> Result<()> {
         self.tape(|tape, model| Op::Chmod { path: tape.path(model, node.obj), perm });
         let meta = Meta { perm, ..self.meta(node) };
-        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
-        let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
-        self.fs.setattr(node.ino, &set).map(drop).map_err(Error::at("chmod", b""))
+        self.set_attr("chmod", node, meta, &SetAttr { perm: Some(perm), ..SetAttr::default() })
     }
 
     /// Sets owner and group.
     pub fn chown(&self, node: Node, (uid, gid): (u32, u32)) -> Result<()> {
         self.tape(|tape, model| Op::Chown { path: tape.path(model, node.obj), uid, gid });
         let meta = Meta { uid, gid, ..self.meta(node) };
-        self.oracle.record(Event::SetMeta { obj: node.obj, meta });
         let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-        self.fs.setattr(node.ino, &set).map(drop).map_err(Error::at("chown", b""))
+        self.set_attr("chown", node, meta, &set)
     }
 
     fn meta(&self, node: Node) -> Meta {
@@ -370,9 +395,10 @@ impl<'a> Recorder<'a> {
             mode: XattrMode::Set,
         });
         let event = Event::Xattr { obj: node.obj, name: name.into(), value: Some(value.into()) };
-        self.oracle.record(event);
-        let set = self.fs.setxattr(node.ino, name, value, XattrMode::Set);
-        set.map_err(Error::at("setxattr", name))
+        self.call(event, || {
+            let set = self.fs.setxattr(node.ino, name, value, XattrMode::Set);
+            set.map_err(Error::at("setxattr", name))
+        })
     }
 
     /// Removes an extended attribute.
@@ -381,8 +407,9 @@ impl<'a> Recorder<'a> {
             path: tape.path(model, node.obj),
             name: String::from_utf8_lossy(name).into(),
         });
-        self.oracle.record(Event::Xattr { obj: node.obj, name: name.into(), value: None });
-        self.fs.removexattr(node.ino, name).map_err(Error::at("removexattr", name))
+        self.call(Event::Xattr { obj: node.obj, name: name.into(), value: None }, || {
+            self.fs.removexattr(node.ino, name).map_err(Error::at("removexattr", name))
+        })
     }
 
     /// Makes a file or directory durable.
@@ -400,25 +427,54 @@ impl<'a> Recorder<'a> {
             let path = tape.path(model, node.obj);
             if datasync { Op::Fdatasync { path } } else { Op::Fsync { path } }
         });
-        self.oracle.record(Event::SyncBegin { obj: Some(node.obj) });
-        let start = crate::now_ns();
-        self.fs.fsync(node.ino, datasync).map_err(Error::at("fsync", b""))?;
-        let took_ns = crate::now_ns() - start;
-        self.oracle.record(Event::SyncEnd { obj: Some(node.obj) });
-        self.fsyncs
-            .lock()
-            .push(FsyncSample { start_ns: start - self.begun_ns.load(Ordering::Relaxed), took_ns });
+        let (mut start, mut took_ns) = (0, 0);
+        self.synced(Some(node.obj), || {
+            start = crate::now_ns();
+            self.fs.fsync(node.ino, datasync).map_err(Error::at("fsync", b""))?;
+            took_ns = crate::now_ns() - start;
+            Ok(())
+        })?;
+        let start_ns = start - self.begun_ns.load(Ordering::Relaxed);
+        self.fsyncs.lock().push(FsyncSample { start_ns, took_ns });
         Ok(())
     }
 
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         self.tape(|_, _| Op::Sync);
-        self.oracle.record(Event::SyncBegin { obj: None });
-        self.fs.sync().map_err(Error::at("sync", b""))?;
-        self.oracle.record(Event::SyncEnd { obj: None });
-        Ok(())
+        self.synced(None, || self.fs.sync().map_err(Error::at("sync", b"")))
     }
+
+    fn synced(&self, obj: Option<ObjId>, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let call = self.oracle.record(Event::SyncBegin { obj });
+        let done = sync();
+        if done.is_ok() {
+            self.oracle.record(Event::SyncEnd { obj, call: Some(call) });
+            return done;
+        }
+        self.returned(call, done)
+    }
+}
+
+/// The blocks a write touches, as they are after it.
+fn merged(model: &Model, node: Node, offset: u64, data: &[u8]) -> Vec<Block> {
+    let block = BLOCK_SIZE as u64;
+    let end = offset + data.len() as u64;
+    let touched = offset / block..end.div_ceil(block);
+    let object = &model.objects[node.obj];
+    touched
+        .map(|index| {
+            let (from, to) = (offset.max(index * block), end.min((index + 1) * block));
+            let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+            if bytes.len() == BLOCK_SIZE {
+                return Block::from_prefix(bytes);
+            }
+            let mut page = object.current_block(index);
+            let at = (from - index * block) as usize;
+            page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+            page
+        })
+        .collect()
 }
 
 fn place(dir: Node, name: &[u8]) -> Place {

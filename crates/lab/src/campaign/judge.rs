@@ -56,7 +56,7 @@ fn judge_alike(
 ) -> Result<Vec<Judged>> {
     let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
         model.advance(&recording.log, cut.position);
-        let in_flight = model.objects.iter().any(|o| o.syncing);
+        let in_flight = model.is_syncing();
         (verify(fs, &|lbas, see| drive.look(lbas, see), model, memo), in_flight)
     };
     let judged = machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?;

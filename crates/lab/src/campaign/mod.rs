@@ -17,8 +17,11 @@ mod view;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use drive::Identify;
+
 use crate::Result;
 use crate::mode::Mode;
+use crate::oracle::Promise;
 use crate::report::ZoneMap;
 use crate::shard::Pick;
 use crate::subject::Subject;
@@ -71,6 +74,12 @@ impl Job {
     /// That string without the deliberate fault.
     pub fn sound_options(&self) -> String {
         self.mode.mount_options().to_owned() + self.workload.mount_options()
+    }
+
+    /// What the mode promises of this workload on such a drive.
+    pub(crate) fn promise(&self, drive: &Identify) -> Promise {
+        let promise = Promise::of(self.mode, drive.volatile_cache, drive.zones.is_some());
+        Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 
     /// A command that judges cut `index` of this job alone.

@@ -139,7 +139,7 @@ pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
         span_ns: ran.span_ns,
         events: times.len(),
         cleanings: ran.cleanings,
-        promise: Promise::of(job.mode, identify.volatile_cache, zoned),
+        promise: job.promise(&identify),
         zone_map: ran.taken.zone_map.map(|(_, map)| map),
     })
 }
@@ -213,7 +213,7 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
             slot: slot.clone(),
         };
         ssd.observe(Box::new(move |event, moment| watcher.see(event, moment)));
-        let recorder = Recorder::new(&*mounted.fs, &oracle);
+        let recorder = Recorder::new(mounted.fs.clone(), oracle.clone());
         let (mut begun, mut cleaned_before) = (0, 0);
         let ran = job.workload.run(&recorder, job.seed, &mut || {
             begun = crate::now_ns();

@@ -74,7 +74,7 @@ pub struct Tally {
     pub skipped: u64,
     /// Times the mount took, nanoseconds, and how often, in order.
     pub recovery_ns: Vec<(u64, usize)>,
-    /// The first failures.
+    /// The first failures: of those that broke a promise, then of the others.
     pub failures: Vec<Failure>,
 }
 
@@ -121,7 +121,8 @@ impl Tally {
             replayed: judged.iter().map(|j| j.recovery.replayed).sum(),
             skipped: judged.iter().map(|j| j.recovery.skipped).sum(),
             recovery_ns: recovery.chunk_by(|a, b| a == b).map(|all| (all[0], all.len())).collect(),
-            failures: failed
+            failures: (failed.clone().filter(|j| broken(j)))
+                .chain(failed.filter(|j| !broken(j)))
                 .take(FAILURES_SHOWN)
                 .map(|j| Failure::of(promise, j, replay(j.index)))
                 .collect(),
@@ -146,6 +147,7 @@ impl Tally {
         self.recovery_ns.extend(next.recovery_ns);
         self.recovery_ns.sort_unstable();
         self.failures.extend(next.failures);
+        self.failures.sort_by_key(|failure| !failure.broken);
         self.failures.truncate(FAILURES_SHOWN);
     }
 

@@ -92,7 +92,7 @@ fn damage(verdicts: &[&Verdict]) -> Option<Fate> {
 }
 
 fn file_fate(object: &Object, verdicts: &[&Verdict]) -> Fate {
-    let open = object.is_dirty() || object.syncing || !object.size.pending.is_empty();
+    let open = object.is_dirty() || object.is_syncing() || object.size.is_open();
     let undamaged = if open || !object.anchored { Fate::Open } else { Fate::Kept };
     damage(verdicts).unwrap_or(undamaged)
 }
@@ -102,7 +102,7 @@ fn by_block(object: &Object, path: &str, verdicts: &[&Verdict]) -> Vec<(Fate, St
     let cells = object.blocks.iter().map(|(index, block)| {
         let of: Vec<&Verdict> =
             verdicts.iter().filter(|v| v.block == Some(*index)).copied().collect();
-        let open = !block.versions.pending.is_empty();
+        let open = block.versions.is_open();
         let undamaged = if open { Fate::Open } else { Fate::Kept };
         let fate = damage(&of).or(damage(&whole)).unwrap_or(undamaged);
         (fate, format!("{path} block {index}"))

@@ -252,15 +252,15 @@ impl There {
 }
 
 /// The files as they are called now.
-struct World<'a, 'b> {
-    fs: &'a Recorder<'b>,
+struct World<'a> {
+    fs: &'a Recorder,
     rng: Rng,
     d: Node,
     a: Node,
     b: Node,
 }
 
-impl World<'_, '_> {
+impl World<'_> {
     /// Does one operation: what it changed, and the directory of that.
     fn run(&mut self, op: Op) -> Result<(Node, Node)> {
         let (fs, root, a, d) = (self.fs, self.fs.root(), self.a, self.d);
@@ -310,7 +310,7 @@ impl Workload for Sequence {
         0
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let mut rng = Rng::new(seed, 9);
         let a = fs.create(fs.root(), b"a", 0o644)?;
         fs.write(a, 0, &rng.bytes(10_000))?;

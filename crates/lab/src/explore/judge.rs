@@ -69,7 +69,7 @@ impl Models {
         }
         let settled = |model: &Model| {
             let mut model = model.clone();
-            model.apply(&Event::SyncEnd { obj: None });
+            model.apply(&Event::SyncEnd { obj: None, call: None });
             model
         };
         let ends = at.first().zip(at.last()).filter(|_| outcomes);
@@ -165,7 +165,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         let model = models.get(position);
         let verdicts = against(model);
         let outcome = ends.map(|ends| outcome(ends, &verdicts));
-        let in_flight = model.objects.iter().any(|o| o.syncing);
+        let in_flight = model.is_syncing();
         judged.push((Judged { position, verdicts, outcome }, in_flight));
     }
     let check = job.pick.is_one() || number.is_multiple_of(CHECK_EVERY);

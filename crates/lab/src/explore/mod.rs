@@ -151,7 +151,7 @@ pub(crate) fn first_failure(
 ) -> Result<Option<(Failure, Recording)>> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
+    let promise = job.promise(&identify);
     let tape = take(job)?;
     let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
     let is = &mut |verdicts: &[Verdict]| is(verdicts, promise);
@@ -182,7 +182,7 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let promise = Promise::of(job.mode, identify.volatile_cache, identify.zones.is_some());
+    let promise = job.promise(&identify);
     let tape = take(job)?;
     let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
     judge::judge_all(job, &tape, &found, promise, outcomes)
@@ -198,7 +198,7 @@ fn take(job: &Job) -> Result<Tape> {
         let mounted = job.subject.mount(drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
         let entries = Arc::new(Mutex::new(Vec::new()));
-        let recorder = Recorder::new(&*mounted.fs, &oracle);
+        let recorder = Recorder::new(mounted.fs.clone(), oracle.clone());
         let (mut base, mut begun) = (None, 0);
         job.workload.run(&recorder, job.seed, &mut || {
             // What was prepared is durable, whatever fault is injected.

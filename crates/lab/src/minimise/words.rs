@@ -30,7 +30,7 @@ pub fn words(job: &Job, recording: &Recording, verdicts: &[Verdict]) -> Result<V
 }
 
 fn when(model: &Model, cut: &Cut, total: usize) -> String {
-    let busy = model.objects.iter().enumerate().filter(|(_, object)| object.syncing);
+    let busy = model.objects.iter().enumerate().filter(|(_, object)| object.is_syncing());
     let busy: Vec<String> =
         busy.map(|(obj, _)| format!("the fsync of {}", model.path(obj))).collect();
     let during = if busy.is_empty() { String::new() } else { format!(", in {}", busy.join(", ")) };

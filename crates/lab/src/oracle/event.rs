@@ -1,11 +1,13 @@
 //! What a workload did, in the order it did it.
 //!
 //! An event is logged *before* the file system is asked, so that at any instant the log holds all
-//! that may have reached the drive; an fsync is two events, because only its return promises.
-//! A position in the log is therefore a snapshot of the oracle, and costs nothing to take.
+//! that may have reached the drive; an fsync is two events, because only its return promises, and
+//! where threads overlap every call is. A position in the log is therefore a snapshot of the oracle, and costs nothing to take.
 
 use drive::Block;
 use vfs::{FileKind, Timespec};
+
+use super::order::Call;
 
 /// The oracle's own number for an inode. The root directory is 0.
 pub type ObjId = usize;
@@ -71,8 +73,8 @@ pub enum Event {
         first: u64,
         /// Contents afterwards.
         blocks: Vec<Block>,
-        /// Size of the file afterwards, in bytes.
-        size: u64,
+        /// Bytes from the file's begin to the write's end: a shorter file is so long afterwards.
+        end: u64,
     },
     /// A new size without data.
     Truncate {
@@ -106,5 +108,20 @@ pub enum Event {
     SyncEnd {
         /// Of which object.
         obj: Option<ObjId>,
+        /// The call that returned; `None` is one that took no time.
+        call: Option<Call>,
+    },
+    /// From here on calls overlap, and each that is no fsync ends in `Return` or `Fail`. Until here
+    /// each returned before the next event.
+    Overlap,
+    /// A call returned.
+    Return {
+        /// Which.
+        call: Call,
+    },
+    /// A call was refused: no name was changed, nothing was made durable.
+    Fail {
+        /// Which.
+        call: Call,
     },
 }

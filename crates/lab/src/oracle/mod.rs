@@ -8,15 +8,21 @@
 
 mod event;
 mod model;
+mod object;
+mod order;
+#[cfg(test)]
+mod tests;
 mod verdict;
 mod verify;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cores::Mutex;
 
 pub use event::{Event, Meta, ObjId, Place, ROOT};
-pub use model::{BlockVersions, Model, Object, Versions, XattrValue};
+pub use model::Model;
+pub use object::{BlockVersions, Object, XattrValue};
+pub use order::{Call, Calls, Size, Versions};
 pub use verdict::{Damage, Promise, Verdict};
 pub use verify::{Memo, verify};
 
@@ -25,6 +31,7 @@ pub use verify::{Memo, verify};
 pub struct Oracle {
     state: Mutex<State>,
     position: AtomicUsize,
+    overlaps: AtomicBool,
 }
 
 #[derive(Default)]
@@ -40,11 +47,29 @@ impl Oracle {
     }
 
     /// Logs what is about to be asked of the file system.
-    pub fn record(&self, event: Event) {
+    pub fn record(&self, event: Event) -> Call {
+        self.record_with(|_| event)
+    }
+
+    /// Logs an event made for the model as it is at this very moment.
+    pub fn record_with(&self, event: impl FnOnce(&Model) -> Event) -> Call {
         let mut state = self.state.lock();
+        let event = event(&state.model);
         state.model.apply(&event);
         state.log.push(event);
         self.position.store(state.log.len(), Ordering::Release);
+        state.log.len()
+    }
+
+    /// Logs that from here on calls overlap.
+    pub fn begin_overlap(&self) {
+        self.record(Event::Overlap);
+        self.overlaps.store(true, Ordering::Release);
+    }
+
+    /// Whether calls overlap, and their returns are to be logged.
+    pub fn overlaps(&self) -> bool {
+        self.overlaps.load(Ordering::Acquire)
     }
 
     /// The snapshot of this instant. Takes no lock: drive observers call it from anywhere.

@@ -1,251 +1,21 @@
 //! All that may be on the drive at one position of the log.
 //!
-//! Every value (a block, a size, a name) is a *durable* version and the *pending* ones since.
-//! Durable only: it must be there. With pending ones: any of them may be. Nothing else may.
-//! What was durable before is remembered by its hash, so that a stale block can be told from
-//! garbage.
+//! Every value (a block, a size, a name) is what an fsync *promised* and what came since. Promised
+//! only: it must be there. With later ones: any of them may be. Nothing else may. What was durable
+//! before is remembered by its hash, so that a stale block can be told from garbage.
 //!
-//! Writers of one object must not run beside its fsync: `SyncEnd` makes durable what is current
-//! then.
+//! What "later" is where calls overlap, [`super::order`] says. Three things the log must keep to
+//! then: writes to a file that several threads write are of whole blocks; attributes that several
+//! threads set are set alike or all at once; and a name that is moved, linked from or whose file is
+//! created is in one thread's hands for that time. Where a name is moved *to* is anybody's.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
-use drive::{BLOCK_SIZE, Block};
 use vfs::FileKind;
 
 use super::event::{Event, Meta, ObjId, Place, ROOT};
-
-/// A value of which several versions may have survived.
-#[derive(Clone, Debug)]
-pub struct Versions<T> {
-    /// What a completed fsync promised.
-    pub durable: T,
-    /// What came after, oldest first.
-    pub pending: Vec<T>,
-}
-
-impl<T: Clone + PartialEq> Versions<T> {
-    fn new(durable: T) -> Self {
-        Self { durable, pending: Vec::new() }
-    }
-
-    /// The newest version.
-    pub fn current(&self) -> &T {
-        self.pending.last().unwrap_or(&self.durable)
-    }
-
-    /// All versions that may be found.
-    pub fn allowed(&self) -> impl Iterator<Item = &T> {
-        std::iter::once(&self.durable).chain(&self.pending)
-    }
-
-    /// Whether `value` is one of them.
-    pub fn allows(&self, value: &T) -> bool {
-        self.allowed().any(|v| v == value)
-    }
-
-    fn push(&mut self, value: T) {
-        self.pending.push(value);
-    }
-
-    fn settle(&mut self) {
-        if let Some(last) = self.pending.pop() {
-            self.durable = last;
-            self.pending.clear();
-        }
-    }
-}
-
-/// One block of a file.
-#[derive(Clone, Debug)]
-pub struct BlockVersions {
-    /// What may be there.
-    pub versions: Versions<Block>,
-    /// Hashes of what was written before. Holes are left out, zeroes are garbage and not an old
-    /// version, unless a checkpoint may have shown one in a file that had grown.
-    history: Vec<u64>,
-}
-
-impl BlockVersions {
-    fn hole() -> Self {
-        Self { versions: Versions::new(Block::zeroed()), history: Vec::new() }
-    }
-
-    /// Whether these bytes, up to the file's end, were this block's content once, and are no more.
-    pub fn was_once(&self, bytes: &[u8]) -> bool {
-        self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
-    }
-
-    fn settle(&mut self) {
-        let newest = self.versions.current().clone();
-        for old in self.versions.allowed().filter(|old| !old.same_page(&Block::zeroed())) {
-            if *old != newest {
-                remember(&mut self.history, old);
-            }
-        }
-        self.versions.settle();
-    }
-
-    /// A checkpoint took the file's size along and not this block.
-    fn show(&mut self) {
-        remember(&mut self.history, &self.versions.durable);
-    }
-}
-
-fn remember(history: &mut Vec<u64>, block: &Block) {
-    let hash = hash(block.bytes());
-    if !history.contains(&hash) {
-        history.push(hash);
-    }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The value of an extended attribute, if it is set.
-pub type XattrValue = Option<Box<[u8]>>;
-
-/// One inode.
-#[derive(Clone, Debug)]
-pub struct Object {
-    /// Type.
-    pub kind: FileKind,
-    /// Target of a symbolic link.
-    pub target: Box<[u8]>,
-    /// Attributes.
-    pub meta: Versions<Meta>,
-    /// Size in bytes; a write may be caught half way, so any size between the versions may be.
-    pub size: Versions<u64>,
-    /// Largest size it ever had.
-    pub size_ever: u64,
-    /// Blocks that were ever written or cut off; all others are holes.
-    pub blocks: BTreeMap<u64, BlockVersions>,
-    /// Extended attributes.
-    pub xattrs: BTreeMap<Box<[u8]>, Versions<XattrValue>>,
-    /// An fsync of it is under way.
-    pub syncing: bool,
-    /// Something else was synced since its last fsync: if that was a checkpoint, it has taken the
-    /// size, the attributes and the holes of then along, and of other contents nothing.
-    pub carried: bool,
-    /// Some name of it was made durable: it must be reachable as long as it has a name.
-    pub anchored: bool,
-    /// Its names now.
-    pub places: Vec<Place>,
-    dirty: Vec<u64>,
-    /// How many of `dirty` were so when something else was synced last.
-    shown: usize,
-}
-
-impl Object {
-    fn new(kind: FileKind, target: Box<[u8]>, meta: Meta) -> Self {
-        Self {
-            kind,
-            target,
-            meta: Versions::new(meta),
-            size: Versions::new(0),
-            size_ever: 0,
-            blocks: BTreeMap::new(),
-            xattrs: BTreeMap::new(),
-            syncing: false,
-            carried: false,
-            anchored: false,
-            places: Vec::new(),
-            dirty: Vec::new(),
-            shown: 0,
-        }
-    }
-
-    /// Smallest and largest size that may be found.
-    pub fn size_range(&self) -> (u64, u64) {
-        self.size
-            .allowed()
-            .fold((u64::MAX, 0), |(low, high), &size| (low.min(size), high.max(size)))
-    }
-
-    /// Whether anything written since the last fsync may or may not have survived.
-    pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
-    }
-
-    /// Indices of the blocks written since the last fsync, in order of writing, may repeat.
-    pub fn dirty_blocks(&self) -> &[u64] {
-        &self.dirty
-    }
-
-    /// Newest content of block `index`.
-    pub fn current_block(&self, index: u64) -> Block {
-        self.blocks.get(&index).map_or_else(Block::zeroed, |b| b.versions.current().clone())
-    }
-
-    fn put(&mut self, index: u64, block: Block) {
-        self.blocks.entry(index).or_insert_with(BlockVersions::hole).versions.push(block);
-        self.dirty.push(index);
-    }
-
-    fn write(&mut self, first: u64, blocks: &[Block], size: u64) {
-        for (index, block) in (first..).zip(blocks) {
-            self.put(index, block.clone());
-        }
-        if *self.size.current() != size {
-            self.size.push(size);
-            self.size_ever = self.size_ever.max(size);
-        }
-        self.forget_mtime();
-    }
-
-    fn truncate(&mut self, size: u64) {
-        let keep = size.div_ceil(BLOCK_SIZE as u64);
-        let tail = (size % BLOCK_SIZE as u64) as usize;
-        let cut = keep.saturating_sub(1);
-        if tail != 0 && size < *self.size.current() && self.blocks.contains_key(&cut) {
-            let mut block = self.current_block(cut);
-            block.make_mut()[tail..].fill(0);
-            self.put(cut, block);
-        }
-        let behind: Vec<u64> = self.blocks.range(keep..).map(|(&index, _)| index).collect();
-        for index in behind {
-            self.put(index, Block::zeroed());
-        }
-        self.size.push(size);
-        self.size_ever = self.size_ever.max(size);
-        self.forget_mtime();
-    }
-
-    fn forget_mtime(&mut self) {
-        let current = *self.meta.current();
-        if current.mtime.is_some() {
-            self.meta.push(Meta { mtime: None, ..current });
-        }
-    }
-
-    /// Something else is synced; that may be a checkpoint.
-    fn carry(&mut self) {
-        self.carried = true;
-        for index in &self.dirty[std::mem::replace(&mut self.shown, self.dirty.len())..] {
-            if let Some(block) = self.blocks.get_mut(index) {
-                block.show();
-            }
-        }
-    }
-
-    fn settle(&mut self) {
-        self.shown = 0;
-        for index in std::mem::take(&mut self.dirty) {
-            if let Some(block) = self.blocks.get_mut(&index) {
-                block.settle();
-            }
-        }
-        self.meta.settle();
-        self.size.settle();
-        self.xattrs.values_mut().for_each(Versions::settle);
-        self.syncing = false;
-        self.carried = false;
-    }
-}
+use super::object::Object;
+use super::order::{Call, Calls, Versions};
 
 /// Everything that may be there.
 #[derive(Clone, Debug)]
@@ -254,6 +24,14 @@ pub struct Model {
     pub objects: Vec<Object>,
     /// What each name may stand for.
     pub names: BTreeMap<Place, Versions<Option<ObjId>>>,
+    /// What each name stood for once, and may no more.
+    former: BTreeMap<Place, Vec<ObjId>>,
+    /// When calls began and returned.
+    pub calls: Calls,
+    /// Calls under way that change names, and which.
+    naming: BTreeMap<Call, Vec<Place>>,
+    /// Calls of `sync` under way.
+    syncs: Vec<Call>,
     position: usize,
 }
 
@@ -262,7 +40,15 @@ impl Default for Model {
         let meta = Meta { perm: 0o755, uid: 0, gid: 0, mtime: None };
         let mut root = Object::new(FileKind::Directory, Box::default(), meta);
         root.anchored = true;
-        Self { objects: vec![root], names: BTreeMap::new(), position: 0 }
+        Self {
+            objects: vec![root],
+            names: BTreeMap::new(),
+            former: BTreeMap::new(),
+            calls: Calls::default(),
+            naming: BTreeMap::new(),
+            syncs: Vec::new(),
+            position: 0,
+        }
     }
 }
 
@@ -286,6 +72,11 @@ impl Model {
             .map(|((_, name), versions)| (&**name, versions))
     }
 
+    /// What `name` in `dir` stood for once, the newest last.
+    pub fn former(&self, dir: ObjId, name: &[u8]) -> &[ObjId] {
+        self.former.get(&(dir, name.into())).map_or(&[], |objects| objects)
+    }
+
     /// One path of `obj`, for people.
     pub fn path(&self, obj: ObjId) -> String {
         let mut parts = Vec::new();
@@ -302,110 +93,215 @@ impl Model {
         format!("/{}", parts.join("/"))
     }
 
+    /// Whether an fsync or a sync is under way.
+    pub fn is_syncing(&self) -> bool {
+        !self.syncs.is_empty() || self.objects.iter().any(Object::is_syncing)
+    }
+
     /// Takes in one event.
     pub fn apply(&mut self, event: &Event) {
         self.position += 1;
+        let call = self.position;
+        match event {
+            Event::Overlap => {
+                self.calls.begin_overlap();
+                // Another thread's fsync may be a checkpoint at any time.
+                self.objects.iter_mut().for_each(|object| object.carried = true);
+            }
+            Event::Return { call } => self.end(*call, true),
+            Event::Fail { call } => self.end(*call, false),
+            Event::SyncEnd { obj, call } => {
+                self.end_sync(*obj, call.unwrap_or(self.position));
+            }
+            event => {
+                self.calls.begin(call);
+                self.begin(event, call);
+            }
+        }
+    }
+
+    fn begin(&mut self, event: &Event, call: Call) {
         match event {
             Event::Create { place, kind, meta, target } => {
-                self.objects.push(Object::new(*kind, target.clone(), *meta));
-                self.bind(self.objects.len() - 1, place);
+                let mut object = Object::new(*kind, target.clone(), *meta);
+                object.syncs.clone_from(&self.syncs);
+                object.carried = self.calls.overlap();
+                self.objects.push(object);
+                self.bind(self.objects.len() - 1, place, call);
             }
-            Event::Link { obj, place } => self.bind(*obj, place),
-            Event::Unlink { place } => self.unbind(place),
+            Event::Link { obj, place } => self.bind(*obj, place, call),
+            Event::Unlink { place } => self.unbind(place, call),
             Event::Rename { from, to } => {
                 let moved = self.names.get(from).and_then(|v| *v.current());
                 // Whoever looks finds one or the other there, never nothing.
                 if let Some(replaced) = self.names.get(to).and_then(|v| *v.current()) {
                     self.objects[replaced].places.retain(|place| place != to);
                 }
-                self.unbind(from);
+                self.unbind(from, call);
                 if let Some(obj) = moved {
-                    self.bind(obj, to);
+                    self.bind(obj, to, call);
                 }
             }
-            Event::Write { obj, first, blocks, size } => {
-                self.objects[*obj].write(*first, blocks, *size);
+            Event::Write { obj, first, blocks, end } => {
+                self.objects[*obj].write(*first, blocks, *end, (call, &self.calls));
             }
-            Event::Truncate { obj, size } => self.objects[*obj].truncate(*size),
-            Event::SetMeta { obj, meta } => self.objects[*obj].meta.push(*meta),
+            Event::Truncate { obj, size } => {
+                self.objects[*obj].truncate(*size, (call, &self.calls));
+            }
+            Event::SetMeta { obj, meta } => self.objects[*obj].meta.push(*meta, call),
             Event::Xattr { obj, name, value } => {
                 let slot = self.objects[*obj].xattrs.entry(name.clone());
-                slot.or_insert_with(|| Versions::new(None)).push(value.clone());
+                slot.or_insert_with(|| Versions::new(None)).push(value.clone(), call);
             }
-            Event::SyncBegin { obj: Some(obj) } => self.objects[*obj].syncing = true,
+            Event::SyncBegin { obj: Some(obj) } => self.objects[*obj].syncs.push(call),
             Event::SyncBegin { obj: None } => {
-                self.objects.iter_mut().for_each(|o| o.syncing = true);
+                self.syncs.push(call);
+                self.objects.iter_mut().for_each(|object| object.syncs.push(call));
             }
-            Event::SyncEnd { obj: Some(obj) } => self.settle(*obj),
-            Event::SyncEnd { obj: None } => self.settle_all(),
+            Event::SyncEnd { .. } | Event::Overlap | Event::Return { .. } | Event::Fail { .. } => {}
         }
     }
 
-    fn bind(&mut self, obj: ObjId, place: &Place) {
-        self.objects[obj].places.push(place.clone());
-        let slot = self.names.entry(place.clone()).or_insert_with(|| Versions::new(None));
-        slot.push(Some(obj));
+    /// A call has returned. What it was to do to names it has done, or nothing of it.
+    fn end(&mut self, call: Call, done: bool) {
+        self.calls.end(call, self.position);
+        let places = self.naming.remove(&call).unwrap_or_default();
+        if !done {
+            self.forget_sync(call);
+            places.iter().for_each(|place| self.withdraw(place, call));
+        }
     }
 
-    fn unbind(&mut self, place: &Place) {
+    fn withdraw(&mut self, place: &Place, call: Call) {
         let Some(slot) = self.names.get_mut(place) else { return };
-        let Some(obj) = *slot.current() else { return };
-        slot.push(None);
-        self.objects[obj].places.retain(|p| p != place);
+        slot.withdraw(call);
+        let now = *slot.current();
+        for (obj, object) in self.objects.iter_mut().enumerate() {
+            let was = object.places.iter().position(|p| p == place);
+            match was {
+                Some(at) if now != Some(obj) => drop(object.places.remove(at)),
+                None if now == Some(obj) => object.places.push(place.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    fn bind(&mut self, obj: ObjId, place: &Place, call: Call) {
+        self.objects[obj].places.push(place.clone());
+        self.set_name(place, Some(obj), call);
+    }
+
+    fn unbind(&mut self, place: &Place, call: Call) {
+        let known = self.names.get(place).and_then(|slot| *slot.current());
+        // Beside others it may take away what comes there only now.
+        if known.is_some() || self.calls.overlap() {
+            self.set_name(place, None, call);
+        }
+        if let Some(obj) = known {
+            self.objects[obj].places.retain(|p| p != place);
+        }
+    }
+
+    fn set_name(&mut self, place: &Place, obj: Option<ObjId>, call: Call) {
+        let slot = self.names.entry(place.clone()).or_insert_with(|| Versions::new(None));
+        let contested = !slot.had_returned(&self.calls, call);
+        slot.push(obj, call);
+        if contested {
+            for obj in slot.allowed().filter_map(|obj| *obj) {
+                self.objects[obj].contested = true;
+            }
+        }
+        if self.calls.overlap() {
+            self.naming.entry(call).or_default().push(place.clone());
+        }
+    }
+
+    /// Forgets that `call` was an fsync under way.
+    fn forget_sync(&mut self, call: Call) {
+        self.syncs.retain(|sync| *sync != call);
+        self.objects.iter_mut().for_each(|object| object.syncs.retain(|sync| *sync != call));
+    }
+
+    /// An fsync that was called at `call` has returned.
+    fn end_sync(&mut self, obj: Option<ObjId>, call: Call) {
+        self.forget_sync(call);
+        self.calls.end(call, self.position);
+        match obj {
+            Some(obj) => self.settle(obj, call),
+            None => self.settle_all(call),
+        }
     }
 
     /// An fsync makes the object durable, and the way to it; of a directory also its entries.
-    fn settle(&mut self, obj: ObjId) {
+    fn settle(&mut self, obj: ObjId, called: usize) {
+        let (calls, now) = (&self.calls, self.position);
         for (other, object) in self.objects.iter_mut().enumerate() {
-            if other == obj { object.settle() } else { object.carry() }
+            if other == obj { object.settle(calls, called, now) } else { object.carry() }
         }
         if self.objects[obj].kind == FileKind::Directory {
             let names: Vec<Place> = self
                 .names
                 .range((obj, Box::default())..(obj + 1, Box::default()))
-                .filter(|(_, v)| !v.pending.is_empty())
+                .filter(|(_, v)| v.is_open())
                 .map(|(place, _)| place.clone())
                 .collect();
-            names.iter().for_each(|place| self.settle_name(place));
+            names.iter().for_each(|place| self.settle_name(place, called));
         }
-        self.settle_way(obj);
+        self.settle_way(obj, called);
     }
 
-    fn settle_way(&mut self, obj: ObjId) {
-        for place in self.objects[obj].places.clone() {
-            let settled = self.names.get(&place).is_some_and(|v| v.pending.is_empty());
-            self.settle_name(&place);
+    fn settle_way(&mut self, obj: ObjId, called: usize) {
+        let object = &mut self.objects[obj];
+        // Whatever it is called meanwhile, it had a name all the time.
+        object.anchored |= !object.contested && !object.places.is_empty();
+        for place in object.places.clone() {
+            let Some(slot) = self.names.get(&place) else { continue };
+            if !slot.is_certain(&self.calls, called) {
+                continue;
+            }
+            let settled = !slot.is_open();
+            self.settle_name(&place, called);
             // A settled name was settled together with the way to it.
             if !settled {
-                self.settle_way(place.0);
+                self.settle_way(place.0, called);
             }
         }
     }
 
-    fn settle_name(&mut self, place: &Place) {
+    fn settle_name(&mut self, place: &Place, called: usize) {
         let Some(slot) = self.names.get_mut(place) else { return };
-        slot.settle();
-        match slot.durable {
-            Some(obj) => self.objects[obj].anchored = true,
-            None => drop(self.names.remove(place)),
+        let mut gone = Vec::new();
+        slot.settle(&self.calls, called, &mut |obj| gone.extend(*obj));
+        let gone = gone.into_iter().filter(|obj| !slot.allows(&Some(*obj))).collect::<Vec<_>>();
+        if !gone.is_empty() {
+            self.former.entry(place.clone()).or_default().extend(gone);
+        }
+        if let [Some(obj)] = slot.promised().collect::<Vec<_>>()[..] {
+            self.objects[*obj].anchored = true;
+        }
+        if is_gone(slot) {
+            self.names.remove(place);
         }
     }
 
-    fn settle_all(&mut self) {
-        self.objects.iter_mut().for_each(Object::settle);
-        let objects = &mut self.objects;
-        self.names.retain(|_, slot| {
-            slot.settle();
-            if let Some(obj) = slot.durable {
-                objects[obj].anchored = true;
-            }
-            slot.durable.is_some()
-        });
+    fn settle_all(&mut self, called: usize) {
+        let (calls, now) = (&self.calls, self.position);
+        self.objects.iter_mut().for_each(|object| object.settle(calls, called, now));
+        let open = self.names.iter().filter(|(_, slot)| slot.is_open());
+        let names: Vec<Place> = open.map(|(place, _)| place.clone()).collect();
+        names.iter().for_each(|place| self.settle_name(place, called));
     }
+}
+
+/// Whether nothing is called so, nor may be by what is under way.
+fn is_gone(slot: &Versions<Option<ObjId>>) -> bool {
+    !slot.is_open() && slot.allowed().all(Option::is_none)
 }
 
 #[cfg(test)]
 mod tests {
+    use drive::{BLOCK_SIZE, Block};
+
     use super::*;
 
     fn place(name: &str) -> Place {
@@ -419,7 +315,7 @@ mod tests {
 
     fn write(obj: ObjId, byte: u8) -> Event {
         let blocks = vec![Block::new([byte; BLOCK_SIZE])];
-        Event::Write { obj, first: 0, blocks, size: BLOCK_SIZE as u64 }
+        Event::Write { obj, first: 0, blocks, end: BLOCK_SIZE as u64 }
     }
 
     fn run(events: &[Event]) -> Model {
@@ -434,20 +330,20 @@ mod tests {
             create("a"),
             write(1, 7),
             Event::SyncBegin { obj: Some(1) },
-            Event::SyncEnd { obj: Some(1) },
+            Event::SyncEnd { obj: Some(1), call: None },
         ];
         let before = run(&log[..3]);
         assert_eq!(before.names[&place("a")].allowed().count(), 2);
-        assert_eq!(before.objects[1].size_range(), (0, 4096));
+        assert_eq!(before.objects[1].size.range(&before.calls), (0, 4096));
         let after = run(&log);
-        assert_eq!(after.names[&place("a")].durable, Some(1));
-        assert_eq!(after.objects[1].size_range(), (4096, 4096));
+        assert_eq!(*after.names[&place("a")].durable(), Some(1));
+        assert_eq!(after.objects[1].size.range(&after.calls), (4096, 4096));
         assert!(after.objects[1].anchored);
     }
 
     #[test]
     fn what_was_durable_once_is_stale_not_garbage() {
-        let sync = Event::SyncEnd { obj: Some(1) };
+        let sync = Event::SyncEnd { obj: Some(1), call: None };
         let model = run(&[create("a"), write(1, 1), sync.clone(), write(1, 2), sync]);
         let block = &model.objects[1].blocks[&0];
         assert!(block.was_once(&[1; BLOCK_SIZE]));
@@ -456,25 +352,25 @@ mod tests {
 
     #[test]
     fn truncation_clears_the_tail_and_keeps_the_old_as_possible() {
-        let sync = Event::SyncEnd { obj: Some(1) };
+        let sync = Event::SyncEnd { obj: Some(1), call: None };
         let cut = Event::Truncate { obj: 1, size: 10 };
         let model = run(&[create("a"), write(1, 9), sync, cut]);
         let versions = &model.objects[1].blocks[&0].versions;
         assert_eq!(versions.current()[9..12], [9, 0, 0]);
-        assert_eq!(versions.durable[9..12], [9, 9, 9]);
-        assert_eq!(model.objects[1].size_range(), (10, 4096));
+        assert_eq!(versions.durable()[9..12], [9, 9, 9]);
+        assert_eq!(model.objects[1].size.range(&model.calls), (10, 4096));
     }
 
     #[test]
     fn a_rename_leaves_both_names_open_until_the_directory_is_synced() {
-        let sync = Event::SyncEnd { obj: Some(1) };
+        let sync = Event::SyncEnd { obj: Some(1), call: None };
         let moved = Event::Rename { from: place("a"), to: place("b") };
-        let log = [create("a"), sync, moved, Event::SyncEnd { obj: Some(ROOT) }];
+        let log = [create("a"), sync, moved, Event::SyncEnd { obj: Some(ROOT), call: None }];
         let between = run(&log[..3]);
         assert!(between.names[&place("a")].allows(&None));
         assert!(between.names[&place("b")].allows(&Some(1)));
         let after = run(&log);
         assert!(!after.names.contains_key(&place("a")));
-        assert_eq!(after.names[&place("b")].durable, Some(1));
+        assert_eq!(*after.names[&place("b")].durable(), Some(1));
     }
 }

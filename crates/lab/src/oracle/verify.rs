@@ -11,7 +11,9 @@ use rustc_hash::FxHashMap;
 use vfs::{Attr, FileKind, Ino};
 
 use super::event::{Meta, ObjId, ROOT};
-use super::model::{BlockVersions, Model, Versions};
+use super::model::Model;
+use super::object::{BlockVersions, Object};
+use super::order::Versions;
 use super::verdict::{Damage, Verdict};
 use crate::subject::{PageAt, Volume};
 
@@ -134,9 +136,10 @@ impl Walk<'_> {
                 }),
             }
         }
-        for name in found.keys() {
+        for (name, (ino, kind)) in &found {
+            let is_former = self.former(obj, name, *ino, *kind).is_some();
             self.verdicts.push(Verdict {
-                damage: Damage::Garbage,
+                damage: if is_former { Damage::Lost } else { Damage::Garbage },
                 path: self.child(obj, name),
                 block: None,
                 expected: "no such name".into(),
@@ -178,11 +181,26 @@ impl Walk<'_> {
             });
             return;
         };
-        self.verdicts.extend(verdicts);
+        let never = |verdicts: &[Verdict]| badness(verdicts).0 > 0;
+        if never(&verdicts) && self.former(dir, name, ino, kind).is_some() {
+            let (expected, found) = ("the file".into(), "the one before it".into());
+            self.verdicts.push(self.finding(obj, Damage::Lost, expected, found));
+        } else {
+            self.verdicts.extend(verdicts);
+        }
         self.reached[obj] = true;
         if kind == FileKind::Directory {
             self.directory(ino, obj);
         }
+    }
+
+    /// What this was called once, if it is just that, be it of whatever age.
+    fn former(&mut self, dir: ObjId, name: &[u8], ino: Ino, kind: FileKind) -> Option<ObjId> {
+        let model = self.model;
+        let former = model.former(dir, name).iter().copied();
+        former
+            .filter(|obj| model.objects[*obj].kind == kind)
+            .find(|obj| badness(&self.object(ino, *obj)).0 == 0)
     }
 
     /// Attributes and contents of one inode, if it is `obj`.
@@ -200,7 +218,7 @@ impl Walk<'_> {
             FileKind::Regular => {
                 self.size(&attr, obj, &mut out);
                 self.contents(ino, attr.size, obj, &mut out);
-                if out.is_empty() && object.syncing {
+                if out.is_empty() && self.can_tell_torn(object) {
                     out.extend(self.torn(ino, &attr, obj));
                 }
             }
@@ -246,12 +264,17 @@ impl Walk<'_> {
 
     fn size(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
         let object = &self.model.objects[obj];
-        let (low, high) = object.size_range();
+        let (low, high) = object.size.range(&self.model.calls);
         if !(low..=high).contains(&attr.size) {
             let once = attr.size <= object.size_ever;
             let damage = if once { Damage::Lost } else { Damage::Garbage };
             let expected = format!("size {low}..={high}");
-            out.push(self.finding(obj, damage, expected, format!("size {}", attr.size)));
+            // Of an fsync caught between its nodes a block may be there and the size not.
+            let moving = object.size.is_open() && attr.size <= high.next_multiple_of(BLOCK);
+            out.push(Verdict {
+                in_flight: object.is_syncing() && moving,
+                ..self.finding(obj, damage, expected, format!("size {}", attr.size))
+            });
         }
     }
 
@@ -360,14 +383,20 @@ impl Walk<'_> {
         }
         let damage = if block.was_once(found) { Damage::Lost } else { Damage::Garbage };
         // The blocks an fsync moves: those written, and the one that leaves a small inode.
-        let inline = index == 0 && object.size.durable <= BLOCK;
-        let moving = inline || !block.versions.pending.is_empty();
+        let inline = index == 0 && object.size.durable(&self.model.calls) <= BLOCK;
+        let moving = inline || block.versions.is_open();
         let (expected, shown) = told(block, found);
         Some(Verdict {
             block: Some(index),
-            in_flight: object.syncing && moving,
+            in_flight: object.is_syncing() && moving,
             ..self.finding(obj, damage, expected, shown)
         })
+    }
+
+    /// Whether old beside new is a part of one fsync. Among threads that is not always so.
+    fn can_tell_torn(&self, object: &Object) -> bool {
+        let calls = &self.model.calls;
+        if calls.overlap() { object.can_be_torn(calls) } else { object.is_syncing() }
     }
 
     /// Old beside new of the fsync under way, which a checkpoint that came before it cannot
@@ -392,7 +421,7 @@ impl Walk<'_> {
         for &index in object.dirty_blocks() {
             let versions = &object.blocks[&index].versions;
             let offset = index * BLOCK;
-            if offset >= size || *versions.current() == versions.durable {
+            if offset >= size || versions.current() == versions.durable() {
                 continue;
             }
             let want = BLOCK_SIZE.min((size - offset) as usize);
@@ -402,7 +431,7 @@ impl Walk<'_> {
                 // What a truncation cut off is gone with the next checkpoint, as sizes are.
                 let is_carried = object.carried && page.iter().all(|&byte| byte == 0);
                 let is_new = !is_carried && found(versions.current());
-                let is_old = found(&versions.durable);
+                let is_old = found(versions.durable());
                 sides.note(is_old, is_new, || format!("block {index}"));
             }
         }
@@ -413,13 +442,14 @@ impl Walk<'_> {
         let object = &self.model.objects[obj];
         let mut sides = Sides::default();
         let is = |size: u64| size == attr.size;
-        sides.note(is(object.size.durable), is(*object.size.current()), || "the size".into());
+        let old = object.size.durable(&self.model.calls);
+        sides.note(is(old), is(object.size.current()), || "the size".into());
         let is = |meta: &Meta| (meta.perm, meta.uid, meta.gid) == (attr.perm, attr.uid, attr.gid);
         let meta = &object.meta;
-        sides.note(is(&meta.durable), is(meta.current()), || "the attributes".into());
+        sides.note(is(meta.durable()), is(meta.current()), || "the attributes".into());
         for (name, versions) in &object.xattrs {
             let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
-            let (old, new) = (versions.durable == found, *versions.current() == found);
+            let (old, new) = (*versions.durable() == found, *versions.current() == found);
             sides.note(old, new, || text(name));
         }
         sides
@@ -428,8 +458,8 @@ impl Walk<'_> {
     /// Objects with a durable name and none of the names they may be under.
     fn unreachable(&mut self) {
         for (obj, object) in self.model.objects.iter().enumerate() {
-            let must = object.anchored && !object.places.is_empty() && !self.reached[obj];
-            if must && object.places.iter().all(|(dir, _)| self.reached[*dir]) {
+            let must = object.is_somewhere() && !self.reached[obj];
+            if must && object.places.iter().all(|(dir, _)| self.has_told(*dir)) {
                 let listed = self.verdicts.iter().any(|v| v.path == self.model.path(obj));
                 if !listed {
                     let name = "one of its names".into();
@@ -437,6 +467,12 @@ impl Walk<'_> {
                 }
             }
         }
+    }
+
+    /// Whether what is missing in this directory is a finding of its own: it is there, or nobody
+    /// says that it must be.
+    fn has_told(&self, dir: ObjId) -> bool {
+        self.reached[dir] || self.model.calls.overlap() && !self.model.objects[dir].is_somewhere()
     }
 
     fn finding(&self, obj: ObjId, damage: Damage, expected: String, found: String) -> Verdict {

@@ -86,8 +86,7 @@ fn worker(
     ready: &Semaphore,
     go: &Semaphore,
 ) -> Result<()> {
-    let oracle = Oracle::new();
-    let fs = Recorder::new(&**fs, &oracle);
+    let fs = Recorder::new(fs.clone(), Arc::new(Oracle::new()));
     crate::workload::Workload::run(mailbox, &fs, seed, &mut || {
         ready.release(1);
         go.acquire(1);

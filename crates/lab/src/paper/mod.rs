@@ -159,7 +159,7 @@ fn on_volume<T>(
     machine(seed)?.run(|| {
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Virtual, seed)?;
         F2fsSubject.format(&drive)?;
-        let fs: Arc<dyn Volume> = F2fsSubject.mount(drive, mode.mount_options())?.fs.into();
+        let fs = F2fsSubject.mount(drive, mode.mount_options())?.fs;
         let result = job(&fs)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok(result)

@@ -1,5 +1,6 @@
 //! F2FS as a subject.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use vfs::{Errno, Ino};
 
 use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
+
+/// How long the cleaner sleeps where it is to clean all the time: the shortest it can be told.
+const CLEAN_EVERY_MS: &str = "1";
 
 /// F2FS, made with the defaults of `mkfs.f2fs`.
 pub struct F2fsSubject;
@@ -33,6 +37,14 @@ impl Volume for F2fs {
             Err(error) if error.errno() == Errno::NODATA => Ok(()),
             cleaned => cleaned,
         }
+    }
+
+    fn maintain(self: Arc<Self>, clean: bool) -> vfs::Result<Box<dyn Any>> {
+        if clean {
+            self.set_tunable("gc_urgent_sleep_time", CLEAN_EVERY_MS)?;
+            self.set_tunable("gc_urgent", "1")?;
+        }
+        Ok(Box::new(F2fs::maintain(&self)))
     }
 
     fn pages(

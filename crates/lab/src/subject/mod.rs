@@ -4,6 +4,7 @@ mod f2fs;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,13 @@ pub trait Volume: FileSystem {
 
     /// Cleans a section now, if any is worth it.
     fn clean(&self) -> vfs::Result<()>;
+
+    /// Starts the threads that look after the volume, and with `clean` such as clean all the time.
+    /// What it returns ends them when it is dropped.
+    fn maintain(self: Arc<Self>, clean: bool) -> vfs::Result<Box<dyn Any>> {
+        let _ = clean;
+        Ok(Box::new(()))
+    }
 
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
     /// it cannot say, and the file is to be read.

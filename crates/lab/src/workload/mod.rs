@@ -34,7 +34,7 @@ pub trait Workload: Send + Sync {
     fn name(&self) -> &str;
 
     /// Runs to the end. The same seed gives the same calls.
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()>;
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()>;
 
     /// Bytes the drive should have room for; 0 if it is to be as small as can be.
     fn footprint(&self) -> u64;
@@ -42,6 +42,12 @@ pub trait Workload: Send + Sync {
     /// Options it wants its volume mounted with, besides the mode's; empty or with a comma first.
     fn mount_options(&self) -> &str {
         ""
+    }
+
+    /// Whether the volume may write back what no fsync asked for. Then a checkpoint takes a part of
+    /// an update along, and that is what the next fsync falls back to: not all of it or nothing.
+    fn evicts(&self) -> bool {
+        false
     }
 }
 

@@ -38,7 +38,7 @@ impl Workload for Pattern {
         (self.blocks + 2 * self.overwrites) * BLOCK_SIZE as u64
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let pages: Vec<Block> = (0..self.blocks).map(|i| pattern(seed, i)).collect();
         let file = fs.create(fs.root(), b"pattern", 0o644)?;
         for (i, page) in pages.iter().enumerate() {

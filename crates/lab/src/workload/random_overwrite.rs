@@ -34,7 +34,7 @@ impl Workload for RandomOverwrite {
         self.size + self.overwrites * (self.longest + 16384)
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let mut rng = Rng::new(seed, 2);
         let file = fs.create(fs.root(), b"versions", 0o644)?;
         for at in (0..self.size).step_by(128 << 10) {

@@ -8,7 +8,7 @@ use super::content::Rng;
 use crate::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
-type Step = fn(&Recorder<'_>, &mut Rng) -> Result<()>;
+type Step = fn(&Recorder, &mut Rng) -> Result<()>;
 
 /// Files of the cleaning workload, and the bytes of each.
 const GC_ROUNDS: usize = 12;
@@ -80,7 +80,7 @@ impl Workload for Small {
         self.mount_options
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let mut rng = Rng::new(seed, 4);
         (self.prepare)(fs, &mut rng)?;
         fs.sync()?;
@@ -89,30 +89,30 @@ impl Workload for Small {
     }
 }
 
-fn file(fs: &Recorder<'_>, rng: &mut Rng, name: &[u8], len: usize) -> Result<Node> {
+fn file(fs: &Recorder, rng: &mut Rng, name: &[u8], len: usize) -> Result<Node> {
     let node = fs.create(fs.root(), name, 0o644)?;
     fs.write(node, 0, &rng.bytes(len))?;
     Ok(node)
 }
 
-fn open(fs: &Recorder<'_>, name: &[u8]) -> Result<Node> {
+fn open(fs: &Recorder, name: &[u8]) -> Result<Node> {
     fs.lookup(fs.root(), name)
 }
 
-fn nothing(_: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+fn nothing(_: &Recorder, _: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn one_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn one_file(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     file(fs, rng, b"a", 20_000).map(drop)
 }
 
-fn inline_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn inline_file(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     file(fs, rng, b"a", 1_000).map(drop)
 }
 
 /// Beyond the inode's 923 addresses and into the second direct node.
-fn big_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn big_file(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = fs.create(fs.root(), b"a", 0o644)?;
     for at in (0..8_u64 << 20).step_by(256 << 10) {
         fs.write(node, at, &rng.bytes(256 << 10))?;
@@ -120,7 +120,7 @@ fn big_file(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn create_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn create_fsync(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     for name in [b"a", b"b", b"c"] {
         let node = file(fs, rng, name, 6_000)?;
         fs.fsync(node)?;
@@ -128,7 +128,7 @@ fn create_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn overwrite_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn overwrite_fsync(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for _ in 0..6 {
         let block = rng.below(4);
@@ -138,7 +138,7 @@ fn overwrite_fsync(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn append(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn append(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for _ in 0..6 {
         fs.write(node, fs.size(node), &rng.bytes(3_000))?;
@@ -147,7 +147,7 @@ fn append(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn rename_fsync_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+fn rename_fsync_dir(fs: &Recorder, _: &mut Rng) -> Result<()> {
     let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
     fs.rename(fs.root(), b"a", dir, b"b")?;
     fs.fsync(dir)?;
@@ -155,7 +155,7 @@ fn rename_fsync_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
     fs.fsync(fs.root())
 }
 
-fn replace_by_rename(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn replace_by_rename(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     for _ in 0..3 {
         let node = file(fs, rng, b"a.new", 9_000)?;
         fs.fsync(node)?;
@@ -165,7 +165,7 @@ fn replace_by_rename(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn link(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn link(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.link(node, fs.root(), b"b")?;
     fs.fsync(node)?;
@@ -174,7 +174,7 @@ fn link(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-fn truncate_up(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn truncate_up(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.truncate(node, 100_000)?;
     fs.fsync(node)?;
@@ -182,7 +182,7 @@ fn truncate_up(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-fn truncate_down(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn truncate_down(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.truncate(node, 5_000)?;
     fs.fsync(node)?;
@@ -194,7 +194,7 @@ fn truncate_down(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 
 /// What was cut off must not come back in the hole that takes its place: the nodes that held it say
 /// nothing to recovery any more.
-fn truncate_and_grow(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn truncate_and_grow(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.truncate(node, 5_000)?;
     fs.write(node, 2_040 << 12, &rng.bytes(6_000))?;
@@ -204,7 +204,7 @@ fn truncate_and_grow(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-fn unlink_open(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn unlink_open(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.open(node)?;
     fs.unlink(fs.root(), b"a")?;
@@ -215,7 +215,7 @@ fn unlink_open(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.sync()
 }
 
-fn two_files_one_dir(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn two_files_one_dir(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
     let (a, b) = (fs.create(dir, b"a", 0o644)?, fs.create(dir, b"b", 0o644)?);
     for _ in 0..3 {
@@ -227,7 +227,7 @@ fn two_files_one_dir(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn multi_node(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn multi_node(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for _ in 0..3 {
         for index in [1, 1_000, 2_000] {
@@ -238,7 +238,7 @@ fn multi_node(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn inline_to_block(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn inline_to_block(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.write(node, 200, &rng.bytes(100))?;
     fs.fsync(node)?;
@@ -246,7 +246,7 @@ fn inline_to_block(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-fn xattr(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn xattr(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for len in [20, 2_000] {
         fs.set_xattr(node, b"user.note", &rng.bytes(len))?;
@@ -258,7 +258,7 @@ fn xattr(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 }
 
 /// A value too large for the inode gives up its node again.
-fn xattr_shrink(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn xattr_shrink(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for len in [3_000, 10, 2_500, 20] {
         fs.set_xattr(node, b"user.note", &rng.bytes(len))?;
@@ -269,7 +269,7 @@ fn xattr_shrink(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-fn symlink_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
+fn symlink_dir(fs: &Recorder, _: &mut Rng) -> Result<()> {
     let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
     fs.symlink(dir, b"here", b"../elsewhere")?;
     fs.fsync(dir)?;
@@ -277,7 +277,7 @@ fn symlink_dir(fs: &Recorder<'_>, _: &mut Rng) -> Result<()> {
     fs.sync()
 }
 
-fn meta(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn meta(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     let day = |secs| Timespec { secs, nanos: 123_456_789 };
     fs.set_meta(node, 0o4750, (1000, 100), day(1_000_000_000))?;
@@ -289,7 +289,7 @@ fn meta(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 
 /// Large files cut short, until more has been written than the drive holds: no section is empty,
 /// so whoever wants a free one must clean, and little is left to compare.
-fn nearly_dead(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn nearly_dead(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     const LARGE: usize = 1 << 20;
     const LEFT: usize = 8_000;
     // The cleaner's reserve is less than what users have.
@@ -305,7 +305,7 @@ fn nearly_dead(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 
 /// One file after the other, none of which stays, until the cleaner has had to make room. New ones,
 /// because an overwrite on a conventional drive takes no space.
-fn gc_between(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn gc_between(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     for round in 0..GC_ROUNDS {
         let node = file(fs, rng, format!("hot{round}").as_bytes(), GC_CHUNK)?;
         fs.fsync(node)?;
@@ -319,7 +319,7 @@ fn gc_between(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
 /// Cleaning that was asked for, where logs go on in used segments (SSR) and seldom have to clean:
 /// what it moves lands between blocks that still count. Each file fills a segment, so that a log
 /// leaves one behind, and is cut short, so that there is little in it to move.
-fn gc_adaptive(fs: &Recorder<'_>, rng: &mut Rng) -> Result<()> {
+fn gc_adaptive(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     const LARGE: usize = 2 << 20;
     const LEFT: usize = 30_000;
     for round in 0..GC_ROUNDS / 2 {

@@ -136,14 +136,14 @@ impl Workload for Tree {
         2 * self.source.bytes + (self.source.files << 14) + (64 << 20)
     }
 
-    fn run(&self, fs: &Recorder<'_>, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         started();
         copy(fs, fs.root(), &self.source.entries)?;
         fs.sync()
     }
 }
 
-fn copy(fs: &Recorder<'_>, dir: Node, entries: &[Entry]) -> Result<()> {
+fn copy(fs: &Recorder, dir: Node, entries: &[Entry]) -> Result<()> {
     for entry in entries {
         match &entry.body {
             Body::Symlink(target) => {

@@ -27,7 +27,7 @@ impl Varmail {
 }
 
 struct Mailbox<'a> {
-    fs: &'a Recorder<'a>,
+    fs: &'a Recorder,
     rng: Rng,
     dir: Node,
     mails: Vec<(Vec<u8>, Node)>,
@@ -86,7 +86,7 @@ impl Workload for Varmail {
         (self.files + 2 * self.turns) * (self.mean + 8192) * 2
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let dir = fs.mkdir(fs.root(), format!("mail{}", self.mailbox).as_bytes(), 0o755)?;
         let rng = Rng::new(seed, 3);
         let mean = self.mean;

@@ -39,7 +39,7 @@ impl Workload for Versions {
         (self.fsyncs + 2) * 2 * (self.nodes + 1) * BLOCK_SIZE as u64
     }
 
-    fn run(&self, fs: &Recorder<'_>, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let mut rng = Rng::new(seed, 7);
         let file = fs.create(fs.root(), b"versions", 0o644)?;
         let mut write_all = || -> Result<()> {

@@ -193,10 +193,10 @@ impl Campaign {
             let said = said.trim().replace('\n', "; ");
             return Err(Failure::Problem(format!("{}: exit status {status}: {said}", argv[0])));
         }
-        let fs = self.mount(&devices, &served.blocks).map_err(Failure::on("mount"))?;
+        let fs = Arc::new(self.mount(&devices, &served.blocks).map_err(Failure::on("mount"))?);
         let oracle = Arc::new(Oracle::new());
         let cuts = Cuts::new(&served.ssd, &oracle, choice, self.seed);
-        let recorder = Recorder::new(&fs, &oracle);
+        let recorder = Recorder::new(fs.clone(), oracle.clone());
         let mut begun = 0;
         let ran = self.workload.run(&recorder, self.seed, &mut || {
             begun = cores::now();

@@ -129,11 +129,10 @@ fn a_line_loses_bytes_and_nothing_else() {
 
 /// Runs the script in `dir`; what it left is found, and what somebody else did besides.
 fn judge(machine: &Arc<Machine>, dir: &Path) {
-    let fs = Remote::new(machine.clone(), Blocks::default()).expect("a directory");
-    let oracle = Oracle::new();
+    let fs = Arc::new(Remote::new(machine.clone(), Blocks::default()).expect("a directory"));
+    let oracle = Arc::new(Oracle::new());
     let script = Script::parse(SCRIPT, "agent").expect("it is right");
-    script.run(&Recorder::new(&fs, &oracle), 1, &mut || ()).expect("it runs");
-    drop(fs);
+    script.run(&Recorder::new(fs, oracle.clone()), 1, &mut || ()).expect("it runs");
     let log = oracle.take_log();
     let look = || -> Vec<Verdict> {
         let mut model = Model::default();

@@ -207,7 +207,7 @@ impl Workload for Script {
         &self.mount
     }
 
-    fn run(&self, fs: &Recorder<'_>, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
+    fn run(&self, fs: &Recorder, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
         let mut player = play::Player::new(fs);
         if !self.begins() {
             fs.sync()?;

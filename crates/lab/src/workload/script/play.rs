@@ -12,13 +12,13 @@ use crate::{Error, Result};
 const CHUNK: u64 = 1 << 20;
 
 /// Who does them: knows the open handles.
-pub(super) struct Player<'a, 'b> {
-    fs: &'a Recorder<'b>,
+pub(super) struct Player<'a> {
+    fs: &'a Recorder,
     handles: BTreeMap<String, Node>,
 }
 
-impl<'a, 'b> Player<'a, 'b> {
-    pub(super) fn new(fs: &'a Recorder<'b>) -> Self {
+impl<'a> Player<'a> {
+    pub(super) fn new(fs: &'a Recorder) -> Self {
         Self { fs, handles: BTreeMap::new() }
     }
 

@@ -40,8 +40,8 @@ pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Instant, job.seed)?;
         job.subject.format(&drive)?;
         let mounted = job.subject.mount(drive, &job.sound_options())?;
-        let (oracle, tape) = (Oracle::new(), Tape::default());
-        let recorder = Recorder::taped(&*mounted.fs, &oracle, &tape);
+        let tape = Arc::new(Tape::default());
+        let recorder = Recorder::taped(mounted.fs, Arc::new(Oracle::new()), tape.clone());
         job.workload.run(&recorder, job.seed, &mut || tape.note(Step::Begin))?;
         tape.steps()
     })?

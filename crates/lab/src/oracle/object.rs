@@ -1,0 +1,252 @@
+//! One inode: what it may be found to be.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::FileKind;
+
+use super::event::{Meta, Place};
+use super::order::{Call, Calls, Size, Versions};
+
+/// One block of a file.
+#[derive(Clone, Debug)]
+pub struct BlockVersions {
+    /// What may be there.
+    pub versions: Versions<Block>,
+    /// Hashes of what was written before. Holes are left out, zeroes are garbage and not an old
+    /// version, unless a checkpoint may have shown one in a file that had grown.
+    history: Vec<u64>,
+}
+
+impl BlockVersions {
+    fn hole() -> Self {
+        Self { versions: Versions::new(Block::zeroed()), history: Vec::new() }
+    }
+
+    /// Whether these bytes, up to the file's end, were this block's content once, and are no more.
+    pub fn was_once(&self, bytes: &[u8]) -> bool {
+        self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
+    }
+
+    fn settle(&mut self, calls: &Calls, called: usize) {
+        let mut gone = Vec::new();
+        self.versions.settle(calls, called, &mut |old| gone.push(old.clone()));
+        // Beside other threads a checkpoint may come, and show a hole, at any time.
+        let is_known = |old: &Block| calls.overlap() || !old.same_page(&Block::zeroed());
+        for old in gone.iter().filter(|old| is_known(old)) {
+            if !self.versions.allows(old) {
+                remember(&mut self.history, old);
+            }
+        }
+    }
+
+    /// A checkpoint took the file's size along and not this block.
+    fn show(&mut self) {
+        remember(&mut self.history, self.versions.durable());
+    }
+}
+
+fn remember(history: &mut Vec<u64>, block: &Block) {
+    let hash = hash(block.bytes());
+    if !history.contains(&hash) {
+        history.push(hash);
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The value of an extended attribute, if it is set.
+pub type XattrValue = Option<Box<[u8]>>;
+
+/// One inode.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Type.
+    pub kind: FileKind,
+    /// Target of a symbolic link.
+    pub target: Box<[u8]>,
+    /// Attributes.
+    pub meta: Versions<Meta>,
+    /// Size in bytes.
+    pub size: Size,
+    /// Largest size it ever had.
+    pub size_ever: u64,
+    /// Blocks that were ever written or cut off; all others are holes.
+    pub blocks: BTreeMap<u64, BlockVersions>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Box<[u8]>, Versions<XattrValue>>,
+    /// The fsyncs of it that are under way.
+    pub(super) syncs: Vec<Call>,
+    /// When the last fsync of it returned.
+    synced_at: usize,
+    /// Something else was synced since its last fsync: if that was a checkpoint, it has taken the
+    /// size, the attributes and the holes of then along, and of other contents nothing.
+    pub carried: bool,
+    /// Some name of it was made durable: it must be reachable as long as it has a name.
+    pub anchored: bool,
+    /// Others gave a name of it away, or took it, at the same time: it may have none.
+    pub(super) contested: bool,
+    /// Its names now.
+    pub places: Vec<Place>,
+    dirty: Vec<u64>,
+    /// How many of `dirty` were so when something else was synced last.
+    shown: usize,
+    /// Truncations that may still be under way: the first block that is cut off.
+    truncations: Vec<(Call, u64)>,
+}
+
+impl Object {
+    pub(super) fn new(kind: FileKind, target: Box<[u8]>, meta: Meta) -> Self {
+        Self {
+            kind,
+            target,
+            meta: Versions::new(meta),
+            size: Size::zero(),
+            size_ever: 0,
+            blocks: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            syncs: Vec::new(),
+            synced_at: 0,
+            carried: false,
+            anchored: false,
+            contested: false,
+            places: Vec::new(),
+            dirty: Vec::new(),
+            shown: 0,
+            truncations: Vec::new(),
+        }
+    }
+
+    /// Whether one of its names must be there.
+    pub fn is_somewhere(&self) -> bool {
+        self.anchored && !self.contested && !self.places.is_empty()
+    }
+
+    /// Whether an fsync of it is under way.
+    pub fn is_syncing(&self) -> bool {
+        !self.syncs.is_empty()
+    }
+
+    /// Whether old beside new would be a part of the one fsync under way: all it may bring was
+    /// there when it was called, and none of it when the one before it returned, which may have
+    /// taken along what came while it was under way.
+    pub fn can_be_torn(&self, calls: &Calls) -> bool {
+        let [sync] = self.syncs[..] else { return false };
+        let blocks = || self.dirty.iter().filter_map(|index| self.blocks.get(index));
+        let had_returned = self.size.had_returned(calls, sync)
+            && self.meta.had_returned(calls, sync)
+            && self.xattrs.values().all(|xattr| xattr.had_returned(calls, sync))
+            && blocks().all(|block| block.versions.had_returned(calls, sync));
+        let since = [self.size.open_since(), self.meta.open_since()]
+            .into_iter()
+            .chain(self.xattrs.values().map(Versions::open_since))
+            .chain(blocks().map(|block| block.versions.open_since()));
+        had_returned && since.flatten().all(|began| self.synced_at < began)
+    }
+
+    /// Whether anything written since the last fsync may or may not have survived.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Indices of the blocks written since the last fsync, in order of writing, may repeat.
+    pub fn dirty_blocks(&self) -> &[u64] {
+        &self.dirty
+    }
+
+    /// Newest content of block `index`.
+    pub fn current_block(&self, index: u64) -> Block {
+        self.blocks.get(&index).map_or_else(Block::zeroed, |b| b.versions.current().clone())
+    }
+
+    fn put(&mut self, index: u64, block: Block, call: Call) {
+        self.blocks.entry(index).or_insert_with(BlockVersions::hole).versions.push(block, call);
+        self.dirty.push(index);
+    }
+
+    pub(super) fn write(
+        &mut self,
+        first: u64,
+        blocks: &[Block],
+        end: u64,
+        (call, calls): (Call, &Calls),
+    ) {
+        self.truncations.retain(|(truncation, _)| !calls.is_before(*truncation, call));
+        for (index, block) in (first..).zip(blocks) {
+            if !self.blocks.contains_key(&index) {
+                // One that is under way may come after this write and leave a hole.
+                for at in 0..self.truncations.len() {
+                    let (truncation, keep) = self.truncations[at];
+                    if keep <= index {
+                        self.put(index, Block::zeroed(), truncation);
+                    }
+                }
+            }
+            self.put(index, block.clone(), call);
+        }
+        self.size.reach(end, call, calls);
+        self.size_ever = self.size_ever.max(end);
+        self.forget_mtime(call);
+    }
+
+    pub(super) fn truncate(&mut self, size: u64, (call, calls): (Call, &Calls)) {
+        let keep = size.div_ceil(BLOCK_SIZE as u64);
+        let tail = (size % BLOCK_SIZE as u64) as usize;
+        let cut = keep.saturating_sub(1);
+        if tail != 0 && size < self.size.current() && self.blocks.contains_key(&cut) {
+            let mut block = self.current_block(cut);
+            block.make_mut()[tail..].fill(0);
+            self.put(cut, block, call);
+        }
+        let behind: Vec<u64> = self.blocks.range(keep..).map(|(&index, _)| index).collect();
+        for index in behind {
+            self.put(index, Block::zeroed(), call);
+        }
+        if calls.overlap() {
+            self.truncations.push((call, keep));
+        }
+        self.size.truncate(size, call);
+        self.size_ever = self.size_ever.max(size);
+        self.forget_mtime(call);
+    }
+
+    fn forget_mtime(&mut self, call: Call) {
+        let current = *self.meta.current();
+        if current.mtime.is_some() {
+            self.meta.push(Meta { mtime: None, ..current }, call);
+        }
+    }
+
+    /// Something else is synced; that may be a checkpoint.
+    pub(super) fn carry(&mut self) {
+        self.carried = true;
+        for index in &self.dirty[std::mem::replace(&mut self.shown, self.dirty.len())..] {
+            if let Some(block) = self.blocks.get_mut(index) {
+                block.show();
+            }
+        }
+    }
+
+    /// An fsync of it has returned, at `now`, that was called at `called`.
+    pub(super) fn settle(&mut self, calls: &Calls, called: usize, now: usize) {
+        self.synced_at = now;
+        self.shown = 0;
+        for index in std::mem::take(&mut self.dirty) {
+            if let Some(block) = self.blocks.get_mut(&index) {
+                block.settle(calls, called);
+                if block.versions.is_open() {
+                    self.dirty.push(index);
+                }
+            }
+        }
+        self.meta.settle(calls, called, &mut |_| ());
+        self.size.settle(calls, called);
+        self.xattrs.values_mut().for_each(|xattr| xattr.settle(calls, called, &mut |_| ()));
+        self.carried = calls.overlap();
+    }
+}
