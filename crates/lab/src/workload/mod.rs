@@ -10,6 +10,7 @@ mod random_overwrite;
 pub mod script;
 pub mod small;
 pub mod strace;
+mod threads;
 mod tree;
 mod varmail;
 mod versions;
@@ -23,6 +24,7 @@ pub use content::Rng;
 pub use pattern::Pattern;
 pub use random_overwrite::RandomOverwrite;
 pub use script::Script;
+pub use threads::Threads;
 pub use tree::{Tree, TreeSource, shell_word, tree_arguments};
 pub use varmail::Varmail;
 pub use versions::Versions;
@@ -65,11 +67,14 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
             if name.starts_with("ace:") {
                 return Ok(Box::new(name.parse::<Sequence>()?));
             }
+            if let Some(threads) = name.strip_prefix("threads:") {
+                return Ok(Box::new(threads.parse::<Threads>()?));
+            }
             small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
                 let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();
                 Error::Usage(format!(
                     "unknown workload '{name}'; known: file:PATH, strace:PATH, tree, \
-                     ace:OP+THEN,…, {}",
+                     ace:OP+THEN,…, threads:N, {}",
                     known.join(", ")
                 ))
             })

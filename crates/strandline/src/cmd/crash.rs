@@ -30,6 +30,7 @@ Examples:
   strandline crash --workload tree --tree /usr/share/doc --modes oprw --json
   strandline crash --workload random-overwrite --modes posix --inject drop-flush
   strandline crash --workload rename-fsync-dir --every-cut
+  strandline crash --workload threads:8:names --modes posix,strict,oprw --every-cut
   strandline crash --workload varmail --modes posix --minimise hole.workload
   strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state
   strandline crash --kernel --modes posix,strict
@@ -78,7 +79,8 @@ pub(crate) struct Crash {
     /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
     /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
     /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
-    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or file:PATH, a text as below, or
+    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N[:MIX], N threads at once,
+    /// MIX being private, shared, names, cleaning or all; or file:PATH, a text as below, or
     /// strace:PATH, a trace
     #[arg(long, default_value = "pattern")]
     workload: String,
