@@ -181,6 +181,24 @@ impl Logs {
         segments.set_prefree_if_empty(segno);
     }
 
+    /// As [`Logs::start_afresh`], or in a used segment with free slots if there is no section: a
+    /// nearly full volume may have no other room.
+    pub(crate) fn start_elsewhere(
+        &mut self,
+        segments: &mut Segments,
+        io: &mut Io,
+        log: LogType,
+    ) -> Result<()> {
+        match self.start_afresh(segments, io, log) {
+            Err(Error::NoSpace)
+                if self.ssr_allowed && self.switch_to_used(segments, io, log)? =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Gives the log a fresh section, leaving the rest of its segment unused: after roll-forward
     /// wrote behind its back, or when its zone's write pointer is not where the log is.
     pub(crate) fn start_afresh(

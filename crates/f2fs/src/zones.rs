@@ -45,6 +45,13 @@ impl WritePointers {
             .is_some_and(|zone| (zone.start..end_of_nand(zone)).contains(&addr.into()))
     }
 
+    /// How far the pointers of a chain reach in each zone: nowhere yet.
+    pub(crate) fn reach(&self) -> Reach {
+        let shift = self.zone_blocks.trailing_zeros();
+        let per_zone = (self.zone_blocks >> shift) as usize;
+        Reach { shift, per_zone, ends: vec![0; per_zone * self.zones.len()] }
+    }
+
     /// The same of many blocks, but that in an offline zone all were written: they are gone, and
     /// that says nothing of what was fsynced with them or since.
     pub(crate) fn nand_ends(&self) -> NandEnds {
@@ -82,6 +89,33 @@ impl NandEnds {
             let end = self.ends.get((addr >> self.shift) as usize).copied().unwrap_or(0);
             all & ((addr < end) | !is_data_addr(addr))
         })
+    }
+}
+
+/// How far pointers reach in each zone.
+pub(crate) struct Reach {
+    /// As in [`NandEnds`].
+    shift: u32,
+    per_zone: usize,
+    /// Behind the last block pointed to; 0 if there is none.
+    ends: Vec<BlockAddr>,
+}
+
+impl Reach {
+    /// Takes in what points to these blocks.
+    pub(crate) fn extend(&mut self, addrs: &[U32]) {
+        for addr in addrs.iter().map(|addr| addr.get()) {
+            if let Some(end) = self.ends.get_mut((addr >> self.shift) as usize) {
+                *end = (*end).max(addr + 1);
+            }
+        }
+    }
+
+    /// Behind the last block pointed to in the zone of `addr`; 0 if there is none.
+    pub(crate) fn end_in_zone_of(&self, addr: BlockAddr) -> BlockAddr {
+        let first = (addr >> self.shift) as usize / self.per_zone * self.per_zone;
+        let ends = self.ends.iter().skip(first).take(self.per_zone);
+        ends.copied().max().unwrap_or(0)
     }
 }
 

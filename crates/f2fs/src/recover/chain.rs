@@ -16,7 +16,7 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 use crate::options::Inject;
 use crate::volume::Volume;
-use crate::zones::{NandEnds, WritePointers};
+use crate::zones::{NandEnds, Reach, WritePointers};
 
 /// Blocks read at once while the chain runs straight on.
 const READ_AHEAD: u32 = 64;
@@ -85,8 +85,9 @@ impl Chain {
 }
 
 impl Volume {
-    /// Reads the chain from the log's head on.
-    pub(super) fn read_chain(&mut self) -> Result<Vec<Link>> {
+    /// Reads the chain from the log's head on. And where it ends: a node written there before the
+    /// next checkpoint would be one of it, so nothing is.
+    pub(super) fn read_chain(&mut self) -> Result<(Vec<Link>, BlockAddr)> {
         let mut links = Vec::new();
         let mut addr = self.logs.next_addr(&self.sb, LogType::WarmNode);
         let mut ahead: Vec<(BlockAddr, Block)> = Vec::new();
@@ -115,7 +116,34 @@ impl Volume {
             links.push(Link { addr, block });
             addr = next;
         }
-        Ok(links)
+        if !links.is_empty() && self.sb.in_main(addr) {
+            self.segments.keep_until_checkpoint(addr)?;
+        }
+        Ok((links, addr))
+    }
+
+    /// Where in each zone the chain lies and its nodes point to, those that do not count among them:
+    /// the next recovery judges them again. Nothing if there are no zones.
+    pub(super) fn reach(&self, links: &[Link], end: BlockAddr) -> Result<Option<Reach>> {
+        let Some(mut reach) = self.zones.as_ref().map(WritePointers::reach) else {
+            return Ok(None);
+        };
+        if !links.is_empty() {
+            reach.extend(&[end.into()]);
+        }
+        let mut before = FxHashMap::<Nid, &[U32]>::default();
+        for link in links {
+            reach.extend(&[link.addr.into()]);
+            let pointers = self.pointers_in(link)?;
+            let before = before.insert(link.footer().nid.get(), pointers).unwrap_or_default();
+            let known = before.chunks(RUN).chain(std::iter::repeat(&[][..]));
+            for (run, known) in pointers.chunks(RUN).zip(known) {
+                if run.as_bytes() != known.as_bytes() {
+                    reach.extend(run);
+                }
+            }
+        }
+        Ok(Some(reach))
     }
 
     /// A block at or above its zone's write pointer was never written.
@@ -192,7 +220,7 @@ impl Volume {
     /// Only the last fsync of an inode can be one: it began after the one before was durable. And
     /// if its data was there it still is, whatever happened to the file after: no block is used
     /// twice between two checkpoints.
-    fn false_marks(&self, links: &[Link]) -> Result<FxHashSet<BlockAddr>> {
+    fn false_marks(&mut self, links: &[Link]) -> Result<FxHashSet<BlockAddr>> {
         let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
         let marked = links.iter().filter(|link| link.footer().is_fsync());
         // So many blocks there are; who claims more is not to be followed.
@@ -205,7 +233,9 @@ impl Volume {
         Ok(found)
     }
 
-    fn has_its_data(&self, link: &Link, left: &mut u32) -> Result<bool> {
+    /// What agrees stays as it is until recovery's checkpoint, also if no node points to it any
+    /// more: the next recovery compares it again.
+    fn has_its_data(&mut self, link: &Link, left: &mut u32) -> Result<bool> {
         let inode = &RawInodeBlock::of(&link.block).i;
         let (cp_ver, ino) = (link.footer().cp_ver.get(), link.footer().ino.get());
         for run in DataSums::load(inode, cp_ver).runs() {
@@ -222,6 +252,9 @@ impl Volume {
             if !run.agrees(cp_ver, ino, &contents) {
                 return Ok(false);
             }
+            (run.start..)
+                .take(run.blocks.into())
+                .try_for_each(|addr| self.segments.keep_until_checkpoint(addr))?;
         }
         Ok(true)
     }

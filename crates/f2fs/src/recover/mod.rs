@@ -3,8 +3,9 @@
 //!
 //! The chain of nodes written since the checkpoint is read twice: [`chain`] finds out which inodes
 //! were fsynced and how far, judging under OPRW each node by the zones' write pointers; [`replay`]
-//! applies them. Nothing reaches the drive before the checkpoint that ends it, and that checkpoint
-//! goes to places the chain does not use: a cut during recovery finds everything as it was.
+//! applies them. Before the checkpoint that ends it nothing changes that the chain leads to, and
+//! that checkpoint goes elsewhere: a cut during recovery finds everything as it was. Zones that an
+//! interrupted recovery wrote are emptied first ([`zone_fix`]).
 //!
 //! A read-only mount replays in memory only.
 
@@ -54,23 +55,27 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
     Ok(report)
 }
 
-/// Everything up to the checkpoint, in memory. Returns the sections nothing is to be written to
-/// before it.
+/// Everything up to the checkpoint, in memory but for zones nothing leads to. Returns the sections
+/// nothing is to be written to before it.
 pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
-    let held = if writable { volume.hold_unclean_sections()? } else { Vec::new() };
+    let mut held = if writable { volume.hold_unclean_sections() } else { Vec::new() };
     // In memory, if that is all there is: what was fsynced may have their numbers and blocks.
     report.orphans = volume.free_orphans();
-    if volume.options.roll_forward {
-        volume.roll_forward(report)?;
-    }
+    let reach = if volume.options.roll_forward { volume.roll_forward(report)? } else { None };
     if !writable {
         return Ok(held);
+    }
+    if let Some(reach) = &reach {
+        report.reset_zones = volume.reset_unreached(&mut held, reach)?;
     }
     if report.scanned_nodes > 0 {
         volume.leave_chain()?;
     }
-    report.moved_logs = volume.fix_log_positions()?;
+    report.moved_logs = volume.fix_log_positions(reach.as_ref())?;
+    if let Some(reach) = reach.filter(|_| !report.clean) {
+        volume.finish_abandoned_zones(Some(&reach))?;
+    }
     Ok(held)
 }
 
@@ -79,9 +84,9 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
     // Also when there was nothing to recover. A drive that reorders may have lost the first nodes
     // of a chain and kept later ones: new nodes of the same version would lead to them.
     volume.write_checkpoint(Reason::Sync)?;
-    report.reset_zones = volume.release_sections(held);
+    report.reset_zones += volume.release_sections(held)?;
     if !report.clean {
-        volume.finish_abandoned_zones()?;
+        volume.finish_abandoned_zones(None)?;
         volume.balance()?;
     }
     Ok(())
@@ -114,10 +119,14 @@ impl Volume {
     }
 
     /// Moves the logs away from where the chain and its data are, so that a cut during recovery
-    /// cannot overwrite them.
+    /// cannot overwrite them. Those in zones are moved by their write pointers.
     fn leave_chain(&mut self) -> Result<()> {
         let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
-        logs.into_iter()
-            .try_for_each(|log| self.logs.start_afresh(&mut self.segments, &mut self.io, log))
+        for log in logs {
+            if !self.is_sequential(self.logs.next_addr(&self.sb, log)) {
+                self.logs.start_elsewhere(&mut self.segments, &mut self.io, log)?;
+            }
+        }
+        Ok(())
     }
 }

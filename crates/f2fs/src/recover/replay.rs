@@ -18,26 +18,28 @@ use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_add
 use crate::options::Inject;
 use crate::volume::Volume;
 use crate::wanted::Naming;
+use crate::zones::Reach;
 
 /// Bits of `i_inline` that a later fsync may have changed.
 const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);
 
 impl Volume {
-    /// Finds and applies the chain.
-    pub(super) fn roll_forward(&mut self, report: &mut RecoveryReport) -> Result<()> {
+    /// Finds and applies the chain. How far it reaches, if there are zones to know it of.
+    pub(super) fn roll_forward(&mut self, report: &mut RecoveryReport) -> Result<Option<Reach>> {
         if self.options.inject.contains(Inject::SKIP_ROLL_FORWARD) {
-            return Ok(());
+            return Ok(None);
         }
-        let mut links = self.read_chain()?;
+        let (mut links, end) = self.read_chain()?;
         report.scanned_nodes = links.len() as u64;
         let chain = self.survey(&mut links)?;
         report.skipped_inodes = chain.skipped.len() as u64;
         report.recovered_inodes = chain.inodes.len() as u64;
+        let reach = self.reach(&links, end)?;
         for link in chain.that_count(links) {
             self.replay(&link, &chain)?;
             report.replayed_nodes += 1;
         }
-        Ok(())
+        Ok(reach)
     }
 
     /// Applies one node.
