@@ -11,9 +11,9 @@
 //! fsync that marks its last node only ([`fsync::ATOMIC`] or [`fsync::STRICT`], whatever fsyncs of
 //! this mount do), or the checkpoint that such an fsync may become.
 //!
-//! What can tear: a moved block's summary names the file from the commit on, and a checkpoint that is
-//! cut may leave it so on the drive, while by the one before the block is the COW inode's. Recovery
-//! frees orphans before it asks any summary.
+//! What can tear: a moved block's summary names the file from the commit on, and a checkpoint that
+//! is cut may leave it so on the drive, while by the one before the block is the COW inode's.
+//! Recovery frees orphans before it asks any summary.
 //!
 //! Space for both versions is taken by the writes, and the file's own nodes are made by them, so a
 //! commit takes none.
@@ -165,8 +165,8 @@ impl Volume {
         if self.cow_inode(ino).is_some() { Err(Errno::BUSY.into()) } else { Ok(()) }
     }
 
-    /// Makes what was written since the start the file's. The plan of the fsync that is to follow in
-    /// this hold of the volume.
+    /// Makes what was written since the start the file's. The plan of the fsync that is to follow
+    /// in this hold of the volume.
     fn merge_atomic(&mut self, ino: Nid, cow: Nid) -> Result<&'static Plan> {
         if self.cow_inode(ino) != Some(cow) {
             return Err(Errno::AGAIN.into());

@@ -21,8 +21,8 @@ pub enum PageAt<'a> {
 
 impl F2fs {
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
-    /// its contents are not in blocks of their own, inline or compressed, or of two inodes, while it
-    /// is written atomically.
+    /// its contents are not in blocks of their own, inline or compressed, or of two inodes, while
+    /// it is written atomically.
     pub fn pages(
         &self,
         ino: Ino,

@@ -62,6 +62,7 @@ wire! {
     OpenIn 8 { flags: u32, open_flags: u32, }
     CreateIn 16 { flags: u32, mode: u32, umask: u32, open_flags: u32, }
     OpenOut 16 { fh: u64, open_flags: u32, backing_id: u32, }
+    ReleaseIn 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     ReadIn 40 {
         fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32,
         padding: u32,

@@ -16,6 +16,8 @@ struct Node {
     pinned: bool,
     /// Whether it is known to have no `security.capability`, which a write would take away.
     unprivileged: bool,
+    /// The handle that started an atomic write of it.
+    atomic_by: Option<u64>,
     /// Until when its access time needs no update.
     atime_fresh_until: Nanos,
 }
@@ -75,6 +77,18 @@ impl Nodes {
             node.pinned = false;
         }
         fs.release(ino);
+    }
+
+    /// Says which handle started an atomic write of `ino`, if any did that has not ended it.
+    pub(crate) fn set_atomic_by(&self, ino: Ino, handle: Option<u64>) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.atomic_by = handle;
+        }
+    }
+
+    /// The handle that started an atomic write of `ino`.
+    pub(crate) fn atomic_by(&self, ino: Ino) -> Option<u64> {
+        self.nodes.lock().get(&ino)?.atomic_by
     }
 
     /// `ino` is being changed. True if it may have a `security.capability`.

@@ -74,7 +74,16 @@ impl Device {
 
     /// Makes the kernel forget the attributes it has of a node.
     pub(crate) fn forget_attributes(&self, node: u64) {
-        let body = NotifyInvalInodeOut { ino: node, off: -1, len: 0 };
+        self.forget(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
+    }
+
+    /// Makes the kernel forget its contents, too. It waits for who reads them, so another thread
+    /// has to be there to answer.
+    pub(crate) fn forget_contents(&self, node: u64) {
+        self.forget(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
+    }
+
+    fn forget(&self, body: NotifyInvalInodeOut) {
         let len = (size_of::<OutHeader>() + size_of_val(&body)) as u32;
         let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
         // ENOENT: it has none.

@@ -35,6 +35,8 @@ struct Setup {
     zoned: bool,
     options: &'static str,
     journal: &'static str,
+    /// Commits go through atomic writes instead of the rollback journal.
+    atomic: bool,
     seed: u64,
 }
 
@@ -95,9 +97,9 @@ impl Setup {
         }
     }
 
-    fn register(fs: &Arc<F2fs>) -> SqliteVfs {
+    fn register(&self, fs: &Arc<F2fs>) -> SqliteVfs {
         let name = format!("volume-{}", VOLUMES.fetch_add(1, Ordering::Relaxed));
-        SqliteVfs::register(&name, fs.clone()).unwrap()
+        SqliteVfs::register(&name, fs.clone(), self.atomic).unwrap()
     }
 
     /// Runs the transactions and takes what is left at `picks`, events of the drive since the table
@@ -115,7 +117,7 @@ impl Setup {
         let drive: Arc<dyn Drive> = ssd.clone();
         mkfs::format(&drive, &mkfs::MkfsOptions::default()).unwrap();
         let fs = Arc::new(F2fs::mount(drive, &self.options.parse().unwrap()).unwrap());
-        let volume = Self::register(&fs);
+        let volume = self.register(&fs);
         let db = volume.open("/test.db").unwrap();
         let mode: String = db
             .query_row(&format!("PRAGMA journal_mode = {}", self.journal), [], |row| row.get(0))
@@ -157,7 +159,7 @@ impl Setup {
         let drive = Ssd::power_on(cut.state.clone(), Timing::Instant, self.seed);
         let fs = F2fs::mount(drive, &self.options.parse().unwrap());
         let fs = Arc::new(fs.map_err(|error| format!("mount: {error}"))?);
-        let volume = Self::register(&fs);
+        let volume = self.register(&fs);
         let looked = look(&volume).map_err(|error| error.to_string());
         drop(volume);
         let (sound, done, digest) = looked?;
@@ -220,10 +222,14 @@ fn look(volume: &SqliteVfs) -> rusqlite::Result<(String, usize, u64)> {
 const VOLUMES_AND_MODES: [(bool, &str); 3] =
     [(true, "fsync_mode=strict"), (true, "fsync_mode=posix,oprw"), (false, "fsync_mode=posix")];
 
+/// Atomic writes take one flush here.
+const ONE_FLUSH: [(bool, &str); 2] =
+    [(true, "fsync_mode=strict,oprw"), (false, "fsync_mode=strict,oprw")];
+
 fn every_commit_survives(journal: &'static str, cuts: usize, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         for (zoned, options) in VOLUMES_AND_MODES {
-            let broken = Setup { zoned, options, journal, seed }.campaign(cuts);
+            let broken = Setup { zoned, options, journal, atomic: false, seed }.campaign(cuts);
             assert!(broken.is_empty(), "{} of {cuts}: {:#?}", broken.len(), broken);
         }
     }
@@ -239,6 +245,19 @@ fn commits_survive_cuts_with_a_wal() {
     every_commit_survives("wal", 100, 1..2);
 }
 
+/// No journal is written: its file is never made.
+#[test]
+fn commits_survive_cuts_without_a_journal() {
+    for (zoned, options) in VOLUMES_AND_MODES.into_iter().chain(ONE_FLUSH) {
+        let setup = Setup { zoned, options, journal: "delete", atomic: true, seed: 1 };
+        let broken = setup.campaign(100);
+        assert!(broken.is_empty(), "{} of 100: {broken:#?}", broken.len());
+        let lost = if zoned { "oprw,inject=drop-flush" } else { "inject=drop-flush" };
+        let setup = Setup { options: lost, ..setup };
+        assert!(!setup.campaign(60).is_empty(), "{setup:?}: nothing was noticed");
+    }
+}
+
 #[test]
 fn a_lost_flush_is_noticed() {
     for journal in ["delete", "wal"] {
@@ -247,7 +266,7 @@ fn a_lost_flush_is_noticed() {
             (true, "fsync_mode=posix,oprw,inject=drop-flush"),
             (false, "fsync_mode=posix,inject=drop-flush"),
         ] {
-            let setup = Setup { zoned, options, journal, seed: 1 };
+            let setup = Setup { zoned, options, journal, atomic: false, seed: 1 };
             assert!(!setup.campaign(60).is_empty(), "{setup:?}: nothing was noticed");
         }
     }
@@ -272,7 +291,8 @@ fn connections_of_several_threads_share_a_database() {
         let drive: Arc<dyn Drive> = drive::ram(1 << 15);
         mkfs::format(&drive, &mkfs::MkfsOptions::default()).unwrap();
         let fs = Arc::new(F2fs::mount(drive, &"fsync_mode=posix".parse().unwrap()).unwrap());
-        let volume = Arc::new(Setup::register(&fs));
+        let setup = Setup { zoned: false, options: "", journal, atomic: false, seed: 1 };
+        let volume = Arc::new(setup.register(&fs));
         let db = volume.open("/shared.db").unwrap();
         db.execute_batch(&format!("PRAGMA journal_mode = {journal}; CREATE TABLE t (n)")).unwrap();
         let add = |volume: Arc<SqliteVfs>| {

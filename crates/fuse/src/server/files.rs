@@ -1,12 +1,14 @@
 //! Contents of files: opening, reading, writing, durability, allocation.
 
+use std::sync::atomic::Ordering;
+
 use vfs::{FallocateMode, Seek, SetAttr};
 
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
     FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
-    OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::wire::{Reply, Request};
 
@@ -29,7 +31,7 @@ impl Server {
         }
         let reads = args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0;
         let must_see_read = reads && self.is_atime_due(ino)?.is_some();
-        reply.put(&open_out(!must_see_read));
+        reply.put(&self.open_out(args.flags, !must_see_read));
         Ok(())
     }
 
@@ -84,6 +86,25 @@ impl Server {
         Ok(())
     }
 
+    /// Every request names its inode; a handle only says who ends an atomic write, and whether it
+    /// was opened for writing.
+    pub(super) fn open_out(&self, flags: u32, keep_cache: bool) -> OpenOut {
+        let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
+        let writes = u64::from(flags & O_ACCMODE != O_RDONLY);
+        let fh = self.handles.fetch_add(2, Ordering::Relaxed) | writes;
+        OpenOut { fh, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
+    }
+
+    /// The last close of a handle: an atomic write that it started and did not commit is dropped.
+    pub(super) fn release(&self, request: &Request<'_>) -> Done {
+        let args: ReleaseIn = request.args()?;
+        let ino = self.ino(request.header.nodeid);
+        if self.nodes.atomic_by(ino) == Some(args.fh) {
+            self.abort_atomic_write(ino)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn copy_file_range(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let from = self.ino(request.header.nodeid);
         let args: CopyFileRangeIn = request.args()?;
@@ -96,10 +117,4 @@ impl Server {
         reply.put(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())
     }
-}
-
-/// Handles stand for nothing: every request names its inode.
-pub(super) fn open_out(keep_cache: bool) -> OpenOut {
-    let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
-    OpenOut { fh: 0, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
 }

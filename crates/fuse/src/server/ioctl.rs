@@ -8,7 +8,7 @@ use vfs::Ino;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Done, Errno, Server, errno};
-use crate::abi::{IoctlIn, IoctlOut, O_APPEND, O_TRUNC};
+use crate::abi::{Init, IoctlIn, IoctlOut, O_APPEND, O_TRUNC};
 use crate::wire::{Reply, Request};
 
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
@@ -49,6 +49,12 @@ pub enum Ioctl {
     GetPinFile,
     /// `F2FS_IOC_PRECACHE_EXTENTS`.
     PrecacheExtents,
+    /// `F2FS_IOC_START_ATOMIC_WRITE`.
+    StartAtomicWrite,
+    /// `F2FS_IOC_COMMIT_ATOMIC_WRITE`.
+    CommitAtomicWrite,
+    /// `F2FS_IOC_ABORT_ATOMIC_WRITE`.
+    AbortAtomicWrite,
 }
 
 /// What is told.
@@ -73,6 +79,11 @@ const GET_FEATURES: u32 = 0x8004_f50c;
 const SET_PIN_FILE: u32 = 0x4004_f50d;
 const GET_PIN_FILE: u32 = 0x8004_f50e;
 const PRECACHE_EXTENTS: u32 = 0xf50f;
+const START_ATOMIC_WRITE: u32 = 0xf501;
+const COMMIT_ATOMIC_WRITE: u32 = 0xf502;
+const ABORT_ATOMIC_WRITE: u32 = 0xf505;
+/// `F2FS_FEATURE_ATOMIC_WRITE`, by which programs know that they may ask for it.
+const FEATURE_ATOMIC_WRITE: u32 = 0x4;
 
 impl Ioctl {
     /// What a number and the bytes handed over with it ask for.
@@ -91,8 +102,15 @@ impl Ioctl {
             SET_PIN_FILE => Self::SetPinFile(number()? != 0),
             GET_PIN_FILE => Self::GetPinFile,
             PRECACHE_EXTENTS => Self::PrecacheExtents,
+            START_ATOMIC_WRITE => Self::StartAtomicWrite,
+            COMMIT_ATOMIC_WRITE => Self::CommitAtomicWrite,
+            ABORT_ATOMIC_WRITE => Self::AbortAtomicWrite,
             _ => return Err(Errno::NOTTY),
         })
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::StartAtomicWrite | Self::CommitAtomicWrite | Self::AbortAtomicWrite)
     }
 
     /// Whether anybody who could open the file may ask.
@@ -162,6 +180,46 @@ impl Server {
         Ok(())
     }
 
+    /// Not where the kernel collects writes, for a commit would miss some; nor over rings, where an
+    /// abort would wait for readers whom the same thread has to answer.
+    fn can_write_atomically(&self) -> bool {
+        !self.behaviour.writeback
+            && !self.behaviour.read_only
+            && !self.is_agreed(Init::OVER_IO_URING)
+    }
+
+    /// Starts, commits or aborts an atomic write: for the owner, by a handle that can write.
+    fn atomic_write(&self, request: &Request<'_>, ino: Ino, fh: u64, what: Ioctl) -> Done {
+        let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
+        let uid = request.header.uid;
+        if fh & 1 == 0 {
+            return Err(Errno::BADF);
+        }
+        if uid != 0 && uid != self.fs.getattr(ino).map_err(errno)?.uid {
+            return Err(Errno::ACCESS);
+        }
+        if !self.can_write_atomically() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if what == Ioctl::AbortAtomicWrite {
+            return self.abort_atomic_write(ino);
+        }
+        self.nodes.changed(ino);
+        control.ioctl(ino, what).map_err(errno)?;
+        let starts = what == Ioctl::StartAtomicWrite;
+        self.nodes.set_atomic_by(ino, starts.then(|| self.nodes.atomic_by(ino).unwrap_or(fh)));
+        Ok(())
+    }
+
+    /// The file is what it was, and the kernel must not show anything else.
+    pub(super) fn abort_atomic_write(&self, ino: Ino) -> Done {
+        let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
+        self.nodes.set_atomic_by(ino, None);
+        control.ioctl(ino, Ioctl::AbortAtomicWrite).map_err(errno)?;
+        self.device.forget_contents(self.node(ino));
+        Ok(())
+    }
+
     /// Flags of an inode, `FS_*_FL`.
     fn flags(&self, ino: Ino) -> Result<u32, Errno> {
         let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
@@ -196,6 +254,11 @@ impl Server {
             _ => {}
         }
         let ioctl = Ioctl::parse(args.cmd, data)?;
+        if ioctl.is_atomic() {
+            self.atomic_write(request, ino, args.fh, ioctl)?;
+            reply.put(&IoctlOut::default());
+            return Ok(());
+        }
         let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
         if !ioctl.is_free() && self.control(request).is_none() {
             return Err(Errno::PERM);
@@ -207,6 +270,10 @@ impl Server {
         reply.put(&IoctlOut::default());
         match (answer, ioctl) {
             (Answer::Done, _) => {}
+            (Answer::Number(features), Ioctl::GetFeatures) => {
+                let atomic = if self.can_write_atomically() { FEATURE_ATOMIC_WRITE } else { 0 };
+                reply.put(&(features & !FEATURE_ATOMIC_WRITE | atomic));
+            }
             (Answer::Number(number), _) => reply.put(&number),
             (Answer::Bytes(len), Ioctl::Defragment { start, .. }) => reply.put(&[start, len]),
             (Answer::Bytes(len), _) => reply.put(&len),

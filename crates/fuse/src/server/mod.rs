@@ -77,6 +77,8 @@ pub(crate) struct Server {
     owner: u32,
     /// What kernel and server agreed on, [`Init`].
     agreed: AtomicU64,
+    /// The next handle, twice.
+    handles: AtomicU64,
 }
 
 impl Server {
@@ -88,8 +90,8 @@ impl Server {
     ) -> Self {
         let root = fs.root();
         let owner = rustix::process::getuid().as_raw();
-        let (nodes, agreed) = (Nodes::new(), AtomicU64::new(0));
-        Self { fs, device, control, behaviour, nodes, root, owner, agreed }
+        let (nodes, agreed, handles) = (Nodes::new(), AtomicU64::new(0), AtomicU64::new(0));
+        Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles }
     }
 
     /// Works one request off. Returns the header of the reply, if the operation has one.
@@ -139,7 +141,8 @@ impl Server {
             op::SYNCFS => Ok(self.fs.sync().map_err(errno)?),
             op::IOCTL => self.ioctl(request, reply),
             op::INIT => self.init(request, reply),
-            op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+            op::RELEASE => self.release(request),
+            op::RELEASEDIR | op::DESTROY => Ok(()),
             // Among them, on purpose, OPENDIR, FLUSH, ACCESS and INTERRUPT: the kernel hears once
             // that there is nothing to do for them and stops asking.
             _ => Err(Errno::NOSYS),

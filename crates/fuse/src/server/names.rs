@@ -3,7 +3,6 @@
 use vfs::{Attr, Creator, DirEntry, FileKind, Ino, RenameFlags};
 use zerocopy::IntoBytes;
 
-use super::files::open_out;
 use super::{Done, Errno, Server, VALID_SECS, errno};
 use crate::abi::{
     BatchForgetIn, CreateIn, Dirent, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn,
@@ -71,7 +70,7 @@ impl Server {
         })?;
         self.nodes.set_unprivileged(attr.ino, true);
         reply.put(&self.entry(&attr));
-        reply.put(&open_out(true));
+        reply.put(&self.open_out(args.flags, true));
         Ok(())
     }
 
@@ -84,7 +83,7 @@ impl Server {
         let attr = control.tmpfile(parent, perm, creator(request)).map_err(errno)?;
         self.nodes.looked_up_nameless(attr.ino);
         reply.put(&self.entry_out(&attr));
-        reply.put(&open_out(true));
+        reply.put(&self.open_out(args.flags, true));
         Ok(())
     }
 

@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let drive: Arc<dyn Drive> = ssd.clone();
     mkfs::format(&drive, &mkfs::MkfsOptions::default())?;
 
-    let volume = SqliteVfs::register("before", Arc::new(F2fs::mount(drive, &"oprw".parse()?)?))?;
+    let fs = Arc::new(F2fs::mount(drive, &"oprw".parse()?)?);
+    let volume = SqliteVfs::register("before", fs, true)?;
     let db = volume.open("/log.db")?;
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop((db, volume));
 
     let fs = Arc::new(F2fs::mount(Ssd::power_on(left, Timing::Instant, 1), &"oprw".parse()?)?);
-    let volume = SqliteVfs::register("after", fs.clone())?;
+    let volume = SqliteVfs::register("after", fs.clone(), true)?;
     let db = volume.open("/log.db")?;
     println!("{}", db.query_one("SELECT line FROM log", [], |row| row.get::<_, String>(0))?);
     drop((db, volume));

@@ -219,17 +219,21 @@ unsafe extern "C" fn x_check_reserved_lock(file: *mut sqlite3_file, out: *mut c_
     SQLITE_OK
 }
 
-unsafe extern "C" fn x_file_control(_: *mut sqlite3_file, _: c_int, _: *mut c_void) -> c_int {
-    SQLITE_NOTFOUND
+unsafe extern "C" fn x_file_control(file: *mut sqlite3_file, op: c_int, _: *mut c_void) -> c_int {
+    // SAFETY: `file` is open.
+    result(unsafe { open_file(file) }.control(op))
 }
 
 unsafe extern "C" fn x_sector_size(_: *mut sqlite3_file) -> c_int {
     drive::BLOCK_SIZE as c_int
 }
 
-/// A block is old or new after a cut, so bytes beside those written stay. No more is promised.
-unsafe extern "C" fn x_device_characteristics(_: *mut sqlite3_file) -> c_int {
-    SQLITE_IOCAP_POWERSAFE_OVERWRITE
+/// A block is old or new after a cut, so bytes beside those written stay. More is promised only of
+/// atomic writes; an SQLite that was built without `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` asks for none.
+unsafe extern "C" fn x_device_characteristics(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: `file` is open.
+    let atomic = unsafe { open_file(file) }.atomic;
+    SQLITE_IOCAP_POWERSAFE_OVERWRITE | if atomic { SQLITE_IOCAP_BATCH_ATOMIC } else { 0 }
 }
 
 unsafe extern "C" fn x_shm_map(

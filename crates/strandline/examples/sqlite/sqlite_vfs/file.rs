@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
+use f2fs::F2fs;
 use rusqlite::ffi;
 use vfs::path::{resolve, resolve_parent};
 use vfs::{Attr, Creator, Errno, FileSystem, Ino, SetAttr};
@@ -24,15 +25,19 @@ pub(crate) type Code = c_int;
 /// A volume as SQLite sees it.
 pub(crate) struct Volume {
     /// None once the volume has been taken back.
-    fs: Mutex<Option<Arc<dyn FileSystem>>>,
+    fs: Mutex<Option<Arc<F2fs>>>,
     shared: Mutex<BTreeMap<Ino, Arc<Shared>>>,
     next_id: AtomicU64,
+    /// Whether SQLite may commit through F2FS's atomic writes.
+    atomic: bool,
 }
 
 /// One open file.
 pub(crate) struct File {
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<F2fs>,
     ino: Ino,
+    /// Whether SQLite may commit through atomic writes.
+    pub(super) atomic: bool,
     pub(super) shared: Arc<Shared>,
     pub(super) held: Held,
 }
@@ -47,9 +52,9 @@ fn set_size(fs: &dyn FileSystem, ino: Ino, size: u64) -> vfs::Result<Attr> {
 }
 
 impl Volume {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>) -> Self {
+    pub(crate) fn new(fs: Arc<F2fs>, atomic: bool) -> Self {
         let shared = Mutex::new(BTreeMap::new());
-        Self { fs: Mutex::new(Some(fs)), shared, next_id: AtomicU64::new(0) }
+        Self { fs: Mutex::new(Some(fs)), shared, next_id: AtomicU64::new(0), atomic }
     }
 
     /// Lets go of the file system; files that are open keep it.
@@ -57,7 +62,7 @@ impl Volume {
         *self.fs.lock() = None;
     }
 
-    fn fs(&self) -> Result<Arc<dyn FileSystem>, Code> {
+    fn fs(&self) -> Result<Arc<F2fs>, Code> {
         self.fs.lock().clone().ok_or(ffi::SQLITE_CANTOPEN)
     }
 
@@ -70,7 +75,8 @@ impl Volume {
         let opened = open(&*fs, path_or, flags).map_err(code(ffi::SQLITE_CANTOPEN))?;
         fs.open(opened.ino).map_err(code(ffi::SQLITE_CANTOPEN))?;
         let shared = self.shared.lock().entry(opened.ino).or_default().clone();
-        let file = File { fs: fs.clone(), ino: opened.ino, shared, held: Held::nothing(id) };
+        let (held, atomic) = (Held::nothing(id), self.atomic);
+        let file = File { fs: fs.clone(), ino: opened.ino, atomic, shared, held };
         if path.is_none() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0 {
             let (dir, name) = resolve_parent(&*fs, path_or).map_err(code(ffi::SQLITE_CANTOPEN))?;
             fs.unlink(dir, name).map_err(code(ffi::SQLITE_CANTOPEN))?;
@@ -80,7 +86,7 @@ impl Volume {
 
     /// xClose.
     pub(crate) fn close(&self, file: File) {
-        let File { fs, ino, shared, mut held } = file;
+        let File { fs, ino, shared, mut held, .. } = file;
         shared.unmap(&mut held);
         shared.unlock(&mut held, ffi::SQLITE_LOCK_NONE);
         let mut all = self.shared.lock();
@@ -154,6 +160,23 @@ impl File {
     pub(crate) fn sync(&self, flags: c_int) -> Result<(), Code> {
         let data_only = flags & ffi::SQLITE_SYNC_DATAONLY != 0;
         self.fs.fsync(self.ino, data_only).map_err(code(ffi::SQLITE_IOERR_FSYNC))
+    }
+
+    /// xFileControl, of atomic writes: SQLite then needs no journal, and no xSync.
+    pub(crate) fn control(&self, op: c_int) -> Result<(), Code> {
+        let (done, failed) = match op {
+            ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => {
+                (self.fs.start_atomic_write(self.ino), ffi::SQLITE_IOERR_BEGIN_ATOMIC)
+            }
+            ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => {
+                (self.fs.commit_atomic_write(self.ino), ffi::SQLITE_IOERR_COMMIT_ATOMIC)
+            }
+            ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE => {
+                (self.fs.abort_atomic_write(self.ino), ffi::SQLITE_IOERR_ROLLBACK_ATOMIC)
+            }
+            _ => return Err(ffi::SQLITE_NOTFOUND),
+        };
+        done.map_err(|_| failed)
     }
 
     /// xFileSize.

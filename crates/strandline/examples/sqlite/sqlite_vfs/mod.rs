@@ -12,8 +12,8 @@ mod locks;
 use std::ffi::CString;
 use std::sync::Arc;
 
+use f2fs::F2fs;
 use rusqlite::{Connection, OpenFlags};
-use vfs::FileSystem;
 
 use file::Volume;
 
@@ -25,9 +25,10 @@ pub(crate) struct SqliteVfs {
 
 impl SqliteVfs {
     /// Makes `fs` known to SQLite under `name`, which no other VFS has. What SQLite keeps of it,
-    /// some 200 bytes, is never freed: a connection may outlive this.
-    pub(crate) fn register(name: &str, fs: Arc<dyn FileSystem>) -> rusqlite::Result<Self> {
-        let volume = Arc::new(Volume::new(fs));
+    /// some 200 bytes, is never freed: a connection may outlive this. `atomic`: where it would make
+    /// a rollback journal it commits through atomic writes instead.
+    pub(crate) fn register(name: &str, fs: Arc<F2fs>, atomic: bool) -> rusqlite::Result<Self> {
+        let volume = Arc::new(Volume::new(fs, atomic));
         let raw = CString::new(name).map_err(rusqlite::Error::NulError)?;
         ffi::register(raw, volume.clone())?;
         Ok(Self { name: name.to_owned(), volume })

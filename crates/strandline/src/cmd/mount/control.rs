@@ -64,6 +64,9 @@ impl Control for Switch {
             Ioctl::WriteCheckpoint => volume.write_checkpoint()?,
             Ioctl::SetPinFile(pin) => volume.set_pin_file(ino, pin)?,
             Ioctl::PrecacheExtents => volume.precache_extents(ino)?,
+            Ioctl::StartAtomicWrite => volume.start_atomic_write(ino)?,
+            Ioctl::CommitAtomicWrite => volume.commit_atomic_write(ino)?,
+            Ioctl::AbortAtomicWrite => volume.abort_atomic_write(ino)?,
         }
         Ok(Answer::Done)
     }
