@@ -122,8 +122,8 @@ impl Volume {
         Ok((links, addr))
     }
 
-    /// Where in each zone the chain lies and its nodes point to, those that do not count among them:
-    /// the next recovery judges them again. Nothing if there are no zones.
+    /// Where in each zone the chain lies and its nodes point to, those that do not count among
+    /// them: the next recovery judges them again. Nothing if there are no zones.
     pub(super) fn reach(&self, links: &[Link], end: BlockAddr) -> Result<Option<Reach>> {
         let Some(mut reach) = self.zones.as_ref().map(WritePointers::reach) else {
             return Ok(None);
@@ -155,12 +155,13 @@ impl Volume {
     /// have written the chain.
     ///
     /// A volume mounted without `oprw` now may have been cut under it. From fsyncs of the other
-    /// modes the check takes away nothing that they promise. One fsync of an inode runs at a time, and what is in flight
-    /// of its data belongs to it; others (write-back, cleaning) have waited for the data before the
-    /// fsync puts its nodes together. So when it returns, the flush at its end has made durable all
-    /// that its nodes and those of the fsyncs before it point to, and no later cut finds any of it
-    /// above a write pointer. `nobarrier` has no flush, and promises nothing on a drive that needs
-    /// one. Zones are reset only after a checkpoint, which begins a new chain.
+    /// modes the check takes away nothing that they promise. One fsync of an inode runs at a time,
+    /// and what is in flight of its data belongs to it; others (write-back, cleaning) have waited
+    /// for the data before the fsync puts its nodes together. So when it returns, the flush at its
+    /// end has made durable all that its nodes and those of the fsyncs before it point to, and no
+    /// later cut finds any of it above a write pointer. `nobarrier` has no flush, and promises
+    /// nothing on a drive that needs one. Zones are reset only after a checkpoint, which begins a
+    /// new chain.
     ///
     /// Linux writes back pages while an fsync of the same file is between its wait and its nodes,
     /// so that a node whose fsync was acknowledged points to what may be lost. Its chains are

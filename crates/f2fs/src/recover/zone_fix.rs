@@ -94,8 +94,8 @@ impl Volume {
                 }
             }
         }
-        if reset > 0 && self.options.barrier {
-            self.io.flush()?;
+        if reset > 0 {
+            self.flush()?;
         }
         Ok(reset)
     }
