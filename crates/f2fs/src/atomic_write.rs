@@ -175,7 +175,7 @@ impl Volume {
         let ordered_at_recovery = self.options.oprw && !self.unjudged.contains_key(&cow);
         let written = self.written_pages(cow)?;
         if let Err(error) = self.take_over(ino, cow, &written) {
-            self.stop(&error);
+            self.halt(&error);
             return Err(error);
         }
         self.atomic_writes.remove(&ino);

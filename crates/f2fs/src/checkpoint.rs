@@ -18,7 +18,7 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{self, RawSummaryBlock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 use crate::options::Inject;
-use crate::volume::Volume;
+use crate::volume::{Caller, Volume};
 
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,7 @@ impl Volume {
     /// Makes the state of the whole volume durable.
     pub(crate) fn write_checkpoint(&mut self, reason: Reason) -> Result<()> {
         let submitted = self.begin_checkpoint(reason)?;
+        self.stats.checkpoints[Caller::Foreground as usize] += 1;
         let written = submitted.commit(self.io.queue());
         self.end_checkpoint(written)
     }
@@ -120,10 +121,14 @@ impl Volume {
     }
 
     fn submit_checkpoint(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
+        if self.pack_blocks() > BLOCKS_PER_SEGMENT as usize {
+            return Err(Error::NoSpace);
+        }
         self.settle_atimes()?;
         self.write_dirty_directories(set)?;
         self.write_all_dirty_nodes(set)?;
         set.submit(&mut self.io);
+        // No room is needed from here on.
         self.fill_journals(reason)?;
         self.io.submit_meta(set);
         self.write_pack(reason, set)
@@ -184,9 +189,6 @@ impl Volume {
 
         let header_blocks = 1 + self.sb.cp_payload as usize;
         let total = header_blocks + orphans.len() + summaries.len() + 1;
-        if total > BLOCKS_PER_SEGMENT as usize {
-            return Err(Error::NoSpace);
-        }
         let bits_at = nat_bits::start(&self.sb, total as u32).filter(|_| umount);
         flags.set(CpFlags::NAT_BITS, bits_at.is_some() && self.nat.bits().is_some());
         let next = &mut self.checkpoint;
@@ -200,7 +202,7 @@ impl Volume {
         next.valid_block_count = self.space.valid_blocks;
         next.valid_node_count = self.space.valid_nodes;
         next.valid_inode_count = self.space.valid_inodes;
-        next.free_segment_count = self.segments.free_segments(|s| self.logs.is_current(s));
+        next.free_segment_count = self.segments.free_segments(&self.logs);
         next.next_free_nid = self.nat.next_free_nid();
         next.elapsed_time = self.clock.elapsed();
         next.sit_bitmap.copy_from_slice(self.sit.version_bitmap());
@@ -220,6 +222,12 @@ impl Volume {
         }
         set.submit(&mut self.io);
         Ok((start + total as u32 - 1, tail))
+    }
+
+    /// Blocks of a checkpoint at most.
+    fn pack_blocks(&self) -> usize {
+        let orphans = self.orphans.len().div_ceil(ORPHANS_PER_BLOCK);
+        1 + self.sb.cp_payload as usize + orphans + LogType::ALL.len() + 1
     }
 
     fn orphan_blocks(&self) -> Vec<Block> {
@@ -258,6 +266,7 @@ impl Volume {
     fn after_commit(&mut self) -> Result<()> {
         self.io.forget_meta();
         self.segments.set_checkpointed();
+        self.cleaner.settle();
         self.since_checkpoint.clear();
         self.unflushed.clear();
         self.unjudged.clear();

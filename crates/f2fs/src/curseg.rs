@@ -17,6 +17,14 @@ pub(crate) struct Log {
     pub(crate) summary: Box<RawSummaryBlock>,
 }
 
+/// Where a log goes on when its segment is full.
+enum Place {
+    /// In a free segment.
+    Free(SegNo),
+    /// In free slots of a used one, from this one on; its summary.
+    Used(SegNo, u16, Box<RawSummaryBlock>),
+}
+
 /// All six logs and the rules they allocate by.
 pub(crate) struct Logs {
     logs: [Log; 6],
@@ -46,6 +54,25 @@ impl Logs {
         self.logs.iter().any(|log| log.at.segno == segno)
     }
 
+    /// The segments where logs are, each once.
+    pub(crate) fn current(&self) -> impl Iterator<Item = SegNo> + '_ {
+        let segnos = || self.logs.iter().map(|log| log.at.segno);
+        segnos().enumerate().filter_map(move |(i, segno)| {
+            let first = segnos().position(|other| other == segno);
+            (first == Some(i)).then_some(segno)
+        })
+    }
+
+    /// Blocks a log can take before it needs another section.
+    pub(crate) fn room(&self, segments: &Segments, log: LogType) -> u32 {
+        let at = self.get(log).at;
+        if at.ssr {
+            segments.reusable_behind(at.segno, at.blkoff.into())
+        } else {
+            segments.room_behind(at.segno, at.blkoff.into())
+        }
+    }
+
     /// The summary of `segno` if a log is there.
     pub(crate) fn summary_of(&mut self, segno: SegNo) -> Option<&mut RawSummaryBlock> {
         self.logs.iter_mut().find(|log| log.at.segno == segno).map(|log| &mut *log.summary)
@@ -60,7 +87,8 @@ impl Logs {
     /// Takes the next block of `log` for what `summary` describes, in place of `old`.
     ///
     /// When the segment fills up the log moves on at once, so that [`Logs::next_addr`] is always
-    /// where the next block will really be: roll-forward's chain is made of these addresses.
+    /// where the next block will really be: roll-forward's chain is made of these addresses. If
+    /// there is no room to move on to, nothing has changed.
     pub(crate) fn allocate(
         &mut self,
         segments: &mut Segments,
@@ -71,22 +99,24 @@ impl Logs {
         now: u64,
     ) -> Result<BlockAddr> {
         let addr = self.next_addr(segments.sb(), log);
-        let current = &mut self.logs[log.index()];
-        let (segno, offset) = (current.at.segno, usize::from(current.at.blkoff));
+        let at = self.get(log).at;
+        let offset = usize::from(at.blkoff);
+        let next = if at.ssr {
+            segments.next_reusable(at.segno, offset + 1)
+        } else {
+            Some(offset + 1).filter(|n| *n < segments.usable(at.segno) as usize)
+        };
+        let place = if next.is_none() { Some(self.next_place(segments, io, log)?) } else { None };
         segments.mark_valid(addr, now)?;
-        current.summary.entries[offset] = summary;
+        self.get_mut(log).summary.entries[offset] = summary;
         if is_data_addr(old) {
             self.invalidate(segments, old)?;
         }
-        let current = &mut self.logs[log.index()];
-        let next = if current.at.ssr {
-            segments.next_reusable(segno, offset + 1)
-        } else {
-            Some(offset + 1).filter(|n| *n < segments.usable(segno) as usize)
-        };
-        match next {
-            Some(next) => current.at.blkoff = next as u16,
-            None => self.move_on(segments, io, log)?,
+        if let Some(next) = next {
+            self.get_mut(log).at.blkoff = next as u16;
+        }
+        if let Some(place) = place {
+            self.enter(segments, io, log, place);
         }
         Ok(addr)
     }
@@ -100,18 +130,20 @@ impl Logs {
         Ok(())
     }
 
-    /// Leaves the log's segment, which is full, for another one.
-    fn move_on(&mut self, segments: &mut Segments, io: &mut Io, log: LogType) -> Result<()> {
-        let use_ssr = self.ssr_allowed && segments.free_sections() <= self.ssr_threshold;
-        if use_ssr && self.switch_to_used(segments, io, log)? {
-            return Ok(());
+    /// Where a log whose segment is full goes on.
+    fn next_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Place> {
+        let prefers_used = segments.free_sections() <= self.ssr_threshold;
+        if self.ssr_allowed
+            && prefers_used
+            && let Some(place) = self.used_place(segments, io, log)?
+        {
+            return Ok(place);
         }
-        let left = self.get(log).at.segno;
-        let next = self.next_in_section(segments, left);
+        let next = self.next_in_section(segments, self.get(log).at.segno);
         match next.or_else(|| self.free_section_for(segments, log)) {
-            Some(segno) => self.switch_to_free(segments, io, log, segno),
-            None if self.ssr_allowed && self.switch_to_used(segments, io, log)? => Ok(()),
-            None => Err(Error::NoSpace),
+            Some(segno) => Ok(Place::Free(segno)),
+            None if !self.ssr_allowed => Err(Error::NoSpace),
+            None => self.used_place(segments, io, log)?.ok_or(Error::NoSpace),
         }
     }
 
@@ -133,44 +165,33 @@ impl Logs {
         segments.find_free_section(from).map(|section| sb.section_start(section))
     }
 
-    /// Moves the log to a free segment.
-    fn switch_to_free(
-        &mut self,
-        segments: &mut Segments,
-        io: &mut Io,
-        log: LogType,
-        segno: SegNo,
-    ) -> Result<()> {
-        self.leave(segments, io, log);
-        segments.take(segno, log);
-        let current = self.get_mut(log);
-        current.at = Curseg { segno, blkoff: 0, ssr: false };
-        current.summary = fresh_summary(log, &current.summary);
-        Ok(())
-    }
-
-    /// Moves the log to free slots of a used segment; false if there is none.
-    fn switch_to_used(
-        &mut self,
-        segments: &mut Segments,
-        io: &mut Io,
-        log: LogType,
-    ) -> Result<bool> {
+    /// Free slots of a used segment for the log.
+    fn used_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Option<Place>> {
         let candidates = std::iter::once(log).chain(siblings(log));
         let victim = candidates
             .filter_map(|kind| segments.ssr_victim(kind, |segno| self.is_current(segno)))
             .next();
-        let Some(segno) = victim else { return Ok(false) };
-        let Some(blkoff) = segments.next_reusable(segno, 0) else { return Ok(false) };
+        let Some(segno) = victim else { return Ok(None) };
+        let Some(blkoff) = segments.next_reusable(segno, 0) else { return Ok(None) };
         let block = io.read_meta(segments.sb().ssa_block(segno))?;
+        let summary = Box::new(RawSummaryBlock::of(&block).clone());
+        Ok(Some(Place::Used(segno, blkoff as u16, summary)))
+    }
+
+    /// Moves the log on.
+    fn enter(&mut self, segments: &mut Segments, io: &mut Io, log: LogType, place: Place) {
         self.leave(segments, io, log);
-        segments.set_log(segno, log);
-        let current = self.get_mut(log);
-        let mut summary = fresh_summary(log, &current.summary);
-        summary.entries = RawSummaryBlock::of(&block).entries;
-        current.at = Curseg { segno, blkoff: blkoff as u16, ssr: true };
-        current.summary = summary;
-        Ok(true)
+        let mut summary = fresh_summary(log, &self.get(log).summary);
+        let at = match place {
+            Place::Free(segno) => Curseg { segno, blkoff: 0, ssr: false },
+            Place::Used(segno, blkoff, used) => {
+                summary.entries = used.entries;
+                Curseg { segno, blkoff, ssr: true }
+            }
+        };
+        // Also a used one may have become empty a moment ago.
+        segments.take(at.segno, log);
+        *self.get_mut(log) = Log { at, summary };
     }
 
     /// Stores the summary of the segment a log is leaving.
@@ -181,8 +202,8 @@ impl Logs {
         segments.set_prefree_if_empty(segno);
     }
 
-    /// As [`Logs::start_afresh`], or in a used segment with free slots if there is no section: a
-    /// nearly full volume may have no other room.
+    /// As [`Logs::start_afresh`], or in free slots of a used segment if there is no section, where
+    /// blocks may be written in any order: a nearly full volume may have no other room.
     pub(crate) fn start_elsewhere(
         &mut self,
         segments: &mut Segments,
@@ -190,9 +211,9 @@ impl Logs {
         log: LogType,
     ) -> Result<()> {
         match self.start_afresh(segments, io, log) {
-            Err(Error::NoSpace)
-                if self.ssr_allowed && self.switch_to_used(segments, io, log)? =>
-            {
+            Err(Error::NoSpace) => {
+                let place = self.used_place(segments, io, log)?.ok_or(Error::NoSpace)?;
+                self.enter(segments, io, log, place);
                 Ok(())
             }
             done => done,
@@ -208,7 +229,8 @@ impl Logs {
         log: LogType,
     ) -> Result<()> {
         let segno = self.free_section_for(segments, log).ok_or(Error::NoSpace)?;
-        self.switch_to_free(segments, io, log, segno)
+        self.enter(segments, io, log, Place::Free(segno));
+        Ok(())
     }
 }
 

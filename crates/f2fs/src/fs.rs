@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::file::Miss;
 use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
-use crate::gc::Policy;
+use crate::gc::{OPERATION_PAGES, Policy};
 use crate::maintain::Upkeep;
 use crate::mount;
 use crate::namei::{NameIn, NewInode};
@@ -249,6 +249,34 @@ impl F2fs {
         Ok(volume)
     }
 
+    /// Writes what one operation may.
+    fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
+        let ino = nid(ino)?;
+        let mut volume = self.change()?;
+        let written = match volume.kind_of(ino)? {
+            FileKind::Regular => {
+                volume.check_may_write(ino)?;
+                volume.check_unsealed(ino)?;
+                let to = volume.begin_write(ino, offset, data.len())?;
+                volume.write_file(to, offset, data)?
+            }
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        if volume.is_sync(ino)? {
+            drop(volume);
+            fsync::execute(self, ino)?;
+        } else if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
+            drop(volume);
+            self.upkeep.kick();
+        } else if volume.pages.over_dirty_limit() {
+            drop(volume);
+            // This write is in memory whatever comes of it; a failed file's fsync will tell.
+            let _ = self.write_back_files();
+        }
+        Ok(written)
+    }
+
     pub(crate) fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
@@ -410,30 +438,19 @@ impl FileSystem for F2fs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        let written = match volume.kind_of(ino)? {
-            FileKind::Regular => {
-                volume.check_may_write(ino)?;
-                volume.check_unsealed(ino)?;
-                let to = volume.begin_write(ino, offset, data.len())?;
-                volume.write_file(to, offset, data)?
+        let mut done = 0;
+        loop {
+            // More at once might be more than there is room for.
+            let end = data.len().min(done + OPERATION_PAGES * BLOCK_SIZE);
+            let written = self.write_some(ino, offset + done as u64, &data[done..end]);
+            done += match written {
+                Err(_) if done > 0 => return Ok(done),
+                written => written?,
+            };
+            if done < end || end == data.len() {
+                return Ok(done);
             }
-            FileKind::Directory => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        };
-        if volume.is_sync(ino)? {
-            drop(volume);
-            fsync::execute(self, ino)?;
-        } else if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
-            drop(volume);
-            self.upkeep.kick();
-        } else if volume.pages.over_dirty_limit() {
-            drop(volume);
-            // This write is in memory whatever comes of it; a failed file's fsync will tell.
-            let _ = self.write_back_files();
         }
-        Ok(written)
     }
 
     /// `fdatasync` does the same: every write changes the inode's times, and recovery wants the

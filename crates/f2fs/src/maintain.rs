@@ -272,7 +272,7 @@ impl F2fs {
     /// is none worth it.
     pub(crate) fn clean_one(&self, policy: Policy, caller: Caller) -> Result<bool> {
         let mut volume = self.change()?;
-        let Some(section) = volume.begin_cleaning(policy, 100, caller) else { return Ok(false) };
+        let Some(section) = volume.begin_cleaning(policy, 1, caller) else { return Ok(false) };
         let segments = volume.sb.segments_of(section);
         for segno in segments {
             if volume.logs.is_current(segno) {

@@ -12,6 +12,7 @@ use vfs::PageCache;
 use crate::curseg::{Log, Logs};
 use crate::devices::check_complete;
 use crate::error::{Error, Result};
+use crate::gc::Cleaner;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node_cache::NodeCache;
@@ -120,7 +121,7 @@ impl Parts {
             write_errors: FxHashSet::default(),
             repairing: false,
             pack,
-            reserved_sections,
+            cleaner: Cleaner::default(),
             sb,
             options,
             io,

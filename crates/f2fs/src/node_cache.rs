@@ -12,6 +12,7 @@ use vfs::{Errno, FileKind};
 use crate::error::{Error, Result};
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
+use crate::ondisk::sit::LogType;
 use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 use crate::volume::Volume;
 
@@ -24,11 +25,22 @@ pub(crate) struct CachedNode {
     referenced: bool,
 }
 
+impl CachedNode {
+    fn log(&self) -> LogType {
+        log_of(RawNodeFooter::of(&self.block))
+    }
+}
+
 /// All node blocks in memory.
 pub(crate) struct NodeCache {
     map: FxHashMap<Nid, CachedNode>,
     /// By inode, so that an fsync finds its own.
     dirty: BTreeSet<(Nid, Nid)>,
+    /// Those in which the cleaner changed addresses and nobody else anything: until the next
+    /// checkpoint the addresses they have on the drive are good too, so no fsync writes them.
+    moved: BTreeSet<(Nid, Nid)>,
+    /// How many changed nodes each log will get.
+    waiting: [usize; LogType::ALL.len()],
     limit: usize,
 }
 
@@ -36,39 +48,66 @@ impl NodeCache {
     /// A cache of up to `bytes` of clean nodes.
     pub(crate) fn new(bytes: u64) -> Self {
         let limit = (bytes / BLOCK_SIZE as u64).max(64) as usize;
-        Self { map: FxHashMap::default(), dirty: BTreeSet::new(), limit }
+        let (dirty, moved) = (BTreeSet::new(), BTreeSet::new());
+        Self { map: FxHashMap::default(), dirty, moved, waiting: [0; LogType::ALL.len()], limit }
     }
 
-    /// Whether nodes of inode `ino` have changes that were not written.
+    /// How many changed nodes will go to `log`.
+    pub(crate) fn dirty_for(&self, log: LogType) -> usize {
+        self.waiting[log.index()]
+    }
+
+    /// Whether node `nid` has changes that were not written and an fsync has to write.
+    pub(crate) fn is_dirty(&self, nid: Nid) -> bool {
+        self.map.get(&nid).is_some_and(|node| self.dirty.contains(&(node.ino, nid)))
+    }
+
+    /// Takes note that of a changed node's contents only places of blocks have changed, all of
+    /// which are stable.
+    pub(crate) fn leave_to_checkpoint(&mut self, nid: Nid) {
+        if let Some(node) = self.map.get(&nid)
+            && self.dirty.remove(&(node.ino, nid))
+        {
+            self.moved.insert((node.ino, nid));
+        }
+    }
+
+    /// Whether nodes of inode `ino` have changes that were not written and an fsync has to write.
     pub(crate) fn has_dirty(&self, ino: Nid) -> bool {
         self.dirty.range((ino, 0)..=(ino, Nid::MAX)).next().is_some()
     }
 
-    /// Changed nodes of inode `ino`, ascending by number.
+    /// Changed nodes of inode `ino` that an fsync has to write, ascending by number.
     pub(crate) fn dirty_of(&self, ino: Nid) -> impl Iterator<Item = Nid> + '_ {
         self.dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, nid)| *nid)
     }
 
-    /// All changed nodes, ascending by inode.
+    /// All changed nodes.
     pub(crate) fn dirty_all(&self) -> impl Iterator<Item = Nid> + '_ {
-        self.dirty.iter().map(|(_, nid)| *nid)
+        self.dirty.iter().chain(&self.moved).map(|(_, nid)| *nid)
     }
 
     /// How many nodes have changed.
     pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty.len()
+        self.dirty.len() + self.moved.len()
     }
 
     /// Forgets a node that was freed.
     pub(crate) fn remove(&mut self, nid: Nid) {
-        if let Some(node) = self.map.remove(&nid) {
+        if let Some(node) = self.map.remove(&nid)
+            && node.dirty
+        {
             self.dirty.remove(&(node.ino, nid));
+            self.moved.remove(&(node.ino, nid));
+            self.waiting[node.log().index()] -= 1;
         }
     }
 
     /// Puts a node there that exists nowhere else yet.
     pub(crate) fn insert_new(&mut self, nid: Nid, ino: Nid, block: Block, layout: InodeLayout) {
+        self.remove(nid);
         let node = CachedNode { block, ino, layout, dirty: true, referenced: true };
+        self.waiting[node.log().index()] += 1;
         self.map.insert(nid, node);
         self.dirty.insert((ino, nid));
     }
@@ -82,13 +121,15 @@ impl NodeCache {
         }
         if std::mem::take(&mut node.dirty) {
             self.dirty.remove(&(node.ino, nid));
+            self.moved.remove(&(node.ino, nid));
+            self.waiting[node.log().index()] -= 1;
         }
         Some(&mut node.block)
     }
 
     /// Drops clean nodes that nobody asked for since the last time, when there are too many.
     fn shrink(&mut self) {
-        if self.map.len() < self.limit + self.dirty.len() {
+        if self.map.len() < self.limit + self.dirty_count() {
             return;
         }
         self.map.retain(|_, node| node.dirty || std::mem::take(&mut node.referenced));
@@ -176,6 +217,9 @@ impl Volume {
         let nodes = &mut self.nodes;
         let node = nodes.map.get_mut(&nid).ok_or(Error::Posix(Errno::IO))?;
         if !std::mem::replace(&mut node.dirty, true) {
+            nodes.dirty.insert((node.ino, nid));
+            nodes.waiting[node.log().index()] += 1;
+        } else if nodes.moved.remove(&(node.ino, nid)) {
             nodes.dirty.insert((node.ino, nid));
         }
         Ok(node.block.make_mut())
@@ -293,8 +337,7 @@ impl Volume {
 }
 
 /// Which log a node goes to: directories' direct nodes are hot, indirect nodes cold.
-pub(crate) fn log_of(footer: &RawNodeFooter) -> crate::ondisk::sit::LogType {
-    use crate::ondisk::sit::LogType;
+pub(crate) fn log_of(footer: &RawNodeFooter) -> LogType {
     match NodeKind::of(footer.node_offset()) {
         Some(NodeKind::Inode | NodeKind::Direct | NodeKind::Xattr) if footer.is_cold() => {
             LogType::WarmNode

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::curseg::Logs;
 use crate::error::{Error, Result};
 use crate::ondisk::sit::{LogType, MAP_SIZE, SitEntry};
 use crate::ondisk::superblock::Superblock;
@@ -23,29 +24,63 @@ pub(crate) struct Segments {
     /// Blocks of each segment that lie below its zone's capacity.
     usable: Vec<u16>,
     in_use: Vec<bool>,
-    section_used: Vec<u32>,
-    section_valid: Vec<u32>,
+    sections: Vec<Section>,
     /// Usable blocks of the smallest section that has any.
     section_capacity: u32,
     free_sections: u32,
+    freeing_sections: u32,
+    usable_blocks: u64,
+    valid_blocks: u64,
+    /// Usable segments without a valid block.
+    empty_segments: u32,
+    /// Blocks that have become invalid since the mount.
+    invalidated: u64,
     prefree: BTreeSet<SegNo>,
     dirty: BTreeSet<SegNo>,
     /// Sections nothing is allocated in, though it may be free.
     barred: BTreeSet<u32>,
 }
 
+/// Sums over the segments of a section, so that nobody has to look at each of them.
+#[derive(Clone, Default)]
+struct Section {
+    usable: u32,
+    valid: u32,
+    /// Segments in use, without those beyond the zone's capacity.
+    used: u32,
+    /// Of these, those that the next checkpoint frees.
+    prefree: u32,
+    /// Their mtimes, which come from the drive: the sum may be more than a word holds.
+    mtime: u128,
+}
+
+impl Section {
+    fn is_free(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether the next checkpoint frees all of it.
+    fn is_freeing(&self) -> bool {
+        self.used > 0 && self.used == self.prefree
+    }
+}
+
 impl Segments {
     /// A table of `entries`, as the checkpoint has them. `usable` says how many blocks of each
     /// segment can be written; segments with none are never free.
     pub(crate) fn new(sb: Arc<Superblock>, entries: Vec<SitEntry>, usable: Vec<u16>) -> Self {
-        let sections = sb.main_sections() as usize;
+        let empty = |(e, u): &(&SitEntry, &u16)| e.valid == 0 && **u > 0;
         let mut table = Self {
             spent: entries.iter().map(|e| e.map).collect(),
             in_use: entries.iter().zip(&usable).map(|(e, u)| e.valid > 0 || *u == 0).collect(),
-            section_used: vec![0; sections],
-            section_valid: vec![0; sections],
+            sections: vec![Section::default(); sb.main_sections() as usize],
             section_capacity: 0,
             free_sections: 0,
+            freeing_sections: 0,
+            usable_blocks: usable.iter().map(|blocks| u64::from(*blocks)).sum(),
+            valid_blocks: entries.iter().map(|e| u64::from(e.valid)).sum(),
+            empty_segments: entries.iter().zip(&usable).filter(empty).count() as u32,
+            invalidated: 0,
             prefree: BTreeSet::new(),
             dirty: BTreeSet::new(),
             barred: BTreeSet::new(),
@@ -54,14 +89,18 @@ impl Segments {
             sb,
         };
         for segno in 0..table.sb.segment_count_main {
-            let section = table.sb.section_of(segno) as usize;
-            table.section_valid[section] += u32::from(table.entries[segno as usize].valid);
             let used = table.in_use[segno as usize] && !table.is_beyond_capacity(segno);
-            table.section_used[section] += u32::from(used);
+            let usable = table.usable(segno);
+            let entry = &table.entries[segno as usize];
+            let section = &mut table.sections[table.sb.section_of(segno) as usize];
+            section.usable += usable;
+            section.valid += u32::from(entry.valid);
+            section.mtime += u128::from(entry.mtime);
+            section.used += u32::from(used);
         }
-        let capacities = (0..table.sb.main_sections()).map(|section| table.section_usable(section));
+        let capacities = table.sections.iter().map(|section| section.usable);
         table.section_capacity = capacities.filter(|blocks| *blocks > 0).min().unwrap_or(1);
-        table.free_sections = table.section_used.iter().filter(|used| **used == 0).count() as u32;
+        table.free_sections = table.sections.iter().filter(|s| s.is_free()).count() as u32;
         table
     }
 
@@ -89,23 +128,27 @@ impl Segments {
 
     /// Usable blocks of a section.
     pub(crate) fn section_usable(&self, section: u32) -> u32 {
-        let first = self.sb.section_start(section);
-        (first..first + self.sb.segs_per_sec).map(|segno| self.usable(segno)).sum()
+        self.sections[section as usize].usable
     }
 
     /// Blocks of the main area that can be written.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        self.usable.iter().map(|blocks| u64::from(*blocks)).sum()
+        self.usable_blocks
     }
 
     /// Valid blocks of a section.
     pub(crate) fn section_valid(&self, section: u32) -> u32 {
-        self.section_valid[section as usize]
+        self.sections[section as usize].valid
+    }
+
+    /// Mean mtime of a section's segments.
+    pub(crate) fn section_mtime(&self, section: u32) -> u64 {
+        (self.sections[section as usize].mtime / u128::from(self.sb.segs_per_sec)) as u64
     }
 
     /// Whether nothing of the section is in use.
     pub(crate) fn is_section_free(&self, section: u32) -> bool {
-        self.section_used[section as usize] == 0
+        self.sections[section as usize].is_free()
     }
 
     /// Whether `segno` can be taken as a whole.
@@ -119,11 +162,8 @@ impl Segments {
     }
 
     /// Sections that the next checkpoint will free.
-    pub(crate) fn prefree_sections(&self) -> u32 {
-        let mut sections: Vec<u32> = self.prefree.iter().map(|s| self.sb.section_of(*s)).collect();
-        sections.dedup();
-        sections.retain(|s| self.section_valid[*s as usize] == 0);
-        sections.len() as u32
+    pub(crate) fn freeing_sections(&self) -> u32 {
+        self.freeing_sections
     }
 
     /// Segments that the next checkpoint will free.
@@ -131,11 +171,12 @@ impl Segments {
         self.prefree.len()
     }
 
-    /// Segments without a valid block that are no log's: the checkpoint's `free_segment_count`.
-    pub(crate) fn free_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
-        let is_free =
-            |s: &SegNo| self.entry(*s).valid == 0 && self.usable(*s) > 0 && !is_current(*s);
-        (0..self.count()).filter(is_free).count() as u32
+    /// Segments without a valid block, those where logs are not counted: the checkpoint's
+    /// `free_segment_count`.
+    pub(crate) fn free_segments(&self, logs: &Logs) -> u32 {
+        let is_empty =
+            |s: &SegNo| *s < self.count() && self.entry(*s).valid == 0 && self.usable(*s) > 0;
+        self.empty_segments - logs.current().filter(is_empty).count() as u32
     }
 
     /// Segments that could be taken as a whole now.
@@ -154,7 +195,28 @@ impl Segments {
 
     /// All valid blocks.
     pub(crate) fn valid_blocks(&self) -> u64 {
-        self.section_valid.iter().map(|v| u64::from(*v)).sum()
+        self.valid_blocks
+    }
+
+    /// How many blocks have become invalid since the mount.
+    pub(crate) fn invalidated(&self) -> u64 {
+        self.invalidated
+    }
+
+    /// Blocks behind `offset` of `segno` that a log there will get before it needs another section.
+    pub(crate) fn room_behind(&self, segno: SegNo, offset: u32) -> u32 {
+        let section = self.sb.section_of(segno);
+        let end = self.sb.section_start(section) + self.sb.segs_per_sec;
+        let behind = (segno + 1..end).take_while(|next| self.is_free(*next));
+        let behind: u32 = behind.map(|next| self.usable(next)).sum();
+        self.usable(segno).saturating_sub(offset) + behind
+    }
+
+    /// Slots from `offset` of `segno` on that can be written before the next checkpoint.
+    pub(crate) fn reusable_behind(&self, segno: SegNo, offset: usize) -> u32 {
+        let end = self.usable(segno) as usize;
+        (offset..end).filter(|slot| !bits::msb::test(&self.spent[segno as usize], *slot)).count()
+            as u32
     }
 
     /// First free section at or behind `from`, wrapping around.
@@ -166,7 +228,7 @@ impl Segments {
 
     /// Takes a free segment into use.
     pub(crate) fn take(&mut self, segno: SegNo, log: LogType) {
-        self.prefree.remove(&segno);
+        self.forget_prefree(segno);
         self.set_used(segno);
         self.set_log(segno, log);
     }
@@ -206,12 +268,30 @@ impl Segments {
     }
 
     fn set_used(&mut self, segno: SegNo) {
-        let section = self.sb.section_of(segno) as usize;
         if !std::mem::replace(&mut self.in_use[segno as usize], true) {
-            if self.section_used[section] == 0 {
-                self.free_sections -= 1;
-            }
-            self.section_used[section] += 1;
+            self.change_section(segno, |section| section.used += 1);
+        }
+    }
+
+    /// Changes how much of a section is in use, and with it the number of sections that are free.
+    fn change_section(&mut self, segno: SegNo, change: impl FnOnce(&mut Section)) {
+        let section = &mut self.sections[self.sb.section_of(segno) as usize];
+        self.free_sections -= u32::from(section.is_free());
+        self.freeing_sections -= u32::from(section.is_freeing());
+        change(section);
+        self.free_sections += u32::from(section.is_free());
+        self.freeing_sections += u32::from(section.is_freeing());
+    }
+
+    fn set_prefree(&mut self, segno: SegNo) {
+        if self.prefree.insert(segno) {
+            self.change_section(segno, |section| section.prefree += 1);
+        }
+    }
+
+    fn forget_prefree(&mut self, segno: SegNo) {
+        if self.prefree.remove(&segno) {
+            self.change_section(segno, |section| section.prefree -= 1);
         }
     }
 
@@ -222,27 +302,27 @@ impl Segments {
             if self.is_free(segno) {
                 self.take(segno, self.entry(segno).log);
             }
+            self.empty_segments -= u32::from(self.usable(segno) > 0);
             self.usable[segno as usize] = 0;
         }
+        let lost = std::mem::take(&mut self.sections[section as usize].usable);
+        self.usable_blocks -= u64::from(lost);
     }
 
     fn set_free(&mut self, segno: SegNo) {
         if self.usable(segno) == 0 || self.barred.contains(&self.sb.section_of(segno)) {
             return;
         }
+        self.forget_prefree(segno);
         if std::mem::replace(&mut self.in_use[segno as usize], false) {
-            let section = self.sb.section_of(segno) as usize;
-            self.section_used[section] -= 1;
-            if self.section_used[section] == 0 {
-                self.free_sections += 1;
-            }
+            self.change_section(segno, |section| section.used -= 1);
         }
     }
 
     /// Puts a segment that holds nothing any more on the list the next checkpoint frees.
     pub(crate) fn set_prefree_if_empty(&mut self, segno: SegNo) {
         if self.entries[segno as usize].valid == 0 && self.in_use[segno as usize] {
-            self.prefree.insert(segno);
+            self.set_prefree(segno);
         }
     }
 
@@ -266,13 +346,18 @@ impl Segments {
             return Err(Error::corrupt("sit_entry.valid_map", addr, "a valid block", "a free one"));
         }
         let valid = u64::from(entry.valid);
-        entry.mtime = (entry.mtime.saturating_mul(valid).saturating_add(now)) / (valid + 1);
+        let before = entry.mtime;
+        entry.mtime = (before.saturating_mul(valid).saturating_add(now)) / (valid + 1);
         entry.valid += 1;
         bits::msb::set(&mut self.spent[segno as usize], offset);
+        let section = &mut self.sections[self.sb.section_of(segno) as usize];
+        section.valid += 1;
+        section.mtime = section.mtime - u128::from(before) + u128::from(entry.mtime);
+        self.valid_blocks += 1;
         if valid == 0 {
-            self.prefree.remove(&segno);
+            self.empty_segments -= u32::from(self.usable(segno) > 0);
+            self.forget_prefree(segno);
         }
-        self.section_valid[self.sb.section_of(segno) as usize] += 1;
         self.dirty.insert(segno);
         Ok(())
     }
@@ -286,7 +371,11 @@ impl Segments {
             return Err(Error::corrupt("sit_entry.valid_map", addr, "a free block", "a valid one"));
         }
         entry.valid -= 1;
-        self.section_valid[self.sb.section_of(segno) as usize] -= 1;
+        let emptied = entry.valid == 0 && self.usable(segno) > 0;
+        self.empty_segments += u32::from(emptied);
+        self.sections[self.sb.section_of(segno) as usize].valid -= 1;
+        self.valid_blocks -= 1;
+        self.invalidated += 1;
         self.dirty.insert(segno);
         Ok(segno)
     }
@@ -299,7 +388,7 @@ impl Segments {
         self.dirty.insert(segno);
         if self.is_free(segno) {
             self.set_used(segno);
-            self.prefree.insert(segno);
+            self.set_prefree(segno);
         }
         Ok(())
     }
@@ -344,17 +433,21 @@ impl Segments {
 
     /// The checkpoint is durable: what was prefree is free. Returns those segments, ascending.
     pub(crate) fn free_prefree(&mut self) -> Vec<SegNo> {
-        let freed: Vec<SegNo> = std::mem::take(&mut self.prefree).into_iter().collect();
+        let freed: Vec<SegNo> = self.prefree.iter().copied().collect();
         for &segno in &freed {
             self.set_free(segno);
         }
+        // Barred ones stay taken.
+        freed.iter().for_each(|segno| self.forget_prefree(*segno));
         freed
     }
 
-    /// Oldest and youngest mtime among used segments, for cost-benefit cleaning.
+    /// Oldest and youngest mtime among used sections, for cost-benefit cleaning
+    /// (`init_min_max_mtime`).
     pub(crate) fn age_range(&self) -> (u64, u64) {
-        let ages = || self.entries.iter().filter(|e| e.valid > 0).map(|e| e.mtime);
-        (ages().min().unwrap_or(0), ages().max().unwrap_or(0))
+        let used = (0..self.sb.main_sections()).filter(|section| self.section_valid(*section) > 0);
+        let ages = used.map(|section| self.section_mtime(section));
+        ages.fold((u64::MAX, 0), |(oldest, youngest), age| (oldest.min(age), youngest.max(age)))
     }
 
     /// Segments the volume has.

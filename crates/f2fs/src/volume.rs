@@ -14,6 +14,7 @@ use vfs::{Errno, PageCache, Timespec};
 use crate::atomic_write::AtomicWrite;
 use crate::curseg::Logs;
 use crate::error::{Error, Result};
+use crate::gc::Cleaner;
 use crate::io::Io;
 use crate::nat::Nat;
 use crate::node_cache::NodeCache;
@@ -58,8 +59,7 @@ pub(crate) struct Volume {
     pub(crate) unflushed: FxHashSet<Nid>,
     /// Under OPRW: data that may not be stable yet and of which no write pointer tells, by file.
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
-    /// Sections the cleaner does not let users have.
-    pub(crate) reserved_sections: u32,
+    pub(crate) cleaner: Cleaner,
     /// Sections that pinned files keep from being cleaned.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
@@ -209,9 +209,17 @@ impl Volume {
         }
     }
 
-    /// Something was not written that had to be: from now on nothing is
-    /// (`f2fs_handle_critical_error`).
+    /// Something was not written that had to be: from now on nothing is. Not if it found no room:
+    /// then it still is dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
+        if !matches!(error, Error::NoSpace) {
+            self.halt(error);
+        }
+    }
+
+    /// What is in memory cannot be relied on any more: nothing is written from now on
+    /// (`f2fs_handle_critical_error`).
+    pub(crate) fn halt(&mut self, error: &Error) {
         if self.health != Health::Sound {
             return;
         }

@@ -6,6 +6,7 @@
 //! to a moved block before it is stable: whoever cleans holds the volume until either a checkpoint
 //! or [`Volume::flush_moved`] has seen to that.
 
+mod room;
 mod victim;
 
 use std::ops::Range;
@@ -13,9 +14,9 @@ use std::ops::Range;
 use drive::{Block, Blocks};
 use vfs::Ino;
 
+pub(crate) use room::{Cleaner, OPERATION_PAGES};
 pub(crate) use victim::Policy;
 
-use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::io::{Io, WriteSet};
 use crate::mapping::Lookup;
@@ -34,19 +35,6 @@ const MAX_DIRTY_NATS: usize = 100_000;
 /// Share of the main area, in percent, that may wait for a checkpoint to free it, and segments at
 /// most (`excess_prefree_segs`): blocks used again soon are still in the caches.
 const MAX_PREFREE: (usize, usize) = (5, 4096);
-/// Sections cleaned for one call before giving up on making room.
-const MAX_ROUNDS: u32 = 64;
-
-/// How much free sections are missed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shortage {
-    /// Not at all.
-    None,
-    /// Only after a cut: worth cleaning what is mostly empty anyway, not more.
-    AfterCut,
-    /// The logs are about to run out.
-    Now,
-}
 
 /// The segment being cleaned, read as a whole when the first block of it is not in memory.
 struct Source<'a> {
@@ -79,65 +67,10 @@ impl Volume {
             || self.has_excess_prefree()
     }
 
-    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`).
-    pub(crate) fn balance(&mut self) -> Result<()> {
-        let shortage = self.shortage();
-        if shortage == Shortage::None {
-            return Ok(());
-        }
-        let _span = cores::span(cores::Stage::Gc);
-        let pending = self.pending_blocks() >= self.segments.section_capacity() as usize;
-        if pending && shortage == Shortage::Now {
-            // What is dirty still fits; later it might not any more, and then no checkpoint could
-            // be written.
-            self.write_back_all()?;
-            self.write_checkpoint(Reason::Sync)?;
-        } else if self.segments.prefree_sections() > 0 {
-            self.write_checkpoint(Reason::Sync)?;
-        }
-        for _ in 0..MAX_ROUNDS {
-            let valid_max_percent = match self.shortage() {
-                Shortage::None => break,
-                Shortage::AfterCut => 50,
-                Shortage::Now => 100,
-            };
-            let Some(section) =
-                self.begin_cleaning(Policy::Greedy, valid_max_percent, Caller::Foreground)
-            else {
-                break;
-            };
-            self.clean_segments(self.sb.segments_of(section), Caller::Foreground)?;
-            // Moved nodes are written by the checkpoint, which is what frees their section.
-            self.write_checkpoint(Reason::Sync)?;
-        }
-        Ok(())
-    }
-
     fn has_excess_prefree(&self) -> bool {
         let (percent, most) = MAX_PREFREE;
         let share = self.segments.count() as usize * percent / 100;
         self.segments.prefree_segments() > share.min(most)
-    }
-
-    /// Blocks that are still to be written, nodes and pages.
-    fn pending_blocks(&self) -> usize {
-        self.nodes.dirty_count() + self.pages.dirty_total()
-    }
-
-    /// `has_not_enough_free_secs`: what is dirty must fit with the cleaner's reserve untouched. On
-    /// zones a cut makes every log start afresh, before anything can be cleaned.
-    fn shortage(&self) -> Shortage {
-        let per_section = self.segments.section_capacity() as usize;
-        // Nodes and pages go to different logs, and so to different sections.
-        let pending = [self.nodes.dirty_count(), self.pages.dirty_total()];
-        let needed: u32 = pending.map(|blocks| blocks.div_ceil(per_section) as u32).iter().sum();
-        let now = self.reserved_sections + needed;
-        let after_cut = if self.zones.is_some() { LogType::ALL.len() as u32 } else { 0 };
-        match self.segments.free_sections() {
-            free if free <= now => Shortage::Now,
-            free if free <= now + after_cut => Shortage::AfterCut,
-            _ => Shortage::None,
-        }
     }
 
     /// Whether more than `percent` of the sections are free (`has_enough_free_blocks`).
@@ -150,24 +83,25 @@ impl Volume {
     pub(crate) fn has_enough_invalid_blocks(&self) -> bool {
         let (user_blocks, _) = self.space.totals();
         let invalid = user_blocks.saturating_sub(self.segments.valid_blocks());
-        let free = self.segments.free_segments(|segno| self.logs.is_current(segno));
+        let free = self.segments.free_segments(&self.logs);
         let free = free.saturating_sub(self.checkpoint.overprov_segment_count);
         invalid > user_blocks * 40 / 100
             && u64::from(free) * u64::from(BLOCKS_PER_SEGMENT) < invalid * 40 / 100
     }
 
-    /// Chooses the best section to clean of those less than `valid_max_percent` valid.
+    /// Chooses the best section to clean of those that give `least_gain` blocks.
     pub(crate) fn begin_cleaning(
         &mut self,
         policy: Policy,
-        valid_max_percent: u32,
+        least_gain: u32,
         caller: Caller,
     ) -> Option<u32> {
         let skip = |section| {
             self.pinned_sections.contains(&section)
-                || self.sb.segments_of(section).any(|segno| self.logs.is_current(segno))
+                || self.cleaner.is_done_with(section)
+                || self.logs.current().any(|segno| self.sb.section_of(segno) == section)
         };
-        let section = victim::select(&self.segments, policy, valid_max_percent, skip)?;
+        let section = victim::select(&self.segments, policy, least_gain, skip)?;
         self.stats.cleanings[caller as usize] += 1;
         Some(section)
     }
@@ -218,7 +152,12 @@ impl Volume {
             let found = format!("node {nid} as the owner of {addr:#x}");
             return Err(Error::corrupt("summary of a node", addr, found, "the node's NAT entry"));
         }
-        self.node_mut(nid).map(|_| ())
+        let was_clean = !self.nodes.is_dirty(nid);
+        self.node_mut(nid)?;
+        if was_clean {
+            self.nodes.leave_to_checkpoint(nid);
+        }
+        Ok(())
     }
 
     /// A data block moves to the cold log; a newer version that waits in the page cache goes in
@@ -254,9 +193,14 @@ impl Volume {
             None => source.read(&self.io, addr)?,
         };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
+        let was_clean = !self.nodes.is_dirty(slot.nid);
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
         if !waits {
             self.pages.mark_clean(key, index);
+        }
+        // Until the next checkpoint the block is at its old place too.
+        if was_clean && (waits || !dirty) {
+            self.nodes.leave_to_checkpoint(slot.nid);
         }
         set.push(&mut self.io, new, block);
         Ok(())

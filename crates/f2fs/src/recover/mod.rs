@@ -87,7 +87,7 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
     report.reset_zones += volume.release_sections(held)?;
     if !report.clean {
         volume.finish_abandoned_zones(None)?;
-        volume.balance()?;
+        volume.make_room()?;
     }
     Ok(())
 }

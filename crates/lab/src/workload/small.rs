@@ -11,7 +11,7 @@ use crate::{Error, Result};
 type Step = fn(&Recorder, &mut Rng) -> Result<()>;
 
 /// Files of the cleaning workload, and the bytes of each.
-const GC_ROUNDS: usize = 12;
+const GC_ROUNDS: usize = 20;
 const GC_CHUNK: usize = 256 << 10;
 
 /// One small workload.
@@ -303,14 +303,20 @@ fn nearly_dead(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// One file after the other, none of which stays, until the cleaner has had to make room. New ones,
-/// because an overwrite on a conventional drive takes no space.
+/// One file after the other, of which little stays or nothing, until the cleaner has had to make
+/// room: sections of which nothing stays would need none. New files, because an overwrite on a
+/// conventional drive takes no space.
 fn gc_between(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    const LEFT: u64 = 8_000;
+    let mut before = None;
     for round in 0..GC_ROUNDS {
-        let node = file(fs, rng, format!("hot{round}").as_bytes(), GC_CHUNK)?;
+        let name = format!("hot{round}");
+        let node = file(fs, rng, name.as_bytes(), GC_CHUNK)?;
         fs.fsync(node)?;
-        if round > 0 {
-            fs.unlink(fs.root(), format!("hot{}", round - 1).as_bytes())?;
+        match before.replace((node, name)) {
+            Some((_, name)) if round % 3 == 0 => fs.unlink(fs.root(), name.as_bytes())?,
+            Some((node, _)) => fs.truncate(node, LEFT)?,
+            None => {}
         }
     }
     Ok(())
