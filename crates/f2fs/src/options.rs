@@ -81,11 +81,15 @@ bitflags! {
         const DECIDE_ONCE = 512;
         /// The checkpoint's last block does not wait for what other threads have submitted.
         const EARLY_TAIL = 1024;
+        /// No fault: recovery reads the chain one block at a time.
+        const RECOVER_NO_READ_AHEAD = 2048;
+        /// No fault: recovery applies every version of a node, as Linux does, not the last only.
+        const RECOVER_EVERY_VERSION = 4096;
     }
 }
 
 /// The faults by the names the command line uses.
-const INJECT_NAMES: [(&str, Inject); 11] = [
+const INJECT_NAMES: [(&str, Inject); 13] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -97,6 +101,8 @@ const INJECT_NAMES: [(&str, Inject); 11] = [
     ("no-turn", Inject::NO_TURN),
     ("decide-once", Inject::DECIDE_ONCE),
     ("early-tail", Inject::EARLY_TAIL),
+    ("recover-no-read-ahead", Inject::RECOVER_NO_READ_AHEAD),
+    ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
 ];
 
 impl FromStr for Inject {

@@ -58,8 +58,9 @@ impl Chain {
     /// The links to be applied, in log order: what the last fsync of their inode made durable, of
     /// each node the last version. What went before it leaves no trace in the end, with two
     /// exceptions: a node finds the inode as it was when the node was written, for that says where
-    /// in the file it belongs, and the block that names a new file names it.
-    pub(super) fn that_count(&self, links: Vec<Link>) -> Vec<Link> {
+    /// in the file it belongs, and the block that names a new file names it. With `every`, the
+    /// other versions too.
+    pub(super) fn that_count(&self, links: Vec<Link>, every: bool) -> Vec<Link> {
         let mut newer = FxHashSet::default();
         // Inodes whose last fsync was met, and whether a node is to find them as they were.
         let mut met = FxHashMap::default();
@@ -74,7 +75,7 @@ impl Chain {
             let Some(finds_inode) = met.get_mut(&ino) else { continue };
             let is_newest = newer.insert((ino, footer.node_offset()));
             let names = fsynced.last_dentry == Some(link.addr);
-            if is_newest || names || is_inode && *finds_inode {
+            if every || is_newest || names || is_inode && *finds_inode {
                 *finds_inode = !is_inode;
                 count.push(link);
             }
@@ -88,6 +89,8 @@ impl Volume {
     /// Reads the chain from the log's head on. And where it ends: a node written there before the
     /// next checkpoint would be one of it, so nothing is.
     pub(super) fn read_chain(&mut self) -> Result<(Vec<Link>, BlockAddr)> {
+        let one_by_one = self.options.inject.contains(Inject::RECOVER_NO_READ_AHEAD);
+        let read_ahead = if one_by_one { 1 } else { READ_AHEAD };
         let mut links = Vec::new();
         let mut addr = self.logs.next_addr(&self.sb, LogType::WarmNode);
         let mut ahead: Vec<(BlockAddr, Block)> = Vec::new();
@@ -95,7 +98,7 @@ impl Volume {
         while self.sb.in_main(addr) && self.is_written(addr) {
             if ahead.last().is_none_or(|(at, _)| *at != addr) {
                 let left = BLOCKS_PER_SEGMENT - (addr - self.sb.main_blkaddr) % BLOCKS_PER_SEGMENT;
-                let run = self.io.read_run(addr, left.min(READ_AHEAD))?;
+                let run = self.io.read_run(addr, left.min(read_ahead))?;
                 ahead = (addr..).zip(run).collect();
                 ahead.reverse();
             }

@@ -1,5 +1,6 @@
 //! Second pass: applying the fsynced nodes to the volume (`recover_data`, `do_recover_data`).
 
+use cores::Stage;
 use drive::Block;
 use vfs::{FileKind, Ino};
 use zerocopy::little_endian::U32;
@@ -35,7 +36,8 @@ impl Volume {
         report.skipped_inodes = chain.skipped.len() as u64;
         report.recovered_inodes = chain.inodes.len() as u64;
         let reach = self.reach(&links, end)?;
-        for link in chain.that_count(links) {
+        let every = self.options.inject.contains(Inject::RECOVER_EVERY_VERSION);
+        for link in chain.that_count(links, every) {
             self.replay(&link, &chain)?;
             report.replayed_nodes += 1;
         }
@@ -44,6 +46,7 @@ impl Volume {
 
     /// Applies one node.
     fn replay(&mut self, link: &Link, chain: &Chain) -> Result<()> {
+        let _span = cores::span(Stage::Recover);
         let ino = link.footer().ino.get();
         let fsynced = chain.inodes[&ino];
         if link.footer().is_inode() {
