@@ -1,6 +1,7 @@
 //! What an emulated drive is made of: profiles with a source for every value, and the size and
 //! zones one drive is given.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use cores::Nanos;
@@ -108,18 +109,36 @@ impl Profile {
         BUILT_IN.iter().map(|(name, _)| *name).collect()
     }
 
-    /// A built-in profile.
+    /// A built-in profile, or one with other values: `zn540-noplp:program_jitter_percent=0`.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let text = BUILT_IN.iter().find(|(known, _)| *known == name);
-        Self::parse(text.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?.1)
+        let (built_in, changes) = name.split_once(':').map_or((name, None), |(n, c)| (n, Some(c)));
+        let text = BUILT_IN.iter().find(|(known, _)| *known == built_in);
+        let text = text.ok_or_else(|| ProfileError::Unknown(built_in.to_owned()))?.1;
+        let Some(changes) = changes else { return Self::parse(text) };
+        let syntax = |what: &dyn Display| ProfileError::Syntax(format!("{name}: {what}"));
+        let mut table: toml::Table = text.parse().map_err(|e| syntax(&e))?;
+        table.insert("name".into(), name.into());
+        for change in changes.split(':') {
+            let (field, value) =
+                change.split_once('=').ok_or_else(|| syntax(&"want NAME=VALUE after a colon"))?;
+            let sourced = table.get_mut(field).and_then(toml::Value::as_table_mut);
+            let sourced = sourced.ok_or_else(|| syntax(&format!("it has no value `{field}`")))?;
+            let value: i64 = value.parse().map_err(|e| syntax(&e))?;
+            sourced.insert("value".into(), value.into());
+        }
+        table.try_into::<Self>().map_err(|e| syntax(&e.message())).and_then(Self::checked)
     }
 
     /// A profile from TOML.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let profile: Self =
             toml::from_str(text).map_err(|e| ProfileError::Syntax(e.message().to_owned()))?;
-        profile.check()?;
-        Ok(profile)
+        profile.checked()
+    }
+
+    fn checked(self) -> Result<Self, ProfileError> {
+        self.check()?;
+        Ok(self)
     }
 
     fn check(&self) -> Result<(), ProfileError> {
@@ -384,6 +403,29 @@ mod tests {
         assert!(!identify.volatile_cache);
         let noplp = Spec::named("zn540-noplp").and_then(|spec| spec.identify()).expect("noplp");
         assert!(noplp.volatile_cache);
+    }
+
+    #[test]
+    fn a_name_may_change_values() {
+        let named = |name: &str| Profile::named(name).map_err(|e| e.to_string());
+        let name = "zn540-noplp:internal_flush_ns=7:program_jitter_percent=0";
+        let changed = named(name).unwrap();
+        let mut expected = named("zn540-noplp").unwrap();
+        expected.name = name.into();
+        expected.internal_flush_ns.value = 7;
+        expected.program_jitter_percent.value = 0;
+        assert_eq!(changed, expected);
+        for (name, what) in [
+            ("zn540:colour=1", "colour"),
+            ("zn540:program_ns", "NAME=VALUE"),
+            ("zn540:program_ns=fast", "digit"),
+            ("zn540:program_ns=-1", "zn540:program_ns=-1"),
+            ("zn540:program_jitter_percent=100", "jitter"),
+            ("zn541:program_ns=1", "zn541"),
+        ] {
+            let error = named(name).unwrap_err();
+            assert!(error.contains(what), "{name}: {error}");
+        }
     }
 
     #[test]

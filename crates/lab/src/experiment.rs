@@ -11,10 +11,10 @@ use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result, subject};
 
 /// Modes of Table 6.2.
-const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
+pub(crate) const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
 
 /// The drive of the campaigns.
-const DRIVE: &str = "zn540-noplp";
+pub(crate) const DRIVE: &str = "zn540-noplp";
 
 /// What an experiment may be told.
 #[derive(Clone, Debug)]
@@ -108,7 +108,8 @@ impl Experiment {
         let mut zone_map = None;
         for (workload, arguments) in &workloads {
             for &mode in self.modes {
-                let job = Arc::new(self.job(options, workload.clone(), arguments, mode)?);
+                let job =
+                    Arc::new(job(options, DRIVE.to_owned(), workload.clone(), arguments, mode)?);
                 let (result, map) = campaign::run_at(&job, CutPoints::Random(job.cuts), progress)?;
                 done(&result);
                 zone_map = zone_map.or(map);
@@ -135,32 +136,32 @@ impl Experiment {
         let tree = if self.with_tree { tree_arguments(tree, *max_bytes) } else { String::new() };
         format!("strandline lab run {} --seed {seed} --cuts {cuts}{tree}", self.name)
     }
+}
 
-    fn job(
-        &self,
-        options: &Options,
-        workload: Arc<dyn Workload>,
-        arguments: &str,
-        mode: Mode,
-    ) -> Result<Job> {
-        let drive = DRIVE.to_owned();
-        let (cuts, seed) = (options.cuts, options.seed);
-        let command = format!(
-            "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"
-        );
-        Ok(Job {
-            subject: subject::named("f2fs")?,
-            drive,
-            workload,
-            mode,
-            inject: None,
-            cuts,
-            seed,
-            pick: Pick::All,
-            threads: options.threads,
-            command,
-        })
-    }
+/// One campaign of an experiment.
+pub(crate) fn job(
+    options: &Options,
+    drive: String,
+    workload: Arc<dyn Workload>,
+    arguments: &str,
+    mode: Mode,
+) -> Result<Job> {
+    let (cuts, seed) = (options.cuts, options.seed);
+    let command = format!(
+        "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"
+    );
+    Ok(Job {
+        subject: subject::named("f2fs")?,
+        drive,
+        workload,
+        mode,
+        inject: None,
+        cuts,
+        seed,
+        pick: Pick::All,
+        threads: options.threads,
+        command,
+    })
 }
 
 fn tree_text(options: &Options, source: &TreeSource) -> String {

@@ -47,7 +47,7 @@ fn a_dropped_flush_is_noticed() {
 #[test]
 fn strict_without_its_preflush_is_noticed() {
     let run = |inject| {
-        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+        let pattern = Arc::new(Pattern::sized(64, 60));
         let every = CutPoints::Every;
         run_at(&job(pattern, Mode::Strict, inject, 0), every, &quiet()).expect("it runs").0
     };
@@ -59,7 +59,7 @@ fn strict_without_its_preflush_is_noticed() {
 fn oprw_that_skips_the_write_pointers_is_noticed() {
     for mode in [Mode::Oprw, Mode::OprwStrict] {
         let run = |inject| {
-            let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+            let pattern = Arc::new(Pattern::sized(64, 60));
             let every = CutPoints::Every;
             run_at(&job(pattern, mode, inject, 0), every, &quiet()).expect("it runs").0
         };
@@ -71,7 +71,7 @@ fn oprw_that_skips_the_write_pointers_is_noticed() {
 #[test]
 fn oprw_that_skips_the_checksums_is_noticed() {
     let run = |inject| {
-        let pattern = Arc::new(Pattern { blocks: 64, overwrites: 60 });
+        let pattern = Arc::new(Pattern::sized(64, 60));
         let job = job(pattern, Mode::OprwStrict, inject, 0);
         let job = Arc::new(Job { drive: "conventional-noplp".into(), ..(*job).clone() });
         run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0

@@ -58,7 +58,7 @@ fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
 
 #[test]
 fn the_result_does_not_depend_on_sharding() {
-    let pattern = || Arc::new(Pattern { blocks: 16, overwrites: 50 }) as Arc<dyn Workload>;
+    let pattern = || Arc::new(Pattern::sized(16, 50)) as Arc<dyn Workload>;
     let results: Vec<String> = [1, 2, 3, 40]
         .into_iter()
         .map(|threads| run(&job(pattern(), Some("drop-flush"), threads), &quiet()))

@@ -47,7 +47,7 @@ fn replays(job: &Job, minimal: &Minimal) {
 
 #[test]
 fn the_hole_of_posix_is_a_write_and_an_fsync() {
-    let pattern = Arc::new(Pattern { blocks: 30, overwrites: 40 });
+    let pattern = Arc::new(Pattern::sized(30, 40));
     let job = job(pattern, Mode::Posix, None);
     let minimal = minimal(&job, Cuts::Every).expect("posix has a hole");
     let text = minimal.script.text();

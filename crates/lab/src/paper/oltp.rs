@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vfs::{Creator, Ino};
 
-use super::{PROTECTED, Row, VOLATILE, on_volume};
+use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
 use crate::mode::Mode;
 use crate::subject::Volume;
 use crate::workload::Rng;
@@ -49,21 +49,17 @@ const INSERTS: u64 = 20_000;
 
 /// The rows of Figure 6.2.
 pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
-    let row = |what: &str, paper: &str, ours, agrees| Row {
-        what: format!("OLTP-insert {what}, OPRW / F2FS"),
-        paper: paper.into(),
-        ours,
-        unit: "x",
-        agrees,
+    let row = |what: &str, paper: &str, ours| {
+        Row::new(Kind::Outcome, format!("OLTP-insert {what}, OPRW / F2FS"), paper, ours, "x")
     };
     let volatile = gain(VOLATILE, [Mode::Posix, Mode::Oprw], SERVER_NS, seed)?;
     let protected = [Mode::Nobarrier, Mode::OprwNobarrier];
     let whole = gain(PROTECTED, protected, SERVER_NS, seed)?;
     let alone = gain(PROTECTED, protected, 0, seed)?;
     Ok(vec![
-        row("without PLP", "about 1", volatile, Some((0.99, f64::INFINITY))),
-        row("with PLP", "1.1", whole, Some((1.1, f64::INFINITY))),
-        row("with PLP, no server", "", alone, None),
+        row("without PLP", "about 1", volatile).within(0.95, 1.05),
+        row("with PLP", "1.1", whole).within(1.05, 1.15),
+        row("with PLP, no server", "", alone),
     ])
 }
 

@@ -5,10 +5,13 @@
 
 use cores::Stage;
 
-use super::{PROTECTED, Row, fio};
+use super::{Kind, PROTECTED, Row, fio};
 use crate::Result;
 use crate::mode::Mode;
 
+/// How far from the thesis's time ours may be. That is the model's doing: each is put in, four as
+/// CPU costs taken from the table, the waits as the drive's time to write.
+const NEAR: f64 = 0.1;
 /// Stage, the thesis's name for it, its microseconds and its percentage.
 const STAGES: [(Stage, &str, f64, f64); 6] = [
     (Stage::FsyncPrepare, "prepare and dispatch data", 10.40, 15.77),
@@ -26,16 +29,10 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     let fsyncs = trace.total(Stage::FsyncPrepare).count.max(1) as f64;
     let mut rows = Vec::new();
     for (stage, what, us, percent) in STAGES {
-        let row = |paper: String, ours, unit, agrees| Row {
-            what: what.into(),
-            paper,
-            ours,
-            unit,
-            agrees,
-        };
-        rows.push(row(format!("{us:.2} us"), time(stage) / fsyncs / 1e3, "us", None));
-        let agrees = Some((percent - 5.0, percent + 5.0));
-        rows.push(row(format!("{percent:.2} %"), 100.0 * time(stage) / all, "%", agrees));
+        let row = |paper, ours, unit| Row::new(Kind::Input, what, paper, ours, unit);
+        let ours = time(stage) / fsyncs / 1e3;
+        rows.push(row(format!("{us:.2} us"), ours, "us").near(us, NEAR));
+        rows.push(row(format!("{percent:.2} %"), 100.0 * time(stage) / all, "%"));
     }
     Ok(rows)
 }

@@ -14,6 +14,7 @@ use crate::campaign::ModeResult;
 use crate::{Error, Result};
 
 pub use html::html;
+pub(crate) use table::{TABLE_6_2_FAILED, columns};
 pub use table::{campaign_table, paper_table};
 pub use timeline::{Timeline, record as record_timeline};
 

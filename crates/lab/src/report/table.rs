@@ -4,7 +4,8 @@ use crate::campaign::ModeResult;
 use crate::mode::Mode;
 
 /// Table 6.2 of the thesis: failures of 1,000 cuts each on a drive without PLP.
-const TABLE_6_2: [(Mode, usize); 3] = [(Mode::Posix, 30), (Mode::Strict, 0), (Mode::Oprw, 0)];
+pub(crate) const TABLE_6_2_FAILED: [(Mode, usize); 3] =
+    [(Mode::Posix, 30), (Mode::Strict, 0), (Mode::Oprw, 0)];
 
 /// One line per campaign.
 pub fn campaign_table(campaigns: &[ModeResult]) -> String {
@@ -46,7 +47,7 @@ pub fn campaign_table(campaigns: &[ModeResult]) -> String {
             },
         ]
     });
-    let table = render(&head, rows.collect(), 2);
+    let table = columns(&head, rows.collect(), 2);
     let machine = campaigns.iter().find_map(|c| c.machine.as_deref());
     format!("{table}* {}\n", machine.unwrap_or("simulated drive and machine"))
 }
@@ -61,18 +62,18 @@ pub fn paper_table(campaigns: &[ModeResult]) -> String {
                 .collect()
         })
         .collect();
-    if rows.len() < TABLE_6_2.len() {
+    if rows.len() < TABLE_6_2_FAILED.len() {
         return String::new();
     }
     let head = ["Table 6.2", "paper: cuts", "failed", "ours: cuts", "failed"];
-    render(&head, rows, 1)
+    columns(&head, rows, 1)
 }
 
 /// Modes of Table 6.2 with the paper's failures and our campaign.
 pub(super) fn paper_rows(
     campaigns: &[ModeResult],
 ) -> impl Iterator<Item = (Mode, usize, &ModeResult)> {
-    TABLE_6_2.into_iter().filter_map(|(mode, paper)| {
+    TABLE_6_2_FAILED.into_iter().filter_map(|(mode, paper)| {
         let ours = campaigns.iter().find(|c| c.workload == "pattern" && c.mode == mode.name())?;
         Some((mode, paper, ours))
     })
@@ -83,7 +84,7 @@ pub(super) fn title(mode: &str) -> &str {
 }
 
 /// Columns as wide as their widest cell; the first `left` are set flush left.
-fn render(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
+pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
     let width = |i: usize| {
         let cells = rows.iter().map(|r| r[i].chars().count());
         cells.chain([head[i].chars().count()]).max().unwrap_or(0)
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let rows = vec![vec!["x".into(), "1".into()], vec!["longer".into(), "1,000".into()]];
-        let table = render(&["name", "n"], rows, 1);
+        let table = columns(&["name", "n"], rows, 1);
         assert_eq!(table, "name        n\n─────────────\nx           1\nlonger  1,000\n");
     }
 }

@@ -56,7 +56,8 @@ pub trait Workload: Send + Sync {
 /// Names [`named`] knows, besides `tree`, which needs a source.
 pub const NAMES: [&str; 4] = ["pattern", "random-overwrite", "varmail", "versions"];
 
-/// A workload by name, sized so that `cuts` cuts fall on different moments.
+/// A workload by name, sized so that `cuts` cuts fall on different moments. `pattern:sync=N` is the
+/// pattern test with a `sync` every N overwrites, 0 for none.
 pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
     match name {
         "pattern" => Ok(Box::new(Pattern::for_cuts(cuts))),
@@ -64,6 +65,12 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
         "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
         "versions" => Ok(Box::new(Versions::for_cuts(cuts))),
         _ => {
+            if let Some(every) = name.strip_prefix("pattern:sync=") {
+                let sync_every = every
+                    .parse()
+                    .map_err(|_| Error::Usage(format!("workload '{name}': want a number")))?;
+                return Ok(Box::new(Pattern { sync_every, ..Pattern::for_cuts(cuts) }));
+            }
             if name.starts_with("ace:") {
                 return Ok(Box::new(name.parse::<Sequence>()?));
             }

@@ -9,8 +9,7 @@ use super::content::{Rng, pattern};
 use crate::Result;
 use crate::recorder::Recorder;
 
-/// Overwrites between two `sync`s: a running system writes checkpoints now and then, and recovery
-/// has to go through all nodes since the last.
+/// What [`Pattern::sync_every`] is unless told.
 const SYNC_EVERY: u64 = 100;
 
 /// Parameters of the test.
@@ -20,12 +19,20 @@ pub struct Pattern {
     pub blocks: u64,
     /// Overwrites, each followed by an fsync.
     pub overwrites: u64,
+    /// Of so many overwrites the last comes after a `sync`; 0 is no `sync`. A running system writes
+    /// checkpoints now and then, and recovery has to go through all nodes since the last.
+    pub sync_every: u64,
 }
 
 impl Pattern {
     /// As many overwrites as cuts, of a 4 MiB file: more than one direct node.
     pub fn for_cuts(cuts: usize) -> Self {
-        Self { blocks: 1024, overwrites: (cuts as u64).clamp(100, 10_000) }
+        Self::sized(1024, (cuts as u64).clamp(100, 10_000))
+    }
+
+    /// So many overwrites of a file of so many blocks.
+    pub const fn sized(blocks: u64, overwrites: u64) -> Self {
+        Self { blocks, overwrites, sync_every: SYNC_EVERY }
     }
 }
 
@@ -49,7 +56,7 @@ impl Workload for Pattern {
         started();
         let mut rng = Rng::new(seed, 1);
         for i in 0..self.overwrites {
-            if i % SYNC_EVERY == SYNC_EVERY - 1 {
+            if self.sync_every > 0 && i % self.sync_every == self.sync_every - 1 {
                 fs.sync()?;
             }
             let index = rng.below(self.blocks);

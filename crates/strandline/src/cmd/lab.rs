@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use lab::campaign;
 use lab::experiment::{self, Experiment, Options};
-use lab::paper::{self, Figure, Row};
+use lab::paper::{self, Comparison, Figure, Sweep};
 use lab::report::{self, Report};
 use serde::Serialize;
 
@@ -45,6 +45,7 @@ pub(crate) struct List {
 Examples:
   strandline lab run demo --tree /usr/share/doc --out target/demo
   strandline lab run table-6.2 --cuts 1000 --seed 1
+  strandline lab run table-6.2 --seeds 20
   strandline lab run --paper oprw --json")]
 pub(crate) struct Run {
     /// Which; see `strandline lab list`
@@ -58,6 +59,9 @@ pub(crate) struct Run {
     all: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
+    /// table-6.2, sensitivity: over so many seeds, from --seed on, ours beside the thesis's
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seeds: Option<u64>,
     /// At most so many bytes of the tree, with k, m or g
     #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
@@ -78,11 +82,12 @@ impl Lab {
             Self::List(list) => {
                 let campaigns = experiment::ALL.iter().map(|e| (e.name, e.about));
                 let figures = paper::OPRW.iter().map(|figure| (figure.name, figure.about));
-                for (name, about) in campaigns.chain(figures) {
+                let sweep = (paper::SENSITIVITY.name, paper::SENSITIVITY.about);
+                for (name, about) in campaigns.chain(figures).chain([sweep]) {
                     if list.json {
                         out::json(&Listed { name, about })?;
                     } else {
-                        out::line(format!("{name:12} {about}"))?;
+                        out::line(format!("{name:13} {about}"))?;
                     }
                 }
                 Ok(0)
@@ -96,6 +101,9 @@ impl Lab {
 impl Run {
     fn run(self) -> Outcome {
         let mut code = 0;
+        if let Some(sweep) = self.sweep()? {
+            return self.sweep_over(sweep, self.seeds.unwrap_or(1));
+        }
         if let Some(paper) = &self.paper {
             for figure in paper::of(paper)? {
                 self.figure(figure)?;
@@ -117,28 +125,48 @@ impl Run {
         Ok(code)
     }
 
+    /// What goes over seeds, if it was that.
+    fn sweep(&self) -> Outcome<Option<&'static Sweep>> {
+        match (self.name.as_deref(), self.seeds) {
+            (Some("sensitivity"), _) => Ok(Some(&paper::SENSITIVITY)),
+            (Some("table-6.2"), Some(_)) => Ok(Some(&paper::TABLE_6_2)),
+            (_, Some(_)) => Err(Failure::Usage("--seeds is for table-6.2 and sensitivity".into())),
+            _ => Ok(None),
+        }
+    }
+
+    fn sweep_over(&self, sweep: &Sweep, seeds: u64) -> Outcome {
+        let options = self.options();
+        let total = sweep.campaigns(seeds) * u64::from(self.campaign.cuts);
+        let progress = Arc::new(Progress::new(total, sweep.name, self.campaign.json));
+        let told = progress.clone();
+        let step: campaign::Progress = Arc::new(move |_| told.step());
+        let found = sweep.run(&options, seeds, &step)?;
+        progress.finish();
+        self.tell_comparison(&found)
+    }
+
     /// A table or figure that is not a campaign. That ours differs is a result, not a failure.
     fn figure(&self, figure: &Figure) -> Outcome {
-        let comparison = figure.run(self.campaign.seed)?;
-        if self.campaign.json {
-            out::json(&comparison)?;
-            return Ok(0);
+        self.tell_comparison(&figure.run(self.campaign.seed)?)
+    }
+
+    fn tell_comparison(&self, comparison: &Comparison) -> Outcome {
+        match self.campaign.json {
+            true => out::json(comparison)?,
+            false => out::line(comparison.text())?,
         }
-        let time = if comparison.simulated { "simulated" } else { "measured" };
-        out::line(format!("{}: {} ({time})", comparison.name, comparison.about))?;
-        out::line(format!("  {:40} {:>20} {:>12}", "", "paper", "ours"))?;
-        for row in &comparison.rows {
-            let Row { what, paper, ours, unit, .. } = row;
-            let ours = format!("{ours:.2} {unit}");
-            let verdict = match row.holds() {
-                Some(true) => "  agrees",
-                Some(false) => "  DIFFERS",
-                None => "",
-            };
-            out::line(format!("  {what:40} {paper:>20} {ours:>12}{verdict}"))?;
-        }
-        out::line(format!("  {}\n", comparison.command))?;
         Ok(0)
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            seed: self.campaign.seed,
+            cuts: self.campaign.cuts as usize,
+            tree: self.campaign.tree.clone(),
+            max_bytes: self.max_bytes,
+            threads: self.campaign.threads,
+        }
     }
 
     fn one(&self, experiment: &Experiment, dir: Option<PathBuf>) -> Outcome {
@@ -146,13 +174,7 @@ impl Run {
             // Not after minutes of work.
             std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
         }
-        let options = Options {
-            seed: self.campaign.seed,
-            cuts: self.campaign.cuts as usize,
-            tree: self.campaign.tree.clone(),
-            max_bytes: self.max_bytes,
-            threads: self.campaign.threads,
-        };
+        let options = self.options();
         let total = experiment.campaigns() as u64 * u64::from(self.campaign.cuts);
         let progress = Arc::new(Progress::new(total, experiment.name, self.campaign.json));
         let told = progress.clone();

@@ -101,7 +101,7 @@ close h\nrmdir d\nclean\nstat s\nlist /\nsync\n";
 #[test]
 fn what_a_workload_did_does_the_same_again() {
     let sequence: Sequence = "ace:xattr+nothing,rename+fsync".parse().expect("it is one");
-    let pattern = Pattern { blocks: 40, overwrites: 12 };
+    let pattern = Pattern::sized(40, 12);
     let workloads: [Arc<dyn Workload>; 4] = [
         Arc::new(small::named("unlink-open").expect("it is known")),
         Arc::new(small::named("replace-by-rename").expect("it is known")),

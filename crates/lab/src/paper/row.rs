@@ -1,0 +1,148 @@
+//! One published figure and ours, and what it means that they agree.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::report::columns;
+
+/// What ours can say about the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The model was given it: a cost from this very table, or one measured beforehand. That it
+    /// agrees says only that it arrived.
+    Input,
+    /// Follows from inputs by arithmetic; says that the model adds up as the paper's machine does.
+    Consequence,
+    /// Found by running the code; nothing that was put in decides it.
+    Outcome,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Input => "input",
+            Self::Consequence => "consequence",
+            Self::Outcome => "outcome",
+        })
+    }
+}
+
+/// One figure, theirs and ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What is measured.
+    pub what: String,
+    /// What agreement would mean.
+    pub kind: Kind,
+    /// As published; empty if it was not.
+    pub paper: String,
+    /// As measured here.
+    pub ours: f64,
+    /// Of ours.
+    pub unit: &'static str,
+    /// The least and the most of several runs, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<(f64, f64)>,
+    /// From where to where ours agrees; none if the paper gives no figure to hold it against.
+    pub band: Option<(f64, f64)>,
+    /// Whether ours is within.
+    pub agrees: Option<bool>,
+}
+
+impl Row {
+    pub(super) fn new(
+        kind: Kind,
+        what: impl Into<String>,
+        paper: impl Into<String>,
+        ours: f64,
+        unit: &'static str,
+    ) -> Self {
+        let (what, paper) = (what.into(), paper.into());
+        Self { what, kind, paper, ours, unit, range: None, band: None, agrees: None }
+    }
+
+    /// Agrees from `low` to `high`.
+    pub(super) fn within(self, low: f64, high: f64) -> Self {
+        let agrees = Some((low..=high).contains(&self.ours));
+        Self { band: Some((low, high)), agrees, ..self }
+    }
+
+    /// Agrees with `figure` and what lies up to `share` of it away.
+    pub(super) fn near(self, figure: f64, share: f64) -> Self {
+        self.within(figure * (1.0 - share), figure * (1.0 + share))
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let decimals = if self.ours >= 1000.0 { 0 } else { 2 };
+        let number = |value: f64| format!("{value:.decimals$}");
+        let pair = |(low, high)| format!("{} to {}", number(low), number(high));
+        vec![
+            self.what.clone(),
+            self.kind.to_string(),
+            self.paper.clone(),
+            self.band.map(pair).unwrap_or_default(),
+            format!("{} {}", number(self.ours), self.unit).trim_end().into(),
+            self.range.map(pair).unwrap_or_default(),
+            match self.agrees {
+                Some(true) => "agrees".into(),
+                Some(false) => "does not agree".into(),
+                None => String::new(),
+            },
+        ]
+    }
+}
+
+/// An experiment's outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The experiment.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The command line that repeats it.
+    pub command: String,
+    /// Time is the model's.
+    pub simulated: bool,
+    /// The figures.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// A table for the terminal.
+    pub fn text(&self) -> String {
+        let Self { name, about, command, simulated, rows } = self;
+        let time = if *simulated { "simulated" } else { "measured" };
+        let head = ["", "kind", "paper", "agrees from", "ours", "least to most", ""];
+        let table = columns(&head, rows.iter().map(Row::cells).collect(), 2);
+        format!("{name}: {about} ({time})\n{table}{command}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_band_has_two_sides() {
+        let row = |ours| Row::new(Kind::Outcome, "x", "1.18 to 1.42", ours, "x");
+        for (ours, agrees) in [(1.17, false), (1.18, true), (1.42, true), (1.51, false)] {
+            assert_eq!(row(ours).within(1.18, 1.42).agrees, Some(agrees), "{ours}");
+        }
+        assert_eq!(row(1.51).agrees, None);
+        assert_eq!(row(1.05).near(1.0, 0.1).band, Some((0.9, 1.1)));
+    }
+
+    #[test]
+    fn the_table_and_the_json_name_the_kind() {
+        let row = Row::new(Kind::Input, "flush", "2.12 us", 2.5, "us").near(2.12, 0.1);
+        let rows = vec![row];
+        let name = "table-3.1";
+        let it = Comparison { name, about: "", command: String::new(), simulated: true, rows };
+        let (text, json) = (it.text(), serde_json::to_string(&it).expect("it is plain"));
+        assert!(text.contains("input") && text.contains("does not agree"), "{text}");
+        assert!(json.contains(r#""kind":"input""#), "{json}");
+        assert!(json.contains(r#""agrees":false"#), "{json}");
+    }
+}
