@@ -68,14 +68,15 @@ pub(crate) struct Crash {
     fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
     /// of order, and a cut may undo discards and zone resets; not so with `:orderly` behind the
-    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes
+    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes.
+    /// `:NAME=VALUE`, right behind the profile, is another value than the profile's
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
     #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
     #[arg(default_value_if("kernel", "true", "posix,strict"))]
     modes: Vec<String>,
-    /// Workload: pattern, tree, varmail, random-overwrite, versions, or one of the small ones:
+    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail, random-overwrite, versions, or one of the small ones:
     /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
     /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
     /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
