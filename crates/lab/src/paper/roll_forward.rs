@@ -49,6 +49,7 @@ const LOADS: [(&str, Load); 2] =
     [("overwrites", Load::Overwrites), ("the thesis's Varmail", Load::Varmail)];
 
 /// Ways to recover, and the mount options they take.
+const WAYS: [(&str, &str); 4] = [AS_IS, ONE_BY_ONE, EVERY, BOTH];
 const AS_IS: (&str, &str) = ("as is", "");
 const ONE_BY_ONE: (&str, &str) = ("read-ahead off", ",inject=recover-no-read-ahead");
 const EVERY: (&str, &str) = ("every version", ",inject=recover-every-version");
@@ -84,11 +85,11 @@ pub(super) fn variations(seed: u64) -> Result<Vec<Row>> {
 fn varied([few, many]: [(u64, f64, f64); 2], seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (load_name, load) in LOADS {
-        let (smaller, _) = fsynced(load, few.0, seed)?;
-        let (larger, _) = fsynced(load, many.0, seed)?;
-        for (name, options) in [AS_IS, ONE_BY_ONE, EVERY, BOTH] {
-            let [less, _] = simulated_mounts(&smaller, options, few.0, seed)?;
-            let [plain, checked] = simulated_mounts(&larger, options, many.0, seed)?;
+        let less = each_way(load, few.0, seed)?;
+        let more = each_way(load, many.0, seed)?;
+        for ((name, _), ([less, _], [plain, checked])) in
+            WAYS.into_iter().zip(less.into_iter().zip(more))
+        {
             let what = format!("{load_name}, {name}");
             let row = |what: String, paper: String, ours, unit| {
                 Row::new(Kind::Outcome, what, paper, ours, unit)
@@ -102,6 +103,12 @@ fn varied([few, many]: [(u64, f64, f64); 2], seed: u64) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
+}
+
+/// Milliseconds of a mount without and with the check, in each way.
+fn each_way(load: Load, nodes: u64, seed: u64) -> Result<Vec<[f64; 2]>> {
+    let (state, _) = fsynced(load, nodes, seed)?;
+    WAYS.iter().map(|(_, options)| simulated_mounts(&state, options, nodes, seed)).collect()
 }
 
 /// What the check adds to a mount, theirs and ours.
