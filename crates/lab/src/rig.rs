@@ -32,10 +32,14 @@ const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
 /// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on
 /// an unkind drive does not hold for the luck of one order. With `:512` the drive tears blocks.
+/// `:NAME=VALUE` is another value than the profile's.
 pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
-    let (profile, ways) = name.split_once(':').map_or((name, None), |(p, ways)| (p, Some(ways)));
-    let mut drive = spec(profile, footprint)?.unkind();
-    for way in ways.into_iter().flat_map(|ways| ways.split(':')) {
+    let mut parts = name.split(':');
+    let mut profile = parts.next().unwrap_or(name).to_owned();
+    let (values, ways): (Vec<&str>, Vec<&str>) = parts.partition(|part| part.contains('='));
+    values.iter().for_each(|value| profile += &format!(":{value}"));
+    let mut drive = spec(&profile, footprint)?.unkind();
+    for way in ways {
         drive = match way {
             "orderly" => drive.orderly(),
             "512" => drive.tearing(),
@@ -82,6 +86,9 @@ mod tests {
         assert_eq!(tears(unkind("zn540-noplp", 0).unwrap()), (true, 4096));
         assert_eq!(tears(unkind("zn540-noplp:512", 0).unwrap()), (true, 512));
         assert_eq!(tears(unkind("zn540-noplp:orderly:512", 0).unwrap()), (false, 512));
+        let changed = unkind("zn540-noplp:orderly:program_ns=1:512", 0).unwrap();
+        assert_eq!(changed.profile().program_ns.value, 1);
+        assert_eq!(tears(changed), (false, 512));
         assert!(unkind("zn540-noplp:kind", 0).is_err());
     }
 }
