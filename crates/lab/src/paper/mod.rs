@@ -85,7 +85,7 @@ pub const OPRW: [Figure; 8] = [
     },
     Figure {
         name: "roll-forward",
-        about: "the last mount of Table 6.3 on this machine, in process, with a drive without times",
+        about: "the last mount of Table 6.3 on this machine, in process, on a drive without times",
         run: roll_forward::measured,
         simulated: false,
     },

@@ -1,6 +1,6 @@
 //! Table 6.3: how long a mount takes that has so many node blocks to roll forward, and what the
-//! check of write pointers adds: on the thesis's machine, simulated, and on this one. And what makes
-//! ours another than the thesis's.
+//! check of write pointers adds: on the thesis's machine, simulated, and on this one. And what
+//! makes ours another than the thesis's.
 
 use std::collections::LinkedList;
 use std::sync::Arc;

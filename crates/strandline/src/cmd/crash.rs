@@ -76,8 +76,9 @@ pub(crate) struct Crash {
     #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
     #[arg(default_value_if("kernel", "true", "posix,strict"))]
     modes: Vec<String>,
-    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail, random-overwrite, versions, or one of the small ones:
-    /// create-fsync, overwrite-fsync, append, rename-fsync-dir, replace-by-rename, link,
+    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail,
+    /// random-overwrite, versions, or one of the small ones: create-fsync, overwrite-fsync,
+    /// append, rename-fsync-dir, replace-by-rename, link,
     /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
     /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
     /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N[:MIX], N threads at once,
