@@ -147,7 +147,7 @@ fn fsynced(load: Load, nodes: u64, seed: u64) -> Result<(DriveState, Vec<u64>)> 
         let fs = F2fsSubject.mount(drive.clone(), Mode::Oprw.mount_options())?.fs;
         let inodes = match load {
             Load::Overwrites => overwrite(&*fs, nodes, seed)?,
-            Load::Varmail => run_varmail(&*fs, nodes, seed)?,
+            Load::Varmail => run_varmail(&fs, nodes, seed)?,
         };
         Ok((drive.cut(seed), inodes))
     })?
@@ -177,12 +177,12 @@ fn overwrite(fs: &dyn Volume, nodes: u64, seed: u64) -> Result<Vec<u64>> {
 
 /// Each of its fsyncs writes one node, the inode; the last of an odd number is left out. Mails are
 /// of a byte, for what those deleted held must not bring a checkpoint about.
-fn run_varmail(fs: &dyn Volume, nodes: u64, seed: u64) -> Result<Vec<u64>> {
+fn run_varmail(fs: &Arc<dyn Volume>, nodes: u64, seed: u64) -> Result<Vec<u64>> {
     let mailbox = Varmail { mailbox: 0, files: FILES, turns: nodes / 2, mean: 1 };
-    let oracle = Oracle::new();
-    mailbox.run(&Recorder::new(fs, &oracle), seed, &mut || ())?;
+    let oracle = Arc::new(Oracle::new());
+    mailbox.run(&Recorder::new(fs.clone(), oracle.clone()), seed, &mut || ())?;
     let fsynced = |event| match event {
-        Event::SyncEnd { obj } => obj.map(|obj| obj as u64),
+        Event::SyncEnd { obj, .. } => obj.map(|obj| obj as u64),
         _ => None,
     };
     Ok(oracle.take_log().into_iter().filter_map(fsynced).collect())
