@@ -267,6 +267,7 @@ impl Volume {
         self.io.forget_meta();
         self.segments.set_checkpointed();
         self.cleaner.settle();
+        self.logs.begin_chain();
         self.since_checkpoint.clear();
         self.unflushed.clear();
         self.unjudged.clear();

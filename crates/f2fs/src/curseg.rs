@@ -32,11 +32,22 @@ pub(crate) struct Logs {
     pub(crate) ssr_allowed: bool,
     /// Free sections at or below which a log goes on in a used segment (`f2fs_need_SSR`).
     pub(crate) ssr_threshold: u32,
+    chain_blocks: u64,
 }
 
 impl Logs {
     pub(crate) fn new(logs: [Log; 6], ssr_allowed: bool, ssr_threshold: u32) -> Self {
-        Self { logs, ssr_allowed, ssr_threshold }
+        Self { logs, ssr_allowed, ssr_threshold, chain_blocks: 0 }
+    }
+
+    /// Blocks that went to the log of roll-forward's chain since the last checkpoint.
+    pub(crate) fn chain_blocks(&self) -> u64 {
+        self.chain_blocks
+    }
+
+    /// A checkpoint is durable: the chain begins anew.
+    pub(crate) fn begin_chain(&mut self) {
+        self.chain_blocks = 0;
     }
 
     /// A log's position and summary.
@@ -108,6 +119,7 @@ impl Logs {
         };
         let place = if next.is_none() { Some(self.next_place(segments, io, log)?) } else { None };
         segments.mark_valid(addr, now)?;
+        self.chain_blocks += u64::from(log == LogType::WarmNode);
         self.get_mut(log).summary.entries[offset] = summary;
         if is_data_addr(old) {
             self.invalidate(segments, old)?;

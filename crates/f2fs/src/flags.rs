@@ -10,6 +10,7 @@ use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline};
 use crate::ondisk::superblock::Features;
 use crate::options::AllocationMode;
+use crate::tunables::MAX_PIN_FAILURES;
 use crate::volume::Volume;
 
 /// `FS_NOCOW_FL`, how a pinned file shows.
@@ -156,40 +157,65 @@ impl Volume {
     }
 
     /// `F2FS_IOC_SET_PIN_FILE`: the file's blocks are written in place and never moved, from when
-    /// they have a place. Not where everything is a log.
+    /// they have a place. Not where everything is a log. One that was in the cleaner's way too
+    /// often has to be unpinned by its user before it can be pinned again.
     pub(crate) fn set_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
         if self.kind_of(ino)? != FileKind::Regular {
             return Err(Errno::INVAL.into());
         }
-        if self.is_pinned(ino)? == pin {
+        if pin && self.is_pinned(ino)? {
             return Ok(());
         }
         self.check_not_atomic(ino)?;
         if pin && self.options.mode == AllocationMode::Lfs {
             return Err(Errno::INVAL.into());
         }
+        if pin && self.is_too_often_in_the_way(ino)? {
+            return Err(Errno::AGAIN.into());
+        }
         if pin && self.has_inline_data(ino)? {
             self.convert_inline_data(ino)?;
         }
-        let inode = self.inode_mut(ino)?;
-        let mut inline = inode.inline();
-        inline.set(Inline::PIN_FILE, pin);
-        inode.set_inline(inline);
-        // The low half counts failed moves (`i_gc_failures`).
-        inode.current_depth.set(0);
-        self.pinned_sections.clear();
+        self.mark_pinned(ino, pin)?;
+        if !pin && self.gc_failures(ino)? > 0 {
+            self.inode_mut(ino)?.current_depth.set(0);
+        }
         Ok(())
+    }
+
+    fn mark_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
+        if self.is_pinned(ino)? != pin {
+            let inode = self.inode_mut(ino)?;
+            let mut inline = inode.inline();
+            inline.set(Inline::PIN_FILE, pin);
+            inode.set_inline(inline);
+            self.pinned_sections.clear();
+        }
+        Ok(())
+    }
+
+    /// `i_gc_failures`: of a regular file the low half of this field.
+    fn gc_failures(&mut self, ino: Nid) -> Result<u32> {
+        Ok(self.raw_inode(ino)?.current_depth.get() & MAX_PIN_FAILURES)
+    }
+
+    fn is_too_often_in_the_way(&mut self, ino: Nid) -> Result<bool> {
+        Ok(u64::from(self.gc_failures(ino)?) >= self.limits.pin_failures)
     }
 
     /// Moves of the file's blocks that cleaning had to leave out, `F2FS_IOC_GET_PIN_FILE`.
     pub(crate) fn pin_failures(&mut self, ino: Nid) -> Result<u32> {
-        Ok(if self.is_pinned(ino)? { self.raw_inode(ino)?.current_depth.get() & 0xffff } else { 0 })
+        if self.is_pinned(ino)? { self.gc_failures(ino) } else { Ok(0) }
     }
 
-    /// Notes that cleaning left a block of a pinned file where it is.
+    /// Notes that cleaning which somebody waits for left a block of a pinned file where it is;
+    /// after too many the file is not pinned any more (`f2fs_pin_file_control`).
     pub(crate) fn count_pin_failure(&mut self, ino: Nid) -> Result<()> {
-        let failures = self.pin_failures(ino)?;
-        self.inode_mut(ino)?.current_depth.set((failures + 1).min(0xffff));
+        if self.is_too_often_in_the_way(ino)? {
+            return self.mark_pinned(ino, false);
+        }
+        let failures = self.gc_failures(ino)?;
+        self.inode_mut(ino)?.current_depth.set((failures + 1).min(MAX_PIN_FAILURES));
         Ok(())
     }
 }

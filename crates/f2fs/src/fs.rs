@@ -102,7 +102,7 @@ impl F2fs {
         if self.options.background_gc == crate::BackgroundGc::Off {
             return Ok(false);
         }
-        self.clean_one(Policy::CostBenefit, Caller::Background)
+        self.clean_one(Policy::CostBenefit, 0, Caller::Background)
     }
 
     /// Writes a checkpoint without writing back file data, `F2FS_IOC_WRITE_CHECKPOINT`.

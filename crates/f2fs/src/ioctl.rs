@@ -58,7 +58,7 @@ impl F2fs {
     /// none worth it.
     pub fn garbage_collect(&self, sync: bool) -> Result<()> {
         let (policy, caller) = kind_of_gc(sync);
-        if self.clean_one(policy, caller)? { Ok(()) } else { Err(Errno::NODATA.into()) }
+        if self.clean_one(policy, 0, caller)? { Ok(()) } else { Err(Errno::NODATA.into()) }
     }
 
     /// `F2FS_IOC_GARBAGE_COLLECT_RANGE`: cleans every section that `blocks`, addresses of the main

@@ -31,6 +31,10 @@ const WRITEBACK_INTERVAL: Nanos = 5 * SECOND;
 /// Age at which dirty pages are written back (`dirty_expire_centisecs`).
 const DIRTY_EXPIRE: Nanos = 30 * SECOND;
 
+/// Share of a section that cleaning an idle zoned volume must gain at least
+/// (`DEF_GC_THREAD_VALID_THRESH_RATIO`).
+const LEAST_GAIN_PERCENT: u32 = 20;
+
 /// What the threads of a volume and its operations tell each other.
 pub(crate) struct Upkeep {
     state: Mutex<State>,
@@ -135,10 +139,14 @@ impl F2fs {
 
     /// Sets a tunable by the name it has in `/sys/fs/f2fs/<disk>/`.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
-        let mut state = self.upkeep.state.lock();
-        state.tunables.set(name, value)?;
-        state.gc_wake |= state.tunables.gc_mode.is_urgent();
+        let limits = {
+            let mut state = self.upkeep.state.lock();
+            state.tunables.set(name, value)?;
+            state.gc_wake |= state.tunables.gc_mode.is_urgent();
+            state.tunables.limits()
+        };
         self.upkeep.changed.notify_all();
+        self.lock().limits = limits;
         Ok(())
     }
 }
@@ -226,22 +234,26 @@ impl F2fs {
     /// One waking of the gc thread; how long to sleep next, in ms.
     fn gc_round(&self, tunables: &Tunables, wait: u64) -> u64 {
         let mut wait = wait;
-        let mut boost = false;
+        let (mut boost, mut least_percent) = (false, 0);
         if matches!(tunables.gc_mode, GcMode::UrgentHigh | GcMode::UrgentMid) {
             wait = tunables.gc_urgent_sleep_time;
         } else {
-            if !self.is_idle(tunables) {
+            let idle = self.is_idle(tunables);
+            let volume = self.lock();
+            // An operation would soon have to do it, so this does not wait for a quiet moment.
+            let short = volume.zones.is_some() && volume.is_nearly_short();
+            if !idle && !short {
                 return tunables.longer(wait);
             }
-            let volume = self.lock();
             if volume.zones.is_some() {
-                if volume.has_enough_free_blocks(tunables.gc_no_zoned_gc_percent) {
+                if !short && volume.has_enough_free_blocks(tunables.gc_no_zoned_gc_percent) {
                     return tunables.gc_no_gc_sleep_time;
                 }
                 if wait == tunables.gc_no_gc_sleep_time {
                     wait = tunables.gc_max_sleep_time;
                 }
-                boost = !volume.has_enough_free_blocks(tunables.gc_boost_zoned_gc_percent);
+                boost = short || !volume.has_enough_free_blocks(tunables.gc_boost_zoned_gc_percent);
+                least_percent = if short { 0 } else { LEAST_GAIN_PERCENT };
             } else {
                 boost = volume.has_enough_invalid_blocks();
             }
@@ -249,7 +261,7 @@ impl F2fs {
         }
         let sync = self.options().background_gc == BackgroundGc::Sync;
         let policy = tunables.gc_mode.policy(sync || boost && self.lock().zones.is_some());
-        match self.clean_one(policy, Caller::Background) {
+        match self.clean_one(policy, least_percent, Caller::Background) {
             Ok(true) if wait == tunables.gc_no_gc_sleep_time => tunables.gc_min_sleep_time,
             Ok(true) => wait,
             Ok(false) | Err(_) => tunables.gc_no_gc_sleep_time,
@@ -269,10 +281,18 @@ impl F2fs {
     }
 
     /// Cleans one section chosen by `policy`, a segment at a time, and checkpoints. False if there
-    /// is none worth it.
-    pub(crate) fn clean_one(&self, policy: Policy, caller: Caller) -> Result<bool> {
+    /// is none of which at least `least_percent` can be gained.
+    pub(crate) fn clean_one(
+        &self,
+        policy: Policy,
+        least_percent: u32,
+        caller: Caller,
+    ) -> Result<bool> {
         let mut volume = self.change()?;
-        let Some(section) = volume.begin_cleaning(policy, 1, caller) else { return Ok(false) };
+        let least = volume.segments.section_capacity() * least_percent / 100;
+        let Some(section) = volume.begin_cleaning(policy, least.max(1), caller) else {
+            return Ok(false);
+        };
         let segments = volume.sb.segments_of(section);
         for segno in segments {
             if volume.logs.is_current(segno) {

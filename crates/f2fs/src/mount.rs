@@ -30,6 +30,7 @@ use crate::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
+use crate::tunables::Limits;
 use crate::volume::{Clock, Health, SinceCheckpoint, Stats, Volume};
 use crate::zones::{WritePointers, usable_blocks};
 
@@ -122,6 +123,7 @@ impl Parts {
             repairing: false,
             pack,
             cleaner: Cleaner::default(),
+            limits: Limits::default(),
             sb,
             options,
             io,

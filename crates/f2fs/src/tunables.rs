@@ -31,12 +31,30 @@ pub struct Tunables {
     pub gc_boost_zoned_gc_percent: u32,
     /// Longest time between checkpoints.
     pub cp_interval: u64,
-    /// Failed moves after which a pinned file is unpinned.
+    /// Moves in the foreground, failed because a file is pinned, after which it is not any more.
     pub gc_pin_file_thresh: u64,
     /// Node blocks roll-forward may have to read before an fsync writes a checkpoint; 0 is no
     /// limit.
     pub max_roll_forward_node_blocks: u64,
 }
+
+/// Tunables that are looked at with the volume locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// `gc_pin_file_thresh`.
+    pub(crate) pin_failures: u64,
+    /// `max_roll_forward_node_blocks`.
+    pub(crate) chain_nodes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pin_failures: 2048, chain_nodes: 0 }
+    }
+}
+
+/// As many failed moves as an inode can count (`MAX_GC_FAILED_PINNED_FILES`).
+pub(crate) const MAX_PIN_FAILURES: u32 = 0xffff;
 
 /// `gc_urgent` and `gc_idle`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,8 +100,7 @@ impl GcMode {
 impl Tunables {
     /// The kernel's defaults; a zoned volume is looked after more often (`DEF_GC_THREAD_*_ZONED`).
     pub(crate) fn new(options: &MountOptions, zoned: bool) -> Self {
-        let (min, max, none) =
-            if zoned { (10_000, 20_000, 60_000) } else { (30_000, 60_000, 300_000) };
+        let (min, max, none) = if zoned { (10, 20, 60_000) } else { (30_000, 60_000, 300_000) };
         Self {
             gc_min_sleep_time: min,
             gc_max_sleep_time: max,
@@ -95,8 +112,16 @@ impl Tunables {
             gc_no_zoned_gc_percent: 60,
             gc_boost_zoned_gc_percent: 25,
             cp_interval: options.checkpoint_interval,
-            gc_pin_file_thresh: 2048,
-            max_roll_forward_node_blocks: 0,
+            gc_pin_file_thresh: Limits::default().pin_failures,
+            max_roll_forward_node_blocks: Limits::default().chain_nodes,
+        }
+    }
+
+    /// Those that the volume itself heeds.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            pin_failures: self.gc_pin_file_thresh,
+            chain_nodes: self.max_roll_forward_node_blocks,
         }
     }
 
@@ -135,7 +160,10 @@ impl Tunables {
             "gc_boost_zoned_gc_percent" => self.gc_boost_zoned_gc_percent = percent()?,
             "cp_interval" if number > 0 => self.cp_interval = number,
             "cp_interval" => return Err(wrong()),
-            "gc_pin_file_thresh" => self.gc_pin_file_thresh = number,
+            "gc_pin_file_thresh" if number <= MAX_PIN_FAILURES.into() => {
+                self.gc_pin_file_thresh = number;
+            }
+            "gc_pin_file_thresh" => return Err(wrong()),
             "max_roll_forward_node_blocks" => self.max_roll_forward_node_blocks = number,
             _ => return Err(Error::usage(format!("{name}: no such attribute, or not writable"))),
         }

@@ -26,6 +26,7 @@ use crate::options::{MountOptions, OnError};
 use crate::segments::Segments;
 use crate::sit_table::SitTable;
 use crate::space::Space;
+use crate::tunables::Limits;
 use crate::turns::Turns;
 use crate::zones::WritePointers;
 
@@ -60,6 +61,7 @@ pub(crate) struct Volume {
     /// Under OPRW: data that may not be stable yet and of which no write pointer tells, by file.
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
     pub(crate) cleaner: Cleaner,
+    pub(crate) limits: Limits,
     /// Sections that pinned files keep from being cleaned.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
@@ -228,6 +230,13 @@ impl Volume {
             eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
             std::process::abort();
         }
+    }
+
+    /// Whether roll-forward would have to read more nodes than it may: then an fsync is to be a
+    /// checkpoint (`max_roll_forward_node_blocks`).
+    pub(crate) fn chain_is_long(&self) -> bool {
+        let limit = self.limits.chain_nodes;
+        limit > 0 && self.logs.chain_blocks() >= limit
     }
 
     /// Whether `addr` lies in a zone that takes sequential writes only.

@@ -137,6 +137,44 @@ fn a_file_with_the_sync_flag_needs_no_fsync() {
     assert_eq!(after.lookup(3, b"file").unwrap().size, PAGE as u64);
 }
 
+/// A pinned file that was in the cleaner's way too often is pinned no more, and cannot be pinned
+/// again before its user has let go of it (`gc_pin_file_thresh`).
+#[test]
+fn a_file_is_pinned_until_too_many_moves_have_failed() {
+    let drive = Kind::Conventional.formatted(1);
+    let fs = mount(&drive, "");
+    fs.set_tunable("gc_pin_file_thresh", "12").unwrap();
+    assert!(fs.set_tunable("gc_pin_file_thresh", "65536").is_err());
+    let ino = create(&fs, "pinned");
+    fs.set_pin_file(ino, true).unwrap();
+    fs.write(ino, 0, &vec![1; 8 * PAGE]).unwrap();
+    fs.fsync(ino, false).unwrap();
+    let other = create(&fs, "other");
+    fs.write(other, 0, &vec![2; 1500 * PAGE]).unwrap();
+    for n in 0..300 {
+        let small = create(&fs, &format!("{n}"));
+        fs.write(small, 0, &[3; 3 * PAGE]).unwrap();
+        fs.fsync(small, false).unwrap();
+    }
+    fs.sync().unwrap();
+    let (sb, _) = checkpoint_of(&drive.survivors(1));
+    let clean = |sync| {
+        fs.garbage_collect_range(sync, sb.main_blkaddr.into()..sb.main_end().into()).unwrap();
+    };
+    clean(false);
+    assert_eq!(fs.pin_file(ino).unwrap(), 0, "nobody waited for it");
+    clean(true);
+    assert_eq!(fs.pin_file(ino).unwrap(), 8);
+    assert_eq!(fs.inode_flags(ino).unwrap() & NOCOW, NOCOW);
+    clean(true);
+    assert_eq!(fs.inode_flags(ino).unwrap() & NOCOW, 0, "still pinned");
+    assert_eq!(errno(fs.set_pin_file(ino, true)), Some(Errno::AGAIN));
+    fs.set_pin_file(ino, false).unwrap();
+    fs.set_pin_file(ino, true).unwrap();
+    assert_eq!(fs.pin_file(ino).unwrap(), 0);
+    finish(&drive, &fs);
+}
+
 /// Where the blocks of a file are, as far as cleaning may tell: it must move none of a pinned one.
 #[test]
 fn a_pinned_file_stays_where_it_is() {

@@ -5,12 +5,13 @@ mod harness;
 use std::sync::Arc;
 
 use cores::{Machine, Profile};
-use drive::{Fault, FaultOn, Ssd, Status};
+use drive::{Fault, FaultOn, Ssd, Status, Timing};
 use f2fs::F2fs;
 use harness::{Kind, findings, mount, mount_on, power_on};
 use vfs::{Creator, Errno, FileSystem, Ino, SetAttr};
 
-const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
 const MINUTE: u64 = 60 * SECOND;
 const PAGE: usize = 4096;
 
@@ -131,6 +132,34 @@ fn a_zoned_volume_with_much_free_is_not_cleaned() {
         fs.set_tunable("gc_no_zoned_gc_percent", "100").unwrap();
         cores::sleep(10 * MINUTE);
         assert!(fs.cleaned_sections() > 0);
+        maintenance.stop();
+        assert_sound(&drive, &fs);
+    });
+}
+
+/// A zoned volume that runs short of sections is cleaned in the background while it is busy; that
+/// is work its operations would have to do.
+#[test]
+fn a_busy_zoned_volume_is_cleaned_when_it_runs_short() {
+    on_virtual_cores(|| {
+        let drive = Kind::Zoned.formatted_at(1, Timing::Virtual);
+        let fs = Arc::new(mount(&drive, ""));
+        let maintenance = fs.maintain();
+        let ino = create(&fs, "file");
+        let pages = fs.statfs().unwrap().blocks * 9 / 10;
+        for page in 0..pages {
+            fs.write(ino, page * PAGE as u64, &[1; PAGE]).unwrap();
+        }
+        for n in 0..40_000 {
+            fs.write(ino, n * 7919 % pages * PAGE as u64, &[2; PAGE]).unwrap();
+            if n % 16 == 0 {
+                fs.fsync(ino, false).unwrap();
+                cores::sleep(5 * MS);
+            }
+        }
+        let status = fs.status();
+        let (waited, not) = (status.gc_foreground_calls, status.gc_background_calls);
+        assert!(not > 4 * waited, "{waited} sections cleaned in the foreground, {not} behind it");
         maintenance.stop();
         assert_sound(&drive, &fs);
     });

@@ -39,6 +39,8 @@ enum Command {
     Umount(cmd::umount::Umount),
     /// Show attributes and statistics of a mounted volume
     Status(cmd::status::Status),
+    /// Change settings of a mounted volume, with the kernel's names
+    Tune(cmd::tune::Tune),
     /// Recover and check a volume
     Fsck(cmd::fsck::Fsck),
     /// Show or set a volume's label, show its UUID
@@ -136,6 +138,7 @@ fn run(command: Command) -> Outcome {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Tune(command) => command.run(),
         Command::Fsck(command) => command.run(),
         Command::Label(command) => command.run(),
         Command::Resize(command) => command.run(),

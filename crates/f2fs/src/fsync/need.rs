@@ -66,6 +66,7 @@ impl Volume {
             || self.since_checkpoint.xattr_changed.contains(&parent)
             || !self.nat.is_checkpointed(&self.io, parent)?
             || !self.has_room_to_roll_forward()
+            || self.chain_is_long()
             || self.takes_left_name(ino)?
             || self.options.fsync_mode == FsyncMode::Strict
                 && self.since_checkpoint.removed_from.contains(&parent)

@@ -139,7 +139,7 @@ impl Volume {
             if log.is_node() {
                 self.move_node(addr, owner.nid.get())?;
             } else {
-                self.move_data(addr, owner, &mut source, set)?;
+                self.move_data(addr, owner, &mut source, set, caller)?;
             }
             self.stats.moved_blocks[caller as usize] += 1;
         }
@@ -168,6 +168,7 @@ impl Volume {
         owner: RawSummary,
         source: &mut Source<'_>,
         set: &mut WriteSet,
+        caller: Caller,
     ) -> Result<()> {
         let Some((ino, index)) = self.owner_of(addr, owner)? else {
             let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
@@ -181,7 +182,10 @@ impl Volume {
         if self.is_pinned(ino)? {
             let section = self.sb.locate(addr).map(|(segno, _)| self.sb.section_of(segno));
             self.pinned_sections.extend(section);
-            return self.count_pin_failure(ino);
+            return match caller {
+                Caller::Foreground => self.count_pin_failure(ino),
+                Caller::Background => Ok(()),
+            };
         }
         let key = Ino::from(ino);
         // The pages of a compressed cluster are not what its blocks hold, and never dirty.

@@ -134,11 +134,21 @@ impl Volume {
         }
     }
 
+    /// Whether operations will have to clean before long.
+    pub(crate) fn is_nearly_short(&self) -> bool {
+        self.shortage_at(2) != Shortage::None
+    }
+
     fn shortage(&self) -> Shortage {
+        self.shortage_at(1)
+    }
+
+    /// How short of room the volume is, where it soon is with so many batches left.
+    fn shortage_at(&self, batches: u64) -> Shortage {
         let free = u64::from(self.segments.free_sections());
         let total = free + self.freeing_sections();
         let per_section = u64::from(self.segments.section_capacity());
-        let batch = self.batch(per_section);
+        let batch = batches * self.batch(per_section);
         let data = (self.pages.dirty_total() + OPERATION_PAGES) as u64;
         // Far from it, in all logs and after any cut.
         let pending = 2 * data + self.nodes.dirty_count() as u64;

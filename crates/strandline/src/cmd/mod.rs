@@ -24,4 +24,5 @@ pub(crate) mod resize;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod tree;
+pub(crate) mod tune;
 pub(crate) mod umount;

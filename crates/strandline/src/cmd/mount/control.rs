@@ -19,7 +19,8 @@ pub(super) struct Switch {
 }
 
 impl Control for Switch {
-    /// `status`: one JSON object. `sync`: everything becomes durable. `remount=rw`: whether it can
+    /// `status`: one JSON object. `tune=NAME=VALUE`: sets a tunable; says what is wrong with it, if
+    /// anything. `sync`: everything becomes durable. `remount=rw`: whether it can
     /// be written at all. `cut=SEED`: the power fails, with the choices of the seed.
     /// `shutdown=N`: as `f2fs_io shutdown N`, whose number FUSE does not let through.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -36,6 +37,9 @@ impl Control for Switch {
             b"shutdown=2" => self.shut_down(Shutdown::NoSync)?,
             b"shutdown=3" => self.shut_down(Shutdown::MetaFlush)?,
             _ => {
+                if let Some(setting) = request.strip_prefix(b"tune=") {
+                    return self.tune(setting);
+                }
                 let seed = request.strip_prefix(b"cut=").ok_or(Errno::NODATA)?;
                 let seed = std::str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
                 let seed = seed.ok_or(Errno::INVAL)?;
@@ -81,6 +85,13 @@ impl Control for Switch {
 }
 
 impl Switch {
+    fn tune(&self, setting: &[u8]) -> Result<Vec<u8>, Errno> {
+        let setting = std::str::from_utf8(setting).map_err(|_| Errno::INVAL)?;
+        let (name, value) = setting.split_once('=').ok_or(Errno::INVAL)?;
+        let refused = self.volume.set_tunable(name, value).err();
+        Ok(refused.map_or_else(Vec::new, |error| error.to_string().into_bytes()))
+    }
+
     fn shut_down(&self, how: Shutdown) -> Result<(), Errno> {
         self.volume.shutdown(how).map_err(|error| vfs::Error::from(error).errno())
     }

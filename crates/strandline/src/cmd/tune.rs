@@ -1,0 +1,43 @@
+//! `strandline tune`: settings of a mounted volume, under the names of `/sys/fs/f2fs/<disk>/`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use crate::mounted::Mounted;
+
+/// Change settings of a mounted volume, with the kernel's names.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline tune /mnt gc_urgent=1
+  strandline tune /mnt cp_interval=10 max_roll_forward_node_blocks=1000
+
+Names and values are those of /sys/fs/f2fs/<disk>/; `strandline status` shows them. They hold until
+the volume is unmounted.")]
+pub(crate) struct Tune {
+    /// Directory the volume is mounted on
+    dir: PathBuf,
+    /// What to set: gc_urgent, gc_idle, gc_remaining_trials, gc_min_sleep_time, gc_max_sleep_time,
+    /// gc_no_gc_sleep_time, gc_urgent_sleep_time, gc_idle_interval, gc_no_zoned_gc_percent,
+    /// gc_boost_zoned_gc_percent, gc_pin_file_thresh, cp_interval or max_roll_forward_node_blocks
+    #[arg(value_name = "NAME=VALUE", required = true)]
+    settings: Vec<String>,
+}
+
+impl Tune {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(wrong) = self.settings.iter().find(|setting| !setting.contains('=')) {
+            return Err(Failure::Usage(format!("{wrong}: not NAME=VALUE")));
+        }
+        let mounted = Mounted::on(&self.dir)?;
+        for setting in &self.settings {
+            let refusal = mounted.ask(&format!("tune={setting}"))?;
+            if !refusal.is_empty() {
+                return Err(Failure::Usage(String::from_utf8_lossy(&refusal).into_owned()));
+            }
+        }
+        Ok(0)
+    }
+}
