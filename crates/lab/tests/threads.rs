@@ -97,34 +97,22 @@ fn one_thread() {
     promises_hold(&alone, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
 }
 
-/// Tests that fail as long as the engine loses what was acknowledged to one thread when others are
-/// at work. The one line to take away when it does not.
-macro_rules! until_mended {
-    ($($(#[doc = $doc:literal])* fn $name:ident() $body:block)*) => {
-        $(
-            $(#[doc = $doc])*
-            #[test]
-            #[ignore = "the engine loses what other threads were promised until its fsync is mended"]
-            fn $name() $body
-        )*
-    };
+/// A share of what [`many_runs`] cuts.
+#[test]
+fn zoned_without_plp() {
+    promises_hold(&MIXES, ZONED, &Mode::ALL, 1..2);
 }
 
-until_mended! {
-    /// A share of what `long_` cuts.
-    fn zoned_without_plp() {
-        promises_hold(&MIXES, ZONED, &Mode::ALL, 1..3);
-    }
+/// As above.
+#[test]
+fn zoned_with_plp() {
+    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 1..2);
+}
 
-    /// As above.
-    fn zoned_with_plp() {
-        promises_hold(&MIXES, PROTECTED, &Mode::ALL, 1..2);
-    }
-
-    /// As above.
-    fn conventional_without_plp() {
-        promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
-    }
+/// As above.
+#[test]
+fn conventional_without_plp() {
+    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
 }
 
 /// More than 200,000 cuts.

@@ -266,15 +266,18 @@ impl Walk<'_> {
         let object = &self.model.objects[obj];
         let (low, high) = object.size.range(&self.model.calls);
         if !(low..=high).contains(&attr.size) {
-            let once = attr.size <= object.size_ever;
-            let damage = if once { Damage::Lost } else { Damage::Garbage };
-            let expected = format!("size {low}..={high}");
-            // Of an fsync caught between its nodes a block may be there and the size not.
-            let moving = object.size.is_open() && attr.size <= high.next_multiple_of(BLOCK);
-            out.push(Verdict {
-                in_flight: object.is_syncing() && moving,
-                ..self.finding(obj, damage, expected, format!("size {}", attr.size))
-            });
+            // Where nodes count one by one, a block can be there and the inode with the size not:
+            // the file ends with the block. Half an fsync, or one that was whole and is no more.
+            let ends_with_block = attr.size == high.next_multiple_of(BLOCK);
+            let moving = object.is_syncing() && object.size.is_open();
+            let damage = match ends_with_block {
+                true if moving => Damage::Torn,
+                true => Damage::Lost,
+                false if attr.size <= object.size_ever => Damage::Lost,
+                false => Damage::Garbage,
+            };
+            let (expected, found) = (format!("size {low}..={high}"), format!("size {}", attr.size));
+            out.push(self.finding(obj, damage, expected, found));
         }
     }
 
