@@ -5,7 +5,7 @@
 mod mounting;
 
 use std::fs;
-use std::time::SystemTime;
+use std::os::unix::fs::MetadataExt;
 
 use mounting::Rig;
 use rusqlite::Connection;
@@ -24,8 +24,9 @@ fn database(rig: &Rig) -> Connection {
 }
 
 /// The directory changes when a journal is made and removed.
-fn changed(rig: &Rig) -> SystemTime {
-    fs::metadata(rig.point()).unwrap().modified().unwrap()
+fn changed(rig: &Rig) -> (i64, i64) {
+    let found = fs::metadata(rig.point()).unwrap();
+    (found.mtime(), found.mtime_nsec())
 }
 
 fn rows(rig: &Rig) -> (i64, String) {

@@ -229,7 +229,7 @@ unsafe extern "C" fn x_sector_size(_: *mut sqlite3_file) -> c_int {
 }
 
 /// A block is old or new after a cut, so bytes beside those written stay. More is promised only of
-/// atomic writes; an SQLite that was built without `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` asks for none.
+/// atomic writes; an SQLite built without `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` asks for none.
 unsafe extern "C" fn x_device_characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: `file` is open.
     let atomic = unsafe { open_file(file) }.atomic;
