@@ -34,6 +34,7 @@ pub mod devices;
 mod dir;
 pub mod dump;
 pub mod error;
+mod evict;
 mod fallocate;
 mod file;
 mod flags;

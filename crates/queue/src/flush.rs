@@ -9,8 +9,8 @@ use cores::{Condvar, Mutex};
 
 use crate::IoError;
 
-/// Flushes on their way at a time. In Linux it is two: that of a caller who found nobody waiting, and
-/// that of the thread that serves all the others.
+/// Flushes on their way at a time. In Linux it is two: that of a caller who found nobody waiting,
+/// and that of the thread that serves all the others.
 const AT_ONCE: u32 = 2;
 
 /// Flushes of one drive.

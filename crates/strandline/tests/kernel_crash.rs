@@ -82,8 +82,8 @@ fn overwriting_in_place_keeps_the_promise_of_strict() {
     assert_eq!(code, Some(0));
 }
 
-/// Elsewhere it is as on zones: strict sends what posix sends (`kernel_fsync.rs`), and the same hole
-/// shows.
+/// Elsewhere it is as on zones: strict sends what posix sends (`kernel_fsync.rs`), and the same
+/// hole shows.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_hole_of_strict_shows_without_zones() {

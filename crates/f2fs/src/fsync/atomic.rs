@@ -54,8 +54,8 @@
 //! checkpoint are atomic with all else that is in it.
 //!
 //! **On other recoveries.** Ours judges in every mode, unless told not to (`nowp_check`). To the
-//! kernel the marks are those of `strict`, so it takes an fsync's nodes together or not; it believes
-//! their pointers, as it does after any fsync of OPRW.
+//! kernel the marks are those of `strict`, so it takes an fsync's nodes together or not; it
+//! believes their pointers, as it does after any fsync of OPRW.
 
 use super::plan::{Mark, Plan, Step, Writes};
 

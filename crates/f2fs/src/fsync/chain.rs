@@ -1,7 +1,7 @@
 //! The roll-forward chain on its way to the drive: which fsyncs' nodes have arrived.
 //!
-//! Recovery follows the node log and stops at the first node that is missing, so an fsync is durable
-//! only when the nodes ahead of its own are there too, whoever wrote them
+//! Recovery follows the node log and stops at the first node that is missing, so an fsync is
+//! durable only when the nodes ahead of its own are there too, whoever wrote them
 //! (`f2fs_wait_on_node_pages_writeback` with its sequence number).
 //!
 //! Invariant: places are given out in the order of the log, under the hold of the volume that

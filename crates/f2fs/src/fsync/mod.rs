@@ -5,7 +5,7 @@
 //! while a step allocates and submits, and free while it waits for the drive. Three rules make an
 //! fsync true whatever other threads do meanwhile:
 //! - what it has to do is decided ([`need`]) in the hold of the volume that does it;
-//! - what must be of one instant is taken down in one hold ([`Frozen`]), and written as it was then;
+//! - what must be of one instant is taken down in one hold ([`Frozen`]), and written as it was;
 //! - it returns when the nodes ahead of its own are durable, too ([`chain`]).
 
 mod atomic;

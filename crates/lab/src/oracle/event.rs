@@ -2,7 +2,8 @@
 //!
 //! An event is logged *before* the file system is asked, so that at any instant the log holds all
 //! that may have reached the drive; an fsync is two events, because only its return promises, and
-//! where threads overlap every call is. A position in the log is therefore a snapshot of the oracle, and costs nothing to take.
+//! where threads overlap every call is. A position in the log is therefore a snapshot of the
+//! oracle, and costs nothing to take.
 
 use drive::Block;
 use vfs::{FileKind, Timespec};

@@ -36,7 +36,9 @@ pub(crate) struct KernelArgs {
     /// Judge the Linux kernel's file system on the drive, served over NVMe/TCP, in a guest in QEMU;
     /// --fs is f2fs, ext4, xfs or btrfs. Cuts are at commands and NAND programs, all with the same
     /// odds: an emulated machine's clock does not say how long a state lasts
-    #[arg(long, conflicts_with_all = ["only", "shard", "minimise", "every_state", "print_workload"])]
+    #[arg(long, conflicts_with_all = [
+        "only", "shard", "minimise", "every_state", "print_workload"
+    ])]
     pub(crate) kernel: bool,
     /// With --kernel: the script that boots the guest; GUEST_KERNEL names another kernel's package,
     /// as for guest/prepare
@@ -57,8 +59,8 @@ pub(crate) struct KernelArgs {
     /// directory, for --image and `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
     keep: Option<PathBuf>,
-    /// With --kernel: no run, but the drive in an image of --keep; the workload, its seed and --cuts
-    /// are to be the same
+    /// With --kernel: no run, but the drive in an image of --keep; the workload, its seed and
+    /// --cuts are to be the same
     #[arg(long, value_name = "IMAGE", requires_all = ["kernel", "events"])]
     #[arg(conflicts_with = "keep")]
     image: Option<PathBuf>,
@@ -101,16 +103,7 @@ impl KernelArgs {
                 )));
             }
         };
-        let mut spec = rig::unkind(task.drive, task.workload.footprint())?;
-        let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
-        if identify.zones.is_none() {
-            spec = spec.blocks(identify.blocks.max(SMALLEST));
-        } else if fs != Foreign::F2fs {
-            return Err(Failure::Usage(format!(
-                "{}: wants a drive without zones, --drive conventional-noplp",
-                fs.name()
-            )));
-        }
+        let spec = spec_for(fs, task)?;
         let kind = match self.machine.clone() {
             Some(at) => Kind::Own(Own { at, baud: self.baud, listen: self.listen }),
             None => Kind::Guest(self.guest.clone()),
@@ -191,6 +184,20 @@ impl KernelArgs {
         }
         command
     }
+}
+
+/// The drive, large enough for what a kernel's `mkfs` takes.
+fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<Spec> {
+    let spec = rig::unkind(task.drive, task.workload.footprint())?;
+    let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
+    if identify.zones.is_none() {
+        return Ok(spec.blocks(identify.blocks.max(SMALLEST)));
+    }
+    if fs != Foreign::F2fs {
+        let wants = "wants a drive without zones, --drive conventional-noplp";
+        return Err(Failure::Usage(format!("{}: {wants}", fs.name())));
+    }
+    Ok(spec)
 }
 
 /// Only F2FS has modes; the others are run once.

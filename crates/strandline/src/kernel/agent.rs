@@ -28,8 +28,8 @@ const CONSOLE_QUIET: &str = "1";
 const STEP: u64 = 10_000_000;
 const STEPS: usize = 3000;
 
-/// What namespaces are called here, with their numbers. Newer kernels number disks as they find them,
-/// and a volume of two devices knows the other one by the name it had when it was made.
+/// What namespaces are called here, with their numbers. Newer kernels number disks as they find
+/// them, and a volume of two devices knows the other one by the name it had when it was made.
 const NAME: &str = "/dev/strandline-";
 
 /// Nobody said where drives are.
