@@ -4,8 +4,8 @@
 //! A page of a file is overwritten; the page is found through a direct node. In the lines below
 //! `inode` and `node` are that file's, with `*` if they have the fsync mark that recovery looks
 //! for, and `FUA` before them if the write was forced. `|` stands where all requests so far had
-//! been answered. Where the kernel does not wait an answer may come early all the same, so of several
-//! rounds the one is told that returned after the fewest.
+//! been answered. Where the kernel does not wait an answer may come early all the same, so of
+//! several rounds the one is told that returned after the fewest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;

@@ -187,7 +187,7 @@ impl KernelArgs {
 }
 
 /// The drive, large enough for what a kernel's `mkfs` takes.
-fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<Spec> {
+fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<drive::Spec> {
     let spec = rig::unkind(task.drive, task.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
     if identify.zones.is_none() {
