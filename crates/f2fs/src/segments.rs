@@ -331,6 +331,17 @@ impl Segments {
         self.sb.locate(addr).is_some_and(|(s, offset)| self.entries[s as usize].is_valid(offset))
     }
 
+    /// Whether a block from `addr` to the end of its section must not be written before the next
+    /// checkpoint.
+    pub(crate) fn has_spent_from(&self, addr: BlockAddr) -> bool {
+        let Some((segno, offset)) = self.sb.locate(addr) else { return false };
+        let end = self.sb.segments_of(self.sb.section_of(segno)).end;
+        let spent = |segno: SegNo, from| {
+            bits::msb::next_one(&self.spent[segno as usize], from, MAP_SIZE * 8).is_some()
+        };
+        spent(segno, offset) || (segno + 1..end).any(|behind| spent(behind, 0))
+    }
+
     fn locate(&self, addr: BlockAddr) -> Result<(SegNo, usize)> {
         self.sb.locate(addr).ok_or_else(|| {
             let main = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());

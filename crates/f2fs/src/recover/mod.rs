@@ -119,11 +119,15 @@ impl Volume {
     }
 
     /// Moves the logs away from where the chain and its data are, so that a cut during recovery
-    /// cannot overwrite them. Those in zones are moved by their write pointers.
+    /// cannot overwrite them. Those in zones are moved by their write pointers. A log of data goes
+    /// on where it is if nothing behind its head is to be kept: on a nearly full volume there are
+    /// not many free sections.
     fn leave_chain(&mut self) -> Result<()> {
         let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
         for log in logs {
-            if !self.is_sequential(self.logs.next_addr(&self.sb, log)) {
+            let next = self.logs.next_addr(&self.sb, log);
+            let leaves = log == LogType::WarmNode || self.segments.has_spent_from(next);
+            if leaves && !self.is_sequential(next) {
                 self.logs.start_elsewhere(&mut self.segments, &mut self.io, log)?;
             }
         }
