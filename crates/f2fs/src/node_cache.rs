@@ -72,6 +72,11 @@ impl NodeCache {
         }
     }
 
+    /// Whether only the cleaner changed node `nid`, and no fsync writes it.
+    pub(crate) fn is_left_to_checkpoint(&self, nid: Nid) -> bool {
+        self.map.get(&nid).is_some_and(|node| self.moved.contains(&(node.ino, nid)))
+    }
+
     /// Whether nodes of inode `ino` have changes that were not written and an fsync has to write.
     pub(crate) fn has_dirty(&self, ino: Nid) -> bool {
         self.dirty.range((ino, 0)..=(ino, Nid::MAX)).next().is_some()

@@ -184,6 +184,10 @@ impl Volume {
             self.io.queue().drain();
         }
         let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
+            if self.nodes.is_left_to_checkpoint(slot.nid) {
+                // The node on the drive knows another place of the block, which stays as it was.
+                self.node_mut(slot.nid)?;
+            }
             old
         } else {
             let addr = self.move_block(ino, slot, old, log)?;

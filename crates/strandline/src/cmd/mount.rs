@@ -46,8 +46,9 @@ noallow_other; writeback: the kernel collects writes; io_uring: requests come ov
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
 threads=N; timing=instant|paced, of an emulated drive.
 Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
-noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=; nowp_check: recovery
-believes what nodes point to, as Linux's does.
+noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=; noflush_merge: fsyncs
+that wait at the same time do not share flushes; nowp_check: recovery believes what nodes point to,
+as Linux's does.
 
 `umount DIR` ends it, as does SIGTERM; both write everything back first.
 
