@@ -86,3 +86,38 @@ fn zones_that_a_cut_gives_back_leave_room() {
         assert_eq!(result.broken, 0, "of {}, seed {seed}: {told:?}", result.cuts);
     }
 }
+
+/// What write-back wrote before somebody else's checkpoint is part of the state that an fsync is
+/// recovered to: half an update is no broken promise then, and half of what came after it is.
+#[test]
+fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
+    let text = "footprint 0\nmount cache=1m\ncreate a\nwrite a 0+1048576\nfsync a\nsync\nbegin\n\
+                write a 0+614400\nwrite a 614400+204800\ncreate b\nfsync /\nfsync a\n\
+                write a 0+40960\nfsync a\n";
+    for (drive, mode) in [
+        ("zn540-noplp", Mode::Strict),
+        ("zn540-noplp", Mode::OprwStrict),
+        ("conventional-noplp", Mode::OprwStrict),
+    ] {
+        let script = Script::parse(text, "half-written").expect("a workload");
+        let result = explore(script, 1, mode, drive);
+        let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
+        assert_eq!(result.broken, 0, "of {} in {mode} on {drive}: {told:?}", result.cuts);
+    }
+}
+
+/// A file that is in its inode grows so far that it needs another node: a cut may keep that node
+/// and lose the inode that takes the contents out of itself.
+#[test]
+fn a_node_without_its_inode_leaves_a_small_file_as_it_was() {
+    let text =
+        "footprint 0\ncreate a\nwrite a 0+2522\nfsync a\nbegin\nwrite a 4509696+3000\nfsync a\n";
+    for mode in [Mode::Posix, Mode::Nobarrier, Mode::Oprw, Mode::OprwNobarrier] {
+        for drive in ["zn540", "zn540-noplp"] {
+            let script = Script::parse(text, "grown").expect("a workload");
+            let result = explore(script, 1, mode, drive);
+            let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
+            assert_eq!(result.broken, 0, "of {} in {mode} on {drive}: {told:?}", result.cuts);
+        }
+    }
+}

@@ -115,6 +115,29 @@ fn conventional_without_plp() {
     promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
 }
 
+/// What keeps one thread's fsync true beside another's, taken away: each is noticed in one of a few
+/// runs. The tests above are the same runs with it.
+#[test]
+fn faults_between_threads_are_noticed() {
+    for (inject, workload, mode) in [
+        ("no-chain-order", "threads:12:private", Mode::Posix),
+        ("no-chain-order", "threads:12:private", Mode::Strict),
+        ("no-chain-order", "threads:12:private", Mode::OprwStrict),
+        ("decide-once", "threads:4:names", Mode::Strict),
+        ("no-turn", "threads:4:shared", Mode::Posix),
+        ("no-turn", "threads:4:shared", Mode::Strict),
+        ("early-tail", "threads:8:all", Mode::OprwStrict),
+    ] {
+        let is_noticed = |seed| {
+            let sound = job(workload, CONVENTIONAL, mode, seed);
+            let job = Job { inject: Some(inject.into()), ..sound };
+            // A volume that stops in the middle of it has been noticed, too.
+            every_cut(job).map_or(true, |result| result.broken > 0)
+        };
+        assert!((1..20).any(is_noticed), "{inject} in {mode}: {workload} shows nothing");
+    }
+}
+
 /// More than 200,000 cuts.
 #[test]
 #[ignore = "long: make test-all"]

@@ -183,7 +183,7 @@ impl Volume {
         if self.repairing {
             links.iter_mut().for_each(|link| self.mend_link(link, &mut chain.skipped));
         }
-        let mut before = FxHashMap::default();
+        let (mut before, mut inline) = (FxHashMap::default(), FxHashMap::default());
         let false_marks = if judges { self.false_marks(links)? } else { FxHashSet::default() };
         for link in &*links {
             let footer = link.footer();
@@ -209,6 +209,14 @@ impl Volume {
                     continue;
                 }
             }
+            if footer.is_inode() {
+                let inode = &RawInodeBlock::of(&link.block).i;
+                inline.insert(ino, inode.inline().contains(Inline::DATA));
+            } else if self.is_inline(ino, &mut inline)? {
+                // The inode that takes the contents out of itself comes later in the chain, or the
+                // fsync never came so far and the contents are still there.
+                continue;
+            }
             let entry =
                 chain.inodes.entry(ino).or_insert(Fsynced { last: link.addr, last_dentry: None });
             entry.last = link.addr;
@@ -217,6 +225,16 @@ impl Volume {
             }
         }
         Ok(chain)
+    }
+
+    /// Whether a file's contents are in its inode, by the last of the chain, else the checkpoint.
+    fn is_inline(&mut self, ino: Nid, known: &mut FxHashMap<Nid, bool>) -> Result<bool> {
+        if let Some(is_inline) = known.get(&ino) {
+            return Ok(*is_inline);
+        }
+        let is_inline = self.has_inline_data(ino)?;
+        known.insert(ino, is_inline);
+        Ok(is_inline)
     }
 
     /// Inode blocks that end an fsync whose data is not what their checksums say.

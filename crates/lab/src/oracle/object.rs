@@ -159,6 +159,11 @@ impl Object {
         &self.dirty
     }
 
+    /// Those of them written since something else was synced last: no checkpoint has them.
+    pub fn dirty_since_carried(&self) -> &[u64] {
+        &self.dirty[self.shown..]
+    }
+
     /// Newest content of block `index`.
     pub fn current_block(&self, index: u64) -> Block {
         self.blocks.get(&index).map_or_else(Block::zeroed, |b| b.versions.current().clone())

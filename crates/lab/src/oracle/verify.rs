@@ -3,7 +3,7 @@
 //! Walks the directories of the file system and of the model together. Where a name may stand for
 //! several objects the one that fits best is taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block, Lba};
@@ -403,7 +403,8 @@ impl Walk<'_> {
     }
 
     /// Old beside new of the fsync under way, which a checkpoint that came before it cannot
-    /// explain: that takes sizes, attributes and holes along, all at once, and other blocks none.
+    /// explain: that takes sizes, attributes and holes along, all at once, and of other blocks what
+    /// write-back had written by then.
     fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
         let blocks = self.block_sides(ino, attr.size, obj);
         let attributes = self.attribute_sides(ino, attr, obj);
@@ -421,6 +422,7 @@ impl Walk<'_> {
     fn block_sides(&self, ino: Ino, size: u64, obj: ObjId) -> Sides {
         let object = &self.model.objects[obj];
         let (mut sides, mut page) = (Sides::default(), [0; BLOCK_SIZE]);
+        let since: BTreeSet<u64> = object.dirty_since_carried().iter().copied().collect();
         for &index in object.dirty_blocks() {
             let versions = &object.blocks[&index].versions;
             let offset = index * BLOCK;
@@ -432,7 +434,8 @@ impl Walk<'_> {
             if self.fs.read(ino, offset, page).is_ok_and(|got| got == want) {
                 let found = |version: &Block| version[..want] == *page;
                 // What a truncation cut off is gone with the next checkpoint, as sizes are.
-                let is_carried = object.carried && page.iter().all(|&byte| byte == 0);
+                let is_hole = page.iter().all(|&byte| byte == 0);
+                let is_carried = object.carried && (is_hole || !since.contains(&index));
                 let is_new = !is_carried && found(versions.current());
                 let is_old = found(versions.durable());
                 sides.note(is_old, is_new, || format!("block {index}"));
