@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn every_kind_measures_what_it_says() {
         for kind in [Kind::Fsync, Kind::Create] {
-            for threads in [1, 3] {
+            for threads in [1, 8] {
                 let bench = Bench {
                     kind,
                     subject: crate::subject::named("f2fs").unwrap(),
@@ -389,8 +389,7 @@ mod tests {
                 let result = run(&bench).unwrap();
                 assert!(result.seconds > 0.0 && result.latency_us_max > 0.0);
                 // Threads share a flush where they can.
-                assert!(result.flushes > 0 && result.flushes <= 60, "{}", result.flushes);
-                assert_eq!(threads == 1, result.flushes >= 50);
+                assert_eq!(threads == 1, result.flushes >= 50, "{} flushes", result.flushes);
             }
         }
     }
