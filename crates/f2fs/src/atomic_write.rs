@@ -2,7 +2,7 @@
 //! file between start and commit becomes part of it as a whole, or not at all.
 //!
 //! A nameless inode lies over the file, the COW inode. It is a file like any other: writes go
-//! there, its pages are cached, reserved, written back and cleaned as its own. Who reads the file
+//! there, its pages are cached, reserved, written back and cleaned as its own. A reader of the file
 //! sees a page of the COW inode where it has one. The file itself has nothing of it, so neither
 //! has a checkpoint that comes meanwhile; and the COW inode is an orphan, freed after a cut.
 //!
@@ -42,7 +42,7 @@ pub(crate) struct AtomicWrite {
 
 impl F2fs {
     /// `F2FS_IOC_START_ATOMIC_WRITE`: from now on writes to the file wait for
-    /// [`F2fs::commit_atomic_write`]. Who reads it sees them. They are dropped by
+    /// [`F2fs::commit_atomic_write`]. Its readers see them. They are dropped by
     /// [`F2fs::abort_atomic_write`], with the last who closes the file, at unmount, and by a cut.
     /// Nothing happens if it has begun already.
     ///
@@ -53,7 +53,6 @@ impl F2fs {
     /// `EINVAL` if this is no regular file, or one that is compressed or pinned.
     pub fn start_atomic_write(&self, ino: Ino) -> Result<()> {
         let ino = nid(ino)?;
-        // An fsync that holds the inode is not somebody who has it open.
         let _turn = self.take_turn(ino);
         self.change()?.start_atomic(ino)
     }

@@ -77,8 +77,8 @@ impl Device {
         self.forget(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
     }
 
-    /// Makes the kernel forget its contents, too. It waits for who reads them, so another thread
-    /// has to be there to answer.
+    /// Makes the kernel forget its contents, too. It waits for those who read them, so another
+    /// thread has to be there to answer.
     pub(crate) fn forget_contents(&self, node: u64) {
         self.forget(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }

@@ -30,9 +30,9 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 /// Smallest drive without zones for a workload that does not want to fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
-/// As [`spec`], for who cuts the power: unkind, unless the name ends in `:orderly`. What holds on
-/// an unkind drive does not hold for the luck of one order. With `:512` the drive tears blocks.
-/// `:NAME=VALUE` is another value than the profile's.
+/// As [`spec`], for campaigns that cut the power: unkind, unless the name ends in `:orderly`. What
+/// holds on an unkind drive does not hold for the luck of one order. With `:512` the drive tears
+/// blocks. `:NAME=VALUE` is another value than the profile's.
 pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
     let mut parts = name.split(':');
     let mut profile = parts.next().unwrap_or(name).to_owned();

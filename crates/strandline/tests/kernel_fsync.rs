@@ -194,7 +194,7 @@ impl Requests {
         let sector = if is_flush { u64::MAX } else { number(plus - 1) };
         let request = (device.to_owned(), sector);
         if answered.is_some() {
-            // A flush is answered twice: to the block layer, which made it, and to who asked.
+            // A flush is answered twice: to the block layer, which made it, and to the caller.
             if self.under_way.remove(&request) && self.under_way.is_empty() {
                 self.said.push("|".into());
             }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// Takes every free section away, so that the logs find none when theirs are full, whatever the
-    /// cleaner does. Who asked is told, nothing stops, and with the sections back all is well.
+    /// cleaner does. The caller is told, nothing stops, and with the sections back all is well.
     #[test]
     fn a_log_without_room_harms_nothing() {
         for kind in ["conventional-noplp", "zn540"] {

@@ -1,5 +1,5 @@
-//! Names that threads make, move and remove. Who changes a name has it in hand: what a name stood
-//! for when it was moved is then never in doubt. The files are anybody's.
+//! Names that threads make, move and remove. Whoever changes a name has it in hand: what a name
+//! stood for when it was moved is then never in doubt. The files are anybody's.
 
 use std::sync::Arc;
 
