@@ -119,6 +119,13 @@ impl<T: Clone + PartialEq> Versions<T> {
         self.allowed().any(|v| v == value)
     }
 
+    /// Whether what `is` finds is one that was promised, and whether it is the newest; `None` if
+    /// there is nothing newer than what was promised.
+    pub fn sides(&self, is: impl Fn(&T) -> bool) -> Option<(bool, bool)> {
+        let is_old = || is(self.durable()) || self.promised().any(&is);
+        self.is_open().then(|| (is_old(), is(self.current())))
+    }
+
     /// Whether every version that no fsync promised had returned before `instant`.
     pub fn had_returned(&self, calls: &Calls, instant: usize) -> bool {
         self.all().all(|v| v.settled || calls.is_before(v.call, instant))
@@ -175,7 +182,7 @@ impl<T: Clone + PartialEq> Versions<T> {
             if kept.last().is_some_and(|v| v.call == version.call) {
                 kept.pop();
             }
-            version.settled = returned(&version);
+            version.settled |= returned(&version);
             kept.push(version);
         }
         self.first = kept.remove(0);
@@ -271,7 +278,7 @@ impl Size {
         let last = self.steps.iter().filter(truncated).filter(|s| returned(s)).map(|s| s.call);
         let last = last.max().unwrap_or(NEVER);
         self.steps.retain(|step| !calls.is_before(step.call, last));
-        self.steps.iter_mut().for_each(|step| step.settled = returned(step));
+        self.steps.iter_mut().for_each(|step| step.settled |= returned(step));
         // A promised write says nothing beside a later one that goes further.
         let mut reached = 0;
         let mut tells = vec![true; self.steps.len()];

@@ -102,6 +102,7 @@ fn truncate(obj: ObjId, blocks: u64) -> Event {
 
 const LOST: Option<Damage> = Some(Damage::Lost);
 const GARBAGE: Option<Damage> = Some(Damage::Garbage);
+const TORN: Option<Damage> = Some(Damage::Torn);
 
 #[test]
 fn of_two_writes_at_once_either_is_the_last() {
@@ -119,6 +120,45 @@ fn of_two_writes_at_once_either_is_the_last() {
     history.sync(A);
     assert_eq!(history.damage_of(&[4]), None);
     assert_eq!([2, 3].map(|byte| history.damage_of(&[byte])), [LOST; 2]);
+}
+
+#[test]
+fn of_two_changes_at_once_neither_is_the_older_half_of_a_later_fsync() {
+    let mode = |perm| Event::SetMeta { obj: A, meta: Meta { perm, uid: 0, gid: 0, mtime: None } };
+    let syncing = |change: Option<Event>| {
+        let mut history = History::new();
+        history.done(write(A, 1, 1));
+        let (one, other) = (history.begin(mode(0o644)), history.begin(mode(0o600)));
+        history.end(other);
+        history.end(one);
+        history.sync(A);
+        history.done(write(A, 0, 2));
+        history.done(write(A, 1, 2));
+        change.into_iter().for_each(|change| history.done(change));
+        history.call_sync(A);
+        history
+    };
+    // The file that is found has mode 644, which may have been the last of the two.
+    let history = syncing(None);
+    assert_eq!([[1, 1], [2, 2]].map(|found| history.damage_of(&found)), [None; 2]);
+    assert_eq!(history.damage_of(&[2, 1]), TORN);
+    // With a third it is old for certain.
+    let history = syncing(Some(mode(0o640)));
+    assert_eq!(history.damage_of(&[1, 1]), None);
+    assert_eq!(history.damage_of(&[2, 2]), TORN);
+}
+
+#[test]
+fn an_fsync_called_first_that_returns_last_takes_no_promise_back() {
+    let mut history = History::new();
+    let two = history.begin(write(A, 1, 2));
+    let first = history.call_sync(A);
+    history.end(two);
+    history.begin(write(A, 2, 3));
+    history.sync(A);
+    history.synced(A, first);
+    assert_eq!(history.damage_of(&[1]), LOST);
+    assert_eq!(history.damage_of(&[1, 2]), None);
 }
 
 #[test]

@@ -426,7 +426,7 @@ impl Walk<'_> {
         for &index in object.dirty_blocks() {
             let versions = &object.blocks[&index].versions;
             let offset = index * BLOCK;
-            if offset >= size || versions.current() == versions.durable() {
+            if offset >= size {
                 continue;
             }
             let want = BLOCK_SIZE.min((size - offset) as usize);
@@ -436,9 +436,11 @@ impl Walk<'_> {
                 // What a truncation cut off is gone with the next checkpoint, as sizes are.
                 let is_hole = page.iter().all(|&byte| byte == 0);
                 let is_carried = object.carried && (is_hole || !since.contains(&index));
-                let is_new = !is_carried && found(versions.current());
-                let is_old = found(versions.durable());
-                sides.note(is_old, is_new, || format!("block {index}"));
+                match versions.sides(found) {
+                    Some((false, true)) if is_carried => (),
+                    Some((old, new)) => sides.note(old, new, || format!("block {index}")),
+                    None => (),
+                }
             }
         }
         sides
@@ -447,16 +449,20 @@ impl Walk<'_> {
     fn attribute_sides(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Sides {
         let object = &self.model.objects[obj];
         let mut sides = Sides::default();
-        let is = |size: u64| size == attr.size;
-        let old = object.size.durable(&self.model.calls);
-        sides.note(is(old), is(object.size.current()), || "the size".into());
+        if object.size.is_open() {
+            let is = |size: u64| size == attr.size;
+            let old = object.size.durable(&self.model.calls);
+            sides.note(is(old), is(object.size.current()), || "the size".into());
+        }
         let is = |meta: &Meta| (meta.perm, meta.uid, meta.gid) == (attr.perm, attr.uid, attr.gid);
-        let meta = &object.meta;
-        sides.note(is(meta.durable()), is(meta.current()), || "the attributes".into());
+        if let Some((old, new)) = object.meta.sides(is) {
+            sides.note(old, new, || "the attributes".into());
+        }
         for (name, versions) in &object.xattrs {
             let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
-            let (old, new) = (*versions.durable() == found, *versions.current() == found);
-            sides.note(old, new, || text(name));
+            if let Some((old, new)) = versions.sides(|value| *value == found) {
+                sides.note(old, new, || text(name));
+            }
         }
         sides
     }
