@@ -1,6 +1,6 @@
 //! An fsync keeps its word whatever other threads do while it waits for the drive. Each test holds
-//! one fsync up, lets a second thread act, cuts the power when both have returned, and looks at
-//! what survived. The same run with the injected fault shows that the test can fail.
+//! one fsync up, lets a second thread act, cuts the power, and looks at what survived. The same run
+//! with the injected fault shows that the test can fail.
 
 mod harness;
 
@@ -17,6 +17,10 @@ const MS: u64 = 1_000_000;
 /// How long a write takes that is held up.
 const HELD: u64 = 10 * MS;
 const PAGE: u64 = 4096;
+/// Blocks of a file that needs a node beside its inode.
+const MANY: u64 = 1100;
+/// Pieces of data for more checksums than an inode has room for.
+const PLACES: u64 = 25;
 
 /// A volume on a drive that takes its time, and what two threads do there.
 struct Scene {
@@ -55,15 +59,15 @@ impl Scene {
     }
 
     /// What a cut leaves now, one of several ways.
-    fn cut(&self, seed: u64) -> DriveState {
-        self.drive.below().survivors(seed)
+    fn cut(&self) -> Vec<DriveState> {
+        vec![self.drive.below().survivors(3)]
     }
 }
 
-/// Runs `scene` in every mode on both kinds of drives; what `broken` says of the survivors.
+/// Runs `scene` in every mode on both kinds of drives; what `judge` says of the survivors.
 fn broken(
     fault: &str,
-    scene: fn(&Scene) -> DriveState,
+    scene: fn(&Scene) -> Vec<DriveState>,
     judge: fn(&F2fs) -> Option<String>,
 ) -> Vec<String> {
     let profile = Profile::named("xeon-4116").unwrap();
@@ -75,16 +79,17 @@ fn broken(
             }
             let inject = if fault.is_empty() { String::new() } else { format!(",inject={fault}") };
             // Nothing is written in place: only the chain tells of it.
-            let options = format!("{mode},mode=lfs{inject}");
+            let options = format!("{mode},mode=lfs,cache=1m{inject}");
             let run = move || scene(&Scene::new(kind, &options));
-            let Ok(state) = Machine::simulated(&profile, 1).run(run) else {
+            let Ok(states) = Machine::simulated(&profile, 1).run(run) else {
                 broken.push(format!("{kind:?} {mode}: the run ended in a panic"));
                 continue;
             };
-            let found = match f2fs::F2fs::mount(power_on(&state), &mode.parse().unwrap()) {
+            let find = |state| match F2fs::mount(power_on(state), &mode.parse().unwrap()) {
                 Ok(fs) => judge(&fs),
                 Err(error) => Some(format!("mount: {error}")),
             };
+            let found = states.iter().find_map(find);
             broken.extend(found.map(|what| format!("{kind:?} {mode}: {what}")));
         }
     }
@@ -109,7 +114,7 @@ fn expect(fs: &F2fs, path: &str, page: u64, fill: u8) -> Option<String> {
 /// Another fsync's node, ahead in the log, is still on its way: recovery would stop there.
 #[test]
 fn an_fsync_waits_for_the_nodes_ahead_of_its_own() {
-    fn scene(on: &Scene) -> DriveState {
+    fn scene(on: &Scene) -> Vec<DriveState> {
         let files = ["x", "y", "z"].map(|name| on.create(name, 1));
         on.fs.sync().unwrap();
         files.iter().for_each(|file| on.fill(*file, 0, 2));
@@ -122,7 +127,7 @@ fn an_fsync_waits_for_the_nodes_ahead_of_its_own() {
             cores::sleep_until(begun + HELD + 5 * MS);
             on.drive.set_delay(0);
             on.fs.fsync(files[2], false).unwrap();
-            left = Some(on.cut(3));
+            left = Some(on.cut());
         });
         left.unwrap()
     }
@@ -133,48 +138,74 @@ fn an_fsync_waits_for_the_nodes_ahead_of_its_own() {
     assert!(!broken("no-chain-order", scene, judge).is_empty());
 }
 
-/// The new file moves into a directory that only a checkpoint will know.
-#[test]
-fn a_file_that_moves_during_its_fsync_stays_recoverable() {
-    fn scene(on: &Scene) -> DriveState {
-        let file = on.create("new", 7);
-        on.fsync_beside(file, 5 * MS, || {
-            let (root, who) = (on.fs.root(), Creator::default());
-            let dir = on.fs.mkdir(root, b"dir", 0o755, who).unwrap().ino;
-            on.fs.rename(root, b"new", dir, b"moved", RenameFlags::empty()).unwrap();
-        });
-        on.cut(3)
-    }
-    fn judge(fs: &F2fs) -> Option<String> {
-        expect(fs, "new", 0, 7).and_then(|_| expect(fs, "dir/moved", 0, 7))
-    }
-    assert_eq!(broken("", scene, judge), Vec::<String>::new());
-    assert!(!broken("decide-once", scene, judge).is_empty());
+/// A new file is fsynced, and gets a name in a directory meanwhile that only a checkpoint will know.
+fn named_in_a_new_directory(on: &Scene, name: fn(&F2fs, Ino, Ino)) -> Vec<DriveState> {
+    let file = on.create("new", 7);
+    on.fsync_beside(file, 5 * MS, || {
+        let dir = on.fs.mkdir(on.fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
+        name(&on.fs, file, dir);
+    });
+    on.cut()
 }
 
-/// The same by a second name.
 #[test]
-fn a_file_that_is_linked_during_its_fsync_stays_recoverable() {
-    fn scene(on: &Scene) -> DriveState {
-        let file = on.create("new", 7);
-        on.fsync_beside(file, 5 * MS, || {
-            let (root, who) = (on.fs.root(), Creator::default());
-            let dir = on.fs.mkdir(root, b"dir", 0o755, who).unwrap().ino;
-            on.fs.link(file, dir, b"second").unwrap();
-        });
-        on.cut(3)
+fn a_file_that_gets_a_name_during_its_fsync_stays_recoverable() {
+    fn moved(on: &Scene) -> Vec<DriveState> {
+        named_in_a_new_directory(on, |fs, _, dir| {
+            fs.rename(fs.root(), b"new", dir, b"name", RenameFlags::empty()).unwrap();
+        })
+    }
+    fn linked(on: &Scene) -> Vec<DriveState> {
+        named_in_a_new_directory(on, |fs, file, dir| {
+            fs.link(file, dir, b"name").unwrap();
+        })
     }
     fn judge(fs: &F2fs) -> Option<String> {
-        expect(fs, "new", 0, 7).and_then(|_| expect(fs, "dir/second", 0, 7))
+        expect(fs, "new", 0, 7).and_then(|_| expect(fs, "dir/name", 0, 7))
+    }
+    for scene in [moved, linked] {
+        assert_eq!(broken("", scene, judge), Vec::<String>::new());
+        assert!(!broken("decide-once", scene, judge).is_empty());
+    }
+}
+
+/// A durable block moves while an fsync of its file waits for its data. The nodes that follow point
+/// to where it is now: there it has to be as durable as it was.
+#[test]
+fn what_is_cleaned_during_an_fsync_stays_durable() {
+    fn scene(on: &Scene) -> Vec<DriveState> {
+        let file = on.create("file", 1);
+        (1..MANY).for_each(|page| on.fill(file, page, 1));
+        on.fs.sync().unwrap();
+        // What is left of it is worth cleaning.
+        on.fs.setattr(file, &SetAttr { size: Some(PAGE), ..SetAttr::default() }).unwrap();
+        on.fs.sync().unwrap();
+        on.fill(file, 1, 2);
+        let mut left = Vec::new();
+        let mut cleaner = None;
+        on.fsync_beside(file, MS, || {
+            on.drive.set_delay(HELD);
+            let fs = on.fs.clone();
+            let clean = move || fs.garbage_collect(false).unwrap();
+            cleaner = Some(cores::spawn("cleaner", Some(2), clean));
+            for _ in 0..50 {
+                cores::sleep(MS);
+                left.extend((1..4).map(|seed| on.drive.below().survivors(seed)));
+            }
+        });
+        cleaner.map(cores::JoinHandle::join);
+        left
+    }
+    fn judge(fs: &F2fs) -> Option<String> {
+        expect(fs, "file", 0, 1)
     }
     assert_eq!(broken("", scene, judge), Vec::<String>::new());
-    assert!(!broken("decide-once", scene, judge).is_empty());
 }
 
 /// The name goes to another file, which is fsynced, while its first owner's fsync is under way.
 #[test]
 fn a_name_stays_with_the_file_that_was_fsynced_under_it() {
-    fn scene(on: &Scene) -> DriveState {
+    fn scene(on: &Scene) -> Vec<DriveState> {
         let old = on.create("name", 1);
         on.fs.open(old).unwrap();
         on.fsync_beside(old, 5 * MS, || {
@@ -182,7 +213,7 @@ fn a_name_stays_with_the_file_that_was_fsynced_under_it() {
             let new = on.create("name", 2);
             on.fs.fsync(new, false).unwrap();
         });
-        on.cut(3)
+        on.cut()
     }
     fn judge(fs: &F2fs) -> Option<String> {
         expect(fs, "name", 0, 2)
@@ -191,13 +222,10 @@ fn a_name_stays_with_the_file_that_was_fsynced_under_it() {
     assert!(!broken("decide-once", scene, judge).is_empty());
 }
 
-/// Blocks of a file that needs a node beside its inode.
-const MANY: u64 = 1100;
-
 /// A node goes and leaves its place empty, during another fsync of the same file.
 #[test]
 fn a_truncation_during_an_fsync_is_not_undone() {
-    fn scene(on: &Scene) -> DriveState {
+    fn scene(on: &Scene) -> Vec<DriveState> {
         let file = on.create("file", 1);
         for page in 0..MANY {
             on.fill(file, page, 1);
@@ -211,7 +239,7 @@ fn a_truncation_during_an_fsync_is_not_undone() {
             }
             on.fs.fsync(file, false).unwrap();
         });
-        on.cut(3)
+        on.cut()
     }
     fn judge(fs: &F2fs) -> Option<String> {
         [0, MANY - 1].into_iter().find_map(|page| expect(fs, "file", page, 0))
@@ -222,13 +250,13 @@ fn a_truncation_during_an_fsync_is_not_undone() {
 /// Nobody has the file open, and its only name goes.
 #[test]
 fn an_fsync_outlives_the_removal_of_its_file() {
-    fn scene(on: &Scene) -> DriveState {
+    fn scene(on: &Scene) -> Vec<DriveState> {
         let file = on.create("file", 1);
         on.fsync_beside(file, 5 * MS, || on.fs.unlink(on.fs.root(), b"file").unwrap());
         let other = on.create("other", 2);
         on.fs.fsync(other, false).unwrap();
         on.fs.getattr(file).expect_err("it goes with its last user");
-        on.cut(3)
+        on.cut()
     }
     fn judge(fs: &F2fs) -> Option<String> {
         expect(fs, "other", 0, 2)
@@ -237,28 +265,52 @@ fn an_fsync_outlives_the_removal_of_its_file() {
 }
 
 /// In the modes that recover an fsync whole or not at all, what others append during it is not
-/// half of it: not even where the name leaves no room for checksums, so that the data is flushed
-/// before the nodes go.
+/// half of it: not even where there is no room for checksums, so that the data is flushed before
+/// the nodes go.
 #[test]
 fn an_append_during_an_atomic_fsync_is_no_part_of_it() {
     const NAME: &str = match str::from_utf8(&[b'n'; 250]) {
         Ok(name) => name,
         Err(_) => "",
     };
-    fn scene(on: &Scene) -> DriveState {
+    fn long_name(on: &Scene) -> Vec<DriveState> {
         let file = on.create(NAME, 1);
         on.fs.sync().unwrap();
         on.fill(file, 0, 2);
         on.fsync_beside(file, 5 * MS, || on.fill(file, 1, 9));
-        on.cut(3)
+        on.cut()
     }
-    fn judge(fs: &F2fs) -> Option<String> {
-        let appended = byte_at(fs, NAME, 1);
-        let torn = appended.is_some_and(|byte| byte != 9);
-        let torn = torn.then(|| format!("the append is half there: {appended:?}"));
-        torn.or_else(|| expect(fs, NAME, 0, 2))
+    fn many_places(on: &Scene) -> Vec<DriveState> {
+        let file = on.create("scattered", 1);
+        let others: Vec<_> = (0..20).map(|n| on.create(&format!("other{n}"), 1)).collect();
+        (0..PLACES).for_each(|n| on.fill(file, 2 * n, 1));
+        on.fs.sync().unwrap();
+        // Blocks are placed when they are written back, which the cache has to be full for. Files
+        // with more dirty pages than these have another log.
+        for n in 0..PLACES {
+            on.fill(file, 2 * n, 2);
+            for page in 0..15 {
+                others.iter().for_each(|other| on.fill(*other, n * 15 + page, 1));
+            }
+        }
+        on.fill(file, 1, 2);
+        on.fsync_beside(file, 5 * MS, || on.fill(file, 2 * PLACES, 9));
+        on.cut()
     }
-    let is_atomic = |what: &String| what.contains("strict");
-    let found: Vec<_> = broken("", scene, judge).into_iter().filter(is_atomic).collect();
+    fn is_half_there(fs: &F2fs, name: &str, appended: u64) -> Option<String> {
+        let found = byte_at(fs, name, appended);
+        let torn = found.is_some_and(|byte| byte != 9);
+        torn.then(|| format!("the append is half there: {found:?}"))
+    }
+    fn judge_name(fs: &F2fs) -> Option<String> {
+        is_half_there(fs, NAME, 1).or_else(|| expect(fs, NAME, 0, 2))
+    }
+    fn judge_places(fs: &F2fs) -> Option<String> {
+        is_half_there(fs, "scattered", 2 * PLACES)
+            .or_else(|| (0..PLACES).find_map(|n| expect(fs, "scattered", 2 * n, 2)))
+    }
+    let mut found = broken("", long_name, judge_name);
+    found.extend(broken("", many_places, judge_places));
+    found.retain(|what| what.contains("strict"));
     assert_eq!(found, Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! A drive that completes writes late, in whatever order their delays say, and until then answers
+//! A drive that completes writes and flushes late, in whatever order their delays say, and until then answers
 //! reads from what was there before.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Late {
         &self.below
     }
 
-    /// Writes submitted from now on take this long.
+    /// Writes and flushes submitted from now on take this long.
     pub fn set_delay(&self, delay: Nanos) {
         self.delay.store(delay, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl Drive for Late {
 
     fn submit(&self, queue: u16, cid: u16, command: Command) {
         self.settle();
-        if matches!(command, Command::Write { .. }) {
+        if matches!(command, Command::Write { .. } | Command::Flush) {
             let due = cores::now() + self.delay.load(Ordering::Relaxed);
             self.writes.lock().push(Write { due, queue, cid, command });
         } else {
