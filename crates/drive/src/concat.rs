@@ -418,6 +418,7 @@ fn identity(members: &[Member], blocks: u64, zones: Option<ZoneGeometry>) -> Ide
         queue_depth: all().map(|identify| identify.queue_depth).min().unwrap_or(1).max(1),
         max_transfer: all().map(|identify| identify.max_transfer).min().unwrap_or(1).max(1),
         volatile_cache: all().any(|identify| identify.volatile_cache),
+        atomic_write: all().map(|identify| identify.atomic_write).min().unwrap_or(0),
         discard: all().any(|identify| identify.discard),
         discard_zeroes: all().all(|identify| identify.discard && identify.discard_zeroes),
         read_only: all().any(|identify| identify.read_only),

@@ -325,6 +325,7 @@ impl Spec {
             queue_depth: profile.queue_depth.value,
             max_transfer: profile.max_transfer_blocks.value,
             volatile_cache: profile.volatile(),
+            atomic_write: self.atomic_write() as u32,
             discard: zones.is_none_or(|zones| zones.conventional > 0),
             discard_zeroes: true,
             read_only: false,

@@ -196,6 +196,7 @@ impl Volume {
         next.flags = flags;
         // What follows an unmount may be somebody else's; a mount begins with one of its own.
         next.ours = !umount;
+        next.sealed = !umount && self.io.tears();
         next.pack_total = total as u32;
         next.start_sum = (header_blocks + orphans.len()) as u32;
         next.cursegs = LogType::ALL.map(|log| self.logs.get(log).at);

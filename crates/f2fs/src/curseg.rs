@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::io::Io;
-use crate::ondisk::checkpoint::Curseg;
+use crate::ondisk::curseg::Curseg;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::superblock::Superblock;

@@ -155,6 +155,11 @@ impl Io {
         &self.queue
     }
 
+    /// Whether a cut may leave of a block some sectors that are old and some that are new.
+    pub(crate) fn tears(&self) -> bool {
+        (self.queue.identify().atomic_write as usize) < drive::BLOCK_SIZE
+    }
+
     /// Blocks written since the mount.
     pub(crate) fn written_blocks(&self) -> u64 {
         self.written_blocks

@@ -10,6 +10,7 @@ use crate::io::WriteSet;
 use crate::node_cache::log_of;
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
+use crate::ondisk::node_sums::NodeSums;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BlockAddr, Nid};
@@ -42,12 +43,14 @@ impl Volume {
         self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
     }
 
-    /// Writes node `nid` as it is, or as it was when it was `frozen`.
+    /// Writes node `nid` as it is, or as it was when it was `frozen`. The last node of an fsync
+    /// carries the `sums` of those before it, where nodes may be torn.
     fn write_node(
         &mut self,
         nid: Nid,
         mut frozen: Option<Block>,
         marks: Marks,
+        sums: Option<&mut NodeSums>,
         set: &mut WriteSet,
     ) -> Result<()> {
         let _span = cores::span(cores::Stage::NodeUpdate);
@@ -77,10 +80,15 @@ impl Volume {
         if nid == ino {
             let inode = RawInodeBlock::of_mut(bytes);
             if marks.fsync && self.options.oprw {
-                let sums = self.unjudged.remove(&ino).unwrap_or_default();
-                sums.store(&mut inode.i, self.checkpoint.node_cp_ver());
+                let data = self.unjudged.remove(&ino).unwrap_or_default();
+                data.store(&mut inode.i, self.checkpoint.node_cp_ver(), sums.is_some());
+            }
+            if let Some(sums) = sums {
+                std::mem::take(sums).close(addr, inode);
             }
             inode.seal(&self.sb);
+        } else if let Some(sums) = sums {
+            sums.add(addr, bytes);
         }
         let block = block.clone();
         self.nat.set(&self.io, nid, ino, addr)?;
@@ -133,6 +141,7 @@ impl Volume {
         self.unflushed.insert(ino);
         let dent = self.nat.needs_dentry_mark(&self.io, ino)?
             && !self.options.inject.contains(Inject::DROP_DENT_MARK);
+        let mut sums = self.checkpoint.sealed.then(NodeSums::default);
         for (nid, block) in frozen.0 {
             let offset = RawNodeFooter::of(&block).node_offset();
             let marks = match NodeKind::of(offset) {
@@ -143,7 +152,7 @@ impl Volume {
                 // at all.
                 _ => Marks::default(),
             };
-            self.write_node(nid, Some(block), marks, set)?;
+            self.write_node(nid, Some(block), marks, sums.as_mut(), set)?;
         }
         self.nat.set_fsynced_inode(ino);
         set.submit(&mut self.io);
@@ -154,7 +163,7 @@ impl Volume {
     pub(crate) fn write_all_dirty_nodes(&mut self, set: &mut WriteSet) -> Result<()> {
         let dirty: Vec<Nid> = self.nodes.dirty_all().collect();
         for nid in dirty {
-            self.write_node(nid, None, Marks::default(), set)?;
+            self.write_node(nid, None, Marks::default(), None, set)?;
         }
         Ok(())
     }

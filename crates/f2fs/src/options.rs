@@ -85,11 +85,13 @@ bitflags! {
         const RECOVER_NO_READ_AHEAD = 2048;
         /// No fault: recovery applies every version of a node, as Linux does, not the last only.
         const RECOVER_EVERY_VERSION = 4096;
+        /// Recovery believes nodes that a cut has torn.
+        const BELIEVE_TORN = 8192;
     }
 }
 
 /// The faults by the names the command line uses.
-const INJECT_NAMES: [(&str, Inject); 13] = [
+const INJECT_NAMES: [(&str, Inject); 14] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -103,6 +105,7 @@ const INJECT_NAMES: [(&str, Inject); 13] = [
     ("early-tail", Inject::EARLY_TAIL),
     ("recover-no-read-ahead", Inject::RECOVER_NO_READ_AHEAD),
     ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
+    ("believe-torn", Inject::BELIEVE_TORN),
 ];
 
 impl FromStr for Inject {

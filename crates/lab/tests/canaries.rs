@@ -80,6 +80,20 @@ fn oprw_that_skips_the_checksums_is_noticed() {
     assert!(run(Some("skip-wp-check")).broken > 0);
 }
 
+#[test]
+fn a_torn_node_that_is_believed_is_noticed() {
+    for mode in [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict] {
+        let run = |inject| {
+            let job = job(Arc::new(Pattern::sized(64, 60)), mode, inject, 0);
+            let job = Arc::new(Job { drive: "conventional-noplp:512".into(), ..(*job).clone() });
+            run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0
+        };
+        let sound = run(None);
+        assert_eq!((sound.broken, sound.corrupt), (0, 0), "{mode}");
+        assert!(run(Some("believe-torn")).corrupt > 0, "{mode}");
+    }
+}
+
 /// What is written in place is old here and new there when the drive tears blocks: F2FS does not
 /// promise otherwise, and the campaign has to see it.
 #[test]

@@ -66,6 +66,8 @@ impl Device {
                 queue_depth: QUEUE_DEPTH,
                 max_transfer: MAX_TRANSFER as u32,
                 volatile_cache: true,
+                // Of a file nobody promises more.
+                atomic_write: 512,
                 discard: access == Access::Write,
                 discard_zeroes: kind == Kind::File,
                 read_only: access != Access::Write,
@@ -98,6 +100,8 @@ impl Device {
         self.identify.max_transfer = (transfer / BLOCK_BYTES).clamp(1, MAX_TRANSFER) as u32;
         self.identify.volatile_cache =
             sysfs.text("queue/write_cache").is_none_or(|cache| cache != "write through");
+        let atomic = ioctl::atomic_write(self.fd()).map_err(OpenError::io(&self.path))?;
+        self.identify.atomic_write = atomic.min(BLOCK_BYTES) as u32;
         self.identify.read_only |= ioctl::is_read_only(self.fd()).unwrap_or(false);
         self.identify.discard &= sysfs.number("queue/discard_max_bytes") != Some(0);
         self.describe_zones(sysfs)

@@ -69,8 +69,13 @@ const _: () = {
 /// `blk_zone_report.flags`: descriptors have a capacity.
 const REP_CAPACITY: u32 = 1;
 
+/// The smallest unit of any device.
+const SECTOR: u64 = 512;
+
 const BLK: u32 = 0x12;
 const BLKROGET: Ioctl = libc::_IO(BLK, 94);
+const BLKALIGNOFF: Ioctl = libc::_IO(BLK, 122);
+const BLKPBSZGET: Ioctl = libc::_IO(BLK, 123);
 const BLKSSZGET: Ioctl = libc::_IO(BLK, 104);
 const BLKGETSIZE64: Ioctl = libc::_IOR::<usize>(BLK, 114);
 const BLKDISCARD: Ioctl = libc::_IO(BLK, 119);
@@ -102,6 +107,13 @@ pub(super) fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// Bytes of a logical block.
 pub(super) fn logical_block_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     int(fd, BLKSSZGET)
+}
+
+/// Bytes of a physical block, the smallest unit the device writes atomically (Linux's
+/// `sysfs-block`); of a sector if the device does not begin with a whole one.
+pub(super) fn atomic_write(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let is_aligned = int(fd, BLKALIGNOFF).is_ok_and(|offset| offset == 0);
+    if is_aligned { int(fd, BLKPBSZGET) } else { Ok(SECTOR) }
 }
 
 /// Whether the device refuses writes.
@@ -224,6 +236,8 @@ mod tests {
     fn numbers_are_those_of_the_headers() {
         let ours = [
             BLKROGET,
+            BLKALIGNOFF,
+            BLKPBSZGET,
             BLKSSZGET,
             BLKGETSIZE64,
             BLKDISCARD,
@@ -237,6 +251,8 @@ mod tests {
         ];
         let headers = [
             0x125e,
+            0x127a,
+            0x127b,
             0x1268,
             0x8008_1272,
             0x1277,

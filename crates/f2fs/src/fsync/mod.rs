@@ -223,7 +223,12 @@ impl<'a> Fsync<'a> {
             Some(frozen) => frozen,
             None => volume.freeze_nodes(self.ino)?,
         };
-        let mark = if self.fs.injected(Inject::MARK_EVERY_NODE) { Mark::Every } else { mark };
+        let mark = match mark {
+            _ if self.fs.injected(Inject::MARK_EVERY_NODE) => Mark::Every,
+            // The last node vouches for all.
+            _ if volume.checkpoint.sealed => Mark::Last,
+            mark => mark,
+        };
         self.place = Some(self.fs.chain().take_place());
         volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.nodes)?;
         Ok(Next::Step)

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use crate::error::Result;
 use crate::ondisk::inode::Advise;
 use crate::ondisk::node::{NodeKind, first_index_of};
-use crate::ondisk::{BLOCK_SIZE, Nid};
+use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
 use crate::options::FsyncMode;
 use crate::volume::Volume;
 use crate::wanted::Naming;
@@ -58,9 +58,11 @@ impl Volume {
             return Ok(Need::Nothing);
         }
         let compressed = self.layout(ino)?.cluster().is_some();
+        let sealed = self.checkpoint.sealed;
         let inode = self.raw_inode(ino)?;
         let (parent, links) = (inode.pino.get(), inode.links.get());
         let unrecoverable = changed
+            || sealed && !node_sums::fits(inode)
             || links != 1
             || compressed
             || self.since_checkpoint.xattr_changed.contains(&parent)
@@ -79,8 +81,9 @@ impl Volume {
         let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
             return Ok(false);
         };
-        let sums = sums.clone();
-        let storable = plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?);
+        let (sums, sealed) = (sums.clone(), self.checkpoint.sealed);
+        let storable =
+            plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?, sealed);
         Ok(!storable)
     }
 

@@ -21,7 +21,8 @@ bitflags! {
 /// Which nodes of an fsync carry the mark that roll-forward looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Each: what arrived is recovered.
+    /// Each: what arrived is recovered. Where a drive may tear a block as [`Mark::Last`], which
+    /// vouches for all.
     Every,
     /// The last one only: without it none is recovered.
     Last,

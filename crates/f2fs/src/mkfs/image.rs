@@ -13,7 +13,8 @@ use super::geometry::{Formula, Geometry};
 use super::options::MkfsOptions;
 use super::quota::{self, QuotaType};
 use crate::error::Result;
-use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Curseg};
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::ondisk::curseg::Curseg;
 use crate::ondisk::dentry::{DentriesMut, slots_for};
 use crate::ondisk::hash::dentry_hash;
 use crate::ondisk::inode::{FileFlags, Inline, InodeLayout, RawInodeBlock};
@@ -217,6 +218,7 @@ impl Image {
             next_free_nid: ROOT_INO + used,
             elapsed_time: 0,
             ours: false,
+            sealed: false,
             sit_bitmap: vec![0; self.sb.sit_bitmap_size() as usize],
             nat_bitmap: vec![0; self.sb.nat_bitmap_size() as usize],
             crc: 0,

@@ -9,9 +9,10 @@ use drive::Block;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::curseg::{Curseg, decode_cursegs};
 use super::sit::LogType;
 use super::superblock::{Features, Superblock};
-use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, SegNo, crc32};
+use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, crc32};
 use crate::error::{Error, Result};
 
 /// Where the checksum is, but on volumes with a large NAT bitmap.
@@ -21,8 +22,8 @@ pub const BITMAP_OFFSET: usize = 192;
 /// Segment number in the slots of logs nobody uses.
 const NO_SEGNO: u32 = u32::MAX;
 /// [`Checkpoint::ours`], in slots of `alloc_type` nobody uses: the version, which other writers of
-/// checkpoints change, and "OPRWours".
-const OURS: u64 = 0x4f50_5257_6f75_7273;
+/// checkpoints change, and "OPRWours"; "OPRWseal" if [`Checkpoint::sealed`] too.
+const OURS: [u64; 2] = [0x4f50_5257_6f75_7273, 0x4f50_5257_7365_616c];
 const OURS_AT: std::ops::Range<usize> = 8..16;
 
 /// `struct f2fs_checkpoint` up to its bitmaps, 192 bytes.
@@ -99,17 +100,6 @@ bitflags! {
     }
 }
 
-/// Where a log writes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Curseg {
-    /// Segment.
-    pub segno: SegNo,
-    /// Next block to write in it, 0..=511; free, also in an SSR log.
-    pub blkoff: u16,
-    /// Fills holes of a used segment instead of appending to a free one.
-    pub ssr: bool,
-}
-
 /// A checkpoint, checked against its superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -144,6 +134,8 @@ pub struct Checkpoint {
     /// The engine wrote it to go on: nodes of this version point to nothing that was not durable
     /// when their fsync returned. Linux's may, to data of others that was on its way.
     pub ours: bool,
+    /// And fsyncs after it end with a checksum of all their nodes ([`super::node_sums`]).
+    pub sealed: bool,
     /// Which copy of each SIT block is valid, most significant bit first.
     pub sit_bitmap: Vec<u8>,
     /// Which copy of each NAT block is valid, most significant bit first.
@@ -266,8 +258,10 @@ impl Checkpoint {
             let found = bytes.get(offset..end).map(<[u8]>::to_vec);
             found.ok_or_else(|| Error::corrupt("checkpoint.bitmaps", at, end, bytes.len()))
         };
+        let version = raw.checkpoint_ver.get();
+        let ours = OURS.map(|mark| raw.alloc_type[OURS_AT] == (mark ^ version).to_le_bytes());
         let checkpoint = Self {
-            version: raw.checkpoint_ver.get(),
+            version,
             user_block_count: raw.user_block_count.get(),
             valid_block_count: raw.valid_block_count.get(),
             rsvd_segment_count: raw.rsvd_segment_count.get(),
@@ -281,7 +275,8 @@ impl Checkpoint {
             valid_inode_count: raw.valid_inode_count.get(),
             next_free_nid: raw.next_free_nid.get(),
             elapsed_time: raw.elapsed_time.get(),
-            ours: raw.alloc_type[OURS_AT] == (OURS ^ raw.checkpoint_ver.get()).to_le_bytes(),
+            ours: ours.contains(&true),
+            sealed: ours[1],
             sit_bitmap: slice(place.sit, sb.sit_bitmap_size())?,
             nat_bitmap: slice(place.nat, sb.nat_bitmap_size())?,
             crc: stored_crc(bytes, raw.checksum_offset.get() as usize),
@@ -322,7 +317,8 @@ impl Checkpoint {
             *slot = u8::from(log.ssr);
         }
         if self.ours {
-            alloc_type[OURS_AT].copy_from_slice(&(OURS ^ self.version).to_le_bytes());
+            let mark = OURS[usize::from(self.sealed)] ^ self.version;
+            alloc_type[OURS_AT].copy_from_slice(&mark.to_le_bytes());
         }
         RawCheckpoint {
             checkpoint_ver: U64::new(self.version),
@@ -574,23 +570,4 @@ fn check_bitmap_sizes(sb: &Superblock, raw: &RawCheckpoint, at: BlockAddr) -> Re
         }
     }
     Ok(())
-}
-
-/// The six logs. One that the volume does not have stands where data is, and is not looked at.
-fn decode_cursegs(sb: &Superblock, raw: &RawCheckpoint, at: BlockAddr) -> Result<[Curseg; 6]> {
-    let mut cursegs = [Curseg { segno: 0, blkoff: 0, ssr: false }; 6];
-    for (i, curseg) in cursegs.iter_mut().enumerate() {
-        let (segno, blkoff) = match i {
-            _ if !sb.has_log(LogType::ALL[i]) => (raw.cur_data_segno[0], U16::new(0)),
-            0..3 => (raw.cur_data_segno[i], raw.cur_data_blkoff[i]),
-            _ => (raw.cur_node_segno[i - 3], raw.cur_node_blkoff[i - 3]),
-        };
-        let ssr = match raw.alloc_type[i] {
-            0 => false,
-            1 => true,
-            found => return Err(Error::corrupt("checkpoint.alloc_type", at, found, "0, 1")),
-        };
-        *curseg = Curseg { segno: segno.get(), blkoff: blkoff.get(), ssr };
-    }
-    Ok(cursegs)
 }

@@ -16,7 +16,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::inode::RawInode;
-use super::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, crc32};
+use super::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, crc32, node_sums};
 
 /// Longest run: what is read at once to compare.
 const MAX_RUN: u16 = BLOCKS_PER_SEGMENT as u16;
@@ -59,17 +59,18 @@ pub struct Run {
 impl Run {
     /// Whether the run holds what file `ino` wrote to it after the checkpoint `cp_ver`.
     pub fn agrees(&self, cp_ver: u64, ino: Nid, contents: &[Block]) -> bool {
-        let sums = (self.start..).zip(contents).map(|(at, block)| sum_of(cp_ver, ino, at, block));
+        let sums =
+            (self.start..).zip(contents).map(|(at, block)| sum_of(cp_ver, ino, at, &block[..]));
         contents.len() == usize::from(self.blocks) && sums.fold(0, u32::wrapping_add) == self.sum
     }
 }
 
 /// A checksum of contents where they are: the same contents in another file or place, or after
 /// another checkpoint, have another one.
-fn sum_of(cp_ver: u64, ino: Nid, addr: BlockAddr, contents: &Block) -> u32 {
+pub(super) fn sum_of(cp_ver: u64, ino: Nid, addr: BlockAddr, contents: &[u8]) -> u32 {
     let place = u64::from(ino) << 32 | u64::from(addr);
     let seed = XxHash3_64::oneshot_with_seed(cp_ver, &place.to_le_bytes());
-    XxHash3_64::oneshot_with_seed(seed, &contents[..]) as u32
+    XxHash3_64::oneshot_with_seed(seed, contents) as u32
 }
 
 /// Data blocks of one file with the checksums of their contents, in the order they were written.
@@ -84,7 +85,7 @@ impl DataSums {
 
     /// Takes in that file `ino` wrote `block` to `addr` after the checkpoint `cp_ver`.
     pub fn push(&mut self, cp_ver: u64, ino: Nid, addr: BlockAddr, block: &Block) {
-        let sum = sum_of(cp_ver, ino, addr, block);
+        let sum = sum_of(cp_ver, ino, addr, &block[..]);
         match self.0.last_mut() {
             Some(run)
                 if run.blocks < MAX_RUN
@@ -97,16 +98,17 @@ impl DataSums {
         }
     }
 
-    /// Whether `inode` has room for them.
-    pub fn fit(&self, inode: &RawInode) -> bool {
-        let room = inode.behind_name().len().saturating_sub(size_of::<RawTrailer>());
+    /// Whether `inode` has room for them, behind [`node_sums`] if it is to be sealed.
+    pub fn fit(&self, inode: &RawInode, sealed: bool) -> bool {
+        let seal = if sealed { node_sums::LEN } else { 0 };
+        let room = inode.behind_name().len().saturating_sub(size_of::<RawTrailer>() + seal);
         self.0.len() <= room / size_of::<RawRun>()
     }
 
     /// Puts them into `inode`, whose node is of checkpoint version `cp_ver`, instead of what was
     /// there. None, or more than fit, leave zeroes.
-    pub fn store(&self, inode: &mut RawInode, cp_ver: u64) {
-        let fit = self.fit(inode);
+    pub fn store(&self, inode: &mut RawInode, cp_ver: u64, sealed: bool) {
+        let fit = self.fit(inode, sealed);
         let room = inode.behind_name_mut();
         room.fill(0);
         if self.0.is_empty() || !fit {
@@ -179,23 +181,28 @@ mod tests {
     fn what_was_stored_is_loaded() {
         inode_named(5, |inode| {
             assert_eq!(sums(24).runs().len(), 24);
-            sums(24).store(inode, 7);
+            sums(24).store(inode, 7, false);
             assert_eq!(DataSums::load(inode, 7), sums(24));
             assert_eq!(DataSums::load(inode, 8), DataSums::default());
-            DataSums::default().store(inode, 7);
+            DataSums::default().store(inode, 7, false);
             assert_eq!(DataSums::load(inode, 7), DataSums::default());
+            assert!(!sums(24).fit(inode, true));
         });
     }
 
     #[test]
     fn what_does_not_fit_is_not_stored() {
-        for len in [0, 1, 100, 235, 236, 245, 246, 250, NAME_MAX] {
-            let room = (NAME_MAX - len).saturating_sub(10) / 10;
+        let names = [0, 1, 100, 231, 232, 235, 236, 245, 246, 250, NAME_MAX];
+        for (len, sealed) in names.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+            let behind = NAME_MAX - len;
+            let room = behind.saturating_sub(if sealed { 14 } else { 10 }) / 10;
             inode_named(len, |inode| {
                 for runs in [room, room + 1] {
                     let sums = sums(runs as u32);
-                    assert_eq!(sums.fit(inode), runs <= room, "{len}");
-                    sums.store(inode, 1);
+                    assert_eq!(sums.fit(inode, sealed), runs <= room, "{len}");
+                    sums.store(inode, 1, sealed);
+                    let seal = node_sums::LEN.min(if sealed { behind } else { 0 });
+                    assert_eq!(inode.behind_name()[..seal], vec![0; seal], "{len}");
                     let kept = if runs <= room { sums } else { DataSums::default() };
                     assert_eq!(DataSums::load(inode, 1), kept, "{len}");
                 }

@@ -7,6 +7,7 @@
 pub mod bits;
 pub mod checkpoint;
 pub mod compress;
+pub mod curseg;
 pub mod data_sums;
 pub mod dentry;
 pub mod encoding;
@@ -16,6 +17,7 @@ pub mod inode;
 pub mod nat;
 pub mod nat_bits;
 pub mod node;
+pub mod node_sums;
 pub mod orphan;
 pub mod sit;
 pub mod summary;

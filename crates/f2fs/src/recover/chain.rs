@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
+use crate::ondisk::node_sums::NodeSums;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 use crate::options::Inject;
@@ -114,15 +115,37 @@ impl Volume {
                 let found = format!("{next:#x}, which came before");
                 return Err(Error::corrupt("node_footer.next_blkaddr", addr, found, "an end"));
             }
-            // A cut before recovery's checkpoint: the chain must still be here.
-            self.segments.keep_until_checkpoint(addr)?;
             links.push(Link { addr, block });
             addr = next;
         }
-        if !links.is_empty() && self.sb.in_main(addr) {
+        let whole = self.whole(&links);
+        addr = links.get(whole).map_or(addr, |link| link.addr);
+        links.truncate(whole);
+        // A cut before recovery's checkpoint: the chain must still be here.
+        let end = (!links.is_empty() && self.sb.in_main(addr)).then_some(addr);
+        for addr in links.iter().map(|link| link.addr).chain(end) {
             self.segments.keep_until_checkpoint(addr)?;
         }
         Ok((links, addr))
+    }
+
+    /// How many links there are before the first fsync of which a node is torn or missing. It did
+    /// not return, nor did one behind it: the chain ends there.
+    fn whole(&self, links: &[Link]) -> usize {
+        if !self.checkpoint.sealed || self.options.inject.contains(Inject::BELIEVE_TORN) {
+            return links.len();
+        }
+        let (mut whole, mut sums) = (0, NodeSums::default());
+        for (link, count) in links.iter().zip(1..) {
+            if !(link.footer().is_inode() && link.footer().is_fsync()) {
+                sums.add(link.addr, &link.block);
+            } else if std::mem::take(&mut sums).agree(link.addr, RawInodeBlock::of(&link.block)) {
+                whole = count;
+            } else {
+                break;
+            }
+        }
+        whole
     }
 
     /// Where in each zone the chain lies and its nodes point to, those that do not count among

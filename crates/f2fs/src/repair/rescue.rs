@@ -3,7 +3,8 @@
 
 use crate::error::Result;
 use crate::mkfs::{Request, layout};
-use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Curseg};
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
+use crate::ondisk::curseg::Curseg;
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 
@@ -46,6 +47,7 @@ pub(super) fn checkpoint(blocks: u64, sb: &Superblock, version: u64) -> Result<C
         next_free_nid: sb.root_ino,
         elapsed_time: 0,
         ours: false,
+        sealed: false,
         sit_bitmap: vec![0; sb.sit_bitmap_size() as usize],
         nat_bitmap: vec![0; sb.nat_bitmap_size() as usize],
         crc: 0,

@@ -100,7 +100,7 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
-    /// plain-checkpoint, skip-roll-forward, mark-every-node
+    /// plain-checkpoint, skip-roll-forward, mark-every-node, believe-torn
     #[arg(long)]
     inject: Option<String>,
     /// Judge this cut only

@@ -1,0 +1,129 @@
+//! What the last node of an fsync says of the contents of all of them: a checksum, behind the name
+//! in the inode's name field.
+//!
+//! A drive may promise no more than that single sectors are whole (NVMe's AWUPF). The footer, which
+//! tells recovery that a node is there, is in the last sector of the block, and says nothing of the
+//! others. F2FS counts on blocks that are written whole: there is a checksum in inodes, if the
+//! volume has the feature, and in direct nodes not even room for one. So where a drive may tear a
+//! block, an fsync marks its last node only, and this is in it. A checkpoint says whether it is in
+//! the nodes that follow ([`super::checkpoint::Checkpoint::sealed`]).
+//!
+//! Nothing to Linux and f2fs-tools, like [`super::data_sums`], which is behind it.
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::data_sums::sum_of;
+use super::inode::{RawInode, RawInodeBlock};
+use super::node::RawNodeFooter;
+use super::{BLOCK_SIZE, BlockAddr};
+
+/// Bytes behind the name.
+pub const LEN: usize = size_of::<U32>();
+/// What no drive tears.
+const SECTOR: usize = 512;
+
+const _: () = assert!(std::mem::offset_of!(RawInode, dir_level) <= SECTOR);
+
+/// Nodes of one fsync, in the order of the log.
+#[derive(Debug, Default)]
+pub struct NodeSums(u32);
+
+impl NodeSums {
+    /// Takes in a node that is or will be at `addr`, and is not the last.
+    pub fn add(&mut self, addr: BlockAddr, block: &[u8; BLOCK_SIZE]) {
+        self.take_in(addr, RawNodeFooter::of(block), block);
+    }
+
+    /// Puts the sum into the last node, an inode that has room for it.
+    pub fn close(self, addr: BlockAddr, inode: &mut RawInodeBlock) {
+        let sum = U32::new(self.with_inode(addr, inode));
+        if let Some(room) = inode.i.behind_name_mut().first_chunk_mut() {
+            *room = *sum.as_bytes().first_chunk::<LEN>().expect("LEN is its size");
+        }
+    }
+
+    /// Whether the nodes taken in and this last one are those that were written.
+    pub fn agree(self, addr: BlockAddr, inode: &RawInodeBlock) -> bool {
+        let sum = U32::ref_from_prefix(inode.i.behind_name());
+        sum.is_ok_and(|(sum, _)| sum.get() == self.with_inode(addr, inode))
+    }
+
+    /// The sum is in the first sector, which is whole: if it is the right one, all there is right.
+    fn with_inode(mut self, addr: BlockAddr, inode: &RawInodeBlock) -> u32 {
+        self.take_in(addr, &inode.footer, &inode.as_bytes()[SECTOR..]);
+        self.0
+    }
+
+    fn take_in(&mut self, addr: BlockAddr, footer: &RawNodeFooter, contents: &[u8]) {
+        let sum = sum_of(footer.cp_ver.get(), footer.ino.get(), addr, contents);
+        self.0 = self.0.wrapping_add(sum);
+    }
+}
+
+/// Whether the inode has room for the sum.
+pub fn fits(inode: &RawInode) -> bool {
+    inode.behind_name().len() >= LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ondisk::NAME_MAX;
+
+    /// A direct node and the inode that closes its fsync.
+    fn fsync(fill: u8, cp_ver: u64) -> [[u8; BLOCK_SIZE]; 2] {
+        let (mut node, mut inode) = ([fill; BLOCK_SIZE], [fill; BLOCK_SIZE]);
+        *RawNodeFooter::of_mut(&mut node) = RawNodeFooter::new(6, 5, 1);
+        *RawNodeFooter::of_mut(&mut inode) = RawNodeFooter::new(5, 5, 0);
+        for block in [&mut node, &mut inode] {
+            RawNodeFooter::of_mut(block).cp_ver.set(cp_ver);
+        }
+        let last = RawInodeBlock::of_mut(&mut inode);
+        last.i.set_name(3, b"name");
+        let mut sums = NodeSums::default();
+        sums.add(100, &node);
+        sums.close(101, last);
+        [node, inode]
+    }
+
+    fn agree([node, inode]: &[[u8; BLOCK_SIZE]; 2]) -> bool {
+        let mut sums = NodeSums::default();
+        sums.add(100, node);
+        sums.agree(101, RawInodeBlock::of(inode))
+    }
+
+    #[test]
+    fn a_torn_node_does_not_agree() {
+        let (new, old) = (fsync(1, 7), fsync(2, 6));
+        assert!(agree(&new));
+        for (block, sector) in (0..2).flat_map(|block| (0..8).map(move |sector| (block, sector))) {
+            let mut torn = new;
+            let at = sector * SECTOR..(sector + 1) * SECTOR;
+            torn[block][at.clone()].copy_from_slice(&old[block][at.clone()]);
+            assert!(!agree(&torn), "sector {sector} of node {block} is old");
+            let mut torn = new;
+            torn[block][at].fill(0);
+            assert!(!agree(&torn), "sector {sector} of node {block} was never written");
+        }
+    }
+
+    #[test]
+    fn a_missing_node_does_not_agree() {
+        let [_, inode] = fsync(1, 7);
+        assert!(!NodeSums::default().agree(101, RawInodeBlock::of(&inode)));
+    }
+
+    #[test]
+    fn only_a_very_long_name_leaves_no_room() {
+        let [_, mut inode] = fsync(1, 7);
+        for (len, room) in [(1, true), (NAME_MAX - LEN, true), (NAME_MAX - LEN + 1, false)] {
+            let inode = RawInodeBlock::of_mut(&mut inode);
+            inode.i.set_name(3, &vec![b'n'; len]);
+            assert_eq!(fits(&inode.i), room, "{len}");
+            NodeSums::default().close(101, inode);
+            assert_eq!(inode.i.name(), vec![b'n'; len]);
+            assert_eq!(NodeSums::default().agree(101, inode), room, "{len}");
+        }
+    }
+}
