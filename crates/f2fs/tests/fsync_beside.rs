@@ -138,7 +138,8 @@ fn an_fsync_waits_for_the_nodes_ahead_of_its_own() {
     assert!(!broken("no-chain-order", scene, judge).is_empty());
 }
 
-/// A new file is fsynced, and gets a name in a directory meanwhile that only a checkpoint will know.
+/// A new file is fsynced, and gets a name meanwhile in a directory that only a checkpoint will
+/// know.
 fn named_in_a_new_directory(on: &Scene, name: fn(&F2fs, Ino, Ino)) -> Vec<DriveState> {
     let file = on.create("new", 7);
     on.fsync_beside(file, 5 * MS, || {

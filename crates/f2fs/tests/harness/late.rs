@@ -1,5 +1,5 @@
-//! A drive that completes writes and flushes late, in whatever order their delays say, and until then answers
-//! reads from what was there before.
+//! A drive that completes writes and flushes late, in whatever order their delays say, and until
+//! then answers reads from what was there before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
