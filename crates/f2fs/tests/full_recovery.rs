@@ -1,5 +1,5 @@
-//! Recovery of volumes that are nearly full, cut over and over: it must need no more room and no
-//! more of the drive's resources the tenth time than the first.
+//! Recovery of volumes that are nearly full: cut over and over it must need no more room and no more
+//! of the drive's resources the tenth time than the first, and it must find what the cleaner moved.
 
 mod harness;
 
@@ -180,4 +180,46 @@ fn zones() {
 fn conventional() {
     let spec = Spec::named("conventional-noplp").unwrap().blocks(16 * 1024);
     survive(&spec, &["mode=lfs", "fsync_mode=strict,oprw", ""]);
+}
+
+/// A block is overwritten in place where the cleaner has put it, before a checkpoint knows of that
+/// place: the fsync has to tell of it.
+#[test]
+fn what_is_overwritten_where_the_cleaner_put_it_is_found_there() {
+    /// A page that a node beside the inode points to.
+    const FAR: u64 = 1000;
+    let spec = Spec::named("conventional-noplp").unwrap().blocks(16 * 1024);
+    let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
+    let dynamic: Arc<dyn Drive> = drive.clone();
+    format(&dynamic, &mkfs_options()).unwrap();
+    let fs = F2fs::mount(dynamic, &"".parse().unwrap()).unwrap();
+    let make = |name: &str| {
+        let made = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default());
+        let file = made.unwrap().ino;
+        fs.write(file, FAR * PAGE as u64, &[1; 8 * PAGE]).unwrap();
+        file
+    };
+    let total = fs.statfs().unwrap().blocks;
+    let mut files = Vec::new();
+    while fs.statfs().unwrap().blocks_free * 100 > total * 4 {
+        files.push((name(files.len()), make(&name(files.len()))));
+    }
+    fs.sync().unwrap();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    for round in 0..600 {
+        let gone = rng.random_range(0..files.len());
+        fs.unlink(fs.root(), files[gone].0.as_bytes()).unwrap();
+        files[gone].0 = format!("new{round}");
+        files[gone].1 = make(&files[gone].0);
+        let (name, file) = &files[rng.random_range(0..files.len())];
+        let (page, byte) = (FAR + rng.random_range(0..8), (round % 250) as u8 + 2);
+        fs.write(*file, page * PAGE as u64, &[byte; PAGE]).unwrap();
+        fs.fsync(*file, false).unwrap();
+        let left = F2fs::mount(power_on(&drive.survivors(round)), &"".parse().unwrap()).unwrap();
+        let found = left.lookup(left.root(), name.as_bytes()).unwrap().ino;
+        let mut block = [0; PAGE];
+        left.read(found, page * PAGE as u64, &mut block).unwrap();
+        assert!(block == [byte; PAGE], "round {round}: page {page} of {name} has {}", block[0]);
+    }
+    assert!(fs.cleaned_sections() > 20, "{} sections cleaned", fs.cleaned_sections());
 }
