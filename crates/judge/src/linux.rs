@@ -57,7 +57,11 @@ impl Linux {
                 return self.transfer(op);
             }
             Op::Stat { .. } | Op::List { .. } | Op::GetXattr { .. } => return self.look(op),
-            Op::Chmod { .. } | Op::Chown { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } => {
+            Op::Chmod { .. }
+            | Op::Chown { .. }
+            | Op::Utimens { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. } => {
                 self.attributes(op)?;
             }
             Op::Truncate { path, size } => {
@@ -125,6 +129,15 @@ impl Linux {
                 sys::chown(&path, Some(uid), Some(gid))?;
                 // Clearing set-id bits is the caller's part, so undo it.
                 sys::chmod(&path, mode)
+            }
+            Op::Utimens { path, atime, mtime } => {
+                let time = |time: &Option<vfs::Timespec>| match time {
+                    Some(t) => sys::Timespec { tv_sec: t.secs, tv_nsec: t.nanos.into() },
+                    None => sys::Timespec { tv_sec: 0, tv_nsec: sys::UTIME_OMIT },
+                };
+                let (last_access, last_modification) = (time(atime), time(mtime));
+                let times = sys::Timestamps { last_access, last_modification };
+                sys::utimensat(CWD, self.path(path)?, &times, AtFlags::empty())
             }
             Op::SetXattr { path, name, len, seed, mode } => {
                 let mut value = vec![0; *len as usize];

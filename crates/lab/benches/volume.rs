@@ -91,6 +91,7 @@ fn crash(c: &mut Criterion) {
             cuts: CUTS,
             seed: 1,
             pick: lab::shard::Pick::All,
+            check_every: lab::campaign::CHECK_EVERY,
             threads: cores::core_count(),
             command: String::new(),
         });

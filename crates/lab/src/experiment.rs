@@ -159,6 +159,7 @@ pub(crate) fn job(
         cuts,
         seed,
         pick: Pick::All,
+        check_every: campaign::CHECK_EVERY,
         threads: options.threads,
         command,
     })

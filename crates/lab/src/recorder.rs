@@ -8,11 +8,11 @@ use cores::Mutex;
 use drive::{BLOCK_SIZE, Block};
 use vfs::ops::Op;
 use vfs::{
-    Attr, Creator, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec,
-    XattrMode,
+    Attr, Creator, Errno, FallocateMode, FileKind, FileSystem, Ino, InodeFlags, RenameFlags,
+    SetAttr, Timespec, XattrMode,
 };
 
-use crate::oracle::{Call, Event, Meta, Model, ObjId, Oracle, Place, ROOT};
+use crate::oracle::{Call, Event, Meta, Model, ObjId, Oracle, Place, ROOT, Times};
 use crate::subject::Volume;
 use crate::workload::script::{Step, Tape, handle};
 use crate::{Error, Result};
@@ -43,6 +43,7 @@ pub struct Recorder {
     tape: Option<Arc<Tape>>,
     fsyncs: Arc<Mutex<Vec<FsyncSample>>>,
     begun_ns: Arc<AtomicU64>,
+    times: bool,
 }
 
 impl Recorder {
@@ -54,7 +55,14 @@ impl Recorder {
             tape: None,
             fsyncs: Arc::default(),
             begun_ns: Arc::new(AtomicU64::new(crate::now_ns())),
+            times: true,
         }
+    }
+
+    /// The same without a look at a file's times before each fsync of it: they are not compared
+    /// then.
+    pub fn without_times(self) -> Self {
+        Self { times: false, ..self }
     }
 
     /// As [`Recorder::new`], and takes down every call.
@@ -148,7 +156,7 @@ impl Recorder {
         dir: Node,
         name: &[u8],
         kind: FileKind,
-        perm: u16,
+        (perm, rdev): (u16, u64),
         target: &[u8],
     ) -> Result<Node> {
         let place = place(dir, name);
@@ -160,21 +168,21 @@ impl Recorder {
                     Op::Symlink { target: String::from_utf8_lossy(target).into(), path }
                 }
                 FileKind::Regular => Op::Create { path, perm },
-                _ => Op::Mknod { path, kind, perm, rdev: 0 },
+                _ => Op::Mknod { path, kind, perm, rdev },
             }
         });
-        let meta = Meta { perm, uid: 0, gid: 0, mtime: None };
+        let meta = Meta { perm, ..Meta::default() };
         let mut obj = ROOT;
         let call = self.oracle.record_with(|model| {
             obj = model.objects.len();
-            Event::Create { place, kind, meta, target: target.into() }
+            Event::Create { place, kind, meta, target: target.into(), rdev }
         });
         let who = Creator::default();
         let made: vfs::Result<Attr> = match kind {
             FileKind::Directory => self.fs.mkdir(dir.ino, name, perm, who),
             FileKind::Symlink => self.fs.symlink(dir.ino, name, target, who),
             FileKind::Regular => self.fs.create(dir.ino, name, perm, who),
-            _ => self.fs.mknod(dir.ino, name, kind, perm, 0, who),
+            _ => self.fs.mknod(dir.ino, name, kind, perm, rdev, who),
         };
         let attr = self.returned(call, made.map_err(Error::at("create", name)))?;
         Ok(Node { ino: attr.ino, obj })
@@ -182,22 +190,29 @@ impl Recorder {
 
     /// Makes a directory.
     pub fn mkdir(&self, dir: Node, name: &[u8], perm: u16) -> Result<Node> {
-        self.create_as(dir, name, FileKind::Directory, perm, b"")
+        self.create_as(dir, name, FileKind::Directory, (perm, 0), b"")
     }
 
     /// Makes an empty file.
     pub fn create(&self, dir: Node, name: &[u8], perm: u16) -> Result<Node> {
-        self.create_as(dir, name, FileKind::Regular, perm, b"")
+        self.create_as(dir, name, FileKind::Regular, (perm, 0), b"")
     }
 
     /// Makes a symbolic link. Its permission bits are always 0777, symlink(7).
     pub fn symlink(&self, dir: Node, name: &[u8], target: &[u8]) -> Result<Node> {
-        self.create_as(dir, name, FileKind::Symlink, 0o777, target)
+        self.create_as(dir, name, FileKind::Symlink, (0o777, 0), target)
     }
 
-    /// Makes a fifo or a socket.
-    pub fn special(&self, dir: Node, name: &[u8], kind: FileKind, perm: u16) -> Result<Node> {
-        self.create_as(dir, name, kind, perm, b"")
+    /// Makes a fifo, a socket or the device `rdev`.
+    pub fn special(
+        &self,
+        dir: Node,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        rdev: u64,
+    ) -> Result<Node> {
+        self.create_as(dir, name, kind, (perm, rdev), b"")
     }
 
     /// Another name for `node`.
@@ -290,7 +305,7 @@ impl Recorder {
         let (first, end) = (offset / BLOCK_SIZE as u64, offset + data.len() as u64);
         let call = self.oracle.record_with(|model| {
             let blocks = blocks(model);
-            Event::Write { obj: node.obj, first, blocks, end }
+            Event::Write { obj: node.obj, first, blocks, from: offset, end }
         });
         let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""));
         let whole = |wrote| if wrote < data.len() { Err(Error::Full) } else { Ok(()) };
@@ -323,7 +338,7 @@ impl Recorder {
             let first = offset / BLOCK_SIZE as u64;
             calls.push(self.oracle.record_with(|model| {
                 let blocks = merged(model, node, offset, &zeroes);
-                Event::Write { obj, first, blocks, end: end.min(size) }
+                Event::Write { obj, first, blocks, from: offset, end: end.min(size) }
             }));
         }
         if end > size && !mode.contains(FallocateMode::KEEP_SIZE) {
@@ -354,7 +369,12 @@ impl Recorder {
         self.tape(|tape, model| Op::Chmod { path: tape.path(model, node.obj), perm });
         let (uid, gid) = owner;
         self.tape(|tape, model| Op::Chown { path: tape.path(model, node.obj), uid, gid });
-        let meta = Meta { perm, uid, gid, mtime: Some(mtime) };
+        self.tape(|tape, model| Op::Utimens {
+            path: tape.path(model, node.obj),
+            atime: None,
+            mtime: Some(mtime),
+        });
+        let meta = Meta { perm, uid, gid, mtime: Some(mtime), ..self.meta(node) };
         let (perm, uid, gid, mtime) = (Some(perm), Some(uid), Some(gid), Some(mtime));
         let set = SetAttr { perm, uid, gid, mtime, ..SetAttr::default() };
         self.set_attr("setattr", node, meta, &set)
@@ -379,6 +399,31 @@ impl Recorder {
         let meta = Meta { uid, gid, ..self.meta(node) };
         let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
         self.set_attr("chown", node, meta, &set)
+    }
+
+    /// Sets times; `None` leaves one as it is.
+    pub fn utimens(
+        &self,
+        node: Node,
+        atime: Option<Timespec>,
+        mtime: Option<Timespec>,
+    ) -> Result<()> {
+        self.tape(|tape, model| Op::Utimens { path: tape.path(model, node.obj), atime, mtime });
+        let meta = self.meta(node);
+        let meta = Meta { atime: atime.or(meta.atime), mtime: mtime.or(meta.mtime), ..meta };
+        self.set_attr("utimens", node, meta, &SetAttr { atime, mtime, ..SetAttr::default() })
+    }
+
+    /// Sets the flags of a file. What is made in a directory would have those of the directory.
+    pub fn chattr(&self, node: Node, flags: InodeFlags) -> Result<()> {
+        if self.kind(node) != FileKind::Regular {
+            return Err(Error::Usage("only files have flags in a workload".into()));
+        }
+        self.tape(|tape, model| Op::Chattr { path: tape.path(model, node.obj), flags });
+        let meta = Meta { flags, ..self.meta(node) };
+        self.call(Event::SetMeta { obj: node.obj, meta }, || {
+            self.fs.set_flags(node.ino, flags).map_err(Error::at("chattr", b""))
+        })
     }
 
     fn meta(&self, node: Node) -> Meta {
@@ -428,7 +473,10 @@ impl Recorder {
             if datasync { Op::Fdatasync { path } } else { Op::Fsync { path } }
         });
         let (mut start, mut took_ns) = (0, 0);
-        self.synced(Some(node.obj), || {
+        // The one promise that fdatasync does not make.
+        let times = (self.times && !datasync).then(|| self.fs.getattr(node.ino).ok()).flatten();
+        let times = times.map(|Attr { mtime, ctime, .. }| Times { mtime, ctime });
+        self.synced(Some(node.obj), times, || {
             start = crate::now_ns();
             self.fs.fsync(node.ino, datasync).map_err(Error::at("fsync", b""))?;
             took_ns = crate::now_ns() - start;
@@ -442,14 +490,19 @@ impl Recorder {
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         self.tape(|_, _| Op::Sync);
-        self.synced(None, || self.fs.sync().map_err(Error::at("sync", b"")))
+        self.synced(None, None, || self.fs.sync().map_err(Error::at("sync", b"")))
     }
 
-    fn synced(&self, obj: Option<ObjId>, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn synced(
+        &self,
+        obj: Option<ObjId>,
+        times: Option<Times>,
+        sync: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let call = self.oracle.record(Event::SyncBegin { obj });
         let done = sync();
         if done.is_ok() {
-            self.oracle.record(Event::SyncEnd { obj, call: Some(call) });
+            self.oracle.record(Event::SyncEnd { obj, call: Some(call), times });
             return done;
         }
         self.returned(call, done)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lab::campaign::{CutPoints, Job, ModeResult, Progress, run, run_at};
+use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run, run_at};
 use lab::shard::Pick;
 use lab::workload::{self, Pattern, Versions, Workload, small};
 use lab::{Mode, subject};
@@ -18,6 +18,7 @@ fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usiz
         cuts,
         seed: 3,
         pick: Pick::All,
+        check_every: CHECK_EVERY,
         threads: 2,
         command: "strandline crash".into(),
     })

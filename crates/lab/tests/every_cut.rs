@@ -19,6 +19,7 @@ fn explore(workload: impl Workload + 'static, seed: u64, mode: Mode, drive: &str
         cuts: 0,
         seed,
         pick: Pick::All,
+        check_every: 1,
         threads: 2,
         command: format!(
             "strandline crash --every-cut --drive {drive} --workload {name} --seed {seed}"

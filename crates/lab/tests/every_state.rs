@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lab::campaign::{Job, Progress};
+use lab::campaign::{CHECK_EVERY, Job, Progress};
 use lab::explore::batch::{self, Batch};
 use lab::explore::{Bound, Explored, explore};
 use lab::shard::{Part, Pick, Share, merge};
@@ -23,6 +23,7 @@ fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explore
         cuts: 0,
         seed: 1,
         pick: Pick::All,
+        check_every: CHECK_EVERY,
         threads: 1,
         command: format!("strandline crash --every-state --drive {drive} --workload {workload}"),
     };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lab::campaign::{CutPoints, Job, ModeResult, Progress, run_at};
+use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run_at};
 use lab::shard::Pick;
 use lab::{Mode, subject, workload};
 
@@ -21,6 +21,7 @@ fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
         cuts: 0,
         seed,
         pick: Pick::All,
+        check_every: CHECK_EVERY,
         threads: 2,
         command: format!(
             "strandline crash --drive {drive} --workload {workload} --seed {seed} --every-cut"
@@ -35,13 +36,20 @@ fn every_cut(job: Job) -> Result<ModeResult, String> {
     ran.map(|(result, _)| result).map_err(|error| format!("{error}\n  {again}"))
 }
 
-/// Cuts each run of these; fails with one replay line per run in which a promise was broken.
-fn promises_hold(workloads: &[&str], drive: &str, modes: &[Mode], seeds: std::ops::Range<u64>) {
+/// Cuts each run of these, of which one in `check_every` is
+/// checked with all there is; fails with one replay line per run in which a promise was broken.
+fn promises_hold(
+    workloads: &[&str],
+    drive: &str,
+    modes: &[Mode],
+    seeds: std::ops::Range<u64>,
+    check_every: usize,
+) {
     let (mut broken, mut cuts) = (Vec::new(), 0);
     for workload in workloads {
         for &mode in modes {
             for seed in seeds.clone() {
-                match every_cut(job(workload, drive, mode, seed)) {
+                match every_cut(Job { check_every, ..job(workload, drive, mode, seed) }) {
                     Ok(result) => {
                         cuts += result.cuts;
                         let told = result.failures.iter().find(|f| f.broken);
@@ -92,27 +100,27 @@ fn one_thread() {
         format!("threads:1:{mix}")
     });
     let alone: Vec<&str> = alone.iter().map(String::as_str).collect();
-    promises_hold(&alone, ZONED, &Mode::ALL, 1..2);
-    promises_hold(&alone, PROTECTED, &Mode::ALL, 1..2);
-    promises_hold(&alone, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
+    promises_hold(&alone, ZONED, &Mode::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&alone, PROTECTED, &Mode::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&alone, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
 }
 
 /// A share of what [`many_runs`] cuts.
 #[test]
 fn zoned_without_plp() {
-    promises_hold(&MIXES, ZONED, &Mode::ALL, 1..2);
+    promises_hold(&MIXES, ZONED, &Mode::ALL, 1..2, CHECK_EVERY);
 }
 
 /// As above.
 #[test]
 fn zoned_with_plp() {
-    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 1..2);
+    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 1..2, CHECK_EVERY);
 }
 
 /// As above.
 #[test]
 fn conventional_without_plp() {
-    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2);
+    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
 }
 
 /// What keeps one thread's fsync true beside another's, taken away: each is noticed in one of a few
@@ -142,7 +150,7 @@ fn faults_between_threads_are_noticed() {
 #[test]
 #[ignore = "long: make test-all"]
 fn many_runs() {
-    promises_hold(&MIXES, ZONED, &Mode::ALL, 100..112);
-    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 100..104);
-    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 100..108);
+    promises_hold(&MIXES, ZONED, &Mode::ALL, 100..112, 1);
+    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 100..104, 1);
+    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 100..108, 1);
 }

@@ -22,6 +22,6 @@ pub use page_cache::PageCache;
 pub use pieces::{Piece, pieces};
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{
-    Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, StatFs,
-    Timespec, XattrMode,
+    Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, RenameFlags, Seek, SetAttr,
+    StatFs, Timespec, XattrMode,
 };

@@ -185,6 +185,25 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// Flags of an inode as chattr(1) sets them, `FS_*_FL`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct InodeFlags: u32 {
+        /// What is written is durable before the call returns.
+        const SYNC = 0x08;
+        /// Nothing about it may change.
+        const IMMUTABLE = 0x10;
+        /// It is only appended to.
+        const APPEND = 0x20;
+        /// dump(8) passes it over.
+        const NODUMP = 0x40;
+        /// Reading leaves its access time alone.
+        const NOATIME = 0x80;
+        /// As `SYNC`, of a directory's names.
+        const DIRSYNC = 0x1_0000;
+    }
+}
+
 /// `setxattr` flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {

@@ -11,10 +11,6 @@ use crate::oracle::{Damage, Memo, Model, Verdict, verify};
 use crate::subject::{Recovery, Volume};
 use crate::{Result, machine};
 
-/// What every cut left is mounted, compared, unmounted and mounted again; of so many one is also
-/// checked structure by structure.
-const CHECK_EVERY: usize = 10;
-
 /// What one cut did.
 #[derive(Clone, Debug)]
 pub struct Judged {
@@ -30,17 +26,21 @@ pub struct Judged {
     pub verdicts: Vec<Verdict>,
 }
 
+/// What may be there at the cut that is compared. A model goes only forward, so there is one for
+/// the first mounts and one for the second.
+type Models = [Model; 2];
+
 pub(super) fn judge_stretch(
     job: &Job,
     recording: &Recording,
     stretch: Range<usize>,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let (mut model, mut memo) = (Model::default(), Memo::default());
+    let (mut models, mut memo) = (Models::default(), Memo::default());
     let mut judged = Vec::with_capacity(stretch.len());
     // Cuts that left the same are mounted once. What may be there differs all the same.
     for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
-        judged.extend(judge_alike(job, recording, cuts, &mut model, &mut memo, progress)?);
+        judged.extend(judge_alike(job, recording, cuts, &mut models, &mut memo, progress)?);
     }
     Ok(judged)
 }
@@ -50,11 +50,12 @@ fn judge_alike(
     job: &Job,
     recording: &Recording,
     cuts: &[Cut],
-    model: &mut Model,
+    models: &mut Models,
     memo: &mut Memo,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let mut verify = |fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
+    let mut verify = |mounts: usize, fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
+        let model = &mut models[mounts - 1];
         model.advance(&recording.log, cut.position);
         let in_flight = model.is_syncing();
         (verify(fs, &|lbas, see| drive.look(lbas, see), model, memo), in_flight)
@@ -71,9 +72,9 @@ pub(crate) fn first_failure(
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<Failure>> {
     let quiet: Progress = Arc::new(|_| ());
-    let (mut model, mut memo) = (Model::default(), Memo::default());
+    let (mut models, mut memo) = (Models::default(), Memo::default());
     for cuts in recording.cuts.chunk_by(|one, next| one.like == next.like) {
-        for judged in judge_alike(job, recording, cuts, &mut model, &mut memo, &quiet)? {
+        for judged in judge_alike(job, recording, cuts, &mut models, &mut memo, &quiet)? {
             if !judged.verdicts.is_empty() && is(&judged.verdicts) {
                 return Ok(Some(Failure::new(job, recording.promise, &judged)));
             }
@@ -82,8 +83,9 @@ pub(crate) fn first_failure(
     Ok(None)
 }
 
-/// What differs from what may be there after a cut, and whether an fsync was under way at it.
-type Verify<'a> = dyn FnMut(&dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bool) + 'a;
+/// What differs, after the first mount or the second, from what may be there after a cut, and
+/// whether an fsync was under way at it.
+type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bool) + 'a;
 
 /// Judges cuts that left the same, on the current machine.
 fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
@@ -97,7 +99,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         .iter()
         .map(|cut| {
             let (verdicts, in_flight) = match &mounted {
-                Ok(mounted) => verify(&*mounted.fs, &drive, cut),
+                Ok(mounted) => verify(1, &*mounted.fs, &drive, cut),
                 Err(error) => (vec![corrupt("mount", "a volume that recovers", error)], false),
             };
             let Cut { index, at_ns, .. } = *cut;
@@ -105,8 +107,12 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         })
         .collect();
     if let Ok(mounted) = mounted {
-        let check = job.pick.is_one() || first.like.is_multiple_of(CHECK_EVERY);
-        let later = afterwards(job, check, drive, &*mounted.fs);
+        let check = job.is_checked(first.like);
+        let later = afterwards(job, check, drive.clone(), &*mounted.fs, &mut |fs| {
+            for (cut, (judged, _)) in cuts.iter().zip(&mut judged) {
+                add_new(&mut judged.verdicts, verify(2, fs, &drive, cut).0);
+            }
+        });
         for (judged, in_flight) in &mut judged {
             judged.verdicts.extend(
                 later.iter().cloned().map(|verdict| Verdict {
@@ -119,13 +125,25 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     judged.into_iter().map(|(judged, _)| judged).collect()
 }
 
-/// Unmounting works, the structures agree if that is to be checked, and the next mount finds
-/// nothing to recover. What the checker finds is said to be in flight, as it is if anything was.
+/// Adds what was found after the second mount and not after the first.
+pub(crate) fn add_new(verdicts: &mut Vec<Verdict>, again: Vec<Verdict>) {
+    for verdict in again {
+        if !verdicts.contains(&verdict) {
+            let found = format!("{}, after a second mount", verdict.found);
+            verdicts.push(Verdict { found, ..verdict });
+        }
+    }
+}
+
+/// Unmounting works, and the next mount finds nothing to recover. With `check` the structures agree
+/// too, and `compare` is shown what was mounted. What the checker finds is said to be in flight, as
+/// it is if anything was.
 pub(crate) fn afterwards(
     job: &Job,
     check: bool,
     drive: Arc<dyn Drive>,
     fs: &dyn Volume,
+    compare: &mut dyn FnMut(&dyn Volume),
 ) -> Vec<Verdict> {
     if let Err(error) = fs.unmount() {
         return vec![corrupt("unmount", "a clean unmount", &error)];
@@ -142,10 +160,14 @@ pub(crate) fn afterwards(
         }
     }
     match job.subject.mount(drive, &job.sound_options()) {
-        Ok(again) if again.recovery.clean => {}
         Ok(again) => {
-            let found = format!("{:?}", again.recovery);
-            verdicts.push(corrupt("second mount", "nothing to recover", &found));
+            if !again.recovery.clean {
+                let found = format!("{:?}", again.recovery);
+                verdicts.push(corrupt("second mount", "nothing to recover", &found));
+            }
+            if check {
+                compare(&*again.fs);
+            }
         }
         Err(error) => verdicts.push(corrupt("second mount", "a clean volume", &error)),
     }

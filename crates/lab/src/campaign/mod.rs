@@ -29,12 +29,15 @@ use crate::workload::Workload;
 
 use judge::judge_stretch;
 pub use judge::{Judged, corrupt};
-pub(crate) use judge::{afterwards, first_failure};
+pub(crate) use judge::{add_new, afterwards, first_failure};
 pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
 pub use tally::{Run, Tally, latencies};
 pub use view::{Fate, View};
+
+/// Good for [`Job::check_every`] where there are many cuts.
+pub const CHECK_EVERY: usize = 10;
 
 /// What to run and how often to cut it.
 #[derive(Clone)]
@@ -55,6 +58,9 @@ pub struct Job {
     pub seed: u64,
     /// Which cuts are judged.
     pub pick: Pick,
+    /// What every cut left is mounted, compared, unmounted and mounted again. Of so many one is
+    /// also checked structure by structure, and compared again after the second mount.
+    pub check_every: usize,
     /// Real threads to judge on.
     pub threads: usize,
     /// Command line that repeats this job, up to the mode.
@@ -80,6 +86,11 @@ impl Job {
     pub(crate) fn promise(&self, drive: &Identify) -> Promise {
         let promise = Promise::of(self.mode, drive.volatile_cache, drive.zones.is_some());
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
+    }
+
+    /// Whether what the cut or state of this number left is judged with all there is.
+    pub(crate) fn is_checked(&self, number: usize) -> bool {
+        self.pick.is_one() || number.is_multiple_of(self.check_every)
     }
 
     /// A command that judges cut `index` of this job alone.

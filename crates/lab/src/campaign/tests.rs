@@ -18,6 +18,7 @@ fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc
         cuts: 40,
         seed: 11,
         pick: Pick::All,
+        check_every: 1,
         threads,
         command: "strandline crash".into(),
     })
@@ -54,6 +55,16 @@ fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
     assert_eq!((alone.cuts, alone.failed), (1, 1));
     assert_eq!(alone.failures[0].verdicts, failure.verdicts);
     assert!(failure.replay.ends_with(&format!("--modes strict --only {}", failure.cut)));
+}
+
+/// What was found whole at the first mount and is gone at the second.
+#[test]
+fn what_an_unmount_loses_is_found() {
+    let result = run(&job(overwrites(), Some("drop-names"), 2), &quiet()).expect("it runs");
+    assert_eq!((result.cuts, result.broken), (40, 40));
+    let told = result.failures.iter().flat_map(|failure| &failure.verdicts);
+    assert!(told.clone().all(|verdict| verdict.found.ends_with("after a second mount")));
+    assert!(told.count() > 0);
 }
 
 #[test]
@@ -107,9 +118,9 @@ fn progress_is_told_of_every_cut_and_how_many_there_are() {
 
 #[test]
 fn every_cut_of_the_small_workloads_is_survived() {
-    // A snapshot is the whole tree: not those with large files.
-    let large = ["gc-between", "gc-adaptive", "multi-node", "truncate-and-grow"];
-    for small in small::ALL.into_iter().filter(|s| !large.contains(&s.name())) {
+    // A snapshot is the whole tree: not those with large files. Files in memory have no flags.
+    let others = ["gc-between", "gc-adaptive", "multi-node", "truncate-and-grow", "flags"];
+    for small in small::ALL.into_iter().filter(|s| !others.contains(&s.name())) {
         let job = job(Arc::new(small), None, 2);
         let every = CutPoints::Every;
         let (result, _) = run_at(&job, every, &quiet()).expect("the exploration runs");

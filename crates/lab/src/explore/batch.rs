@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ace::Sequence;
 use super::table::Row;
 use super::{Bound, Counts, Explored, explore};
-use crate::campaign::{Failure, Job, Progress};
+use crate::campaign::{CHECK_EVERY, Failure, Job, Progress};
 use crate::mode::Mode;
 use crate::shard::{Pick, Shard};
 use crate::subject::Subject;
@@ -213,6 +213,7 @@ fn job(batch: &Batch, sequence: &Sequence) -> Job {
         cuts: 0,
         seed: *seed,
         pick: Pick::All,
+        check_every: CHECK_EVERY,
         threads: 1,
         command: format!(
             "strandline crash --every-state --drive {drive} --workload {sequence} \

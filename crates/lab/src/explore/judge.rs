@@ -6,12 +6,9 @@ use drive::{Ssd, Timing};
 
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
-use crate::campaign::{Failure, Job, afterwards, corrupt};
+use crate::campaign::{Failure, Job, add_new, afterwards, corrupt};
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict, verify};
 use crate::{Result, machine};
-
-/// Of so many states one is also checked structure by structure.
-const CHECK_EVERY: usize = 10;
 
 /// How often what was seen, before the last fsync returned (`false`) and after (`true`).
 pub type Seen = BTreeMap<(bool, Outcome), usize>;
@@ -69,7 +66,7 @@ impl Models {
         }
         let settled = |model: &Model| {
             let mut model = model.clone();
-            model.apply(&Event::SyncEnd { obj: None, call: None });
+            model.apply(&Event::SyncEnd { obj: None, call: None, times: None });
             model
         };
         let ends = at.first().zip(at.last()).filter(|_| outcomes);
@@ -168,8 +165,13 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         let in_flight = model.is_syncing();
         judged.push((Judged { position, verdicts, outcome }, in_flight));
     }
-    let check = job.pick.is_one() || number.is_multiple_of(CHECK_EVERY);
-    let later = afterwards(job, check, drive.clone(), &*mounted.fs);
+    let later = afterwards(job, job.is_checked(number), drive.clone(), &*mounted.fs, &mut |fs| {
+        for (judged, _) in &mut judged {
+            let model = models.get(judged.position);
+            let again = verify(fs, &|lbas, see| drive.look(lbas, see), model, memo);
+            add_new(&mut judged.verdicts, again);
+        }
+    });
     for (judged, in_flight) in &mut judged {
         judged.verdicts.extend(
             later

@@ -16,6 +16,7 @@ fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>) -> Job {
         cuts: 0,
         seed: 1,
         pick: Pick::All,
+        check_every: 1,
         threads: 2,
         command: "strandline crash".into(),
     }

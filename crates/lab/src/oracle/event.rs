@@ -6,7 +6,7 @@
 //! oracle, and costs nothing to take.
 
 use drive::Block;
-use vfs::{FileKind, Timespec};
+use vfs::{FileKind, InodeFlags, Timespec};
 
 use super::order::Call;
 
@@ -19,9 +19,9 @@ pub const ROOT: ObjId = 0;
 /// A directory and a name in it.
 pub type Place = (ObjId, Box<[u8]>);
 
-/// Attributes the oracle compares. A write moves the modification time to an instant the workload
-/// does not know: `mtime` is `None` then, and not compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Attributes that a workload sets. A write moves the modification time to an instant the workload
+/// does not know: `mtime` is `None` then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Permission bits.
     pub perm: u16,
@@ -29,8 +29,21 @@ pub struct Meta {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// As chattr(1) sets them.
+    pub flags: InodeFlags,
+    /// Access time, if the workload set it.
+    pub atime: Option<Timespec>,
     /// Modification time, if the workload set it.
     pub mtime: Option<Timespec>,
+}
+
+/// The times of an inode that move by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Of the last change of contents.
+    pub mtime: Timespec,
+    /// Of the last change of the inode.
+    pub ctime: Timespec,
 }
 
 /// One step of a workload.
@@ -46,6 +59,8 @@ pub enum Event {
         meta: Meta,
         /// Target of a symbolic link, empty for others.
         target: Box<[u8]>,
+        /// Number of a device, 0 for others.
+        rdev: u64,
     },
     /// Another name for an object.
     Link {
@@ -74,7 +89,9 @@ pub enum Event {
         first: u64,
         /// Contents afterwards.
         blocks: Vec<Block>,
-        /// Bytes from the file's begin to the write's end: a shorter file is so long afterwards.
+        /// Where the write begins, in bytes.
+        from: u64,
+        /// Where it ends: a shorter file is so long afterwards.
         end: u64,
     },
     /// A new size without data.
@@ -111,6 +128,8 @@ pub enum Event {
         obj: Option<ObjId>,
         /// The call that returned; `None` is one that took no time.
         call: Option<Call>,
+        /// What the object's times were when it was called, if it is to keep them.
+        times: Option<Times>,
     },
     /// From here on calls overlap, and each that is no fsync ends in `Return` or `Fail`. Until here
     /// each returned before the next event.

@@ -6,6 +6,7 @@
 //! against it. So a snapshot is one number, and a judge that takes cuts in order replays each event
 //! once.
 
+mod attributes;
 mod event;
 mod model;
 mod object;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cores::Mutex;
 
-pub use event::{Event, Meta, ObjId, Place, ROOT};
+pub use event::{Event, Meta, ObjId, Place, ROOT, Times};
 pub use model::Model;
 pub use object::{BlockVersions, Object, XattrValue};
 pub use order::{Call, Calls, Size, Versions};

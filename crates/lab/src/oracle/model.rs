@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use vfs::FileKind;
 
-use super::event::{Event, Meta, ObjId, Place, ROOT};
+use super::event::{Event, Meta, ObjId, Place, ROOT, Times};
 use super::object::Object;
 use super::order::{Call, Calls, Versions};
 
@@ -37,8 +37,8 @@ pub struct Model {
 
 impl Default for Model {
     fn default() -> Self {
-        let meta = Meta { perm: 0o755, uid: 0, gid: 0, mtime: None };
-        let mut root = Object::new(FileKind::Directory, Box::default(), meta);
+        let meta = Meta { perm: 0o755, ..Meta::default() };
+        let mut root = Object::new(FileKind::Directory, Box::default(), meta, 0);
         root.anchored = true;
         Self {
             objects: vec![root],
@@ -110,8 +110,8 @@ impl Model {
             }
             Event::Return { call } => self.end(*call, true),
             Event::Fail { call } => self.end(*call, false),
-            Event::SyncEnd { obj, call } => {
-                self.end_sync(*obj, call.unwrap_or(self.position));
+            Event::SyncEnd { obj, call, times } => {
+                self.end_sync(*obj, call.unwrap_or(self.position), *times);
             }
             event => {
                 self.calls.begin(call);
@@ -122,8 +122,8 @@ impl Model {
 
     fn begin(&mut self, event: &Event, call: Call) {
         match event {
-            Event::Create { place, kind, meta, target } => {
-                let mut object = Object::new(*kind, target.clone(), *meta);
+            Event::Create { place, kind, meta, target, rdev } => {
+                let mut object = Object::new(*kind, target.clone(), *meta, *rdev);
                 object.syncs.clone_from(&self.syncs);
                 object.carried = self.calls.overlap();
                 self.objects.push(object);
@@ -142,8 +142,9 @@ impl Model {
                     self.bind(obj, to, call);
                 }
             }
-            Event::Write { obj, first, blocks, end } => {
-                self.objects[*obj].write(*first, blocks, *end, (call, &self.calls));
+            Event::Write { obj, first, blocks, from, end } => {
+                let file = &mut self.objects[*obj];
+                file.write(*first, blocks, (*from, *end), (call, &self.calls));
             }
             Event::Truncate { obj, size } => {
                 self.objects[*obj].truncate(*size, (call, &self.calls));
@@ -223,11 +224,14 @@ impl Model {
     }
 
     /// An fsync that was called at `call` has returned.
-    fn end_sync(&mut self, obj: Option<ObjId>, call: Call) {
+    fn end_sync(&mut self, obj: Option<ObjId>, call: Call, times: Option<Times>) {
         self.forget_sync(call);
         self.calls.end(call, self.position);
         match obj {
-            Some(obj) => self.settle(obj, call),
+            Some(obj) => {
+                self.settle(obj, call);
+                self.objects[obj].settle_times(times);
+            }
             None => self.settle_all(call),
         }
     }
@@ -309,13 +313,14 @@ mod tests {
     }
 
     fn create(name: &str) -> Event {
-        let meta = Meta { perm: 0o644, uid: 0, gid: 0, mtime: None };
-        Event::Create { place: place(name), kind: FileKind::Regular, meta, target: Box::default() }
+        let meta = Meta { perm: 0o644, ..Meta::default() };
+        let (kind, target) = (FileKind::Regular, Box::default());
+        Event::Create { place: place(name), kind, meta, target, rdev: 0 }
     }
 
     fn write(obj: ObjId, byte: u8) -> Event {
         let blocks = vec![Block::new([byte; BLOCK_SIZE])];
-        Event::Write { obj, first: 0, blocks, end: BLOCK_SIZE as u64 }
+        Event::Write { obj, first: 0, blocks, from: 0, end: BLOCK_SIZE as u64 }
     }
 
     fn run(events: &[Event]) -> Model {
@@ -330,7 +335,7 @@ mod tests {
             create("a"),
             write(1, 7),
             Event::SyncBegin { obj: Some(1) },
-            Event::SyncEnd { obj: Some(1), call: None },
+            Event::SyncEnd { obj: Some(1), call: None, times: None },
         ];
         let before = run(&log[..3]);
         assert_eq!(before.names[&place("a")].allowed().count(), 2);
@@ -343,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_was_durable_once_is_stale_not_garbage() {
-        let sync = Event::SyncEnd { obj: Some(1), call: None };
+        let sync = Event::SyncEnd { obj: Some(1), call: None, times: None };
         let model = run(&[create("a"), write(1, 1), sync.clone(), write(1, 2), sync]);
         let block = &model.objects[1].blocks[&0];
         assert!(block.was_once(&[1; BLOCK_SIZE]));
@@ -352,7 +357,7 @@ mod tests {
 
     #[test]
     fn truncation_clears_the_tail_and_keeps_the_old_as_possible() {
-        let sync = Event::SyncEnd { obj: Some(1), call: None };
+        let sync = Event::SyncEnd { obj: Some(1), call: None, times: None };
         let cut = Event::Truncate { obj: 1, size: 10 };
         let model = run(&[create("a"), write(1, 9), sync, cut]);
         let versions = &model.objects[1].blocks[&0].versions;
@@ -363,9 +368,10 @@ mod tests {
 
     #[test]
     fn a_rename_leaves_both_names_open_until_the_directory_is_synced() {
-        let sync = Event::SyncEnd { obj: Some(1), call: None };
+        let sync = Event::SyncEnd { obj: Some(1), call: None, times: None };
         let moved = Event::Rename { from: place("a"), to: place("b") };
-        let log = [create("a"), sync, moved, Event::SyncEnd { obj: Some(ROOT), call: None }];
+        let log =
+            [create("a"), sync, moved, Event::SyncEnd { obj: Some(ROOT), call: None, times: None }];
         let between = run(&log[..3]);
         assert!(between.names[&place("a")].allows(&None));
         assert!(between.names[&place("b")].allows(&Some(1)));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use drive::{BLOCK_SIZE, Block};
-use vfs::FileKind;
+use vfs::{FileKind, Timespec};
 
-use super::event::{Meta, Place};
+use super::event::{Meta, Place, Times};
 use super::order::{Call, Calls, Size, Versions};
 
 /// One block of a file.
@@ -60,6 +60,9 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// No time is before it.
+const EARLIEST: Timespec = Timespec { secs: i64::MIN, nanos: 0 };
+
 /// The value of an extended attribute, if it is set.
 pub type XattrValue = Option<Box<[u8]>>;
 
@@ -70,12 +73,14 @@ pub struct Object {
     pub kind: FileKind,
     /// Target of a symbolic link.
     pub target: Box<[u8]>,
+    /// Number of a device.
+    pub rdev: u64,
     /// Attributes.
     pub meta: Versions<Meta>,
+    /// What an fsync that has returned found the times to be: they are no earlier.
+    pub times: Option<Times>,
     /// Size in bytes.
     pub size: Size,
-    /// Largest size it ever had.
-    pub size_ever: u64,
     /// Blocks that were ever written or cut off; all others are holes.
     pub blocks: BTreeMap<u64, BlockVersions>,
     /// Extended attributes.
@@ -101,13 +106,14 @@ pub struct Object {
 }
 
 impl Object {
-    pub(super) fn new(kind: FileKind, target: Box<[u8]>, meta: Meta) -> Self {
+    pub(super) fn new(kind: FileKind, target: Box<[u8]>, meta: Meta, rdev: u64) -> Self {
         Self {
             kind,
             target,
+            rdev,
             meta: Versions::new(meta),
+            times: None,
             size: Size::zero(),
-            size_ever: 0,
             blocks: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             syncs: Vec::new(),
@@ -178,7 +184,7 @@ impl Object {
         &mut self,
         first: u64,
         blocks: &[Block],
-        end: u64,
+        (from, end): (u64, u64),
         (call, calls): (Call, &Calls),
     ) {
         self.truncations.retain(|(truncation, _)| !calls.is_before(*truncation, call));
@@ -194,8 +200,7 @@ impl Object {
             }
             self.put(index, block.clone(), call);
         }
-        self.size.reach(end, call, calls);
-        self.size_ever = self.size_ever.max(end);
+        self.size.reach(from, end, call, calls);
         self.forget_mtime(call);
     }
 
@@ -216,7 +221,6 @@ impl Object {
             self.truncations.push((call, keep));
         }
         self.size.truncate(size, call);
-        self.size_ever = self.size_ever.max(size);
         self.forget_mtime(call);
     }
 
@@ -235,6 +239,16 @@ impl Object {
                 block.show();
             }
         }
+    }
+
+    /// An fsync of it has returned that was called when its times were these. What the workload set
+    /// may be earlier than what comes by itself.
+    pub(super) fn settle_times(&mut self, times: Option<Times>) {
+        let Some(times) = times else { return };
+        let mtime_was_set = self.meta.allowed().any(|meta| meta.mtime.is_some());
+        let mtime = if mtime_was_set { EARLIEST } else { times.mtime };
+        let ctime = self.times.map_or(times.ctime, |before| before.ctime.max(times.ctime));
+        self.times = Some(Times { mtime, ctime });
     }
 
     /// An fsync of it has returned, at `now`, that was called at `called`.

@@ -8,7 +8,9 @@
 //!
 //! Alone on a volume a call returns before the next begins. Then this is: the newest version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use drive::BLOCK_SIZE;
 
 /// A call, by the number of the event in the log that began it, from 1.
 pub type Call = usize;
@@ -196,20 +198,29 @@ enum Change {
     /// A truncation.
     To(u64),
     /// A write, which leaves a larger file as it is.
-    Reach(u64),
+    Reach {
+        /// Where it begins.
+        from: u64,
+        /// Where it ends.
+        end: u64,
+    },
 }
 
-/// The size of a file in bytes. A write may be caught half way, so any size between those it may
-/// have had may be found.
+/// The size of a file in bytes.
 #[derive(Clone, Debug)]
 pub struct Size {
     steps: Vec<Version<Change>>,
     now: u64,
+    /// All that calls were to make it.
+    ever: BTreeSet<u64>,
 }
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Size {
     pub(super) fn zero() -> Self {
-        Self { steps: vec![Version { value: Change::To(0), call: NEVER, settled: true }], now: 0 }
+        let empty = Version { value: Change::To(0), call: NEVER, settled: true };
+        Self { steps: vec![empty], now: 0, ever: BTreeSet::from([0]) }
     }
 
     /// After all calls, in the order in which they began.
@@ -232,16 +243,23 @@ impl Size {
         self.steps.iter().find(|step| !step.settled).map(|step| step.call)
     }
 
+    /// The largest that any call was to make it.
+    pub fn largest(&self) -> u64 {
+        self.ever.last().copied().unwrap_or(0)
+    }
+
     pub(super) fn truncate(&mut self, size: u64, call: Call) {
         self.now = size;
+        self.ever.insert(size);
         self.steps.push(Version { value: Change::To(size), call, settled: false });
     }
 
-    pub(super) fn reach(&mut self, end: u64, call: Call, calls: &Calls) {
+    pub(super) fn reach(&mut self, from: u64, end: u64, call: Call, calls: &Calls) {
         // Within the file it changes nothing, unless a truncation is under way.
         if end > self.now || calls.overlap() {
             self.now = self.now.max(end);
-            self.steps.push(Version { value: Change::Reach(end), call, settled: false });
+            self.ever.insert(end);
+            self.steps.push(Version { value: Change::Reach { from, end }, call, settled: false });
         }
     }
 
@@ -250,7 +268,7 @@ impl Size {
         let Change::To(size) = at.value else { return u64::MAX };
         let later = |step: &&Version<Change>| step.settled && calls.is_before(at.call, step.call);
         let reached = self.steps.iter().filter(later).filter_map(|step| match step.value {
-            Change::Reach(end) => Some(end),
+            Change::Reach { end, .. } => Some(end),
             Change::To(_) => None,
         });
         reached.fold(size, u64::max)
@@ -260,9 +278,34 @@ impl Size {
     pub fn range(&self, calls: &Calls) -> (u64, u64) {
         let low = self.steps.iter().map(|step| self.after(step, calls)).min();
         let high = self.steps.iter().map(|step| match step.value {
-            Change::To(size) | Change::Reach(size) => size,
+            Change::To(size) | Change::Reach { end: size, .. } => size,
         });
         (low.unwrap_or(0), high.max().unwrap_or(0))
+    }
+
+    /// Whether it may be found: one that the calls leave in some order, each of those that nobody
+    /// promised done or not, or one that a write passes, which goes page by page.
+    pub fn allows(&self, size: u64, calls: &Calls) -> bool {
+        let (low, high) = self.range(calls);
+        let leaves = |step: &Version<Change>| match step.value {
+            Change::To(_) => self.after(step, calls) == size,
+            Change::Reach { from, end } => {
+                size == end || (from + 1..end).contains(&size) && size.is_multiple_of(BLOCK)
+            }
+        };
+        (low..=high).contains(&size) && self.steps.iter().any(leaves)
+    }
+
+    /// Whether it is the end of a block that the file may end in.
+    pub fn ends_with_block(&self, size: u64) -> bool {
+        self.steps.iter().any(|step| match step.value {
+            Change::To(end) | Change::Reach { end, .. } => end.next_multiple_of(BLOCK) == size,
+        })
+    }
+
+    /// Whether the file was so long once, or passed it.
+    pub fn was_once(&self, size: u64) -> bool {
+        self.ever.contains(&size) || size.is_multiple_of(BLOCK) && size <= self.largest()
     }
 
     /// The smallest size that a completed fsync promised.
@@ -283,7 +326,7 @@ impl Size {
         let mut reached = 0;
         let mut tells = vec![true; self.steps.len()];
         for (step, tells) in self.steps.iter().zip(&mut tells).rev() {
-            if let (Change::Reach(end), true) = (step.value, step.settled) {
+            if let (Change::Reach { end, .. }, true) = (step.value, step.settled) {
                 *tells = end > reached;
                 reached = reached.max(end);
             }
@@ -297,7 +340,7 @@ impl Size {
     fn collapse(&mut self, calls: &Calls) {
         let Some((base, writes)) = self.steps.split_first() else { return };
         let after = |step: &Version<Change>| {
-            matches!(step.value, Change::Reach(_)) && calls.is_before(base.call, step.call)
+            matches!(step.value, Change::Reach { .. }) && calls.is_before(base.call, step.call)
         };
         if self.steps.iter().all(|step| step.settled) && writes.iter().all(after) {
             let size = self.after(base, calls);

@@ -10,6 +10,7 @@ use drive::{BLOCK_SIZE, Block, Lba};
 use rustc_hash::FxHashMap;
 use vfs::{Attr, FileKind, Ino};
 
+use super::attributes::Links;
 use super::event::{Meta, ObjId, ROOT};
 use super::model::Model;
 use super::object::{BlockVersions, Object};
@@ -65,12 +66,14 @@ pub fn verify(fs: &dyn Volume, look: &Look<'_>, model: &Model, memo: &mut Memo) 
         model,
         reached: vec![false; model.objects.len()],
         verdicts: Vec::new(),
+        links: Links::default(),
         look,
         memo,
     };
     walk.reached[ROOT] = true;
     walk.directory(fs.root(), ROOT);
     walk.unreachable();
+    walk.links();
     walk.verdicts
 }
 
@@ -98,11 +101,12 @@ enum Found {
     Drive(Lba),
 }
 
-struct Walk<'a> {
-    fs: &'a dyn Volume,
-    model: &'a Model,
+pub(super) struct Walk<'a> {
+    pub(super) fs: &'a dyn Volume,
+    pub(super) model: &'a Model,
     reached: Vec<bool>,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) links: Links,
     look: &'a Look<'a>,
     memo: &'a mut Memo,
 }
@@ -121,6 +125,7 @@ impl Walk<'_> {
             self.verdicts.push(verdict);
             return;
         }
+        found.values().for_each(|(child, kind)| self.links.entry(ino, *child, *kind));
         let model = self.model;
         for (name, versions) in model.entries(obj) {
             match found.remove(name) {
@@ -189,6 +194,7 @@ impl Walk<'_> {
             self.verdicts.extend(verdicts);
         }
         self.reached[obj] = true;
+        self.links.found(obj, ino);
         if kind == FileKind::Directory {
             self.directory(ino, obj);
         }
@@ -213,10 +219,8 @@ impl Walk<'_> {
         let object = &model.objects[obj];
         let mut out = Vec::new();
         self.attributes(&attr, obj, &mut out);
-        self.xattrs(ino, obj, &mut out);
         match object.kind {
             FileKind::Regular => {
-                self.size(&attr, obj, &mut out);
                 self.contents(ino, attr.size, obj, &mut out);
                 if out.is_empty() && self.can_tell_torn(object) {
                     out.extend(self.torn(ino, &attr, obj));
@@ -237,53 +241,9 @@ impl Walk<'_> {
         out
     }
 
-    fn attributes(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
-        let meta = &self.model.objects[obj].meta;
-        let fits = |m: &Meta| {
-            (m.perm, m.uid, m.gid) == (attr.perm, attr.uid, attr.gid)
-                && m.mtime.is_none_or(|t| t == attr.mtime)
-        };
-        if obj != ROOT && !meta.allowed().any(fits) {
-            let (perm, uid, gid, mtime) = (attr.perm, attr.uid, attr.gid, Some(attr.mtime));
-            let found = Meta { perm, uid, gid, mtime };
-            let expected = format!("{:?}", meta.current());
-            out.push(self.finding(obj, Damage::Lost, expected, format!("{found:?}")));
-        }
-    }
-
-    fn xattrs(&self, ino: Ino, obj: ObjId, out: &mut Vec<Verdict>) {
-        for (name, versions) in &self.model.objects[obj].xattrs {
-            let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
-            if !versions.allows(&found) {
-                let show = |v: &Option<Box<[u8]>>| v.as_ref().map_or("none".into(), |v| head(v));
-                let expected = format!("{}={}", text(name), show(versions.current()));
-                out.push(self.finding(obj, Damage::Lost, expected, show(&found)));
-            }
-        }
-    }
-
-    fn size(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
-        let object = &self.model.objects[obj];
-        let (low, high) = object.size.range(&self.model.calls);
-        if !(low..=high).contains(&attr.size) {
-            // Where nodes count one by one, a block can be there and the inode with the size not:
-            // the file ends with the block. Half an fsync, or one that was whole and is no more.
-            let ends_with_block = attr.size == high.next_multiple_of(BLOCK);
-            let moving = object.is_syncing() && object.size.is_open();
-            let damage = match ends_with_block {
-                true if moving => Damage::Torn,
-                true => Damage::Lost,
-                false if attr.size <= object.size_ever => Damage::Lost,
-                false => Damage::Garbage,
-            };
-            let (expected, found) = (format!("size {low}..={high}"), format!("size {}", attr.size));
-            out.push(self.finding(obj, damage, expected, found));
-        }
-    }
-
     fn contents(&mut self, ino: Ino, size: u64, obj: ObjId, out: &mut Vec<Verdict>) {
         // A size no version has is a finding already; do not read terabytes of holes for it.
-        let end = size.min(self.model.objects[obj].size_ever);
+        let end = size.min(self.model.objects[obj].size.largest());
         let compared = self
             .pages(ino, end, obj, out)
             .and_then(|all| if all { Ok(()) } else { self.bytes(ino, end, obj, out) });
@@ -487,12 +447,18 @@ impl Walk<'_> {
         self.reached[dir] || self.model.calls.overlap() && !self.model.objects[dir].is_somewhere()
     }
 
-    fn finding(&self, obj: ObjId, damage: Damage, expected: String, found: String) -> Verdict {
+    pub(super) fn finding(
+        &self,
+        obj: ObjId,
+        damage: Damage,
+        expected: String,
+        found: String,
+    ) -> Verdict {
         let path = self.model.path(obj);
         Verdict { damage, path, block: None, expected, found, in_flight: false }
     }
 
-    fn unreadable(&self, obj: ObjId, error: &vfs::Error) -> Verdict {
+    pub(super) fn unreadable(&self, obj: ObjId, error: &vfs::Error) -> Verdict {
         self.finding(obj, Damage::Corrupt, "a readable inode".into(), error.to_string())
     }
 
@@ -509,11 +475,11 @@ fn badness(verdicts: &[Verdict]) -> (usize, usize) {
     (never.count(), verdicts.len())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn head(bytes: &[u8]) -> String {
+pub(super) fn head(bytes: &[u8]) -> String {
     if bytes.iter().all(|&b| b == 0) {
         return "zeroes".into();
     }

@@ -86,7 +86,7 @@ fn worker(
     ready: &Semaphore,
     go: &Semaphore,
 ) -> Result<()> {
-    let fs = Recorder::new(fs.clone(), Arc::new(Oracle::new()));
+    let fs = Recorder::new(fs.clone(), Arc::new(Oracle::new())).without_times();
     crate::workload::Workload::run(mailbox, &fs, seed, &mut || {
         ready.release(1);
         go.acquire(1);

@@ -180,7 +180,8 @@ fn overwrite(fs: &dyn Volume, nodes: u64, seed: u64) -> Result<Vec<u64>> {
 fn run_varmail(fs: &Arc<dyn Volume>, nodes: u64, seed: u64) -> Result<Vec<u64>> {
     let mailbox = Varmail { mailbox: 0, files: FILES, turns: nodes / 2, mean: 1 };
     let oracle = Arc::new(Oracle::new());
-    mailbox.run(&Recorder::new(fs.clone(), oracle.clone()), seed, &mut || ())?;
+    let recorder = Recorder::new(fs.clone(), oracle.clone()).without_times();
+    mailbox.run(&recorder, seed, &mut || ())?;
     let fsynced = |event| match event {
         Event::SyncEnd { obj, .. } => obj.map(|obj| obj as u64),
         _ => None,

@@ -9,7 +9,7 @@ use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::ondisk::node::RawNodeFooter;
 use f2fs::{F2fs, MountOptions};
-use vfs::{Errno, Ino};
+use vfs::{Errno, Ino, InodeFlags};
 
 use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
@@ -45,6 +45,14 @@ impl Volume for F2fs {
             self.set_tunable("gc_urgent", "1")?;
         }
         Ok(Box::new(F2fs::maintain(&self)))
+    }
+
+    fn flags(&self, ino: Ino) -> vfs::Result<InodeFlags> {
+        Ok(InodeFlags::from_bits_truncate(self.inode_flags(ino)?))
+    }
+
+    fn set_flags(&self, ino: Ino, flags: InodeFlags) -> vfs::Result<()> {
+        Ok(self.set_inode_flags(ino, flags.bits())?)
     }
 
     fn pages(

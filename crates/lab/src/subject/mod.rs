@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub use ::f2fs::PageAt;
 use drive::{Block, Drive, Lba};
-use vfs::{FileSystem, Ino};
+use vfs::{Errno, FileSystem, Ino, InodeFlags};
 
 use crate::{Error, Result};
 
@@ -29,6 +29,16 @@ pub trait Volume: FileSystem {
     fn maintain(self: Arc<Self>, clean: bool) -> vfs::Result<Box<dyn Any>> {
         let _ = clean;
         Ok(Box::new(()))
+    }
+
+    /// The flags of an inode.
+    fn flags(&self, _ino: Ino) -> vfs::Result<InodeFlags> {
+        Ok(InodeFlags::empty())
+    }
+
+    /// Sets them.
+    fn set_flags(&self, _ino: Ino, _flags: InodeFlags) -> vfs::Result<()> {
+        Err(Errno::OPNOTSUPP.into())
     }
 
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if

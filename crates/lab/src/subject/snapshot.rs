@@ -1,7 +1,9 @@
 //! A file system for tests of the lab itself: everything in memory, and every fsync writes all of
 //! it to the drive as one checksummed snapshot, then flushes. Slow, simple, and right, unless
-//! `inject=drop-flush` takes the flush away. Zoned drives only.
+//! `inject=drop-flush` takes the flush away, or `inject=drop-names` what there is at an unmount.
+//! Zoned drives only.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use cores::Mutex;
 use drive::{BLOCK_SIZE, Block, Blocks, Command, Drive, Output, ZoneAction, ZoneKind};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
-    Seek, SetAttr, StatFs, XattrMode,
+    Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
 
 use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
@@ -37,7 +39,8 @@ impl Subject for Snapshots {
         if let Some(bytes) = io.newest()? {
             restore(&memory, &bytes).map_err(Error::at("restore", b""))?;
         }
-        let fs = Arc::new(SnapshotFs { memory, io: Mutex::new(io) });
+        let keeps = !options.contains("inject=drop-names");
+        let fs = Arc::new(SnapshotFs { memory, io: Mutex::new(io), keeps });
         Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
     }
 
@@ -143,7 +146,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Kind, name, attributes, contents, then the entries of a directory.
+/// Inode, kind, name, attributes, contents, then the entries of a directory.
 fn save(fs: &MemFs, dir: Ino, out: &mut Vec<u8>) -> vfs::Result<()> {
     let entries = vfs::path::read_dir(fs, dir)?;
     out.extend_from_slice(&(entries.len() as u64).to_le_bytes());
@@ -153,8 +156,12 @@ fn save(fs: &MemFs, dir: Ino, out: &mut Vec<u8>) -> vfs::Result<()> {
         out.extend_from_slice(&(attr.kind.mode_bits() | u32::from(attr.perm)).to_le_bytes());
         out.extend_from_slice(&attr.uid.to_le_bytes());
         out.extend_from_slice(&attr.gid.to_le_bytes());
-        out.extend_from_slice(&attr.mtime.secs.to_le_bytes());
-        out.extend_from_slice(&attr.mtime.nanos.to_le_bytes());
+        for time in [attr.atime, attr.mtime, attr.ctime] {
+            out.extend_from_slice(&time.secs.to_le_bytes());
+            out.extend_from_slice(&time.nanos.to_le_bytes());
+        }
+        out.extend_from_slice(&attr.rdev.to_le_bytes());
+        out.extend_from_slice(&attr.ino.to_le_bytes());
         let names = fs.listxattr(entry.ino)?;
         out.extend_from_slice(&(names.len() as u64).to_le_bytes());
         for name in names {
@@ -164,7 +171,8 @@ fn save(fs: &MemFs, dir: Ino, out: &mut Vec<u8>) -> vfs::Result<()> {
         match attr.kind {
             FileKind::Directory => save(fs, entry.ino, out)?,
             FileKind::Symlink => put(out, &fs.readlink(entry.ino)?),
-            _ => put(out, &vfs::path::read_to_vec(fs, entry.ino)?),
+            FileKind::Regular => put(out, &vfs::path::read_to_vec(fs, entry.ino)?),
+            _ => put(out, b""),
         }
     }
     Ok(())
@@ -194,36 +202,51 @@ impl<'a> Reader<'a> {
 }
 
 fn restore(fs: &MemFs, bytes: &[u8]) -> vfs::Result<()> {
-    restore_dir(fs, fs.root(), &mut Reader(bytes))
+    restore_dir(fs, fs.root(), &mut Reader(bytes), &mut BTreeMap::new())
 }
 
-fn restore_dir(fs: &MemFs, dir: Ino, from: &mut Reader<'_>) -> vfs::Result<()> {
+/// `made` says what became of the inodes that were restored before.
+fn restore_dir(
+    fs: &MemFs,
+    dir: Ino,
+    from: &mut Reader<'_>,
+    made: &mut BTreeMap<Ino, Ino>,
+) -> vfs::Result<()> {
     let who = Creator::default();
     for _ in 0..from.u64() {
         let name = from.bytes();
         let (mode, uid, gid) = (from.u32(), from.u32(), from.u32());
-        let mtime = vfs::Timespec { secs: from.u64() as i64, nanos: from.u32() };
+        let times = [(); 3].map(|()| Timespec { secs: from.u64() as i64, nanos: from.u32() });
+        let [atime, mtime, ctime] = times.map(Some);
+        let (rdev, old) = (from.u64(), from.u64());
         let xattrs: Vec<_> = (0..from.u64()).map(|_| (from.bytes(), from.bytes())).collect();
         let perm = (mode & 0o7777) as u16;
         let kind = FileKind::from_mode(mode).ok_or(Errno::UCLEAN)?;
         let ino = match kind {
             FileKind::Directory => {
                 let ino = fs.mkdir(dir, name, perm, who)?.ino;
-                restore_dir(fs, ino, from)?;
+                restore_dir(fs, ino, from, made)?;
                 ino
             }
             FileKind::Symlink => fs.symlink(dir, name, from.bytes(), who)?.ino,
             _ => {
-                let ino = fs.create(dir, name, perm, who)?.ino;
-                vfs::path::write_all(fs, ino, 0, from.bytes())?;
-                ino
+                let bytes = from.bytes();
+                match made.get(&old) {
+                    Some(&ino) => fs.link(ino, dir, name)?.ino,
+                    None => {
+                        let ino = fs.mknod(dir, name, kind, perm, rdev, who)?.ino;
+                        vfs::path::write_all(fs, ino, 0, bytes)?;
+                        ino
+                    }
+                }
             }
         };
+        made.insert(old, ino);
         for (name, value) in xattrs {
             fs.setxattr(ino, name, value, XattrMode::Set)?;
         }
-        let (perm, uid, gid, mtime) = (Some(perm), Some(uid), Some(gid), Some(mtime));
-        fs.setattr(ino, &SetAttr { perm, uid, gid, mtime, ..SetAttr::default() })?;
+        let (perm, uid, gid) = (Some(perm), Some(uid), Some(gid));
+        fs.setattr(ino, &SetAttr { perm, uid, gid, atime, mtime, ctime, size: None })?;
     }
     Ok(())
 }
@@ -231,12 +254,18 @@ fn restore_dir(fs: &MemFs, dir: Ino, from: &mut Reader<'_>) -> vfs::Result<()> {
 struct SnapshotFs {
     memory: MemFs,
     io: Mutex<Io>,
+    /// What is there when it is unmounted is there afterwards.
+    keeps: bool,
 }
 
 impl SnapshotFs {
     fn store(&self) -> vfs::Result<()> {
+        self.store_all_of(&self.memory)
+    }
+
+    fn store_all_of(&self, memory: &MemFs) -> vfs::Result<()> {
         let mut body = Vec::new();
-        save(&self.memory, self.memory.root(), &mut body)?;
+        save(memory, memory.root(), &mut body)?;
         self.io.lock().store(&body).map_err(|e| vfs::Error::caused(Errno::IO, e))
     }
 }
@@ -306,7 +335,6 @@ impl FileSystem for SnapshotFs {
             -> vfs::Result<()>;
         fn open(&self, ino: Ino) -> vfs::Result<()>;
         fn release(&self, ino: Ino);
-        fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize>;
         fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize>;
         fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64)
             -> vfs::Result<()>;
@@ -321,6 +349,15 @@ impl FileSystem for SnapshotFs {
         fn statfs(&self) -> vfs::Result<StatFs>;
     }
 
+    /// As on a volume mounted with `noatime`: the oracle reads, too.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
+        let Attr { atime, ctime, .. } = self.memory.getattr(ino)?;
+        let got = self.memory.read(ino, offset, buf)?;
+        let (atime, ctime) = (Some(atime), Some(ctime));
+        self.memory.setattr(ino, &SetAttr { atime, ctime, ..SetAttr::default() })?;
+        Ok(got)
+    }
+
     fn fsync(&self, _ino: Ino, _datasync: bool) -> vfs::Result<()> {
         self.store()
     }
@@ -330,6 +367,6 @@ impl FileSystem for SnapshotFs {
     }
 
     fn unmount(&self) -> vfs::Result<()> {
-        self.store()
+        if self.keeps { self.store() } else { self.store_all_of(&MemFs::new()) }
     }
 }

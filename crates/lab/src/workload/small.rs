@@ -1,7 +1,7 @@
-//! A dozen small workloads, each one habit of programs that want their data to last. The
+//! Small workloads, each one habit of programs that want their data to last. The
 //! `every_cut` explorer cuts them at every point there is.
 
-use vfs::Timespec;
+use vfs::{FileKind, InodeFlags, Timespec};
 
 use super::Workload;
 use super::content::Rng;
@@ -35,7 +35,7 @@ const fn cleaning(name: &'static str, prepare: Step, run: Step) -> Small {
 }
 
 /// All of them.
-pub const ALL: [Small; 19] = [
+pub const ALL: [Small; 24] = [
     small("create-fsync", nothing, create_fsync),
     small("overwrite-fsync", one_file, overwrite_fsync),
     small("append", one_file, append),
@@ -53,6 +53,11 @@ pub const ALL: [Small; 19] = [
     small("xattr-shrink", one_file, xattr_shrink),
     small("symlink-dir", nothing, symlink_dir),
     small("meta", one_file, meta),
+    small("times", one_file, times),
+    small("flags", one_file, flags),
+    small("xattr-list", one_file, xattr_list),
+    small("many-links", one_file, many_links),
+    small("devices", nothing, devices),
     cleaning("gc-between", nearly_dead, gc_between),
     Small { footprint: 0, ..small("gc-adaptive", nearly_dead, gc_adaptive) },
 ];
@@ -285,6 +290,89 @@ fn meta(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     fs.write(node, 0, &rng.bytes(100))?;
     fs.set_meta(node, 0o600, (0, 0), day(-5))?;
     fs.fsync(node)
+}
+
+fn times(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    let time = |secs| Some(Timespec { secs, nanos: 987_654_321 });
+    fs.utimens(node, time(-100), None)?;
+    fs.fsync(node)?;
+    fs.utimens(node, time(2_000_000_000), time(1_900_000_000))?;
+    fs.fsync(node)?;
+    fs.write(node, 4096, &rng.bytes(4096))?;
+    fs.fsync(node)?;
+    fs.utimens(node, None, time(3))?;
+    fs.chmod(node, 0o400)?;
+    fs.fsync(node)
+}
+
+fn flags(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    fs.chattr(node, InodeFlags::NODUMP | InodeFlags::NOATIME)?;
+    fs.fsync(node)?;
+    fs.write(node, 0, &rng.bytes(4096))?;
+    fs.chattr(node, InodeFlags::APPEND)?;
+    fs.fsync(node)?;
+    fs.chattr(node, InodeFlags::empty())?;
+    let new = file(fs, rng, b"b", 5_000)?;
+    fs.chattr(new, InodeFlags::SYNC)?;
+    fs.write(new, 3_000, &rng.bytes(5_000))?;
+    fs.fsync(new)?;
+    fs.fsync(node)
+}
+
+/// Attributes that come and go, in the inode and in a node of their own.
+fn xattr_list(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    for name in [b"user.one", b"user.two"] {
+        fs.set_xattr(node, name, &rng.bytes(30))?;
+    }
+    fs.fsync(node)?;
+    fs.remove_xattr(node, b"user.one")?;
+    fs.fsync(node)?;
+    fs.set_xattr(node, b"trusted.three", &rng.bytes(2_000))?;
+    fs.set_xattr(node, b"user.one", &rng.bytes(40))?;
+    fs.fsync(node)?;
+    fs.remove_xattr(node, b"trusted.three")?;
+    fs.remove_xattr(node, b"user.two")?;
+    fs.fsync(node)?;
+    fs.remove_xattr(node, b"user.one")?;
+    fs.fsync(node)
+}
+
+/// Names of one file in two directories, that come, go, move, and replace each other.
+fn many_links(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    let (root, node) = (fs.root(), open(fs, b"a")?);
+    let dir = fs.mkdir(root, b"d", 0o755)?;
+    fs.link(node, dir, b"one")?;
+    fs.link(node, root, b"two")?;
+    fs.fsync(node)?;
+    let other = file(fs, rng, b"other", 3_000)?;
+    fs.fsync(other)?;
+    fs.rename(root, b"other", dir, b"one")?;
+    fs.unlink(root, b"a")?;
+    fs.fsync(other)?;
+    fs.fsync(node)?;
+    fs.link(other, root, b"a")?;
+    fs.unlink(dir, b"one")?;
+    fs.write(other, 0, &rng.bytes(4096))?;
+    fs.fsync(other)?;
+    fs.sync()
+}
+
+fn devices(fs: &Recorder, _: &mut Rng) -> Result<()> {
+    let root = fs.root();
+    fs.special(root, b"null", FileKind::CharDevice, 0o666, 0x103)?;
+    fs.special(root, b"fifo", FileKind::Fifo, 0o600, 0)?;
+    fs.fsync(root)?;
+    // A number that the old form of 16 bits has no room for.
+    let far = fs.special(root, b"far", FileKind::BlockDevice, 0o640, 0x1234_5678)?;
+    fs.chown(far, (5, 6))?;
+    fs.rename(root, b"null", root, b"zero")?;
+    fs.unlink(root, b"fifo")?;
+    fs.fsync(root)?;
+    fs.special(root, b"socket", FileKind::Socket, 0o700, 0)?;
+    fs.sync()
 }
 
 /// Large files cut short, until more has been written than the drive holds: no section is empty,

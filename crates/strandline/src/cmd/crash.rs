@@ -317,6 +317,7 @@ impl Crash {
                 (_, Some(shard)) => Pick::Shard(shard),
                 _ => Pick::All,
             },
+            check_every: if self.every_cut { 1 } else { campaign::CHECK_EVERY },
             threads: self.campaign.threads,
             command: self.command_line(),
         })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
-use lab::campaign::{CutPoints, Job, Judged, Run, Tally, corrupt, latencies};
+use lab::campaign::{CHECK_EVERY, CutPoints, Job, Judged, Run, Tally, corrupt, latencies};
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
 use lab::shard::Pick;
@@ -24,8 +24,6 @@ use super::remote::{Blocks, Remote};
 use super::wire::{Answer, Ask};
 use crate::failure::{Failure, Outcome};
 
-/// Every cut is mounted, compared and unmounted; of so many one is also checked.
-const CHECK_EVERY: usize = 10;
 /// Images that are kept, as many as failures are told in full.
 const KEPT_MAX: usize = 20;
 /// The drive's name.
@@ -197,6 +195,8 @@ impl Campaign {
         let oracle = Arc::new(Oracle::new());
         let cuts = Cuts::new(&served.ssd, &oracle, choice, self.seed);
         let recorder = Recorder::new(fs.clone(), oracle.clone());
+        // An fdatasync does not promise them.
+        let recorder = if self.fdatasync { recorder.without_times() } else { recorder };
         let mut begun = 0;
         let ran = self.workload.run(&recorder, self.seed, &mut || {
             begun = cores::now();
@@ -226,6 +226,7 @@ impl Campaign {
             cuts: 1,
             seed: self.seed,
             pick: Pick::All,
+            check_every: CHECK_EVERY,
             threads: 1,
             command: String::new(),
         };

@@ -120,7 +120,7 @@ fn start(line: PathBuf) -> Machine {
 }
 
 fn mkdir() -> Ask {
-    Ask::Mknod { path: "d".into(), mode: 0o040_755 }
+    Ask::Mknod { path: "d".into(), mode: 0o040_755, rdev: 0 }
 }
 
 #[test]

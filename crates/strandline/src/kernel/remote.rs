@@ -12,8 +12,8 @@ use cores::Mutex;
 use drive::{BLOCK_SIZE, Block};
 use lab::subject::{PageAt, Volume};
 use vfs::{
-    Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
+    Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, InodeFlags,
+    RenameFlags, Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
 
 use super::machine::Machine;
@@ -152,6 +152,17 @@ impl Volume for Remote {
         Ok(())
     }
 
+    fn flags(&self, ino: Ino) -> Result<InodeFlags> {
+        match self.ask(&Ask::Getflags { path: self.path(ino)? }, b"")? {
+            (Answer::Count(flags), _) => Ok(InodeFlags::from_bits_truncate(flags as u32)),
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
+    fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<()> {
+        self.do_it(&Ask::Setflags { path: self.path(ino)?, flags: flags.bits() })
+    }
+
     fn pages(
         &self,
         ino: Ino,
@@ -197,8 +208,9 @@ impl FileSystem for Remote {
         if let Some(perm) = set.perm {
             self.do_it(&Ask::Chmod { path: path()?, perm })?;
         }
-        if let Some(Timespec { secs, nanos }) = set.mtime {
-            self.do_it(&Ask::Utimens { path: path()?, secs, nanos })?;
+        if set.atime.is_some() || set.mtime.is_some() {
+            let [atime, mtime] = [set.atime, set.mtime].map(|time| time.map(|t| (t.secs, t.nanos)));
+            self.do_it(&Ask::Utimens { path: path()?, atime, mtime })?;
         }
         self.getattr(ino)
     }
@@ -209,11 +221,11 @@ impl FileSystem for Remote {
         name: &[u8],
         kind: FileKind,
         perm: u16,
-        _rdev: u64,
+        rdev: u64,
         _creator: Creator,
     ) -> Result<Attr> {
         let mode = kind.mode_bits() | u32::from(perm);
-        self.do_it(&Ask::Mknod { path: self.child(parent, name)?, mode })?;
+        self.do_it(&Ask::Mknod { path: self.child(parent, name)?, mode, rdev })?;
         self.learn(parent, name)
     }
 
@@ -402,8 +414,7 @@ fn text(bytes: &[u8]) -> Result<String> {
 
 fn attr(stat: &Stat) -> Result<Attr> {
     let kind = FileKind::from_mode(stat.mode).ok_or(Errno::PROTO)?;
-    let mtime = Timespec { secs: stat.mtime.0, nanos: stat.mtime.1 };
-    let unknown = Timespec { secs: 0, nanos: 0 };
+    let time = |(secs, nanos)| Timespec { secs, nanos };
     Ok(Attr {
         ino: stat.ino,
         kind,
@@ -411,13 +422,13 @@ fn attr(stat: &Stat) -> Result<Attr> {
         nlink: stat.nlink,
         uid: stat.uid,
         gid: stat.gid,
-        rdev: 0,
+        rdev: stat.rdev,
         size: stat.size,
         blocks: stat.blocks,
-        atime: unknown,
-        mtime,
-        ctime: unknown,
-        crtime: unknown,
+        atime: time(stat.atime),
+        mtime: time(stat.mtime),
+        ctime: time(stat.ctime),
+        crtime: Timespec::default(),
         generation: 0,
     })
 }

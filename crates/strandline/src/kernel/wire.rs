@@ -64,10 +64,11 @@ pub(crate) enum Ask {
     Lstat {
         path: String,
     },
-    /// A file, directory, fifo or socket, by `mode`.
+    /// A file, directory, fifo, socket or device, by `mode`.
     Mknod {
         path: String,
         mode: u32,
+        rdev: u64,
     },
     Symlink {
         path: String,
@@ -133,11 +134,19 @@ pub(crate) enum Ask {
         uid: Option<u32>,
         gid: Option<u32>,
     },
-    /// The modification time.
+    /// The times of the last access and the last change; `None` leaves one as it is.
     Utimens {
         path: String,
-        secs: i64,
-        nanos: u32,
+        atime: Option<(i64, u32)>,
+        mtime: Option<(i64, u32)>,
+    },
+    /// The flags as chattr(1) sets them: the answer is a count.
+    Getflags {
+        path: String,
+    },
+    Setflags {
+        path: String,
+        flags: u32,
     },
     Fsync {
         path: String,
@@ -195,7 +204,10 @@ pub(crate) struct Stat {
     pub(crate) gid: u32,
     pub(crate) size: u64,
     pub(crate) blocks: u64,
+    pub(crate) rdev: u64,
+    pub(crate) atime: (i64, u32),
     pub(crate) mtime: (i64, u32),
+    pub(crate) ctime: (i64, u32),
 }
 
 /// One name in a directory.

@@ -80,9 +80,13 @@ impl<'f> Session<'f> {
             | Op::Truncate { .. }
             | Op::Fallocate { .. }
             | Op::Copy { .. } => self.change_data(op),
-            Op::Chmod { .. } | Op::Chown { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } => {
-                self.change_attributes(op).map(|()| Outcome::Done)
-            }
+            Op::Chmod { .. }
+            | Op::Chown { .. }
+            | Op::Utimens { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. } => self.change_attributes(op).map(|()| Outcome::Done),
+            // An ioctl, which is no part of the trait.
+            Op::Chattr { .. } => Err(Errno::OPNOTSUPP.into()),
             Op::Read { .. } | Op::GetXattr { .. } | Op::Stat { .. } | Op::List { .. } => {
                 self.look(op)
             }
@@ -196,6 +200,10 @@ impl<'f> Session<'f> {
             }
             Op::Chown { path, uid, gid } => {
                 let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
+                fs.setattr(self.find(path, true)?.ino, &set)?;
+            }
+            Op::Utimens { path, atime, mtime } => {
+                let set = SetAttr { atime: *atime, mtime: *mtime, ..SetAttr::default() };
                 fs.setattr(self.find(path, true)?.ino, &set)?;
             }
             Op::SetXattr { path, name, len, seed, mode } => {

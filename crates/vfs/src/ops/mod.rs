@@ -22,7 +22,7 @@ pub use shrink::shrink;
 pub use text::{ParseError, is_comment, parse, print};
 pub use tree::{Tree, TreeNode, snapshot};
 
-use crate::{FallocateMode, FileKind, RenameFlags, XattrMode};
+use crate::{FallocateMode, FileKind, InodeFlags, RenameFlags, Timespec, XattrMode};
 
 /// One operation. Offsets, lengths and sizes in bytes; data is never stored but made by [`fill`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,10 @@ pub enum Op {
     Chmod { path: String, perm: u16 },
     /// Sets owner and group.
     Chown { path: String, uid: u32, gid: u32 },
+    /// Sets the times of the last access and the last change; `None` leaves one as it is.
+    Utimens { path: String, atime: Option<Timespec>, mtime: Option<Timespec> },
+    /// Sets the flags, all of them.
+    Chattr { path: String, flags: InodeFlags },
     /// Sets an attribute to `len` bytes of [`fill`]`(seed)`.
     SetXattr { path: String, name: String, len: u64, seed: u32, mode: XattrMode },
     /// Reads an attribute.

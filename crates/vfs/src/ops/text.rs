@@ -9,7 +9,8 @@
 //! fsync f2
 //! ```
 //!
-//! Numbers are decimal, modes octal, ranges `offset+length`. Blanks, `%` and control characters in
+//! Numbers are decimal, modes octal, ranges `offset+length`, times seconds and nine digits behind a
+//! point, or `omit`. Blanks, `%` and control characters in
 //! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` or `#` are
 //! skipped. Who writes by hand may leave out at the end of a line: the mode of `create` (644) and
 //! `mkdir` (755), the flags of `rename` (none), the mode of `setxattr` (set), and a seed: bytes of
@@ -21,9 +22,10 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::Op;
-use crate::{FileKind, RenameFlags, XattrMode};
+use crate::{FileKind, RenameFlags, Timespec, XattrMode};
 
 const NO_FLAGS: &str = "none";
+const NO_TIME: &str = "omit";
 
 /// A line that is no operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -84,6 +86,10 @@ impl Display for Op {
             Op::Close { handle } => write!(f, "close {}", Name(handle)),
             Op::Chmod { path, perm } => write!(f, "chmod {} {perm:o}", Name(path)),
             Op::Chown { path, uid, gid } => write!(f, "chown {} {uid} {gid}", Name(path)),
+            Op::Utimens { path, atime, mtime } => {
+                write!(f, "utimens {} {} {}", Name(path), Time(*atime), Time(*mtime))
+            }
+            Op::Chattr { path, flags } => write!(f, "chattr {} {}", Name(path), flags_text(*flags)),
             Op::SetXattr { path, name, len, seed, mode } => {
                 let mode = xattr_mode_word(*mode);
                 write!(f, "setxattr {} {} {len} seed={seed} {mode}", Name(path), Name(name))
@@ -161,6 +167,10 @@ impl Op {
             "chown" => {
                 Op::Chown { path: words.name()?, uid: words.number()?, gid: words.number()? }
             }
+            "utimens" => {
+                Op::Utimens { path: words.name()?, atime: words.time()?, mtime: words.time()? }
+            }
+            "chattr" => Op::Chattr { path: words.name()?, flags: words.flags()? },
             "getxattr" => Op::GetXattr { path: words.name()?, name: words.name()? },
             "removexattr" => Op::RemoveXattr { path: words.name()?, name: words.name()? },
             "stat" => Op::Stat { path: words.name()? },
@@ -249,6 +259,19 @@ impl<'l> Words<'l> {
         word.parse().map_err(|_| format!("`{word}` is not a number that fits"))
     }
 
+    fn time(&mut self) -> Result<Option<Timespec>, String> {
+        let word = self.next("time")?;
+        if word == NO_TIME {
+            return Ok(None);
+        }
+        let time = word.split_once('.').and_then(|(secs, nanos)| {
+            let digits = nanos.len() == 9 && nanos.bytes().all(|digit| digit.is_ascii_digit());
+            let nanos = digits.then(|| nanos.parse().ok()).flatten()?;
+            Some(Timespec { secs: secs.parse().ok()?, nanos })
+        });
+        time.map(Some).ok_or_else(|| format!("`{word}` is not a time"))
+    }
+
     fn octal(&mut self) -> Result<u16, String> {
         let word = self.next("mode")?;
         u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is not a mode"))
@@ -307,6 +330,18 @@ impl Display for Name<'_> {
             '%' | ' ' | '\0'..='\x1f' | '\x7f' => write!(f, "%{:02x}", u32::from(c)),
             _ => f.write_char(c),
         })
+    }
+}
+
+/// Seconds, which may be negative, and the nanoseconds that come on top of them.
+struct Time(Option<Timespec>);
+
+impl Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Timespec { secs, nanos }) => write!(f, "{secs}.{nanos:09}"),
+            None => f.write_str(NO_TIME),
+        }
     }
 }
 

@@ -50,9 +50,12 @@ impl<'a> Player<'a> {
                 self.fs.close(node);
                 Ok(())
             }
-            Op::Chmod { .. } | Op::Chown { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } => {
-                self.attributes(op)
-            }
+            Op::Chmod { .. }
+            | Op::Chown { .. }
+            | Op::Utimens { .. }
+            | Op::Chattr { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. } => self.attributes(op),
             Op::Fsync { path } => self.fs.fsync(self.find(path)?),
             Op::Fdatasync { path } => self.fs.fdatasync(self.find(path)?),
             Op::Sync => self.fs.sync(),
@@ -75,11 +78,13 @@ impl<'a> Player<'a> {
                 let (dir, name) = self.parent(path)?;
                 fs.mkdir(dir, name, *perm).map(drop)
             }
-            Op::Mknod { path, kind: kind @ (FileKind::Fifo | FileKind::Socket), perm, .. } => {
+            Op::Mknod {
+                kind: FileKind::Regular | FileKind::Directory | FileKind::Symlink, ..
+            } => Err(Error::Usage("mknod is for fifos, sockets and devices in a workload".into())),
+            Op::Mknod { path, kind, perm, rdev } => {
                 let (dir, name) = self.parent(path)?;
-                fs.special(dir, name, *kind, *perm).map(drop)
+                fs.special(dir, name, *kind, *perm, *rdev).map(drop)
             }
-            Op::Mknod { .. } => Err(Error::Usage("only fifos and sockets in a workload".into())),
             Op::Symlink { target, path } => {
                 let (dir, name) = self.parent(path)?;
                 fs.symlink(dir, name, target.as_bytes()).map(drop)
@@ -116,6 +121,8 @@ impl<'a> Player<'a> {
         match op {
             Op::Chmod { path, perm } => fs.chmod(self.find(path)?, *perm),
             Op::Chown { path, uid, gid } => fs.chown(self.find(path)?, (*uid, *gid)),
+            Op::Utimens { path, atime, mtime } => fs.utimens(self.find(path)?, *atime, *mtime),
+            Op::Chattr { path, flags } => fs.chattr(self.find(path)?, *flags),
             Op::SetXattr { path, name, len, seed, mode: _ } => {
                 fs.set_xattr(self.find(path)?, name.as_bytes(), &bytes(*seed, 0, *len))
             }

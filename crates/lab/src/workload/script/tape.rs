@@ -1,8 +1,7 @@
 //! Takes down what a workload does, as steps of a script.
 //!
 //! Bytes are not kept: a write is given a seed of its own, and the same as before if the same bytes
-//! go to the same place, so that what was equal stays equal and what differed differs. Times are
-//! left out.
+//! go to the same place, so that what was equal stays equal and what differed differs.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};

@@ -21,6 +21,7 @@ fn job(workload: Arc<dyn Workload>) -> Job {
         cuts: 0,
         seed: 1,
         pick: Pick::All,
+        check_every: 1,
         threads: 2,
         command: "strandline crash".into(),
     }
@@ -67,7 +68,8 @@ fn an_operation_that_cannot_be_done_is_told_by_line() {
         ("rename a d exchange", "no such flag"),
         ("fallocate a collapse_range 0+4096", "not supported"),
         ("fsync #h", "Bad file descriptor"),
-        ("mknod n char 600 1", "only fifos"),
+        ("mknod n file 600 0", "mknod is for"),
+        ("chattr d nodump", "only files"),
         ("rmdir /", "File exists"),
     ];
     for (line, what) in bad {
@@ -88,6 +90,7 @@ rename b c\ntruncate c 6000\nfsync d\nfallocate c none 0+40000\n\
 fallocate c punch_hole|keep_size 4096+4096\nfsync c\ncopy c 0+20000 d/a 50000\n\
 fallocate c zero_range 100+100\nread c 0+100000\nchmod c 600\nchown c 7 8\n\
 setxattr c user.a 300\nfsync c\nremovexattr c user.a\nsymlink nowhere s\n\
+utimens c omit -1.000000002\nchattr c nodump|noatime\nmknod n char 600 259\n\
 mknod p fifo 600 0\nfsync /\nunlink d/a\nunlink c\nwrite #h 0+100\nfsync #h\n\
 close h\nrmdir d\nclean\nstat s\nlist /\nsync\n";
     let script = Script::parse(text, "all.txt").expect("it is right");

@@ -57,7 +57,9 @@ impl Mix {
     /// How often each step comes.
     const fn weights(self) -> &'static [(Step, u64)] {
         match self {
-            Self::Private => &[(Step::Overwrite, 4), (Step::Append, 3), (Step::Own, 2)],
+            Self::Private => {
+                &[(Step::Overwrite, 4), (Step::Append, 3), (Step::Own, 2), (Step::OwnAttributes, 1)]
+            }
             Self::Shared => &[(Step::Shared, 6), (Step::Cut, 2), (Step::Attributes, 1)],
             Self::Names => &[
                 (Step::Make, 3),
@@ -68,6 +70,7 @@ impl Mix {
                 (Step::Stray, 1),
                 (Step::Replace, 2),
                 (Step::Directory, 1),
+                (Step::Device, 1),
             ],
             Self::Cleaning => {
                 &[(Step::Overwrite, 4), (Step::Filling, 6), (Step::Burst, 1), (Step::Clean, 1)]
@@ -76,6 +79,7 @@ impl Mix {
                 (Step::Overwrite, 2),
                 (Step::Append, 2),
                 (Step::Own, 1),
+                (Step::OwnAttributes, 1),
                 (Step::Shared, 3),
                 (Step::Cut, 1),
                 (Step::Attributes, 1),

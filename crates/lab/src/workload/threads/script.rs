@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vfs::{Errno, FallocateMode};
+use vfs::{Errno, FallocateMode, FileKind, InodeFlags, Timespec};
 
 use super::World;
 use super::table::{File, Name};
@@ -45,6 +45,9 @@ pub(super) enum Step {
     Cut,
     /// Attributes of a shared file.
     Attributes,
+    /// Times and flags of a file of its own, one extended attribute more and one less, and perhaps
+    /// an fsync.
+    OwnAttributes,
     /// A file under a name of the table.
     Make,
     /// A file moved, or given another name.
@@ -69,6 +72,8 @@ pub(super) enum Step {
     Clean,
     /// Everything made durable.
     Sync,
+    /// A device, made in a directory that others change, and perhaps an fsync of that.
+    Device,
 }
 
 /// One thread and what it knows.
@@ -120,6 +125,8 @@ impl Script {
             Step::Shared => self.shared(),
             Step::Cut => self.cut(),
             Step::Attributes => self.attributes(),
+            Step::OwnAttributes => self.own_attributes(),
+            Step::Device => self.device(),
             Step::Make => self.make(),
             Step::Move => self.move_one(),
             Step::MoveIntoNew => self.move_into_new(),
@@ -226,6 +233,36 @@ impl Script {
         let perm = self.one_of(&[0o600, 0o644, 0o660]);
         self.fs().chmod(node, perm)?;
         self.fs().fsync(node)
+    }
+
+    fn own_attributes(&mut self) -> Result<()> {
+        let node = self.own();
+        let time = |secs| Some(Timespec { secs: secs as i64, nanos: 1 });
+        let (atime, mtime) = (time(self.rng.below(1 << 33)), time(self.rng.below(1 << 33)));
+        self.fs().utimens(node, atime, mtime)?;
+        let flags = self.one_of(&[InodeFlags::empty(), InodeFlags::NODUMP, InodeFlags::NOATIME]);
+        self.fs().chattr(node, flags)?;
+        let (one, other) =
+            if self.chance(2) { (b"user.a", b"user.b") } else { (b"user.b", b"user.a") };
+        let value = self.rng.within(1, 100) as usize;
+        let value = self.rng.bytes(value);
+        self.fs().set_xattr(node, one, &value)?;
+        unless(self.fs().remove_xattr(node, other), &[Errno::NODATA])?;
+        if self.chance(3) { Ok(()) } else { self.fs().fsync(node) }
+    }
+
+    fn device(&mut self) -> Result<()> {
+        let (root, dir) = (self.fs().root(), self.world.table.dir);
+        let dir = if self.chance(2) { dir } else { root };
+        let name = format!("t{}d{}", self.thread, self.made).into_bytes();
+        self.made += 1;
+        let number = self.rng.below(1 << 32);
+        self.fs().special(dir, &name, FileKind::BlockDevice, 0o600, number)?;
+        if self.chance(2) {
+            let to = [&name[..], b"moved"].concat();
+            self.fs().rename(dir, &name, root, &to)?;
+        }
+        if self.chance(2) { Ok(()) } else { self.fs().fsync(dir) }
     }
 
     /// Makes a file, with contents, and holds it open.

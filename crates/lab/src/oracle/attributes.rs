@@ -1,0 +1,166 @@
+//! What must hold of an inode besides its contents, a rule each. Those of what was written since
+//! the last fsync hold of the old as of the new: nobody may find anything else.
+
+use std::collections::BTreeMap;
+
+use vfs::{Attr, FileKind, Ino};
+
+use super::event::{Meta, ObjId, ROOT};
+use super::verdict::{Damage, Verdict};
+use super::verify::{Walk, head, text};
+
+/// The names that lead to each inode and the links it says it has, as they come by.
+#[derive(Default)]
+pub(super) struct Links {
+    names: BTreeMap<Ino, u32>,
+    said: BTreeMap<Ino, (ObjId, FileKind, u32)>,
+    found: BTreeMap<ObjId, Ino>,
+}
+
+impl Links {
+    /// A name of `obj` leads to `ino`.
+    pub(super) fn found(&mut self, obj: ObjId, ino: Ino) {
+        self.found.entry(obj).or_insert(ino);
+    }
+
+    /// An entry of directory `dir`. A subdirectory has one in itself, and one for its parent.
+    pub(super) fn entry(&mut self, dir: Ino, ino: Ino, kind: FileKind) {
+        let is_dir = kind == FileKind::Directory;
+        *self.names.entry(ino).or_default() += if is_dir { 2 } else { 1 };
+        if is_dir {
+            *self.names.entry(dir).or_default() += 1;
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// All rules about one inode, but for that of [`Walk::links`].
+    pub(super) fn attributes(&mut self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
+        // The root was not made by the workload, and its attributes are not known.
+        if obj == ROOT {
+            return;
+        }
+        self.links.said.insert(attr.ino, (obj, attr.kind, attr.nlink));
+        self.identity(attr, obj, out);
+        self.meta(attr, obj, out);
+        self.device(attr, obj, out);
+        self.xattrs(attr.ino, obj, out);
+        if attr.kind == FileKind::Regular {
+            self.size(attr, obj, out);
+        }
+    }
+
+    /// All names of a file lead to one inode.
+    fn identity(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
+        if let Some(ino) = self.links.found.get(&obj).filter(|ino| **ino != attr.ino) {
+            let expected = format!("inode {ino}, as by another name");
+            out.push(self.finding(obj, Damage::Corrupt, expected, format!("inode {}", attr.ino)));
+        }
+    }
+
+    /// Permissions, owner, flags and the times that were set are together what they were after one
+    /// of the calls that set them. After an fsync the times that move by themselves are those that
+    /// it found, or later.
+    fn meta(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
+        let has_flags = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
+        let flags = match has_flags.then(|| self.fs.flags(attr.ino)).transpose() {
+            Ok(flags) => flags.unwrap_or_default(),
+            Err(error) => return out.push(self.unreadable(obj, &error)),
+        };
+        let object = &self.model.objects[obj];
+        // Who gives a name back at recovery changes the times of its directory then.
+        let least = object.times.filter(|_| attr.kind == FileKind::Regular);
+        let (perm, uid, gid) = (attr.perm, attr.uid, attr.gid);
+        let (atime, mtime) = (Some(attr.atime), Some(attr.mtime));
+        let found = Meta { perm, uid, gid, flags, atime, mtime };
+        let fits = |meta: &Meta| {
+            let early = meta.mtime.is_none() && least.is_some_and(|least| attr.mtime < least.mtime);
+            let (atime, mtime) = (meta.atime.or(atime), meta.mtime.or(mtime));
+            !early && Meta { atime, mtime, ..*meta } == found
+        };
+        if !object.meta.allowed().any(fits) {
+            let expected = format!("{:?}, no earlier than {least:?}", object.meta.current());
+            out.push(self.finding(obj, Damage::Lost, expected, format!("{found:?}")));
+        }
+        if let Some(least) = least.filter(|least| attr.ctime < least.ctime) {
+            let (expected, found) = (format!("{:?} or later", least.ctime), attr.ctime);
+            out.push(self.finding(obj, Damage::Lost, expected, format!("{found:?}")));
+        }
+    }
+
+    /// A device has the number that it was made with.
+    fn device(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
+        let made = self.model.objects[obj].rdev;
+        if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) && attr.rdev != made {
+            let (made, found) = (format!("device {made:#x}"), format!("{:#x}", attr.rdev));
+            out.push(self.finding(obj, Damage::Garbage, made, found));
+        }
+    }
+
+    /// The list of extended attributes has those that are set, each once, and no others; each has a
+    /// value it was given.
+    fn xattrs(&self, ino: Ino, obj: ObjId, out: &mut Vec<Verdict>) {
+        let known = &self.model.objects[obj].xattrs;
+        let mut listed = match self.fs.listxattr(ino) {
+            Ok(listed) => listed,
+            Err(error) => return out.push(self.unreadable(obj, &error)),
+        };
+        for (name, versions) in known {
+            let found = self.fs.getxattr(ino, name).ok().map(Vec::into_boxed_slice);
+            if !versions.allows(&found) {
+                let show = |v: &Option<Box<[u8]>>| v.as_ref().map_or("none".into(), |v| head(v));
+                let expected = format!("{}={}", text(name), show(versions.current()));
+                out.push(self.finding(obj, Damage::Lost, expected, show(&found)));
+            }
+            let at = listed.iter().position(|other| **other == **name);
+            at.map(|at| listed.swap_remove(at));
+            if at.is_some() != found.is_some() {
+                let (is, seen) =
+                    if found.is_some() { ("listed", "not") } else { ("not", "listed") };
+                let expected = format!("{} {is} in the list of attributes", text(name));
+                out.push(self.finding(obj, Damage::Corrupt, expected, seen.into()));
+            }
+        }
+        for name in listed {
+            let expected = "no such attribute, or only one".into();
+            out.push(self.finding(obj, Damage::Garbage, expected, text(&name)));
+        }
+    }
+
+    /// A size is one that a call was to make it, or that a write passed.
+    fn size(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
+        let object = &self.model.objects[obj];
+        let (size, calls) = (&object.size, &self.model.calls);
+        if size.allows(attr.size, calls) {
+            return;
+        }
+        // Where nodes count one by one, a block can be there and the inode with the size not: the
+        // file ends with the block. Half an fsync, or one that was whole and is no more.
+        let moving = object.is_syncing() && size.is_open();
+        let damage = match size.ends_with_block(attr.size) {
+            true if moving => Damage::Torn,
+            true => Damage::Lost,
+            false if size.was_once(attr.size) => Damage::Lost,
+            false => Damage::Garbage,
+        };
+        let (low, high) = size.range(calls);
+        let expected = match low == high {
+            true => format!("size {low}"),
+            false => format!("one of the sizes from {low} to {high}"),
+        };
+        out.push(self.finding(obj, damage, expected, format!("size {}", attr.size)));
+    }
+
+    /// An inode has as many links as names lead to it; a directory two, and one for each directory
+    /// in it, or says 1, as those file systems do that do not count them.
+    pub(super) fn links(&mut self) {
+        let links = std::mem::take(&mut self.links);
+        for (ino, (obj, kind, said)) in links.said {
+            let names = links.names.get(&ino).copied().unwrap_or(0);
+            if said != names && (kind, said) != (FileKind::Directory, 1) {
+                let (names, said) = (format!("{names} links"), format!("{said}"));
+                self.verdicts.push(self.finding(obj, Damage::Corrupt, names, said));
+            }
+        }
+    }
+}
