@@ -1,5 +1,5 @@
-//! Recovery of volumes that are nearly full: cut over and over it must need no more room and no more
-//! of the drive's resources the tenth time than the first, and it must find what the cleaner moved.
+//! Recovery of volumes that are nearly full: cut over and over it must need no more room, nor more
+//! of the drive's resources, the tenth time than the first, and find what the cleaner moved.
 
 mod harness;
 
