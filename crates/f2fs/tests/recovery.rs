@@ -119,6 +119,47 @@ fn what_later_fsyncs_replaced_is_not_applied() {
     assert!(report.scanned_nodes >= 100 && report.replayed_nodes <= 2, "{report:?}");
 }
 
+/// `recover-no-read-ahead` and `recover-every-version` are for measuring: each makes more of one kind
+/// of work, and none of them another result.
+#[test]
+fn slower_ways_to_recover_find_the_same() {
+    for kind in Kind::ALL {
+        let drive = kind.formatted(3);
+        let fs = mount(&drive, "");
+        let file = write_synced(&fs, "f", &[1; 9 * PAGE]);
+        for n in 0..50 {
+            write_synced(&fs, &format!("g{n}"), &[n as u8; PAGE]);
+            fs.write(file, n % 9 * PAGE as u64, &[n as u8; PAGE]).unwrap();
+            fs.fsync(file, false).unwrap();
+        }
+        let (expected, left) = (snapshot(&fs).unwrap(), drive.survivors(3));
+        let recover = |inject: &str| {
+            let (drive, reads) = (power_on(&left), Arc::new(Mutex::new(0)));
+            let count = Arc::clone(&reads);
+            drive.observe(Box::new(move |event, _| {
+                let read =
+                    matches!(event.kind, EventKind::Command { command: Command::Read { .. }, .. });
+                *count.lock() += u64::from(read);
+            }));
+            let fs = mount(&drive, inject);
+            drive.unobserve();
+            let lost = expected.diff(&snapshot(&fs).unwrap());
+            assert!(lost.is_empty(), "{kind:?} -o {inject}: {lost:?}");
+            let RecoveryReport { scanned_nodes, replayed_nodes, .. } = *fs.recovery();
+            fs.unmount().unwrap();
+            assert_eq!(findings(&drive.power_off()), "", "{kind:?} -o {inject}");
+            let reads = *reads.lock();
+            (scanned_nodes, replayed_nodes, reads)
+        };
+        let (scanned, replayed, reads) = recover("");
+        assert!(scanned > 100 && replayed < 60, "{kind:?}: {replayed} of {scanned}");
+        let one_by_one = recover("inject=recover-no-read-ahead");
+        assert_eq!(one_by_one, (scanned, replayed, one_by_one.2), "{kind:?}");
+        assert!(one_by_one.2 >= reads + scanned / 2, "{kind:?}: {} reads, {reads}", one_by_one.2);
+        assert_eq!(recover("inject=recover-every-version"), (scanned, scanned, reads), "{kind:?}");
+    }
+}
+
 /// A second cut, anywhere in the recovery of the first: the next recovery ends where the first one
 /// would have. Under oprw a zone written since the checkpoint must not be reset or written before,
 /// or old nodes would point below its new write pointer.
