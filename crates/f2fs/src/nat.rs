@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drive::Block;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
@@ -43,6 +44,8 @@ pub(crate) struct Nat {
     dirty: BTreeSet<Nid>,
     /// What the last checkpoint holds in its journal instead of in the table.
     journal: BTreeMap<Nid, NatEntry>,
+    /// Blocks of the table as they are on the drive. Nobody else writes any.
+    blocks: FxHashMap<u32, Block>,
     free: Vec<Option<FreeNids>>,
     /// Numbers given out whose node has not been made yet.
     reserved: BTreeSet<Nid>,
@@ -59,6 +62,8 @@ const REBUILD_RUN: usize = 64;
 
 /// Clean entries kept before the cache is thinned out.
 const CACHE_LIMIT: usize = 256 * 1024;
+/// Blocks of the table kept: a directory's nodes have numbers side by side.
+const BLOCKS_LIMIT: usize = 256;
 
 impl Nat {
     /// The table of the checkpoint whose version bitmap and journal these are.
@@ -78,6 +83,7 @@ impl Nat {
             cache: FxHashMap::default(),
             dirty: BTreeSet::new(),
             journal,
+            blocks: FxHashMap::default(),
             free: (0..blocks).map(|_| None).collect(),
             reserved: BTreeSet::new(),
             next_scan: nat::block_index(next_free_nid).min(blocks.saturating_sub(1)),
@@ -134,8 +140,20 @@ impl Nat {
         self.dirty.len()
     }
 
-    fn table_block(&self, io: &Io, index: u32) -> Result<drive::Block> {
-        io.read_meta(nat::block_addr(&self.sb, &self.version_bitmap, index))
+    fn table_block(&mut self, io: &Io, index: u32) -> Result<Block> {
+        if let Some(block) = self.blocks.get(&index) {
+            return Ok(block.clone());
+        }
+        let block = io.read_meta(nat::block_addr(&self.sb, &self.version_bitmap, index))?;
+        self.keep_block(index, block.clone());
+        Ok(block)
+    }
+
+    fn keep_block(&mut self, index: u32, block: Block) {
+        if self.blocks.len() >= BLOCKS_LIMIT {
+            self.blocks.clear();
+        }
+        self.blocks.insert(index, block);
     }
 
     fn load(&mut self, io: &Io, nid: Nid) -> Result<Cached> {
@@ -268,12 +286,9 @@ impl Nat {
         let known = |map: fn(&NatBits) -> &[u8]| {
             self.bits.as_ref().is_some_and(|bits| bits::lsb::test(map(bits), index as usize))
         };
+        let (is_full, is_empty) = (known(|b| &b.full), known(|b| &b.empty));
         // What is not full of one thing has to be looked at.
-        let block = match (known(|b| &b.full), known(|b| &b.empty)) {
-            (false, false) | (true, true) => Some(self.table_block(io, index)?),
-            _ => None,
-        };
-        let is_full = known(|b| &b.full);
+        let block = if is_full == is_empty { Some(self.table_block(io, index)?) } else { None };
         let stored = |nid| match &block {
             Some(block) => RawNatBlock::of(block).entry(nid).is_free(),
             None => !is_full,
@@ -347,6 +362,7 @@ impl Nat {
                 bits.update(index, table);
             }
             bits::msb::flip(&mut self.version_bitmap, index as usize);
+            self.keep_block(index, block.clone());
             io.write_meta(nat::block_addr(&self.sb, &self.version_bitmap, index), block);
         }
         Ok(())

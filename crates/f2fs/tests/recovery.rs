@@ -119,6 +119,29 @@ fn what_later_fsyncs_replaced_is_not_applied() {
     assert!(report.scanned_nodes >= 100 && report.replayed_nodes <= 2, "{report:?}");
 }
 
+/// Where nodes are stands in blocks of a table, hundreds in each: one of them is read once, not for
+/// each node.
+#[test]
+fn the_node_table_is_not_read_for_each_new_file() {
+    let drive = Kind::Zoned.formatted(4);
+    let (fs, (sb, _)) = (mount(&drive, ""), checkpoint_of(&drive.survivors(4)));
+    for n in 0..300 {
+        write_synced(&fs, &format!("f{n}"), b"f");
+    }
+    let (drive, reads) = (power_on(&drive.survivors(4)), Arc::new(Mutex::new(0)));
+    let (count, table) = (Arc::clone(&reads), sb.nat_blkaddr.into()..sb.ssa_blkaddr.into());
+    drive.observe(Box::new(move |event, _| {
+        let EventKind::Command { command: Command::Read { lba, .. }, .. } = event.kind else {
+            return;
+        };
+        *count.lock() += u64::from(table.contains(lba));
+    }));
+    let fs = mount(&drive, "");
+    assert!(fs.recovery().recovered_inodes >= 300, "{:?}", fs.recovery());
+    let reads = *reads.lock();
+    assert!(reads < 20, "{reads} reads of the table for 300 files in a row");
+}
+
 /// `recover-no-read-ahead` and `recover-every-version` are for measuring: each makes more of one kind
 /// of work, and none of them another result.
 #[test]
@@ -229,7 +252,7 @@ fn what_oprw_relies_on_does_not_depend_on_who_recovers() {
         (Kind::Zoned, "fsync_mode=strict,oprw"),
         (Kind::Conventional, "fsync_mode=strict,oprw"),
     ] {
-        let cuts = cuts_of(kind, options, 4, 3);
+        let cuts = cuts_of(kind, options, 4, 1);
         let broken = |others: &str| {
             let broken = cuts
                 .iter()
