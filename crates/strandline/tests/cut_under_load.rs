@@ -1,6 +1,7 @@
 //! Cuts under load of mounted volumes: the server is killed, or the power of the emulated drive
-//! fails below it, while SQLite, fio, a writer of records and a job on a tree run on the mount. The
-//! mount returns, everything fsynced is there, and both fscks find nothing; several cuts in a row.
+//! fails below it, while SQLite with a journal, SQLite with atomic writes, fio, a writer of records
+//! and a job on a tree run on the mount. The mount returns, everything fsynced is there, and both
+//! fscks find nothing; several cuts in a row.
 //!
 //! `CUTS` is how many (500 in the long test), `CUT_SEED` the first seed. A seed fixes the drive,
 //! the mode, the loads' choices and the moment; threads and processes remain the system's, so the
@@ -10,11 +11,12 @@
 mod loads;
 mod mounting;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use loads::{Load, records, sqlite, tree};
+use loads::{Load, atomic, records, sqlite, tree};
 use mounting::{Disk, PROTECTED, Rig, VOLATILE, number, require, strandline};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -48,7 +50,7 @@ fn five_hundred_cuts() {
 /// Cuts until there were so many; all that was promised is there.
 fn cuts(default: u64) {
     let (cuts, first) = (number("CUTS", default), number("CUT_SEED", 1));
-    let mut promises = 0;
+    let mut promises = BTreeMap::new();
     for seed in first..first + cuts.div_ceil(IN_A_ROW) {
         let (disk, options) = if seed % 8 == 0 { PLAIN } else { KEPT[(seed % 3) as usize] };
         let mut volume = Volume::new(seed, disk, options);
@@ -57,12 +59,15 @@ fn cuts(default: u64) {
             let replay = format!("CUT_SEED={seed} CUTS={IN_A_ROW}: {disk:?} {options}");
             assert!(broken.is_empty(), "{replay}: cut {cut}, {how}: {}", broken.join("\n"));
         }
-        promises += volume.promises();
+        volume.add_promises(&mut promises);
         volume.rig.unmount();
         volume.rig.check();
     }
-    println!("{cuts} cuts: {promises} fsyncs and commits kept");
-    assert!(promises > cuts, "the loads were promised too little to say anything");
+    println!("{cuts} cuts, fsyncs and commits kept: {promises:?}");
+    let least = promises.values().copied().min();
+    assert!(least > Some(0), "a load was promised nothing: {promises:?}");
+    let all = promises.values().sum::<u64>();
+    assert!(all > cuts, "the loads were promised too little to say anything");
 }
 
 /// Without flushes on a drive whose buffer is volatile something goes missing: the loads notice.
@@ -97,9 +102,10 @@ impl Volume {
         }
     }
 
-    fn promises(&self) -> u64 {
-        let loads = self.ended.iter().flat_map(|(_, loads)| loads);
-        loads.map(|load| load.promises()).sum()
+    fn add_promises(&self, all: &mut BTreeMap<&str, u64>) {
+        for load in self.ended.iter().flat_map(|(_, loads)| loads) {
+            *all.entry(load.name()).or_default() += load.promises();
+        }
     }
 
     /// One cut under load; says what is missing afterwards.
@@ -128,16 +134,18 @@ impl Volume {
         let outside = tempfile::tempdir().unwrap();
         let dir = self.rig.point().join(&name);
         fs::create_dir_all(dir.join("tree")).unwrap();
-        let (a, b) = (self.random.random(), self.random.random());
+        let [a, b, c] = self.random.random();
         let sqlite = sqlite::start(&dir, outside.path(), self.random.random());
         let fio = self.random.random_bool(0.3).then(|| fio(&dir));
-        let (in_dir, in_tree) = (dir.clone(), dir.join("tree"));
+        let (in_dir, in_tree, beside) = (dir.clone(), dir.join("tree"), dir.clone());
         let records = cores::spawn("records", None, move || records::work(&in_dir, a));
         let tree = cores::spawn("tree", None, move || tree::work(&in_tree, b));
+        let atomic = cores::spawn("atomic", None, move || atomic::work(&beside, c));
         cores::sleep(self.random.random_range(20..500) * MS);
         cut(&self.rig);
-        let (records, tree) = (records.join(), tree.join());
-        let loads: Vec<Box<dyn Load>> = vec![Box::new(records), Box::new(sqlite.end())];
+        let (records, tree, atomic) = (records.join(), tree.join(), atomic.join());
+        let loads: Vec<Box<dyn Load>> =
+            vec![Box::new(records), Box::new(sqlite.end()), Box::new(atomic)];
         self.ended.push((name.clone(), loads));
         self.ended.push((name.join("tree"), vec![Box::new(tree)]));
         if let Some(mut fio) = fio {

@@ -1,6 +1,7 @@
 //! Work on a mounted volume that ends when the volume fails, and knows what was promised to it:
 //! each load keeps, outside of the volume, a log of what an fsync covered.
 
+pub(crate) mod atomic;
 pub(crate) mod records;
 pub(crate) mod sqlite;
 pub(crate) mod tree;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// A load that has ended.
 pub(crate) trait Load {
+    /// What it is.
+    fn name(&self) -> &'static str;
+
     /// How many promises it was given.
     fn promises(&self) -> u64;
 

@@ -69,6 +69,10 @@ fn contents(file: usize, record: usize, version: u32) -> Vec<u8> {
 }
 
 impl Load for Log {
+    fn name(&self) -> &'static str {
+        "records"
+    }
+
     fn promises(&self) -> u64 {
         self.fsyncs
     }

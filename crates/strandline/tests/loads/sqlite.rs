@@ -60,6 +60,10 @@ impl Filling {
 }
 
 impl Load for Log {
+    fn name(&self) -> &'static str {
+        "SQLite with a journal"
+    }
+
     fn promises(&self) -> u64 {
         self.committed
     }

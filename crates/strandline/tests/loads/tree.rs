@@ -100,6 +100,10 @@ impl State {
 }
 
 impl Load for Log {
+    fn name(&self) -> &'static str {
+        "a tree"
+    }
+
     fn promises(&self) -> u64 {
         self.fsyncs
     }
