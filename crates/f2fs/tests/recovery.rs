@@ -142,8 +142,8 @@ fn the_node_table_is_not_read_for_each_new_file() {
     assert!(reads < 20, "{reads} reads of the table for 300 files in a row");
 }
 
-/// `recover-no-read-ahead` and `recover-every-version` are for measuring: each makes more of one kind
-/// of work, and none of them another result.
+/// `recover-no-read-ahead` and `recover-every-version` are for measuring: each makes more of one
+/// kind of work, and none of them another result.
 #[test]
 fn slower_ways_to_recover_find_the_same() {
     for kind in Kind::ALL {

@@ -1,9 +1,10 @@
 //! How fast SQLite commits on a mount: through atomic writes, with a WAL and with a rollback
 //! journal, each with `synchronous=FULL`.
 //!
-//! SQLite in this process is built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` and then cannot be talked
-//! into a rollback journal; that of the program `sqlite3` is Debian's, without. So both do the WAL.
-//! `COMMITS` is how many there are in a round. Needs root, /dev/fuse and the packages fuse3, sqlite3.
+//! SQLite in this process is built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` and then cannot be
+//! talked into a rollback journal; that of the program `sqlite3` is Debian's, without. So both do
+//! the WAL. `COMMITS` is how many there are in a round. Needs root, /dev/fuse and the packages
+//! fuse3 and sqlite3.
 
 mod mounting;
 

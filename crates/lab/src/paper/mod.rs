@@ -79,7 +79,7 @@ pub const OPRW: [Figure; 8] = [
     },
     Figure {
         name: "table-6.3-why",
-        about: "Table 6.3 without read-ahead, with every version applied, of Varmail, with Linux's list",
+        about: "Table 6.3 without read-ahead, with every version applied, with Linux's list",
         run: roll_forward::variations,
         simulated: true,
     },
