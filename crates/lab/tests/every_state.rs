@@ -88,6 +88,7 @@ fn whole_or_not_at_all() {
     assert!(torn(Mode::Oprw, None) > 0);
     assert_eq!((torn(Mode::Strict, None), torn(Mode::OprwStrict, None)), (0, 0));
     assert!(torn(Mode::OprwStrict, Some("mark-every-node")) > 0);
+    assert!(torn(Mode::Strict, Some("mark-every-node")) > 0);
 }
 
 #[test]
