@@ -30,13 +30,17 @@ pub struct Judged {
 /// the first mounts and one for the second.
 type Models = [Model; 2];
 
+fn models(job: &Job) -> Models {
+    [(); 2].map(|()| Model::new(job.subject.habits()))
+}
+
 pub(super) fn judge_stretch(
     job: &Job,
     recording: &Recording,
     stretch: Range<usize>,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let (mut models, mut memo) = (Models::default(), Memo::default());
+    let (mut models, mut memo) = (models(job), Memo::default());
     let mut judged = Vec::with_capacity(stretch.len());
     // Cuts that left the same are mounted once. What may be there differs all the same.
     for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
@@ -72,7 +76,7 @@ pub(crate) fn first_failure(
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<Failure>> {
     let quiet: Progress = Arc::new(|_| ());
-    let (mut models, mut memo) = (Models::default(), Memo::default());
+    let (mut models, mut memo) = (models(job), Memo::default());
     for cuts in recording.cuts.chunk_by(|one, next| one.like == next.like) {
         for judged in judge_alike(job, recording, cuts, &mut models, &mut memo, &quiet)? {
             if !judged.verdicts.is_empty() && is(&judged.verdicts) {

@@ -56,9 +56,9 @@ struct Models {
 }
 
 impl Models {
-    fn new(tape: &Tape, outcomes: bool) -> Self {
+    fn new(job: &Job, tape: &Tape, outcomes: bool) -> Self {
         let (begin, end) = tape.positions;
-        let mut model = Model::default();
+        let mut model = Model::new(job.subject.habits());
         let mut at = Vec::new();
         for position in begin..=end {
             model.advance(&tape.log, position);
@@ -86,7 +86,7 @@ pub(super) fn judge_all(
     promise: Promise,
     outcomes: bool,
 ) -> Result<Explored> {
-    let models = Models::new(tape, outcomes);
+    let models = Models::new(job, tape, outcomes);
     let mut memo = Memo::default();
     let mut explored = Explored {
         workload: job.workload.name().into(),
@@ -119,7 +119,7 @@ pub(super) fn first_failure(
     found: &Found,
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<(usize, usize, Vec<Verdict>)>> {
-    let (models, mut memo) = (Models::new(tape, false), Memo::default());
+    let (models, mut memo) = (Models::new(job, tape, false), Memo::default());
     for (number, state) in found.states.iter().enumerate() {
         let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
         let bad = judged.into_iter().find(|one| !one.verdicts.is_empty() && is(&one.verdicts));

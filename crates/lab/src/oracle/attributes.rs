@@ -134,10 +134,11 @@ impl Walk<'_> {
         if size.allows(attr.size, calls) {
             return;
         }
-        // Where nodes count one by one, a block can be there and the inode with the size not: the
-        // file ends with the block. Half an fsync, or one that was whole and is no more.
+        // Where a block may set the size, that is half an fsync, or one that was whole and is no
+        // more.
         let moving = object.is_syncing() && size.is_open();
-        let damage = match size.ends_with_block(attr.size) {
+        let may_set = self.model.habits.blocks_may_set_size;
+        let damage = match may_set && size.ends_with_block(attr.size) {
             true if moving => Damage::Torn,
             true => Damage::Lost,
             false if size.was_once(attr.size) => Damage::Lost,

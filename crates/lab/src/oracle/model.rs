@@ -16,6 +16,7 @@ use vfs::FileKind;
 use super::event::{Event, Meta, ObjId, Place, ROOT, Times};
 use super::object::Object;
 use super::order::{Call, Calls, Versions};
+use crate::subject::Habits;
 
 /// Everything that may be there.
 #[derive(Clone, Debug)]
@@ -32,11 +33,20 @@ pub struct Model {
     naming: BTreeMap<Call, Vec<Place>>,
     /// Calls of `sync` under way.
     syncs: Vec<Call>,
+    /// What the file system may do besides.
+    pub(super) habits: Habits,
     position: usize,
 }
 
 impl Default for Model {
     fn default() -> Self {
+        Self::new(Habits::default())
+    }
+}
+
+impl Model {
+    /// An empty volume of a file system that has these habits.
+    pub fn new(habits: Habits) -> Self {
         let meta = Meta { perm: 0o755, ..Meta::default() };
         let mut root = Object::new(FileKind::Directory, Box::default(), meta, 0);
         root.anchored = true;
@@ -47,12 +57,11 @@ impl Default for Model {
             calls: Calls::default(),
             naming: BTreeMap::new(),
             syncs: Vec::new(),
+            habits,
             position: 0,
         }
     }
-}
 
-impl Model {
     /// How many events it has seen.
     pub fn position(&self) -> usize {
         self.position
@@ -105,8 +114,8 @@ impl Model {
         match event {
             Event::Overlap => {
                 self.calls.begin_overlap();
-                // Another thread's fsync may be a checkpoint at any time.
-                self.objects.iter_mut().for_each(|object| object.carried = true);
+                let carried = self.carries_always();
+                self.objects.iter_mut().for_each(|object| object.carried = carried);
             }
             Event::Return { call } => self.end(*call, true),
             Event::Fail { call } => self.end(*call, false),
@@ -125,7 +134,7 @@ impl Model {
             Event::Create { place, kind, meta, target, rdev } => {
                 let mut object = Object::new(*kind, target.clone(), *meta, *rdev);
                 object.syncs.clone_from(&self.syncs);
-                object.carried = self.calls.overlap();
+                object.carried = self.carries_always();
                 self.objects.push(object);
                 self.bind(self.objects.len() - 1, place, call);
             }
@@ -217,6 +226,11 @@ impl Model {
         }
     }
 
+    /// Whether others' fsyncs may take a part of anything along at any time.
+    fn carries_always(&self) -> bool {
+        self.habits.takes_others_along && self.calls.overlap()
+    }
+
     /// Forgets that `call` was an fsync under way.
     fn forget_sync(&mut self, call: Call) {
         self.syncs.retain(|sync| *sync != call);
@@ -238,9 +252,13 @@ impl Model {
 
     /// An fsync makes the object durable, and the way to it; of a directory also its entries.
     fn settle(&mut self, obj: ObjId, called: usize) {
-        let (calls, now) = (&self.calls, self.position);
+        let (now, carried) = (self.position, self.carries_always());
         for (other, object) in self.objects.iter_mut().enumerate() {
-            if other == obj { object.settle(calls, called, now) } else { object.carry() }
+            if other == obj {
+                object.settle(&self.calls, called, now, carried);
+            } else if self.habits.takes_others_along {
+                object.carry();
+            }
         }
         if self.objects[obj].kind == FileKind::Directory {
             let names: Vec<Place> = self
@@ -289,8 +307,9 @@ impl Model {
     }
 
     fn settle_all(&mut self, called: usize) {
-        let (calls, now) = (&self.calls, self.position);
-        self.objects.iter_mut().for_each(|object| object.settle(calls, called, now));
+        let (now, carried) = (self.position, self.carries_always());
+        let calls = &self.calls;
+        self.objects.iter_mut().for_each(|object| object.settle(calls, called, now, carried));
         let open = self.names.iter().filter(|(_, slot)| slot.is_open());
         let names: Vec<Place> = open.map(|(place, _)| place.clone()).collect();
         names.iter().for_each(|place| self.settle_name(place, called));

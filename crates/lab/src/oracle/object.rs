@@ -15,7 +15,7 @@ pub struct BlockVersions {
     /// What may be there.
     pub versions: Versions<Block>,
     /// Hashes of what was written before. Holes are left out, zeroes are garbage and not an old
-    /// version, unless a checkpoint may have shown one in a file that had grown.
+    /// version, unless one was taken along in a file that had grown.
     history: Vec<u64>,
 }
 
@@ -29,11 +29,10 @@ impl BlockVersions {
         self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
     }
 
-    fn settle(&mut self, calls: &Calls, called: usize) {
+    fn settle(&mut self, calls: &Calls, called: usize, carried: bool) {
         let mut gone = Vec::new();
         self.versions.settle(calls, called, &mut |old| gone.push(old.clone()));
-        // Beside other threads a checkpoint may come, and show a hole, at any time.
-        let is_known = |old: &Block| calls.overlap() || !old.same_page(&Block::zeroed());
+        let is_known = |old: &Block| carried || !old.same_page(&Block::zeroed());
         for old in gone.iter().filter(|old| is_known(old)) {
             if !self.versions.allows(old) {
                 remember(&mut self.history, old);
@@ -41,7 +40,7 @@ impl BlockVersions {
         }
     }
 
-    /// A checkpoint took the file's size along and not this block.
+    /// The file's size was taken along, and not this block.
     fn show(&mut self) {
         remember(&mut self.history, self.versions.durable());
     }
@@ -89,8 +88,8 @@ pub struct Object {
     pub(super) syncs: Vec<Call>,
     /// When the last fsync of it returned.
     synced_at: usize,
-    /// Something else was synced since its last fsync: if that was a checkpoint, it has taken the
-    /// size, the attributes and the holes of then along, and of other contents nothing.
+    /// Something else was synced since its last fsync and may have taken the size, the attributes
+    /// and the holes of then along, and of other contents nothing.
     pub carried: bool,
     /// Some name of it was made durable: it must be reachable as long as it has a name.
     pub anchored: bool,
@@ -165,7 +164,7 @@ impl Object {
         &self.dirty
     }
 
-    /// Those of them written since something else was synced last: no checkpoint has them.
+    /// Those of them written since something else was synced last: nothing took them along.
     pub fn dirty_since_carried(&self) -> &[u64] {
         &self.dirty[self.shown..]
     }
@@ -231,7 +230,7 @@ impl Object {
         }
     }
 
-    /// Something else is synced; that may be a checkpoint.
+    /// Something else is synced and may take it along.
     pub(super) fn carry(&mut self) {
         self.carried = true;
         for index in &self.dirty[std::mem::replace(&mut self.shown, self.dirty.len())..] {
@@ -251,13 +250,14 @@ impl Object {
         self.times = Some(Times { mtime, ctime });
     }
 
-    /// An fsync of it has returned, at `now`, that was called at `called`.
-    pub(super) fn settle(&mut self, calls: &Calls, called: usize, now: usize) {
+    /// An fsync of it has returned, at `now`, that was called at `called`. Others may take parts of
+    /// it along from now on if `carried`.
+    pub(super) fn settle(&mut self, calls: &Calls, called: usize, now: usize, carried: bool) {
         self.synced_at = now;
         self.shown = 0;
         for index in std::mem::take(&mut self.dirty) {
             if let Some(block) = self.blocks.get_mut(&index) {
-                block.settle(calls, called);
+                block.settle(calls, called, carried);
                 if block.versions.is_open() {
                     self.dirty.push(index);
                 }
@@ -266,6 +266,6 @@ impl Object {
         self.meta.settle(calls, called, &mut |_| ());
         self.size.settle(calls, called);
         self.xattrs.values_mut().for_each(|xattr| xattr.settle(calls, called, &mut |_| ()));
-        self.carried = calls.overlap();
+        self.carried = carried;
     }
 }

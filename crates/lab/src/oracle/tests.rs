@@ -6,6 +6,7 @@ use vfs::{Creator, FileKind, FileSystem, Ino, InodeFlags, MemFs, SetAttr, Timesp
 use super::event::{Event, Meta, ObjId, ROOT, Times};
 use super::order::Call;
 use super::{Damage, Memo, Model, verify};
+use crate::subject::Habits;
 
 /// What was done, as the oracle knows it.
 struct History {
@@ -475,4 +476,49 @@ fn a_size_is_one_that_calls_make() {
     assert_eq!([2 * BLOCK, 4 * BLOCK + 100].map(|size| with(&history, size)), [None; 2]);
     assert_eq!(with(&history, 3 * BLOCK), LOST);
     assert_eq!(with(&history, 3 * BLOCK + 1), GARBAGE);
+}
+
+/// An fsync of another file may take along what is under way in this, or never does: that is up to
+/// the file system.
+#[test]
+fn what_is_taken_along_is_no_half_of_an_fsync_where_that_is_the_way() {
+    let with = |takes_others_along| {
+        let model = Model::new(Habits { takes_others_along, ..Habits::default() });
+        let mut history = History { model };
+        let meta = Meta { perm: 0o600, ..Meta::default() };
+        let synced = |obj| Event::SyncEnd { obj, call: None, times: None };
+        for event in [
+            create("a"),
+            write(A, 0, 1),
+            write(A, 1, 1),
+            create("b"),
+            synced(None),
+            truncate(A, 1),
+            synced(Some(2)),
+            Event::SetMeta { obj: A, meta },
+            Event::SyncBegin { obj: Some(A) },
+        ] {
+            history.begin(event);
+        }
+        history
+    };
+    // The size is new, the mode old.
+    let found = |way| with(way).damage(&[("a", &[1]), ("b", &[])]);
+    assert_eq!([true, false].map(found), [None, TORN]);
+}
+
+#[test]
+fn a_block_makes_a_file_longer_where_that_is_the_way() {
+    const END: u64 = BLOCK_SIZE as u64 + 100;
+    let with = |blocks_may_set_size| {
+        let model = Model::new(Habits { blocks_may_set_size, ..Habits::default() });
+        let mut history = History { model };
+        history.begin(create("a"));
+        history.begin(Event::SyncEnd { obj: None, call: None, times: None });
+        let blocks = vec![Block::new([1; BLOCK_SIZE]); 2];
+        history.begin(Event::Write { obj: A, first: 0, blocks, from: 0, end: END });
+        history.begin(Event::SyncBegin { obj: Some(A) });
+        history
+    };
+    assert_eq!([true, false].map(|way| with(way).damage_of(&[1, 1])), [TORN, GARBAGE]);
 }

@@ -345,8 +345,9 @@ impl Walk<'_> {
             return None;
         }
         let damage = if block.was_once(found) { Damage::Lost } else { Damage::Garbage };
-        // The blocks an fsync moves: those written, and the one that leaves a small inode.
-        let inline = index == 0 && object.size.durable(&self.model.calls) <= BLOCK;
+        // The blocks an fsync moves: those written, and that of what was a small file.
+        let small = self.model.habits.small_file;
+        let inline = index == 0 && object.size.durable(&self.model.calls) <= small;
         let moving = inline || block.versions.is_open();
         let (expected, shown) = told(block, found);
         Some(Verdict {
@@ -362,9 +363,9 @@ impl Walk<'_> {
         if calls.overlap() { object.can_be_torn(calls) } else { object.is_syncing() }
     }
 
-    /// Old beside new of the fsync under way, which a checkpoint that came before it cannot
-    /// explain: that takes sizes, attributes and holes along, all at once, and of other blocks what
-    /// write-back had written by then.
+    /// Old beside new of the fsync under way, which is not explained by what was taken along before
+    /// it: sizes, attributes and holes, all at once, and of other blocks what was written back by
+    /// then.
     fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
         let blocks = self.block_sides(ino, attr.size, obj);
         let attributes = self.attribute_sides(ino, attr, obj);
@@ -393,7 +394,7 @@ impl Walk<'_> {
             let page = &mut page[..want];
             if self.fs.read(ino, offset, page).is_ok_and(|got| got == want) {
                 let found = |version: &Block| version[..want] == *page;
-                // What a truncation cut off is gone with the next checkpoint, as sizes are.
+                // What a truncation cut off is taken along, as sizes are.
                 let is_hole = page.iter().all(|&byte| byte == 0);
                 let is_carried = object.carried && (is_hole || !since.contains(&index));
                 match versions.sides(found) {

@@ -4,14 +4,14 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::{Block, Drive, Lba};
+use drive::{BLOCK_SIZE, Block, Drive, Lba};
 use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::ondisk::node::RawNodeFooter;
 use f2fs::{F2fs, MountOptions};
 use vfs::{Errno, Ino, InodeFlags};
 
-use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
+use super::{Fault, Habits, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
 /// How long the cleaner sleeps where it is to clean all the time: the shortest it can be told.
@@ -98,6 +98,14 @@ impl Subject for F2fsSubject {
             (false, true) => "a direct node with the mark of the fsync",
             (false, false) => "a node",
         })
+    }
+
+    /// An fsync may be a checkpoint, which takes up all there is. Roll-forward takes each node as
+    /// it finds it, and makes the file as long as the blocks it points to (`recover_data`). What
+    /// fits is in the inode.
+    fn habits(&self) -> Habits {
+        let small_file = BLOCK_SIZE as u64;
+        Habits { takes_others_along: true, blocks_may_set_size: true, small_file }
     }
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {

@@ -84,6 +84,21 @@ pub struct Fault {
     pub data_only: bool,
 }
 
+/// What a file system's way to make things durable leaves after a cut that no call explains, and
+/// that it may leave. Nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// Whatever is synced, sizes, attributes and holes of all other files may become durable with
+    /// it, as they are then, and of their contents what was written back.
+    pub takes_others_along: bool,
+    /// What an fsync writes counts piece by piece: a block may be there, and the size not. The file
+    /// ends with the block then.
+    pub blocks_may_set_size: bool,
+    /// A file up to so long may be kept elsewhere than in blocks: as it grows, its first block
+    /// moves with whatever else is written.
+    pub small_file: u64,
+}
+
 /// A kind of file system.
 pub trait Subject: Send + Sync {
     /// Name on the command line.
@@ -97,6 +112,11 @@ pub trait Subject: Send + Sync {
 
     /// What kind of node of inode `ino` the block at `lba` is, if it is one.
     fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str>;
+
+    /// What of a state after a cut is its way, and no damage.
+    fn habits(&self) -> Habits {
+        Habits::default()
+    }
 
     /// Checks an unmounted volume.
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>>;

@@ -247,7 +247,7 @@ impl Campaign {
         recording: &Recording,
         step: &dyn Fn(usize),
     ) -> Outcome<Found> {
-        let (mut model, mut memo) = (Model::default(), Memo::default());
+        let (mut model, mut memo) = (Model::new(self.fs.habits()), Memo::default());
         let (mut all_found, mut kept) = (Found::default(), 0);
         let all = recording.cuts.len();
         let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));

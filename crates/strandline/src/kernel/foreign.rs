@@ -2,6 +2,7 @@
 
 use lab::Mode;
 use lab::oracle::Promise;
+use lab::subject::{F2fsSubject, Habits, Subject};
 
 use crate::failure::{Failure, Outcome};
 
@@ -32,6 +33,11 @@ impl Foreign {
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         }
+    }
+
+    /// What of a state after a cut is its way.
+    pub(crate) fn habits(self) -> Habits {
+        if self == Self::F2fs { F2fsSubject.habits() } else { Habits::default() }
     }
 
     /// Makes a volume on `devices`: one, or one for metadata and a zoned one.
