@@ -22,7 +22,7 @@ use crate::report::{ZoneMap, ZoneMark};
 use crate::workload::Rng;
 use crate::{Error, Result, machine, rig};
 
-/// Survivors drawn per event from a conventional drive with a volatile cache.
+/// Survivors drawn per event that leaves any of them to chance.
 const CHANCES: u64 = 3;
 
 /// Which instants of a run are cut.
@@ -30,7 +30,7 @@ const CHANCES: u64 = 3;
 pub enum CutPoints {
     /// So many, uniformly over the run's time.
     Random(usize),
-    /// Every event; on a drive that leaves to chance what survives, each several times.
+    /// Every event; one that leaves to chance what survives, several times.
     Every,
 }
 
@@ -118,15 +118,11 @@ pub(crate) fn zones_at<'a>(
 pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let zoned = identify.zones.is_some();
-    let scouted = run(job, &spec, Plan::Scout)?;
+    let scouted = run(job, &spec, Plan::Scout(points))?;
     let times = scouted.taken.times;
     let picks = match points {
         CutPoints::Random(cuts) => random_picks(job.seed, cuts, &times, scouted.span_ns),
-        CutPoints::Every => {
-            let seeds = if identify.volatile_cache && !zoned { CHANCES } else { 1 };
-            (0..times.len()).map(|event| (event, seeds)).collect()
-        }
+        CutPoints::Every => scouted.taken.chances.into_iter().enumerate().collect(),
     };
     let total = picks.iter().map(|(_, times)| *times as usize).sum();
     let wanted = job.pick.range(total, "cuts")?;
@@ -165,8 +161,8 @@ fn random_picks(seed: u64, cuts: usize, times: &[u64], span_ns: u64) -> Vec<(usi
 }
 
 enum Plan {
-    /// Note when the events are.
-    Scout,
+    /// Note when the events are, and what these points need to know of them.
+    Scout(CutPoints),
     /// Take survivors at these, and keep those of these numbers.
     Take(Vec<(usize, u64)>, Range<usize>),
 }
@@ -174,6 +170,8 @@ enum Plan {
 #[derive(Default)]
 struct Taken {
     times: Vec<u64>,
+    /// How many survivors are to be drawn at each event.
+    chances: Vec<u64>,
     cuts: Vec<Cut>,
     zone_map: Option<(u64, ZoneMap)>,
 }
@@ -195,13 +193,15 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
         let oracle = Arc::new(Oracle::new());
         let started = Arc::new(AtomicU64::new(u64::MAX));
         let slot = Arc::new(Mutex::new(Taken::default()));
+        let every = matches!(plan, Plan::Scout(CutPoints::Every));
         let (picks, wanted) = match plan {
-            Plan::Scout => (None, 0..0),
+            Plan::Scout(_) => (None, 0..0),
             Plan::Take(picks, wanted) => (Some(picks.into_iter().peekable()), wanted),
         };
         let mut watcher = Watcher {
             oracle: oracle.clone(),
             started: started.clone(),
+            every,
             picks,
             wanted,
             seen: 0,
@@ -240,6 +240,8 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
 struct Watcher {
     oracle: Arc<Oracle>,
     started: Arc<AtomicU64>,
+    /// Whether every event is to be cut: then what it leaves to chance is noted.
+    every: bool,
     picks: Option<std::iter::Peekable<std::vec::IntoIter<(usize, u64)>>>,
     wanted: Range<usize>,
     seen: usize,
@@ -259,7 +261,12 @@ impl Watcher {
         if started != u64::MAX {
             let at_ns = event.at.saturating_sub(started);
             match &mut self.picks {
-                None => self.taken.times.push(at_ns),
+                None => {
+                    self.taken.times.push(at_ns);
+                    if self.every {
+                        self.taken.chances.push(chances(self.seed, moment));
+                    }
+                }
                 Some(picks) => {
                     if let Some((_, times)) = picks.next_if(|(event, _)| *event == self.seen) {
                         self.take(at_ns, times, moment);
@@ -292,6 +299,13 @@ impl Watcher {
             }
         }
     }
+}
+
+/// How many survivors to draw at this moment.
+fn chances(seed: u64, moment: &Moment<'_>) -> u64 {
+    let one = moment.survivors(seed);
+    let is_other = |n| !moment.survivors(seed.wrapping_add(n)).is_same(&one);
+    if (1..=CHANCES).any(is_other) { CHANCES } else { 1 }
 }
 
 impl Drop for Watcher {

@@ -109,7 +109,8 @@ pub(crate) struct Crash {
     /// Judge the i-th of n shares, i/n from 1; the output is JSON lines for `crash merge`
     #[arg(long, conflicts_with = "only")]
     shard: Option<Shard>,
-    /// Cut before every command and after every NAND program instead of at random moments
+    /// Cut before every command and after every NAND program, several times where chance decides
+    /// what survives, instead of at random moments
     #[arg(long)]
     every_cut: bool,
     /// Make what fails, cut at every point (or with --every-state in every state), short: write the
