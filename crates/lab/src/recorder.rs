@@ -307,9 +307,15 @@ impl Recorder {
             let blocks = blocks(model);
             Event::Write { obj: node.obj, first, blocks, from: offset, end }
         });
-        let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""));
-        let whole = |wrote| if wrote < data.len() { Err(Error::Full) } else { Ok(()) };
-        self.returned(call, wrote.and_then(whole))
+        let write = || {
+            let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""))?;
+            if wrote < data.len() { Err(Error::Full) } else { Ok(()) }
+        };
+        // To a file with this flag each write is an fsync, too.
+        let flags = self.oracle.with_model(|model| model.objects[node.obj].meta.current().flags);
+        let syncs = flags.contains(InodeFlags::SYNC);
+        let wrote = if syncs { self.synced(Some(node.obj), None, write) } else { write() };
+        self.returned(call, wrote)
     }
 
     /// Sets the size.

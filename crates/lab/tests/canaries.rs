@@ -95,18 +95,22 @@ fn a_torn_node_that_is_believed_is_noticed() {
     }
 }
 
-/// What is written in place is old here and new there when the drive tears blocks: F2FS does not
-/// promise otherwise, and the campaign has to see it.
+/// What is written in place is old here and new there when the drive tears blocks: no mode promises
+/// otherwise of that, and the campaign has to see it.
 #[test]
 fn a_torn_block_is_noticed() {
-    let run = |drive: &str| {
-        let workload = Arc::new(small::named("overwrite-fsync").expect("a known workload"));
-        let job = job(workload, Mode::Posix, None, 0);
-        let job = Arc::new(Job { drive: drive.into(), ..(*job).clone() });
-        run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0
-    };
-    assert_eq!(run("conventional-noplp").broken, 0);
-    assert!(run("conventional-noplp:512").files_garbage > 0);
+    for mode in [Mode::Posix, Mode::Strict] {
+        let torn = |drive: &str| {
+            let workload = Arc::new(small::named("overwrite-fsync").expect("a known workload"));
+            let job = job(workload, mode, None, 0);
+            let job = Arc::new(Job { drive: drive.into(), ..(*job).clone() });
+            let ran = run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0;
+            assert_eq!((ran.broken, ran.files_garbage), (0, 0), "{mode} on {drive}");
+            ran.files_torn
+        };
+        assert_eq!(torn("conventional-noplp"), 0);
+        assert!(torn("conventional-noplp:512") > 0);
+    }
 }
 
 #[test]

@@ -63,10 +63,23 @@ fn zoned_with_plp() {
     promises_hold("zn540", &Mode::ALL);
 }
 
+/// What holds without PLP on a drive without zones, by checksums or not at all.
+const CONVENTIONAL_MODES: [Mode; 4] =
+    [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
+
 #[test]
 fn conventional_without_plp() {
-    let modes = [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
-    promises_hold("conventional-noplp", &modes);
+    promises_hold("conventional-noplp", &CONVENTIONAL_MODES);
+}
+
+#[test]
+fn conventional_that_tears_blocks() {
+    promises_hold("conventional-noplp:512", &CONVENTIONAL_MODES);
+}
+
+#[test]
+fn zoned_that_tears_blocks() {
+    promises_hold("zn540-noplp:512", &Mode::ALL);
 }
 
 /// Nearly all zones are reset by one checkpoint and written again before the next: whichever of

@@ -10,6 +10,8 @@ use lab::{Mode, subject, workload};
 const ZONED: &str = "zn540-noplp";
 const PROTECTED: &str = "zn540";
 const CONVENTIONAL: &str = "conventional-noplp";
+const ZONED_TEARING: &str = "zn540-noplp:512";
+const CONVENTIONAL_TEARING: &str = "conventional-noplp:512";
 
 fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
     Job {
@@ -123,6 +125,14 @@ fn conventional_without_plp() {
     promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
 }
 
+/// As above, on drives that tear blocks.
+#[test]
+fn torn_blocks() {
+    promises_hold(&MIXES, ZONED_TEARING, &[Mode::Oprw], 1..2, CHECK_EVERY);
+    let modes = [Mode::Posix, Mode::OprwStrict];
+    promises_hold(&MIXES, CONVENTIONAL_TEARING, &modes, 1..2, CHECK_EVERY);
+}
+
 /// What keeps one thread's fsync true beside another's, taken away: each is noticed in one of a few
 /// runs. The tests above are the same runs with it.
 #[test]
@@ -153,4 +163,6 @@ fn many_runs() {
     promises_hold(&MIXES, ZONED, &Mode::ALL, 100..112, 1);
     promises_hold(&MIXES, PROTECTED, &Mode::ALL, 100..104, 1);
     promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 100..108, 1);
+    promises_hold(&MIXES, ZONED_TEARING, &Mode::ALL, 100..104, 1);
+    promises_hold(&MIXES, CONVENTIONAL_TEARING, &CONVENTIONAL_MODES, 100..106, 1);
 }

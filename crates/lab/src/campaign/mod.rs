@@ -84,7 +84,7 @@ impl Job {
 
     /// What the mode promises of this workload on such a drive.
     pub(crate) fn promise(&self, drive: &Identify) -> Promise {
-        let promise = Promise::of(self.mode, drive.volatile_cache, drive.zones.is_some());
+        let promise = Promise::of(self.mode, drive);
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 

@@ -9,6 +9,9 @@ use vfs::{FileKind, Timespec};
 use super::event::{Meta, Place, Times};
 use super::order::{Call, Calls, Size, Versions};
 
+/// What no drive tears.
+const SECTOR: usize = 512;
+
 /// One block of a file.
 #[derive(Clone, Debug)]
 pub struct BlockVersions {
@@ -27,6 +30,16 @@ impl BlockVersions {
     /// Whether these bytes, up to the file's end, were this block's content once, and are no more.
     pub fn was_once(&self, bytes: &[u8]) -> bool {
         self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
+    }
+
+    /// Whether each sector of these bytes is one of some version that may be there. A hole has
+    /// none: what comes there is not written in its place.
+    pub fn has_sectors(&self, bytes: &[u8]) -> bool {
+        let written = || self.versions.allowed().filter(|v| !v.same_page(&Block::zeroed()));
+        (0..)
+            .step_by(SECTOR)
+            .zip(bytes.chunks(SECTOR))
+            .all(|(at, sector)| written().any(|v| v[at..at + sector.len()] == *sector))
     }
 
     fn settle(&mut self, calls: &Calls, called: usize, carried: bool) {

@@ -522,3 +522,35 @@ fn a_block_makes_a_file_longer_where_that_is_the_way() {
     };
     assert_eq!([true, false].map(|way| with(way).damage_of(&[1, 1])), [TORN, GARBAGE]);
 }
+
+/// What is wrong with a file `a` whose block has so many bytes of each.
+fn damage_of_mixed(history: &History, block: u64, parts: &[(usize, u8)]) -> Option<Damage> {
+    let fs = MemFs::new();
+    let bytes: Vec<u8> = parts.iter().flat_map(|&(len, byte)| vec![byte; len]).collect();
+    let ino = file(&fs, "a");
+    fs.write(ino, 0, &[1; BLOCK_SIZE]).expect("memory has room");
+    fs.write(ino, block * BLOCK_SIZE as u64, &bytes).expect("memory has room");
+    let found = verify(&fs, &|_, _| (), &history.model, &mut Memo::default());
+    assert!(found.iter().all(|verdict| verdict.block == Some(block)), "{found:?}");
+    found.first().map(|verdict| verdict.damage)
+}
+
+#[test]
+fn sectors_of_what_may_be_there_are_torn_and_others_garbage() {
+    let mut history = History::new();
+    let rest = BLOCK_SIZE - 512;
+    let (torn, third, within) =
+        ([(512, 2), (rest, 1)], [(512, 3), (rest, 1)], [(500, 2), (BLOCK_SIZE - 500, 1)]);
+    assert_eq!(damage_of_mixed(&history, 0, &torn), GARBAGE);
+    history.done(write(A, 0, 2));
+    assert_eq!(damage_of_mixed(&history, 0, &torn), TORN);
+    assert_eq!([third, within].map(|parts| damage_of_mixed(&history, 0, &parts)), [GARBAGE; 2]);
+    history.done(write(A, 0, 3));
+    assert_eq!([torn, third].map(|parts| damage_of_mixed(&history, 0, &parts)), [TORN; 2]);
+    history.sync(A);
+    assert_eq!(damage_of_mixed(&history, 0, &torn), GARBAGE);
+    // Nothing is overwritten where there was nothing.
+    history.done(write(A, 1, 2));
+    history.done(write(A, 0, 1));
+    assert_eq!(damage_of_mixed(&history, 1, &[(512, 2), (rest, 0)]), GARBAGE);
+}

@@ -1,5 +1,6 @@
 //! What a cut was found to have done, and whether the mode had promised otherwise.
 
+use drive::{BLOCK_SIZE, Identify};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::Mode;
@@ -12,7 +13,7 @@ pub enum Damage {
     Lost,
     /// Something is there that was never written there.
     Garbage,
-    /// Old and new blocks of one fsync are mixed.
+    /// Old and new blocks of one fsync are mixed, or, of one block, old and new sectors.
     Torn,
     /// The volume does not mount, cannot be read, or its structures disagree.
     Corrupt,
@@ -58,6 +59,8 @@ pub struct Promise {
     /// Of an fsync all blocks are there, or those that changed since the last checkpoint are as
     /// they were: what write-back had written by then, the checkpoint has taken up.
     pub atomic: bool,
+    /// No block has sectors of several of its versions.
+    pub whole: bool,
 }
 
 impl Promise {
@@ -65,21 +68,26 @@ impl Promise {
     /// data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the
     /// thesis's section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability.
     /// `oprw` needs write pointers and so a zoned drive, or checksums, which only an fsync that is
-    /// recovered whole has; `strict` is atomic where nothing is updated in place: there too.
-    pub fn of(mode: Mode, volatile_cache: bool, zoned: bool) -> Self {
+    /// recovered whole has; `strict` is atomic where nothing is updated in place: there too. What
+    /// is updated in place, the drive may tear.
+    pub fn of(mode: Mode, drive: &Identify) -> Self {
+        let (volatile, zoned) = (drive.volatile_cache, drive.zones.is_some());
         Self {
-            durable: !volatile_cache || !mode.is_nobarrier(),
-            intact: !volatile_cache || mode.is_strict() || (mode.is_oprw() && zoned),
+            durable: !volatile || !mode.is_nobarrier(),
+            intact: !volatile || mode.is_strict() || (mode.is_oprw() && zoned),
             atomic: mode == Mode::OprwStrict || (mode.is_strict() && zoned),
+            whole: drive.atomic_write as usize >= BLOCK_SIZE || mode.is_oprw() || zoned,
         }
     }
 
     /// Whether `verdict` is something this promise excludes.
     pub fn broken_by(self, verdict: &Verdict) -> bool {
         let exempt = verdict.in_flight && !self.intact;
+        let garbage = self.intact || (self.durable && !exempt);
         match verdict.damage {
             Damage::Lost => self.durable && !exempt,
-            Damage::Garbage => self.intact || (self.durable && !exempt),
+            Damage::Garbage => garbage,
+            Damage::Torn if verdict.block.is_some() => garbage && self.whole,
             Damage::Torn => self.atomic,
             Damage::Corrupt => true,
         }
@@ -88,6 +96,8 @@ impl Promise {
 
 #[cfg(test)]
 mod tests {
+    use drive::{ProfileError, Spec};
+
     use super::*;
 
     fn verdict(damage: Damage, in_flight: bool) -> Verdict {
@@ -95,9 +105,13 @@ mod tests {
         Verdict { damage, path: text(), block: None, expected: text(), found: text(), in_flight }
     }
 
+    fn promise(mode: Mode, spec: Result<Spec, ProfileError>) -> Promise {
+        Promise::of(mode, &spec.and_then(|spec| spec.identify()).expect("a built-in profile"))
+    }
+
     #[test]
     fn posix_on_a_volatile_drive_may_spoil_only_what_is_in_flight() {
-        let posix = Promise::of(Mode::Posix, true, true);
+        let posix = promise(Mode::Posix, Spec::named("zn540-noplp"));
         assert!(!posix.broken_by(&verdict(Damage::Garbage, true)));
         assert!(posix.broken_by(&verdict(Damage::Garbage, false)));
         assert!(posix.broken_by(&verdict(Damage::Lost, false)));
@@ -107,18 +121,35 @@ mod tests {
     #[test]
     fn strict_and_oprw_promise_intact_data() {
         for mode in [Mode::Strict, Mode::Oprw, Mode::OprwStrict] {
-            assert!(Promise::of(mode, true, true).broken_by(&verdict(Damage::Garbage, true)));
+            assert!(
+                promise(mode, Spec::named("zn540-noplp"))
+                    .broken_by(&verdict(Damage::Garbage, true))
+            );
         }
-        let conventional = Promise::of(Mode::Oprw, true, false);
+        let conventional = promise(Mode::Oprw, Spec::named("conventional-noplp"));
         assert!(!conventional.broken_by(&verdict(Damage::Garbage, true)));
     }
 
     #[test]
     fn nobarrier_promises_structure_only_without_plp_and_all_with() {
-        let bare = Promise::of(Mode::Nobarrier, true, true);
+        let bare = promise(Mode::Nobarrier, Spec::named("zn540-noplp"));
         assert!(!bare.broken_by(&verdict(Damage::Lost, false)));
         assert!(bare.broken_by(&verdict(Damage::Corrupt, false)));
-        let plp = Promise::of(Mode::Nobarrier, false, true);
+        let plp = promise(Mode::Nobarrier, Spec::named("zn540"));
         assert!(plp.broken_by(&verdict(Damage::Lost, false)));
+    }
+
+    #[test]
+    fn what_is_updated_in_place_may_be_torn_where_the_drive_tears() {
+        let torn = Verdict { block: Some(3), ..verdict(Damage::Torn, false) };
+        let breaks = |mode, spec| promise(mode, spec).broken_by(&torn);
+        for profile in ["conventional-noplp", "zn540-noplp"] {
+            for mode in [Mode::Posix, Mode::Strict, Mode::OprwStrict] {
+                let in_place = profile == "conventional-noplp" && !mode.is_oprw();
+                assert!(breaks(mode, Spec::named(profile)), "{mode} on {profile}");
+                let tearing = Spec::named(profile).map(Spec::tearing);
+                assert_eq!(breaks(mode, tearing), !in_place, "{mode} on {profile}:512");
+            }
+        }
     }
 }

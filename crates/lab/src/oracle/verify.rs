@@ -344,7 +344,11 @@ impl Walk<'_> {
         if block.versions.allowed().any(|v| v[..found.len()] == *found) {
             return None;
         }
-        let damage = if block.was_once(found) { Damage::Lost } else { Damage::Garbage };
+        let damage = match () {
+            () if block.was_once(found) => Damage::Lost,
+            () if block.has_sectors(found) => Damage::Torn,
+            () => Damage::Garbage,
+        };
         // The blocks an fsync moves: those written, and that of what was a small file.
         let small = self.model.habits.small_file;
         let inline = index == 0 && object.size.durable(&self.model.calls) <= small;
@@ -470,10 +474,11 @@ impl Walk<'_> {
 }
 
 /// By which of several objects what was found is told to be the one it is most like: an old version
-/// of one before a mixture that none ever was.
-fn badness(verdicts: &[Verdict]) -> (usize, usize) {
+/// of one before a mixture that none ever was, and of two mixtures that of an fsync under way.
+fn badness(verdicts: &[Verdict]) -> (usize, usize, usize) {
     let never = verdicts.iter().filter(|verdict| verdict.damage != Damage::Lost);
-    (never.count(), verdicts.len())
+    let settled = verdicts.iter().filter(|verdict| !verdict.in_flight);
+    (never.count(), verdicts.len(), settled.count())
 }
 
 pub(super) fn text(bytes: &[u8]) -> String {

@@ -91,8 +91,7 @@ impl Campaign {
     pub(crate) fn run(&self, step: &dyn Fn(usize)) -> Outcome<(Tally, Option<Failure>)> {
         let served = self.serve()?;
         let identify = served.ssd.identify().clone();
-        let zoned = identify.zones.is_some();
-        let promise = self.fs.promise(self.mode, identify.volatile_cache, zoned);
+        let promise = self.fs.promise(self.mode, &identify);
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
         let kernel = crate::out::lossy(&release).trim().to_owned();
         let recording = match &self.cuts {

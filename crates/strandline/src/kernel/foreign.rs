@@ -1,5 +1,6 @@
 //! The kernel's file systems: how they are made and checked, and what they promise.
 
+use drive::{BLOCK_SIZE, Identify};
 use lab::Mode;
 use lab::oracle::Promise;
 use lab::subject::{F2fsSubject, Habits, Subject};
@@ -88,10 +89,13 @@ impl Foreign {
     /// What an fsync in `mode` promises there on such a drive. The kernel's F2FS says of `strict`
     /// that it is as good as ext4 (Documentation/filesystems/f2fs.rst); nobody promises that an
     /// fsync is there whole or not at all.
-    pub(crate) fn promise(self, mode: Mode, volatile_cache: bool, zoned: bool) -> Promise {
+    pub(crate) fn promise(self, mode: Mode, drive: &Identify) -> Promise {
         let promise = match self {
-            Self::F2fs => Promise::of(mode, volatile_cache, zoned),
-            _ => Promise { durable: true, intact: true, atomic: false },
+            Self::F2fs => Promise::of(mode, drive),
+            _ => {
+                let whole = drive.atomic_write as usize >= BLOCK_SIZE;
+                Promise { durable: true, intact: true, atomic: false, whole }
+            }
         };
         Promise { atomic: false, ..promise }
     }
