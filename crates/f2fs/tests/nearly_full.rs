@@ -27,6 +27,11 @@ const BATCH: u64 = 32;
 const PER_NODE: u64 = 1018;
 /// What a volume may write, times what the log writes.
 const BAR: f64 = 1.5;
+/// Sections a volume has not and the log has: the log does with three open ones where F2FS has six;
+/// and on zones a section is kept for each of the logs that a cut makes start afresh before
+/// anything can be cleaned, three at least. On a small volume that is much of what is spare.
+const HELD: usize = 3;
+const HELD_ON_ZONES: usize = 3;
 
 struct Case {
     name: &'static str,
@@ -34,9 +39,9 @@ struct Case {
     options: &'static str,
 }
 
-/// Volumes of some 60 zones of `zone` blocks, and one of `blocks` without zones.
+/// Volumes of some 70 zones of `zone` blocks, and one of `blocks` without zones.
 fn cases(zone: u64, blocks: u64) -> [Case; 3] {
-    let zoned = |capacity| Spec::named("zn540").unwrap().zone_size(zone, capacity).zones(70, 4);
+    let zoned = |capacity| Spec::named("zn540").unwrap().zone_size(zone, capacity).zones(74, 8);
     let plain = Spec::named("conventional-noplp").unwrap().blocks(blocks);
     [
         Case { name: "zones to the end", spec: zoned(zone), options: "" },
@@ -169,8 +174,10 @@ impl Times {
 }
 
 struct Measured {
-    /// Blocks written for each of a user's: by the volume, and by the log.
-    wrote: (f64, f64),
+    /// Blocks written for each of a user's.
+    wrote: f64,
+    /// By the log, and by one with as many sections as the volume has.
+    logs: [f64; 2],
     writes_per_s: f64,
     writes: Times,
     fsyncs: Times,
@@ -206,35 +213,43 @@ fn measure(case: &Case, percent: u64) -> Measured {
     fs.unmount().unwrap();
     let (sb, _) = harness::checkpoint_of(&drive.power_off());
     let usable = sb.blocks_per_section() - fs.status().unusable_blocks_per_sec;
-    let mut log = Log::new(sb.main_sections() as usize, usable as usize, pages);
-    let mut rng = places();
-    log.overwrite(&mut rng, ROUNDS.0);
+    let held = HELD + if case.options.is_empty() { HELD_ON_ZONES } else { 0 };
+    let logs = [0, held].map(|held| {
+        let mut log = Log::new(sb.main_sections() as usize - held, usable as usize, pages);
+        let mut rng = places();
+        log.overwrite(&mut rng, ROUNDS.0);
+        log.overwrite(&mut rng, ROUNDS.1)
+    });
     let count = writes.0.len() as f64;
-    let wrote = (written as f64 / count, log.overwrite(&mut rng, ROUNDS.1));
-    Measured { wrote, writes_per_s: count / seconds, writes, fsyncs }
+    let wrote = written as f64 / count;
+    Measured { wrote, logs, writes_per_s: count / seconds, writes, fsyncs }
 }
 
-fn compare(cases: &[Case], percents: &[u64]) {
+/// Of a small volume, the log with as many sections is what counts.
+fn compare(cases: &[Case], percents: &[u64], small: bool) {
     println!(
-        "volume             full  written   log times  writes/s \
+        "volume             full  written   log times  held times  writes/s \
          p99 of writes, of fsyncs, longest"
     );
     let mut too_much = Vec::new();
     for case in cases {
         for &percent in percents {
             let mut found = simulated(|| measure(case, percent));
-            let (ours, logs) = found.wrote;
+            let (ours, [log, held]) = (found.wrote, found.logs);
             println!(
-                "{:18} {percent:3}% {ours:8.2} {logs:5.2} {:5.2} {:9.0} {:7} µs {:7} µs {:7} µs",
+                "{:18} {percent:3}% {ours:8.2} {log:5.2} {:5.2} {held:5.2} {:5.2} {:9.0} \
+                 {:7} µs {:7} µs {:7} µs",
                 case.name,
-                ours / logs,
+                ours / log,
+                ours / held,
                 found.writes_per_s,
                 found.writes.percentile(99),
                 found.fsyncs.percentile(99),
                 found.writes.percentile(100),
             );
-            if ours > BAR * logs {
-                too_much.push(format!("{} at {percent}%: {ours:.2}, the log {logs:.2}", case.name));
+            let bar = BAR * if small { held } else { log };
+            if ours > bar {
+                too_much.push(format!("{} at {percent}%: {ours:.2}, not {bar:.2}", case.name));
             }
         }
     }
@@ -243,14 +258,15 @@ fn compare(cases: &[Case], percents: &[u64]) {
 
 #[test]
 fn overwrites_move_little_more_than_they_must() {
-    compare(&cases(2048, 192 << 10), &[80, 98]);
+    compare(&cases(2048, 192 << 10), &[80, 98], false);
+    compare(&cases(1024, 64 << 10), &[98], true);
 }
 
 /// Volumes of 2 GiB and 1 GiB.
 #[test]
 #[ignore = "a table for people; it takes minutes"]
 fn table() {
-    compare(&cases(8192, 256 << 10), &[80, 90, 95, 98]);
+    compare(&cases(8192, 256 << 10), &[80, 90, 95, 98], false);
     for case in cases(8192, 256 << 10) {
         let (per_s, blocks) = simulated(|| remove(&case, 1000));
         println!(
@@ -300,5 +316,15 @@ fn removing_files_is_cheap_when_full() {
         let (per_s, blocks) = simulated(|| remove(&case, 300));
         println!("{}: {per_s:.0} files a second, {blocks:.1} blocks each", case.name);
         assert!(blocks < 150.0, "{}: {blocks} blocks written to remove a file", case.name);
+    }
+}
+
+/// Volumes of 512 to 128 MiB.
+#[test]
+#[ignore = "a table for people; it takes minutes"]
+fn table_of_small_volumes() {
+    for (zone, blocks) in [(2048, 128 << 10), (1024, 64 << 10), (512, 32 << 10)] {
+        println!("zones of {zone} blocks; {blocks} blocks without zones");
+        compare(&cases(zone, blocks), &[80, 90, 95, 98], true);
     }
 }
