@@ -18,7 +18,7 @@ pub struct BlockVersions {
     /// What may be there.
     pub versions: Versions<Block>,
     /// Hashes of what was written before. Holes are left out, zeroes are garbage and not an old
-    /// version, unless one was taken along in a file that had grown.
+    /// version, unless one was made durable, or taken along, in a file that had grown.
     history: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl BlockVersions {
         }
     }
 
-    /// The file's size was taken along, and not this block.
+    /// The file's size was made durable, or taken along, and not this block.
     fn show(&mut self) {
         remember(&mut self.history, self.versions.durable());
     }
@@ -200,6 +200,7 @@ impl Object {
         (call, calls): (Call, &Calls),
     ) {
         self.truncations.retain(|(truncation, _)| !calls.is_before(*truncation, call));
+        let durable = self.size.durable(calls).div_ceil(BLOCK_SIZE as u64);
         for (index, block) in (first..).zip(blocks) {
             if !self.blocks.contains_key(&index) {
                 // One that is under way may come after this write and leave a hole.
@@ -211,6 +212,11 @@ impl Object {
                 }
             }
             self.put(index, block.clone(), call);
+            if let Some(block) = self.blocks.get_mut(&index).filter(|_| index < durable)
+                && block.versions.durable().same_page(&Block::zeroed())
+            {
+                block.show();
+            }
         }
         self.size.reach(from, end, call, calls);
         self.forget_mtime(call);

@@ -554,3 +554,19 @@ fn sectors_of_what_may_be_there_are_torn_and_others_garbage() {
     history.done(write(A, 0, 1));
     assert_eq!(damage_of_mixed(&history, 1, &[(512, 2), (rest, 0)]), GARBAGE);
 }
+
+/// A hole that an fsync made durable is an old version of what is written there.
+#[test]
+fn a_hole_is_an_old_version_if_it_was_durable() {
+    let with = |grown: bool| {
+        let mut history = History::new();
+        history.done(truncate(A, 3));
+        if grown {
+            history.sync(A);
+        }
+        history.done(write(A, 1, 2));
+        history.sync(A);
+        history.damage_of(&[1, 0, 0])
+    };
+    assert_eq!([true, false].map(with), [LOST, GARBAGE]);
+}
