@@ -463,6 +463,12 @@ impl Recorder {
         })
     }
 
+    /// A transaction of the workload's own begins, or is `done`: whoever comes back after a cut is
+    /// told which.
+    pub fn transaction(&self, number: u64, done: bool) {
+        self.oracle.record(Event::Transaction { number, done });
+    }
+
     /// Makes a file or directory durable.
     pub fn fsync(&self, node: Node) -> Result<()> {
         self.fsync_as(node, false)

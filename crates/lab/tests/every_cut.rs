@@ -1,40 +1,23 @@
 //! Every small workload, cut before every command and after every NAND program, in every mode: no
 //! promise may be broken, and the next mount and the checker must find nothing.
 
+mod harness;
+
 use std::sync::Arc;
 
-use lab::campaign::{CutPoints, Job, ModeResult, run_at};
-use lab::shard::Pick;
+use harness::{CONVENTIONAL_MODES, broken, every_cut, job};
+use lab::Mode;
+use lab::campaign::ModeResult;
 use lab::workload::{Script, Workload, small};
-use lab::{Mode, subject};
 
 fn explore(workload: impl Workload + 'static, seed: u64, mode: Mode, drive: &str) -> ModeResult {
-    let name = workload.name().to_owned();
-    let job = Arc::new(Job {
-        subject: subject::named("f2fs").expect("f2fs is known"),
-        drive: drive.into(),
-        workload: Arc::new(workload),
-        mode,
-        inject: None,
-        cuts: 0,
-        seed,
-        pick: Pick::All,
-        check_every: 1,
-        threads: 2,
-        command: format!(
-            "strandline crash --every-cut --drive {drive} --workload {name} --seed {seed}"
-        ),
-    });
-    let quiet: lab::campaign::Progress = Arc::new(|_| ());
-    match run_at(&job, CutPoints::Every, &quiet) {
-        Ok((result, _)) => result,
-        Err(error) => panic!("{name} in {mode} on {drive}: {error}"),
-    }
+    let workload: Arc<dyn Workload> = Arc::new(workload);
+    every_cut(job(workload, drive, mode, seed)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// All workloads of `drive` in `modes`; fails with one replay line per broken promise.
 fn promises_hold(drive: &str, modes: &[Mode]) {
-    let mut broken = Vec::new();
+    let mut all = Vec::new();
     for workload in small::ALL {
         for &mode in modes {
             let result = explore(workload, 1, mode, drive);
@@ -43,14 +26,10 @@ fn promises_hold(drive: &str, modes: &[Mode]) {
             if name.starts_with("gc-") {
                 assert!(result.cleanings > 1, "{mode} on {drive}: {} cleanings", result.cleanings);
             }
-            let told = result.failures.iter().filter(|f| f.broken);
-            broken.extend(told.take(1).map(|f| {
-                let n = result.broken;
-                format!("{n} of {} cuts; {}\n  {}", result.cuts, f.verdicts[0], f.replay)
-            }));
+            all.extend(broken(&result));
         }
     }
-    assert!(broken.is_empty(), "promises broken:\n{}", broken.join("\n"));
+    assert!(all.is_empty(), "promises broken:\n{}", all.join("\n"));
 }
 
 #[test]
@@ -62,10 +41,6 @@ fn zoned_without_plp() {
 fn zoned_with_plp() {
     promises_hold("zn540", &Mode::ALL);
 }
-
-/// What holds without PLP on a drive without zones, by checksums or not at all.
-const CONVENTIONAL_MODES: [Mode; 4] =
-    [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
 
 #[test]
 fn conventional_without_plp() {

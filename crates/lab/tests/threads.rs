@@ -1,11 +1,12 @@
 //! Workloads of several threads, cut at every point there is: what had returned before the cut must
 //! be there, whatever the other threads were at.
 
-use std::sync::Arc;
+mod harness;
 
-use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run_at};
-use lab::shard::Pick;
-use lab::{Mode, subject, workload};
+use harness::{CONVENTIONAL_MODES, broken, every_cut};
+use lab::Mode;
+use lab::campaign::{CHECK_EVERY, Job};
+use lab::workload;
 
 const ZONED: &str = "zn540-noplp";
 const PROTECTED: &str = "zn540";
@@ -14,28 +15,7 @@ const ZONED_TEARING: &str = "zn540-noplp:512";
 const CONVENTIONAL_TEARING: &str = "conventional-noplp:512";
 
 fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
-    Job {
-        subject: subject::named("f2fs").expect("f2fs is known"),
-        drive: drive.into(),
-        workload: workload::named(workload, 0).expect("a known workload").into(),
-        mode,
-        inject: None,
-        cuts: 0,
-        seed,
-        pick: Pick::All,
-        check_every: CHECK_EVERY,
-        threads: 2,
-        command: format!(
-            "strandline crash --drive {drive} --workload {workload} --seed {seed} --every-cut"
-        ),
-    }
-}
-
-fn every_cut(job: Job) -> Result<ModeResult, String> {
-    let quiet: Progress = Arc::new(|_| ());
-    let again = format!("{} --modes {}", job.command, job.mode);
-    let ran = run_at(&Arc::new(job), CutPoints::Every, &quiet);
-    ran.map(|(result, _)| result).map_err(|error| format!("{error}\n  {again}"))
+    harness::job(workload::named(workload, 0).expect("a known workload"), drive, mode, seed)
 }
 
 /// Cuts each run of these, of which one in `check_every` is
@@ -47,29 +27,22 @@ fn promises_hold(
     seeds: std::ops::Range<u64>,
     check_every: usize,
 ) {
-    let (mut broken, mut cuts) = (Vec::new(), 0);
+    let (mut all, mut cuts) = (Vec::new(), 0);
     for workload in workloads {
         for &mode in modes {
             for seed in seeds.clone() {
                 match every_cut(Job { check_every, ..job(workload, drive, mode, seed) }) {
                     Ok(result) => {
                         cuts += result.cuts;
-                        let told = result.failures.iter().find(|f| f.broken);
-                        broken.extend(told.map(|f| {
-                            let n = result.broken;
-                            format!(
-                                "{n} of {} cuts; {}\n  {}",
-                                result.cuts, f.verdicts[0], f.replay
-                            )
-                        }));
+                        all.extend(broken(&result));
                     }
-                    Err(error) => broken.push(error),
+                    Err(error) => all.push(error),
                 }
             }
         }
     }
     eprintln!("{drive}: {cuts} cuts");
-    assert!(broken.is_empty(), "promises broken on {drive}:\n{}", broken.join("\n"));
+    assert!(all.is_empty(), "promises broken on {drive}:\n{}", all.join("\n"));
 }
 
 #[test]
@@ -88,10 +61,6 @@ const MIXES: [&str; 5] = [
     "threads:4:cleaning",
     "threads:8:all",
 ];
-
-/// What holds without PLP on a drive without zones, by checksums or not at all.
-const CONVENTIONAL_MODES: [Mode; 4] =
-    [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
 
 /// A thread beside which there is none, doing all that the others do: the oracle and the workloads
 /// for themselves.

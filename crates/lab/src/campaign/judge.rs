@@ -62,7 +62,7 @@ fn judge_alike(
         let model = &mut models[mounts - 1];
         model.advance(&recording.log, cut.position);
         let in_flight = model.is_syncing();
-        (verify(fs, &|lbas, see| drive.look(lbas, see), model, memo), in_flight)
+        (compare(job, fs, drive, model, memo), in_flight)
     };
     let judged = machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?;
     cuts.iter().for_each(|_| progress(recording.cuts.len()));
@@ -127,6 +127,19 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         }
     }
     judged.into_iter().map(|(judged, _)| judged).collect()
+}
+
+/// What differs from what may be there, and what the workload's program would find wrong.
+pub(crate) fn compare(
+    job: &Job,
+    fs: &dyn Volume,
+    drive: &Ssd,
+    model: &Model,
+    memo: &mut Memo,
+) -> Vec<Verdict> {
+    let mut verdicts = verify(fs, &|lbas, see| drive.look(lbas, see), model, memo);
+    verdicts.extend(job.workload.inspect(fs, model.transactions));
+    verdicts
 }
 
 /// Adds what was found after the second mount and not after the first.

@@ -29,7 +29,7 @@ use crate::workload::Workload;
 
 use judge::judge_stretch;
 pub use judge::{Judged, corrupt};
-pub(crate) use judge::{add_new, afterwards, first_failure};
+pub(crate) use judge::{add_new, afterwards, compare, first_failure};
 pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};

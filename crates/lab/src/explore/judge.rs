@@ -6,8 +6,8 @@ use drive::{Ssd, Timing};
 
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
-use crate::campaign::{Failure, Job, add_new, afterwards, corrupt};
-use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict, verify};
+use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt};
+use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
 use crate::{Result, machine};
 
 /// How often what was seen, before the last fsync returned (`false`) and after (`true`).
@@ -151,8 +151,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
             return state.positions.iter().map(judged).collect();
         }
     };
-    let mut against =
-        |model: &Model| verify(&*mounted.fs, &|lbas, see| drive.look(lbas, see), model, memo);
+    let mut against = |model: &Model| compare(job, &*mounted.fs, &drive, model, memo);
     let ends = models.ends.as_ref().map(|(old, new)| {
         // New first: where nothing tells them apart, it is there.
         (against(new).is_empty(), against(old).is_empty())
@@ -168,7 +167,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
     let later = afterwards(job, job.is_checked(number), drive.clone(), &*mounted.fs, &mut |fs| {
         for (judged, _) in &mut judged {
             let model = models.get(judged.position);
-            let again = verify(fs, &|lbas, see| drive.look(lbas, see), model, memo);
+            let again = compare(job, fs, &drive, model, memo);
             add_new(&mut judged.verdicts, again);
         }
     });

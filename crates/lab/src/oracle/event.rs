@@ -46,6 +46,15 @@ pub struct Times {
     pub ctime: Timespec,
 }
 
+/// How far a workload has come that makes transactions, one after the other; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transactions {
+    /// The last that began.
+    pub begun: u64,
+    /// The last that was acknowledged.
+    pub committed: u64,
+}
+
 /// One step of a workload.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -130,6 +139,13 @@ pub enum Event {
         call: Option<Call>,
         /// What the object's times were when it was called, if it is to keep them.
         times: Option<Times>,
+    },
+    /// A transaction of the workload's own begins, or is acknowledged. Numbers go up.
+    Transaction {
+        /// Which.
+        number: u64,
+        /// Whether it is acknowledged.
+        done: bool,
     },
     /// From here on calls overlap, and each that is no fsync ends in `Return` or `Fail`. Until here
     /// each returned before the next event.

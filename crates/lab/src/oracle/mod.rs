@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cores::Mutex;
 
-pub use event::{Event, Meta, ObjId, Place, ROOT, Times};
+pub use event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
 pub use model::Model;
 pub use object::{BlockVersions, Object, XattrValue};
 pub use order::{Call, Calls, Size, Versions};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use vfs::FileKind;
 
-use super::event::{Event, Meta, ObjId, Place, ROOT, Times};
+use super::event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
 use super::object::Object;
 use super::order::{Call, Calls, Versions};
 use crate::subject::Habits;
@@ -29,6 +29,8 @@ pub struct Model {
     former: BTreeMap<Place, Vec<ObjId>>,
     /// When calls began and returned.
     pub calls: Calls,
+    /// Those of the workload.
+    pub transactions: Transactions,
     /// Calls under way that change names, and which.
     naming: BTreeMap<Call, Vec<Place>>,
     /// Calls of `sync` under way.
@@ -55,6 +57,7 @@ impl Model {
             names: BTreeMap::new(),
             former: BTreeMap::new(),
             calls: Calls::default(),
+            transactions: Transactions::default(),
             naming: BTreeMap::new(),
             syncs: Vec::new(),
             habits,
@@ -117,6 +120,8 @@ impl Model {
                 let carried = self.carries_always();
                 self.objects.iter_mut().for_each(|object| object.carried = carried);
             }
+            Event::Transaction { number, done: false } => self.transactions.begun = *number,
+            Event::Transaction { number, done: true } => self.transactions.committed = *number,
             Event::Return { call } => self.end(*call, true),
             Event::Fail { call } => self.end(*call, false),
             Event::SyncEnd { obj, call, times } => {
@@ -168,7 +173,11 @@ impl Model {
                 self.syncs.push(call);
                 self.objects.iter_mut().for_each(|object| object.syncs.push(call));
             }
-            Event::SyncEnd { .. } | Event::Overlap | Event::Return { .. } | Event::Fail { .. } => {}
+            Event::SyncEnd { .. }
+            | Event::Transaction { .. }
+            | Event::Overlap
+            | Event::Return { .. }
+            | Event::Fail { .. } => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! `started`, and from there on the power may go at any instant.
 
 mod content;
+mod database;
 mod known;
 mod pattern;
 mod random_overwrite;
@@ -16,11 +17,15 @@ mod varmail;
 mod versions;
 mod watched;
 
+use vfs::FileSystem;
+
 use crate::explore::ace::Sequence;
+use crate::oracle::{Transactions, Verdict};
 use crate::recorder::Recorder;
 use crate::{Error, Result};
 
 pub use content::Rng;
+pub use database::{Database, Kind};
 pub use pattern::Pattern;
 pub use random_overwrite::RandomOverwrite;
 pub use script::Script;
@@ -46,6 +51,12 @@ pub trait Workload: Send + Sync {
         ""
     }
 
+    /// What the program whose way this is finds wrong when it comes back, besides what the oracle
+    /// does.
+    fn inspect(&self, _fs: &dyn FileSystem, _known: Transactions) -> Vec<Verdict> {
+        Vec::new()
+    }
+
     /// Whether the volume may write back what no fsync asked for. Then a checkpoint takes a part of
     /// an update along, and that is what the next fsync falls back to: not all of it or nothing.
     fn evicts(&self) -> bool {
@@ -54,7 +65,8 @@ pub trait Workload: Send + Sync {
 }
 
 /// Names [`named`] knows, besides `tree`, which needs a source.
-pub const NAMES: [&str; 4] = ["pattern", "random-overwrite", "varmail", "versions"];
+pub const NAMES: [&str; 7] =
+    ["pattern", "random-overwrite", "varmail", "versions", "bbolt", "lmdb", "lmdb-writemap"];
 
 /// A workload by name, sized so that `cuts` cuts fall on different moments. `pattern:sync=N` is the
 /// pattern test with a `sync` every N overwrites, 0 for none.
@@ -65,6 +77,9 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
         "varmail" => Ok(Box::new(Varmail::for_cuts(cuts))),
         "versions" => Ok(Box::new(Versions::for_cuts(cuts))),
         _ => {
+            if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == name) {
+                return Ok(Box::new(Database::for_cuts(kind, cuts)));
+            }
             if let Some(every) = name.strip_prefix("pattern:sync=") {
                 let sync_every = every
                     .parse()

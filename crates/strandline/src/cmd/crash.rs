@@ -77,10 +77,11 @@ pub(crate) struct Crash {
     #[arg(default_value_if("kernel", "true", "posix,strict"))]
     modes: Vec<String>,
     /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail,
-    /// random-overwrite, versions, or one of the small ones: create-fsync, overwrite-fsync,
-    /// append, rename-fsync-dir, replace-by-rename, link,
-    /// truncate-up, truncate-down, truncate-and-grow, unlink-open, two-files-one-dir, multi-node,
-    /// inline-to-block, xattr, xattr-shrink, symlink-dir, meta, gc-between, gc-adaptive,
+    /// random-overwrite, versions, or a database's way to commit: bbolt, lmdb, lmdb-writemap; or
+    /// one of the small ones: create-fsync, overwrite-fsync, append, rename-fsync-dir,
+    /// replace-by-rename, link, truncate-up, truncate-down, truncate-and-grow, unlink-open,
+    /// two-files-one-dir, multi-node, inline-to-block, xattr, xattr-shrink, symlink-dir, meta,
+    /// times, flags, xattr-list, many-links, devices, gc-between, gc-adaptive,
     /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N[:MIX], N threads at once,
     /// MIX being private, shared, names, cleaning or all; or file:PATH, a text as below, or
     /// strace:PATH, a trace

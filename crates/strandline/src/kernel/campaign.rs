@@ -255,7 +255,9 @@ impl Campaign {
             let mut verify = |fs: &Remote, cut: &Cut| {
                 model.advance(&recording.log, cut.position);
                 // Blocks come with the file system's own bytes; nobody looks at the drive.
-                verify(fs, &|_, _| (), &model, &mut memo)
+                let mut verdicts = verify(fs, &|_, _| (), &model, &mut memo);
+                verdicts.extend(self.workload.inspect(fs, model.transactions));
+                verdicts
             };
             let (found, trouble) = match self.judge(served, cuts, check, &mut verify) {
                 Ok(found) => (found, None),

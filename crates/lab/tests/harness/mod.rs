@@ -1,0 +1,55 @@
+//! Runs that are cut at every point there is.
+
+use std::sync::Arc;
+
+use lab::campaign::{CutPoints, Job, ModeResult, Progress, run_at};
+use lab::shard::Pick;
+use lab::workload::Workload;
+use lab::{Mode, subject};
+
+/// What holds without PLP on a drive without zones, by checksums or not at all.
+#[allow(dead_code, reason = "not in every suite")]
+pub(crate) const CONVENTIONAL_MODES: [Mode; 4] =
+    [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
+
+/// All cuts of one run of `workload`, each of them checked with all there is.
+pub(crate) fn job(
+    workload: impl Into<Arc<dyn Workload>>,
+    drive: &str,
+    mode: Mode,
+    seed: u64,
+) -> Job {
+    let workload = workload.into();
+    let name = workload.name();
+    Job {
+        subject: subject::named("f2fs").expect("f2fs is known"),
+        drive: drive.into(),
+        command: format!(
+            "strandline crash --drive {drive} --workload {name} --seed {seed} --every-cut"
+        ),
+        workload,
+        mode,
+        inject: None,
+        cuts: 0,
+        seed,
+        pick: Pick::All,
+        check_every: 1,
+        threads: 2,
+    }
+}
+
+/// What became of them; an error says how to repeat it.
+pub(crate) fn every_cut(job: Job) -> Result<ModeResult, String> {
+    let quiet: Progress = Arc::new(|_| ());
+    let again = format!("{} --modes {}", job.command, job.mode);
+    let ran = run_at(&Arc::new(job), CutPoints::Every, &quiet);
+    ran.map(|(result, _)| result).map_err(|error| format!("{error}\n  {again}"))
+}
+
+/// How a promise was broken first, and what repeats it.
+pub(crate) fn broken(result: &ModeResult) -> Option<String> {
+    let told = result.failures.iter().find(|failure| failure.broken)?;
+    let first = told.verdicts.iter().find(|verdict| result.promise.broken_by(verdict))?;
+    let (broken, cuts) = (result.broken, result.cuts);
+    Some(format!("{broken} of {cuts} cuts; {first}\n  {}", told.replay))
+}
