@@ -209,7 +209,7 @@ pub struct Spec {
     conventional: Option<u32>,
     limits: Option<(Option<u32>, Option<u32>)>,
     unkind: bool,
-    atomic_write: Option<u32>,
+    tearing: bool,
 }
 
 impl Spec {
@@ -223,7 +223,7 @@ impl Spec {
             conventional: None,
             limits: None,
             unkind: false,
-            atomic_write: None,
+            tearing: false,
         }
     }
 
@@ -287,13 +287,18 @@ impl Spec {
     /// new by itself.
     #[must_use]
     pub fn tearing(mut self) -> Self {
-        self.atomic_write = Some(512);
+        self.tearing = true;
         self
     }
 
     /// Bytes that no cut tears.
     pub fn atomic_write(&self) -> usize {
-        self.atomic_write.unwrap_or(self.profile.atomic_write_bytes.value) as usize
+        if self.tearing { 512 } else { self.profile.atomic_write_bytes.value as usize }
+    }
+
+    /// Whether it tears blocks though its profile may not.
+    pub fn is_tearing(&self) -> bool {
+        self.tearing
     }
 
     /// Whether it is.

@@ -82,6 +82,22 @@ fn what_was_closed_in_order_is_all_there() {
     }
 }
 
+#[test]
+fn its_ways_are_remembered() {
+    let dir = tempfile::tempdir().expect("dir");
+    let of = |spec: &Spec| (spec.is_unkind(), spec.atomic_write());
+    for made in [spec("zn540"), spec("zn540").unkind(), spec("zn540").tearing()] {
+        let path = dir.path().join("disk");
+        create(&path, &made).expect("create");
+        // The second time after the zones file was written anew.
+        for _ in 0..2 {
+            assert_eq!(of(&open_rw(&path).spec()), of(&made));
+        }
+        fs::remove_file(&path).expect("remove");
+        fs::remove_file(zones_path(&path)).expect("remove");
+    }
+}
+
 /// The drive in `path` as it would be if the process that has it open died now.
 fn died(path: &Path) -> Arc<Ssd> {
     let copy = path.with_extension("died");

@@ -17,8 +17,9 @@
 //! Up to `end` the file is written as a whole and renamed into place; a file without `end` is
 //! damaged. Behind it changes are appended, the last line for a zone counts, and a last line
 //! without its newline is one that a dying process did not complete: it never happened. A drive
-//! without zones has `blocks N` in place of the zone lines. Addresses and sizes are in 4 KiB
-//! blocks, `-` is no limit, states are abbreviated as by `blkzone`.
+//! without zones has `blocks N` in place of the zone lines. A line `unkind` says that it is, one
+//! `tearing` that a cut may tear its blocks, whatever the profile says. Addresses and sizes are in
+//! 4 KiB blocks, `-` is no limit, states are abbreviated as by `blkzone`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -135,6 +136,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 fn print(spec: &Spec, zones: &[SavedZone]) -> Result<String, ImageError> {
     let identify = spec.identify()?;
     let mut text = format!("{MAGIC}\nprofile {}\n", spec.profile().name);
+    for (is_so, line) in [(spec.is_unkind(), "unkind\n"), (spec.is_tearing(), "tearing\n")] {
+        text += if is_so { line } else { "" };
+    }
     let Some(geometry) = identify.zones else {
         return Ok(text + &format!("blocks {}\nend\n", identify.blocks));
     };
@@ -195,6 +199,8 @@ pub(super) fn read(path: &Path) -> Result<(Spec, Vec<SavedZone>), ImageError> {
 #[derive(Default)]
 struct Parser {
     profile: String,
+    unkind: bool,
+    tearing: bool,
     blocks: Option<u64>,
     size: Option<u64>,
     capacity: Option<u64>,
@@ -214,6 +220,8 @@ impl Parser {
         }
         match key {
             "profile" => value.clone_into(&mut self.profile),
+            "unkind" if value.is_empty() => self.unkind = true,
+            "tearing" if value.is_empty() => self.tearing = true,
             "blocks" => self.blocks = Some(number(value)?),
             "zone-size" => self.size = Some(number(value)?),
             "zone-capacity" => self.capacity = Some(number(value)?),
@@ -230,6 +238,12 @@ impl Parser {
 
     fn spec(&self) -> Result<Spec, crate::ProfileError> {
         let mut spec = Spec::named(&self.profile)?;
+        if self.unkind {
+            spec = spec.unkind();
+        }
+        if self.tearing {
+            spec = spec.tearing();
+        }
         if let Some(blocks) = self.blocks {
             spec = spec.blocks(blocks);
         }

@@ -186,15 +186,18 @@ impl Walk<'_> {
             });
             return;
         };
-        let never = |verdicts: &[Verdict]| badness(verdicts).0 > 0;
-        if never(&verdicts) && self.former(dir, name, ino, kind).is_some() {
+        let never = badness(&verdicts).0 > 0;
+        if never && self.former(dir, name, ino, kind).is_some() {
             let (expected, found) = ("the file".into(), "the one before it".into());
             self.verdicts.push(self.finding(obj, Damage::Lost, expected, found));
         } else {
             self.verdicts.extend(verdicts);
         }
         self.reached[obj] = true;
-        self.links.found(obj, ino);
+        if !never {
+            // What never was may be of another of the files the name may stand for.
+            self.links.found(obj, ino);
+        }
         if kind == FileKind::Directory {
             self.directory(ino, obj);
         }
