@@ -18,8 +18,8 @@ fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
     harness::job(workload::named(workload, 0).expect("a known workload"), drive, mode, seed)
 }
 
-/// Cuts each run of these, of which one in `check_every` is
-/// checked with all there is; fails with one replay line per run in which a promise was broken.
+/// Cuts each run of these, and checks one cut of `check_every` structure by structure; fails with
+/// one replay line per run in which a promise was broken.
 fn promises_hold(
     workloads: &[&str],
     drive: &str,

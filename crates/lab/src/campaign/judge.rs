@@ -26,6 +26,9 @@ pub struct Judged {
     pub verdicts: Vec<Verdict>,
 }
 
+/// A day: no run takes so long.
+const OFF_NS: u64 = 86_400_000_000_000;
+
 /// What may be there at the cut that is compared. A model goes only forward, so there is one for
 /// the first mounts and one for the second.
 type Models = [Model; 2];
@@ -94,6 +97,7 @@ type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bo
 /// Judges cuts that left the same, on the current machine.
 fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     let Some(first) = cuts.first() else { return Vec::new() };
+    stay_off();
     let drive = first.power_on(job);
     let begun = crate::now_ns();
     let mounted = job.subject.mount(drive.clone(), &job.mount_options());
@@ -111,8 +115,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         })
         .collect();
     if let Ok(mounted) = mounted {
-        let check = job.is_checked(first.like);
-        let later = afterwards(job, check, drive.clone(), &*mounted.fs, &mut |fs| {
+        let later = afterwards(job, first.like, drive.clone(), &*mounted.fs, &mut |fs| {
             for (cut, (judged, _)) in cuts.iter().zip(&mut judged) {
                 add_new(&mut judged.verdicts, verify(2, fs, &drive, cut).0);
             }
@@ -127,6 +130,12 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         }
     }
     judged.into_iter().map(|(judged, _)| judged).collect()
+}
+
+/// Lets the power be off for a while. A machine's clock begins where that of the run began, and
+/// what recovery changes has its time.
+pub(crate) fn stay_off() {
+    cores::sleep(OFF_NS);
 }
 
 /// What differs from what may be there, and what the workload's program would find wrong.
@@ -152,12 +161,12 @@ pub(crate) fn add_new(verdicts: &mut Vec<Verdict>, again: Vec<Verdict>) {
     }
 }
 
-/// Unmounting works, and the next mount finds nothing to recover. With `check` the structures agree
-/// too, and `compare` is shown what was mounted. What the checker finds is said to be in flight, as
-/// it is if anything was.
+/// Unmounting works, and the next mount finds nothing to recover. The structures agree, and
+/// `compare` is shown what was mounted, if the job wants that of the cut or state of this number.
+/// What the checker finds is said to be in flight, as it is if anything was.
 pub(crate) fn afterwards(
     job: &Job,
-    check: bool,
+    number: usize,
     drive: Arc<dyn Drive>,
     fs: &dyn Volume,
     compare: &mut dyn FnMut(&dyn Volume),
@@ -166,7 +175,7 @@ pub(crate) fn afterwards(
         return vec![corrupt("unmount", "a clean unmount", &error)];
     }
     let mut verdicts = Vec::new();
-    if check {
+    if job.is_checked(number) {
         match job.subject.check(&drive) {
             Ok(faults) => verdicts.extend(faults.iter().take(4).map(|fault| {
                 let verdict = corrupt("check", "no fault", &fault.text);
@@ -182,7 +191,7 @@ pub(crate) fn afterwards(
                 let found = format!("{:?}", again.recovery);
                 verdicts.push(corrupt("second mount", "nothing to recover", &found));
             }
-            if check {
+            if job.is_compared_again(number) {
                 compare(&*again.fs);
             }
         }

@@ -29,7 +29,7 @@ use crate::workload::Workload;
 
 use judge::judge_stretch;
 pub use judge::{Judged, corrupt};
-pub(crate) use judge::{add_new, afterwards, compare, first_failure};
+pub(crate) use judge::{add_new, afterwards, compare, first_failure, stay_off};
 pub(crate) use record::zones_at;
 pub use record::{Cut, CutPoints, Recording, record};
 pub use result::{Failure, ModeResult};
@@ -59,7 +59,7 @@ pub struct Job {
     /// Which cuts are judged.
     pub pick: Pick,
     /// What every cut left is mounted, compared, unmounted and mounted again. Of so many one is
-    /// also checked structure by structure, and compared again after the second mount.
+    /// also checked structure by structure.
     pub check_every: usize,
     /// Real threads to judge on.
     pub threads: usize,
@@ -88,9 +88,14 @@ impl Job {
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 
-    /// Whether what the cut or state of this number left is judged with all there is.
+    /// Whether what the cut or state of this number left is checked structure by structure.
     pub(crate) fn is_checked(&self, number: usize) -> bool {
         self.pick.is_one() || number.is_multiple_of(self.check_every)
+    }
+
+    /// Whether it is compared once more after the second mount, which takes as long as all else.
+    pub(crate) fn is_compared_again(&self, number: usize) -> bool {
+        self.pick.is_one() || number.is_multiple_of(CHECK_EVERY)
     }
 
     /// A command that judges cut `index` of this job alone.

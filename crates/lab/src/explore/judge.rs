@@ -6,7 +6,7 @@ use drive::{Ssd, Timing};
 
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
-use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt};
+use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt, stay_off};
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
 use crate::{Result, machine};
 
@@ -138,6 +138,7 @@ struct Judged {
 }
 
 fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
+    stay_off();
     let drive = Ssd::power_on(state.drive.clone(), Timing::Instant, job.seed);
     let mounted = match job.subject.mount(drive.clone(), &job.mount_options()) {
         Ok(mounted) => mounted,
@@ -164,7 +165,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         let in_flight = model.is_syncing();
         judged.push((Judged { position, verdicts, outcome }, in_flight));
     }
-    let later = afterwards(job, job.is_checked(number), drive.clone(), &*mounted.fs, &mut |fs| {
+    let later = afterwards(job, number, drive.clone(), &*mounted.fs, &mut |fs| {
         for (judged, _) in &mut judged {
             let model = models.get(judged.position);
             let again = compare(job, fs, &drive, model, memo);

@@ -68,8 +68,7 @@ impl Walk<'_> {
             Err(error) => return out.push(self.unreadable(obj, &error)),
         };
         let object = &self.model.objects[obj];
-        // Who gives a name back at recovery changes the times of its directory then.
-        let least = object.times.filter(|_| attr.kind == FileKind::Regular);
+        let least = object.times;
         let (perm, uid, gid) = (attr.perm, attr.uid, attr.gid);
         let (atime, mtime) = (Some(attr.atime), Some(attr.mtime));
         let found = Meta { perm, uid, gid, flags, atime, mtime };

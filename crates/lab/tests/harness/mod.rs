@@ -12,7 +12,7 @@ use lab::{Mode, subject};
 pub(crate) const CONVENTIONAL_MODES: [Mode; 4] =
     [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
 
-/// All cuts of one run of `workload`, each of them checked with all there is.
+/// All cuts of one run of `workload`, each of them checked structure by structure.
 pub(crate) fn job(
     workload: impl Into<Arc<dyn Workload>>,
     drive: &str,
