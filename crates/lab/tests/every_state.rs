@@ -32,7 +32,8 @@ fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explore
 
 #[test]
 fn every_single_operation() {
-    for drive in [ZONED, PROTECTED, CONVENTIONAL] {
+    let tearing = [CONVENTIONAL, ZONED].map(|drive| format!("{drive}:512"));
+    for drive in [ZONED, PROTECTED, CONVENTIONAL].into_iter().chain(tearing.iter().map(|d| &**d)) {
         for mode in Mode::ALL {
             let batch = Batch {
                 subject: subject::named("f2fs").expect("f2fs is known"),
