@@ -59,7 +59,7 @@ pub struct Job {
     /// Which cuts are judged.
     pub pick: Pick,
     /// What every cut left is mounted, compared, unmounted and mounted again. Of so many one is
-    /// also checked structure by structure.
+    /// also checked structure by structure, and compared again after the second mount.
     pub check_every: usize,
     /// Real threads to judge on.
     pub threads: usize,
@@ -88,14 +88,9 @@ impl Job {
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 
-    /// Whether what the cut or state of this number left is checked structure by structure.
+    /// Whether what the cut or state of this number left is judged with all there is.
     pub(crate) fn is_checked(&self, number: usize) -> bool {
         self.pick.is_one() || number.is_multiple_of(self.check_every)
-    }
-
-    /// Whether it is compared once more after the second mount, which takes as long as all else.
-    pub(crate) fn is_compared_again(&self, number: usize) -> bool {
-        self.pick.is_one() || number.is_multiple_of(CHECK_EVERY)
     }
 
     /// A command that judges cut `index` of this job alone.

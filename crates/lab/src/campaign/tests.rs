@@ -61,7 +61,7 @@ fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
 #[test]
 fn what_an_unmount_loses_is_found() {
     let result = run(&job(overwrites(), Some("drop-names"), 2), &quiet()).expect("it runs");
-    assert!((1..40).contains(&result.broken), "{} of {}", result.broken, result.cuts);
+    assert!((1..=40).contains(&result.broken), "{} of {}", result.broken, result.cuts);
     let told = result.failures.iter().flat_map(|failure| &failure.verdicts);
     assert!(told.clone().all(|verdict| verdict.found.ends_with("after a second mount")));
     assert!(told.count() > 0);
