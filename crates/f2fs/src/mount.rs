@@ -171,8 +171,8 @@ fn check_options(
     let judged = zones.is_some_and(|z| z.is_sequential(sb.main_end() - 1));
     if options.oprw && !judged && options.fsync_mode != FsyncMode::Strict {
         return Err(Error::usage(
-            "oprw: the drive has no write pointers to recover by; on other than zoned drives \
-             checksums can stand in for them, with fsync_mode=strict",
+            "oprw: the drive has no write pointers to recover by; without them it is \
+             fsync_mode=strict,oprw, which recovers by checksums",
         ));
     }
     Ok(())

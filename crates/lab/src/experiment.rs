@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
 use crate::mode::Mode;
+use crate::paper;
 use crate::report::{Report, Timeline, record_timeline};
 use crate::shard::Pick;
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
@@ -71,7 +72,9 @@ pub const ALL: [Experiment; 3] = [
 /// The experiment called `name`.
 pub fn named(name: &str) -> Result<&'static Experiment> {
     ALL.iter().find(|e| e.name == name).ok_or_else(|| {
-        let known: Vec<_> = ALL.iter().map(|e| e.name).collect();
+        let figures = paper::OPRW.iter().map(|figure| figure.name);
+        let known = ALL.iter().map(|e| e.name).chain(figures).chain([paper::SENSITIVITY.name]);
+        let known: Vec<_> = known.collect();
         Error::Usage(format!("unknown experiment '{name}'; known: {}", known.join(", ")))
     })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vfs::{Attr, FileKind, Ino};
+use vfs::{Attr, FileKind, Ino, Timespec};
 
 use super::event::{Meta, ObjId, ROOT};
 use super::verdict::{Damage, Verdict};
@@ -78,12 +78,15 @@ impl Walk<'_> {
             !early && Meta { atime, mtime, ..*meta } == found
         };
         if !object.meta.allowed().any(fits) {
-            let expected = format!("{:?}, no earlier than {least:?}", object.meta.current());
-            out.push(self.finding(obj, Damage::Lost, expected, format!("{found:?}")));
+            let mut expected = told(object.meta.current());
+            if let Some(least) = least {
+                expected += &format!(", and no mtime before {}", instant(least.mtime));
+            }
+            out.push(self.finding(obj, Damage::Lost, expected, told(&found)));
         }
         if let Some(least) = least.filter(|least| attr.ctime < least.ctime) {
-            let (expected, found) = (format!("{:?} or later", least.ctime), attr.ctime);
-            out.push(self.finding(obj, Damage::Lost, expected, format!("{found:?}")));
+            let expected = format!("ctime {} or later", instant(least.ctime));
+            out.push(self.finding(obj, Damage::Lost, expected, instant(attr.ctime)));
         }
     }
 
@@ -163,4 +166,18 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+/// Attributes as people write them. Times that nobody set are left out.
+fn told(meta: &Meta) -> String {
+    let Meta { perm, uid, gid, flags, atime, mtime } = *meta;
+    let mut text = format!("mode {perm:o}, owner {uid}:{gid}, flags {:#x}", flags.bits());
+    for (name, time) in [("atime", atime), ("mtime", mtime)] {
+        text += &time.map_or_else(String::new, |time| format!(", {name} {}", instant(time)));
+    }
+    text
+}
+
+fn instant(time: Timespec) -> String {
+    format!("{}.{:09}", time.secs, time.nanos)
 }

@@ -381,10 +381,14 @@ impl Reader {
         };
         match metas.into_iter().flatten().max_by_key(|meta| meta.txid) {
             Some(meta) if !is_lost => Ok(meta),
-            _ => Err(Finding {
-                in_flight,
-                ..finding(Damage::Garbage, "meta pages".into(), format!("{metas:?}"))
-            }),
+            _ => {
+                let of = |meta: Option<Meta>| {
+                    meta.map_or("none".into(), |meta| format!("one of transaction {}", meta.txid))
+                };
+                let found = metas.map(of).join(" and ");
+                let expected = "meta pages".into();
+                Err(Finding { in_flight, ..finding(Damage::Garbage, expected, found) })
+            }
         }
     }
 

@@ -101,7 +101,8 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
-    /// plain-checkpoint, skip-roll-forward, mark-every-node, believe-torn
+    /// plain-checkpoint, skip-roll-forward, mark-every-node, no-chain-order, no-turn, decide-once,
+    /// early-tail, believe-torn; recover-no-read-ahead and recover-every-version cost time only
     #[arg(long)]
     inject: Option<String>,
     /// Judge this cut only
