@@ -83,8 +83,10 @@ impl Volume {
                 let data = self.unjudged.remove(&ino).unwrap_or_default();
                 data.store(&mut inode.i, self.checkpoint.node_cp_ver(), sums.is_some());
             }
-            if let Some(sums) = sums {
-                std::mem::take(sums).close(addr, inode);
+            if self.checkpoint.sealed {
+                // One that no fsync ends with, too: whoever finds the first sector of it here after
+                // a cut is to see that it is ours.
+                sums.map(std::mem::take).unwrap_or_default().close(addr, inode);
             }
             inode.seal(&self.sb);
         } else if let Some(sums) = sums {

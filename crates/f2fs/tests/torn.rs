@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use drive::{Block, Blocks, Command, Drive, DriveState, Lba, Ssd, Timing};
 use f2fs::mkfs::{MkfsOptions, format};
+use f2fs::ondisk::inode::RawInodeBlock;
 use f2fs::ondisk::node::RawNodeFooter;
 use harness::{Kind, findings, mount, power_on};
 use vfs::{Creator, FileSystem, Ino};
@@ -100,12 +101,66 @@ fn an_fsync_ends_before_the_first_node_that_is_torn() {
 
 #[test]
 fn a_name_that_leaves_no_room_makes_an_fsync_a_checkpoint() {
-    for (len, nodes) in [(251, 6), (252, 0)] {
+    for (len, nodes) in [(247, 6), (248, 0)] {
         let name = vec![b'n'; len];
         let drive = formatted(&MkfsOptions::default());
         let ([.., after], _) = fsyncs(&drive, "fsync_mode=posix", &name);
         let fs = mount(&power_on(&after), "");
         assert_eq!(fs.recovery().scanned_nodes, nodes, "a name of {len} bytes");
         assert!(fs.lookup(fs.root(), &name).is_ok_and(|file| file.size == PLACES[1] + 3 * PAGE));
+    }
+}
+
+/// Linux writes no checkpoint at a mount that finds nothing to recover. It goes on after ours, and
+/// what is behind the name in its inodes is nothing, or from before.
+#[test]
+fn what_linux_fsynced_after_our_checkpoint_is_recovered() {
+    for (options, marks_all) in [("fsync_mode=posix", true), ("fsync_mode=strict", false)] {
+        let ([.., mut state], ino) = fsyncs(&formatted(&MkfsOptions::default()), options, b"file");
+        let mut nodes = 0;
+        for lba in 0..state.identify().blocks {
+            let mut block = state.media().read(lba).unwrap();
+            let footer = RawNodeFooter::of_mut(block.make_mut());
+            if footer.ino.get() != ino as u32 || footer.cp_ver.get() == 0 {
+                continue;
+            }
+            let is_inode = footer.is_inode();
+            footer.set_fsync(is_inode || marks_all);
+            if is_inode {
+                let inode = &mut RawInodeBlock::of_mut(block.make_mut()).i;
+                inode.set_name(inode.pino.get(), b"file");
+            }
+            state = put(&state, lba, block);
+            nodes += 1;
+        }
+        assert_eq!(nodes, 6, "{options}");
+        for with in [options, "fsync_mode=strict,oprw", "ro"] {
+            assert_eq!(found(&state, with), 3, "{options}, then {with}");
+        }
+    }
+}
+
+/// Of the first fsync after a checkpoint nothing else tells whose it is.
+#[test]
+fn a_first_fsync_that_is_torn_is_not_taken_for_one_of_linux() {
+    for features in [MkfsOptions::default(), harness::mkfs_options()] {
+        let drive = formatted(&features);
+        let fs = mount(&drive, "fsync_mode=posix");
+        let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        let before = drive.survivors(1);
+        fs.write(file, 0, &[1; PAGE as usize]).unwrap();
+        fs.fsync(file, false).unwrap();
+        let after = drive.survivors(1);
+        let read = |state: &DriveState, lba| state.media().read(lba).unwrap();
+        let is_node = |lba: &Lba| RawNodeFooter::of(&read(&after, *lba)).ino.get() == file as u32;
+        let lba = (0..after.identify().blocks).find(is_node).unwrap();
+        for sector in 0..SECTORS {
+            let at = sector * SECTOR..(sector + 1) * SECTOR;
+            let (mut torn, old) = (read(&after, lba), read(&before, lba));
+            torn.make_mut()[at.clone()].copy_from_slice(&old[at]);
+            let whole = torn == read(&after, lba);
+            let fs = mount(&power_on(&put(&after, lba, torn)), "");
+            assert_eq!(fs.lookup(fs.root(), b"file").is_ok(), whole, "sector {sector}");
+        }
     }
 }

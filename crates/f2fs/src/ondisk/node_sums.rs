@@ -1,5 +1,5 @@
 //! What the last node of an fsync says of the contents of all of them: a checksum, behind the name
-//! in the inode's name field.
+//! in the inode's name field, and where the node was written.
 //!
 //! A drive may promise no more than that single sectors are whole (NVMe's AWUPF). The footer, which
 //! tells recovery that a node is there, is in the last sector of the block, and says nothing of the
@@ -8,10 +8,14 @@
 //! block, an fsync marks its last node only, and this is in it. A checkpoint says whether it is in
 //! the nodes that follow ([`super::checkpoint::Checkpoint::sealed`]).
 //!
+//! Linux may go on after such a checkpoint without one of its own, if it finds nothing to recover,
+//! and its nodes have no checksum. So the seal also says which block it was written to: a node
+//! without that, or with another block's from before, is Linux's ([`is_of`]).
+//!
 //! Nothing to Linux and f2fs-tools, like [`super::data_sums`], which is behind it.
 
 use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::data_sums::sum_of;
 use super::inode::{RawInode, RawInodeBlock};
@@ -19,11 +23,20 @@ use super::node::RawNodeFooter;
 use super::{BLOCK_SIZE, BlockAddr};
 
 /// Bytes behind the name.
-pub const LEN: usize = size_of::<U32>();
+pub const LEN: usize = size_of::<RawSeal>();
 /// What no drive tears.
 const SECTOR: usize = 512;
 
 const _: () = assert!(std::mem::offset_of!(RawInode, dir_level) <= SECTOR);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSeal {
+    /// Of the block's address.
+    place: U32,
+    /// Of the nodes.
+    sum: U32,
+}
 
 /// Nodes of one fsync, in the order of the log.
 #[derive(Debug, Default)]
@@ -37,16 +50,15 @@ impl NodeSums {
 
     /// Puts the sum into the last node, an inode that has room for it.
     pub fn close(self, addr: BlockAddr, inode: &mut RawInodeBlock) {
-        let sum = U32::new(self.with_inode(addr, inode));
-        if let Some(room) = inode.i.behind_name_mut().first_chunk_mut() {
-            *room = *sum.as_bytes().first_chunk::<LEN>().expect("LEN is its size");
+        let sum = self.with_inode(addr, inode).into();
+        if let Ok((seal, _)) = RawSeal::mut_from_prefix(inode.i.behind_name_mut()) {
+            *seal = RawSeal { place: place_of(addr).into(), sum };
         }
     }
 
     /// Whether the nodes taken in and this last one are those that were written.
     pub fn agree(self, addr: BlockAddr, inode: &RawInodeBlock) -> bool {
-        let sum = U32::ref_from_prefix(inode.i.behind_name());
-        sum.is_ok_and(|(sum, _)| sum.get() == self.with_inode(addr, inode))
+        seal_in(&inode.i).is_some_and(|seal| seal.sum.get() == self.with_inode(addr, inode))
     }
 
     /// The sum is in the first sector, which is whole: if it is the right one, all there is right.
@@ -59,6 +71,19 @@ impl NodeSums {
         let sum = sum_of(footer.cp_ver.get(), footer.ino.get(), addr, contents);
         self.0 = self.0.wrapping_add(sum);
     }
+}
+
+fn place_of(addr: BlockAddr) -> u32 {
+    sum_of(0, 0, addr, &[])
+}
+
+fn seal_in(inode: &RawInode) -> Option<&RawSeal> {
+    RawSeal::ref_from_prefix(inode.behind_name()).ok().map(|(seal, _)| seal)
+}
+
+/// Whether the first sector of this inode was written to `addr` by one who seals, now or earlier.
+pub fn is_of(addr: BlockAddr, inode: &RawInode) -> bool {
+    seal_in(inode).is_some_and(|seal| seal.place.get() == place_of(addr))
 }
 
 /// Whether the inode has room for the sum.
@@ -124,6 +149,7 @@ mod tests {
             NodeSums::default().close(101, inode);
             assert_eq!(inode.i.name(), vec![b'n'; len]);
             assert_eq!(NodeSums::default().agree(101, inode), room, "{len}");
+            assert_eq!((is_of(101, &inode.i), is_of(102, &inode.i)), (room, false), "{len}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
-use crate::ondisk::node_sums::NodeSums;
+use crate::ondisk::node_sums::{self, NodeSums};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 use crate::options::Inject;
@@ -118,6 +118,9 @@ impl Volume {
             links.push(Link { addr, block });
             addr = next;
         }
+        if self.checkpoint.sealed && self.is_of_others(&links) {
+            (self.checkpoint.ours, self.checkpoint.sealed) = (false, false);
+        }
         let whole = self.whole(&links);
         addr = links.get(whole).map_or(addr, |link| link.addr);
         links.truncate(whole);
@@ -127,6 +130,17 @@ impl Volume {
             self.segments.keep_until_checkpoint(addr)?;
         }
         Ok((links, addr))
+    }
+
+    /// Whether Linux went on after our checkpoint. It writes one of its own unless it finds nothing
+    /// to recover, so the first mark of the chain tells. We mark no direct node here; an inode that
+    /// we wrote says where, unless a cut has left of its first sector what was there before.
+    fn is_of_others(&self, links: &[Link]) -> bool {
+        let Some(first) = links.iter().find(|link| link.footer().is_fsync()) else { return false };
+        let (addr, ino) = (first.addr, first.footer().ino.get());
+        let inode = RawInodeBlock::of(&first.block);
+        !first.footer().is_inode()
+            || !node_sums::is_of(addr, &inode.i) && inode.check(&self.sb, ino, addr).is_ok()
     }
 
     /// How many links there are before the first fsync of which a node is torn or missing. It did
