@@ -45,8 +45,8 @@ pub struct Identify {
     pub max_transfer: u32,
     /// Whether completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
-    /// A power cut leaves each piece of so many bytes of a write whole or not at all: a block, or
-    /// less.
+    /// A power cut never splits a piece of this many bytes: it is written whole or not at all. At
+    /// most a block.
     pub atomic_write: u32,
     /// Whether [`Command::Discard`] is worth sending.
     pub discard: bool,

@@ -155,7 +155,7 @@ impl Io {
         &self.queue
     }
 
-    /// Whether a cut may leave of a block some sectors that are old and some that are new.
+    /// Whether a cut may leave a block with some old and some new sectors.
     pub(crate) fn tears(&self) -> bool {
         (self.queue.identify().atomic_write as usize) < drive::BLOCK_SIZE
     }

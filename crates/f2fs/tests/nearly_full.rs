@@ -27,8 +27,8 @@ const BATCH: u64 = 32;
 const PER_NODE: u64 = 1018;
 /// What a volume may write, times what the log writes.
 const BAR: f64 = 1.5;
-/// Sections a volume has not and the log has: the log does with three open ones where F2FS has six;
-/// and on zones a section is kept for each of the logs that a cut makes start afresh before
+/// Sections the log can use and the volume cannot: the log does with three open ones where F2FS has
+/// six; and on zones a section is kept for each of the logs that a cut makes start afresh before
 /// anything can be cleaned, three at least. On a small volume that is much of what is spare.
 const HELD: usize = 3;
 const HELD_ON_ZONES: usize = 3;

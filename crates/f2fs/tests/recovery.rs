@@ -143,7 +143,7 @@ fn the_node_table_is_not_read_for_each_new_file() {
 }
 
 /// `recover-no-read-ahead` and `recover-every-version` are for measuring: each makes more of one
-/// kind of work, and none of them another result.
+/// kind of work, and neither changes the result.
 #[test]
 fn slower_ways_to_recover_find_the_same() {
     for kind in Kind::ALL {

@@ -17,9 +17,9 @@
 //! Up to `end` the file is written as a whole and renamed into place; a file without `end` is
 //! damaged. Behind it changes are appended, the last line for a zone counts, and a last line
 //! without its newline is one that a dying process did not complete: it never happened. A drive
-//! without zones has `blocks N` in place of the zone lines. A line `unkind` says that it is, one
-//! `tearing` that a cut may tear its blocks, whatever the profile says. Addresses and sizes are in
-//! 4 KiB blocks, `-` is no limit, states are abbreviated as by `blkzone`.
+//! without zones has `blocks N` in place of the zone lines. A line `unkind` marks an unkind drive;
+//! a line `tearing` says that a cut may tear its blocks, whatever its profile says. Addresses and
+//! sizes are in 4 KiB blocks, `-` is no limit, states are abbreviated as by `blkzone`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -66,7 +66,7 @@ impl Device {
                 queue_depth: QUEUE_DEPTH,
                 max_transfer: MAX_TRANSFER as u32,
                 volatile_cache: true,
-                // Of a file nobody promises more.
+                // Nothing more is promised for a file.
                 atomic_write: 512,
                 discard: access == Access::Write,
                 discard_zeroes: kind == Kind::File,

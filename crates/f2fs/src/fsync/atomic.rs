@@ -17,7 +17,8 @@
 //!   write pointer, or by the checkpoint version in a conventional zone. So the mark proves that
 //!   all nodes before it are there. A cut that keeps some and not the mark keeps none.
 //! - *Nodes half there.* Where a drive may tear a block, the last node has a checksum of them all
-//!   (`ondisk/node_sums.rs`), under every plan; the chain ends before an fsync that it is not of.
+//!   (`ondisk/node_sums.rs`), under every plan; the chain ends before the first fsync whose
+//!   checksum is wrong.
 //! - *Several zones.* A zone may lose nothing while the one before it in the log loses its end. The
 //!   chain then ends in the earlier one, and what is in the later counts for nothing. Data may lie
 //!   in as many zones as it likes: every pointer is held against the pointer of its own zone.

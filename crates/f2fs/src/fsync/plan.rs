@@ -21,8 +21,8 @@ bitflags! {
 /// Which nodes of an fsync carry the mark that roll-forward looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Each: what arrived is recovered. Where a drive may tear a block as [`Mark::Last`], which
-    /// vouches for all.
+    /// Each: what arrived is recovered. Where a drive may tear a block, this means [`Mark::Last`]:
+    /// the last node vouches for all.
     Every,
     /// The last one only: without it none is recovered.
     Last,

@@ -3,8 +3,8 @@
 //!
 //! A drive may promise no more than that single sectors are whole (NVMe's AWUPF). The footer, which
 //! tells recovery that a node is there, is in the last sector of the block, and says nothing of the
-//! others. F2FS counts on blocks that are written whole: there is a checksum in inodes, if the
-//! volume has the feature, and in direct nodes not even room for one. So where a drive may tear a
+//! others. F2FS counts on blocks that are written whole: inodes have a checksum if the volume has
+//! the feature; direct nodes have no room for one. So where a drive may tear a
 //! block, an fsync marks its last node only, and this is in it. A checkpoint says whether it is in
 //! the nodes that follow ([`super::checkpoint::Checkpoint::sealed`]).
 //!
@@ -12,7 +12,7 @@
 //! and its nodes have no checksum. So the seal also says which block it was written to: a node
 //! without that, or with another block's from before, is Linux's ([`is_of`]).
 //!
-//! Nothing to Linux and f2fs-tools, like [`super::data_sums`], which is behind it.
+//! Linux and f2fs-tools ignore it, as they do [`super::data_sums`], which follows it.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

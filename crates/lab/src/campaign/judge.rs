@@ -134,7 +134,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
 }
 
 /// Lets the power be off for a while. A machine's clock begins where that of the run began, and
-/// what recovery changes has its time.
+/// recovery's changes would be dated within the run.
 pub(crate) fn stay_off() {
     cores::sleep(OFF_NS);
 }

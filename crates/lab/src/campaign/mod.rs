@@ -36,7 +36,7 @@ pub use result::{Failure, ModeResult};
 pub use tally::{Run, Tally, latencies};
 pub use view::{Fate, View};
 
-/// Good for [`Job::check_every`] where there are many cuts.
+/// A sensible [`Job::check_every`] for many cuts.
 pub const CHECK_EVERY: usize = 10;
 
 /// What to run and how often to cut it.
@@ -88,7 +88,7 @@ impl Job {
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 
-    /// Whether what the cut or state of this number left is judged with all there is.
+    /// Whether the cut or state of this number gets every check there is.
     pub(crate) fn is_checked(&self, number: usize) -> bool {
         self.pick.is_one() || number.is_multiple_of(self.check_every)
     }

@@ -22,7 +22,7 @@ use crate::report::{ZoneMap, ZoneMark};
 use crate::workload::Rng;
 use crate::{Error, Result, machine, rig};
 
-/// Survivors drawn per event that leaves any of them to chance.
+/// Survivors drawn for each event whose outcome depends on chance.
 const CHANCES: u64 = 3;
 
 /// Which instants of a run are cut.

@@ -1,5 +1,5 @@
-//! What must hold of an inode besides its contents, a rule each. Those of what was written since
-//! the last fsync hold of the old as of the new: nobody may find anything else.
+//! What must hold of an inode besides its contents, one rule each. A rule allows the old and the
+//! new values of what was changed since the last fsync, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -136,8 +136,8 @@ impl Walk<'_> {
         if size.allows(attr.size, calls) {
             return;
         }
-        // Where a block may set the size, that is half an fsync, or one that was whole and is no
-        // more.
+        // Where a block may set the size, this is half an fsync, or one that was whole and no
+        // longer is.
         let moving = object.is_syncing() && size.is_open();
         let may_set = self.model.habits.blocks_may_set_size;
         let damage = match may_set && size.ends_with_block(attr.size) {
@@ -155,7 +155,7 @@ impl Walk<'_> {
     }
 
     /// An inode has as many links as names lead to it; a directory two, and one for each directory
-    /// in it, or says 1, as those file systems do that do not count them.
+    /// in it, or says 1, as file systems do that do not count them.
     pub(super) fn links(&mut self) {
         let links = std::mem::take(&mut self.links);
         for (ino, (obj, kind, said)) in links.said {

@@ -113,7 +113,7 @@ pub trait Subject: Send + Sync {
     /// What kind of node of inode `ino` the block at `lba` is, if it is one.
     fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str>;
 
-    /// What of a state after a cut is its way, and no damage.
+    /// What it may leave after a cut that is its habit and not damage.
     fn habits(&self) -> Habits {
         Habits::default()
     }

@@ -254,7 +254,7 @@ fn restore_dir(
 struct SnapshotFs {
     memory: MemFs,
     io: Mutex<Io>,
-    /// What is there when it is unmounted is there afterwards.
+    /// What is there at an unmount is there at the next mount.
     keeps: bool,
 }
 

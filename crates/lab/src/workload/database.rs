@@ -372,7 +372,7 @@ impl Reader {
         Ok(())
     }
 
-    /// LMDB opens no file of which a meta page is none; bbolt takes the other.
+    /// LMDB opens no file in which either meta page is invalid; bbolt takes the other.
     fn newest(&self, in_flight: bool) -> std::result::Result<Meta, Finding> {
         let metas = [0, 1].map(|number| Meta::of(self.page(number), self.kind));
         let is_lost = match self.kind {

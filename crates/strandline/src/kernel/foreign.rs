@@ -36,7 +36,7 @@ impl Foreign {
         }
     }
 
-    /// What of a state after a cut is its way.
+    /// What it may leave after a cut that is its habit and not damage.
     pub(crate) fn habits(self) -> Habits {
         if self == Self::F2fs { F2fsSubject.habits() } else { Habits::default() }
     }
