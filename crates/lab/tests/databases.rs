@@ -1,4 +1,4 @@
-//! The ways of bbolt and LMDB, cut at every point there is: who opens the file again finds the
+//! The ways of bbolt and LMDB, cut at every point there is: whoever opens the file again finds the
 //! last transaction that was acknowledged, or a later one, whole.
 
 mod harness;

@@ -1,7 +1,7 @@
 //! How much room the logs have, and cleaning in time (`f2fs_balance_fs`).
 //!
 //! Invariant: between two operations whatever is dirty fits, and behind it what the cleaner needs
-//! to gain a section. An operation makes little dirty, so who looks before each of them is in time.
+//! to gain a section. An operation makes little dirty, so looking before each of them is enough.
 //! What goes on before that point is in small steps, a segment with an operation.
 
 use std::collections::BTreeSet;

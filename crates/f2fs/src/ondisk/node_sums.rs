@@ -81,7 +81,8 @@ fn seal_in(inode: &RawInode) -> Option<&RawSeal> {
     RawSeal::ref_from_prefix(inode.behind_name()).ok().map(|(seal, _)| seal)
 }
 
-/// Whether the first sector of this inode was written to `addr` by one who seals, now or earlier.
+/// Whether the first sector of this inode was written to `addr` by an engine that seals, now or
+/// before.
 pub fn is_of(addr: BlockAddr, inode: &RawInode) -> bool {
     seal_in(inode).is_some_and(|seal| seal.place.get() == place_of(addr))
 }

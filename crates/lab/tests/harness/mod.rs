@@ -8,7 +8,6 @@ use lab::workload::Workload;
 use lab::{Mode, subject};
 
 /// What holds without PLP on a drive without zones, by checksums or not at all.
-#[allow(dead_code, reason = "not in every suite")]
 pub(crate) const CONVENTIONAL_MODES: [Mode; 4] =
     [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
 
