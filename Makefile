@@ -7,7 +7,7 @@ TREE ?= /usr/share/doc
 CUTS ?= 1000000
 SHARD ?= 1/1
 
-.PHONY: help demo campaign test test-all test-kernel lint bench bench-fuse deb
+.PHONY: help demo campaign test test-all test-kernel lint bench deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -72,9 +72,6 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace
-
-bench-fuse: ## our FUSE server beside the libraries fuser and fuse-backend-rs (root)
-	$(CARGO) run --release --manifest-path crates/fuse/benches/compare/Cargo.toml
 
 deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
 	$(CARGO) xtask package
