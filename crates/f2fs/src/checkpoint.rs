@@ -8,17 +8,17 @@
 use drive::{Block, Blocks, Command, ZoneAction};
 use queue::BlockQueue;
 
-use crate::curseg::summary_area_block;
+use crate::alloc::curseg::summary_area_block;
 use crate::error::{Error, Result};
-use crate::io::WriteSet;
+use crate::mount::io::WriteSet;
+use crate::mount::options::Inject;
+use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::nat_bits;
 use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{self, RawSummaryBlock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
-use crate::options::Inject;
-use crate::volume::{Caller, Volume};
 
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! F2FS in user space, on the kernel's disk format.
 //!
-//! The rooms, from the drive up: [`ondisk`] is the format; `segments`, `curseg`, `nat`,
-//! `sit_table` and `checkpoint` are where blocks go and how metadata becomes durable; `node_cache`,
-//! `mapping`, `file`, `dir`, `namei` and `xattr` are files; [`fsync`] holds the techniques and
-//! `recover` what makes them true after a cut.
+//! The rooms: [`ondisk`] is the format; `mount` a volume from mount to unmount; `alloc` where a
+//! block goes; `inode`, `dir` and `file` what users see; [`fsync`] holds the techniques,
+//! `checkpoint` makes metadata durable, and `recover` makes both true after a cut. [`check`] finds
+//! and repairs what is wrong; `offline` makes, resizes, labels and shows volumes.
 //!
 //! ```no_run
 //! use vfs::FileSystem;
@@ -21,67 +21,25 @@
 
 #![forbid(unsafe_code)]
 
-mod acl;
-mod atomic_write;
-mod attr;
-mod casefold;
+mod alloc;
 pub mod check;
 mod checkpoint;
-mod compress;
-mod curseg;
-mod defrag;
-pub mod devices;
 mod dir;
-pub mod dump;
-pub mod error;
-mod evict;
-mod fallocate;
 mod file;
-mod flags;
-mod fs;
 pub mod fsync;
-mod gc;
-mod inline;
-mod io;
-mod ioctl;
-pub mod label;
-mod maintain;
-mod mapping;
-pub mod mkfs;
+mod inode;
 mod mount;
-mod namei;
-mod nat;
-mod node_cache;
-mod node_write;
-mod nokey;
+mod offline;
 pub mod ondisk;
-mod options;
-mod pages;
-mod protected;
 mod recover;
-pub mod repair;
-pub mod resize;
-mod segments;
-mod sit_table;
-mod space;
-mod status;
-mod super_write;
-mod truncate;
-mod tunables;
-mod turns;
-mod volume;
-mod wanted;
-mod writeback;
-mod xattr;
-mod zones;
 
-pub use defrag::DefragReport;
+pub use check::repair;
 pub use error::{Error, Result};
-pub use fs::F2fs;
-pub use ioctl::Shutdown;
-pub use maintain::Maintenance;
-pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
-pub use pages::PageAt;
+pub use file::{DefragReport, PageAt};
+pub use mount::{
+    AllocationMode, BackgroundGc, F2fs, FsyncMode, GcMode, Inject, Maintenance, MountOptions,
+    OnError, Shutdown, Status, Tunables, devices,
+};
+pub use offline::{dump, label, mkfs, resize};
+pub use ondisk::error;
 pub use recover::RecoveryReport;
-pub use status::Status;
-pub use tunables::{GcMode, Tunables};

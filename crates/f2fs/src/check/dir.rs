@@ -13,11 +13,11 @@ use super::inode::Opened;
 use super::mend::NewName;
 use super::mend_inode::Named;
 use super::{Checker, Links, Place, Remedy};
+use crate::dir::wanted::Naming;
 use crate::ondisk::dentry::{Dentries, DentriesMut, DentryGeometry, bucket_of, level_start};
 use crate::ondisk::hash::dentry_hash;
 use crate::ondisk::inode::{Inline, MAX_DIR_DEPTH, RawInodeBlock};
 use crate::ondisk::{Nid, bits};
-use crate::wanted::Naming;
 
 /// A directory being read.
 pub(super) struct Reading {

@@ -17,6 +17,7 @@ mod mend;
 mod mend_inode;
 mod nat_walk;
 mod node;
+pub mod repair;
 mod root;
 mod segments;
 mod state;
@@ -36,8 +37,8 @@ pub(crate) use mend::{Hints, Mend, NewName, NodeHint, Search};
 pub(crate) use mend_inode::correct_inode;
 pub use state::{VolumeState, state};
 
-use crate::devices::check_complete;
 use crate::error::Result;
+use crate::mount::devices::check_complete;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::nat::NatEntry;
 use crate::ondisk::orphan::RawOrphanBlock;

@@ -7,7 +7,7 @@ use drive::Block;
 use super::segments::{Claim, Owner};
 use super::{Checker, Finding, Place, Remedy, Search};
 use crate::error::{Error, Result};
-use crate::node_cache::log_of;
+use crate::inode::node_cache::log_of;
 use crate::ondisk::nat::NatEntry;
 use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::{BlockAddr, NEW_ADDR, Nid, bits};

@@ -4,7 +4,7 @@ use drive::Block;
 use vfs::FileKind;
 
 use super::{Checker, Place, Search};
-use crate::dir::init_dots;
+use crate::dir::entries::init_dots;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,

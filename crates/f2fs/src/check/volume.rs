@@ -7,6 +7,7 @@ use queue::BlockQueue;
 use zerocopy::IntoBytes;
 
 use super::{Checker, Place};
+use crate::alloc::zones::WritePointers;
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
@@ -15,7 +16,6 @@ use crate::ondisk::sit::{self, LogType, MAP_SIZE, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
 use crate::ondisk::superblock::{COPIES, Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
-use crate::zones::WritePointers;
 
 /// Blocks each of the caches of NAT and SSA holds.
 const CACHE_BLOCKS: usize = 512;

@@ -28,11 +28,11 @@ pub use strict::STRICT;
 
 use crate::F2fs;
 use crate::error::{Error, Result};
-use crate::io::WriteSet;
-use crate::node_write::Frozen;
+use crate::inode::node_write::Frozen;
+use crate::mount::io::WriteSet;
+use crate::mount::options::{FsyncMode, Inject, MountOptions};
+use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::Nid;
-use crate::options::{FsyncMode, Inject, MountOptions};
-use crate::volume::{Caller, Volume};
 use chain::Place;
 use need::Need;
 

@@ -6,13 +6,13 @@
 use vfs::{Errno, FileKind};
 
 use super::plan::Plan;
+use crate::dir::wanted::Naming;
 use crate::error::Result;
+use crate::mount::options::FsyncMode;
+use crate::mount::volume::Volume;
 use crate::ondisk::inode::Advise;
 use crate::ondisk::node::{NodeKind, first_index_of};
 use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
-use crate::options::FsyncMode;
-use crate::volume::Volume;
-use crate::wanted::Naming;
 
 /// What an fsync has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

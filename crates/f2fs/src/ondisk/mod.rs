@@ -11,6 +11,7 @@ pub mod curseg;
 pub mod data_sums;
 pub mod dentry;
 pub mod encoding;
+pub mod error;
 pub mod feature;
 pub mod hash;
 pub mod inode;

@@ -7,17 +7,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
+use crate::alloc::zones::{NandEnds, Reach, WritePointers};
 use crate::check::correct_inode;
 use crate::error::{Error, Result};
+use crate::mount::options::Inject;
+use crate::mount::volume::Volume;
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
 use crate::ondisk::node_sums::{self, NodeSums};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
-use crate::options::Inject;
-use crate::volume::Volume;
-use crate::zones::{NandEnds, Reach, WritePointers};
 
 /// Blocks read at once while the chain runs straight on.
 const READ_AHEAD: u32 = 64;

@@ -15,10 +15,10 @@ mod zone_fix;
 
 use crate::checkpoint::Reason;
 use crate::error::Result;
+use crate::mount::volume::Volume;
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
-use crate::volume::Volume;
 
 /// What recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,12 @@ use zerocopy::little_endian::U32;
 
 use super::RecoveryReport;
 use super::chain::{Chain, Link};
+use crate::alloc::zones::Reach;
+use crate::dir::wanted::Naming;
 use crate::error::{Error, Result};
-use crate::mapping::{Difference, Lookup};
+use crate::inode::mapping::{Difference, Lookup};
+use crate::mount::options::Inject;
+use crate::mount::volume::Volume;
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{
     FOOTER_OFFSET, NodeKind, RawDirectNode, RawNodeFooter, XATTR_NODE_OFFSET, first_index_of,
@@ -16,10 +20,6 @@ use crate::ondisk::node::{
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
-use crate::options::Inject;
-use crate::volume::Volume;
-use crate::wanted::Naming;
-use crate::zones::Reach;
 
 /// Bits of `i_inline` that a later fsync may have changed.
 const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);

@@ -26,10 +26,10 @@
 
 use drive::{ZoneKind, ZoneState};
 
+use crate::alloc::zones::{Reach, WritePointers};
 use crate::error::Result;
+use crate::mount::volume::Volume;
 use crate::ondisk::sit::LogType;
-use crate::volume::Volume;
-use crate::zones::{Reach, WritePointers};
 
 impl Volume {
     /// Keeps free sections whose zone is not empty from being used, and returns them.

@@ -1,0 +1,274 @@
+//! The six logs: where the next block of each temperature goes (`f2fs_allocate_data_block`).
+
+use crate::alloc::segments::Segments;
+use crate::error::{Error, Result};
+use crate::mount::io::Io;
+use crate::ondisk::curseg::Curseg;
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo, is_data_addr};
+
+/// One log.
+pub(crate) struct Log {
+    /// Segment, next block in it, and how it is filled.
+    pub(crate) at: Curseg,
+    /// Owners of the segment's blocks; goes to the summary area when the log leaves the segment.
+    pub(crate) summary: Box<RawSummaryBlock>,
+}
+
+/// Where a log goes on when its segment is full.
+enum Place {
+    /// In a free segment.
+    Free(SegNo),
+    /// In free slots of a used one, from this one on; its summary.
+    Used(SegNo, u16, Box<RawSummaryBlock>),
+}
+
+/// All six logs and the rules they allocate by.
+pub(crate) struct Logs {
+    logs: [Log; 6],
+    /// Reuse slots of used segments when free sections run low (never on zones).
+    pub(crate) ssr_allowed: bool,
+    /// Free sections at or below which a log goes on in a used segment (`f2fs_need_SSR`).
+    pub(crate) ssr_threshold: u32,
+    chain_blocks: u64,
+}
+
+impl Logs {
+    pub(crate) fn new(logs: [Log; 6], ssr_allowed: bool, ssr_threshold: u32) -> Self {
+        Self { logs, ssr_allowed, ssr_threshold, chain_blocks: 0 }
+    }
+
+    /// Blocks that went to the log of roll-forward's chain since the last checkpoint.
+    pub(crate) fn chain_blocks(&self) -> u64 {
+        self.chain_blocks
+    }
+
+    /// A checkpoint is durable: the chain begins anew.
+    pub(crate) fn begin_chain(&mut self) {
+        self.chain_blocks = 0;
+    }
+
+    /// A log's position and summary.
+    pub(crate) fn get(&self, log: LogType) -> &Log {
+        &self.logs[log.index()]
+    }
+
+    /// A log's position and summary, to change.
+    pub(crate) fn get_mut(&mut self, log: LogType) -> &mut Log {
+        &mut self.logs[log.index()]
+    }
+
+    /// Whether `segno` is where some log is.
+    pub(crate) fn is_current(&self, segno: SegNo) -> bool {
+        self.logs.iter().any(|log| log.at.segno == segno)
+    }
+
+    /// The segments where logs are, each once.
+    pub(crate) fn current(&self) -> impl Iterator<Item = SegNo> + '_ {
+        let segnos = || self.logs.iter().map(|log| log.at.segno);
+        segnos().enumerate().filter_map(move |(i, segno)| {
+            let first = segnos().position(|other| other == segno);
+            (first == Some(i)).then_some(segno)
+        })
+    }
+
+    /// Blocks a log can take before it needs another section.
+    pub(crate) fn room(&self, segments: &Segments, log: LogType) -> u32 {
+        let at = self.get(log).at;
+        if at.ssr {
+            segments.reusable_behind(at.segno, at.blkoff.into())
+        } else {
+            segments.room_behind(at.segno, at.blkoff.into())
+        }
+    }
+
+    /// The summary of `segno` if a log is there.
+    pub(crate) fn summary_of(&mut self, segno: SegNo) -> Option<&mut RawSummaryBlock> {
+        self.logs.iter_mut().find(|log| log.at.segno == segno).map(|log| &mut *log.summary)
+    }
+
+    /// Address the next block of `log` will get.
+    pub(crate) fn next_addr(&self, sb: &Superblock, log: LogType) -> BlockAddr {
+        let at = self.get(log).at;
+        sb.seg_start(at.segno) + u32::from(at.blkoff)
+    }
+
+    /// Takes the next block of `log` for what `summary` describes, in place of `old`.
+    ///
+    /// When the segment fills up the log moves on at once, so that [`Logs::next_addr`] is always
+    /// where the next block will really be: roll-forward's chain is made of these addresses. If
+    /// there is no room to move on to, nothing has changed.
+    pub(crate) fn allocate(
+        &mut self,
+        segments: &mut Segments,
+        io: &mut Io,
+        log: LogType,
+        old: BlockAddr,
+        summary: RawSummary,
+        now: u64,
+    ) -> Result<BlockAddr> {
+        let addr = self.next_addr(segments.sb(), log);
+        let at = self.get(log).at;
+        let offset = usize::from(at.blkoff);
+        let next = if at.ssr {
+            segments.next_reusable(at.segno, offset + 1)
+        } else {
+            Some(offset + 1).filter(|n| *n < segments.usable(at.segno) as usize)
+        };
+        let place = if next.is_none() { Some(self.next_place(segments, io, log)?) } else { None };
+        segments.mark_valid(addr, now)?;
+        self.chain_blocks += u64::from(log == LogType::WarmNode);
+        self.get_mut(log).summary.entries[offset] = summary;
+        if is_data_addr(old) {
+            self.invalidate(segments, old)?;
+        }
+        if let Some(next) = next {
+            self.get_mut(log).at.blkoff = next as u16;
+        }
+        if let Some(place) = place {
+            self.enter(segments, io, log, place);
+        }
+        Ok(addr)
+    }
+
+    /// Drops a valid block; its segment becomes prefree when it was the last one.
+    pub(crate) fn invalidate(&self, segments: &mut Segments, addr: BlockAddr) -> Result<()> {
+        let segno = segments.mark_invalid(addr)?;
+        if !self.is_current(segno) {
+            segments.set_prefree_if_empty(segno);
+        }
+        Ok(())
+    }
+
+    /// Where a log whose segment is full goes on.
+    fn next_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Place> {
+        let prefers_used = segments.free_sections() <= self.ssr_threshold;
+        if self.ssr_allowed
+            && prefers_used
+            && let Some(place) = self.used_place(segments, io, log)?
+        {
+            return Ok(place);
+        }
+        let next = self.next_in_section(segments, self.get(log).at.segno);
+        match next.or_else(|| self.free_section_for(segments, log)) {
+            Some(segno) => Ok(Place::Free(segno)),
+            None if !self.ssr_allowed => Err(Error::NoSpace),
+            None => self.used_place(segments, io, log)?.ok_or(Error::NoSpace),
+        }
+    }
+
+    fn next_in_section(&self, segments: &Segments, segno: SegNo) -> Option<SegNo> {
+        let sb = segments.sb();
+        let next = segno + 1;
+        let same = next < segments.count() && sb.section_of(next) == sb.section_of(segno);
+        (same && segments.is_free(next)).then_some(next)
+    }
+
+    /// Nodes and hot data gather at the front, the rest goes on to the right (`no_heap`).
+    fn free_section_for(&self, segments: &Segments, log: LogType) -> Option<SegNo> {
+        let sb = segments.sb();
+        let from = if log.is_node() || log == LogType::HotData {
+            0
+        } else {
+            sb.section_of(self.get(log).at.segno) + 1
+        };
+        segments.find_free_section(from).map(|section| sb.section_start(section))
+    }
+
+    /// Free slots of a used segment for the log.
+    fn used_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Option<Place>> {
+        let candidates = std::iter::once(log).chain(siblings(log));
+        let victim = candidates
+            .filter_map(|kind| segments.ssr_victim(kind, |segno| self.is_current(segno)))
+            .next();
+        let Some(segno) = victim else { return Ok(None) };
+        let Some(blkoff) = segments.next_reusable(segno, 0) else { return Ok(None) };
+        let block = io.read_meta(segments.sb().ssa_block(segno))?;
+        let summary = Box::new(RawSummaryBlock::of(&block).clone());
+        Ok(Some(Place::Used(segno, blkoff as u16, summary)))
+    }
+
+    /// Moves the log on.
+    fn enter(&mut self, segments: &mut Segments, io: &mut Io, log: LogType, place: Place) {
+        self.leave(segments, io, log);
+        let mut summary = fresh_summary(log, &self.get(log).summary);
+        let at = match place {
+            Place::Free(segno) => Curseg { segno, blkoff: 0, ssr: false },
+            Place::Used(segno, blkoff, used) => {
+                summary.entries = used.entries;
+                Curseg { segno, blkoff, ssr: true }
+            }
+        };
+        // Also a used one may have become empty a moment ago.
+        segments.take(at.segno, log);
+        *self.get_mut(log) = Log { at, summary };
+    }
+
+    /// Stores the summary of the segment a log is leaving.
+    fn leave(&mut self, segments: &mut Segments, io: &mut Io, log: LogType) {
+        let current = self.get(log);
+        let segno = current.at.segno;
+        io.write_meta(segments.sb().ssa_block(segno), summary_area_block(&current.summary));
+        segments.set_prefree_if_empty(segno);
+    }
+
+    /// As [`Logs::start_afresh`], or in free slots of a used segment if there is no section, where
+    /// blocks may be written in any order: a nearly full volume may have no other room.
+    pub(crate) fn start_elsewhere(
+        &mut self,
+        segments: &mut Segments,
+        io: &mut Io,
+        log: LogType,
+    ) -> Result<()> {
+        match self.start_afresh(segments, io, log) {
+            Err(Error::NoSpace) => {
+                let place = self.used_place(segments, io, log)?.ok_or(Error::NoSpace)?;
+                self.enter(segments, io, log, place);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Gives the log a fresh section, leaving the rest of its segment unused: after roll-forward
+    /// wrote behind its back, or when its zone's write pointer is not where the log is.
+    pub(crate) fn start_afresh(
+        &mut self,
+        segments: &mut Segments,
+        io: &mut Io,
+        log: LogType,
+    ) -> Result<()> {
+        let segno = self.free_section_for(segments, log).ok_or(Error::NoSpace)?;
+        self.enter(segments, io, log, Place::Free(segno));
+        Ok(())
+    }
+}
+
+/// A new segment's summary. The journal belongs to the log, not to the segment.
+fn fresh_summary(log: LogType, left: &RawSummaryBlock) -> Box<RawSummaryBlock> {
+    let mut summary = RawSummaryBlock::empty(log);
+    summary.journal = left.journal;
+    summary
+}
+
+/// A summary as the summary area stores it.
+pub(crate) fn summary_area_block(summary: &RawSummaryBlock) -> drive::Block {
+    use zerocopy::IntoBytes;
+    drive::Block::from_prefix(summary.as_bytes())
+}
+
+/// The other logs of the same class, nearest temperature first: where SSR may look next.
+fn siblings(log: LogType) -> [LogType; 2] {
+    match log {
+        LogType::HotData => [LogType::WarmData, LogType::ColdData],
+        LogType::WarmData => [LogType::ColdData, LogType::HotData],
+        LogType::ColdData => [LogType::WarmData, LogType::HotData],
+        LogType::HotNode => [LogType::WarmNode, LogType::ColdNode],
+        LogType::WarmNode => [LogType::ColdNode, LogType::HotNode],
+        LogType::ColdNode => [LogType::WarmNode, LogType::HotNode],
+    }
+}
+
+const _: () = assert!(BLOCKS_PER_SEGMENT <= u16::MAX as u32);

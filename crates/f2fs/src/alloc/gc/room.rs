@@ -1,0 +1,345 @@
+//! How much room the logs have, and cleaning in time (`f2fs_balance_fs`).
+//!
+//! Invariant: between two operations whatever is dirty fits, and behind it what the cleaner needs
+//! to gain a section. An operation makes little dirty, so looking before each of them is enough.
+//! What goes on before that point is in small steps, a segment with an operation.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::Policy;
+use crate::checkpoint::Reason;
+use crate::error::{Error, Result};
+use crate::mount::volume::{Caller, Volume};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
+
+/// Pages an operation makes dirty at most, and about as many nodes; a longer write looks for room
+/// every so often.
+pub(crate) const OPERATION_PAGES: usize = 64;
+/// Nodes of directories and indirect ones that an operation changes at most.
+const OPERATION_NODES: usize = 8;
+/// How much more is written between two checkpoints than the nodes that each of them writes.
+const NODES_SHARE: u64 = 8;
+/// Share of what is not valid that may wait for a checkpoint, as a divisor.
+const SPARE_SHARE: u64 = 8;
+/// Segments cleaned for one operation before giving up on making room.
+const MAX_STEPS: u32 = 64;
+
+const DATA_LOGS: [LogType; 3] = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::ColdNode];
+
+/// Where the foreground cleaner is.
+#[derive(Default)]
+pub(crate) struct Cleaner {
+    /// Segments left of the section it is at.
+    left: Range<SegNo>,
+    /// Nothing is worth cleaning before so many blocks have become invalid.
+    rests_until: u64,
+    /// Sections of nodes that have been cleaned: nodes move with the next checkpoint, which then
+    /// frees the section.
+    moving: BTreeSet<u32>,
+}
+
+impl Cleaner {
+    /// Whether `section` needs no more cleaning before the next checkpoint.
+    pub(super) fn is_done_with(&self, section: u32) -> bool {
+        self.moving.contains(&section)
+    }
+
+    /// A checkpoint is durable: what was moved is where it belongs.
+    pub(crate) fn settle(&mut self) {
+        self.moving.clear();
+    }
+}
+
+/// How much free sections are missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shortage {
+    /// Not at all.
+    None,
+    /// They will be.
+    Soon,
+    /// The logs are about to run out.
+    Now,
+}
+
+/// Sections that `blocks` take at most, whichever of the logs with these `rooms` they go to.
+fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
+    rooms.sort_unstable();
+    let (mut left, mut sections) = (blocks, 0);
+    for room in rooms.map(u64::from) {
+        if left < room {
+            return sections;
+        }
+        left -= room;
+        sections += 1;
+    }
+    sections + left / per_section
+}
+
+impl Volume {
+    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). Where none
+    /// can be made, whether what comes still fits is for itself to find out.
+    pub(crate) fn balance(&mut self) -> Result<()> {
+        let mut moved = false;
+        let made = self.make_some_room(&mut moved);
+        if moved {
+            self.flush_moved()?;
+        }
+        match made {
+            Err(Error::NoSpace) => Ok(()),
+            made => made,
+        }
+    }
+
+    /// `moved` says whether there are blocks moved that no checkpoint has made stable.
+    fn make_some_room(&mut self, moved: &mut bool) -> Result<()> {
+        for _ in 0..MAX_STEPS {
+            let shortage = self.shortage();
+            let now = shortage == Shortage::Now;
+            let frees = self.freeing_sections() > 0;
+            if now && (frees || self.has_much_to_write()) {
+                if !frees {
+                    // It still fits; later it might not, and then there would be no checkpoint.
+                    self.write_back_all()?;
+                }
+                self.write_checkpoint(Reason::Sync)?;
+                *moved = false;
+            } else if shortage != Shortage::None {
+                let cleaned = self.clean_some(shortage);
+                *moved |= !matches!(cleaned, Ok(false));
+                if !cleaned? || !now {
+                    break;
+                }
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes as much room as [`Volume::balance`] would in the course of time.
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        let mut moved = false;
+        loop {
+            let shortage = self.shortage();
+            if shortage == Shortage::None || !self.clean_some(shortage)? {
+                return if moved { self.write_checkpoint(Reason::Sync) } else { Ok(()) };
+            }
+            moved = true;
+            if shortage == Shortage::Now {
+                self.balance()?;
+            }
+        }
+    }
+
+    /// Whether operations will have to clean before long.
+    pub(crate) fn is_nearly_short(&self) -> bool {
+        self.shortage_at(2) != Shortage::None
+    }
+
+    fn shortage(&self) -> Shortage {
+        self.shortage_at(1)
+    }
+
+    /// How short of room the volume is, where it soon is with so many batches left.
+    fn shortage_at(&self, batches: u64) -> Shortage {
+        let free = u64::from(self.segments.free_sections());
+        let total = free + self.freeing_sections();
+        let per_section = u64::from(self.segments.section_capacity());
+        let batch = batches * self.batch(per_section);
+        let data = (self.pages.dirty_total() + OPERATION_PAGES) as u64;
+        // Far from it, in all logs and after any cut.
+        let pending = 2 * data + self.nodes.dirty_count() as u64;
+        if free > batch + pending / per_section + 4 * LogType::ALL.len() as u64 {
+            return Shortage::None;
+        }
+        let data_rooms = DATA_LOGS.map(|log| self.logs.room(&self.segments, log));
+        // And what the cleaner moves until it gains a section.
+        let victim = self.cleaner.left.clone().map(|segno| self.segments.entry(segno).valid);
+        let victim = victim.map(u64::from).sum::<u64>();
+        let moved = data + if victim > 0 { victim } else { per_section };
+        let floor = sections_for(data, data_rooms, per_section)
+            + self.sections_for_nodes(data, per_section)
+            + u64::from(moved >= data_rooms[2].into())
+            + self.logs_a_cut_moves();
+        if free <= floor {
+            Shortage::Now
+        } else if total <= floor + batch {
+            Shortage::Soon
+        } else {
+            Shortage::None
+        }
+    }
+
+    /// Sections that the next checkpoint frees.
+    fn freeing_sections(&self) -> u64 {
+        let at = self.cleaner.left.clone().next().map(|segno| self.sb.section_of(segno));
+        let moving =
+            self.cleaner.moving.iter().filter(|&&section| {
+                Some(section) != at && self.segments.section_valid(section) > 0
+            });
+        u64::from(self.segments.freeing_sections()) + moving.count() as u64
+    }
+
+    /// Sections that changed nodes take, with those that `data` dirty pages and a segment that is
+    /// cleaned will change.
+    fn sections_for_nodes(&self, data: u64, per_section: u64) -> u64 {
+        let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
+        let most = self.space.valid_nodes as usize + OPERATION_PAGES;
+        let sections = NODE_LOGS.map(|log| {
+            let coming = if log == LogType::WarmNode { coming } else { OPERATION_NODES };
+            let nodes = (self.nodes.dirty_for(log) + coming).min(most) as u64;
+            let room = u64::from(self.logs.room(&self.segments, log));
+            if nodes < room { 0 } else { 1 + (nodes - room) / per_section }
+        });
+        sections.iter().sum()
+    }
+
+    fn has_much_to_write(&self) -> bool {
+        let pending = (self.nodes.dirty_count() + self.pages.dirty_total()) as u64;
+        let per_section = u64::from(self.segments.section_capacity());
+        pending >= self.batch(per_section) * per_section
+    }
+
+    /// Sections that are written between two checkpoints for lack of room: so many that the
+    /// checkpoint's nodes do not count, but not so many that they are missed.
+    fn batch(&self, per_section: u64) -> u64 {
+        let nodes = u64::from(self.space.valid_nodes).min(super::MAX_DIRTY_NODES as u64);
+        let wanted = (NODES_SHARE * nodes).div_ceil(per_section);
+        let spare = self.segments.usable_blocks() - self.segments.valid_blocks();
+        wanted.min(spare / per_section / SPARE_SHARE).max(1)
+    }
+
+    /// Logs that a cut would make start in a fresh section before anything can be cleaned. On zones
+    /// those that are not where the checkpoint has them any more, or will not be when the next one
+    /// is written; elsewhere free slots will do.
+    fn logs_a_cut_moves(&self) -> u64 {
+        if self.zones.is_none() {
+            return 0;
+        }
+        let moves = |log: &&LogType| {
+            matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
+                || self.logs.get(**log).at != *self.checkpoint.curseg(**log)
+                || self.nodes.dirty_for(**log) > 0
+                // Of directories; these have changed nodes too.
+                || **log == LogType::HotData && self.nodes.dirty_for(LogType::HotNode) > 0
+        };
+        LogType::ALL.iter().filter(moves).count() as u64
+    }
+
+    /// Cleans one segment. False if there is none worth it.
+    fn clean_some(&mut self, shortage: Shortage) -> Result<bool> {
+        loop {
+            let Some(segno) = self.cleaner.left.next() else {
+                if !self.choose_victim(shortage) {
+                    return Ok(false);
+                }
+                continue;
+            };
+            if self.segments.entry(segno).valid == 0 || self.logs.is_current(segno) {
+                continue;
+            }
+            let _span = cores::span(cores::Stage::Gc);
+            self.clean_segments(segno..segno + 1, Caller::Foreground)?;
+            if self.segments.entry(segno).log.is_node() {
+                self.cleaner.moving.insert(self.sb.section_of(segno));
+            }
+            return Ok(true);
+        }
+    }
+
+    /// Chooses what to clean next. False if there is nothing worth it.
+    fn choose_victim(&mut self, shortage: Shortage) -> bool {
+        if self.segments.invalidated() < self.cleaner.rests_until {
+            return false;
+        }
+        let least = if shortage == Shortage::Now { 1 } else { (self.mean_gain() / 2).max(1) };
+        let section = self.begin_cleaning(Policy::Greedy, least, Caller::Foreground);
+        match section {
+            Some(section) => self.cleaner.left = self.sb.segments_of(section),
+            None => self.cleaner.rests_until = self.segments.invalidated() + u64::from(least),
+        }
+        section.is_some()
+    }
+
+    /// Blocks that cleaning a section in use gives on average.
+    fn mean_gain(&self) -> u32 {
+        let per_section = u64::from(self.segments.section_capacity());
+        let free = u64::from(self.segments.free_sections());
+        let used = u64::from(self.sb.main_sections()) - free;
+        let invalid = self.segments.usable_blocks() - self.segments.valid_blocks();
+        (invalid.saturating_sub(free * per_section) / used.max(1)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drive::{Drive, Spec, Ssd, Timing};
+    use vfs::{Creator, Errno, FileSystem};
+
+    use super::*;
+    use crate::F2fs;
+    use crate::check::{CheckOptions, check};
+    use crate::mount::volume::Health;
+    use crate::offline::mkfs::{MkfsOptions, format};
+
+    #[test]
+    fn sections_are_counted_for_the_worst_of_orders() {
+        assert_eq!(sections_for(9, [10, 20, 30], 100), 0);
+        assert_eq!(sections_for(10, [30, 10, 20], 100), 1);
+        assert_eq!(sections_for(59, [10, 20, 30], 100), 2);
+        assert_eq!(sections_for(60, [10, 20, 30], 100), 3);
+        assert_eq!(sections_for(160, [10, 20, 30], 100), 4);
+    }
+
+    /// Takes every free section away, so that the logs find none when theirs are full, whatever the
+    /// cleaner does. The caller is told, nothing stops, and with the sections back all is well.
+    #[test]
+    fn a_log_without_room_harms_nothing() {
+        for kind in ["conventional-noplp", "zn540"] {
+            let spec = Spec::named(kind).unwrap();
+            let spec = if kind == "zn540" {
+                spec.zone_size(1024, 768).zones(64, 5)
+            } else {
+                spec.blocks(32 << 10)
+            };
+            let ssd = Ssd::new(spec, Timing::Instant, 1).unwrap();
+            let drive: Arc<dyn Drive> = ssd.clone();
+            format(&drive, &MkfsOptions::default()).unwrap();
+            let fs = F2fs::mount(drive.clone(), &"mode=lfs".parse().unwrap()).unwrap();
+            let ino = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+            let held: Vec<u32> = {
+                let mut volume = fs.lock();
+                let sections = 0..volume.sb.main_sections();
+                let free = sections.filter(|s| volume.segments.is_section_free(*s));
+                let free = free.collect::<Vec<_>>();
+                free.iter().for_each(|section| volume.segments.hold(*section));
+                free
+            };
+            let mut page = 0;
+            let failed = loop {
+                let done = fs.write(ino, page % 700 * 4096, &[page as u8; 4096]);
+                if let Err(error) = done.map(drop).and_then(|()| fs.fsync(ino, false)) {
+                    break error;
+                }
+                page += 1;
+                assert!(page < 100_000, "{kind}: it never was full");
+            };
+            assert_eq!(failed.errno(), Errno::NOSPC, "{kind}");
+            let mut volume = fs.lock();
+            assert_eq!(volume.health, Health::Sound, "{kind}");
+            for section in held {
+                let logs: Vec<_> = volume.logs.current().collect();
+                volume.segments.release(section, |segno| logs.contains(&segno));
+            }
+            drop(volume);
+            fs.fsync(ino, false).unwrap();
+            fs.unmount().unwrap();
+            assert!(check(&drive, &CheckOptions::default()).unwrap().is_clean(), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Where a block goes, and a node's number: the six logs (`curseg`) take from free segments
+//! (`segments`, on the drive `sit_table`) as far as there is room (`space`) and zones allow it;
+//! cleaning (`gc`) gives segments back. `nat` says where each node is.
+
+pub(crate) mod curseg;
+pub(crate) mod gc;
+pub(crate) mod nat;
+pub(crate) mod segments;
+pub(crate) mod sit_table;
+pub(crate) mod space;
+pub(crate) mod zones;

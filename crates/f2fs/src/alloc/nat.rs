@@ -1,0 +1,370 @@
+//! The node address table in memory: where each node is, which numbers are free, and what changed
+//! since the last checkpoint.
+//!
+//! A number freed since the last checkpoint is not given out again before the next one has made
+//! its freedom durable; otherwise a cut could let two inodes share it (`add_free_nid` on flush).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drive::Block;
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+use crate::mount::io::Io;
+use crate::ondisk::nat::{self, ENTRIES_PER_BLOCK, NatEntry, RawNatBlock};
+use crate::ondisk::nat_bits::NatBits;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, bits};
+
+/// An entry, and what fsync has to know of it (`enum nat_state`).
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    entry: NatEntry,
+    /// The last checkpoint knows this node.
+    checkpointed: bool,
+    /// An fsync since then wrote the inode, so roll-forward will find it.
+    fsynced_inode: bool,
+}
+
+/// Free numbers of one table block, once it has been looked at.
+struct FreeNids {
+    map: [u8; ENTRIES_PER_BLOCK.div_ceil(8)],
+    count: u16,
+}
+
+/// Number of entries the HOT_DATA summary's journal holds.
+pub(crate) const NAT_JOURNAL_ENTRIES: usize = 38;
+
+/// The table.
+pub(crate) struct Nat {
+    sb: Arc<Superblock>,
+    version_bitmap: Vec<u8>,
+    cache: FxHashMap<Nid, Cached>,
+    dirty: BTreeSet<Nid>,
+    /// What the last checkpoint holds in its journal instead of in the table.
+    journal: BTreeMap<Nid, NatEntry>,
+    /// Blocks of the table as they are on the drive. Nobody else writes any.
+    blocks: FxHashMap<u32, Block>,
+    free: Vec<Option<FreeNids>>,
+    /// Numbers given out whose node has not been made yet.
+    reserved: BTreeSet<Nid>,
+    next_scan: u32,
+    available: u32,
+    /// Which table blocks are full and which empty, if the last unmount said so.
+    bits: Option<NatBits>,
+}
+
+/// Largest table that is read as a whole to rebuild nat_bits, 64 MiB.
+const REBUILD_BLOCKS_MAX: u32 = 16 * 1024;
+/// Blocks read at once for that; the copies of the table alternate in larger pieces.
+const REBUILD_RUN: usize = 64;
+
+/// Clean entries kept before the cache is thinned out.
+const CACHE_LIMIT: usize = 256 * 1024;
+/// Blocks of the table kept: a directory's nodes have numbers side by side.
+const BLOCKS_LIMIT: usize = 256;
+
+impl Nat {
+    /// The table of the checkpoint whose version bitmap and journal these are.
+    /// `valid_nodes` is the checkpoint's count.
+    pub(crate) fn new(
+        sb: Arc<Superblock>,
+        version_bitmap: Vec<u8>,
+        journal: BTreeMap<Nid, NatEntry>,
+        valid_nodes: u32,
+        next_free_nid: Nid,
+        bits: Option<NatBits>,
+    ) -> Self {
+        let blocks = sb.nat_blocks();
+        Self {
+            available: sb.max_nid().saturating_sub(3).saturating_sub(valid_nodes),
+            version_bitmap,
+            cache: FxHashMap::default(),
+            dirty: BTreeSet::new(),
+            journal,
+            blocks: FxHashMap::default(),
+            free: (0..blocks).map(|_| None).collect(),
+            reserved: BTreeSet::new(),
+            next_scan: nat::block_index(next_free_nid).min(blocks.saturating_sub(1)),
+            bits,
+            sb,
+        }
+    }
+
+    /// Version bitmap as it is now; the checkpoint stores it.
+    pub(crate) fn version_bitmap(&self) -> &[u8] {
+        &self.version_bitmap
+    }
+
+    /// Full and empty table blocks, for the pack of a clean unmount. To leave them out is always
+    /// legal; `fsck.f2fs` makes them anew.
+    pub(crate) fn bits(&self) -> Option<&NatBits> {
+        self.bits.as_ref()
+    }
+
+    /// Looks at the whole table to say which blocks are full and which empty, after a cut has left
+    /// that unknown; not where that would take longer than it saves. The table, not the journal,
+    /// for before an unmount, which empties the journal into it.
+    pub(crate) fn rebuild_bits(&mut self, io: &Io) -> Result<()> {
+        let blocks = self.sb.nat_blocks();
+        if self.bits.is_some() || blocks > REBUILD_BLOCKS_MAX {
+            return Ok(());
+        }
+        let mut bits = NatBits::new(&self.sb);
+        for first in (0..blocks).step_by(REBUILD_RUN) {
+            let run = first..blocks.min(first + REBUILD_RUN as u32);
+            let addr = |index| nat::block_addr(&self.sb, &self.version_bitmap, index);
+            let side_by_side = run.clone().all(|index| addr(index) == addr(first) + index - first);
+            if side_by_side {
+                let read = io.read_run(addr(first), run.end - run.start)?;
+                run.zip(&read).for_each(|(i, block)| bits.look_at(i, block));
+            } else {
+                for index in run {
+                    let block = io.read(addr(index))?;
+                    bits.look_at(index, &block);
+                }
+            }
+        }
+        self.bits = Some(bits);
+        Ok(())
+    }
+
+    /// Numbers never used or free.
+    pub(crate) fn available(&self) -> u32 {
+        self.available
+    }
+
+    /// Entries changed since the last checkpoint.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    fn table_block(&mut self, io: &Io, index: u32) -> Result<Block> {
+        if let Some(block) = self.blocks.get(&index) {
+            return Ok(block.clone());
+        }
+        let block = io.read_meta(nat::block_addr(&self.sb, &self.version_bitmap, index))?;
+        self.keep_block(index, block.clone());
+        Ok(block)
+    }
+
+    fn keep_block(&mut self, index: u32, block: Block) {
+        if self.blocks.len() >= BLOCKS_LIMIT {
+            self.blocks.clear();
+        }
+        self.blocks.insert(index, block);
+    }
+
+    fn load(&mut self, io: &Io, nid: Nid) -> Result<Cached> {
+        if let Some(cached) = self.cache.get(&nid) {
+            return Ok(*cached);
+        }
+        if nid >= self.sb.max_nid() {
+            let allowed = format!("0..{}", self.sb.max_nid());
+            return Err(Error::corrupt("node number", self.sb.nat_blkaddr, nid, allowed));
+        }
+        let entry = match self.journal.get(&nid) {
+            Some(entry) => *entry,
+            None => {
+                let block = self.table_block(io, nat::block_index(nid))?;
+                RawNatBlock::of(&block).entry(nid)
+            }
+        };
+        let cached = Cached { entry, checkpointed: true, fsynced_inode: false };
+        if self.cache.len() >= CACHE_LIMIT {
+            let dirty = &self.dirty;
+            self.cache.retain(|nid, _| dirty.contains(nid));
+        }
+        self.cache.insert(nid, cached);
+        Ok(cached)
+    }
+
+    /// The entry of `nid`.
+    pub(crate) fn get(&mut self, io: &Io, nid: Nid) -> Result<NatEntry> {
+        Ok(self.load(io, nid)?.entry)
+    }
+
+    /// Records that node `nid` of inode `ino` is now at `addr` (`set_node_addr`). Freeing it
+    /// begins its number's next life.
+    pub(crate) fn set(&mut self, io: &Io, nid: Nid, ino: Nid, addr: BlockAddr) -> Result<()> {
+        let mut cached = self.load(io, nid)?;
+        if addr == NULL_ADDR {
+            cached.entry.version = cached.entry.version.wrapping_add(1);
+        }
+        if addr == NEW_ADDR || addr == NULL_ADDR {
+            cached.checkpointed = false;
+            cached.fsynced_inode = false;
+        }
+        cached.entry.ino = ino;
+        cached.entry.addr = addr;
+        self.reserved.remove(&nid);
+        self.cache.insert(nid, cached);
+        self.dirty.insert(nid);
+        Ok(())
+    }
+
+    /// Makes `entry` that of `nid`, whatever the table says (`fsck`).
+    pub(crate) fn force(&mut self, nid: Nid, entry: NatEntry) {
+        self.cache.insert(nid, Cached { entry, checkpointed: true, fsynced_inode: false });
+        self.dirty.insert(nid);
+    }
+
+    /// Whether roll-forward could not find this inode without a dentry mark
+    /// (`f2fs_need_dentry_mark`).
+    pub(crate) fn needs_dentry_mark(&mut self, io: &Io, ino: Nid) -> Result<bool> {
+        let cached = self.load(io, ino)?;
+        Ok(!cached.checkpointed && !cached.fsynced_inode)
+    }
+
+    /// Notes that an fsync has written the inode.
+    pub(crate) fn set_fsynced_inode(&mut self, ino: Nid) {
+        if let Some(cached) = self.cache.get_mut(&ino) {
+            cached.fsynced_inode = true;
+        }
+    }
+
+    /// Whether the last checkpoint knows this node (`f2fs_is_checkpointed_node`).
+    pub(crate) fn is_checkpointed(&mut self, io: &Io, nid: Nid) -> Result<bool> {
+        Ok(self.load(io, nid)?.checkpointed)
+    }
+
+    /// Takes a free number. Its entry is in memory, so that [`Nat::set`] cannot fail.
+    pub(crate) fn reserve(&mut self, io: &Io) -> Result<Nid> {
+        for _ in 0..=self.sb.nat_blocks() {
+            let index = self.next_scan;
+            self.scan(io, index)?;
+            let free = self.free[index as usize].as_ref();
+            let first = free.and_then(|f| bits::lsb::next_one(&f.map, 0, ENTRIES_PER_BLOCK));
+            if let Some(n) = first {
+                let nid = index * ENTRIES_PER_BLOCK as u32 + n as u32;
+                self.load(io, nid)?;
+                self.take(nid);
+                return Ok(nid);
+            }
+            self.next_scan = (index + 1) % self.sb.nat_blocks();
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Takes the given number, for recovery (`f2fs_recover_inode_page`); false if it is in use.
+    pub(crate) fn reserve_exact(&mut self, io: &Io, nid: Nid) -> Result<bool> {
+        self.load(io, nid)?;
+        self.scan(io, nat::block_index(nid))?;
+        Ok(self.take(nid))
+    }
+
+    /// Takes a number of a table block that was looked at; false if it is in use.
+    fn take(&mut self, nid: Nid) -> bool {
+        let n = nid as usize % ENTRIES_PER_BLOCK;
+        let taken = self.free[nat::block_index(nid) as usize].as_mut().is_some_and(|free| {
+            let was_free = bits::lsb::clear(&mut free.map, n);
+            free.count -= u16::from(was_free);
+            was_free
+        });
+        if taken {
+            self.reserved.insert(nid);
+            // The checkpoint's count, from which this one was made, need not be true.
+            self.available = self.available.saturating_sub(1);
+        }
+        taken
+    }
+
+    fn give(&mut self, nid: Nid) {
+        self.available += 1;
+        let n = nid as usize % ENTRIES_PER_BLOCK;
+        if let Some(free) = &mut self.free[nat::block_index(nid) as usize] {
+            free.count += u16::from(!bits::lsb::set(&mut free.map, n));
+        }
+    }
+
+    /// Collects the free numbers of one table block.
+    fn scan(&mut self, io: &Io, index: u32) -> Result<()> {
+        if self.free[index as usize].is_some() {
+            return Ok(());
+        }
+        let known = |map: fn(&NatBits) -> &[u8]| {
+            self.bits.as_ref().is_some_and(|bits| bits::lsb::test(map(bits), index as usize))
+        };
+        let (is_full, is_empty) = (known(|b| &b.full), known(|b| &b.empty));
+        // What is not full of one thing has to be looked at.
+        let block = if is_full == is_empty { Some(self.table_block(io, index)?) } else { None };
+        let stored = |nid| match &block {
+            Some(block) => RawNatBlock::of(block).entry(nid).is_free(),
+            None => !is_full,
+        };
+        let first = index * ENTRIES_PER_BLOCK as u32;
+        let mut free = FreeNids { map: [0; ENTRIES_PER_BLOCK.div_ceil(8)], count: 0 };
+        for n in 0..ENTRIES_PER_BLOCK {
+            let nid = first + n as u32;
+            let cached = self.cache.get(&nid);
+            let known = cached.map(|c| c.entry);
+            let entry = known.or_else(|| self.journal.get(&nid).copied());
+            let is_free = entry.map_or_else(|| stored(nid), |entry| entry.is_free());
+            // Freed since the checkpoint; what a repair found to be free is that already.
+            let freed = self.dirty.contains(&nid) && cached.is_none_or(|c| !c.checkpointed);
+            let taken = freed || self.reserved.contains(&nid);
+            if nid > 3 && is_free && !taken {
+                bits::lsb::set(&mut free.map, n);
+                free.count += 1;
+            }
+        }
+        self.free[index as usize] = Some(free);
+        Ok(())
+    }
+
+    /// Where the next search for a free number begins: the checkpoint's `next_free_nid`.
+    pub(crate) fn next_free_nid(&self) -> Nid {
+        (self.next_scan * ENTRIES_PER_BLOCK as u32).max(4)
+    }
+
+    /// Writes what changed to the journal if it fits there, else to the table's other copies
+    /// (`f2fs_flush_nat_entries`). Returns the journal the checkpoint is to carry.
+    pub(crate) fn checkpoint(
+        &mut self,
+        io: &mut Io,
+        keep_journal: bool,
+    ) -> Result<&BTreeMap<Nid, NatEntry>> {
+        let changed = std::mem::take(&mut self.dirty);
+        for &nid in &changed {
+            if let Some(cached) = self.cache.get_mut(&nid) {
+                cached.checkpointed = true;
+                cached.fsynced_inode = false;
+                let mut entry = cached.entry;
+                if entry.addr == NEW_ADDR {
+                    // A node that was made and never written exists nowhere else.
+                    entry.addr = NULL_ADDR;
+                }
+                self.journal.insert(nid, entry);
+                if entry.is_free() {
+                    self.give(nid);
+                }
+            }
+        }
+        if !keep_journal || self.journal.len() > NAT_JOURNAL_ENTRIES {
+            self.flush_journal(io)?;
+        }
+        Ok(&self.journal)
+    }
+
+    fn flush_journal(&mut self, io: &mut Io) -> Result<()> {
+        let mut entries = std::mem::take(&mut self.journal).into_iter().peekable();
+        while let Some(&(first, _)) = entries.peek() {
+            let index = nat::block_index(first);
+            let mut block = self.table_block(io, index)?;
+            let table = RawNatBlock::of_mut(block.make_mut());
+            while let Some((nid, entry)) =
+                entries.next_if(|(nid, _)| nat::block_index(*nid) == index)
+            {
+                table.set_entry(nid, entry);
+            }
+            if let Some(bits) = &mut self.bits {
+                bits.update(index, table);
+            }
+            bits::msb::flip(&mut self.version_bitmap, index as usize);
+            self.keep_block(index, block.clone());
+            io.write_meta(nat::block_addr(&self.sb, &self.version_bitmap, index), block);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! The segment information table on the drive: two copies of each block, a version bitmap that
+//! says which one counts, and a small journal in the checkpoint (`f2fs_flush_sit_entries`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::alloc::segments::Segments;
+use crate::error::Result;
+use crate::mount::io::Io;
+use crate::ondisk::sit::{self, RawSitBlock, SitEntry};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{SegNo, bits};
+
+/// Number of entries the COLD_DATA summary's journal holds.
+pub(crate) const SIT_JOURNAL_ENTRIES: usize = 6;
+
+/// Blocks read with one command while loading.
+const READ_AHEAD: u32 = 256;
+
+/// Which copy counts, and which entries live in the journal instead.
+pub(crate) struct SitTable {
+    sb: Arc<Superblock>,
+    version_bitmap: Vec<u8>,
+    journal: BTreeSet<SegNo>,
+    /// The next checkpoint writes the table though the journal would hold the changes: a mount
+    /// checks the table's entries too, those the journal overrides included.
+    to_table: bool,
+}
+
+impl SitTable {
+    /// A table all of whose entries are known to the caller, who marks as dirty what differs from
+    /// the copies that `version_bitmap` names.
+    pub(crate) fn mended(sb: Arc<Superblock>, version_bitmap: Vec<u8>) -> Self {
+        Self { sb, version_bitmap, journal: BTreeSet::new(), to_table: true }
+    }
+
+    /// Reads the whole table; `journal` overrides it.
+    pub(crate) fn load(
+        sb: Arc<Superblock>,
+        io: &Io,
+        version_bitmap: Vec<u8>,
+        journal: Vec<(SegNo, SitEntry)>,
+    ) -> Result<(Self, Vec<SitEntry>)> {
+        let segments = sb.segment_count_main;
+        let blocks = sit::block_index(segments - 1) + 1;
+        let mut entries = Vec::with_capacity(segments as usize);
+        let mut index = 0;
+        while index < blocks {
+            let second = bits::msb::test(&version_bitmap, index as usize);
+            let addr = sit::block_addr(&sb, &version_bitmap, index);
+            let run = (index..blocks.min(index + READ_AHEAD))
+                .take_while(|i| bits::msb::test(&version_bitmap, *i as usize) == second)
+                .count() as u32;
+            for (i, block) in io.read_run(addr, run)?.iter().enumerate() {
+                let table = RawSitBlock::of(block);
+                let first = (index + i as u32) * sit::ENTRIES_PER_BLOCK as u32;
+                for segno in first..segments.min(first + sit::ENTRIES_PER_BLOCK as u32) {
+                    entries.push(table.entry(segno).parse(addr + i as u32)?);
+                }
+            }
+            index += run;
+        }
+        for (segno, entry) in &journal {
+            entries[*segno as usize] = *entry;
+        }
+        let journal = journal.into_iter().map(|(segno, _)| segno).collect();
+        Ok((Self { sb, version_bitmap, journal, to_table: false }, entries))
+    }
+
+    /// Version bitmap as it is now; the checkpoint stores it.
+    pub(crate) fn version_bitmap(&self) -> &[u8] {
+        &self.version_bitmap
+    }
+
+    /// Writes the changed entries to the journal if they fit there, else to the table's other
+    /// copies. Returns the segments the checkpoint's journal is to carry.
+    pub(crate) fn checkpoint(
+        &mut self,
+        io: &mut Io,
+        segments: &Segments,
+    ) -> Result<&BTreeSet<SegNo>> {
+        self.journal.extend(segments.dirty());
+        if self.journal.len() > SIT_JOURNAL_ENTRIES || std::mem::take(&mut self.to_table) {
+            let mut changed = std::mem::take(&mut self.journal).into_iter().peekable();
+            while let Some(&first) = changed.peek() {
+                let index = sit::block_index(first);
+                let at = sit::block_addr(&self.sb, &self.version_bitmap, index);
+                let mut block = io.read_meta(at)?;
+                let table = RawSitBlock::of_mut(block.make_mut());
+                while let Some(segno) = changed.next_if(|s| sit::block_index(*s) == index) {
+                    table.set_entry(segno, segments.entry(segno));
+                }
+                bits::msb::flip(&mut self.version_bitmap, index as usize);
+                io.write_meta(sit::block_addr(&self.sb, &self.version_bitmap, index), block);
+            }
+        }
+        Ok(&self.journal)
+    }
+}

@@ -1,0 +1,120 @@
+//! What a walk found wrong, put right in a volume the engine works on. Nothing here writes to the
+//! drive but copies of blocks two files claimed, to free space; the checkpoint that ends a repair
+//! makes all of it true at once.
+
+use drive::Block;
+use vfs::{Creator, FileKind, Ino};
+
+use super::Changes;
+use crate::check::{Mend, NewName};
+use crate::dir::namei::NewInode;
+use crate::error::{Error, Result};
+use crate::mount::volume::Volume;
+use crate::ondisk::inode::{InodeLayout, RawInodeBlock};
+use crate::ondisk::{NEW_ADDR, Nid};
+
+/// Copies made before they are written back.
+const COPIES_AT_ONCE: usize = 256;
+/// Where inodes without a name go, and other names should that one be a file's.
+const LOST_AND_FOUND: &str = "lost+found";
+
+impl Volume {
+    /// Takes over nodes and directory blocks as they should be.
+    pub(super) fn put_mended_blocks(&mut self, mend: &Mend) -> Result<()> {
+        for (&nid, (ino, block)) in &mend.nodes {
+            let mut block = block.clone();
+            let mut layout = InodeLayout::default();
+            if nid == *ino {
+                let raw = RawInodeBlock::of_mut(block.make_mut());
+                raw.seal(&self.sb);
+                layout = raw.check(&self.sb, nid, self.sb.main_blkaddr)?;
+            }
+            self.nodes.insert_new(nid, *ino, block, layout);
+        }
+        for (&(dir, index), block) in &mend.dirs {
+            self.pages.insert_dirty(Ino::from(dir), index, block.clone());
+        }
+        Ok(())
+    }
+
+    /// Gives each file that claimed somebody else's block a copy of it.
+    pub(super) fn copy_shared_blocks(&mut self, mend: &Mend, changes: &mut Changes) -> Result<()> {
+        for copies in mend.copies.chunks(COPIES_AT_ONCE) {
+            for copy in copies {
+                // An orphan is gone by now, and its blocks with it.
+                if self.addr_of(copy.ino, copy.index).ok() != Some(NEW_ADDR) {
+                    continue;
+                }
+                let block = self.io.read(copy.from).unwrap_or_else(|_| Block::zeroed());
+                self.pages.insert_dirty(Ino::from(copy.ino), copy.index, block);
+                changes.copied_blocks += 1;
+            }
+            self.write_back_all()?;
+        }
+        Ok(())
+    }
+
+    /// Adds names that were missing, or where nobody would look for them.
+    pub(super) fn add_missing_names(&mut self, names: &[NewName]) -> Result<()> {
+        for NewName { dir, name, ino, kind } in names {
+            if self.find_entry(*dir, name)?.is_none() {
+                self.add_entry(*dir, name, *ino, *kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives inodes without a name one in `lost+found`: their number, as `fsck.f2fs` does.
+    pub(super) fn reconnect(&mut self, lost: &[Nid], changes: &mut Changes) -> Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let home = self.lost_and_found()?;
+        for &ino in lost {
+            let kind = self.kind_of(ino)?;
+            let name = self.unused_name(home, &ino.to_string())?;
+            self.add_entry(home, name.as_bytes(), ino, kind)?;
+            if kind == FileKind::Directory {
+                let dots = self.find_entry(ino, b"..")?;
+                match dots {
+                    Some(found) => self.set_entry(ino, found.place, home, FileKind::Directory)?,
+                    None => self.add_entry(ino, b"..", home, FileKind::Directory)?,
+                }
+                self.add_links(home, 1)?;
+            }
+            self.inode_mut(ino)?.set_name(home, name.as_bytes());
+            changes.reconnected.push((ino, name));
+        }
+        Ok(())
+    }
+
+    fn lost_and_found(&mut self) -> Result<Nid> {
+        let root = self.sb.root_ino;
+        if let Some(found) = self.find_entry(root, LOST_AND_FOUND.as_bytes())?
+            && found.kind == FileKind::Directory
+        {
+            return Ok(found.ino);
+        }
+        let name = self.unused_name(root, LOST_AND_FOUND)?;
+        self.make(&NewInode {
+            parent: root,
+            name: name.as_bytes(),
+            kind: FileKind::Directory,
+            perm: 0o700,
+            rdev: 0,
+            creator: Creator::default(),
+        })
+    }
+
+    /// `name`, or that with a number behind it, whichever no entry of `dir` has.
+    fn unused_name(&mut self, dir: Nid, name: &str) -> Result<String> {
+        let mut candidate = name.to_owned();
+        for number in 1..=u32::MAX {
+            if self.find_entry(dir, candidate.as_bytes())?.is_none() {
+                return Ok(candidate);
+            }
+            candidate = format!("{name}_{number}");
+        }
+        Err(Error::NoSpace)
+    }
+}

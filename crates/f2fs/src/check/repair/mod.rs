@@ -1,0 +1,294 @@
+//! Repair: the check's walk says what every structure should be; here it becomes so.
+//!
+//! A repair is a mount. What the walk found out makes a volume in memory as a sound checkpoint
+//! would have ([`engine`]); mended nodes and directory blocks are dirty in it ([`apply`]);
+//! roll-forward replays what fsyncs left; one checkpoint ends it. So a repair inherits what the
+//! engine promises: blocks go out of place, and a cut at any moment leaves either the damaged
+//! volume as it was, for the next repair, or the repaired one. Only summaries (SSA) are written
+//! where they are; each is right for both.
+//!
+//! Blocks nobody points to are looked for if something is missing ([`search`]): then the walk
+//! starts over, wiser. Without any checkpoint everything is found that way.
+
+mod apply;
+mod engine;
+mod rescue;
+mod search;
+mod undo;
+
+use std::sync::Arc;
+
+use drive::{Block, Command, Drive};
+use queue::BlockQueue;
+
+use crate::check::{
+    CheckOptions, Checker, Finding, Hints, Mend, Place, Search, Volume as Checked, check,
+};
+use crate::checkpoint::Reason;
+use crate::error::{Error, Result};
+use crate::mount::options::MountOptions;
+use crate::mount::volume::Volume;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
+use crate::ondisk::superblock::{COPIES, Features, RawSuperblock, Superblock};
+use crate::recover::{self, RecoveryReport};
+
+pub use undo::{Undo, Undone, undo};
+
+/// Repairs before giving up: what one brings to light the next puts right.
+const MAX_PASSES: u32 = 4;
+/// Volumes that hold more than a repair can keep right.
+const BEYOND: Features =
+    Features::COMPRESSION.union(Features::RO).union(Features::QUOTA_INO).union(Features::PRJQUOTA);
+
+/// How to repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairOptions {
+    /// Findings kept; the rest is only counted.
+    pub max_findings: usize,
+    /// Build NAT, SIT, SSA and checkpoint anew from the node blocks, whatever is there.
+    pub rescue: bool,
+}
+
+impl Default for RepairOptions {
+    fn default() -> Self {
+        Self { max_findings: CheckOptions::default().max_findings, rescue: false }
+    }
+}
+
+/// What was changed besides what findings tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Inodes put into `lost+found`, and their names there.
+    pub reconnected: Vec<(u32, String)>,
+    /// Blocks copied because two files claimed them.
+    pub copied_blocks: u64,
+    /// Superblock copies written.
+    pub superblocks: u32,
+    /// Nodes found without the NAT's help.
+    pub found_nodes: u64,
+    /// The chain of fsynced nodes did not fit the volume and was left out.
+    pub dropped_chain: bool,
+    /// There was no checkpoint, or none was to be used.
+    pub rescued: bool,
+}
+
+/// What a repair found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// What was wrong.
+    pub findings: Vec<Finding>,
+    /// Findings beyond the most that are kept.
+    pub omitted: u64,
+    /// What is still wrong.
+    pub left: Vec<Finding>,
+    /// What was changed besides.
+    pub changes: Changes,
+    /// What roll-forward did.
+    pub recovery: RecoveryReport,
+    /// Checkpoints with repairs that were written.
+    pub passes: u32,
+}
+
+/// Repairs the volume on `drive`. An error means that nothing could be done: no superblock, a
+/// feature this crate does not know, a drive that fails, no space; the volume is then as it was.
+pub fn repair(drive: &Arc<dyn Drive>, options: &RepairOptions) -> Result<RepairReport> {
+    let mut report = RepairReport::default();
+    let queue = BlockQueue::new(Arc::clone(drive));
+    let sb = mend_superblocks(&queue, &mut report)?;
+    let beyond = sb.features & BEYOND;
+    if !beyond.is_empty() {
+        return Err(Error::unsupported(format!("repairing volumes with {beyond:?}")));
+    }
+    let mut rescue = options.rescue;
+    for _ in 0..MAX_PASSES {
+        let mut checker = survey(drive, &sb, options, rescue, &mut report)?;
+        if !rescue && report.passes == 0 {
+            check_packs(&mut checker);
+        }
+        rescue = false;
+        let is_sound = checker.report.is_clean() && checker.volume.has_sit;
+        if is_sound && (report.passes > 0 || checker.report.clean_unmount) {
+            break;
+        }
+        report.omitted += checker.report.omitted;
+        report.findings.append(&mut checker.report.findings);
+        commit(drive, &mut checker, &mut report)?;
+        report.passes += 1;
+    }
+    let after = check(drive, &CheckOptions { max_findings: options.max_findings })?;
+    report.left = after.findings;
+    if report.left.is_empty() && sb.has_errors {
+        clear_errors(&queue)?;
+    }
+    Ok(report)
+}
+
+/// A mount would not find the checkpoint a repair goes on from: that alone is worth a new one.
+fn check_packs(checker: &mut Checker) {
+    let volume = &checker.volume;
+    if !volume.has_sit {
+        return;
+    }
+    let mounted = Checkpoint::select(&volume.sb, |addr| volume.read(addr));
+    let found = match mounted {
+        Ok(mounted) if mounted.checkpoint.version == volume.cp.version => return,
+        Ok(mounted) => format!("damaged; a mount takes version {:#x}", mounted.checkpoint.version),
+        Err(error) => error.to_string(),
+    };
+    let (pack, allowed) = (volume.pack, format!("version {:#x}", volume.cp.version));
+    checker.add(Finding::new(Place::Checkpoint { pack }, "header", found, allowed));
+}
+
+/// Makes both copies of the superblock that of the sound one.
+fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Superblock> {
+    let read = |addr: u32| Ok(queue.read_block(addr.into())?);
+    let (sb, used) = Superblock::select(read)?;
+    Checked::fits(queue, &sb)?;
+    let good = read(used)?;
+    for copy in COPIES.into_iter().filter(|&copy| copy != used) {
+        let place = Place::Superblock { copy };
+        let finding = match read(copy).and_then(|block| Superblock::parse(&block, copy)) {
+            Ok(other) if other == sb => continue,
+            Ok(_) => Finding::new(place, "geometry", "another", "as in the other copy"),
+            Err(error) => Finding::from_error(place, error),
+        };
+        report.findings.push(finding);
+        write_superblock(queue, copy, RawSuperblock::of(&good).to_block())?;
+        report.changes.superblocks += 1;
+    }
+    Ok(sb)
+}
+
+/// One copy at a time, each durable before the other is touched.
+fn write_superblock(queue: &BlockQueue, copy: u32, block: Block) -> Result<()> {
+    queue.flush()?;
+    let data = drive::Blocks::from_iter([block]);
+    queue.run(Command::Write { lba: copy.into(), data, fua: true })?;
+    Ok(())
+}
+
+/// The errors the superblock remembers are repaired.
+fn clear_errors(queue: &BlockQueue) -> Result<()> {
+    for copy in COPIES.into_iter().rev() {
+        let block = queue.read_block(copy.into())?;
+        let mut raw = RawSuperblock::of(&block).clone();
+        raw.s_stop_reason.fill(0);
+        raw.s_errors.fill(0);
+        raw.seal();
+        write_superblock(queue, copy, raw.to_block())?;
+    }
+    Ok(())
+}
+
+/// Walks the volume until what is missing has been found or looked for everywhere.
+fn survey(
+    drive: &Arc<dyn Drive>,
+    sb: &Superblock,
+    options: &RepairOptions,
+    rescue: bool,
+    report: &mut RepairReport,
+) -> Result<Checker> {
+    let selected = if rescue { None } else { select(drive, sb)? };
+    let Some(selected) = selected else {
+        report.changes.rescued = true;
+        return rescue_survey(drive, sb, options);
+    };
+    let mut hints = Hints::default();
+    loop {
+        let queue = BlockQueue::new(Arc::clone(drive));
+        let volume = Checked::new(queue, sb.clone(), selected.clone(), true)?;
+        let mut checker = walk(volume, options, hints.clone());
+        let wanted = checker.mend.as_ref().map_or(Search::None, |mend| mend.wanted);
+        if wanted <= hints.depth {
+            report.changes.found_nodes += hints.nodes.len() as u64;
+            return Ok(checker);
+        }
+        hints = if hints.depth == Search::None {
+            search::strays(&mut checker)
+        } else {
+            search::everything(&mut checker, hints)?
+        };
+    }
+}
+
+fn walk(volume: Checked, options: &RepairOptions, hints: Hints) -> Checker {
+    let mut checker = Checker::new(volume, &CheckOptions { max_findings: options.max_findings });
+    checker.mend = Some(Mend::new(hints));
+    checker.run();
+    checker
+}
+
+/// The newest checkpoint that can be used; a read error is none that could be repaired.
+fn select(drive: &Arc<dyn Drive>, sb: &Superblock) -> Result<Option<Selected>> {
+    let queue = BlockQueue::new(Arc::clone(drive));
+    let read = |addr: u32| Ok(queue.read_block(addr.into())?);
+    match Checkpoint::select_any(sb, read) {
+        Ok(selected) => Ok(Some(selected)),
+        Err(Error::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without a checkpoint: every node block there is, the newest of each number.
+fn rescue_survey(
+    drive: &Arc<dyn Drive>,
+    sb: &Superblock,
+    options: &RepairOptions,
+) -> Result<Checker> {
+    let volume = |version| {
+        let queue = BlockQueue::new(Arc::clone(drive));
+        let checkpoint = rescue::checkpoint(queue.identify().blocks, sb, version)?;
+        Checked::new(queue, sb.clone(), Selected { checkpoint, pack: 1 }, false)
+    };
+    let mut checker =
+        Checker::new(volume(1)?, &CheckOptions { max_findings: options.max_findings });
+    let hints = search::everything(&mut checker, Hints::default())?;
+    let version = u64::from(hints.version) + 1;
+    let mut checker = walk(volume(version)?, options, hints);
+    let place = Place::Checkpoint { pack: 0 };
+    checker.add(Finding::new(place, "checkpoint", "none to use", "one, from the nodes found"));
+    Ok(checker)
+}
+
+/// Makes what the walk found out true, with one checkpoint.
+fn commit(drive: &Arc<dyn Drive>, checker: &mut Checker, report: &mut RepairReport) -> Result<()> {
+    let mut options = MountOptions { discard: false, ..MountOptions::default() };
+    let first = prepare(drive, checker, &options);
+    let (mut volume, mut recovery, held) = match first {
+        Err(Error::Corrupt { .. } | Error::Posix(_)) => {
+            // What fsyncs left does not fit what the volume turned out to be.
+            report.changes.dropped_chain = true;
+            options.roll_forward = false;
+            prepare(drive, checker, &options)?
+        }
+        other => other?,
+    };
+    let Some(mend) = &checker.mend else { return Ok(()) };
+    volume.copy_shared_blocks(mend, &mut report.changes)?;
+    volume.add_missing_names(&mend.names)?;
+    volume.reconnect(&mend.lost, &mut report.changes)?;
+    volume.write_back_all()?;
+    recover::finish(&mut volume, &mut recovery, &held)?;
+    volume.write_checkpoint(Reason::Umount)?;
+    volume.io.flush()?;
+    if report.passes == 0 {
+        report.recovery = recovery;
+    }
+    Ok(())
+}
+
+/// The mended volume, recovered as far as that goes in memory.
+fn prepare(
+    drive: &Arc<dyn Drive>,
+    checker: &mut Checker,
+    options: &MountOptions,
+) -> Result<(Volume, RecoveryReport, Vec<u32>)> {
+    let mut volume = engine::volume_of(drive, checker, options.clone())?;
+    if let Some(mend) = &checker.mend {
+        volume.put_mended_blocks(mend)?;
+    }
+    let clean = volume.checkpoint.flags.contains(CpFlags::UMOUNT);
+    let mut recovery = RecoveryReport { clean, ..RecoveryReport::default() };
+    let held = recover::prepare(&mut volume, &mut recovery)?;
+    Ok((volume, recovery, held))
+}

@@ -1,0 +1,311 @@
+//! Directories: entries in the inode, or in blocks found by a multi-level hash (`dir.c`).
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::{DirEntry, Errno, FileKind, Ino};
+
+use crate::dir::nokey;
+use crate::dir::wanted::{Naming, Wanted};
+use crate::error::{Error, Result};
+use crate::mount::volume::Volume;
+use crate::ondisk::Nid;
+use crate::ondisk::dentry::{
+    Dentries, DentriesMut, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
+};
+use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the inode, at this slot.
+    Inline(usize),
+    /// In a block of the directory, at this slot.
+    Block(u64, usize),
+}
+
+/// An entry found by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) place: Place,
+    pub(crate) ino: Nid,
+    pub(crate) kind: FileKind,
+}
+
+impl Volume {
+    /// Fails unless `dir` is a directory.
+    pub(crate) fn check_dir(&mut self, dir: Nid) -> Result<()> {
+        self.naming(dir).map(drop)
+    }
+
+    /// How directory `dir` stores names; fails if it is none.
+    pub(crate) fn naming(&mut self, dir: Nid) -> Result<Naming> {
+        let inode = self.inode(dir)?;
+        if inode.is_dir() {
+            Ok(Naming::of(&inode, self.sb.casefold))
+        } else {
+            Err(Errno::NOTDIR.into())
+        }
+    }
+
+    fn is_inline_dir(&mut self, dir: Nid) -> Result<bool> {
+        Ok(self.inode(dir)?.inline().contains(Inline::DENTRY))
+    }
+
+    /// Block `index` of a directory; `None` for a hole.
+    fn dir_block(&mut self, dir: Nid, index: u64) -> Result<Option<Block>> {
+        Ok(self.page(dir, index, index + 1)?.cloned())
+    }
+
+    /// The entry a user calls `name`, if there is one.
+    pub(crate) fn find_entry(&mut self, dir: Nid, name: &[u8]) -> Result<Option<Found>> {
+        match self.naming(dir)?.wanted(name)? {
+            Some(wanted) => self.find_wanted(dir, &wanted),
+            None => Ok(None),
+        }
+    }
+
+    /// The entry for `wanted`, if there is one.
+    pub(crate) fn find_wanted(&mut self, dir: Nid, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+        let _span = cores::span(cores::Stage::DirEntry);
+        let hash = wanted.hash();
+        let matches = |name: &[u8]| wanted.matches(name);
+        if self.is_inline_dir(dir)? {
+            let inode = self.inode(dir)?;
+            let area = &inode.block()[inode.layout.inline_range()];
+            let found =
+                Dentries::new(inode.layout.inline_dentries(), area, dir).find(hash, matches)?;
+            let found =
+                found.map(|e| Found { place: Place::Inline(e.slot), ino: e.ino, kind: e.kind });
+            return self.check_target(dir, found);
+        }
+        let (depth, dir_level) = {
+            let inode = self.inode(dir)?;
+            (inode.current_depth.get(), inode.dir_level)
+        };
+        for level in 0..depth {
+            for index in bucket_of(level, dir_level, hash) {
+                let Some(block) = self.dir_block(dir, index)? else { continue };
+                if let Some(e) = Dentries::block(&block, dir).find(hash, matches)? {
+                    let place = Place::Block(index, e.slot);
+                    let found = Found { place, ino: e.ino, kind: e.kind };
+                    return self.check_target(dir, Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_target(&self, dir: Nid, found: Option<Found>) -> Result<Option<Found>> {
+        if let Some(entry) = &found
+            && !self.sb.is_node_id(entry.ino)
+        {
+            let allowed = format!("3..{}", self.sb.max_nid());
+            return Err(Error::corrupt("dir_entry.ino", dir, entry.ino, allowed));
+        }
+        Ok(found)
+    }
+
+    /// Adds an entry that is not there yet. To an encrypted directory `name` is ciphertext, which
+    /// only recovery has.
+    pub(crate) fn add_entry(
+        &mut self,
+        dir: Nid,
+        name: &[u8],
+        ino: Nid,
+        kind: FileKind,
+    ) -> Result<()> {
+        let _span = cores::span(cores::Stage::DirEntry);
+        let Some(wanted) = self.naming(dir)?.stored(name)? else {
+            return Err(Errno::NOKEY.into());
+        };
+        let hash = wanted.hash();
+        if self.is_inline_dir(dir)? {
+            let layout = self.layout(dir)?;
+            let area = &mut self.node_mut(dir)?[layout.inline_range()];
+            let mut entries = DentriesMut::new(layout.inline_dentries(), area);
+            if let Some(slot) = entries.view().find_free(slots_for(name.len())) {
+                entries.insert(slot, name, hash, ino, kind);
+                return Ok(());
+            }
+            self.convert_inline_dir(dir)?;
+        }
+        let (index, slot) = self.find_room(dir, name, hash)?;
+        let page = self.page_to_change(dir, index)?;
+        DentriesMut::block(page).insert(slot, name, hash, ino, kind);
+        let end = (index + 1) * BLOCK_SIZE as u64;
+        let inode = self.inode_mut(dir)?;
+        if inode.size.get() < end {
+            inode.size.set(end);
+        }
+        Ok(())
+    }
+
+    /// First block and slot with room for `name`, on the first level that has it; deepens the
+    /// directory if none has.
+    fn find_room(&mut self, dir: Nid, name: &[u8], hash: u32) -> Result<(u64, usize)> {
+        let slots = slots_for(name.len());
+        let dir_level = self.inode(dir)?.dir_level;
+        for level in 0..=MAX_DIR_DEPTH {
+            if level >= self.inode(dir)?.current_depth.get() {
+                self.inode_mut(dir)?.current_depth.set(level + 1);
+            }
+            for index in bucket_of(level, dir_level, hash) {
+                let free = match self.dir_block(dir, index)? {
+                    Some(block) => Dentries::block(&block, dir).find_free(slots),
+                    None => Some(0),
+                };
+                if let Some(slot) = free {
+                    return Ok((index, slot));
+                }
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Removes the entry at `place`.
+    pub(crate) fn remove_entry(&mut self, dir: Nid, place: Place) -> Result<()> {
+        self.change_entry(dir, place, |entries, slot| {
+            entries.remove(slot);
+        })
+    }
+
+    /// Points the entry at `place` to another inode.
+    pub(crate) fn set_entry(
+        &mut self,
+        dir: Nid,
+        place: Place,
+        ino: Nid,
+        kind: FileKind,
+    ) -> Result<()> {
+        self.change_entry(dir, place, |entries, slot| entries.set_target(slot, ino, kind))
+    }
+
+    fn change_entry(
+        &mut self,
+        dir: Nid,
+        place: Place,
+        change: impl FnOnce(&mut DentriesMut<'_>, usize),
+    ) -> Result<()> {
+        match place {
+            Place::Inline(slot) => {
+                let layout = self.layout(dir)?;
+                let area = &mut self.node_mut(dir)?[layout.inline_range()];
+                change(&mut DentriesMut::new(layout.inline_dentries(), area), slot);
+            }
+            Place::Block(index, slot) => {
+                change(&mut DentriesMut::block(self.page_to_change(dir, index)?), slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves inline entries to block 0, each to the slot of the same number, so that positions
+    /// handed out by `readdir` stay good.
+    fn convert_inline_dir(&mut self, dir: Nid) -> Result<()> {
+        let inode = self.inode(dir)?;
+        let layout = inode.layout;
+        let area = inode.block()[layout.inline_range()].to_vec();
+        let keeps_xattrs = inode.inline().contains(Inline::XATTR);
+        let extra = inode.extra().map_or(0, |e| e.extra_isize.get());
+        let flexible = inode.extra().is_some_and(|e| e.inline_xattr_size.get() > 0);
+        drop(inode);
+        let old = Dentries::new(layout.inline_dentries(), &area, dir);
+        let mut page = [0; BLOCK_SIZE];
+        let mut block = DentriesMut::block(&mut page);
+        let mut from = 0;
+        while let Some(entry) = old.next(from)? {
+            block.insert(entry.slot, entry.name, entry.hash, entry.ino, entry.kind);
+            from = entry.next_slot();
+        }
+        // Slot 0 is not part of the inline area: taking the block first can still fail cleanly.
+        self.reserve_block(dir, 0)?;
+        self.node_mut(dir)?[layout.inline_range()].fill(0);
+        let raw = self.inode_mut(dir)?;
+        raw.set_inline(raw.inline() - Inline::DENTRY);
+        raw.size.set(BLOCK_SIZE as u64);
+        raw.current_depth.set(raw.current_depth.get().max(1));
+        if !keeps_xattrs && !flexible {
+            // The room for attributes came with the inline entries and goes with them.
+            self.set_layout(dir, InodeLayout::new(extra, 0));
+        }
+        self.pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
+        Ok(())
+    }
+
+    /// Whether nothing but `.` and `..` is in the directory.
+    pub(crate) fn is_empty_dir(&mut self, dir: Nid) -> Result<bool> {
+        let mut empty = true;
+        self.read_dir(dir, 0, &mut |entry| {
+            empty = entry.name == b"." || entry.name == b"..";
+            empty
+        })?;
+        Ok(empty)
+    }
+
+    /// Emits the entries from position `from` on; a position is block × 214 + slot.
+    pub(crate) fn read_dir(
+        &mut self,
+        dir: Nid,
+        from: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let encrypted = matches!(self.naming(dir)?, Naming::Encrypted { .. });
+        let inode = self.inode(dir)?;
+        if inode.inline().contains(Inline::DENTRY) {
+            let geometry = inode.layout.inline_dentries();
+            let area = &inode.block()[inode.layout.inline_range()];
+            emit_block(Dentries::new(geometry, area, dir), encrypted, 0, from, emit)?;
+            return Ok(());
+        }
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        drop(inode);
+        let per_block = ENTRIES_PER_BLOCK as u64;
+        let mut index = from / per_block;
+        while let Some(next) = self.next_allocated(dir, index..end, true)? {
+            if let Some(block) = self.page(dir, next, end)?.cloned() {
+                let entries = Dentries::block(&block, dir);
+                if !emit_block(entries, encrypted, next * per_block, from, emit)? {
+                    return Ok(());
+                }
+            }
+            index = next + 1;
+        }
+        Ok(())
+    }
+}
+
+/// Emits one group of entries whose slot 0 is position `base`; false once `emit` has had enough.
+fn emit_block(
+    entries: Dentries<'_>,
+    encrypted: bool,
+    base: u64,
+    from: u64,
+    emit: &mut dyn FnMut(DirEntry) -> bool,
+) -> Result<bool> {
+    let mut slot = from.saturating_sub(base) as usize;
+    while let Some(entry) = entries.next(slot)? {
+        slot = entry.next_slot();
+        let is_ciphertext = encrypted && entry.name != b"." && entry.name != b"..";
+        let name = if is_ciphertext {
+            nokey::encode(entry.hash, entry.name, entry.ino)?
+        } else {
+            entry.name.to_vec()
+        };
+        let more = emit(DirEntry {
+            name,
+            ino: entry.ino.into(),
+            kind: entry.kind,
+            next: base + slot as u64,
+        });
+        if !more {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The two entries every directory has, in `area` shaped like `geometry`.
+pub(crate) fn init_dots(geometry: DentryGeometry, area: &mut [u8], dir: Nid, parent: Nid) {
+    let mut entries = DentriesMut::new(geometry, area);
+    entries.insert(0, b".", 0, dir, FileKind::Directory);
+    entries.insert(1, b"..", 0, parent, FileKind::Directory);
+}

@@ -1,0 +1,8 @@
+//! Directories: their entries, how a name is looked for, and what makes, links, removes and moves
+//! inodes (`namei`).
+
+pub(crate) mod casefold;
+pub(crate) mod entries;
+pub(crate) mod namei;
+pub(crate) mod nokey;
+pub(crate) mod wanted;

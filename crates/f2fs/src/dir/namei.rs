@@ -1,0 +1,554 @@
+//! Names: making, linking, removing and moving inodes (`namei.c`).
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::{Creator, Errno, FileKind, Ino, RenameFlags};
+
+use crate::dir::entries::{Found, init_dots};
+use crate::error::{Error, Result};
+use crate::inode::flags;
+use crate::inode::node_cache::Inode;
+use crate::mount::volume::{Users, Volume};
+use crate::ondisk::dentry::DentryGeometry;
+use crate::ondisk::inode::{
+    Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
+};
+use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::superblock::Features;
+use crate::ondisk::{NAME_MAX, NEW_ADDR, Nid, SYMLINK_MAX};
+
+/// Most links of an inode (`F2FS_LINK_MAX`).
+const LINK_MAX: u32 = 0xffff_ffff;
+/// Set-group-id bit.
+const S_ISGID: u16 = 0o2000;
+
+/// What a new inode is to be.
+pub(crate) struct NewInode<'a> {
+    pub(crate) parent: Nid,
+    pub(crate) name: &'a [u8],
+    pub(crate) kind: FileKind,
+    pub(crate) perm: u16,
+    pub(crate) rdev: u64,
+    pub(crate) creator: Creator,
+}
+
+impl NewInode<'_> {
+    /// Its group and its set-group-id bit, as `parent` hands them on (`inode_init_owner`).
+    fn group(&self, parent: &Inode) -> (u32, u16) {
+        match (parent.mode.get() & S_ISGID, self.kind) {
+            (0, _) => (self.creator.gid, 0),
+            (_, FileKind::Directory) => (parent.gid.get(), S_ISGID),
+            _ => (parent.gid.get(), 0),
+        }
+    }
+}
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+pub(crate) struct NameIn<'a> {
+    pub(crate) dir: Nid,
+    pub(crate) name: &'a [u8],
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    vfs::check_name(name).map_err(|error| Error::Posix(error.errno()))
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Volume {
+    /// The entry `name`, or `ENOENT`.
+    pub(crate) fn find(&mut self, dir: Nid, name: &[u8]) -> Result<Found> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.find_entry(dir, name)?.ok_or(Errno::NOENT.into())
+    }
+
+    /// Whether a new entry `name` can be made in `dir`.
+    fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        if name.len() <= NAME_MAX && self.find_entry(dir, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.check_has_key(dir)?;
+        check_name(name)?;
+        if self.inode(dir)?.links.get() == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(())
+    }
+
+    /// Makes an inode and its name.
+    pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        self.check_free(new.parent, new.name)?;
+        self.check_may_add(new.parent)?;
+        let ino = self.new_inode(new)?;
+        let linked = self
+            .inherit_acl(new.parent, ino, new.kind)
+            .and_then(|()| self.add_entry(new.parent, new.name, ino, new.kind));
+        if let Err(error) = linked {
+            self.evict(ino)?;
+            return Err(error);
+        }
+        if new.kind == FileKind::Directory {
+            self.add_links(new.parent, 1)?;
+        }
+        self.touch_dir(new.parent)?;
+        Ok(ino)
+    }
+
+    /// Makes a file without a name, in use from the start (`O_TMPFILE`).
+    pub(crate) fn make_nameless(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        self.check_dir(new.parent)?;
+        self.check_may_add(new.parent)?;
+        let ino = self.new_inode(new)?;
+        if let Err(error) = self.inherit_acl(new.parent, ino, new.kind) {
+            self.evict(ino)?;
+            return Err(error);
+        }
+        self.inode_mut(ino)?.links.set(0);
+        self.orphans.insert(ino);
+        self.users.insert(ino, Users { opens: 1, linkable: true });
+        Ok(ino)
+    }
+
+    /// Makes an inode that nothing names yet.
+    pub(crate) fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
+        let parent = self.inode(new.parent)?;
+        let ino = self.take_node(true)?;
+        let (block, layout) = self.format_inode(ino, new, &parent);
+        drop(parent);
+        self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
+        self.nodes.insert_new(ino, ino, block, layout);
+        if new.kind == FileKind::Directory && !self.options.inline_dentry {
+            let mut page = [0; BLOCK_SIZE];
+            init_dots(DentryGeometry::BLOCK, &mut page, ino, new.parent);
+            if let Err(error) = self.reserve_block(ino, 0) {
+                self.evict(ino)?;
+                return Err(error);
+            }
+            self.pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
+        }
+        Ok(ino)
+    }
+
+    /// The first contents of a new inode's block (`f2fs_new_inode`, `init_inode_metadata`).
+    fn format_inode(
+        &mut self,
+        ino: Nid,
+        new: &NewInode<'_>,
+        parent: &Inode,
+    ) -> (Block, InodeLayout) {
+        let mut flags = parent.file_flags() & flags::inherited(new.kind);
+        let (gid, inherited) = new.group(parent);
+        let now = self.clock.now();
+        let features = self.sb.features;
+        let inline = self.inline_flags(new.kind);
+        let flexible = features.contains(Features::FLEXIBLE_INLINE_XATTR);
+        let has_xattr_room = if flexible {
+            inline.contains(Inline::XATTR)
+        } else {
+            inline.intersects(Inline::XATTR | Inline::DENTRY)
+        };
+        let xattr = if has_xattr_room { DEFAULT_INLINE_XATTR_SLOTS } else { 0 };
+        let extra_isize = if features.contains(Features::EXTRA_ATTR) { EXTRA_ISIZE } else { 0 };
+        let layout = InodeLayout::new(extra_isize, xattr);
+
+        let mut bytes = [0; BLOCK_SIZE];
+        let block = RawInodeBlock::of_mut(&mut bytes);
+        block.footer = RawNodeFooter::new(ino, ino, 0);
+        block.footer.set_cold(new.kind != FileKind::Directory);
+        let i = &mut block.i;
+        i.mode.set(new.kind.mode_bits() as u16 | new.perm & 0o7777 | inherited);
+        i.set_inline(inline);
+        i.uid.set(new.creator.uid);
+        i.gid.set(gid);
+        i.links.set(if new.kind == FileKind::Directory { 2 } else { 1 });
+        i.blocks.set(1);
+        i.set_atime(now);
+        i.set_mtime(now);
+        i.set_ctime(now);
+        self.next_generation = self.next_generation.wrapping_add(1);
+        i.generation.set(self.next_generation);
+        i.set_name(new.parent, new.name);
+        i.set_advise(self.temperature(new));
+        if let Some(extra) = i.extra_mut() {
+            extra.extra_isize.set(extra_isize);
+            extra.inline_xattr_size.set(if flexible { xattr } else { 0 });
+            if features.contains(Features::INODE_CRTIME) {
+                extra.crtime.set(now.secs.cast_unsigned());
+                extra.crtime_nsec.set(now.nanos);
+            }
+        }
+        match new.kind {
+            FileKind::Directory => {
+                i.current_depth.set(1);
+                flags |= FileFlags::INDEX;
+                let size = if inline.contains(Inline::DENTRY) {
+                    layout.inline_capacity()
+                } else {
+                    BLOCK_SIZE
+                };
+                i.size.set(size as u64);
+            }
+            FileKind::BlockDevice | FileKind::CharDevice => i.set_rdev(&layout, new.rdev),
+            _ => {}
+        }
+        i.flags.set(flags.bits());
+        if inline.contains(Inline::DENTRY) {
+            let area = &mut bytes[layout.inline_range()];
+            init_dots(layout.inline_dentries(), area, ino, new.parent);
+        }
+        (Block::new(bytes), layout)
+    }
+
+    fn inline_flags(&self, kind: FileKind) -> Inline {
+        let mut inline = Inline::empty();
+        inline.set(Inline::EXTRA_ATTR, self.sb.features.contains(Features::EXTRA_ATTR));
+        inline.set(Inline::XATTR, self.options.inline_xattr);
+        let may_hold_data = matches!(kind, FileKind::Regular | FileKind::Symlink);
+        inline.set(Inline::DATA, self.options.inline_data && may_hold_data);
+        let is_dir = kind == FileKind::Directory;
+        inline.set(Inline::DENTRY, self.options.inline_dentry && is_dir);
+        inline
+    }
+
+    /// Hot or cold by the name's extension (`set_file_temperature`): any part behind a dot that
+    /// begins with a listed extension counts.
+    fn temperature(&self, new: &NewInode<'_>) -> Advise {
+        if new.kind != FileKind::Regular {
+            return Advise::empty();
+        }
+        let matches = |list: &[String]| {
+            new.name.split(|b| *b == b'.').skip(1).any(|part| {
+                list.iter().any(|ext| {
+                    let ext = ext.as_bytes();
+                    !ext.is_empty()
+                        && part.get(..ext.len()).is_some_and(|p| p.eq_ignore_ascii_case(ext))
+                })
+            })
+        };
+        if matches(&self.sb.cold_extensions) {
+            Advise::COLD
+        } else if matches(&self.sb.hot_extensions) {
+            Advise::HOT
+        } else {
+            Advise::empty()
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn symlink(&mut self, new: &NewInode<'_>, target: &[u8]) -> Result<Nid> {
+        match target.len() {
+            0 => return Err(Errno::NOENT.into()),
+            1..=SYMLINK_MAX => {}
+            _ => return Err(Errno::NAMETOOLONG.into()),
+        }
+        let ino = self.make(new)?;
+        if let Err(error) = self.write_file(ino, 0, target) {
+            self.unlink(new.parent, new.name)?;
+            return Err(error);
+        }
+        Ok(ino)
+    }
+
+    /// Gives `ino` one more name.
+    pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
+        self.check_free(dir, name)?;
+        self.check_may_add(dir)?;
+        self.check_changeable(ino)?;
+        let linkable = self.users.get(&ino).is_some_and(|users| users.linkable);
+        let inode = self.inode(ino)?;
+        let kind = inode.file_kind();
+        match inode.links.get() {
+            0 if linkable => {}
+            _ if kind == FileKind::Directory => return Err(Errno::PERM.into()),
+            0 => return Err(Errno::NOENT.into()),
+            LINK_MAX => return Err(Errno::MLINK.into()),
+            _ => {}
+        }
+        drop(inode);
+        self.add_entry(dir, name, ino, kind)?;
+        self.add_links(ino, 1)?;
+        self.orphans.remove(&ino);
+        if let Some(users) = self.users.get_mut(&ino) {
+            users.linkable = false;
+        }
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.set_ctime(now);
+        inode.set_name(dir, name);
+        self.since_checkpoint.moved.insert(ino);
+        self.touch_dir(dir)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub(crate) fn unlink(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        let found = self.find(dir, name)?;
+        if found.kind == FileKind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.check_may_remove(dir, found.ino)?;
+        let lives_on = self.inode(found.ino)?.links.get() > 1;
+        self.remove_entry(dir, found.place)?;
+        self.lost_name(NameIn { dir, name }, lives_on);
+        self.touch_dir(dir)?;
+        self.drop_link(found.ino)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => return Err(Errno::INVAL.into()),
+            b".." => return Err(Errno::NOTEMPTY.into()),
+            _ => {}
+        }
+        let found = self.find(dir, name)?;
+        if found.kind != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.check_may_remove(dir, found.ino)?;
+        if !self.is_empty_dir(found.ino)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.remove_entry(dir, found.place)?;
+        self.lost_name(NameIn { dir, name }, true);
+        self.add_links(dir, -1)?;
+        self.touch_dir(dir)?;
+        self.drop_dir(found.ino)
+    }
+
+    /// Removes a name during recovery, whatever it names.
+    pub(crate) fn drop_name(&mut self, dir: Nid, found: Found) -> Result<()> {
+        self.remove_entry(dir, found.place)?;
+        if found.kind == FileKind::Directory {
+            self.add_links(dir, -1)?;
+            return self.drop_dir(found.ino);
+        }
+        self.drop_link(found.ino)
+    }
+
+    /// An empty directory has lost its name.
+    fn drop_dir(&mut self, ino: Nid) -> Result<()> {
+        self.inode_mut(ino)?.links.set(0);
+        self.orphan_or_evict(ino);
+        Ok(())
+    }
+
+    /// An inode has lost one of its names.
+    fn drop_link(&mut self, ino: Nid) -> Result<()> {
+        let now = self.clock.now();
+        self.add_links(ino, -1)?;
+        let inode = self.inode_mut(ino)?;
+        inode.set_ctime(now);
+        if inode.links.get() == 0 {
+            self.orphan_or_evict(ino);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {
+        let inode = self.inode_mut(ino)?;
+        inode.links.set(inode.links.get().saturating_add_signed(delta));
+        Ok(())
+    }
+
+    pub(crate) fn touch_dir(&mut self, dir: Nid) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(dir)?;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Moves or swaps names.
+    pub(crate) fn rename(
+        &mut self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let no_replace = flags.contains(RenameFlags::NOREPLACE);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        if exchange && (no_replace || whiteout) {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_dir(from.dir)?;
+        self.check_dir(to.dir)?;
+        self.check_has_key(from.dir)?;
+        self.check_has_key(to.dir)?;
+        if is_dots(from.name) || is_dots(to.name) {
+            return Err(Errno::BUSY.into());
+        }
+        let source = self.find(from.dir, from.name)?;
+        check_name(to.name)?;
+        let target = match self.find_entry(to.dir, to.name)? {
+            Some(_) if no_replace => return Err(Errno::EXIST.into()),
+            None if exchange => return Err(Errno::NOENT.into()),
+            target => target,
+        };
+        if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_may_remove(from.dir, source.ino)?;
+        match target {
+            Some(found) => self.check_may_remove(to.dir, found.ino)?,
+            None => self.check_may_add(to.dir)?,
+        }
+        let move_over = |volume: &mut Self, target| match whiteout {
+            true => volume.replace_by_whiteout(from, source, to, target),
+            false => volume.replace(from, source, to, target, None),
+        };
+        let Some(found) = target else { return move_over(self, None) };
+        if found.kind == FileKind::Directory && self.is_within(from.dir, found.ino)? {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+        }
+        if found.ino == source.ino {
+            Ok(())
+        } else if exchange {
+            self.exchange(from, source, to, found)
+        } else {
+            move_over(self, target)
+        }
+    }
+
+    /// Leaves a device 0:0 behind under the old name (`RENAME_WHITEOUT`), for overlayfs.
+    fn replace_by_whiteout(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+    ) -> Result<()> {
+        let NameIn { dir: parent, name } = from;
+        let (kind, creator) = (FileKind::CharDevice, Creator::default());
+        let white = self.new_inode(&NewInode { parent, name, kind, perm: 0, rdev: 0, creator })?;
+        let moved = self.replace(from, source, to, target, Some(white));
+        if moved.is_err() {
+            self.evict(white)?;
+        }
+        moved
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
+        // A tree is no deeper than it has inodes; more steps mean that `..` runs in circles.
+        for _ in 0..=self.space.valid_inodes {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            if dir == self.sb.root_ino {
+                return Ok(false);
+            }
+            dir = self.find(dir, b"..")?.ino;
+        }
+        Err(Error::corrupt("dir_entry ..", dir, "a circle", "a way to the root"))
+    }
+
+    fn replace(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+        white: Option<Nid>,
+    ) -> Result<()> {
+        let is_dir = source.kind == FileKind::Directory;
+        let dots = self.dots_that_change(source, from.dir, to.dir)?;
+        if let Some(target) = target {
+            let lives_on = is_dir || self.inode(target.ino)?.links.get() > 1;
+            match (is_dir, target.kind == FileKind::Directory) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, true) if !self.is_empty_dir(target.ino)? => {
+                    return Err(Errno::NOTEMPTY.into());
+                }
+                _ => {}
+            }
+            self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+            self.lost_name(to, lives_on);
+        } else {
+            if self.inode(to.dir)?.links.get() == 0 {
+                return Err(Errno::NOENT.into());
+            }
+            self.add_entry(to.dir, to.name, source.ino, source.kind)?;
+        }
+        // Adding may have moved the old entry out of the inode: look again.
+        let old = self.find(from.dir, from.name)?;
+        match white {
+            Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
+            None => self.remove_entry(from.dir, old.place)?,
+        }
+        self.lost_name(from, true);
+        if is_dir && from.dir != to.dir {
+            self.add_links(from.dir, -1)?;
+            self.add_links(to.dir, 1)?;
+        }
+        self.moved(source, dots, to)?;
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)?;
+        match target {
+            Some(target) if is_dir => {
+                self.add_links(to.dir, -1)?;
+                self.drop_dir(target.ino)
+            }
+            Some(target) => self.drop_link(target.ino),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Found,
+    ) -> Result<()> {
+        let source_dots = self.dots_that_change(source, from.dir, to.dir)?;
+        let target_dots = self.dots_that_change(target, to.dir, from.dir)?;
+        self.set_entry(from.dir, source.place, target.ino, target.kind)?;
+        self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+        if from.dir != to.dir {
+            let dirs = |found: Found| i32::from(found.kind == FileKind::Directory);
+            let gain = dirs(source) - dirs(target);
+            self.add_links(to.dir, gain)?;
+            self.add_links(from.dir, -gain)?;
+        }
+        self.moved(source, source_dots, to)?;
+        self.moved(target, target_dots, from)?;
+        self.lost_name(from, true);
+        self.lost_name(to, true);
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)
+    }
+
+    /// Takes note that somebody lost this name who lives on, or is a directory.
+    fn lost_name(&mut self, at: NameIn<'_>, lives_on: bool) {
+        self.since_checkpoint.removed_from.insert(at.dir);
+        if lives_on {
+            self.since_checkpoint.left_names.insert((at.dir, at.name.to_vec()));
+        }
+    }
+
+    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for while
+    /// nothing has changed: what cannot be read stays where it is.
+    fn dots_that_change(&mut self, what: Found, dir: Nid, to: Nid) -> Result<Option<Found>> {
+        let changes = what.kind == FileKind::Directory && dir != to;
+        if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
+    }
+
+    /// An inode came to a new name: its own record of that follows, and `dots`, its entry `..`.
+    fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(what.ino)?;
+        inode.set_name(to.dir, to.name);
+        inode.set_ctime(now);
+        self.since_checkpoint.moved.insert(what.ino);
+        if let Some(dots) = dots {
+            self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! A name as it is looked for in one directory: by its bytes, folded, or without its key.
+
+use vfs::Errno;
+
+use crate::dir::casefold;
+use crate::dir::nokey::NoKeyName;
+use crate::error::Result;
+use crate::ondisk::encoding::Casefold;
+use crate::ondisk::hash::dentry_hash;
+use crate::ondisk::inode::{Advise, FileFlags, RawInode};
+
+/// How a directory stores names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// As they are.
+    Exact,
+    /// As they are, but found by any that folds to the same.
+    Folded(Casefold),
+    /// As ciphertext; if folded too, with hashes that only the key gives.
+    Encrypted { folded: bool },
+}
+
+impl Naming {
+    /// That of directory `dir` on a volume that folds by `casefold`.
+    pub(crate) fn of(dir: &RawInode, casefold: Option<Casefold>) -> Naming {
+        let folded = casefold.filter(|_| dir.file_flags().contains(FileFlags::CASEFOLD));
+        if dir.advise().contains(Advise::ENCRYPT) {
+            return Naming::Encrypted { folded: folded.is_some() };
+        }
+        folded.map_or(Naming::Exact, Naming::Folded)
+    }
+
+    /// What a user's `name` asks for; `None` if nothing in the directory can have it.
+    pub(crate) fn wanted(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
+        if name == b"." || name == b".." {
+            return Ok(Some(Wanted::Exact(name)));
+        }
+        Ok(match self {
+            Naming::Exact => Some(Wanted::Exact(name)),
+            Naming::Folded(casefold) => match casefold::fold(name) {
+                Some(folded) => Some(Wanted::Folded { name, folded, strict: casefold.strict }),
+                None if casefold.strict => return Err(Errno::INVAL.into()),
+                None => Some(Wanted::Exact(name)),
+            },
+            Naming::Encrypted { .. } => NoKeyName::decode(name).map(Wanted::NoKey),
+        })
+    }
+
+    /// The hash of the stored `name`; `None` if only the key tells, or a strict encoding has none.
+    pub(crate) fn hash_of(self, name: &[u8]) -> Option<u32> {
+        self.stored(name).ok().flatten().map(|wanted| wanted.hash())
+    }
+
+    /// The same where it is that of the very bytes.
+    pub(crate) fn hash_of_exact(self, name: &[u8]) -> Option<u32> {
+        let exact = matches!(self, Naming::Exact | Naming::Encrypted { folded: false });
+        exact.then(|| dentry_hash(name))
+    }
+
+    /// What `name` asks for that was read from the volume, as it is stored.
+    pub(crate) fn stored(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
+        match self {
+            Naming::Encrypted { folded: false } => Ok(Some(Wanted::Exact(name))),
+            Naming::Encrypted { folded: true } => Ok(None),
+            other => other.wanted(name),
+        }
+    }
+}
+
+/// A name to be found in a directory, or put into it.
+pub(crate) enum Wanted<'a> {
+    /// These very bytes.
+    Exact(&'a [u8]),
+    /// A name that folds to the same.
+    Folded {
+        /// As asked for.
+        name: &'a [u8],
+        /// Folded.
+        folded: Vec<u8>,
+        /// Stored names that do not fold match nothing.
+        strict: bool,
+    },
+    /// Ciphertext, by its no-key name.
+    NoKey(NoKeyName),
+}
+
+impl Wanted<'_> {
+    /// The hash its entry has.
+    pub(crate) fn hash(&self) -> u32 {
+        match self {
+            Wanted::Exact(name) => dentry_hash(name),
+            Wanted::Folded { folded, .. } => dentry_hash(folded),
+            Wanted::NoKey(name) => name.hash,
+        }
+    }
+
+    /// Whether an entry called `stored` is meant (`f2fs_match_name`).
+    pub(crate) fn matches(&self, stored: &[u8]) -> bool {
+        match self {
+            Wanted::Exact(name) => *name == stored,
+            Wanted::Folded { name, folded, strict } => match casefold::fold(stored) {
+                Some(other) => *folded == other,
+                None => !strict && *name == stored,
+            },
+            Wanted::NoKey(name) => name.matches(stored),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Contents of files: reading and writing them in memory, writing them back, and all that changes
+//! where they are.
+
+pub(crate) mod atomic_write;
+mod compress;
+mod defrag;
+mod fallocate;
+mod inline;
+mod pages;
+pub(crate) mod read_write;
+mod truncate;
+mod writeback;
+
+pub use defrag::DefragReport;
+pub use pages::PageAt;

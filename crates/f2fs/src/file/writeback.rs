@@ -1,0 +1,222 @@
+//! Writing dirty pages back: where each block goes, and the address that changes for it
+//! (`f2fs_do_write_data_page`).
+//!
+//! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
+//! [`crate::mount::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait
+//! for.
+
+use vfs::{FileKind, Ino};
+
+use crate::F2fs;
+use crate::error::{Error, Result};
+use crate::inode::mapping::{Lookup, Slot};
+use crate::mount::io::WriteSet;
+use crate::mount::options::AllocationMode;
+use crate::mount::volume::Volume;
+use crate::ondisk::inode::Advise;
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::RawSummary;
+use crate::ondisk::{BlockAddr, COMPRESS_ADDR, NULL_ADDR, Nid, is_data_addr};
+
+/// A file with at most this many dirty pages writes them to the hot log (`min_hot_blocks`).
+const MIN_HOT_BLOCKS: usize = 16;
+/// A volume of up to this many segments updates in place (`SMALL_VOLUME_SEGMENTS`, 16 GiB).
+const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
+
+/// Pages of a file written back before others get at the volume again.
+const WRITE_BACK_PAGES: usize = 1024;
+
+impl F2fs {
+    /// Writes the dirty pages of all files, leaving the volume free while the drive works.
+    pub(crate) fn write_back_files(&self) -> Result<()> {
+        let dirty = self.lock().pages.dirty_inos();
+        let mut inos = dirty.filter_map(|ino| Nid::try_from(ino).ok());
+        inos.try_for_each(|ino| self.write_back_file(ino))
+    }
+
+    /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
+    pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
+        let _turn = self.take_turn(ino);
+        self.write_back_held(ino).inspect_err(|_| {
+            self.lock().write_errors.insert(ino);
+        })
+    }
+
+    /// As [`F2fs::write_back_file`], for who has the file's turn.
+    pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
+        let mut from = Some(0);
+        while let Some(index) = from {
+            let mut set = WriteSet::default();
+            let submitted = self.settled().submit_some(ino, index, &mut set);
+            let waited = set.wait(self.queue());
+            from = match submitted.and_then(|next| waited.map(|()| next)) {
+                Ok(next) => next,
+                Err(error) => {
+                    self.lock().stop(&error);
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Allocates and submits all dirty pages of a file.
+    pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
+        self.submit_pages(ino, 0, usize::MAX, set).map(drop)
+    }
+
+    /// Submits some dirty pages of a file, if it still is there, from page `from` on. The page to
+    /// go on with.
+    fn submit_some(&mut self, ino: Nid, from: u64, set: &mut WriteSet) -> Result<Option<u64>> {
+        match self.pages.next_dirty(ino.into(), from) {
+            Some(first) => self.submit_pages(ino, first, WRITE_BACK_PAGES, set),
+            None => Ok(None),
+        }
+    }
+
+    fn submit_pages(
+        &mut self,
+        ino: Nid,
+        mut from: u64,
+        most: usize,
+        set: &mut WriteSet,
+    ) -> Result<Option<u64>> {
+        self.check_writable()?;
+        let log = self.data_log(ino)?;
+        let mut next = self.pages.next_dirty(ino.into(), from);
+        let mut done = Ok(());
+        for _ in 0..most {
+            let Some(index) = next.filter(|_| done.is_ok()) else { break };
+            done = self.write_page(ino, index, log, set);
+            from = index + 1;
+            next = self.pages.next_dirty(ino.into(), from);
+        }
+        set.submit(&mut self.io);
+        done.map(|()| next)
+    }
+
+    /// Writes all dirty pages of a file and waits for them.
+    pub(crate) fn write_back(&mut self, ino: Nid) -> Result<()> {
+        let mut set = WriteSet::default();
+        let submitted = self.submit_data(ino, &mut set);
+        self.finish(set, submitted).inspect_err(|_| {
+            self.write_errors.insert(ino);
+        })
+    }
+
+    /// Waits for `set`; a volume one of whose writes failed writes no more.
+    pub(crate) fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
+        set.submit(&mut self.io);
+        let done = submitted.and(set.wait(self.io.queue()));
+        if let Err(error) = &done {
+            self.stop(error);
+        }
+        done
+    }
+
+    /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
+    /// can fsync one, so it is durable with its name.
+    pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
+        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
+        for ino in inos {
+            if self.kind_of(ino)? != FileKind::Regular {
+                self.submit_data(ino, set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the pages of every file and waits for them.
+    pub(crate) fn write_back_all(&mut self) -> Result<()> {
+        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
+        inos.into_iter().try_for_each(|ino| self.write_back(ino))
+    }
+
+    /// The log a file's data belongs to (`__get_segment_type_6`).
+    fn data_log(&mut self, ino: Nid) -> Result<LogType> {
+        let dirty = self.pages.dirty_count(ino.into());
+        let advise = self.raw_inode(ino)?.advise();
+        let compressed = self.layout(ino)?.cluster().is_some();
+        Ok(if self.is_dir(ino)? {
+            LogType::HotData
+        } else if advise.contains(Advise::COLD) || compressed {
+            LogType::ColdData
+        } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
+            LogType::HotData
+        } else {
+            LogType::WarmData
+        })
+    }
+
+    /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
+    /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
+    /// nor while an earlier write or a read of it is on its way.
+    fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
+        Ok(self.options.mode == AllocationMode::Adaptive
+            && !self.options.oprw
+            && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
+            && !self.is_sequential(addr)
+            && !self.io.is_in_flight(addr)
+            && !self.reading.iter().any(|run| run.contains(&addr))
+            && !self.is_dir(ino)?)
+    }
+
+    /// Writes one dirty page to `log`, or to where it already is.
+    pub(crate) fn write_page(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        log: LogType,
+        set: &mut WriteSet,
+    ) -> Result<()> {
+        let key = Ino::from(ino);
+        let Some(block) = self.pages.peek(key, index).cloned() else { return Ok(()) };
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
+            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
+        };
+        let old = self.addr_in(slot)?;
+        if old == NULL_ADDR || old == COMPRESS_ADDR {
+            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
+        }
+        let pinned = is_data_addr(old) && self.is_pinned(ino)?;
+        if pinned && self.io.is_in_flight(old) {
+            self.io.queue().drain();
+        }
+        let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
+            if self.nodes.is_left_to_checkpoint(slot.nid) {
+                // The node on the drive knows another place of the block, which stays as it was.
+                self.node_mut(slot.nid)?;
+            }
+            old
+        } else {
+            let addr = self.move_block(ino, slot, old, log)?;
+            if self.options.oprw && !self.is_sequential(addr) {
+                let cp_ver = self.checkpoint.node_cp_ver();
+                self.unjudged.entry(ino).or_default().push(cp_ver, ino, addr, &block);
+            }
+            addr
+        };
+        self.pages.mark_clean(key, index);
+        // In place no node changes: nothing else would tell an fsync that there is this to flush.
+        self.unflushed.insert(ino);
+        set.push(&mut self.io, addr, block);
+        Ok(())
+    }
+
+    /// Gives the block in `slot` a new place in `log`.
+    pub(crate) fn move_block(
+        &mut self,
+        ino: Nid,
+        slot: Slot,
+        old: BlockAddr,
+        log: LogType,
+    ) -> Result<BlockAddr> {
+        let version = self.nat.get(&self.io, slot.nid)?.version;
+        let addr =
+            self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
+        self.set_addr(ino, slot, addr)?;
+        Ok(addr)
+    }
+}

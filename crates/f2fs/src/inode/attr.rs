@@ -1,0 +1,155 @@
+//! Attributes: from the inode to `struct stat` and back.
+
+use vfs::{Attr, FileKind, SetAttr, Timespec};
+use zerocopy::little_endian::{U32, U64};
+
+use crate::error::Result;
+use crate::inode::node_cache::Inode;
+use crate::mount::volume::Volume;
+use crate::ondisk::Nid;
+use crate::ondisk::inode::{FileFlags, Inline, RawInode};
+
+/// 512-byte units in a block.
+const SECTORS_PER_BLOCK: u64 = 8;
+/// Bytes in one of them.
+const SECTOR: u64 = 512;
+
+fn time(secs: U64, nanos: U32) -> Timespec {
+    Timespec { secs: secs.get().cast_signed(), nanos: nanos.get().min(999_999_999) }
+}
+
+/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block is none of the file's,
+/// but what a file or directory keeps inside it fills as many sectors as it is long.
+fn sectors(inode: &Inode) -> u64 {
+    let inside = match inode.file_kind() {
+        FileKind::Regular => inode.inline().intersects(Inline::DATA | Inline::DENTRY),
+        _ => inode.inline().contains(Inline::DENTRY),
+    };
+    let inline = if inside { inode.size.get().div_ceil(SECTOR) } else { 0 };
+    inode.blocks.get().saturating_sub(1).saturating_mul(SECTORS_PER_BLOCK).saturating_add(inline)
+}
+
+fn set(secs: &mut U64, nanos: &mut U32, time: Timespec) {
+    secs.set(time.secs.cast_unsigned());
+    nanos.set(time.nanos);
+}
+
+impl RawInode {
+    /// Sets the access time.
+    pub(crate) fn set_atime(&mut self, time: Timespec) {
+        set(&mut self.atime, &mut self.atime_nsec, time);
+    }
+
+    /// Sets the time of the last change of contents.
+    pub(crate) fn set_mtime(&mut self, time: Timespec) {
+        set(&mut self.mtime, &mut self.mtime_nsec, time);
+    }
+
+    /// Sets the time of the last change of the inode.
+    pub(crate) fn set_ctime(&mut self, time: Timespec) {
+        set(&mut self.ctime, &mut self.ctime_nsec, time);
+    }
+}
+
+/// Access times kept for later before a checkpoint writes them.
+const LAZY_ATIMES_MAX: usize = 16 * 1024;
+
+impl Volume {
+    /// Sets the access time in memory only: it reaches the drive with the inode's next write, or
+    /// the next checkpoint (`lazytime`).
+    pub(crate) fn touch_atime(&mut self, ino: Nid, time: Timespec) -> Result<()> {
+        if !self.raw_inode(ino)?.file_flags().contains(FileFlags::NOATIME)
+            && self.check_writable().is_ok()
+        {
+            self.lazy_atimes.insert(ino, time);
+        }
+        Ok(())
+    }
+
+    /// Whether so many access times wait that they are worth a checkpoint.
+    pub(crate) fn has_excess_atimes(&self) -> bool {
+        self.lazy_atimes.len() > LAZY_ATIMES_MAX
+    }
+
+    /// Puts the access times that wait into their inodes.
+    pub(crate) fn settle_atimes(&mut self) -> Result<()> {
+        let mut waiting: Vec<_> = std::mem::take(&mut self.lazy_atimes).into_iter().collect();
+        waiting.sort_unstable_by_key(|(ino, _)| *ino);
+        waiting.into_iter().try_for_each(|(ino, time)| {
+            self.inode_mut(ino)?.set_atime(time);
+            Ok(())
+        })
+    }
+
+    /// `stat` of an inode.
+    pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
+        let target = self.encrypted_target(ino)?;
+        let size = self.raw_inode(self.top_inode(ino))?.size.get();
+        let inode = self.inode(ino)?;
+        let size = target.map_or(size, |target| target.len() as u64);
+        let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
+            secs: secs.cast_signed(),
+            nanos: nanos.min(999_999_999),
+        });
+        let has_slots_free =
+            !matches!(inode.file_kind(), FileKind::BlockDevice | FileKind::CharDevice);
+        let atime = time(inode.atime, inode.atime_nsec);
+        Ok(Attr {
+            ino: ino.into(),
+            kind: inode.file_kind(),
+            perm: inode.mode.get() & 0o7777,
+            nlink: inode.links.get(),
+            uid: inode.uid.get(),
+            gid: inode.gid.get(),
+            rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
+            size,
+            blocks: sectors(&inode),
+            atime: self.lazy_atimes.get(&ino).copied().unwrap_or(atime),
+            mtime: time(inode.mtime, inode.mtime_nsec),
+            ctime: time(inode.ctime, inode.ctime_nsec),
+            crtime,
+            generation: inode.generation.get(),
+        })
+    }
+
+    /// Changes attributes.
+    pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
+        self.check_may_set(ino, change)?;
+        let now = self.clock.now();
+        if let Some(size) = change.size {
+            let inode: Inode = self.inode(ino)?;
+            match inode.file_kind() {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(vfs::Errno::ISDIR.into()),
+                _ => return Err(vfs::Errno::INVAL.into()),
+            }
+            drop(inode);
+            self.check_unsealed(ino)?;
+            self.check_not_atomic(ino)?;
+            self.resize(ino, size)?;
+            self.inode_mut(ino)?.set_mtime(now);
+        }
+        let inode = self.inode_mut(ino)?;
+        if let Some(perm) = change.perm {
+            let kind = inode.mode.get() & !0o7777;
+            inode.mode.set(kind | perm & 0o7777);
+        }
+        if let Some(uid) = change.uid {
+            inode.uid.set(uid);
+        }
+        if let Some(gid) = change.gid {
+            inode.gid.set(gid);
+        }
+        if let Some(atime) = change.atime {
+            self.lazy_atimes.remove(&ino);
+            let inode = self.inode_mut(ino)?;
+            inode.set_atime(atime);
+        }
+        let inode = self.inode_mut(ino)?;
+        if let Some(mtime) = change.mtime {
+            inode.set_mtime(mtime);
+        }
+        inode.set_ctime(change.ctime.unwrap_or(now));
+        change.perm.map_or(Ok(()), |perm| self.chmod_acl(ino, perm))
+    }
+}

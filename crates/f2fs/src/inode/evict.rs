@@ -1,0 +1,62 @@
+//! The end of an inode: it goes when nobody names it, has it open or is at work on it
+//! (`f2fs_evict_inode`).
+
+use vfs::{FileKind, Ino};
+
+use crate::error::Result;
+use crate::mount::volume::Volume;
+use crate::ondisk::Nid;
+use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::inode::Inline;
+
+impl Volume {
+    /// An inode has lost its last name.
+    pub(crate) fn orphan_or_evict(&mut self, ino: Nid) {
+        self.orphans.insert(ino);
+        self.evict_if_unused(ino);
+    }
+
+    /// Frees an inode without a name, unless somebody has it open or an fsync of it is under way.
+    pub(crate) fn evict_if_unused(&mut self, ino: Nid) {
+        let is_open = self.users.get(&ino).is_some_and(|users| users.opens > 0);
+        if !is_open && !self.turns.will_free(ino) {
+            self.evict_orphan(ino);
+        }
+    }
+
+    /// Frees an inode whose name is gone whatever comes of this: if something of it cannot be read
+    /// it stays an orphan, and the next mount tries again.
+    pub(crate) fn evict_orphan(&mut self, ino: Nid) {
+        if self.evict(ino).is_err() {
+            self.checkpoint.flags |= CpFlags::FSCK;
+        }
+    }
+
+    /// Frees everything of an inode that nobody names or uses any more.
+    pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
+        self.abort_atomic(ino)?;
+        self.pages.forget(Ino::from(ino));
+        let inode = self.inode(ino)?;
+        let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)
+            && matches!(
+                inode.file_kind(),
+                FileKind::Regular | FileKind::Directory | FileKind::Symlink
+            );
+        let xattr_nid = inode.xattr_nid.get();
+        drop(inode);
+        if has_blocks {
+            self.truncate_blocks(ino, 0)?;
+        }
+        if xattr_nid != 0 {
+            self.free_xattr_node(ino, xattr_nid)?;
+        }
+        self.free_inode_node(ino)?;
+        self.orphans.remove(&ino);
+        self.lazy_atimes.remove(&ino);
+        self.write_errors.remove(&ino);
+        self.unflushed.remove(&ino);
+        self.unjudged.remove(&ino);
+        self.since_checkpoint.moved.remove(&ino);
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Inode flags (`FS_IOC_GETFLAGS`), what they forbid, and pinned files.
+//!
+//! Who may set a flag is for the layer that knows users; what a set flag forbids holds for
+//! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
+
+use vfs::{Errno, FallocateMode, FileKind, SetAttr};
+
+use crate::error::Result;
+use crate::mount::options::AllocationMode;
+use crate::mount::tunables::MAX_PIN_FAILURES;
+use crate::mount::volume::Volume;
+use crate::ondisk::Nid;
+use crate::ondisk::inode::{FileFlags, Inline};
+use crate::ondisk::superblock::Features;
+
+/// `FS_NOCOW_FL`, how a pinned file shows.
+const NOCOW: u32 = 0x0080_0000;
+/// `FS_INLINE_DATA_FL`.
+const INLINE_DATA: u32 = 0x1000_0000;
+/// `FS_ENCRYPT_FL` and `FS_VERITY_FL`: shown, never set here.
+const SHOWN_ONLY: u32 = 0x800 | 0x10_0000;
+
+/// `F2FS_SETTABLE_FS_FL`.
+const SETTABLE: FileFlags = FileFlags::COMPR
+    .union(FileFlags::SYNC)
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NODUMP)
+    .union(FileFlags::NOATIME)
+    .union(FileFlags::NOCOMP)
+    .union(FileFlags::DIRSYNC)
+    .union(FileFlags::PROJINHERIT)
+    .union(FileFlags::CASEFOLD);
+
+/// Flags a new inode of `kind` takes from its directory (`F2FS_FL_INHERITED`, `f2fs_mask_flags`).
+pub(crate) fn inherited(kind: FileKind) -> FileFlags {
+    let all = FileFlags::SYNC
+        | FileFlags::NODUMP
+        | FileFlags::NOATIME
+        | FileFlags::DIRSYNC
+        | FileFlags::PROJINHERIT
+        | FileFlags::NOCOMP;
+    match kind {
+        FileKind::Directory => all | FileFlags::CASEFOLD,
+        FileKind::Regular => all - FileFlags::DIRSYNC - FileFlags::PROJINHERIT,
+        _ => FileFlags::NODUMP | FileFlags::NOATIME,
+    }
+}
+
+impl Volume {
+    /// `FS_IOC_GETFLAGS`.
+    pub(crate) fn flags(&mut self, ino: Nid) -> Result<u32> {
+        let inode = self.raw_inode(ino)?;
+        let mut flags = inode.file_flags() & (SETTABLE | FileFlags::INDEX);
+        let inline = inode.inline();
+        if inline.intersects(Inline::DATA | Inline::DENTRY) {
+            flags |= FileFlags::from_bits_retain(INLINE_DATA);
+        }
+        if inline.contains(Inline::PIN_FILE) {
+            flags |= FileFlags::from_bits_retain(NOCOW);
+        }
+        Ok(flags.bits())
+    }
+
+    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`): what can be shown may be given back; of that, what
+    /// can be set is.
+    pub(crate) fn set_flags(&mut self, ino: Nid, bits: u32) -> Result<()> {
+        let gettable = (SETTABLE | FileFlags::INDEX).bits() | NOCOW | INLINE_DATA | SHOWN_ONLY;
+        if bits & !gettable != 0 {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let old = self.raw_inode(ino)?.file_flags();
+        let new = FileFlags::from_bits_retain(bits) & SETTABLE;
+        let changed = (old ^ new) & SETTABLE;
+        if new.contains(FileFlags::COMPR | FileFlags::NOCOMP) {
+            return Err(Errno::INVAL.into());
+        }
+        let compression = self.sb.features.contains(Features::COMPRESSION);
+        if changed.contains(FileFlags::CASEFOLD) {
+            self.check_may_fold(ino)?;
+        }
+        if changed.contains(FileFlags::COMPR) || changed.contains(FileFlags::NOCOMP) && !compression
+        {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.flags.set(((old - SETTABLE) | new).bits());
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Fails unless `ino` can begin or cease to fold case: only an empty directory can.
+    fn check_may_fold(&mut self, ino: Nid) -> Result<()> {
+        if self.sb.casefold.is_none() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if self.is_empty_dir(ino)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+    }
+
+    fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool> {
+        Ok(self.raw_inode(ino)?.file_flags().intersects(flags))
+    }
+
+    fn forbid(&mut self, ino: Nid, flags: FileFlags) -> Result<()> {
+        if self.has_flag(ino, flags)? { Err(Errno::PERM.into()) } else { Ok(()) }
+    }
+
+    /// Fails if the attributes of `ino` may not change, nor its size, nor may it get more names.
+    pub(crate) fn check_changeable(&mut self, ino: Nid) -> Result<()> {
+        self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
+    }
+
+    /// Fails if no name may be added to `dir`.
+    pub(crate) fn check_may_add(&mut self, dir: Nid) -> Result<()> {
+        self.forbid(dir, FileFlags::IMMUTABLE)
+    }
+
+    /// Fails if `dir` may not lose its name for `ino`.
+    pub(crate) fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<()> {
+        self.check_changeable(dir)?;
+        self.check_changeable(ino)
+    }
+
+    /// Fails if `ino` may not be written. That a file is only appended to is for who opens it, as
+    /// in the kernel's VFS (`may_open`): what comes from a page cache comes in whole pages.
+    pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<()> {
+        self.forbid(ino, FileFlags::IMMUTABLE)
+    }
+
+    /// Fails if the attributes of `ino` may not change like this: who appends to a file changes its
+    /// times.
+    pub(crate) fn check_may_set(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
+        match change {
+            SetAttr { perm: None, uid: None, gid: None, size: None, .. } => {
+                self.check_may_write(ino)
+            }
+            _ => self.check_changeable(ino),
+        }
+    }
+
+    /// Fails if `fallocate` may not do this to `ino`.
+    pub(crate) fn check_may_fallocate(&mut self, ino: Nid, mode: FallocateMode) -> Result<()> {
+        let plain = (mode - FallocateMode::KEEP_SIZE).is_empty();
+        let append = if plain { FileFlags::empty() } else { FileFlags::APPEND };
+        self.forbid(ino, FileFlags::IMMUTABLE | append)
+    }
+
+    /// Whether every write of `ino` is to be durable before it returns.
+    pub(crate) fn is_sync(&mut self, ino: Nid) -> Result<bool> {
+        self.has_flag(ino, FileFlags::SYNC)
+    }
+
+    /// Whether the blocks of `ino` must stay where they are.
+    pub(crate) fn is_pinned(&mut self, ino: Nid) -> Result<bool> {
+        Ok(self.raw_inode(ino)?.inline().contains(Inline::PIN_FILE))
+    }
+
+    /// `F2FS_IOC_SET_PIN_FILE`: the file's blocks are written in place and never moved, from when
+    /// they have a place. Not where everything is a log. One that was in the cleaner's way too
+    /// often has to be unpinned by its user before it can be pinned again.
+    pub(crate) fn set_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
+        if self.kind_of(ino)? != FileKind::Regular {
+            return Err(Errno::INVAL.into());
+        }
+        if pin && self.is_pinned(ino)? {
+            return Ok(());
+        }
+        self.check_not_atomic(ino)?;
+        if pin && self.options.mode == AllocationMode::Lfs {
+            return Err(Errno::INVAL.into());
+        }
+        if pin && self.is_too_often_in_the_way(ino)? {
+            return Err(Errno::AGAIN.into());
+        }
+        if pin && self.has_inline_data(ino)? {
+            self.convert_inline_data(ino)?;
+        }
+        self.mark_pinned(ino, pin)?;
+        if !pin && self.gc_failures(ino)? > 0 {
+            self.inode_mut(ino)?.current_depth.set(0);
+        }
+        Ok(())
+    }
+
+    fn mark_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
+        if self.is_pinned(ino)? != pin {
+            let inode = self.inode_mut(ino)?;
+            let mut inline = inode.inline();
+            inline.set(Inline::PIN_FILE, pin);
+            inode.set_inline(inline);
+            self.pinned_sections.clear();
+        }
+        Ok(())
+    }
+
+    /// `i_gc_failures`: of a regular file the low half of this field.
+    fn gc_failures(&mut self, ino: Nid) -> Result<u32> {
+        Ok(self.raw_inode(ino)?.current_depth.get() & MAX_PIN_FAILURES)
+    }
+
+    fn is_too_often_in_the_way(&mut self, ino: Nid) -> Result<bool> {
+        Ok(u64::from(self.gc_failures(ino)?) >= self.limits.pin_failures)
+    }
+
+    /// Moves of the file's blocks that cleaning had to leave out, `F2FS_IOC_GET_PIN_FILE`.
+    pub(crate) fn pin_failures(&mut self, ino: Nid) -> Result<u32> {
+        if self.is_pinned(ino)? { self.gc_failures(ino) } else { Ok(0) }
+    }
+
+    /// Notes that cleaning which somebody waits for left a block of a pinned file where it is;
+    /// after too many the file is not pinned any more (`f2fs_pin_file_control`).
+    pub(crate) fn count_pin_failure(&mut self, ino: Nid) -> Result<()> {
+        if self.is_too_often_in_the_way(ino)? {
+            return self.mark_pinned(ino, false);
+        }
+        let failures = self.gc_failures(ino)?;
+        self.inode_mut(ino)?.current_depth.set((failures + 1).min(MAX_PIN_FAILURES));
+        Ok(())
+    }
+}

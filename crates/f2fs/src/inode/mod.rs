@@ -1,0 +1,13 @@
+//! Inodes and the node trees below them, from the cache of nodes and the way a block's slot is
+//! found (`mapping`) to what an inode has besides contents, and its end (`evict`).
+
+pub(crate) mod acl;
+mod attr;
+mod evict;
+pub(crate) mod flags;
+pub(crate) mod mapping;
+pub(crate) mod node_cache;
+pub(crate) mod node_write;
+mod protected;
+pub(crate) mod turns;
+mod xattr;

@@ -1,0 +1,353 @@
+//! Node blocks in memory. The block *is* the node: attributes and addresses are read from and
+//! written to its bytes, so there is no second copy that could disagree.
+//!
+//! Invariant: a cached node has passed its checks, so reading its fields needs none.
+
+use std::collections::BTreeSet;
+
+use drive::{BLOCK_SIZE, Block};
+use rustc_hash::FxHashMap;
+use vfs::{Errno, FileKind};
+
+use crate::error::{Error, Result};
+use crate::mount::volume::Volume;
+use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
+use crate::ondisk::node::{NodeKind, RawNodeFooter};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+
+/// A node block and what was learnt when it was checked.
+pub(crate) struct CachedNode {
+    pub(crate) block: Block,
+    ino: Nid,
+    layout: InodeLayout,
+    dirty: bool,
+    referenced: bool,
+}
+
+impl CachedNode {
+    fn log(&self) -> LogType {
+        log_of(RawNodeFooter::of(&self.block))
+    }
+}
+
+/// All node blocks in memory.
+pub(crate) struct NodeCache {
+    map: FxHashMap<Nid, CachedNode>,
+    /// By inode, so that an fsync finds its own.
+    dirty: BTreeSet<(Nid, Nid)>,
+    /// Those in which the cleaner changed addresses and nobody else anything: until the next
+    /// checkpoint the addresses they have on the drive are good too, so no fsync writes them.
+    moved: BTreeSet<(Nid, Nid)>,
+    /// How many changed nodes each log will get.
+    waiting: [usize; LogType::ALL.len()],
+    limit: usize,
+}
+
+impl NodeCache {
+    /// A cache of up to `bytes` of clean nodes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let limit = (bytes / BLOCK_SIZE as u64).max(64) as usize;
+        let (dirty, moved) = (BTreeSet::new(), BTreeSet::new());
+        Self { map: FxHashMap::default(), dirty, moved, waiting: [0; LogType::ALL.len()], limit }
+    }
+
+    /// How many changed nodes will go to `log`.
+    pub(crate) fn dirty_for(&self, log: LogType) -> usize {
+        self.waiting[log.index()]
+    }
+
+    /// Whether node `nid` has changes that were not written and an fsync has to write.
+    pub(crate) fn is_dirty(&self, nid: Nid) -> bool {
+        self.map.get(&nid).is_some_and(|node| self.dirty.contains(&(node.ino, nid)))
+    }
+
+    /// Takes note that of a changed node's contents only places of blocks have changed, all of
+    /// which are stable.
+    pub(crate) fn leave_to_checkpoint(&mut self, nid: Nid) {
+        if let Some(node) = self.map.get(&nid)
+            && self.dirty.remove(&(node.ino, nid))
+        {
+            self.moved.insert((node.ino, nid));
+        }
+    }
+
+    /// Whether only the cleaner changed node `nid`, and no fsync writes it.
+    pub(crate) fn is_left_to_checkpoint(&self, nid: Nid) -> bool {
+        self.map.get(&nid).is_some_and(|node| self.moved.contains(&(node.ino, nid)))
+    }
+
+    /// Whether nodes of inode `ino` have changes that were not written and an fsync has to write.
+    pub(crate) fn has_dirty(&self, ino: Nid) -> bool {
+        self.dirty.range((ino, 0)..=(ino, Nid::MAX)).next().is_some()
+    }
+
+    /// Changed nodes of inode `ino` that an fsync has to write, ascending by number.
+    pub(crate) fn dirty_of(&self, ino: Nid) -> impl Iterator<Item = Nid> + '_ {
+        self.dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, nid)| *nid)
+    }
+
+    /// All changed nodes.
+    pub(crate) fn dirty_all(&self) -> impl Iterator<Item = Nid> + '_ {
+        self.dirty.iter().chain(&self.moved).map(|(_, nid)| *nid)
+    }
+
+    /// How many nodes have changed.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.len() + self.moved.len()
+    }
+
+    /// Forgets a node that was freed.
+    pub(crate) fn remove(&mut self, nid: Nid) {
+        if let Some(node) = self.map.remove(&nid)
+            && node.dirty
+        {
+            self.dirty.remove(&(node.ino, nid));
+            self.moved.remove(&(node.ino, nid));
+            self.waiting[node.log().index()] -= 1;
+        }
+    }
+
+    /// Puts a node there that exists nowhere else yet.
+    pub(crate) fn insert_new(&mut self, nid: Nid, ino: Nid, block: Block, layout: InodeLayout) {
+        self.remove(nid);
+        let node = CachedNode { block, ino, layout, dirty: true, referenced: true };
+        self.waiting[node.log().index()] += 1;
+        self.map.insert(nid, node);
+        self.dirty.insert((ino, nid));
+    }
+
+    /// The node is about to be written: hands out its bytes for a last touch and marks it clean.
+    /// `None` if it is not here, or has changed since it was `frozen`.
+    pub(crate) fn clean(&mut self, nid: Nid, frozen: Option<&Block>) -> Option<&mut Block> {
+        let node = self.map.get_mut(&nid)?;
+        if frozen.is_some_and(|frozen| !frozen.same_page(&node.block)) {
+            return None;
+        }
+        if std::mem::take(&mut node.dirty) {
+            self.dirty.remove(&(node.ino, nid));
+            self.moved.remove(&(node.ino, nid));
+            self.waiting[node.log().index()] -= 1;
+        }
+        Some(&mut node.block)
+    }
+
+    /// Drops clean nodes that nobody asked for since the last time, when there are too many.
+    fn shrink(&mut self) {
+        if self.map.len() < self.limit + self.dirty_count() {
+            return;
+        }
+        self.map.retain(|_, node| node.dirty || std::mem::take(&mut node.referenced));
+    }
+}
+
+/// An inode to read: its fields by name, and how its slots are used.
+pub(crate) struct Inode {
+    block: Block,
+    pub(crate) layout: InodeLayout,
+}
+
+impl std::ops::Deref for Inode {
+    type Target = RawInode;
+    fn deref(&self) -> &RawInode {
+        &RawInodeBlock::of(&self.block).i
+    }
+}
+
+impl Inode {
+    /// Type of file; checked when the inode was read.
+    pub(crate) fn file_kind(&self) -> FileKind {
+        self.kind().unwrap_or(FileKind::Regular)
+    }
+
+    /// Whether this is a directory.
+    pub(crate) fn is_dir(&self) -> bool {
+        self.file_kind() == FileKind::Directory
+    }
+
+    /// The whole node block.
+    pub(crate) fn block(&self) -> &[u8; BLOCK_SIZE] {
+        &self.block
+    }
+}
+
+impl Volume {
+    /// Node `nid`, from memory or the drive.
+    pub(crate) fn node(&mut self, nid: Nid) -> Result<&CachedNode> {
+        if !self.nodes.map.contains_key(&nid) {
+            self.load_node(nid)?;
+        }
+        let node = self.nodes.map.get_mut(&nid).ok_or(Error::Posix(Errno::IO))?;
+        node.referenced = true;
+        Ok(node)
+    }
+
+    fn load_node(&mut self, nid: Nid) -> Result<()> {
+        let entry = self.nat.get(&self.io, nid)?;
+        let at = entry.addr;
+        if !is_data_addr(at) || !self.segments.is_valid(at) {
+            let allowed = "the address of a valid block";
+            return Err(Error::corrupt("nat_entry.block_addr", nid, format!("{at:#x}"), allowed));
+        }
+        let block = self.io.read(at)?;
+        RawNodeFooter::of(&block).check(nid, entry.ino, at)?;
+        let layout = if nid == entry.ino {
+            RawInodeBlock::of(&block).check(&self.sb, nid, at)?
+        } else {
+            InodeLayout::default()
+        };
+        self.nodes.shrink();
+        let node = CachedNode { block, ino: entry.ino, layout, dirty: false, referenced: true };
+        self.nodes.map.insert(nid, node);
+        Ok(())
+    }
+
+    /// Node `nid`, which must be the one at `node_offset` of inode `ino`. Every place in a file's
+    /// tree has its own offset, so a tree that runs in circles is noticed at its first step.
+    pub(crate) fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode> {
+        let entry = self.nat.get(&self.io, nid)?;
+        let node = self.node(nid)?;
+        let footer = RawNodeFooter::of(&node.block);
+        footer.check(nid, ino, entry.addr)?;
+        if footer.node_offset() != node_offset {
+            let found = footer.node_offset();
+            return Err(Error::corrupt("node_footer.flag", entry.addr, found, node_offset));
+        }
+        Ok(node)
+    }
+
+    /// The bytes of node `nid`, to change.
+    pub(crate) fn node_mut(&mut self, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE]> {
+        self.node(nid)?;
+        let nodes = &mut self.nodes;
+        let node = nodes.map.get_mut(&nid).ok_or(Error::Posix(Errno::IO))?;
+        if !std::mem::replace(&mut node.dirty, true) {
+            nodes.dirty.insert((node.ino, nid));
+            nodes.waiting[node.log().index()] += 1;
+        } else if nodes.moved.remove(&(node.ino, nid)) {
+            nodes.dirty.insert((node.ino, nid));
+        }
+        Ok(node.block.make_mut())
+    }
+
+    /// Inode `ino`; `ENOENT` if there is none of that number.
+    pub(crate) fn inode(&mut self, ino: Nid) -> Result<Inode> {
+        let node = self.inode_node(ino)?;
+        Ok(Inode { block: node.block.clone(), layout: node.layout })
+    }
+
+    /// As [`Volume::inode`], for a look that ends before anything else is done: without a hold on
+    /// the block, which costs.
+    pub(crate) fn raw_inode(&mut self, ino: Nid) -> Result<&RawInode> {
+        Ok(&RawInodeBlock::of(&self.inode_node(ino)?.block).i)
+    }
+
+    /// Type of the file `ino`.
+    pub(crate) fn kind_of(&mut self, ino: Nid) -> Result<FileKind> {
+        Ok(self.raw_inode(ino)?.kind().unwrap_or(FileKind::Regular))
+    }
+
+    /// Whether `ino` is a directory.
+    pub(crate) fn is_dir(&mut self, ino: Nid) -> Result<bool> {
+        Ok(self.kind_of(ino)? == FileKind::Directory)
+    }
+
+    fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
+        if !self.nodes.map.contains_key(&ino) {
+            if !self.sb.is_node_id(ino) {
+                return Err(Error::Posix(Errno::NOENT));
+            }
+            let entry = self.nat.get(&self.io, ino)?;
+            if entry.is_free() || entry.ino != ino {
+                return Err(Error::Posix(Errno::NOENT));
+            }
+        }
+        let node = self.node(ino)?;
+        if node.ino != ino {
+            return Err(Error::Posix(Errno::NOENT));
+        }
+        Ok(node)
+    }
+
+    /// How the slots of inode `ino` are used, without holding its block.
+    pub(crate) fn layout(&mut self, ino: Nid) -> Result<InodeLayout> {
+        Ok(self.node(ino)?.layout)
+    }
+
+    /// Inode `ino`, to change.
+    pub(crate) fn inode_mut(&mut self, ino: Nid) -> Result<&mut RawInode> {
+        Ok(&mut RawInodeBlock::of_mut(self.node_mut(ino)?).i)
+    }
+
+    /// Takes note that the inode's flags changed the use of its slots.
+    pub(crate) fn set_layout(&mut self, ino: Nid, layout: InodeLayout) {
+        if let Some(node) = self.nodes.map.get_mut(&ino) {
+            node.layout = layout;
+        }
+    }
+
+    /// Takes the block of a new node, which counts at once, and a number for it; or neither.
+    pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
+        self.space.take_node(is_inode)?;
+        self.nat.reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
+    }
+
+    /// Makes a node of inode `ino` at `node_offset` below it; its block counts at once.
+    pub(crate) fn new_node(&mut self, ino: Nid, node_offset: u32) -> Result<Nid> {
+        let is_dir = self.is_dir(ino)?;
+        let nid = self.take_node(false)?;
+        let mut block = [0; BLOCK_SIZE];
+        let footer = RawNodeFooter::of_mut(&mut block);
+        *footer = RawNodeFooter::new(nid, ino, node_offset);
+        footer.set_cold(!is_dir);
+        self.nat.set(&self.io, nid, ino, NEW_ADDR)?;
+        self.nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
+        self.since_checkpoint.freed_nodes.remove(&(ino, node_offset));
+        self.add_blocks(ino, 1)?;
+        Ok(nid)
+    }
+
+    /// Frees node `nid` of inode `ino`; not for the inode itself.
+    pub(crate) fn free_node(&mut self, nid: Nid, ino: Nid) -> Result<()> {
+        let offset = RawNodeFooter::of(&self.node(nid)?.block).node_offset();
+        self.drop_node_block(nid, ino)?;
+        self.since_checkpoint.freed_nodes.insert((ino, offset));
+        self.space.give_node(false);
+        self.add_blocks(ino, -1)
+    }
+
+    /// Frees inode `ino` itself, when nothing of it is left.
+    pub(crate) fn free_inode_node(&mut self, ino: Nid) -> Result<()> {
+        self.drop_node_block(ino, ino)?;
+        self.space.give_node(true);
+        Ok(())
+    }
+
+    fn drop_node_block(&mut self, nid: Nid, ino: Nid) -> Result<()> {
+        let entry = self.nat.get(&self.io, nid)?;
+        if is_data_addr(entry.addr) {
+            self.logs.invalidate(&mut self.segments, entry.addr)?;
+        }
+        self.nodes.remove(nid);
+        self.nat.set(&self.io, nid, ino, NULL_ADDR)
+    }
+
+    /// Adds to the inode's count of blocks.
+    pub(crate) fn add_blocks(&mut self, ino: Nid, delta: i64) -> Result<()> {
+        let inode = self.inode_mut(ino)?;
+        let blocks = inode.blocks.get().saturating_add_signed(delta);
+        inode.blocks.set(blocks.max(1));
+        Ok(())
+    }
+}
+
+/// Which log a node goes to: directories' direct nodes are hot, indirect nodes cold.
+pub(crate) fn log_of(footer: &RawNodeFooter) -> LogType {
+    match NodeKind::of(footer.node_offset()) {
+        Some(NodeKind::Inode | NodeKind::Direct | NodeKind::Xattr) if footer.is_cold() => {
+            LogType::WarmNode
+        }
+        Some(NodeKind::Inode | NodeKind::Direct | NodeKind::Xattr) => LogType::HotNode,
+        _ => LogType::ColdNode,
+    }
+}

@@ -1,0 +1,154 @@
+//! Volumes on several devices (`mkfs.f2fs -c`, `FDEV` in fs/f2fs): a conventional one for the
+//! metadata, the others, zoned or not, for more of the main area.
+//!
+//! The superblock says how many segments are on each and where each was when the volume was made.
+//! Those names are told and never trusted: whoever mounts names the devices, in that order, and
+//! they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's. One drive
+//! with both kinds of zones, which a kernel saw as two namespaces, needs no joining.
+
+use std::sync::Arc;
+
+use drive::{Concat, Drive, Identify};
+use queue::BlockQueue;
+
+use crate::error::{Error, Result};
+use crate::offline::mkfs::{MkfsOptions, check_blank};
+use crate::ondisk::superblock::{COPIES, Device, Features, Superblock};
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
+
+/// A drive, and what it is called in messages.
+pub struct Named {
+    /// A path.
+    pub name: String,
+    /// The drive.
+    pub drive: Arc<dyn Drive>,
+}
+
+/// The drives of an existing volume as one, in the volume's order.
+pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {
+    let Some(first) = drives.first() else { return Err(Error::usage("no device given")) };
+    let sb = superblock(&first.drive)?;
+    if drives.len() == 1 && (sb.devices.is_empty() || is_on_one(&sb, first.drive.identify())) {
+        return Ok(first.drive.clone());
+    }
+    if sb.devices.len().max(1) != drives.len() {
+        return Err(wrong_number(&sb, drives.len()));
+    }
+    for other in &drives[1..] {
+        check_has_no_volume(other)?;
+        check_zones(other, &sb)?;
+    }
+    concat(&drives, &lengths(&sb))
+}
+
+/// The drives for a new volume as one: of each as much as whole zones fill.
+pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dyn Drive>> {
+    if let [only] = &drives[..] {
+        return Ok(only.drive.clone());
+    }
+    if options.sectors.is_some() {
+        return Err(Error::usage("a number of sectors goes with one device only"));
+    }
+    for other in drives.iter().skip(1).filter(|_| !options.force) {
+        check_blank(&other.drive)
+            .map_err(|error| Error::usage(format!("{}: {error}", other.name)))?;
+    }
+    let zone = drives.iter().find_map(|named| named.drive.identify().zones);
+    let per_zone = u64::from(options.segs_per_sec) * u64::from(options.secs_per_zone);
+    let unit = zone.map_or(per_zone * u64::from(BLOCKS_PER_SEGMENT), |zones| zones.size).max(1);
+    let whole = |named: &Named| named.drive.identify().blocks / unit * unit;
+    if let Some(small) = drives.iter().find(|named| whole(named) == 0) {
+        let (name, mib) = (&small.name, unit >> 8);
+        return Err(Error::usage(format!("{name}: smaller than a zone of {mib} MiB")));
+    }
+    let lengths: Vec<u64> = drives.iter().map(whole).collect();
+    concat(&drives, &lengths)
+}
+
+/// Fails unless `drive` is all of the volume that `sb` describes, and nothing else.
+pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
+    if lengths(sb) == drive.joined || is_on_one(sb, drive) {
+        return Ok(());
+    }
+    Err(wrong_number(sb, drive.joined.len().max(1)))
+}
+
+/// Whether the volume's two devices are the conventional zones of `drive` and its others, end to
+/// end: `drive serve` shows such a drive as two namespaces.
+fn is_on_one(sb: &Superblock, drive: &Identify) -> bool {
+    let (Some(zones), [conventional, others]) = (drive.zones, &lengths(sb)[..]) else {
+        return false;
+    };
+    let boundary = u64::from(zones.conventional) * zones.size;
+    drive.joined.is_empty() && *conventional == boundary && boundary + others <= drive.blocks
+}
+
+fn wrong_number(sb: &Superblock, given: usize) -> Error {
+    let (wanted, known) = (sb.devices.len().max(1), names(&sb.devices));
+    let how =
+        if given < wanted { ": name the others too, with --device in that order" } else { "" };
+    Error::usage(format!("the volume is on {wanted} devices{known}; {given} given{how}"))
+}
+
+/// Blocks of each device; none for a volume on a single one.
+fn lengths(sb: &Superblock) -> Vec<u64> {
+    let blocks = |device: &Device| u64::from(device.segments) * u64::from(BLOCKS_PER_SEGMENT);
+    let mut lengths: Vec<u64> = sb.devices.iter().map(blocks).collect();
+    if let Some(first) = lengths.first_mut() {
+        *first += u64::from(sb.segment0_blkaddr);
+    }
+    lengths
+}
+
+fn names(devices: &[Device]) -> String {
+    let names: Vec<String> = devices.iter().map(|device| printable(&device.path)).collect();
+    if names.is_empty() { String::new() } else { format!(" (once {})", names.join(", ")) }
+}
+
+/// A name from a superblock is whatever somebody wrote there.
+fn printable(path: &str) -> String {
+    path.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn superblock(drive: &Arc<dyn Drive>) -> Result<Superblock> {
+    let queue = BlockQueue::new(drive.clone());
+    Ok(Superblock::select(|addr| Ok(queue.read_block(addr.into())?))?.0)
+}
+
+/// Only the first device begins with a superblock. Where both copies are on another one, the
+/// devices are out of order, or one belongs to somebody else: a write there would destroy that.
+fn check_has_no_volume(named: &Named) -> Result<()> {
+    let queue = BlockQueue::new(named.drive.clone());
+    let has = |copy: BlockAddr| match queue.read_block(copy.into()) {
+        Ok(block) => Superblock::parse(&block, copy).is_ok(),
+        Err(_) => false,
+    };
+    if COPIES.into_iter().all(has) {
+        let name = &named.name;
+        return Err(Error::usage(format!("{name}: begins with a volume of its own; wrong order?")));
+    }
+    Ok(())
+}
+
+fn check_zones(named: &Named, sb: &Superblock) -> Result<()> {
+    let Some(zones) = named.drive.identify().zones else { return Ok(()) };
+    let (name, found, wanted) = (&named.name, zones.size, u64::from(sb.blocks_per_section()));
+    if !sb.features.contains(Features::BLKZONED) {
+        return Err(Error::usage(format!("{name}: has zones, which the volume was not made for")));
+    }
+    if found != wanted {
+        return Err(Error::usage(format!(
+            "{name}: zones of {found} blocks, the volume has {wanted}"
+        )));
+    }
+    Ok(())
+}
+
+fn concat(drives: &[Named], lengths: &[u64]) -> Result<Arc<dyn Drive>> {
+    let members = drives.iter().zip(lengths).map(|(named, blocks)| (named.drive.clone(), *blocks));
+    let joined = Concat::new(members.collect()).map_err(|error| {
+        let name = drives.get(error.member).map_or("devices", |named| named.name.as_str());
+        Error::usage(format!("{name}: {}", error.what))
+    })?;
+    Ok(Arc::new(joined))
+}

@@ -1,0 +1,220 @@
+//! What the kernel offers by ioctl and flags of open, as methods (`f2fs_ioctl`, uapi/linux/f2fs.h).
+//!
+//! Permissions are for the layer that knows users. Atomic writes are in `atomic_write`. Left out:
+//! compression, resizing.
+
+use std::ops::Range;
+
+use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec};
+
+use crate::F2fs;
+use crate::alloc::gc::Policy;
+use crate::dir::namei::NewInode;
+use crate::error::{Error, Result};
+use crate::inode::mapping::Lookup;
+use crate::mount::fs::nid;
+use crate::mount::io::WriteSet;
+use crate::mount::volume::{Caller, Health, Volume};
+use crate::ondisk::sit::LogType;
+use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
+
+/// `F2FS_GOING_DOWN_*`: what [`F2fs::shutdown`] still writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Everything, as `sync`.
+    FullSync,
+    /// A checkpoint, without file data.
+    MetaSync,
+    /// Nothing.
+    NoSync,
+    /// Metadata blocks, without the checkpoint that would make them count.
+    MetaFlush,
+}
+
+impl F2fs {
+    /// `F2FS_IOC_SHUTDOWN`: stops the volume as a power failure would. Changes fail with `EIO` from
+    /// here on, and unmounting writes nothing.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.change()?;
+        match how {
+            Shutdown::FullSync => {
+                self.write_back_files()?;
+                self.write_checkpoint()?;
+            }
+            Shutdown::MetaSync => self.write_checkpoint()?,
+            Shutdown::NoSync => {}
+            Shutdown::MetaFlush => {
+                let mut volume = self.settled();
+                let mut set = WriteSet::default();
+                volume.io.submit_meta(&mut set);
+                volume.finish(set, Ok(()))?;
+            }
+        }
+        self.settled().health = Health::Shutdown;
+        Ok(())
+    }
+
+    /// `F2FS_IOC_GARBAGE_COLLECT`: cleans one section, greedily if `sync`; `ENODATA` if there is
+    /// none worth it.
+    pub fn garbage_collect(&self, sync: bool) -> Result<()> {
+        let (policy, caller) = kind_of_gc(sync);
+        if self.clean_one(policy, 0, caller)? { Ok(()) } else { Err(Errno::NODATA.into()) }
+    }
+
+    /// `F2FS_IOC_GARBAGE_COLLECT_RANGE`: cleans every section that `blocks`, addresses of the main
+    /// area, touch.
+    pub fn garbage_collect_range(&self, sync: bool, blocks: Range<u64>) -> Result<()> {
+        let (_, caller) = kind_of_gc(sync);
+        let mut volume = self.change()?;
+        let main = u64::from(volume.sb.main_blkaddr)..u64::from(volume.sb.main_end());
+        if blocks.is_empty() || blocks.start < main.start || blocks.end > main.end {
+            return Err(Errno::INVAL.into());
+        }
+        let per_section = u64::from(volume.sb.blocks_per_section());
+        let section = |block: u64| ((block - main.start) / per_section) as u32;
+        for section in section(blocks.start)..=section(blocks.end - 1) {
+            let segments = volume.sb.segments_of(section);
+            if !segments.clone().any(|segno| volume.logs.is_current(segno)) {
+                volume.clean_segments(segments, caller)?;
+                volume.flush_moved()?;
+                drop(volume);
+                volume = self.change()?;
+            }
+        }
+        self.checkpoint(volume, caller).map(drop)
+    }
+
+    /// `FS_IOC_GETFLAGS`: `FS_*_FL`.
+    pub fn inode_flags(&self, ino: Ino) -> Result<u32> {
+        self.volume()?.flags(nid(ino)?)
+    }
+
+    /// `FS_IOC_SETFLAGS`.
+    pub fn set_inode_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        self.change()?.set_flags(nid(ino)?, flags)
+    }
+
+    /// Project the inode is accounted to; 0 where the format keeps none.
+    pub fn project_id(&self, ino: Ino) -> Result<u32> {
+        Ok(self.volume()?.inode(nid(ino)?)?.projid().unwrap_or(0))
+    }
+
+    /// Sets the project. Volumes with project quota are mounted read-only, so there is only 0.
+    pub fn set_project_id(&self, ino: Ino, project: u32) -> Result<()> {
+        let mut volume = self.change()?;
+        volume.inode(nid(ino)?)?;
+        if project == 0 { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
+    }
+
+    /// `F2FS_IOC_SET_PIN_FILE`: from now on the file's blocks stay where they are.
+    pub fn set_pin_file(&self, ino: Ino, pin: bool) -> Result<()> {
+        if pin && self.options().oprw {
+            // What is overwritten in place from now on must not be held against the checksums of
+            // an fsync that went before.
+            self.checkpoint(self.settled(), Caller::Foreground)?;
+        }
+        self.change()?.set_pinned(nid(ino)?, pin)
+    }
+
+    /// `F2FS_IOC_GET_PIN_FILE`: how often cleaning had to leave a block of the file.
+    pub fn pin_file(&self, ino: Ino) -> Result<u32> {
+        self.volume()?.pin_failures(nid(ino)?)
+    }
+
+    /// `F2FS_IOC_DEFRAGMENT`: writes the blocks of a byte range anew, side by side. Returns the
+    /// bytes moved, 0 if they lay so already.
+    pub fn defragment(&self, ino: Ino, start: u64, len: u64) -> Result<u64> {
+        let block = BLOCK_SIZE as u64;
+        let end = start.checked_add(len).ok_or(Error::Posix(Errno::INVAL))?;
+        if !start.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(Errno::INVAL.into());
+        }
+        let ino = nid(ino)?;
+        let _turn = self.take_turn(ino);
+        self.write_back_held(ino)?;
+        Ok(self.change()?.defragment(ino, start / block..end / block)? * block)
+    }
+
+    /// `F2FS_IOC_FLUSH_DEVICE`: moves data off one of several devices; there is one.
+    pub fn flush_device(&self) -> Result<()> {
+        Err(Errno::INVAL.into())
+    }
+
+    /// `F2FS_IOC_PRECACHE_EXTENTS`: a hint, and node blocks are cached as they are used.
+    pub fn precache_extents(&self, ino: Ino) -> Result<()> {
+        self.volume()?.inode(nid(ino)?).map(drop)
+    }
+
+    /// `F2FS_IOC_GET_FEATURES`.
+    pub fn features(&self) -> u32 {
+        self.lock().sb.features.bits()
+    }
+
+    /// Sets the access time in memory; it is written with the inode's next write, or the next
+    /// checkpoint (`lazytime`). Nothing happens on a file with `FS_NOATIME_FL` or a volume that
+    /// takes no changes.
+    pub fn touch_atime(&self, ino: Ino, time: Timespec) -> Result<()> {
+        self.volume()?.touch_atime(nid(ino)?, time)
+    }
+
+    /// `O_TMPFILE`: a regular file in the file system of `parent` without a name. It is open, as by
+    /// [`vfs::FileSystem::open`], and gone with the last release unless
+    /// [`vfs::FileSystem::link`] has given it a name.
+    pub fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
+        let (parent, kind) = (nid(parent)?, FileKind::Regular);
+        let mut volume = self.change()?;
+        let new = NewInode { parent, name: b"", kind, perm, rdev: 0, creator };
+        let ino = volume.make_nameless(&new)?;
+        volume.attr(ino)
+    }
+}
+
+fn kind_of_gc(sync: bool) -> (Policy, Caller) {
+    if sync {
+        (Policy::Greedy, Caller::Foreground)
+    } else {
+        (Policy::CostBenefit, Caller::Background)
+    }
+}
+
+impl Volume {
+    /// Blocks written anew.
+    fn defragment(&mut self, ino: Nid, pages: Range<u64>) -> Result<u64> {
+        if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_not_atomic(ino)?;
+        if self.layout(ino)?.cluster().is_some() {
+            // What is in the blocks of a cluster is not what is in its pages.
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if self.has_inline_data(ino)? {
+            return Ok(0);
+        }
+        let end = self.raw_inode(ino)?.size.get().div_ceil(BLOCK_SIZE as u64).min(pages.end);
+        let mut found = Vec::new();
+        let mut from = pages.start;
+        while let Some(page) = self.next_allocated(ino, from..end, true)? {
+            let addr = self.addr_of(ino, page)?;
+            if is_data_addr(addr) {
+                found.push((page, addr));
+            }
+            from = page + 1;
+        }
+        if found.windows(2).all(|pair| pair[1].1 == pair[0].1 + 1) {
+            return Ok(0);
+        }
+        let mut set = WriteSet::default();
+        let moved = found.iter().try_for_each(|(page, addr)| {
+            let Some(block) = self.page(ino, *page, end)?.cloned() else { return Ok(()) };
+            let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
+            let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
+            self.unflushed.insert(ino);
+            set.push(&mut self.io, to, block);
+            Ok(())
+        });
+        self.finish(set, moved)?;
+        self.flush_moved()?;
+        Ok(found.len() as u64)
+    }
+}

@@ -1,0 +1,22 @@
+//! A volume from mount to unmount: `load` reads it from the drive, `fs` is the file system around
+//! it and `volume` all that its lock protects; beside them its options, what can be asked of it
+//! and set, and what it does by itself.
+
+pub mod devices;
+pub(crate) mod fs;
+pub(crate) mod io;
+mod ioctl;
+pub(crate) mod load;
+pub(crate) mod maintain;
+pub(crate) mod options;
+mod status;
+pub(crate) mod tunables;
+pub(crate) mod volume;
+
+pub use fs::F2fs;
+pub use ioctl::Shutdown;
+pub(crate) use load::load;
+pub use maintain::Maintenance;
+pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
+pub use status::Status;
+pub use tunables::{GcMode, Tunables};

@@ -1,0 +1,144 @@
+//! What a mounted volume says of itself, under the names of `/sys/fs/f2fs/<disk>/`
+//! (Documentation/ABI/testing/sysfs-fs-f2fs). Every figure is counted or read, none estimated.
+
+use serde::Serialize;
+
+use crate::F2fs;
+use crate::mount::tunables::Tunables;
+use crate::mount::volume::{Caller, Health, Volume};
+use crate::ondisk::BLOCKS_PER_SEGMENT;
+use crate::ondisk::checkpoint::CpFlags;
+use crate::ondisk::superblock::Features;
+
+/// Features by the names sysfs shows.
+const FEATURES: [(Features, &str); 14] = [
+    (Features::ENCRYPT, "encryption"),
+    (Features::BLKZONED, "blkzoned"),
+    (Features::EXTRA_ATTR, "extra_attr"),
+    (Features::PRJQUOTA, "projquota"),
+    (Features::INODE_CHKSUM, "inode_checksum"),
+    (Features::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr"),
+    (Features::QUOTA_INO, "quota_ino"),
+    (Features::INODE_CRTIME, "inode_crtime"),
+    (Features::LOST_FOUND, "lost_found"),
+    (Features::VERITY, "verity"),
+    (Features::SB_CHKSUM, "sb_checksum"),
+    (Features::CASEFOLD, "casefold"),
+    (Features::RO, "readonly"),
+    (Features::COMPRESSION, "compression"),
+];
+
+/// `s_flag` of `struct f2fs_sb_info`, as `stat/sb_status` shows it: there are changes.
+const SBI_IS_DIRTY: u32 = 1 << 0;
+/// There was a shutdown.
+const SBI_IS_SHUTDOWN: u32 = 1 << 6;
+
+/// Attributes of a mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// Segments nothing is in.
+    pub free_segments: u32,
+    /// Segments that hold valid blocks and others, and are no log's.
+    pub dirty_segments: u32,
+    /// Segments users cannot have.
+    pub ovp_segments: u32,
+    /// Segments kept for cleaning (`rsvd_segment_count`).
+    pub reserved_segments: u32,
+    /// KiB written in the volume's life, as far as clean unmounts have kept count.
+    pub lifetime_write_kbytes: u64,
+    /// First block of the main area.
+    pub main_blkaddr: u32,
+    /// Optional parts of the format in use.
+    pub features: Vec<&'static str>,
+    /// How folded names are encoded.
+    pub encoding: &'static str,
+    /// Seconds of the machine's clock when the volume was mounted.
+    pub mounted_time_sec: u64,
+    /// Blocks set aside for root; no such option is built, so none are.
+    pub reserved_blocks: u64,
+    /// Of these, those set aside by now.
+    pub current_reserved_blocks: u64,
+    /// Blocks that cannot be used while checkpoints are off; they cannot be switched off.
+    pub unusable: u64,
+    /// Blocks of a section beyond its zone's capacity.
+    pub unusable_blocks_per_sec: u32,
+    /// Checkpoints that an operation waited for.
+    pub cp_foreground_calls: u64,
+    /// Checkpoints nobody waited for.
+    pub cp_background_calls: u64,
+    /// Sections cleaned because space ran out, or by request.
+    pub gc_foreground_calls: u64,
+    /// Sections cleaned in the background.
+    pub gc_background_calls: u64,
+    /// Blocks moved by the former.
+    pub moved_blocks_foreground: u64,
+    /// Blocks moved by the latter.
+    pub moved_blocks_background: u64,
+    /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
+    #[serde(rename = "stat/sb_status")]
+    pub sb_status: u32,
+    /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
+    #[serde(rename = "stat/cp_status")]
+    pub cp_status: u32,
+    /// What can be set.
+    #[serde(flatten)]
+    pub tunables: Tunables,
+}
+
+impl F2fs {
+    /// The volume's attributes now.
+    pub fn status(&self) -> Status {
+        let tunables = self.tunables();
+        self.lock().status(tunables)
+    }
+}
+
+impl Volume {
+    fn status(&self, tunables: Tunables) -> Status {
+        let of = |counts: [u64; 2], caller| counts[caller as usize];
+        let stats = &self.stats;
+        let features = FEATURES.iter().filter(|(bit, _)| self.sb.features.contains(*bit));
+        let casefold = self.sb.features.contains(Features::CASEFOLD);
+        let mut sb_status = if self.has_changed() { SBI_IS_DIRTY } else { 0 };
+        let mut cp_status = self.checkpoint.flags;
+        match self.health {
+            Health::Stopped => cp_status |= CpFlags::ERROR,
+            Health::Shutdown => {
+                cp_status |= CpFlags::ERROR;
+                sb_status |= SBI_IS_SHUTDOWN;
+            }
+            Health::Sound | Health::Gone => {}
+        }
+        Status {
+            free_segments: self.segments.unused_segments(),
+            dirty_segments: self.segments.dirty_segments(|segno| self.logs.is_current(segno)),
+            ovp_segments: self.checkpoint.overprov_segment_count,
+            reserved_segments: self.checkpoint.rsvd_segment_count,
+            lifetime_write_kbytes: self.lifetime_kbytes(),
+            main_blkaddr: self.sb.main_blkaddr,
+            features: features.map(|(_, name)| *name).collect(),
+            encoding: if casefold { "UTF-8 (12.1.0)" } else { "(none)" },
+            mounted_time_sec: self.clock.mounted() / 1_000_000_000,
+            reserved_blocks: 0,
+            current_reserved_blocks: 0,
+            unusable: 0,
+            unusable_blocks_per_sec: (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT)
+                .saturating_sub(self.segments.section_capacity()),
+            cp_foreground_calls: of(stats.checkpoints, Caller::Foreground),
+            cp_background_calls: of(stats.checkpoints, Caller::Background),
+            gc_foreground_calls: of(stats.cleanings, Caller::Foreground),
+            gc_background_calls: of(stats.cleanings, Caller::Background),
+            moved_blocks_foreground: of(stats.moved_blocks, Caller::Foreground),
+            moved_blocks_background: of(stats.moved_blocks, Caller::Background),
+            sb_status,
+            cp_status: cp_status.bits(),
+            tunables,
+        }
+    }
+
+    /// KiB written in the volume's life.
+    pub(crate) fn lifetime_kbytes(&self) -> u64 {
+        self.written_before.saturating_add(self.io.written_blocks() * 4)
+    }
+}

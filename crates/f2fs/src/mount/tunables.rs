@@ -1,0 +1,186 @@
+//! What can be set while mounted, under the names of `/sys/fs/f2fs/<disk>/` and with the kernel's
+//! defaults (Documentation/ABI/testing/sysfs-fs-f2fs).
+
+use serde::Serialize;
+
+use crate::alloc::gc::Policy;
+use crate::error::{Error, Result};
+use crate::mount::options::MountOptions;
+
+/// Writable attributes. Times in milliseconds where their name ends in `sleep_time`, else seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tunables {
+    /// Shortest sleep of the gc thread.
+    pub gc_min_sleep_time: u64,
+    /// Longest sleep of the gc thread while there is something to do.
+    pub gc_max_sleep_time: u64,
+    /// Its sleep when there is nothing to clean.
+    pub gc_no_gc_sleep_time: u64,
+    /// Its sleep in the urgent modes.
+    pub gc_urgent_sleep_time: u64,
+    /// Mode of the gc thread, as set by `gc_urgent` and `gc_idle`.
+    #[serde(rename = "gc_urgent")]
+    pub gc_mode: GcMode,
+    /// Rounds left of an urgent or idle mode; 0 is no limit.
+    pub gc_remaining_trials: u64,
+    /// How long nothing may have been asked of the volume for it to be idle.
+    pub gc_idle_interval: u64,
+    /// Zoned: no cleaning while more than this share of the sections is free.
+    pub gc_no_zoned_gc_percent: u32,
+    /// Zoned: hurry while less than this share of the sections is free.
+    pub gc_boost_zoned_gc_percent: u32,
+    /// Longest time between checkpoints.
+    pub cp_interval: u64,
+    /// Moves in the foreground, failed because a file is pinned, after which it is not any more.
+    pub gc_pin_file_thresh: u64,
+    /// Node blocks roll-forward may have to read before an fsync writes a checkpoint; 0 is no
+    /// limit.
+    pub max_roll_forward_node_blocks: u64,
+}
+
+/// Tunables that are looked at with the volume locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// `gc_pin_file_thresh`.
+    pub(crate) pin_failures: u64,
+    /// `max_roll_forward_node_blocks`.
+    pub(crate) chain_nodes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pin_failures: 2048, chain_nodes: 0 }
+    }
+}
+
+/// As many failed moves as an inode can count (`MAX_GC_FAILED_PINNED_FILES`).
+pub(crate) const MAX_PIN_FAILURES: u32 = 0xffff;
+
+/// `gc_urgent` and `gc_idle`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum GcMode {
+    /// Cost-benefit, when idle.
+    #[default]
+    #[serde(rename = "GC_NORMAL")]
+    Normal,
+    /// Cost-benefit, when idle; chosen by hand.
+    #[serde(rename = "GC_IDLE_CB")]
+    IdleCb,
+    /// Greedy, when idle.
+    #[serde(rename = "GC_IDLE_GREEDY")]
+    IdleGreedy,
+    /// Every `gc_urgent_sleep_time`, greedy, idle or not.
+    #[serde(rename = "GC_URGENT_HIGH")]
+    UrgentHigh,
+    /// As if always idle.
+    #[serde(rename = "GC_URGENT_LOW")]
+    UrgentLow,
+    /// Every `gc_urgent_sleep_time`, cost-benefit, idle or not.
+    #[serde(rename = "GC_URGENT_MID")]
+    UrgentMid,
+}
+
+impl GcMode {
+    /// Whether the gc thread is to look at once.
+    pub(crate) fn is_urgent(self) -> bool {
+        matches!(self, Self::UrgentHigh | Self::UrgentMid)
+    }
+
+    /// How victims are chosen (`select_gc_type`); `sync` as for the foreground.
+    pub(crate) fn policy(self, sync: bool) -> Policy {
+        match self {
+            Self::IdleGreedy | Self::UrgentHigh => Policy::Greedy,
+            Self::IdleCb | Self::UrgentLow | Self::UrgentMid => Policy::CostBenefit,
+            Self::Normal if sync => Policy::Greedy,
+            Self::Normal => Policy::CostBenefit,
+        }
+    }
+}
+
+impl Tunables {
+    /// The kernel's defaults; a zoned volume is looked after more often (`DEF_GC_THREAD_*_ZONED`).
+    pub(crate) fn new(options: &MountOptions, zoned: bool) -> Self {
+        let (min, max, none) = if zoned { (10, 20, 60_000) } else { (30_000, 60_000, 300_000) };
+        Self {
+            gc_min_sleep_time: min,
+            gc_max_sleep_time: max,
+            gc_no_gc_sleep_time: none,
+            gc_urgent_sleep_time: 500,
+            gc_mode: GcMode::Normal,
+            gc_remaining_trials: 0,
+            gc_idle_interval: 5,
+            gc_no_zoned_gc_percent: 60,
+            gc_boost_zoned_gc_percent: 25,
+            cp_interval: options.checkpoint_interval,
+            gc_pin_file_thresh: Limits::default().pin_failures,
+            max_roll_forward_node_blocks: Limits::default().chain_nodes,
+        }
+    }
+
+    /// Those that the volume itself heeds.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            pin_failures: self.gc_pin_file_thresh,
+            chain_nodes: self.max_roll_forward_node_blocks,
+        }
+    }
+
+    /// Sets the attribute `name`; the errors of writing to the file in sysfs.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let wrong = || Error::usage(format!("{name}: {value:?} is not a value for it"));
+        let number: u64 = value.trim().parse().map_err(|_| wrong())?;
+        let percent = || u32::try_from(number).ok().filter(|n| *n <= 100).ok_or_else(wrong);
+        let sleep =
+            || Some(number).filter(|ms| (1..=u32::MAX.into()).contains(ms)).ok_or_else(wrong);
+        match name {
+            "gc_min_sleep_time" => self.gc_min_sleep_time = sleep()?,
+            "gc_max_sleep_time" => self.gc_max_sleep_time = sleep()?,
+            "gc_no_gc_sleep_time" => self.gc_no_gc_sleep_time = sleep()?,
+            "gc_urgent_sleep_time" => self.gc_urgent_sleep_time = sleep()?,
+            "gc_urgent" => {
+                self.gc_mode = match number {
+                    0 => GcMode::Normal,
+                    1 => GcMode::UrgentHigh,
+                    2 => GcMode::UrgentLow,
+                    3 => GcMode::UrgentMid,
+                    _ => return Err(wrong()),
+                }
+            }
+            "gc_idle" => {
+                self.gc_mode = match number {
+                    0 => GcMode::Normal,
+                    1 => GcMode::IdleCb,
+                    2 => GcMode::IdleGreedy,
+                    _ => return Err(wrong()),
+                }
+            }
+            "gc_remaining_trials" => self.gc_remaining_trials = number,
+            "gc_idle_interval" => self.gc_idle_interval = number,
+            "gc_no_zoned_gc_percent" => self.gc_no_zoned_gc_percent = percent()?,
+            "gc_boost_zoned_gc_percent" => self.gc_boost_zoned_gc_percent = percent()?,
+            "cp_interval" if number > 0 => self.cp_interval = number,
+            "cp_interval" => return Err(wrong()),
+            "gc_pin_file_thresh" if number <= MAX_PIN_FAILURES.into() => {
+                self.gc_pin_file_thresh = number;
+            }
+            "gc_pin_file_thresh" => return Err(wrong()),
+            "max_roll_forward_node_blocks" => self.max_roll_forward_node_blocks = number,
+            _ => return Err(Error::usage(format!("{name}: no such attribute, or not writable"))),
+        }
+        Ok(())
+    }
+
+    /// `increase_sleep_time`.
+    pub(crate) fn longer(&self, wait: u64) -> u64 {
+        if wait == self.gc_no_gc_sleep_time {
+            return wait;
+        }
+        wait.saturating_add(self.gc_min_sleep_time).min(self.gc_max_sleep_time)
+    }
+
+    /// `decrease_sleep_time`.
+    pub(crate) fn shorter(&self, wait: u64) -> u64 {
+        let wait = if wait == self.gc_no_gc_sleep_time { self.gc_max_sleep_time } else { wait };
+        wait.saturating_sub(self.gc_min_sleep_time).max(self.gc_min_sleep_time)
+    }
+}

@@ -1,0 +1,246 @@
+//! A mounted volume: everything that one lock protects.
+//!
+//! The state is plain data and the operations on it are plain `&mut self` methods, spread over the
+//! files of this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync
+//! waits for the drive.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use vfs::{Errno, PageCache, Timespec};
+
+use crate::alloc::curseg::Logs;
+use crate::alloc::gc::Cleaner;
+use crate::alloc::nat::Nat;
+use crate::alloc::segments::Segments;
+use crate::alloc::sit_table::SitTable;
+use crate::alloc::space::Space;
+use crate::alloc::zones::WritePointers;
+use crate::error::{Error, Result};
+use crate::file::atomic_write::AtomicWrite;
+use crate::inode::node_cache::NodeCache;
+use crate::inode::turns::Turns;
+use crate::mount::io::Io;
+use crate::mount::options::{MountOptions, OnError};
+use crate::mount::tunables::Limits;
+use crate::ondisk::checkpoint::Checkpoint;
+use crate::ondisk::data_sums::DataSums;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BlockAddr, Nid};
+
+/// All of a mounted volume.
+pub(crate) struct Volume {
+    pub(crate) sb: Arc<Superblock>,
+    pub(crate) options: MountOptions,
+    pub(crate) io: Io,
+    /// The last durable checkpoint; becomes the next one while that is being written.
+    pub(crate) checkpoint: Checkpoint,
+    /// Pack the last durable checkpoint is in.
+    pub(crate) pack: usize,
+    pub(crate) nat: Nat,
+    pub(crate) sit: SitTable,
+    pub(crate) segments: Segments,
+    pub(crate) logs: Logs,
+    pub(crate) space: Space,
+    pub(crate) nodes: NodeCache,
+    pub(crate) pages: PageCache,
+    pub(crate) users: FxHashMap<Nid, Users>,
+    /// Whose fsync or write-back is under way.
+    pub(crate) turns: Arc<Turns>,
+    /// Inodes without a name that are still open; freed at the next mount if not before.
+    pub(crate) orphans: BTreeSet<Nid>,
+    /// Files being written atomically.
+    pub(crate) atomic_writes: FxHashMap<Nid, AtomicWrite>,
+    pub(crate) since_checkpoint: SinceCheckpoint,
+    /// Blocks taken from the logs since then, for the room roll-forward needs.
+    pub(crate) allocated_since_checkpoint: u64,
+    /// Files whose last writes may not be stable yet.
+    pub(crate) unflushed: FxHashSet<Nid>,
+    /// Under OPRW: data that may not be stable yet and of which no write pointer tells, by file.
+    pub(crate) unjudged: FxHashMap<Nid, DataSums>,
+    pub(crate) cleaner: Cleaner,
+    pub(crate) limits: Limits,
+    /// Sections that pinned files keep from being cleaned.
+    pub(crate) pinned_sections: BTreeSet<u32>,
+    pub(crate) stats: Stats,
+    /// KiB written in the volume's life before this mount.
+    pub(crate) written_before: u64,
+    /// Access times that wait for their inode to be written for another reason (`lazytime`).
+    pub(crate) lazy_atimes: FxHashMap<Nid, Timespec>,
+    pub(crate) next_generation: u32,
+    pub(crate) clock: Clock,
+    pub(crate) zones: Option<WritePointers>,
+    pub(crate) health: Health,
+    /// A checkpoint is on its way and nothing may change; see [`crate::F2fs::settled`].
+    pub(crate) checkpointing: bool,
+    /// When the last checkpoint became durable.
+    pub(crate) last_checkpoint: cores::Nanos,
+    /// Operations begun, to tell a quiet volume.
+    pub(crate) operations: u64,
+    /// Runs of blocks being read with the volume not locked: they are not written in place.
+    pub(crate) reading: Vec<Range<BlockAddr>>,
+    /// Files of which a write failed that no fsync was waiting for; the next one says so, once
+    /// (`errseq_t`).
+    pub(crate) write_errors: FxHashSet<Nid>,
+    /// Roll-forward leaves out an inode whose nodes are damaged; else it fails.
+    pub(crate) repairing: bool,
+}
+
+/// Whether a volume still does what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It does.
+    Sound,
+    /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that what is durable stays so;
+    /// what is in memory and on the drive can still be read.
+    Stopped,
+    /// It was told to stop (`F2FS_IOC_SHUTDOWN`), as if the power had failed.
+    Shutdown,
+    /// It has been unmounted.
+    Gone,
+}
+
+/// Who has an inode open, and what its last fsync left to do.
+#[derive(Default)]
+pub(crate) struct Users {
+    /// Calls of `open` not yet matched by `release`.
+    pub(crate) opens: u32,
+    /// Made without a name, and may yet be given one (`I_LINKABLE`).
+    pub(crate) linkable: bool,
+}
+
+/// On whose behalf the volume cleans or checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// An operation that waits for it.
+    Foreground,
+    /// Nobody.
+    Background,
+}
+
+/// Counts since the mount, by [`Caller`].
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub(crate) checkpoints: [u64; 2],
+    pub(crate) cleanings: [u64; 2],
+    /// Blocks the cleaner has moved, nodes among them.
+    pub(crate) moved_blocks: [u64; 2],
+}
+
+/// What happened since the last checkpoint that roll-forward could not repeat: an fsync that needs
+/// it writes a checkpoint instead (`need_do_checkpoint`).
+#[derive(Default)]
+pub(crate) struct SinceCheckpoint {
+    /// Files renamed or linked: the parent in the inode may not be the one that recovery needs.
+    pub(crate) moved: BTreeSet<Nid>,
+    /// Directories that lost a name.
+    pub(crate) removed_from: BTreeSet<Nid>,
+    /// Names, by directory, that somebody lost who lives on under another, or that a directory
+    /// lost. Where recovery finds such a name it frees whose it was by the checkpoint, and what is
+    /// in it with it.
+    pub(crate) left_names: BTreeSet<(Nid, Vec<u8>)>,
+    /// Directories whose attributes changed.
+    pub(crate) xattr_changed: BTreeSet<Nid>,
+    /// Nodes freed and not made anew, by inode and node offset: they leave no trace in the chain,
+    /// and recovery would find what they held where it still is.
+    pub(crate) freed_nodes: BTreeSet<(Nid, u32)>,
+}
+
+impl SinceCheckpoint {
+    pub(crate) fn clear(&mut self) {
+        self.moved.clear();
+        self.removed_from.clear();
+        self.left_names.clear();
+        self.xattr_changed.clear();
+        self.freed_nodes.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.moved.is_empty() && self.removed_from.is_empty() && self.xattr_changed.is_empty()
+    }
+}
+
+/// Time as the volume sees it.
+pub(crate) struct Clock {
+    /// `elapsed_time` of the checkpoint the volume was mounted from, in seconds.
+    before: u64,
+    mounted: cores::Nanos,
+    frozen: Option<Timespec>,
+}
+
+impl Clock {
+    pub(crate) fn new(before: u64, frozen: Option<Timespec>) -> Self {
+        Self { before, mounted: cores::now(), frozen }
+    }
+
+    /// When the volume was mounted.
+    pub(crate) fn mounted(&self) -> cores::Nanos {
+        self.mounted
+    }
+
+    /// Seconds this volume has been mounted in its life; the unit of segment ages.
+    pub(crate) fn elapsed(&self) -> u64 {
+        let now = if self.frozen.is_some() { self.mounted } else { cores::now() };
+        self.before.saturating_add(now.saturating_sub(self.mounted) / 1_000_000_000)
+    }
+
+    /// Time of day.
+    pub(crate) fn now(&self) -> Timespec {
+        self.frozen.unwrap_or_else(|| {
+            let now = cores::wall_clock();
+            Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
+        })
+    }
+}
+
+impl Volume {
+    /// Fails if nothing may be done with this volume any more.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.health == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
+    /// Fails unless the volume may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.health {
+            Health::Sound if !self.options.read_only => Ok(()),
+            Health::Stopped if self.options.errors == OnError::Continue => Err(Errno::IO.into()),
+            Health::Sound | Health::Stopped => Err(Error::ReadOnly),
+            Health::Shutdown | Health::Gone => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Something was not written that had to be: from now on nothing is. Not if it found no room:
+    /// then it still is dirty.
+    pub(crate) fn stop(&mut self, error: &Error) {
+        if !matches!(error, Error::NoSpace) {
+            self.halt(error);
+        }
+    }
+
+    /// What is in memory cannot be relied on any more: nothing is written from now on
+    /// (`f2fs_handle_critical_error`).
+    pub(crate) fn halt(&mut self, error: &Error) {
+        if self.health != Health::Sound {
+            return;
+        }
+        self.health = Health::Stopped;
+        if self.options.errors == OnError::Panic {
+            eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
+            std::process::abort();
+        }
+    }
+
+    /// Whether roll-forward would have to read more nodes than it may: then an fsync is to be a
+    /// checkpoint (`max_roll_forward_node_blocks`).
+    pub(crate) fn chain_is_long(&self) -> bool {
+        let limit = self.limits.chain_nodes;
+        limit > 0 && self.logs.chain_blocks() >= limit
+    }
+
+    /// Whether `addr` lies in a zone that takes sequential writes only.
+    pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
+        self.zones.as_ref().is_some_and(|zones| zones.is_sequential(addr))
+    }
+}

@@ -1,0 +1,48 @@
+//! Emptying sections, so that they can be given away.
+
+use crate::checkpoint::Reason;
+use crate::error::{Error, Result};
+use crate::mount::volume::{Caller, Volume};
+use crate::ondisk::sit::LogType;
+
+/// Segments moved out between two checkpoints: those free what was moved before.
+const SEGMENTS_PER_CHECKPOINT: usize = 16;
+
+impl Volume {
+    /// Moves everything out of `sections`, in which nothing is allocated any more for as long as
+    /// the volume is mounted. Returns how many segments held something.
+    pub(crate) fn evacuate(&mut self, sections: &[u32]) -> Result<u32> {
+        self.check_writable()?;
+        for &section in sections {
+            self.segments.bar(section);
+        }
+        for log in LogType::ALL {
+            let section = self.sb.section_of(self.logs.get(log).at.segno);
+            if sections.contains(&section) {
+                self.logs.start_afresh(&mut self.segments, &mut self.io, log)?;
+            }
+        }
+        // A log's summary has to be in the summary area before what it describes can move.
+        self.write_checkpoint(Reason::Sync)?;
+        let per_section = self.sb.segs_per_sec;
+        let segments = sections.iter().flat_map(|section| {
+            let first = section * per_section;
+            first..first + per_section
+        });
+        let used: Vec<u32> = segments.filter(|s| self.segments.entry(*s).valid > 0).collect();
+        for some in used.chunks(SEGMENTS_PER_CHECKPOINT) {
+            self.balance()?;
+            for &segno in some {
+                self.clean_segments(segno..segno + 1, Caller::Foreground)?;
+            }
+            self.write_checkpoint(Reason::Sync)?;
+        }
+        let left = used.iter().filter(|segno| self.segments.entry(**segno).valid > 0).count();
+        if left > 0 {
+            // The cleaner leaves them where they are, and so must we.
+            let text = format!("pinned files are in {left} segments to be emptied; unpin them");
+            return Err(Error::usage(text));
+        }
+        Ok(used.len() as u32)
+    }
+}
