@@ -54,6 +54,16 @@ impl Failure {
     }
 }
 
+impl From<linux::Error> for Failure {
+    fn from(error: linux::Error) -> Self {
+        match error {
+            linux::Error::Usage(message) => Self::Usage(message),
+            linux::Error::Problem(message) => Self::Problem(message),
+            linux::Error::Lab(error) => error.into(),
+        }
+    }
+}
+
 impl From<lab::Error> for Failure {
     fn from(error: lab::Error) -> Self {
         match error {

@@ -5,7 +5,6 @@
 mod cmd;
 mod copy;
 mod failure;
-mod kernel;
 mod mounted;
 mod out;
 mod progress;

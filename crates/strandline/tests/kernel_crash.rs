@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Scratch, fails, strandline, text};
-use judge::Guest;
+use linux::Guest;
 
 const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use cores::Mutex;
 use drive::{Command, Drive, EventKind, Lba, Ssd, Timing};
 use f2fs::ondisk::node::RawNodeFooter;
-use judge::Guest;
 use lab::rig;
+use linux::Guest;
 use nvme_target::{Options, Server, Unit};
 
 const NQN: &str = "nqn.2026-11.com.github.strandline:fsync";

@@ -3,7 +3,7 @@
 
 mod served;
 
-use judge::Guest;
+use linux::Guest;
 use served::Served;
 
 /// Debian 12's 6.1 is built without NVMe authentication.

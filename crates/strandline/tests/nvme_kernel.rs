@@ -7,7 +7,7 @@ mod served;
 use std::path::Path;
 use std::process::Command;
 
-use judge::Guest;
+use linux::Guest;
 use served::{Served, strandline};
 
 const MIB: u64 = 1 << 20;

@@ -6,7 +6,7 @@ mod served;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use judge::Guest;
+use linux::Guest;
 use served::Served;
 
 /// `suite COMMAND` runs it where bash, coreutils and Python are; `/tmp/suites` is its own copy.

@@ -15,8 +15,8 @@ const FLOORS: [(&str, u8); 13] = [
     ("fuse", 6),
     ("nvme-target", 6),
     ("lab", 6),
-    ("judge", 6),
-    ("strandline", 7),
+    ("linux", 8),
+    ("strandline", 9),
 ];
 
 /// Checks one manifest. The error is that of TOML.

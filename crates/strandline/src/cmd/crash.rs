@@ -9,13 +9,13 @@ use lab::minimise::{self, Cuts, Minimal};
 use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
 use lab::{Mode, explore, subject};
+use linux::campaign::Choice;
 
 use super::campaign::CampaignArgs;
 use super::kernel_crash::{Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
 use crate::failure::{Failure, Outcome, PROBLEM};
-use crate::kernel::cuts::Choice;
 use crate::out;
 use crate::progress::Progress;
 

@@ -8,14 +8,11 @@ use clap::Args;
 use lab::campaign::{ModeResult, Tally};
 use lab::workload::{Workload, shell_word};
 use lab::{Mode, rig};
+use linux::agent;
+use linux::campaign::{Campaign, Choice, CutsOf, Foreign};
+use linux::machine::{Kind, Machine, Own, Place};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
-use crate::kernel::agent;
-use crate::kernel::campaign::{Campaign, CutsOf};
-use crate::kernel::cuts::Choice;
-use crate::kernel::foreign::Foreign;
-use crate::kernel::link::Place;
-use crate::kernel::machine::{Kind, Machine, Own};
 use crate::out;
 use crate::progress::Progress;
 
@@ -108,7 +105,8 @@ impl KernelArgs {
             Some(at) => Kind::Own(Own { at, baud: self.baud, listen: self.listen }),
             None => Kind::Guest(self.guest.clone()),
         };
-        let machine = Machine::start(kind).map_err(|e| Failure::Problem(e.to_string()))?;
+        let machine =
+            Machine::start(kind, out::complain).map_err(|e| Failure::Problem(e.to_string()))?;
         let machine = Arc::new(machine);
         let (mut results, mut ended): (Vec<ModeResult>, _) = (Vec::new(), None);
         for mode in modes {
@@ -137,7 +135,7 @@ impl KernelArgs {
             let (tally, early): (Tally, _) = match ran {
                 Ok(found) => found,
                 Err(failure) => {
-                    ended = Some(failure);
+                    ended = Some(failure.into());
                     break;
                 }
             };
@@ -146,7 +144,7 @@ impl KernelArgs {
                 out::heard(out::json(&result))?;
             }
             results.push(result);
-            ended = early;
+            ended = early.map(Failure::from);
             if ended.is_some() {
                 break;
             }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use judge::{Guest, Output};
+use linux::{Guest, Output};
 
 const STRANDLINE: &str = env!("CARGO_BIN_EXE_strandline");
 

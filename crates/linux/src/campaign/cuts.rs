@@ -20,9 +20,10 @@ const STREAM: u64 = 7;
 
 /// Which of the moments are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub enum Choice {
     /// So many.
     Random(usize),
+    /// Each of them.
     All,
 }
 

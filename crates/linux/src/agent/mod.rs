@@ -4,6 +4,8 @@
 //! drive that the host serves. It needs root and the module `nvme_tcp`, and no more than this
 //! program.
 
+mod calls;
+
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -13,9 +15,9 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
-use super::calls::{Calls, errno};
-use super::link::{AGAIN, Link, Patience, line};
-use super::wire::{Answer, Ask, Heard, frame, receive};
+use self::calls::{Calls, errno};
+use crate::machine::link::{AGAIN, Link, Patience, line};
+use crate::machine::wire::{Answer, Ask, Heard, frame, receive};
 
 /// A message that stops in its middle is given up after so long: the host will ask again, later.
 const SILENCE: u64 = AGAIN / 2;
@@ -50,17 +52,18 @@ struct Agent {
 }
 
 /// Where the host is met.
-pub(crate) struct Meeting {
+#[derive(Clone, Debug)]
+pub struct Meeting {
     /// Its address and port, or the path of a line to it.
-    pub(crate) at: String,
+    pub at: String,
     /// Speed of the line.
-    pub(crate) baud: u32,
+    pub baud: u32,
     /// Where drives are, if the host does not know.
-    pub(crate) host: Option<IpAddr>,
+    pub host: Option<IpAddr>,
 }
 
 /// Serves the host until it hangs up or says goodbye.
-pub(crate) fn serve(meeting: &Meeting) -> io::Result<()> {
+pub fn serve(meeting: &Meeting) -> io::Result<()> {
     let mount = std::env::temp_dir().join(format!("strandline-agent-{}", std::process::id()));
     std::fs::create_dir_all(&mount)?;
     let _quiet = line(&meeting.at).map(|_| Quiet::new());
@@ -70,7 +73,7 @@ pub(crate) fn serve(meeting: &Meeting) -> io::Result<()> {
 }
 
 /// As [`serve`], with volumes mounted on `mount`.
-pub(super) fn serve_at(meeting: &Meeting, mount: PathBuf) -> io::Result<()> {
+pub(crate) fn serve_at(meeting: &Meeting, mount: PathBuf) -> io::Result<()> {
     let line = line(&meeting.at);
     let mut link = match &line {
         Some(path) => Link::line(path, meeting.baud)?,

@@ -13,9 +13,9 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
 use super::link::{Link, Patience, Place, SECOND};
-use super::machine::{Kind, Machine, Own, Trouble, greet};
 use super::tests::{BAUD, agent, answer_one};
 use super::wire::{Ask, Heard, receive};
+use super::{Kind, Machine, Own, Trouble, greet};
 
 /// What becomes of bytes on their way.
 type Fault = Box<dyn FnMut(&mut Vec<u8>) + Send>;
@@ -116,7 +116,7 @@ fn machine(modem: &Modem, dir: &tempfile::TempDir) -> Machine {
 
 fn start(line: PathBuf) -> Machine {
     let own = Own { at: Place::Line(line), baud: BAUD, listen: None };
-    Machine::start(Kind::Own(own)).expect("an agent")
+    Machine::start(Kind::Own(own), |_| ()).expect("an agent")
 }
 
 fn mkdir() -> Ask {

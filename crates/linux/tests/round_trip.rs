@@ -5,7 +5,7 @@ mod volumes;
 
 use std::path::Path;
 
-use judge::{Guest, Manifest};
+use linux::{Guest, Manifest};
 use vfs::FileSystem;
 use vfs::ops::{Generator, Mix, print};
 use volumes::{

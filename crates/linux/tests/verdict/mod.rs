@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use drive::image::zones_path;
-use judge::{Entry, Guest, Manifest, Output, Time};
+use linux::{Entry, Guest, Manifest, Output, Time};
 use vfs::{FileKind, FileSystem};
 
 use crate::volumes::{

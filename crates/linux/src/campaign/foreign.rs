@@ -5,29 +5,33 @@ use lab::Mode;
 use lab::oracle::Promise;
 use lab::subject::{F2fsSubject, Habits, Subject};
 
-use crate::failure::{Failure, Outcome};
+use crate::{Error, Result};
 
 /// A file system of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub enum Foreign {
+    /// The one that we have too.
     F2fs,
+    /// In ordered mode, as it is mounted by default.
     Ext4,
+    /// With its log on the drive.
     Xfs,
+    /// On one drive.
     Btrfs,
 }
 
 impl Foreign {
     /// By its name in `mount -t`.
-    pub(crate) fn named(name: &str) -> Outcome<Self> {
+    pub fn named(name: &str) -> Result<Self> {
         let all = [Self::F2fs, Self::Ext4, Self::Xfs, Self::Btrfs];
         all.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             let known = all.map(Self::name).join(", ");
-            Failure::Usage(format!("unknown file system '{name}'; the kernel's are {known}"))
+            Error::Usage(format!("unknown file system '{name}'; the kernel's are {known}"))
         })
     }
 
     /// That name.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::F2fs => "f2fs",
             Self::Ext4 => "ext4",

@@ -16,7 +16,7 @@ use vfs::{
     RenameFlags, Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
 
-use super::machine::Machine;
+use super::Machine;
 use super::wire::{Answer, Ask, Stat, digest};
 
 /// Bytes of one read: a frame of the wire has room for more.

@@ -11,7 +11,7 @@ mod volumes;
 use std::fs::File;
 use std::path::Path;
 
-use judge::{Guest, WriteLog};
+use linux::{Guest, WriteLog};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use verdict::{AGENT, Batch, copy};

@@ -6,7 +6,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use judge::Linux;
+use linux::Linux;
 use rustix::fs::{self as sys, Mode};
 use vfs::ops::{Generator, Op, Outcome, Session};
 use vfs::{Errno, MemFs};

@@ -1,5 +1,8 @@
 //! One file system in one mode: the run, its cuts, and what the kernel makes of each.
 
+pub(crate) mod cuts;
+pub(crate) mod foreign;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -17,12 +20,13 @@ use lab::{Mode, campaign};
 use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;
 
-use super::cuts::{Choice, Cut, Cuts};
-use super::foreign::Foreign;
-use super::machine::{Machine, Trouble};
-use super::remote::{Blocks, Remote};
-use super::wire::{Answer, Ask};
-use crate::failure::{Failure, Outcome};
+pub use self::cuts::Choice;
+use self::cuts::{Cut, Cuts};
+pub use self::foreign::Foreign;
+use crate::machine::remote::{Blocks, Remote};
+use crate::machine::wire::{Answer, Ask};
+use crate::machine::{Machine, Trouble};
+use crate::{Error, Result};
 
 /// Images that are kept, as many as failures are told in full.
 const KEPT_MAX: usize = 20;
@@ -30,33 +34,46 @@ const KEPT_MAX: usize = 20;
 const NQN: &str = "nqn.2026-11.com.github.strandline:crash";
 
 /// What to run.
-pub(crate) struct Campaign {
-    pub(crate) machine: Arc<Machine>,
-    pub(crate) fs: Foreign,
-    pub(crate) mode: Mode,
-    pub(crate) drive: String,
-    pub(crate) spec: Spec,
-    pub(crate) workload: Arc<dyn Workload>,
-    pub(crate) cuts: CutsOf,
-    pub(crate) seed: u64,
+pub struct Campaign {
+    /// Whose kernel it is.
+    pub machine: Arc<Machine>,
+    /// What the drive is formatted with.
+    pub fs: Foreign,
+    /// How it is mounted.
+    pub mode: Mode,
+    /// Name of the drive's profile.
+    pub drive: String,
+    /// The drive.
+    pub spec: Spec,
+    /// What is done on the volume.
+    pub workload: Arc<dyn Workload>,
+    /// Which cuts are judged.
+    pub cuts: CutsOf,
+    /// Of the workload and of what the cuts leave.
+    pub seed: u64,
     /// The workload's fsyncs are fdatasyncs.
-    pub(crate) fdatasync: bool,
+    pub fdatasync: bool,
     /// Mount options besides the mode's and the workload's; may be empty.
-    pub(crate) options: String,
+    pub options: String,
     /// The drive says that it has flushed, and has not.
-    pub(crate) lies: bool,
+    pub lies: bool,
     /// Where drives are kept as they were after cuts that failed.
-    pub(crate) keep: Option<PathBuf>,
+    pub keep: Option<PathBuf>,
     /// Command line that repeats it, up to the mode.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// Where the cuts come from.
-pub(crate) enum CutsOf {
+pub enum CutsOf {
     /// A run of the workload.
     Run(Choice),
     /// A drive that was kept, and how many of the oracle's events were before the cut.
-    Image { path: PathBuf, events: usize },
+    Image {
+        /// Where it is.
+        path: PathBuf,
+        /// That many.
+        events: usize,
+    },
 }
 
 /// A drive that is served for the machine.
@@ -82,18 +99,18 @@ struct Found {
     /// What judges a cut again, by its number.
     again: BTreeMap<usize, String>,
     /// What ended it before all were judged.
-    early: Option<Failure>,
+    early: Option<Error>,
 }
 
 impl Campaign {
     /// Runs it. `step` is told after each cut how many there are. With what was found comes why
     /// that is not all, if the machine was lost for good.
-    pub(crate) fn run(&self, step: &dyn Fn(usize)) -> Outcome<(Tally, Option<Failure>)> {
+    pub fn run(&self, step: &dyn Fn(usize)) -> Result<(Tally, Option<Error>)> {
         let served = self.serve()?;
         let identify = served.ssd.identify().clone();
         let promise = self.fs.promise(self.mode, &identify);
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
-        let kernel = crate::out::lossy(&release).trim().to_owned();
+        let kernel = String::from_utf8_lossy(&release).trim().to_owned();
         let recording = match &self.cuts {
             CutsOf::Run(choice) => self.record(&served, *choice)?,
             CutsOf::Image { path, events } => self.recall(path, *events)?,
@@ -129,22 +146,22 @@ impl Campaign {
         if self.fs == Foreign::F2fs { self.mode.name() } else { self.fs.name() }
     }
 
-    fn serve(&self) -> Outcome<Served> {
+    fn serve(&self) -> Result<Served> {
         let (address, told) = self.machine.drive_address().map_err(problem)?;
         let ssd = Ssd::new(self.spec.clone(), Timing::Paced, self.seed).map_err(problem)?;
         let unit = Unit::new("crash", ssd.clone());
         if self.lies {
             unit.drive().lie_about_flushes();
         }
-        let listener = TcpListener::bind(address).map_err(Failure::on(address))?;
+        let listener = TcpListener::bind(address).map_err(Error::on(address))?;
         let server = Server::start(listener, vec![unit], Options::new(NQN));
-        let server = server.map_err(Failure::on(address))?;
+        let server = server.map_err(Error::on(address))?;
         let port = server.address().port();
         if told.is_some() {
             let loopback = address.ip().is_loopback();
             let only =
                 if loopback { ", for this machine and its guests; see --listen" } else { "" };
-            crate::out::complain(&format!("the drive is at {}{only}", server.address()));
+            (self.machine.tell)(&format!("the drive is at {}{only}", server.address()));
         }
         // Conventional zones are a namespace of their own.
         let namespaces =
@@ -182,15 +199,15 @@ impl Campaign {
     }
 
     /// The workload, once.
-    fn record(&self, served: &Served, choice: Choice) -> Outcome<Recording> {
+    fn record(&self, served: &Served, choice: Choice) -> Result<Recording> {
         let devices = self.connect(served).map_err(problem)?;
         let argv = self.fs.mkfs(&devices);
-        let (status, said) = self.machine.run(&argv).map_err(Failure::on(&argv[0]))?;
+        let (status, said) = self.machine.run(&argv).map_err(Error::on(&argv[0]))?;
         if status != 0 {
             let said = said.trim().replace('\n', "; ");
-            return Err(Failure::Problem(format!("{}: exit status {status}: {said}", argv[0])));
+            return Err(Error::Problem(format!("{}: exit status {status}: {said}", argv[0])));
         }
-        let fs = Arc::new(self.mount(&devices, &served.blocks).map_err(Failure::on("mount"))?);
+        let fs = Arc::new(self.mount(&devices, &served.blocks).map_err(Error::on("mount"))?);
         let oracle = Arc::new(Oracle::new());
         let cuts = Cuts::new(&served.ssd, &oracle, choice, self.seed);
         let recorder = Recorder::new(fs.clone(), oracle.clone());
@@ -207,14 +224,14 @@ impl Campaign {
         ran?;
         let fsyncs = recorder.fsyncs();
         drop(recorder);
-        fs.unmount().map_err(Failure::on("unmount"))?;
+        fs.unmount().map_err(Error::on("unmount"))?;
         self.machine.ask(&Ask::Disconnect, b"").map_err(problem)?;
         Ok(Recording { log: oracle.take_log(), cuts, fsyncs, span_ns })
     }
 
     /// The drive in an image as the one cut of a run. What a workload does depends on its seed
     /// alone, so a run on our own F2FS tells the oracle the same as the kernel's did.
-    fn recall(&self, path: &Path, events: usize) -> Outcome<Recording> {
+    fn recall(&self, path: &Path, events: usize) -> Result<Recording> {
         let state = image::open(path, true, Timing::Instant).map_err(problem)?.hold();
         let job = Job {
             subject: subject::named("f2fs")?,
@@ -232,7 +249,7 @@ impl Campaign {
         let log = campaign::record(&job, CutPoints::Random(1))?.log;
         if events > log.len() {
             let all = log.len();
-            return Err(Failure::Usage(format!("--events {events}: the workload has {all}")));
+            return Err(Error::Usage(format!("--events {events}: the workload has {all}")));
         }
         let cuts = vec![Cut { index: 0, at_ns: 0, position: events, state }];
         Ok(Recording { log, cuts, fsyncs: Vec::new(), span_ns: 0 })
@@ -245,7 +262,7 @@ impl Campaign {
         served: &Served,
         recording: &Recording,
         step: &dyn Fn(usize),
-    ) -> Outcome<Found> {
+    ) -> Result<Found> {
         let (mut model, mut memo) = (Model::new(self.fs.habits()), Memo::default());
         let (mut all_found, mut kept) = (Found::default(), 0);
         let all = recording.cuts.len();
@@ -282,7 +299,7 @@ impl Campaign {
             if let Some(trouble) = trouble {
                 let judged = all_found.judged.len();
                 let after = format!("{trouble}; that is after {judged} of {all} cuts");
-                all_found.early = Some(Failure::Problem(after));
+                all_found.early = Some(Error::Problem(after));
                 break;
             }
         }
@@ -297,27 +314,27 @@ impl Campaign {
     }
 
     /// The image in which the drive is, if it failed.
-    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Outcome<Option<PathBuf>> {
+    fn keep(&self, cuts: &[Cut], found: &[Judged]) -> Result<Option<PathBuf>> {
         let failed = found.iter().find(|judged| !judged.verdicts.is_empty());
         let (Some(failed), Some(cut)) = (failed, cuts.first()) else { return Ok(None) };
         if let CutsOf::Image { path, .. } = &self.cuts {
             return Ok(Some(path.clone()));
         }
         let Some(dir) = &self.keep else { return Ok(None) };
-        std::fs::create_dir_all(dir).map_err(Failure::host(dir))?;
+        std::fs::create_dir_all(dir).map_err(Error::host(dir))?;
         let path = dir.join(format!("{}-{}.img", self.mode_name(), failed.index));
         // That of a campaign before this one.
         for old in [&path, &image::zones_path(&path)] {
             match std::fs::remove_file(old) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Failure::host(old)(error));
+                    return Err(Error::host(old)(error));
                 }
                 _ => {}
             }
         }
         image::create(&path, cut.state.spec()).map_err(problem)?;
         let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
-        ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Failure::host(&path))?;
+        ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Error::host(&path))?;
         drop(ssd.power_off());
         Ok(Some(path))
     }
@@ -367,6 +384,6 @@ fn of_cut(cut: &Cut, recovery_ns: u64, verdicts: Vec<Verdict>) -> Judged {
     Judged { index, at_ns, recovery_ns, recovery: Recovery::default(), verdicts }
 }
 
-fn problem(error: impl std::fmt::Display) -> Failure {
-    Failure::Problem(error.to_string())
+fn problem(error: impl std::fmt::Display) -> Error {
+    Error::Problem(error.to_string())
 }

@@ -1,6 +1,14 @@
 //! The machine whose kernel is judged, seen from the host: a guest in QEMU that `guest/run` boots,
 //! or somebody's own machine that runs the agent.
 
+#[cfg(test)]
+mod line_tests;
+pub(crate) mod link;
+pub(crate) mod remote;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wire;
+
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -15,9 +23,9 @@ use tempfile::TempDir;
 use thiserror::Error;
 use vfs::Errno;
 
-use super::link::{AGAIN, Link, Patience, Place, SECOND};
-use super::wire::{Answer, Ask, Heard, MARK, frame, receive};
-use crate::out;
+pub use self::link::Place;
+use self::link::{AGAIN, Link, Patience, SECOND};
+use self::wire::{Answer, Ask, Heard, MARK, frame, receive};
 
 /// Longest time for an answer: an emulated kernel that recovers takes some.
 const ANSWER: u64 = 180 * SECOND;
@@ -38,7 +46,7 @@ const HOST_OF_GUEST: &str = "10.0.2.2";
 
 /// Which machine.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A guest that this script boots, `guest/run`.
     Guest(PathBuf),
     /// One on which somebody starts the agent.
@@ -47,17 +55,18 @@ pub(crate) enum Kind {
 
 /// How a machine of somebody's own is met.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
-    pub(crate) at: Place,
+pub struct Own {
+    /// Where it comes, or is found.
+    pub at: Place,
     /// Speed of a line.
-    pub(crate) baud: u32,
+    pub baud: u32,
     /// Where drives are served for it, unless at the address to which it connects.
-    pub(crate) listen: Option<SocketAddr>,
+    pub listen: Option<SocketAddr>,
 }
 
 /// Why a machine does not do what it is asked.
 #[derive(Debug, Error)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     /// It cannot be started.
     #[error("{0}")]
     Start(String),
@@ -66,7 +75,12 @@ pub(crate) enum Trouble {
     Lost(String),
     /// It says no.
     #[error("{what}")]
-    Refused { errno: Errno, what: String },
+    Refused {
+        /// The number of the error there.
+        errno: Errno,
+        /// What it says of it.
+        what: String,
+    },
 }
 
 /// What the agent said.
@@ -84,11 +98,13 @@ impl From<Trouble> for vfs::Error {
 }
 
 /// A machine that runs the agent.
-pub(crate) struct Machine {
+pub struct Machine {
     way: Way,
     /// Where drives are served for it, if somebody said so.
     listen: Option<SocketAddr>,
     running: Mutex<Option<Running>>,
+    /// Takes a line for who waits.
+    pub(crate) tell: fn(&str),
 }
 
 /// How it is come by: booted by a script, waited for, met at a line of that speed.
@@ -105,10 +121,10 @@ pub(super) struct Running {
     /// What came last that was no answer.
     said: String,
     // Dropped after the link: the agent ends when nobody listens, and with it the guest.
-    guest: Option<Guest>,
+    guest: Option<Booted>,
 }
 
-struct Guest {
+struct Booted {
     child: Child,
     /// What it sees as /host.
     share: TempDir,
@@ -116,7 +132,7 @@ struct Guest {
 
 impl Machine {
     /// Boots a guest, or waits until somebody starts the agent.
-    pub(crate) fn start(kind: Kind) -> Result<Self, Trouble> {
+    pub fn start(kind: Kind, tell: fn(&str)) -> Result<Self, Trouble> {
         let (way, listen) = match kind {
             Kind::Guest(script) => {
                 (Way::Guest(script, bind(SocketAddr::from(([127, 0, 0, 1], 0)))?), None)
@@ -126,7 +142,7 @@ impl Machine {
             }
             Kind::Own(Own { at: Place::Line(at), baud, listen }) => (Way::Line(at, baud), listen),
         };
-        let machine = Self { way, listen, running: Mutex::new(None) };
+        let machine = Self { way, listen, running: Mutex::new(None), tell };
         machine.run_within(START, false)?;
         Ok(machine)
     }
@@ -142,7 +158,7 @@ impl Machine {
         let until = cores::now().saturating_add(limit);
         let wait = |at: &dyn Display| {
             let minutes = limit / SECOND / 60;
-            out::complain(&format!(
+            (self.tell)(&format!(
                 "waiting {minutes} minutes for a machine: run `strandline crash agent {at}` there, \
                  as root"
             ));
@@ -150,7 +166,7 @@ impl Machine {
         *running = Some(match &self.way {
             Way::Guest(script, listener) => {
                 let port = listener.local_addr().map_err(lost)?.port();
-                accept(listener, Some(Guest::boot(script, port)?), until)?
+                accept(listener, Some(Booted::boot(script, port)?), until)?
             }
             Way::Address(listener) => {
                 wait(&listener.local_addr().map_err(lost)?);
@@ -196,14 +212,18 @@ impl Machine {
     /// Runs a program there; what it printed, and its exit status.
     pub(crate) fn run(&self, argv: &[String]) -> Result<(i32, String), Trouble> {
         match self.ask(&Ask::Run { argv: argv.to_vec() }, b"")? {
-            (Answer::Ran { status }, said) => Ok((status, out::lossy(&said))),
+            (Answer::Ran { status }, said) => {
+                Ok((status, String::from_utf8_lossy(&said).into_owned()))
+            }
             (answer, _) => Err(Trouble::Lost(format!("it said {answer:?}"))),
         }
     }
 }
 
 fn lost(error: io::Error) -> Trouble {
-    Trouble::Lost(out::plain(error))
+    // In the words of strerror(3), without the number that Rust adds.
+    let text = error.to_string();
+    Trouble::Lost(text.split(" (os error ").next().unwrap_or_default().to_owned())
 }
 
 fn gone() -> Trouble {
@@ -229,7 +249,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Trouble> {
 /// Waits until an agent connects.
 fn accept(
     listener: &TcpListener,
-    mut guest: Option<Guest>,
+    mut guest: Option<Booted>,
     until: u64,
 ) -> Result<Running, Trouble> {
     while cores::now() < until {
@@ -364,12 +384,12 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || c == char::REPLACEMENT_CHARACTER
 }
 
-impl Guest {
+impl Booted {
     fn boot(script: &Path, port: u16) -> Result<Self, Trouble> {
         if !script.is_file() {
             return Err(Trouble::Start(format!(
                 "no guest: {} is not there; run this in a checkout of Strandline, name its \
-                 guest/run with --guest, or have a machine of yours come with --machine",
+                 guest/run with --guest, or use a machine of your own with --machine",
                 script.display()
             )));
         }
@@ -409,7 +429,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Booted {
     fn drop(&mut self) {
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use judge::Guest;
+use linux::Guest;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 

@@ -30,7 +30,7 @@ pub(crate) const AGAIN: u64 = if cfg!(test) { SECOND / 2 } else { 2 * SECOND };
 
 /// Where a machine is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// An address of ours, to which it connects.
     Address(SocketAddr),
     /// A line to it.
@@ -101,7 +101,7 @@ impl Link {
     }
 
     /// Over a socket that has somebody's serial port.
-    pub(super) fn over(stream: UnixStream) -> io::Result<Self> {
+    pub(crate) fn over(stream: UnixStream) -> io::Result<Self> {
         Self::new(stream.into(), None, None)
     }
 
@@ -154,12 +154,12 @@ impl Link {
     }
 
     /// To receive messages from.
-    pub(super) fn from(&mut self) -> &mut impl io::BufRead {
+    pub(crate) fn from(&mut self) -> &mut impl io::BufRead {
         &mut self.0
     }
 
     /// To send messages to.
-    pub(super) fn to(&mut self) -> &mut impl Write {
+    pub(crate) fn to(&mut self) -> &mut impl Write {
         self.0.get_mut()
     }
 }

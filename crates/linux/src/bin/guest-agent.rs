@@ -18,7 +18,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use judge::{Linux, Manifest, speed, zoned};
+use linux::{Linux, Manifest, speed, zoned};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

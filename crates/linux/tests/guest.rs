@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use judge::Guest;
+use linux::Guest;
 
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]

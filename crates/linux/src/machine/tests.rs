@@ -10,12 +10,12 @@ use lab::oracle::{Damage, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
-use super::agent::{self, Meeting};
 use super::line_tests::{Modem, lose};
 use super::link::{Link, Place};
-use super::machine::{Kind, Machine, Own, Trouble};
 use super::remote::{Blocks, Remote};
 use super::wire::{Answer, Ask, Heard, frame, receive};
+use super::{Kind, Machine, Own, Trouble};
+use crate::agent::{self, Meeting};
 
 /// Speed of a line.
 pub(super) const BAUD: u32 = 115_200;
@@ -54,7 +54,7 @@ pub(super) fn agent(at: String, dir: PathBuf) -> cores::JoinHandle<()> {
 fn machine(dir: PathBuf) -> Arc<Machine> {
     let address = free_address();
     drop(agent(address.to_string(), dir));
-    Arc::new(Machine::start(own(Place::Address(address))).expect("the agent comes"))
+    Arc::new(Machine::start(own(Place::Address(address)), |_| ()).expect("the agent comes"))
 }
 
 /// Answers one question, whatever it is, and takes another.
@@ -93,7 +93,7 @@ fn a_machine_that_is_lost_is_started_anew() {
         answer_one(&mut Link::tcp(first).expect("a connection"));
         drop(agent(address.to_string(), mount));
     }));
-    let machine = Machine::start(own(Place::Address(address))).expect("the first comes");
+    let machine = Machine::start(own(Place::Address(address)), |_| ()).expect("the first comes");
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     machine.restart().expect("the second comes");
@@ -120,7 +120,7 @@ fn a_line_loses_bytes_and_nothing_else() {
     modem.say(1, b"# strandline what? 1 2\n# strandline ");
     let agent = agent(modem.end(1), dir.path().to_owned());
     let place = Place::Line(modem.end(0).into());
-    let machine = Arc::new(Machine::start(own(place)).expect("the agent answers"));
+    let machine = Arc::new(Machine::start(own(place), |_| ()).expect("the agent answers"));
     judge(&machine, dir.path());
     // A line does not hang up: the agent is told.
     drop(machine);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use judge::Guest;
+use linux::Guest;
 
 const PAIRS: usize = 3;
 const OPS: u32 = 1000;

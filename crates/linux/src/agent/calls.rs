@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use vfs::InodeFlags;
 
-use super::wire::{Answer, Ask, Entry, Stat, digest};
+use crate::machine::wire::{Answer, Ask, Entry, Stat, digest};
 
 const BLOCK: usize = drive::BLOCK_SIZE;
 /// Blocks read at a time to make digests of.

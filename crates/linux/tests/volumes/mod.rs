@@ -13,7 +13,7 @@ use drive::{BLOCK_SIZE, Command, Drive, Output, Spec, Timing, blkzone, image};
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use f2fs::mkfs::{MkfsOptions, format};
-use judge::Manifest;
+use linux::Manifest;
 use rustix::fs::{SeekFrom, seek};
 use vfs::ops::{Generator, Session, fill};
 use vfs::{Creator, FallocateMode, FileKind, FileSystem, Ino, SetAttr, Timespec, XattrMode};

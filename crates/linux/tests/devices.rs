@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use judge::Guest;
+use linux::Guest;
 use tempfile::TempDir;
 
 const DEVICE_LOAD: &str = env!("CARGO_BIN_EXE_device_load");
