@@ -15,6 +15,7 @@ mod patience;
 mod profile;
 mod ssd;
 mod trace;
+pub mod undo;
 mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};

@@ -14,7 +14,6 @@ mod apply;
 mod engine;
 mod rescue;
 mod search;
-mod undo;
 
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::superblock::{COPIES, Features, RawSuperblock, Superblock};
 use crate::recover::{self, RecoveryReport};
 
-pub use undo::{Undo, Undone, undo};
+pub use drive::undo::{Undo, Undone, undo};
 
 /// Repairs before giving up: what one brings to light the next puts right.
 const MAX_PASSES: u32 = 4;

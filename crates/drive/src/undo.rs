@@ -1,7 +1,7 @@
-//! The undo log: what every block held before a repair changed it, so that the repair can be taken
-//! back (`e2fsck -z`, `e2undo`).
+//! The undo log: what every block held before it was changed, so that a repair can be taken back
+//! (`e2fsck -z`, `e2undo`).
 //!
-//! [`Undo`] stands between engine and drive. Before a command changes a block for the first time,
+//! [`Undo`] is a drive that remembers. Before a command changes a block for the first time,
 //! the block's old contents go to the log and the log is made durable. Of a sequential zone the
 //! whole contents and the write pointer go there at its first change: a zone can only be restored
 //! by a reset and writing it again.
@@ -15,16 +15,14 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use cores::Mutex;
-use drive::{
-    BLOCK_SIZE, Block, Blocks, Command, Completion, Drive, Identify, Output, Status, Zone,
-    ZoneAction, ZoneKind, ZoneState,
-};
-use queue::BlockQueue;
+use thiserror::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{Error, Result};
-use crate::ondisk::crc32;
+use crate::{
+    BLOCK_SIZE, Block, Blocks, Command, Completion, Drive, Identify, Lba, Output, Status, Zone,
+    ZoneAction, ZoneKind, ZoneState,
+};
 
 const MAGIC: [u8; 16] = *b"strandline undo\n";
 const VERSION: u32 = 1;
@@ -69,14 +67,58 @@ impl Record {
 
     fn checksum(&self, data: &[u8]) -> u32 {
         let bare = Self { crc: U32::new(0), ..*self };
-        crc32(crc32(!0, bare.as_bytes()), data)
+        checksum(&[bare.as_bytes(), data])
     }
+}
+
+/// The CRC-32 of all `parts`, not inverted at the end.
+fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    !hasher.finalize()
+}
+
+/// Why there can be no log, or why nothing can be put back from one.
+#[derive(Debug, Error)]
+pub enum UndoError {
+    /// The file could not be read or written.
+    #[error("undo log: {0}")]
+    File(#[from] io::Error),
+    /// The file does not begin as a log does.
+    #[error("undo log: not one, or damaged")]
+    NotALog,
+    /// The log is of another version of this format.
+    #[error("undo log: version {0}, not {VERSION}")]
+    Version(u32),
+    /// The log is of a drive of another size.
+    #[error("undo log: of a drive of {log} blocks, not {drive}")]
+    OtherSize {
+        /// Blocks of the drive the log was made for.
+        log: u64,
+        /// Blocks of this drive.
+        drive: u64,
+    },
+    /// The log is of a drive with other zones.
+    #[error("undo log: of a drive with other zones")]
+    OtherZones,
+    /// The drive takes one command at a time, and the log needs one of its own.
+    #[error("not supported: an undo log of a drive with one command at a time")]
+    OneCommand,
+    /// A command to the drive failed.
+    #[error("block {lba:#x}: {status}")]
+    Drive {
+        /// First block it was for.
+        lba: Lba,
+        /// What the drive said.
+        status: Status,
+    },
 }
 
 /// A drive that remembers what it held.
 pub struct Undo {
     below: Arc<dyn Drive>,
     identify: Identify,
+    /// Held while a command is handed over and what it changes is logged.
     state: Mutex<State>,
 }
 
@@ -86,17 +128,20 @@ struct State {
     logged: BTreeSet<u64>,
     zones: BTreeSet<u64>,
     /// Completions taken while looking for others, and failures of the log.
-    done: VecDeque<(u16, Completion)>,
+    done: Done,
 }
+
+/// Completions that were not those looked for, by queue.
+type Done = VecDeque<(u16, Completion)>;
 
 impl Undo {
     /// Logs to `log`, a new file, what commands to `below` change.
-    pub fn new(below: Arc<dyn Drive>, mut log: File) -> Result<Self> {
+    pub fn new(below: Arc<dyn Drive>, mut log: File) -> Result<Self, UndoError> {
         let mut identify = below.identify().clone();
         // One command identifier of each queue is for reading old contents.
         identify.queue_depth = identify.queue_depth.saturating_sub(1);
         if identify.queue_depth == 0 {
-            return Err(Error::unsupported("an undo log of a drive with one command at a time"));
+            return Err(UndoError::OneCommand);
         }
         let mut header = Header {
             magic: MAGIC,
@@ -105,26 +150,17 @@ impl Undo {
             blocks: U64::new(identify.blocks),
             reserved: [0; 32],
         };
-        header.crc.set(crc32(!0, header.as_bytes()));
-        log.write_all(header.as_bytes()).and_then(|()| log.sync_all()).map_err(io_error)?;
-        let (logged, zones, done) = (BTreeSet::new(), BTreeSet::new(), VecDeque::new());
-        let state = Mutex::new(State { log, logged, zones, done });
+        header.crc.set(checksum(&[header.as_bytes()]));
+        log.write_all(header.as_bytes())?;
+        log.sync_all()?;
+        let (logged, zones, done) = (BTreeSet::new(), BTreeSet::new(), Done::new());
+        let state = Mutex::named("undo log", State { log, logged, zones, done });
         Ok(Self { below, identify, state })
     }
 
     /// Runs a command of our own on `queue` and waits for it.
     fn run(&self, state: &mut State, queue: u16, command: Command) -> Result<Output, Status> {
-        let cid = self.identify.queue_depth;
-        if let Some(answer) = self.below.issue(queue, cid, command) {
-            return answer.result;
-        }
-        while let Some(completion) = self.below.wait_for(queue, cid) {
-            if completion.cid == cid {
-                return completion.result;
-            }
-            state.done.push_back((queue, completion));
-        }
-        Err(Status::NotReady)
+        run(&*self.below, queue, self.identify.queue_depth, command, &mut state.done)
     }
 
     /// Logs what `command` is about to change.
@@ -251,8 +287,24 @@ impl Drive for Undo {
     }
 }
 
-fn io_error(error: io::Error) -> Error {
-    Error::usage(format!("undo log: {error}"))
+/// Runs one command and waits for it; completions of others go to `others`.
+fn run(
+    drive: &dyn Drive,
+    queue: u16,
+    cid: u16,
+    command: Command,
+    others: &mut Done,
+) -> Result<Output, Status> {
+    if let Some(answer) = drive.issue(queue, cid, command) {
+        return answer.result;
+    }
+    while let Some(completion) = drive.wait_for(queue, cid) {
+        if completion.cid == cid {
+            return completion.result;
+        }
+        others.push_back((queue, completion));
+    }
+    Err(Status::NotReady)
 }
 
 /// What an undo put back.
@@ -266,54 +318,54 @@ pub struct Undone {
 
 /// Puts back what `log` remembers. Fails before anything is changed if the log is not one, or of a
 /// drive of another size.
-pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone> {
+pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone, UndoError> {
     let mut header = Vec::new();
     let start = size_of::<Header>() as u64;
-    Read::by_ref(&mut log).take(start).read_to_end(&mut header).map_err(io_error)?;
-    let queue = BlockQueue::new(Arc::clone(drive));
-    check_header(&header, queue.identify().blocks)?;
+    Read::by_ref(&mut log).take(start).read_to_end(&mut header)?;
+    check_header(&header, drive.identify().blocks)?;
     // Only now: who does not begin like a log may have no end.
     let mut records = Vec::new();
-    log.read_to_end(&mut records).map_err(io_error)?;
+    log.read_to_end(&mut records)?;
     let mut done = Undone::default();
     let mut zones: Vec<(Zone, Vec<Block>)> = Vec::new();
     for (record, block) in Records(&records) {
         let lba = record.lba.get();
         let inside = |zone: &Zone| (zone.start..zone.start + zone.size).contains(&lba);
         match block {
-            None => zones.push((zone_of(&queue, &record)?, Vec::new())),
+            None => zones.push((zone_of(drive, &record)?, Vec::new())),
             Some(block) => match zones.iter_mut().find(|(zone, _)| inside(zone)) {
                 Some((_, contents)) => contents.push(block),
                 None => {
-                    let data = Blocks::from_iter([block]);
-                    queue.run(Command::Write { lba, data, fua: false })?;
+                    restore(drive, lba, block)?;
                     done.blocks += 1;
                 }
             },
         }
     }
     for (zone, contents) in &zones {
-        restore_zone(&queue, zone, contents)?;
+        restore_zone(drive, zone, contents)?;
         done.zones += 1;
     }
-    queue.flush()?;
+    alone(drive, 0, Command::Flush)?;
     Ok(done)
 }
 
-fn check_header(bytes: &[u8], blocks: u64) -> Result<()> {
-    let Ok(header) = Header::ref_from_bytes(bytes) else {
-        return Err(Error::usage("undo log: too short"));
-    };
+/// Runs one command, for `lba`, on a drive that does nothing else.
+fn alone(drive: &Arc<dyn Drive>, lba: Lba, command: Command) -> Result<Output, UndoError> {
+    run(drive, 0, 0, command, &mut Done::new()).map_err(|status| UndoError::Drive { lba, status })
+}
+
+fn check_header(bytes: &[u8], blocks: u64) -> Result<(), UndoError> {
+    let header = Header::ref_from_bytes(bytes).map_err(|_| UndoError::NotALog)?;
     let bare = Header { crc: U32::new(0), ..*header };
-    if header.magic != MAGIC || header.crc.get() != crc32(!0, bare.as_bytes()) {
-        return Err(Error::usage("undo log: not one, or damaged"));
+    if header.magic != MAGIC || header.crc.get() != checksum(&[bare.as_bytes()]) {
+        return Err(UndoError::NotALog);
     }
     if header.version.get() != VERSION {
-        return Err(Error::usage(format!("undo log: version {}, not {VERSION}", header.version)));
+        return Err(UndoError::Version(header.version.get()));
     }
     if header.blocks.get() != blocks {
-        let of = header.blocks;
-        return Err(Error::usage(format!("undo log: of a drive of {of} blocks, not {blocks}")));
+        return Err(UndoError::OtherSize { log: header.blocks.get(), drive: blocks });
     }
     Ok(())
 }
@@ -337,23 +389,32 @@ impl Iterator for Records<'_> {
 }
 
 /// The zone as it was.
-fn zone_of(queue: &BlockQueue, record: &Record) -> Result<Zone> {
+fn zone_of(drive: &Arc<dyn Drive>, record: &Record) -> Result<Zone, UndoError> {
     let start = record.lba.get();
-    let now = queue.report_zones()?.into_iter().find(|zone| zone.start == start);
-    let now = now.ok_or_else(|| Error::usage("undo log: of a drive with other zones"))?;
+    if drive.identify().zones.is_none() {
+        return Err(UndoError::OtherZones);
+    }
+    let report = alone(drive, start, Command::ReportZones { lba: start, max: 1 })?;
+    let Output::Zones(zones) = report else { return Err(UndoError::OtherZones) };
+    let now = zones.into_iter().find(|zone| zone.start == start).ok_or(UndoError::OtherZones)?;
     let state = if record.full.get() == 1 { ZoneState::Full } else { ZoneState::Closed };
     Ok(Zone { wp: start.saturating_add(record.written.get()), state, ..now })
 }
 
-fn restore_zone(queue: &BlockQueue, zone: &Zone, contents: &[Block]) -> Result<()> {
-    let manage = |action| queue.run(Command::ManageZone { action, zone: Some(zone.start) });
+fn restore(drive: &Arc<dyn Drive>, lba: Lba, block: Block) -> Result<(), UndoError> {
+    let data = Blocks::from_iter([block]);
+    alone(drive, lba, Command::Write { lba, data, fua: false }).map(drop)
+}
+
+fn restore_zone(drive: &Arc<dyn Drive>, zone: &Zone, contents: &[Block]) -> Result<(), UndoError> {
+    let start = zone.start;
+    let manage = |action| alone(drive, start, Command::ManageZone { action, zone: Some(start) });
     manage(ZoneAction::Reset)?;
-    for (lba, block) in (zone.start..zone.wp).zip(contents) {
-        let data = Blocks::from_iter([block.clone()]);
-        queue.run(Command::Write { lba, data, fua: false })?;
+    for (lba, block) in (start..zone.wp).zip(contents) {
+        restore(drive, lba, block.clone())?;
     }
-    let written = zone.start + contents.len() as u64;
-    if zone.state == ZoneState::Full && written < zone.start + zone.capacity {
+    let written = start + contents.len() as u64;
+    if zone.state == ZoneState::Full && written < start + zone.capacity {
         manage(ZoneAction::Finish)?;
     }
     Ok(())
