@@ -7,7 +7,7 @@ TREE ?= /usr/share/doc
 CUTS ?= 1000000
 SHARD ?= 1/1
 
-.PHONY: help demo campaign test test-all test-kernel lint bench deb
+.PHONY: help demo campaign test test-all test-kernel lint bench docs deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,9 +44,9 @@ lint: ## formatting, clippy, the rules of the house
 
 # The heavy suites need optimised code. Checks stay on, and the linker's optimisation off: it would
 # take longer than the tests it speeds up.
-test test-all test-kernel: export CARGO_PROFILE_RELEASE_LTO = off
-test test-all test-kernel: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
-test test-all test-kernel: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
+test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
+test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
 test: lint ## everything that fits in ten minutes
 	$(CARGO) test --workspace --release --all-features --target-dir target/test
 
@@ -65,14 +65,20 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	guest/suites
 	$(CARGO) test --package linux --release --target-dir target/test -- --ignored
 	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
-	  --test kernel_crash --test kernel_fsync --features auth --release --target-dir target/test \
-	  -- --ignored
+	  --test kernel_crash --test kernel_fsync --release --target-dir target/test -- --ignored
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
 	  $(CARGO) test --package linux --test speed --release -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace
+
+# The links are checked by tidy, and the commands by a test, so both are part of `make test`, too.
+docs: ## the book, in target/book, and whether its links and commands are good (needs mdbook)
+	$(CARGO) xtask tidy
+	$(CARGO) test --package strandline --test docs --release --target-dir target/test
+	@command -v mdbook >/dev/null || $(CARGO) install --locked mdbook --no-default-features --features search
+	PATH="$$PATH:$${CARGO_HOME:-$$HOME/.cargo}/bin" mdbook build docs
 
 deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
 	$(CARGO) xtask package

@@ -17,8 +17,7 @@ use host::{
     BLOCK, Data, HOST_NQN, Host, NQN, Queue, Setup, admin, at, connect_data, icreq, pattern,
     serve_with, sqe, zoned,
 };
-#[cfg(feature = "auth")]
-use nvme_target::{Keys, Options, Secret};
+use nvme_target::{Keys, Secret};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -214,17 +213,11 @@ fn malformed_conversations_are_survived() {
     let count = from_environment("FUZZ_EXECUTIONS", 4000);
     let seed = from_environment("FUZZ_SEED", 1);
     let panics = count_panics();
-    let mut servers = vec![(Timing::Instant, false), (Timing::Paced, false)];
-    if cfg!(feature = "auth") {
-        servers.push((Timing::Instant, true));
-    }
-    for &(timing, keys) in &servers {
+    let servers = [(Timing::Instant, false), (Timing::Paced, false), (Timing::Instant, true)];
+    for (timing, keys) in servers {
         let server = serve_with(zoned("zn540-noplp", 6, timing), |options| {
             options.handshake = 1_000_000_000;
-            #[cfg(feature = "auth")]
-            if keys {
-                demand_secret(options);
-            }
+            options.keys = keys.then(|| Arc::new(Keys { host: secret(), controller: None }));
         });
         let mut good = (!keys).then(|| admin(server.address(), Setup::default(), 0));
         let controller = good.as_ref().map_or(1, |(_, controller)| *controller);
@@ -248,11 +241,9 @@ fn malformed_conversations_are_survived() {
     assert_eq!(panics.load(Ordering::Relaxed), 0);
 }
 
-#[cfg(feature = "auth")]
-fn demand_secret(options: &mut Options) {
+fn secret() -> Secret {
     let text = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-    let host: Secret = text.parse().expect("a secret");
-    options.keys = Some(Arc::new(Keys { host, controller: None }));
+    text.parse().expect("a secret")
 }
 
 fn resident() -> usize {

@@ -1,16 +1,18 @@
 //! Style as a test: the rules of the house that the compiler and clippy do not know.
 //!
-//! Each rule is a function from a source file, or a manifest, to findings; this module only walks
-//! the tree and puts them together. A source file is read once and split into lines as written and
-//! lines with comments and literals blanked out, so that rules see code only.
+//! Each rule is a function from a source file, a manifest or the documents to findings; this module
+//! only walks the tree and puts the findings together. A source file is read once and split into
+//! lines as written and lines with comments and literals blanked out, so that rules see code only.
 
 mod bans;
 mod layers;
+mod links;
 mod scan;
 mod sizes;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Directories of the root that hold sources.
 const SOURCE_DIRS: [&str; 4] = ["crates", "xtask", "fuzz", "tests"];
@@ -60,16 +62,16 @@ impl Source {
 pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let mut sources = Vec::new();
-    for path in files(root)? {
-        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        let text = read(&path)?;
+    let tree = tree(root)?;
+    for name in tree.iter().filter(|name| is_source(name)) {
+        let text = read(&root.join(name))?;
         if name.ends_with(".rs") {
-            let source = Source::new(&name, &text);
+            let source = Source::new(name, &text);
             sizes::check_width(&source, &mut findings);
             bans::check(&source, &mut findings);
             sources.push(source);
         } else {
-            layers::check(&name, &text, &mut findings)?;
+            layers::check(name, &text, &mut findings)?;
         }
     }
     let ratchet = root.join(sizes::RATCHET);
@@ -84,31 +86,36 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
     } else {
         actual.compare(&allowed.unwrap_or_default(), &mut findings);
     }
+    links::check(root, &tree, &mut findings)?;
     findings.sort();
     Ok(findings)
 }
 
-/// All Rust files and manifests, in path order.
-fn files(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
-    let mut ahead: Vec<PathBuf> =
-        SOURCE_DIRS.iter().map(|dir| root.join(dir)).filter(|dir| dir.is_dir()).collect();
+/// All files and directories below the root but what is built or hidden, as paths from the root.
+fn tree(root: &Path) -> Result<BTreeSet<String>, String> {
+    let mut found = BTreeSet::new();
+    let mut ahead = vec![root.to_path_buf()];
     while let Some(dir) = ahead.pop() {
         let entries = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         for entry in entries {
             let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name == "target" || name.starts_with('.') {
+                continue;
+            }
+            found.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string());
             if path.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    ahead.push(path);
-                }
-            } else if name.ends_with(".rs") || name == "Cargo.toml" {
-                found.push(path);
+                ahead.push(path);
             }
         }
     }
-    found.sort();
     Ok(found)
+}
+
+/// Whether a path from the root is a Rust file or a manifest below one of `SOURCE_DIRS`.
+fn is_source(name: &str) -> bool {
+    let top = name.split_once('/').map_or("", |(top, _)| top);
+    SOURCE_DIRS.contains(&top) && (name.ends_with(".rs") || name.ends_with("/Cargo.toml"))
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -1,4 +1,4 @@
-//! What a command asks for, and where its data is.
+//! What a command is, and where its data is.
 
 use drive::Blocks;
 
@@ -8,26 +8,25 @@ use crate::command::{Place, Sqe, Status};
 use crate::io::Task;
 use crate::transfer::Transfer;
 
-/// What a command asks for.
-#[allow(clippy::large_enum_variant, reason = "a box would cost every command an allocation")]
-pub(crate) enum Request {
+/// What a command is.
+pub(crate) enum What {
     Connect,
     Property,
     Authenticate(auth::Transfer),
     Admin,
-    AwaitEvent,
+    EventRequest,
     Io(Task),
 }
 
-impl Request {
+impl What {
     /// Bytes the host has to send.
     pub(crate) fn takes(&self, sqe: &Sqe) -> usize {
         match self {
             Self::Connect => CONNECT_LEN,
             Self::Admin => admin::takes(sqe),
             Self::Io(task) => task.takes(sqe.sgl.length.get() as usize),
-            Self::Authenticate(transfer) => transfer.takes(),
-            Self::Property | Self::AwaitEvent => 0,
+            Self::Authenticate(auth::Transfer::Send(length)) => *length,
+            Self::Authenticate(_) | Self::Property | Self::EventRequest => 0,
         }
     }
 
@@ -35,7 +34,7 @@ impl Request {
     pub(crate) fn wants(&self) -> usize {
         match self {
             Self::Io(task) => task.gives(),
-            Self::Authenticate(transfer) => transfer.wants(),
+            Self::Authenticate(auth::Transfer::Receive(room)) => *room,
             _ => 0,
         }
     }
