@@ -4,11 +4,17 @@
 //! A [`Server`] shows its [`Unit`]s as namespaces of one subsystem to any host that says `nvme
 //! connect -t tcp`. Nothing that a host sends can panic, hang or exhaust memory: the error is that
 //! host's alone.
+//!
+//! With the feature `auth` hosts can be made to authenticate (DH-HMAC-CHAP).
 
 #![forbid(unsafe_code)]
 
 mod admin;
 mod answer;
+#[cfg(feature = "auth")]
+mod auth;
+#[cfg(not(feature = "auth"))]
+#[path = "no_auth.rs"]
 mod auth;
 mod command;
 mod connection;
@@ -25,12 +31,13 @@ mod output;
 mod pdu;
 mod power;
 mod queue;
+mod request;
 mod server;
 mod subsystem;
 mod transfer;
-mod what;
 mod zns;
 
+#[cfg(feature = "auth")]
 pub use auth::{Keys, Secret, SecretError};
 pub use namespace::Unit;
 pub use power::{After, When};

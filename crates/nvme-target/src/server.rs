@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cores::{JoinHandle, Mutex, Nanos};
 use drive::{Lba, ZoneState};
 
+#[cfg(feature = "auth")]
 use crate::auth::Keys;
 use crate::connection;
 use crate::namespace::Unit;
@@ -34,6 +35,7 @@ pub struct Options {
     /// How long a host may leave answers unread or data unsent.
     pub patience: Nanos,
     /// Whom to serve; everybody if not given. Discovery, too, is for those who authenticate.
+    #[cfg(feature = "auth")]
     pub keys: Option<Arc<Keys>>,
 }
 
@@ -47,6 +49,7 @@ impl Options {
             shared: false,
             handshake: 10_000_000_000,
             patience: 30_000_000_000,
+            #[cfg(feature = "auth")]
             keys: None,
         }
     }

@@ -225,7 +225,15 @@ fn one_of_several_drives() {
     refused(&["drive", "zones", &zoned, "--namespace", "1"], 2);
 }
 
+#[cfg(not(feature = "auth"))]
+#[test]
+fn without_authentication_a_secret_is_refused() {
+    let serve = ["drive", "serve", "disk.img", "--dhchap-key-file", "key"];
+    assert!(refused(&serve, 2).contains("--features auth"));
+}
+
 /// The secrets are those of a file, never of a command line that everybody can list.
+#[cfg(feature = "auth")]
 #[test]
 fn secrets_come_from_a_file() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -25,6 +25,8 @@ use self::message::{
 use self::secret::Hash;
 pub use self::secret::{Secret, SecretError};
 use crate::command::{FABRICS, Sqe, Status};
+use crate::io::Answer;
+use crate::server::Options;
 
 /// Longest message there is: a reply with the public value of the largest group has 1168 bytes.
 const MESSAGE_MAX: usize = 4096;
@@ -62,6 +64,16 @@ impl Transfer {
         }
         Ok(Some(transfer))
     }
+
+    /// Bytes the host has to send.
+    pub(crate) fn takes(self) -> usize {
+        if let Self::Send(length) = self { length } else { 0 }
+    }
+
+    /// Bytes the host wants.
+    pub(crate) fn wants(self) -> usize {
+        if let Self::Receive(room) = self { room } else { 0 }
+    }
 }
 
 /// A challenge the host has not answered yet.
@@ -98,12 +110,14 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Of the host named `host`, which connected to the subsystem named `subsystem`.
-    pub(crate) fn new(keys: Arc<Keys>, host: &str, subsystem: &str, patience: Nanos) -> Self {
+    /// Of the host named `host`, which connected to the subsystem named `subsystem`; `None` if
+    /// everybody may.
+    pub(crate) fn demanded(options: &Options, host: &str, subsystem: &str) -> Option<Self> {
+        let (keys, patience) = (options.keys.clone()?, options.handshake);
         let by = cores::now().saturating_add(patience);
         let (host, subsystem) = (host.to_owned(), subsystem.to_owned());
         let (state, says) = (State::Idle, None);
-        Self { keys, host, subsystem, state, says, passed: false, patience, by }
+        Some(Self { keys, host, subsystem, state, says, passed: false, patience, by })
     }
 
     /// Whether the host is who it says.
@@ -121,8 +135,19 @@ impl Authentication {
         matches!(self.state, State::Over) && self.says.is_none()
     }
 
+    /// Executes an authentication command, with what the host sent.
+    pub(crate) fn go_on(&mut self, transfer: Transfer, sent: &[u8]) -> Answer {
+        match transfer {
+            Transfer::Send(length) => {
+                self.hear(sent.get(..length).unwrap_or_default());
+                Answer::done()
+            }
+            Transfer::Receive(room) => self.say(room).map_or_else(Answer::from, Answer::bytes),
+        }
+    }
+
     /// The host sent a message.
-    pub(crate) fn hear(&mut self, message: &[u8]) {
+    fn hear(&mut self, message: &[u8]) {
         if matches!(self.state, State::Over) {
             return;
         }
@@ -153,7 +178,7 @@ impl Authentication {
     }
 
     /// The host takes what there is to say, in up to `room` bytes.
-    pub(crate) fn say(&mut self, room: usize) -> Result<Vec<u8>, Status> {
+    fn say(&mut self, room: usize) -> Result<Vec<u8>, Status> {
         if self.says.is_none() {
             self.refuse(0, Refusal::Message);
         }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use drive::{Ssd, Timing, image};
+#[cfg(feature = "auth")]
 use lab::workload::script::read_bounded;
 use nvme_target::control::Control;
-use nvme_target::{Keys, Options, Secret, Server, Unit};
+#[cfg(feature = "auth")]
+use nvme_target::{Keys, Secret};
+use nvme_target::{Options, Server, Unit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -19,6 +22,7 @@ use crate::out;
 /// Longest qualified name.
 const NQN_MAX: usize = 223;
 /// Longest file of secrets.
+#[cfg(feature = "auth")]
 const KEYS_MAX: u64 = 1 << 20;
 /// Before the drive's name in ours.
 const NQN_START: &str = "nqn.2026-11.com.github.strandline:";
@@ -51,7 +55,7 @@ pub(crate) struct Serve {
     nqn: Option<String>,
     /// Serve those who authenticate. Line 1 is the hosts' secret, as nvme gen-dhchap-key prints it;
     /// line 2, if there is one, ours for hosts that ask. What is said then is not encrypted, and
-    /// nvme discover, which sends no secret, finds nothing
+    /// nvme discover, which sends no secret, finds nothing. Only in builds with --features auth
     #[arg(long, value_name = "FILE")]
     dhchap_key_file: Option<PathBuf>,
     /// Control socket [default: PATH.control, beside each drive]
@@ -77,14 +81,12 @@ enum Speed {
 
 impl Serve {
     pub(crate) fn run(self) -> Outcome {
-        let nqn = self.name()?;
+        let options = Options { shared: self.shared, ..self.access(Options::new(self.name()?))? };
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::on("signals"))?;
         let units: Vec<Unit> =
             self.paths.iter().map(|path| self.open(path)).collect::<Outcome<_>>()?;
         let listener = TcpListener::bind(self.listen).map_err(Failure::on(self.listen))?;
         let drives: Vec<Arc<Ssd>> = units.iter().map(|unit| unit.ssd().clone()).collect();
-        let keys = self.keys()?.map(Arc::new);
-        let options = Options { shared: self.shared, keys, ..Options::new(nqn) };
         let server = Server::start(listener, units, options);
         let server = Arc::new(server.map_err(Failure::on(self.listen))?);
         let controls = self.controls(&server)?;
@@ -114,6 +116,24 @@ impl Serve {
         Ok(nqn.clone())
     }
 
+    /// `options` with whom to let in.
+    #[cfg(not(feature = "auth"))]
+    fn access(&self, options: Options) -> Outcome<Options> {
+        let Some(path) = &self.dhchap_key_file else { return Ok(options) };
+        Err(Failure::Usage(format!(
+            "{}: this strandline cannot authenticate hosts; one built with --features auth can",
+            path.display()
+        )))
+    }
+
+    /// `options` with whom to let in.
+    #[cfg(feature = "auth")]
+    fn access(&self, options: Options) -> Outcome<Options> {
+        let keys = self.keys()?.map(Arc::new);
+        Ok(Options { keys, ..options })
+    }
+
+    #[cfg(feature = "auth")]
     fn keys(&self) -> Outcome<Option<Keys>> {
         let Some(path) = &self.dhchap_key_file else { return Ok(None) };
         let text = read_bounded(path, KEYS_MAX)?;

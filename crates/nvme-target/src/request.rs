@@ -1,4 +1,4 @@
-//! What a command is, and where its data is.
+//! What a command asks for, and where its data is.
 
 use drive::Blocks;
 
@@ -8,25 +8,26 @@ use crate::command::{Place, Sqe, Status};
 use crate::io::Task;
 use crate::transfer::Transfer;
 
-/// What a command is.
-pub(crate) enum What {
+/// What a command asks for.
+#[allow(clippy::large_enum_variant, reason = "a box would cost every command an allocation")]
+pub(crate) enum Request {
     Connect,
     Property,
     Authenticate(auth::Transfer),
     Admin,
-    EventRequest,
+    AwaitEvent,
     Io(Task),
 }
 
-impl What {
+impl Request {
     /// Bytes the host has to send.
     pub(crate) fn takes(&self, sqe: &Sqe) -> usize {
         match self {
             Self::Connect => CONNECT_LEN,
             Self::Admin => admin::takes(sqe),
             Self::Io(task) => task.takes(sqe.sgl.length.get() as usize),
-            Self::Authenticate(auth::Transfer::Send(length)) => *length,
-            Self::Authenticate(_) | Self::Property | Self::EventRequest => 0,
+            Self::Authenticate(transfer) => transfer.takes(),
+            Self::Property | Self::AwaitEvent => 0,
         }
     }
 
@@ -34,7 +35,7 @@ impl What {
     pub(crate) fn wants(&self) -> usize {
         match self {
             Self::Io(task) => task.gives(),
-            Self::Authenticate(auth::Transfer::Receive(room)) => *room,
+            Self::Authenticate(transfer) => transfer.wants(),
             _ => 0,
         }
     }

@@ -1,0 +1,87 @@
+//! Commands on the drive: issued, collected, and issued again while their task goes on.
+
+use cores::Nanos;
+use drive::{Drive, Output as DriveOutput};
+
+use super::{Queue, Room, Slot};
+use crate::command::{Sqe, Status};
+use crate::io::{Step, Task};
+
+impl Queue {
+    /// When the drive is to be asked for completions; `None` if nothing is under way.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        if self.running == 0 {
+            return None;
+        }
+        let lanes = self.subsystem.units.iter().zip(&self.lanes);
+        lanes.filter_map(|(unit, lane)| unit.ssd().due((*lane)?)).min()
+    }
+
+    /// Goes on with a task until the drive has to be waited for.
+    pub(super) fn go(&mut self, slot: u16, sqe: &Sqe, mut task: Task, mut step: Step, room: Room) {
+        loop {
+            let command = match step {
+                Step::Done(answer) => return self.finish(slot, sqe, answer, room),
+                Step::Command(command) => command,
+            };
+            let subsystem = self.subsystem.clone();
+            let (unit, number) = (&subsystem.units[task.unit], task.unit);
+            let lane = match self.lanes[number] {
+                Some(lane) => Some(lane),
+                None => unit.ssd().open_queue(),
+            };
+            self.lanes[number] = lane;
+            let Some(lane) = lane else {
+                let none = Status::from(drive::Status::NotReady);
+                return self.finish(slot, sqe, none.into(), room);
+            };
+            let Some(done) = unit.drive().issue(lane, slot, command) else {
+                self.slots[usize::from(slot)] = Slot::Running { sqe: *sqe, task: Some(task), room };
+                self.running += 1;
+                return;
+            };
+            self.look_for_power(number, &done.result);
+            match task.after(done.result) {
+                (Some(again), next) => (task, step) = (again, next),
+                (None, Step::Done(answer)) => return self.finish(slot, sqe, answer, room),
+                (None, Step::Command(_)) => return,
+            }
+        }
+    }
+
+    fn look_for_power(&mut self, unit: usize, result: &Result<DriveOutput, drive::Status>) {
+        if matches!(result, Err(drive::Status::NotReady)) {
+            self.power_lost |= self.subsystem.units[unit].ssd().is_off();
+        } else if self.subsystem.expects_polite_cut() {
+            self.power_lost_politely |= self.subsystem.units[unit].ssd().is_off();
+        }
+    }
+
+    /// Takes completions of the drive, while the answers of the connection are fewer than `most`
+    /// bytes. True if there was one.
+    pub(crate) fn collect(&mut self, most: usize) -> bool {
+        let mut any = false;
+        for unit in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[unit] else { continue };
+            while self.running > 0 && self.answers.output.left() < most {
+                let Some(done) = self.subsystem.units[unit].drive().poll(lane) else { break };
+                any = true;
+                let slot = done.cid;
+                let Some(Slot::Running { sqe, task, room }) = self.slots.get_mut(usize::from(slot))
+                else {
+                    continue;
+                };
+                let (sqe, task, room) = (*sqe, task.take(), *room);
+                self.running -= 1;
+                self.look_for_power(unit, &done.result);
+                let Some(task) = task else { continue };
+                match task.after(done.result) {
+                    (Some(task), step) => self.go(slot, &sqe, task, step, room),
+                    (None, Step::Done(answer)) => self.finish(slot, &sqe, answer, room),
+                    (None, Step::Command(_)) => {}
+                }
+            }
+        }
+        any
+    }
+}
