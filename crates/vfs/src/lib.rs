@@ -5,20 +5,25 @@
 
 pub mod acl;
 mod error;
+pub mod finding;
 mod fs;
+mod gate;
+pub mod inode;
 mod memfs;
 pub mod ops;
-mod page_cache;
+mod pages;
 pub mod path;
 mod pieces;
+pub mod record;
 mod rules;
 mod types;
 
 pub use drive::Block;
 pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;
+pub use gate::{Gate, Hold};
 pub use memfs::MemFs;
-pub use page_cache::PageCache;
+pub use pages::PageCache;
 pub use pieces::{Piece, pieces};
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{

@@ -97,7 +97,7 @@ pub(crate) fn correct_inode(
 
 fn finding(ino: Nid, checked: Result<InodeLayout>) -> Finding {
     let error = checked.err().unwrap_or(Error::Posix(vfs::Errno::UCLEAN));
-    Finding::from_error(Place::Inode { ino }, error)
+    Place::Inode { ino }.finding(error)
 }
 
 /// Flips the one bit that makes the checksum right and the inode sound, if there is one.

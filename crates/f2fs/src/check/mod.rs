@@ -11,12 +11,12 @@
 
 mod dentry;
 mod dir;
-mod finding;
 mod inode;
 mod mend;
 mod mend_inode;
 mod nat_walk;
 mod node;
+mod place;
 pub mod repair;
 mod root;
 mod segments;
@@ -32,9 +32,9 @@ use std::sync::Arc;
 use drive::Drive;
 use queue::BlockQueue;
 
-pub use finding::{Finding, Place, Remedy};
 pub(crate) use mend::{Hints, Mend, NewName, NodeHint, Search};
 pub(crate) use mend_inode::correct_inode;
+pub use place::{Finding, Place, Remedy};
 pub use state::{VolumeState, state};
 
 use crate::error::Result;
@@ -134,7 +134,7 @@ fn check_superblocks(queue: &BlockQueue, findings: &mut Vec<Finding>) -> Result<
                 findings.push(Finding::new(place, "geometry", "another", "as in the other copy"));
             }
             Ok(_) => {}
-            Err(error) => findings.push(Finding::from_error(place, error)),
+            Err(error) => findings.push(place.finding(error)),
         }
     }
     Ok(sb)
@@ -256,7 +256,7 @@ impl Checker {
 
     /// The value, or a finding in its place.
     fn keep<T>(&mut self, place: impl FnOnce() -> Place, result: Result<T>) -> Option<T> {
-        result.map_err(|error| self.add(Finding::from_error(place(), error))).ok()
+        result.map_err(|error| self.add(place().finding(error))).ok()
     }
 
     fn walk_tree(&mut self) {

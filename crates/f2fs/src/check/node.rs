@@ -5,7 +5,7 @@
 use drive::Block;
 
 use super::segments::{Claim, Owner};
-use super::{Checker, Finding, Place, Remedy, Search};
+use super::{Checker, Place, Remedy, Search};
 use crate::error::{Error, Result};
 use crate::inode::node_cache::log_of;
 use crate::ondisk::nat::NatEntry;
@@ -73,7 +73,7 @@ impl Checker {
         if let Some(found) = self.find_elsewhere(nid, ino, node_offset, nat) {
             return Some(found);
         }
-        self.add(Finding::from_error(Self::node_place(nid, ino), error));
+        self.add(Self::node_place(nid, ino).finding(error));
         let mended = self.searched(Search::Strays);
         let mended = mended.then(|| self.mend_footer(nat, nid, ino, node_offset)).flatten();
         if mended.is_none() {

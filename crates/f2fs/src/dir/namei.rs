@@ -7,7 +7,7 @@ use crate::dir::entries::{Found, init_dots};
 use crate::error::{Error, Result};
 use crate::inode::flags;
 use crate::inode::node_cache::Inode;
-use crate::mount::volume::{Users, Volume};
+use crate::mount::volume::Volume;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
@@ -109,7 +109,7 @@ impl Volume {
         }
         self.inode_mut(ino)?.links.set(0);
         self.orphans.insert(ino);
-        self.users.insert(ino, Users { opens: 1, linkable: true });
+        self.opens.open_nameless(ino.into(), true);
         Ok(ino)
     }
 
@@ -258,7 +258,7 @@ impl Volume {
         self.check_free(dir, name)?;
         self.check_may_add(dir)?;
         self.check_changeable(ino)?;
-        let linkable = self.users.get(&ino).is_some_and(|users| users.linkable);
+        let linkable = self.opens.is_linkable(ino.into());
         let inode = self.inode(ino)?;
         let kind = inode.file_kind();
         match inode.links.get() {
@@ -272,9 +272,7 @@ impl Volume {
         self.add_entry(dir, name, ino, kind)?;
         self.add_links(ino, 1)?;
         self.orphans.remove(&ino);
-        if let Some(users) = self.users.get_mut(&ino) {
-            users.linkable = false;
-        }
+        self.opens.name(ino.into());
         let now = self.clock.now();
         let inode = self.inode_mut(ino)?;
         inode.set_ctime(now);

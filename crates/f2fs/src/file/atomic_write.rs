@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::fsync::{self, Plan};
 use crate::inode::mapping::Lookup;
 use crate::mount::fs::nid;
-use crate::mount::volume::{Users, Volume};
+use crate::mount::volume::Volume;
 use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
@@ -95,7 +95,7 @@ impl Volume {
         if self.has_inline_data(ino)? {
             self.convert_inline_data(ino)?;
         }
-        let opened = self.users.contains_key(&ino);
+        let opened = self.opens.is_open(ino.into());
         let cow = self.make_cow_inode(ino)?;
         self.atomic_writes.insert(ino, AtomicWrite { cow, opened });
         Ok(())
@@ -114,7 +114,7 @@ impl Volume {
         inode.links.set(0);
         inode.size = file.size;
         self.orphans.insert(cow);
-        self.users.insert(cow, Users { opens: 1, linkable: false });
+        self.opens.open_nameless(cow.into(), false);
         Ok(cow)
     }
 
@@ -178,7 +178,7 @@ impl Volume {
             return Err(error);
         }
         self.atomic_writes.remove(&ino);
-        self.users.remove(&cow);
+        self.opens.forget(cow.into());
         self.evict_orphan(cow);
         Ok(if ordered_at_recovery { &fsync::ATOMIC } else { &fsync::STRICT })
     }
@@ -235,7 +235,7 @@ impl Volume {
     /// Drops what was written since the start, if there was one.
     pub(crate) fn abort_atomic(&mut self, ino: Nid) -> Result<()> {
         let Some(AtomicWrite { cow, .. }) = self.atomic_writes.remove(&ino) else { return Ok(()) };
-        self.users.remove(&cow);
+        self.opens.forget(cow.into());
         if self.check_writable().is_err() {
             self.pages.forget(cow.into());
             return Ok(());

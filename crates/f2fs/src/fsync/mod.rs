@@ -17,7 +17,8 @@ mod plan;
 mod posix;
 mod strict;
 
-use cores::{MutexGuard, Stage};
+use cores::Stage;
+use vfs::Hold;
 
 pub use atomic::ATOMIC;
 pub use nobarrier::NOBARRIER;
@@ -112,7 +113,7 @@ impl<'a> Fsync<'a> {
     }
 
     /// Runs the plan. `volume` is the hold that the first step goes on with.
-    fn run(mut self, mut volume: MutexGuard<'a, Volume>) -> Result<()> {
+    fn run(mut self, mut volume: Hold<'a, Volume>) -> Result<()> {
         if self.fs.injected(Inject::DECIDE_ONCE) {
             self.decided = Some(volume.fsync_need(self.ino)?);
         }
@@ -154,7 +155,7 @@ impl<'a> Fsync<'a> {
         stop(volume, error)
     }
 
-    fn step(&mut self, step: Step, held: Option<MutexGuard<'a, Volume>>) -> Result<Next> {
+    fn step(&mut self, step: Step, held: Option<Hold<'a, Volume>>) -> Result<Next> {
         let fs = self.fs;
         let volume = || held.unwrap_or_else(|| fs.settled());
         match step {
@@ -206,7 +207,7 @@ impl<'a> Fsync<'a> {
     }
 
     /// Submits the nodes; in this hold of the volume it was decided to.
-    fn submit_nodes(&mut self, mut volume: MutexGuard<'a, Volume>, mark: Mark) -> Result<Next> {
+    fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Next> {
         // Data of which neither write pointers nor checksums will tell recovery is ordered here.
         if volume.has_unjudgeable(self.ino, self.plan)? {
             volume.unjudged.remove(&self.ino);
@@ -277,7 +278,7 @@ impl<'a> Fsync<'a> {
     }
 }
 
-fn stop(mut volume: MutexGuard<'_, Volume>, error: Error) -> Error {
+fn stop(mut volume: Hold<'_, Volume>, error: Error) -> Error {
     volume.stop(&error);
     error
 }

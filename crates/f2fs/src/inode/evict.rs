@@ -18,8 +18,7 @@ impl Volume {
 
     /// Frees an inode without a name, unless somebody has it open or an fsync of it is under way.
     pub(crate) fn evict_if_unused(&mut self, ino: Nid) {
-        let is_open = self.users.get(&ino).is_some_and(|users| users.opens > 0);
-        if !is_open && !self.turns.will_free(ino) {
+        if !self.opens.is_open(ino.into()) && !self.turns.will_free(ino.into()) {
             self.evict_orphan(ino);
         }
     }

@@ -9,5 +9,4 @@ pub(crate) mod mapping;
 pub(crate) mod node_cache;
 pub(crate) mod node_write;
 mod protected;
-pub(crate) mod turns;
 mod xattr;

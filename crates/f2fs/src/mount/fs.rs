@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cores::{Condvar, Mutex, MutexGuard};
 use drive::Drive;
 use queue::BlockQueue;
+use vfs::inode::Turns;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
-    SetAttr, StatFs, XattrMode,
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Gate, Hold, Ino,
+    RenameFlags, Seek, SetAttr, StatFs, XattrMode,
 };
 
 use crate::alloc::gc::{OPERATION_PAGES, Policy};
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::file::read_write::Miss;
 use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
-use crate::inode::turns::Turns;
 use crate::mount;
 use crate::mount::maintain::Upkeep;
 use crate::mount::options::{Inject, MountOptions};
@@ -33,7 +32,7 @@ use crate::recover::{RecoveryReport, recover};
 /// Dropping it without [`FileSystem::unmount`] is a crash: what was not made durable is lost, and
 /// the next mount recovers.
 pub struct F2fs {
-    volume: Mutex<Volume>,
+    gate: Gate<Volume>,
     queue: Arc<BlockQueue>,
     plan: &'static Plan,
     options: MountOptions,
@@ -42,8 +41,6 @@ pub struct F2fs {
     turns: Arc<Turns>,
     /// Where the fsyncs under way stand in the node log.
     chain: Chain,
-    /// The checkpoint that was being written is over.
-    checkpointed: Condvar,
 }
 
 /// The right to write one inode's data and wait for it; given up when dropped.
@@ -54,7 +51,7 @@ pub(crate) struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.fs.turns.end(self.ino) {
+        if self.fs.turns.end(self.ino.into()) {
             self.fs.clear_up(self.ino);
         }
     }
@@ -75,9 +72,8 @@ impl F2fs {
             upkeep: Upkeep::new(Tunables::new(options, volume.zones.is_some())),
             options: volume.options.clone(),
             recovery,
-            volume: Mutex::named("f2fs volume", volume),
+            gate: Gate::new("f2fs volume", volume),
             chain: Chain::default(),
-            checkpointed: Condvar::new(),
         })
     }
 
@@ -117,21 +113,17 @@ impl F2fs {
 
     /// The volume, to look at it: while a checkpoint is on its way too, when what is in memory may
     /// not be durable, and must not change.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Volume> {
-        self.volume.lock()
+    pub(crate) fn lock(&self) -> Hold<'_, Volume> {
+        self.gate.look()
     }
 
     /// The volume while no checkpoint is being written.
-    pub(crate) fn settled(&self) -> MutexGuard<'_, Volume> {
-        let mut volume = self.lock();
-        while volume.checkpointing {
-            self.checkpointed.wait(&mut volume);
-        }
-        volume
+    pub(crate) fn settled(&self) -> Hold<'_, Volume> {
+        self.gate.settled()
     }
 
     /// The volume, to change it: writable, and with room to log the change.
-    pub(crate) fn change(&self) -> Result<MutexGuard<'_, Volume>> {
+    pub(crate) fn change(&self) -> Result<Hold<'_, Volume>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.settled();
         volume.operations += 1;
@@ -146,17 +138,12 @@ impl F2fs {
     /// Writes a checkpoint. Others can look at the volume while the drive is at work on it.
     pub(crate) fn checkpoint<'a>(
         &'a self,
-        mut volume: MutexGuard<'a, Volume>,
+        mut volume: Hold<'a, Volume>,
         caller: Caller,
-    ) -> Result<MutexGuard<'a, Volume>> {
+    ) -> Result<Hold<'a, Volume>> {
         let submitted = volume.begin_checkpoint(Reason::Sync)?;
         volume.stats.checkpoints[caller as usize] += 1;
-        volume.checkpointing = true;
-        drop(volume);
-        let written = submitted.commit(&self.queue);
-        let mut volume = self.lock();
-        volume.checkpointing = false;
-        self.checkpointed.notify_all();
+        let (mut volume, written) = self.gate.commit(volume, || submitted.commit(&self.queue));
         volume.end_checkpoint(written)?;
         Ok(volume)
     }
@@ -173,12 +160,9 @@ impl F2fs {
     /// write that nobody committed.
     pub(crate) fn release_inode(&self, ino: Nid) {
         let mut volume = self.lock();
-        let Some(users) = volume.users.get_mut(&ino) else { return };
-        users.opens = users.opens.saturating_sub(1);
-        if users.opens > 0 {
+        if !volume.opens.release(ino.into()) {
             return;
         }
-        volume.users.remove(&ino);
         let leaves_something = volume.orphans.contains(&ino) || volume.is_left_atomic(ino);
         drop(volume);
         if leaves_something {
@@ -189,7 +173,7 @@ impl F2fs {
     /// Drops what is left of an inode that nobody has open or is at work on.
     fn clear_up(&self, ino: Nid) {
         let mut volume = self.settled();
-        let is_open = volume.users.contains_key(&ino);
+        let is_open = volume.opens.is_open(ino.into());
         if !is_open && volume.is_left_atomic(ino) && volume.abort_atomic(ino).is_err() {
             volume.checkpoint.flags |= CpFlags::FSCK;
         }
@@ -214,11 +198,7 @@ impl F2fs {
     }
 
     /// Reads what a read missed, leaving the volume free while the drive works.
-    fn fetch<'a>(
-        &'a self,
-        mut volume: MutexGuard<'a, Volume>,
-        miss: &Miss,
-    ) -> Result<MutexGuard<'a, Volume>> {
+    fn fetch<'a>(&'a self, mut volume: Hold<'a, Volume>, miss: &Miss) -> Result<Hold<'a, Volume>> {
         if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
             // In memory, some of it; or it is written in place, whoever reads it.
             volume.read_miss(miss)?;
@@ -235,13 +215,13 @@ impl F2fs {
     /// Waits until no other fsync or write-back of `ino` is under way.
     pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_> {
         if !self.injected(Inject::NO_TURN) {
-            self.turns.begin(ino);
+            self.turns.begin(ino.into());
         }
         Turn { fs: self, ino }
     }
 
     /// The volume, if it is still mounted, for an operation that changes nothing.
-    pub(crate) fn volume(&self) -> Result<MutexGuard<'_, Volume>> {
+    pub(crate) fn volume(&self) -> Result<Hold<'_, Volume>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.lock();
         volume.check_usable()?;
@@ -410,7 +390,7 @@ impl FileSystem for F2fs {
         let ino = nid(ino)?;
         let mut volume = self.volume()?;
         volume.check_readable(ino)?;
-        volume.users.entry(ino).or_default().opens += 1;
+        volume.opens.open(ino.into());
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use drive::{Block, Drive};
 use queue::BlockQueue;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::PageCache;
+use vfs::inode::{Opens, Turns};
 
 use crate::alloc::curseg::{Log, Logs};
 use crate::alloc::gc::Cleaner;
@@ -101,8 +102,8 @@ impl Parts {
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
             nodes: NodeCache::new(options.cache_bytes / 4),
             pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
-            users: FxHashMap::default(),
-            turns: Arc::default(),
+            opens: Opens::default(),
+            turns: Arc::new(Turns::new("f2fs fsync turns")),
             orphans,
             since_checkpoint: SinceCheckpoint::default(),
             allocated_since_checkpoint: 0,
@@ -115,7 +116,6 @@ impl Parts {
             atomic_writes: FxHashMap::default(),
             lazy_atimes: FxHashMap::default(),
             health: Health::Sound,
-            checkpointing: false,
             last_checkpoint: cores::now(),
             operations: 0,
             reading: Vec::new(),

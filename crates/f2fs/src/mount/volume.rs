@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use vfs::inode::{Opens, Turns};
 use vfs::{Errno, PageCache, Timespec};
 
 use crate::alloc::curseg::Logs;
@@ -21,7 +22,6 @@ use crate::alloc::zones::WritePointers;
 use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::node_cache::NodeCache;
-use crate::inode::turns::Turns;
 use crate::mount::io::Io;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::tunables::Limits;
@@ -46,7 +46,7 @@ pub(crate) struct Volume {
     pub(crate) space: Space,
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
-    pub(crate) users: FxHashMap<Nid, Users>,
+    pub(crate) opens: Opens,
     /// Whose fsync or write-back is under way.
     pub(crate) turns: Arc<Turns>,
     /// Inodes without a name that are still open; freed at the next mount if not before.
@@ -73,8 +73,6 @@ pub(crate) struct Volume {
     pub(crate) clock: Clock,
     pub(crate) zones: Option<WritePointers>,
     pub(crate) health: Health,
-    /// A checkpoint is on its way and nothing may change; see [`crate::F2fs::settled`].
-    pub(crate) checkpointing: bool,
     /// When the last checkpoint became durable.
     pub(crate) last_checkpoint: cores::Nanos,
     /// Operations begun, to tell a quiet volume.
@@ -100,15 +98,6 @@ pub(crate) enum Health {
     Shutdown,
     /// It has been unmounted.
     Gone,
-}
-
-/// Who has an inode open, and what its last fsync left to do.
-#[derive(Default)]
-pub(crate) struct Users {
-    /// Calls of `open` not yet matched by `release`.
-    pub(crate) opens: u32,
-    /// Made without a name, and may yet be given one (`I_LINKABLE`).
-    pub(crate) linkable: bool,
 }
 
 /// On whose behalf the volume cleans or checkpoints.

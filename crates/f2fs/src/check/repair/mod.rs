@@ -149,7 +149,7 @@ fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Sup
         let finding = match read(copy).and_then(|block| Superblock::parse(&block, copy)) {
             Ok(other) if other == sb => continue,
             Ok(_) => Finding::new(place, "geometry", "another", "as in the other copy"),
-            Err(error) => Finding::from_error(place, error),
+            Err(error) => place.finding(error),
         };
         report.findings.push(finding);
         write_superblock(queue, copy, RawSuperblock::of(&good).to_block())?;

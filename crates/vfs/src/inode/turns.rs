@@ -6,25 +6,23 @@
 use cores::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
-use crate::ondisk::Nid;
+use crate::Ino;
 
 /// Whose turns are under way.
-pub(crate) struct Turns {
+pub struct Turns {
     /// By inode; whether it is to be freed at the end. Taken alone, or within the volume's lock.
-    busy: Mutex<FxHashMap<Nid, bool>>,
+    busy: Mutex<FxHashMap<Ino, bool>>,
     ended: Condvar,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        let busy = Mutex::named("f2fs fsync turns", FxHashMap::default());
-        Self { busy, ended: Condvar::new() }
-    }
-}
-
 impl Turns {
+    /// No turns yet. `name` is the lock's, in what is told of waiting.
+    pub fn new(name: &'static str) -> Self {
+        Self { busy: Mutex::named(name, FxHashMap::default()), ended: Condvar::new() }
+    }
+
     /// Waits until no other turn of `ino` is under way, and begins one.
-    pub(crate) fn begin(&self, ino: Nid) {
+    pub fn begin(&self, ino: Ino) {
         let mut busy = self.busy.lock();
         while busy.contains_key(&ino) {
             self.ended.wait(&mut busy);
@@ -33,14 +31,14 @@ impl Turns {
     }
 
     /// Ends a turn. True if the inode is to be freed now.
-    pub(crate) fn end(&self, ino: Nid) -> bool {
+    pub fn end(&self, ino: Ino) -> bool {
         let to_be_freed = self.busy.lock().remove(&ino).unwrap_or(false);
         self.ended.notify_all();
         to_be_freed
     }
 
     /// If a turn of `ino` is under way, leaves it to its end to free the inode.
-    pub(crate) fn will_free(&self, ino: Nid) -> bool {
+    pub fn will_free(&self, ino: Ino) -> bool {
         match self.busy.lock().get_mut(&ino) {
             Some(to_be_freed) => {
                 *to_be_freed = true;

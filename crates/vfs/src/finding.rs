@@ -1,0 +1,75 @@
+//! What a check reports: where, what, found, allowed; one line each.
+
+use std::fmt;
+
+/// What a repair does about a finding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remedy {
+    /// It is set to what it should be, or derived anew.
+    #[default]
+    Set,
+    /// The pointer is cleared: a hole, or no node.
+    Cleared,
+    /// The entry is removed; what it named may end in `lost+found`.
+    Removed,
+    /// The entry goes where its name is looked for.
+    Moved,
+    /// The second owner gets a copy.
+    Copied,
+    /// Another block is found to be the right one.
+    Found,
+    /// The node is written to another place.
+    Rewritten,
+    /// The inode goes to `lost+found`, anything else is freed.
+    Reconnected,
+}
+
+/// One thing that is wrong, in a place `P` as the file system names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding<P> {
+    /// Where.
+    pub place: P,
+    /// What of it.
+    pub what: &'static str,
+    /// As it is.
+    pub found: Box<str>,
+    /// As it should be.
+    pub allowed: Box<str>,
+    /// What a repair does about it.
+    pub remedy: Remedy,
+}
+
+impl<P> Finding<P> {
+    /// A finding.
+    pub fn new(place: P, what: &'static str, found: impl ToString, allowed: impl ToString) -> Self {
+        Self {
+            place,
+            what,
+            found: found.to_string().into(),
+            allowed: allowed.to_string().into(),
+            remedy: Remedy::Set,
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Set => "set",
+            Self::Cleared => "cleared",
+            Self::Removed => "removed",
+            Self::Moved => "moved",
+            Self::Copied => "copied",
+            Self::Found => "found",
+            Self::Rewritten => "rewritten",
+            Self::Reconnected => "lost+found, or freed",
+        })
+    }
+}
+
+impl<P: fmt::Display> fmt::Display for Finding<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, what, found, allowed, .. } = self;
+        write!(f, "{place}: {what}: found {found}, should be {allowed}")
+    }
+}
