@@ -63,13 +63,13 @@ test-all: test ## that, the long suites, and the licences of all dependencies
 test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets what it needs)
 	guest/prepare
 	guest/suites
-	$(CARGO) test --package linux --release --target-dir target/test -- --ignored
+	$(CARGO) test --package strandline-linux --release --target-dir target/test -- --ignored
 	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
 	  --test kernel_crash --test kernel_fsync --features auth --release --target-dir target/test \
 	  -- --ignored
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
-	  $(CARGO) test --package linux --test speed --release -- --ignored
+	  $(CARGO) test --package strandline-linux --test speed --release -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

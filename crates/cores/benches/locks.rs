@@ -1,7 +1,7 @@
 //! What the choice of machine costs on the real one: our locks beside bare `parking_lot`, and an
 //! untraced span.
 //!
-//! `cargo bench -p cores --bench locks`
+//! `cargo bench -p strandline-cores --bench locks`
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,7 +4,7 @@
 //! A virtual machine is one OS thread; its processor time is measured, so that what else the
 //! computer does meanwhile counts as little as it can.
 //!
-//! `cargo bench -p cores --bench switches`
+//! `cargo bench -p strandline-cores --bench switches`
 
 use std::hint::black_box;
 use std::sync::Arc;

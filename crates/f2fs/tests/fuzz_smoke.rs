@@ -1,8 +1,8 @@
 //! The fuzz target's cases in `cargo test`: seeded, many, and the same each time.
 //!
-//! `FUZZ_EXECUTIONS=1000000 cargo test --release -p f2fs --test fuzz_smoke` runs a million (with
-//! `CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true` for overflow checks and assertions), `FUZZ_SEED`
-//! chooses others. A failure prints the bytes of the case.
+//! `FUZZ_EXECUTIONS=1000000 cargo test --release -p strandline-f2fs --test fuzz_smoke` runs a
+//! million (with `CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true` for overflow checks and assertions),
+//! `FUZZ_SEED` chooses others. A failure prints the bytes of the case.
 
 mod fuzz_body;
 
@@ -105,7 +105,7 @@ fn damaged_volumes_are_survived() {
     assert!(mounted > count / 4 && errors > count / 10, "the damage is not where it should be");
 }
 
-/// One case by its bytes: `FUZZ_TAPE=… cargo test -p f2fs --test fuzz_smoke replay`.
+/// One case by its bytes: `FUZZ_TAPE=… cargo test -p strandline-f2fs --test fuzz_smoke replay`.
 #[test]
 fn replay() {
     let text = std::env::var("FUZZ_TAPE").unwrap_or_default();

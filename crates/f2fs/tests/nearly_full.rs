@@ -4,7 +4,7 @@
 //! is compared is moving, and what a checkpoint costs, all of which counts as the volume's.
 //!
 //! Time is simulated. The table of all cases:
-//! `cargo test --release -p f2fs --test nearly_full -- --ignored --nocapture`
+//! `cargo test --release -p strandline-f2fs --test nearly_full -- --ignored --nocapture`
 
 mod harness;
 

@@ -1,9 +1,9 @@
 //! How fast a RAM drive is over loopback, beside nbd-server and qemu-nbd on a file in memory.
 //!
-//! `cargo bench -p nvme-target`; the floors on two cores are 150,000 random reads a second at depth
-//! 32, 2 GB/s in sequence, and at depth 1 two thirds of nbd-server's rate. Rounds alternate, and
-//! the best of each is told: other load on the machine only ever slows one down. All clients are
-//! this program, one thread, one connection.
+//! `cargo bench -p strandline-nvme-target`; the floors on two cores are 150,000 random reads a
+//! second at depth 32, 2 GB/s in sequence, and at depth 1 two thirds of nbd-server's rate. Rounds
+//! alternate, and the best of each is told: other load on the machine only ever slows one down. All
+//! clients are this program, one thread, one connection.
 
 #[path = "../tests/host/mod.rs"]
 mod host;
@@ -337,7 +337,7 @@ fn main() {
             None => println!("{program} is not installed, so not measured"),
         }
     }
-    // `cargo bench -p nvme-target -- sequential` for some of it.
+    // `cargo bench -p strandline-nvme-target -- sequential` for some of it.
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     for load in LOADS.into_iter().filter(|load| load.name.contains(&wanted)) {
         let mut best = vec![0_f64; clients.len()];

@@ -2,7 +2,8 @@
 //! connects again, whenever the cut came; nothing is there that was never written; and write
 //! pointers are where they were left.
 //!
-//! `CUTS=10000 cargo test -p nvme-target --test durability` makes more of them, `SEED` others.
+//! `CUTS=10000 cargo test -p strandline-nvme-target --test durability` makes more of them, `SEED`
+//! others.
 
 mod host;
 

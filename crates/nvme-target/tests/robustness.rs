@@ -1,8 +1,8 @@
 //! What no host should send, and hosts that vanish, stall or come by the thousand: an error for
 //! them alone, no panic, and memory within its bounds.
 //!
-//! `FUZZ_EXECUTIONS=1000000 cargo test --release -p nvme-target --test robustness` makes a million
-//! cases, `FUZZ_SEED` others. A failure prints the bytes of the case.
+//! `FUZZ_EXECUTIONS=1000000 cargo test --release -p strandline-nvme-target --test robustness` makes
+//! a million cases, `FUZZ_SEED` others. A failure prints the bytes of the case.
 
 mod host;
 

@@ -23,7 +23,7 @@ const FLOORS: [(&str, u8); 13] = [
 pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) -> Result<(), String> {
     let manifest: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
     let name = manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str());
-    let Some(name) = name else { return Ok(()) };
+    let Some(name) = name.map(short) else { return Ok(()) };
     // A fuzz crate, an example: below `crates/NAME`, and so on that crate's floor.
     let nested = path.strip_prefix("crates/").is_some_and(|rest| rest.matches('/').count() > 1);
     let floor = match floor_of(name) {
@@ -40,7 +40,7 @@ pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) -> Resu
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let dependencies = table.get(kind).and_then(|d| d.as_table());
             for (key, value) in dependencies.into_iter().flatten() {
-                let used = value.get("package").and_then(|p| p.as_str()).unwrap_or(key);
+                let used = value.get("package").and_then(|p| p.as_str()).map_or(&**key, short);
                 if floor_of(used).is_some_and(|used| used >= floor) {
                     let line = line_of(text, key);
                     let what =
@@ -51,6 +51,11 @@ pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) -> Resu
         }
     }
     Ok(())
+}
+
+/// A crate's name in the house: its package's without what all of them begin with.
+fn short(package: &str) -> &str {
+    package.strip_prefix("strandline-").unwrap_or(package)
 }
 
 fn floor_of(name: &str) -> Option<u8> {
@@ -91,6 +96,8 @@ mod tests {
             1
         );
         assert_eq!(findings("cores", "[dependencies]\nd = { package = \"drive\" }").len(), 1);
+        let named = "[dependencies]\nd = { package = \"strandline-drive\" }";
+        assert_eq!(findings("strandline-cores", named).len(), 1);
     }
 
     #[test]

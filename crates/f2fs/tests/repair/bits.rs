@@ -82,7 +82,8 @@ fn a_few() {
     run(0..300, 10);
 }
 
-/// `REPAIR_SEED=17 cargo test -p f2fs --test repair one_seed` replays one case of the others.
+/// `REPAIR_SEED=17 cargo test -p strandline-f2fs --test repair one_seed` replays one case of the
+/// others.
 #[test]
 fn one_seed() {
     if let Some(seed) = std::env::var("REPAIR_SEED").ok().and_then(|s| s.parse().ok()) {

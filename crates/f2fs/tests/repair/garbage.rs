@@ -45,7 +45,7 @@ fn a_few() {
     run(0..150, 10);
 }
 
-/// `REPAIR_GARBAGE=17 cargo test -p f2fs --test repair one_garbage` replays one case.
+/// `REPAIR_GARBAGE=17 cargo test -p strandline-f2fs --test repair one_garbage` replays one case.
 #[test]
 fn one_garbage() {
     if let Some(seed) = std::env::var("REPAIR_GARBAGE").ok().and_then(|s| s.parse().ok()) {
