@@ -1,5 +1,5 @@
-//! How fast the virtual machine is: switches between 192 cores (at least 5 million a second are
-//! wanted), charges that need no switch, and machines that start and end.
+//! How fast the virtual machine is: switches between 192 cores (the target is at least 5 million a
+//! second), charges that need no switch, and machines that start and end.
 //!
 //! A virtual machine is one OS thread; its processor time is measured, so that what else the
 //! computer does meanwhile counts as little as it can.

@@ -1,4 +1,4 @@
-//! Clocks, sleeping and the core one runs on, for whichever machine the caller is on.
+//! Clocks, sleeping and the caller's core, on whichever machine the caller runs.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ pub fn sleep(duration: Nanos) {
 
 /// Lets time pass until [`now`] is at least `deadline`, without using the core.
 ///
-/// On the real machine the last stretch is spun, as timers wake tens of microseconds late.
+/// On the real machine it spins for the last stretch, because timers wake tens of microseconds
+/// late.
 pub fn sleep_until(deadline: Nanos) {
     match sim::current() {
         Some(machine) => machine.sleep_until(deadline),

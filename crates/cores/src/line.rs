@@ -40,15 +40,16 @@ impl Line {
         self.charged(SharedLine::change, |value| value.fetch_add(add, Ordering::SeqCst))
     }
 
-    /// Replaces `current` by `new`. `Ok(current)` if it was there, else `Err` of what was.
+    /// Replaces `current` by `new`. `Ok(current)` if it was there, otherwise `Err` with the value
+    /// that was there.
     pub fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         self.charged(SharedLine::change, |value| {
             value.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
         })
     }
 
-    /// Does `operation` when it is asked for, which is the order the line is served in, and lets
-    /// the caller's time pass until the line has come.
+    /// Performs `operation` at once, so that operations take effect in the order of the requests,
+    /// and then lets the caller's time pass until the line has arrived.
     #[inline]
     fn charged<R>(
         &self,

@@ -101,8 +101,8 @@ impl Machine {
     }
 }
 
-/// How often a virtual machine has gone from one thread to another so far, 0 on the real one: the
-/// scheduler's own measure.
+/// How often a virtual machine has switched threads so far; 0 on the real one. It measures the
+/// scheduler itself.
 pub fn switches() -> u64 {
     sim::current().map_or(0, sim::Sim::switches)
 }

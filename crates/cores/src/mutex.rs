@@ -17,8 +17,8 @@ pub struct Mutex<T: ?Sized> {
 /// The right to the value of a [`Mutex`], given back on drop.
 pub struct MutexGuard<'a, T: ?Sized> {
     pub(crate) mutex: &'a Mutex<T>,
-    /// Always there but while a [`Condvar`](crate::Condvar) waits with it. Dropped before `hold`,
-    /// so that the value is free when the next virtual holder is woken.
+    /// `None` only while a [`Condvar`](crate::Condvar) waits with it. Dropped before `hold`, so
+    /// that the value is free when the next virtual holder is woken.
     pub(crate) inner: Option<parking_lot::MutexGuard<'a, T>>,
     pub(crate) hold: Hold<'a>,
 }
@@ -34,7 +34,7 @@ impl<T> Mutex<T> {
         Mutex { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
     }
 
-    /// The value, at the end of the mutex.
+    /// Consumes the mutex and returns its value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
@@ -67,7 +67,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { mutex: self, inner: Some(self.inner.try_lock()?), hold })
     }
 
-    /// The value, which needs no lock as nobody else can have it.
+    /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }

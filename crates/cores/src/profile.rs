@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::{Nanos, Stage};
 
-/// More cores than this no profile has.
+/// No profile may have more cores than this.
 pub(crate) const MAX_CORES: usize = 256;
 
 macro_rules! built_in {
@@ -135,7 +135,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ProfileError::Unknown`] when there is none of that name.
+    /// [`ProfileError::Unknown`] when no built-in profile has that name.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         static READ: [OnceLock<Profile>; BUILT_IN.len()] =
             [const { OnceLock::new() }; BUILT_IN.len()];
@@ -153,7 +153,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ProfileError::Syntax`] when the text has not the shape of a profile,
+    /// [`ProfileError::Syntax`] when the text does not have the shape of a profile,
     /// [`ProfileError::Field`] when a stage or a source is missing or a number makes no sense.
     pub fn from_toml(text: &str) -> Result<Profile, ProfileError> {
         let file: File = toml::from_str(text)?;
@@ -212,7 +212,7 @@ impl Profile {
         self.inner.sockets
     }
 
-    /// Clock rate in GHz; told, not used: every cost is in nanoseconds.
+    /// Clock rate in GHz, for information only: every cost is in nanoseconds.
     pub fn ghz(&self) -> f64 {
         self.inner.ghz
     }
@@ -279,7 +279,7 @@ fn field(field: &str, problem: String) -> ProfileError {
     ProfileError::Field { field: field.to_owned(), problem }
 }
 
-/// Every stage's cost; a stage too few or a name too many is an error.
+/// Every stage's cost. A missing stage or an unknown name is an error.
 fn stage_costs(
     sources: &mut Sources,
     table: BTreeMap<String, Cost>,

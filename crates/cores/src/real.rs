@@ -1,7 +1,7 @@
 //! The real machine: the process's clock and the cores it may run on.
 //!
-//! Cores are numbered 0.. over the processors the process is allowed to use, so that per-core
-//! structures have no gaps under `taskset` or in a container.
+//! Cores are numbered 0.. over the processors the process is allowed to use, so per-core structures
+//! have no gaps under `taskset` or in a container.
 
 use std::num::NonZero;
 use std::sync::{LazyLock, OnceLock};
@@ -64,7 +64,7 @@ pub(crate) fn current_core() -> usize {
 }
 
 /// Keeps the calling thread on `core`, counted modulo the cores there are. A system that refuses
-/// leaves the thread free: placement is a matter of speed only.
+/// leaves the thread free: placement affects speed only.
 pub(crate) fn pin(core: usize) {
     let processors = &cores().processors;
     if let Some(&processor) = processors.get(core % processors.len().max(1)) {

@@ -7,8 +7,8 @@ use crate::sim::{self, WaitsFor};
 
 /// A lock for one writer or any number of readers; a waiting writer holds off new readers.
 ///
-/// Readers count themselves on one cache line, so on a virtual machine, as in life, they slow each
-/// other.
+/// Readers count themselves on one cache line, so on a virtual machine, as on a real one, they slow
+/// each other down.
 pub struct RwLock<T: ?Sized> {
     name: Option<&'static str>,
     sim: VirtualLock,
@@ -38,7 +38,7 @@ impl<T> RwLock<T> {
         RwLock { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
     }
 
-    /// The value, at the end of the lock.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
@@ -91,7 +91,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// The value, which needs no lock as nobody else can have it.
+    /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }

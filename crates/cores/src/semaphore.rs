@@ -8,7 +8,7 @@ use crate::sim::line::LineState;
 use crate::sim::{self, Sim, Waiter, WaitsFor, Wake};
 
 /// A number of permits that threads take and give back; on a virtual machine waiters are served in
-/// the order they came, and one that wants many is not overtaken by those that want few.
+/// the order they came, and one that asks for many is not overtaken by those that ask for few.
 pub struct Semaphore {
     state: Mutex<State>,
     returned: Condvar,
@@ -99,7 +99,7 @@ impl Semaphore {
 }
 
 impl State {
-    /// Whether anyone waits, once waiters of machines gone by are forgotten.
+    /// Whether anyone waits. Forgets waiters of machines that have ended first.
     fn is_awaited(&mut self, sim: &Sim) -> bool {
         while self.queue.front().is_some_and(|&(waiter, _)| !sim.is_waiting(waiter)) {
             self.queue.pop_front();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::sim::{self, MachineEnded, Name, Sim, Waiter, WaitsFor, Wake};
 use crate::{real, trace};
 
-/// A panic's payload, or the word that the thread was ended with its machine.
+/// A panic's payload, or the note that the thread was ended with its machine.
 pub type Panic = Box<dyn Any + Send + 'static>;
 
 /// A started thread; dropping the handle lets the thread run on by itself.
@@ -51,7 +51,7 @@ pub fn spawn<T: Send + 'static>(
     }
 }
 
-/// As [`spawn`], for a thread that can be done without.
+/// As [`spawn`], for a thread that the caller can do without.
 ///
 /// # Errors
 ///
@@ -123,7 +123,7 @@ impl<T> Ending<T> {
             if let Some(result) = state.result.take() {
                 return result;
             }
-            // Off its machine, a thread that has not ended never will.
+            // Once its machine has ended, a thread that has not ended never will.
             let Some(sim) = sim::current() else { return Err(Box::new(MachineEnded)) };
             let waiter = sim.prepare_wait();
             state.joiner = Some(waiter);

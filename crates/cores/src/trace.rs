@@ -2,8 +2,9 @@
 //! virtual one.
 //!
 //! On a virtual machine a trace is the whole machine's. On the real one it belongs to the thread
-//! that started it and to every thread spawned from there, before or since: all threads of one
-//! ancestry share one recorder. An untraced span on the real machine is one look at a flag.
+//! that started it and to every thread spawned from there, before or since: all threads with a
+//! common ancestor share one recorder. On the real machine, an untraced span costs one look at a
+//! flag.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl Trace {
     }
 }
 
-/// Where the threads of one ancestry leave their spans.
+/// Where threads with a common ancestor leave their spans.
 pub(crate) struct Recorder {
     on: AtomicBool,
     timeline: AtomicBool,

@@ -17,7 +17,7 @@ impl Profile {
         self.firmware_write_ns.value as f64 + per_block * blocks as f64 + self.dma_ns(blocks)
     }
 
-    /// Bytes per second of writes without end: as fast as the slowest of DMA, channels and dies.
+    /// Bytes per second of continuous writes: as fast as the slowest of DMA, channels and dies.
     pub fn sustained_bytes_per_s(&self) -> f64 {
         let dma = self.dma_bytes_per_s.value as f64;
         if self.write_through() {
@@ -36,8 +36,8 @@ impl Profile {
         (bytes * SECOND / self.write_ns(blocks)).min(self.sustained_bytes_per_s())
     }
 
-    /// Time in ns of a write of `blocks` blocks when `writers` have written without end: by
-    /// Little's law, if the drive is what holds them up.
+    /// Time in ns of a write of `blocks` blocks when `writers` write continuously: by Little's law,
+    /// if the drive is the bottleneck.
     pub fn sustained_write_ns(&self, writers: u64, blocks: u64) -> f64 {
         let bytes = (writers * blocks * BLOCK_SIZE as u64) as f64;
         bytes * SECOND / self.write_bytes_per_s(writers, blocks)

@@ -35,8 +35,8 @@ pub enum Command {
     },
     /// Make all that has completed stable.
     Flush,
-    /// Dataset management, deallocate: the range holds nothing of worth. It reads as zeroes
-    /// afterwards if [`crate::Identify::discard_zeroes`] says so.
+    /// Dataset management, deallocate: the range's contents are no longer needed. It reads as
+    /// zeroes afterwards if [`crate::Identify::discard_zeroes`] says so.
     Discard {
         /// First block.
         lba: Lba,

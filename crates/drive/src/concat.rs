@@ -1,15 +1,15 @@
 //! Several drives as one: their blocks one behind the other, as a volume on several devices has
 //! them (`FDEV` in fs/f2fs/f2fs.h).
 //!
-//! Conventional drives come first, zoned ones behind; to the one above, all of a conventional drive
-//! is conventional zones. Invariants:
+//! Conventional drives come first, zoned ones behind; the layer above sees a conventional drive as
+//! conventional zones. Invariants:
 //!
 //! - a command takes at most one part on each drive, under its own queue and identifier, so that an
 //!   identifier that is free here is free everywhere below;
 //! - a part is known here before the drive below has it, and its completion is merged under the
 //!   queue's lock before anybody hears of it;
-//! - a flush goes to each drive with writes that completed since its last flush that *ended well*
-//!   began. A flush under way covers nothing yet: who asks meanwhile sends another.
+//! - a flush goes to each drive that has completed writes since the last *successful* flush of it
+//!   began. A flush under way covers nothing yet: a flush requested meanwhile is sent as well.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ struct Table {
     /// Parts in flight on each member.
     in_flight: [u32; MAX_MEMBERS],
     done: VecDeque<Completion>,
-    /// Counts merged parts: unchanged over a look at a member that found nothing, it proves that
-    /// what is missing is in another thread's hands, on its way here.
+    /// Counts merged parts. If it has not changed while a look at a member found nothing, a missing
+    /// part is in another thread's hands and about to be merged.
     merges: u64,
 }
 

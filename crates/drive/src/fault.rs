@@ -1,4 +1,4 @@
-//! Drives that fail on purpose, over any other drive.
+//! Drives that fail on purpose, stacked on any other drive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,7 +41,7 @@ struct Faults {
     lies: bool,
     /// Answers given here, by queue.
     own: VecDeque<(u16, Completion)>,
-    /// Zone reports that must be touched up on their way back, by queue and identifier.
+    /// Zone reports that must be changed on their way back, by queue and identifier.
     reports: Vec<(u16, u16)>,
 }
 
@@ -77,7 +77,7 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().zones.push((zone, state));
     }
 
-    /// Every flush is said to be done and is not, as by drives that win benchmarks.
+    /// Every flush is reported as done and is not, as on drives that win benchmarks.
     pub fn lie_about_flushes(&self) {
         self.faults.lock().lies = true;
     }
@@ -90,7 +90,7 @@ impl<D: Drive> Fault<D> {
         faults.zones.clear();
     }
 
-    /// Whether there is a command that is still to fail.
+    /// Whether any command is still set to fail.
     pub fn is_armed(&self) -> bool {
         self.faults.lock().rules.iter().any(|rule| rule.times > 0)
     }
@@ -99,8 +99,8 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().rules.push(rule);
     }
 
-    /// The completion of a command that is answered here. What passes and has to be touched up on
-    /// its way back is remembered.
+    /// The completion of a command that is answered here. A command that passes, but whose answer
+    /// must be changed on its way back, is noted.
     fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<Completion> {
         let mut faults = self.faults.lock();
         if let Some(status) = self.strikes(&mut faults, command) {
@@ -165,7 +165,7 @@ impl<D: Drive> Fault<D> {
         own.remove(at).map(|(_, completion)| completion)
     }
 
-    /// A completion from below; a report shows the zones that failed here.
+    /// A completion from below; in a report, zones that failed here show as failed.
     fn touch_up(&self, queue: u16, mut completion: Completion) -> Completion {
         let mut faults = self.faults.lock();
         let key = (queue, completion.cid);

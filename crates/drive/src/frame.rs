@@ -1,10 +1,10 @@
 //! Page frames: 4 KiB of aligned memory with a reference count beside it, not in front of it.
 //!
-//! The blocks of a RAM drive and of the page caches are by far the most memory a run touches.
-//! Taken from the general allocator each costs a search and, on fresh memory, a page fault of its
-//! own; taken from 2 MiB slabs they cost a pop, fault once for 512 of them where the kernel grants
-//! huge pages, and are aligned as direct I/O wants them. Frames go back to the list of the thread
-//! that let go last; slabs are kept, so memory stays at its high-water mark.
+//! The blocks of a RAM drive and of the page caches are by far the most memory a run touches. Taken
+//! from the general allocator each costs a search and, on fresh memory, a page fault of its own;
+//! taken from 2 MiB slabs they cost a pop, fault once for 512 of them where the kernel grants huge
+//! pages, and are aligned as direct I/O needs them. A frame goes back to the list of the thread
+//! that released it last; slabs are kept, so memory stays at its high-water mark.
 //!
 //! The safety argument: a [`Frame`] is one counted reference; its bytes are written only
 //! through [`Frame::get_mut`], which needs the count to be one and `&mut`; a frame is on a free
@@ -48,7 +48,8 @@ struct FreeFrame {
 // SAFETY: nobody refers to it, so whoever holds this owns the memory alone.
 unsafe impl Send for FreeFrame {}
 
-/// Not a lock of `cores`: memory belongs to the process, and no virtual machine may see its price.
+/// Not a lock of `cores`: memory belongs to the process, and no virtual machine may be charged for
+/// it.
 static SHARED: Mutex<Vec<FreeFrame>> = Mutex::new(Vec::new());
 
 /// This thread's free frames; given to all when the thread ends.
@@ -109,7 +110,7 @@ impl Drop for Frame {
         if self.count.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             let mut free = Some(FreeFrame { bytes: self.bytes, count: self.count });
-            // A thread that is ending has no list of its own any more.
+            // A thread that is ending no longer has a list of its own.
             let _ = LOCAL.try_with(|local| give(&mut local.borrow_mut().0, free.take()));
             if free.is_some() {
                 SHARED.lock().extend(free);

@@ -31,7 +31,7 @@ pub use ssd::{
 pub use trace::Trace;
 pub use zone::{Zone, ZoneAction, ZoneGeometry, ZoneKind, ZoneState};
 
-/// What a drive says of itself.
+/// What a drive says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// Model name, or the profile's.
@@ -61,8 +61,8 @@ pub struct Identify {
     pub joined: Vec<u64>,
 }
 
-/// A block drive. Submission and completion are two steps: what is *not* waited for is the subject
-/// of this project.
+/// A block drive. Submission and completion are two steps: what one need *not* wait for is the
+/// subject of this project.
 ///
 /// A command identifier is free again once its completion has been taken. Commands of one queue
 /// start in the order they were submitted; they finish in any order.
@@ -75,7 +75,7 @@ pub trait Drive: Send + Sync {
     fn submit(&self, queue: u16, cid: u16, command: Command);
 
     /// As [`Drive::submit`]; a drive that has the answer when it returns may hand it over at once.
-    /// There is no completion to take for that command then.
+    /// Then there is no completion to take for that command.
     fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
         self.submit(queue, cid, command);
         None

@@ -23,7 +23,7 @@ pub fn overlay(below: Arc<dyn Drive>) -> Result<Arc<Ssd>, ImageError> {
     let mut state = DriveState::new(spec)?;
     state.media = Media::Over(OverMedia::new(below));
     state.zones = zones;
-    // It is asked what it joins by who checks that no part of a volume is missing.
+    // Mount asks what the drive joins, to check that no part of a volume is missing.
     state.identify.joined = identify.joined;
     Ok(Ssd::power_on(state, Timing::Instant, 0))
 }

@@ -22,7 +22,7 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("ram", include_str!("../profiles/ram.toml")),
 ];
 
-/// A profile or a specification that makes no drive.
+/// A profile or a specification that cannot make a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
     /// No built-in profile has that name.
@@ -93,9 +93,9 @@ pub struct Profile {
     pub conventional_zones: Option<Sourced<u32>>,
     pub max_open: Option<Sourced<u32>>,
     pub max_active: Option<Sourced<u32>>,
-    /// On an unkind drive a command takes up to so much longer than it would.
+    /// On an unkind drive, a command takes longer by up to this percentage.
     pub lateness_percent: Sourced<u32>,
-    /// And so many of 1,000 take up to `slow_command_ns` more.
+    /// And this many of 1,000 commands take up to `slow_command_ns` more.
     pub slow_commands_per_1000: Sourced<u32>,
     pub slow_command_ns: Sourced<Nanos>,
     pub queues: Sourced<u16>,
@@ -109,7 +109,7 @@ impl Profile {
         BUILT_IN.iter().map(|(name, _)| *name).collect()
     }
 
-    /// A built-in profile, or one with other values: `zn540-noplp:program_jitter_percent=0`.
+    /// A built-in profile, or one with changed values: `zn540-noplp:program_jitter_percent=0`.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let (built_in, changes) = name.split_once(':').map_or((name, None), |(n, c)| (n, Some(c)));
         let text = BUILT_IN.iter().find(|(known, _)| *known == built_in);
@@ -188,7 +188,7 @@ impl Profile {
         self.write_buffer_bytes.value / BLOCK_BYTES
     }
 
-    /// Whether a write is durable when it completes for want of a buffer.
+    /// Whether a write is durable when it completes, because there is no buffer.
     pub fn write_through(&self) -> bool {
         self.buffer() == 0
     }
@@ -199,7 +199,7 @@ impl Profile {
     }
 }
 
-/// One drive to be made: a profile, and the size and zones it is to have instead of the profile's.
+/// One drive to be made: a profile, and the size and zones that replace the profile's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     profile: Arc<Profile>,
@@ -267,9 +267,9 @@ impl Spec {
         self
     }
 
-    /// A drive that does all to its host that a real one may: a command may take longer than a
-    /// later one, and be done after it. A drive that is not unkind has the times its profile's
-    /// sources tell, and answers commands of a kind in the order they came.
+    /// A drive that does everything to its host that a real one may: a command may take longer than
+    /// a later one and complete after it. An orderly drive has the times of its profile's sources,
+    /// and answers commands of one kind in the order they arrived.
     #[must_use]
     pub fn unkind(mut self) -> Self {
         self.unkind = true;
@@ -283,8 +283,8 @@ impl Spec {
         self
     }
 
-    /// A cut may tear a block of which NAND has not all: each of its sectors of 512 bytes is old or
-    /// new by itself.
+    /// A cut may tear a block that NAND does not hold completely: each of its 512-byte sectors is
+    /// old or new by itself.
     #[must_use]
     pub fn tearing(mut self) -> Self {
         self.tearing = true;
@@ -296,7 +296,7 @@ impl Spec {
         if self.tearing { 512 } else { self.profile.atomic_write_bytes.value as usize }
     }
 
-    /// Whether it tears blocks though its profile may not.
+    /// Whether it tears blocks although its profile does not.
     pub fn is_tearing(&self) -> bool {
         self.tearing
     }
@@ -311,7 +311,7 @@ impl Spec {
         &self.profile
     }
 
-    /// The identity a drive of this make has, or why there can be none.
+    /// The identity of a drive of this make, or why there can be no such drive.
     pub fn identify(&self) -> Result<Identify, ProfileError> {
         let profile = &self.profile;
         let zones = self.geometry()?;

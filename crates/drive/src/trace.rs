@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn records_and_passes_on() {
         let data = || Blocks::from_iter([Block::from_prefix(b"x"), Block::zeroed()]);
-        // Stacked: the fault below shows that what is traced above does go through.
+        // Stacked: the fault below shows that what is traced above really passes through.
         let trace = Trace::new(Fault::new(ram(64)));
         trace.submit(0, 1, Command::Write { lba: 3, data: data(), fua: false });
         trace.submit(0, 2, Command::Write { lba: 5, data: data(), fua: true });

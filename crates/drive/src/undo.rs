@@ -1,13 +1,13 @@
 //! The undo log: what every block held before it was changed, so that a repair can be taken back
 //! (`e2fsck -z`, `e2undo`).
 //!
-//! [`Undo`] is a drive that remembers. Before a command changes a block for the first time,
-//! the block's old contents go to the log and the log is made durable. Of a sequential zone the
-//! whole contents and the write pointer go there at its first change: a zone can only be restored
+//! [`Undo`] is a drive that remembers. Before a command changes a block for the first time, the
+//! block's old contents go to the log and the log is made durable. At the first change of a
+//! sequential zone, its whole contents and the write pointer go there: a zone can only be restored
 //! by a reset and writing it again.
 //!
 //! The file is a header of 64 bytes and records of 32 bytes, some with a block behind them, each
-//! with a checksum; a record torn by a crash ends the log, and its block was not changed yet.
+//! with a checksum; a record torn by a crash ends the log, and its block had not been changed yet.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -78,7 +78,7 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     !hasher.finalize()
 }
 
-/// Why there can be no log, or why nothing can be put back from one.
+/// Why no log can be made, or why nothing can be restored from one.
 #[derive(Debug, Error)]
 pub enum UndoError {
     /// The file could not be read or written.
@@ -101,7 +101,7 @@ pub enum UndoError {
     /// The log is of a drive with other zones.
     #[error("undo log: of a drive with other zones")]
     OtherZones,
-    /// The drive takes one command at a time, and the log needs one of its own.
+    /// The drive takes one command at a time, and the log needs one for itself.
     #[error("not supported: an undo log of a drive with one command at a time")]
     OneCommand,
     /// A command to the drive failed.
@@ -316,14 +316,14 @@ pub struct Undone {
     pub zones: u64,
 }
 
-/// Puts back what `log` remembers. Fails before anything is changed if the log is not one, or of a
-/// drive of another size.
+/// Restores what `log` remembers. Fails before anything is changed if the file is not a log, or
+/// belongs to a drive of another size.
 pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone, UndoError> {
     let mut header = Vec::new();
     let start = size_of::<Header>() as u64;
     Read::by_ref(&mut log).take(start).read_to_end(&mut header)?;
     check_header(&header, drive.identify().blocks)?;
-    // Only now: who does not begin like a log may have no end.
+    // Only now: a file that does not begin like a log may be endless.
     let mut records = Vec::new();
     log.read_to_end(&mut records)?;
     let mut done = Undone::default();

@@ -42,7 +42,7 @@ pub enum ZoneAction {
     Close,
     /// To full.
     Finish,
-    /// To empty; the contents are gone.
+    /// To empty: the contents are gone.
     Reset,
     /// From read only to offline.
     Offline,

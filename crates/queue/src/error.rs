@@ -61,7 +61,7 @@ const ETOOMANYREFS: i32 = 109;
 
 impl IoError {
     /// The Linux errno a program above sees. Zone resource errors as in Linux's block layer
-    /// (`blk_errors`); a full zone is "no space", since that is how its writer has to take it.
+    /// (`blk_errors`); a full zone is "no space", because that is what it means to its writer.
     pub fn errno(&self) -> i32 {
         match self.status {
             Status::InvalidField => EINVAL,

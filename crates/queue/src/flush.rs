@@ -1,16 +1,16 @@
 //! Group commit: flushes that wait at the same time share a command (F2FS's `flush_merge`,
 //! `issue_flush_thread`).
 //!
-//! A flush covers what completed before it was submitted. So whoever asks while some are on their
-//! way can share none of those. It sends one of its own if fewer than [`AT_ONCE`] are, else it
-//! waits for the next, with all others who came meanwhile.
+//! A flush covers what completed before it was submitted. So a caller that asks while some are
+//! under way cannot share those. It sends its own if fewer than [`AT_ONCE`] are under way;
+//! otherwise it waits for the next one, with everybody else who asks meanwhile.
 
 use cores::{Condvar, Mutex};
 
 use crate::IoError;
 
-/// Flushes on their way at a time. In Linux it is two: that of a caller who found nobody waiting,
-/// and that of the thread that serves all the others.
+/// Flushes under way at a time. In Linux it is two: that of a caller who found nobody waiting, and
+/// that of the thread that serves everybody else.
 const AT_ONCE: u32 = 2;
 
 /// Flushes of one drive.
@@ -26,7 +26,7 @@ struct State {
     under_way: u32,
     /// The newest that has ended.
     ended: u64,
-    /// The last that failed, and how.
+    /// The last one that failed, and how.
     failed: Option<(u64, IoError)>,
 }
 
@@ -38,8 +38,8 @@ impl Default for JoinedFlush {
 
 impl JoinedFlush {
     /// Returns when a flush that was submitted after this call has ended: `flush`, called from
-    /// here, or somebody else's. It fails if that one did; if a later one did too, who can tell
-    /// what either made stable.
+    /// here, or another caller's. Fails if that flush failed, or if a later one did, since then
+    /// nobody can tell what either made stable.
     pub(crate) fn run(&self, flush: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {
         let mut state = self.state.lock();
         let wanted = state.submitted + 1;

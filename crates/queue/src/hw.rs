@@ -1,9 +1,8 @@
 //! One hardware queue: its tags, the tickets out on it, and the writes parked behind a zone's
 //! write lock.
 //!
-//! Nobody reaps in the background. Whoever waits takes the completion of the command that stands
-//! between it and its answer, and files it under that command's ticket; so a completion taken by
-//! one thread for another is found there.
+//! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
+//! and files each under its command's ticket, where the thread it belongs to finds it.
 
 use std::collections::VecDeque;
 
@@ -24,16 +23,17 @@ enum Slot {
         cid: u16,
     },
     Done(Answer),
-    /// Nobody will ask; free when done.
+    /// Nobody will ask for the answer; the slot is free when the command is done.
     Detached,
 }
 
-/// Whom a tag was given to.
+/// The command to which a tag was given.
 #[derive(Clone, Copy, Default)]
 struct Tag {
     slot: u32,
     lane: Option<u32>,
-    /// Counts the commands sent under this tag: a waiter must not take the next one for the last.
+    /// Counts the commands sent under this tag: a waiter must not mistake a later command for the
+    /// one it waits for.
     sent: u32,
 }
 
@@ -52,8 +52,8 @@ struct Hw {
     lanes: Vec<Option<u16>>,
     parked: VecDeque<Parked>,
     sleepers: u32,
-    /// Counts commands sent and completions filed. Unchanged over a look at the drive that found
-    /// nothing, it proves that what is missing is in other threads' hands, on its way here.
+    /// Counts commands sent and completions filed. If it has not changed while a look at the drive
+    /// found nothing, a missing completion is in another thread's hands and about to be filed.
     moves: u64,
 }
 
@@ -76,7 +76,8 @@ pub(crate) enum Sent {
 /// What a look at a ticket found.
 pub(crate) enum Step {
     Done(Answer),
-    /// The command to wait for: tag, and which of those sent under it. `None`: no longer known.
+    /// The command to wait for: its tag, and its number among those sent under that tag. `None`: no
+    /// longer known.
     InFlight(Option<(u16, u32)>),
 }
 
@@ -202,7 +203,8 @@ impl HwQueue {
         }
     }
 
-    /// Stores a completion under its ticket, frees the tag, and sends who was parked behind it.
+    /// Stores a completion under its ticket, frees the tag, and sends the write that was parked
+    /// behind it.
     fn file(&self, hw: &mut Hw, drive: &dyn Drive, queue: u16, completion: Completion) {
         hw.moves += 1;
         let cid = completion.cid;
@@ -246,7 +248,7 @@ impl Hw {
         self.lanes[zone as usize].is_some()
     }
 
-    /// The answer of ticket `slot`, which is free then; or the command that has to complete first.
+    /// The answer of ticket `slot`, which is then free; or the command that has to complete first.
     fn take(&mut self, slot: u32) -> Step {
         let state = &mut self.slots[slot as usize];
         match std::mem::replace(state, Slot::Free) {
@@ -286,7 +288,7 @@ impl Hw {
         self.parked.remove(at)
     }
 
-    /// The tag whose completion brings ticket `slot` nearer to its answer.
+    /// The tag whose completion ticket `slot` needs next.
     fn blocking_tag(&self, slot: u32) -> Option<(u16, u32)> {
         let cid = match self.slots[slot as usize] {
             Slot::InFlight { cid } => cid,

@@ -204,7 +204,7 @@ impl BlockQueue {
     }
 
     /// Makes every write that has completed stable, and waits for that. A drive without a volatile
-    /// cache has nothing to be made stable, and is not asked (`submit_bio_noacct`).
+    /// cache is not sent a flush (`submit_bio_noacct`).
     pub fn flush(&self) -> Result<(), IoError> {
         if !self.identify.volatile_cache {
             return Ok(());
@@ -220,7 +220,7 @@ impl BlockQueue {
         self.joined.run(|| self.flush())
     }
 
-    /// Tells the drive that `blocks` blocks hold nothing of worth, and waits.
+    /// Tells the drive that the contents of `blocks` blocks are no longer needed, and waits.
     pub fn discard(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
         self.run(Command::Discard { lba, blocks }).map(drop)
     }

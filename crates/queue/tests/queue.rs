@@ -112,7 +112,7 @@ fn try_wait_does_not_sleep_and_does_finish() -> Result<(), IoError> {
     Ok(())
 }
 
-/// Six threads on few tags, in zones two of them share, each reading back what it wrote.
+/// Six threads on few tags, in zones two of them share, each of which reads back what it wrote.
 fn crowd(timing: Timing) -> u64 {
     let spec = Spec::named("conventional-noplp").expect("profile").blocks(1 << 16);
     let queue = Arc::new(BlockQueue::new(Ssd::new(spec, timing, 3).expect("drive")));
@@ -154,7 +154,7 @@ fn virtual_threads_share_a_drive_the_same_way_each_time() {
     assert_eq!(run(1), run(1));
 }
 
-/// Writers of one zone wait for each other's turn: nobody may sleep for ever.
+/// Writers of one zone wait for each other's turn: none may sleep for ever.
 #[test]
 fn virtual_threads_share_a_zone() {
     let profile = cores::Profile::named("xeon-4116").expect("profile");

@@ -1,5 +1,5 @@
 //! POSIX access control lists, acl(5): their form in extended attributes, and how they and the
-//! permission bits follow each other.
+//! permission bits stay in step.
 //!
 //! Source: POSIX.1e draft 17 section 23; `struct posix_acl_xattr_header` and `_entry` of Linux
 //! (`include/uapi/linux/posix_acl_xattr.h`), little-endian, version 2. An [`Acl`] is always valid
@@ -90,7 +90,7 @@ impl Acl {
     /// three obligatory ones there, and a mask if anybody is named.
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         let ordered = entries.windows(2).all(|pair| {
-            // Linux asks for the order of the kinds only, and named entries come in any order.
+            // Linux requires only the order of the kinds; named entries come in any order.
             pair[0].tag.number() <= pair[1].tag.number()
         });
         let count = |tag| entries.iter().filter(|e| e.tag == tag).count();
@@ -108,7 +108,7 @@ impl Acl {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is no list, `EOPNOTSUPP` for another version.
+    /// `EINVAL` for a value that is not a list, `EOPNOTSUPP` for another version.
     pub fn from_xattr(value: &[u8]) -> Result<Option<Self>> {
         let (version, body) = value.split_first_chunk::<HEADER_SIZE>().ok_or(Errno::INVAL)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -141,7 +141,7 @@ impl Acl {
         &self.entries
     }
 
-    /// Whether the permission bits say all the list says (`posix_acl_equiv_mode`).
+    /// Whether the permission bits say everything that the list says (`posix_acl_equiv_mode`).
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }

@@ -1,9 +1,9 @@
-//! One error for all file systems: an errno, and where there is one the reason behind it.
+//! One error for all file systems: an errno and, if there is one, the reason behind it.
 
 pub use rustix::io::Errno;
 
-/// What a file system operation can fail with. A plain errno costs nothing to make; a fault of the
-/// medium carries its typed cause, which names structure, block, found and allowed.
+/// The error of a file system operation. A plain errno costs nothing to make; a fault of the medium
+/// carries its typed cause, which names structure, block, found and allowed.
 #[derive(Debug)]
 pub struct Error {
     errno: Errno,
@@ -14,7 +14,7 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with a cause worth telling.
+    /// An error with a cause worth reporting.
     pub fn caused(errno: Errno, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { errno, cause: Some(Box::new(cause)) }
     }

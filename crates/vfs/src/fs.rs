@@ -18,7 +18,7 @@ pub trait FileSystem: Send + Sync {
     /// Inode of the root directory.
     fn root(&self) -> Ino;
 
-    /// The inode `name` stands for in `parent`.
+    /// The inode that `name` stands for in `parent`.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Attributes of `ino`.
@@ -74,14 +74,14 @@ pub trait FileSystem: Send + Sync {
     /// Announces a user of `ino`.
     fn open(&self, ino: Ino) -> Result<()>;
 
-    /// Ends what [`FileSystem::open`] began; the last one frees an unlinked inode.
+    /// Ends what [`FileSystem::open`] began; the last release frees an unlinked inode.
     fn release(&self, ino: Ino);
 
     /// Reads into `buf` from `offset`; short only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` at `offset`, extending the file as needed. Short only when it failed on
-    /// the way, as when the volume filled up.
+    /// Writes all of `data` at `offset`, extending the file as needed. Short only if it failed on
+    /// the way, for example because the volume filled up.
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Makes the file durable; `datasync` leaves out what reading the data back does not need.

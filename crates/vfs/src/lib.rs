@@ -1,5 +1,5 @@
 //! What every file system here has in common: the [`FileSystem`] trait, errors, paths, the page
-//! cache, and an in-memory reference file system that tests hold the others against.
+//! cache, and an in-memory reference file system with which tests compare the others.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! The page cache: 4 KiB pages of files, which of them are dirty, and a memory limit.
 //!
-//! One file system owns one cache under its own lock, so there is none in here. Pages live in
-//! chunks of 64 neighbours with one bit per page for present, dirty and referenced; a file finds
-//! its chunks by a B-tree, and the chunk of the last access is tried first, so that sequential
-//! access seldom searches. A dirty page is never evicted: the limit binds the clean ones, and
+//! A file system owns its cache and locks it, so there is no lock in here. Pages live in chunks of
+//! 64 neighbours with one bit per page for present, dirty and referenced; a file finds its chunks
+//! by a B-tree, and the chunk of the last access is tried first, so that sequential access seldom
+//! searches. A dirty page is never evicted: the limit binds the clean ones, and
 //! [`PageCache::over_dirty_limit`] tells the owner when to write back.
 //!
 //! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
@@ -131,16 +131,16 @@ impl PageCache {
             .is_some_and(|slot| self.chunks[slot].dirty & 1 << bit_of(index) != 0)
     }
 
-    /// Says that the page was handed to the drive. From here on it may be evicted, so whoever
-    /// reads it back must see a write that is still in flight.
+    /// Marks the page as handed to the drive. From now on it may be evicted, so a read must find a
+    /// write that is still in flight.
     pub fn mark_clean(&mut self, ino: Ino, index: u64) {
         if let Some((slot, bit)) = self.find(ino, index) {
             self.clear_dirty(slot, 1 << bit);
         }
     }
 
-    /// Says that the page must be written (again), for instance because a write failed. False if
-    /// it is not here.
+    /// Marks the page as still to be written, for instance because a write failed. False if it is
+    /// not here.
     pub fn mark_dirty(&mut self, ino: Ino, index: u64) -> bool {
         match self.find(ino, index) {
             Some((slot, bit)) => {
@@ -209,7 +209,7 @@ impl PageCache {
         self.dirty > self.dirty_max
     }
 
-    /// Whether so much is dirty that somebody should begin to write back, at half of that.
+    /// Whether half of that is dirty: time for somebody to begin writing back.
     pub fn over_background_limit(&self) -> bool {
         self.dirty > self.dirty_max / 2
     }

@@ -1,5 +1,5 @@
 //! Paths on top of inode numbers: resolution as in POSIX.1-2024, 4.16 (Pathname Resolution), and
-//! the few helpers every user of a file system writes again otherwise.
+//! the few helpers that every user of a file system would otherwise write again.
 //!
 //! A path is bytes and is resolved from the root, whether or not it begins with a slash. A trailing
 //! slash counts as a trailing `/.`: what is before it must be, or lead to, a directory.
@@ -16,7 +16,7 @@ pub const PATH_MAX: usize = 4096;
 pub const SYMLINKS_MAX: u32 = 40;
 
 /// The inode `path` leads to. A symbolic link at its end is followed if `follow` says so, or if a
-/// slash comes behind it.
+/// slash follows it.
 pub fn resolve(fs: &dyn FileSystem, path: &[u8], follow: bool) -> Result<Attr> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
@@ -56,10 +56,10 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8], follow: bool) -> Result<Attr> {
     Ok(here)
 }
 
-/// The directory that holds the last component of `path`, and that component. Slashes behind it
-/// are dropped: the caller knows whether a directory is meant. `EBUSY`, as rename(2) has it, if
-/// the path ends in `.` or `..` or is the root. The component's length is the file system's to
-/// check: rename(2) misses the old name before it minds the new one.
+/// The directory that holds the last component of `path`, and that component. Slashes behind it are
+/// dropped: the caller knows whether a directory is meant. `EBUSY`, as rename(2) has it, if the
+/// path ends in `.` or `..` or is the root. The file system checks the component's length:
+/// rename(2) reports a missing old name before a new one that is too long.
 pub fn resolve_parent<'p>(fs: &dyn FileSystem, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
@@ -140,7 +140,7 @@ pub fn walk(
     Ok(())
 }
 
-/// Makes `path` and whatever directory above it is missing; returns the last one.
+/// Makes `path` and every missing directory above it; returns the last one.
 pub fn create_dir_all(
     fs: &dyn FileSystem,
     path: &[u8],

@@ -35,7 +35,7 @@ pub fn check_xattr_name(kind: FileKind, name: &[u8], not_here: Errno) -> Result<
     Ok(())
 }
 
-/// Whether `name` can be an entry's: not empty, not too long, without slash and NUL.
+/// Whether an entry can have this `name`: not empty, not too long, without slash and NUL.
 pub fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         Err(Errno::NOENT.into())

@@ -132,7 +132,7 @@ pub struct DirEntry {
     pub ino: Ino,
     /// Type of that inode.
     pub kind: FileKind,
-    /// Where to go on reading behind this entry.
+    /// Where to continue reading after this entry.
     pub next: u64,
 }
 
@@ -145,7 +145,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for others than root.
+    /// Free blocks for users other than root.
     pub blocks_available: u64,
     /// Inodes in all.
     pub files: u64,
@@ -197,9 +197,9 @@ bitflags! {
         const APPEND = 0x20;
         /// dump(8) passes it over.
         const NODUMP = 0x40;
-        /// Reading leaves its access time alone.
+        /// Reading does not change its access time.
         const NOATIME = 0x80;
-        /// As `SYNC`, of a directory's names.
+        /// As `SYNC`, for a directory's names.
         const DIRSYNC = 0x1_0000;
     }
 }

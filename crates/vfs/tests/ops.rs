@@ -39,7 +39,7 @@ proptest! {
     }
 }
 
-/// A sequence in which nearly everything failed would test little.
+/// A sequence in which nearly everything fails would test little.
 #[test]
 fn generated_operations_reach_their_aim() {
     let mut outcomes: BTreeMap<String, (u32, u32)> = BTreeMap::new();

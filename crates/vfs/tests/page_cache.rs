@@ -152,7 +152,7 @@ proptest! {
             let pages = cache.len_bytes() / drive::BLOCK_SIZE;
             let dirty = cache.dirty_total();
             prop_assert_eq!(cache.over_dirty_limit(), dirty > limit / 2);
-            // What was written back shrinks the cache only when the next page needs room.
+            // Written-back pages leave the cache only when the next page needs room.
             if cache.len_bytes() > before {
                 prop_assert!(pages <= limit.max(dirty + 1), "{pages} pages");
             }

@@ -1,8 +1,8 @@
 //! One virtual core: who has it, who waits for it, and the timers of its threads.
 //!
 //! A core is due when its thread may go on or its earliest timer ends, whichever comes first; that
-//! is its key in the tournament of all cores. Timers so need no queue of their own that would have
-//! to be asked at every switch, and a sleeper alone on its core costs one key.
+//! is its key in the tournament of all cores. So timers need no queue of their own that would have
+//! to be consulted at every switch, and a thread that sleeps alone on its core costs one key.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,7 +16,7 @@ pub(super) struct Core {
     pub(super) clock: Nanos,
     /// The thread that has the core although another core runs just now.
     pub(super) current: u32,
-    /// The thread that had it last: whoever comes after another pays the context switch.
+    /// The thread that had it last: a different one pays for the context switch.
     pub(super) last: u32,
     /// When `current` got the core.
     pub(super) since: Nanos,
@@ -52,7 +52,7 @@ impl Core {
     }
 }
 
-/// The end of a wait; the earliest is the greatest, as the heap wants it.
+/// The end of a wait; the earliest is the greatest, because the heap pops the greatest first.
 #[derive(PartialEq, Eq)]
 pub(super) struct Timer {
     pub(super) key: Key,

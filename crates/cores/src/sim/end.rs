@@ -1,9 +1,9 @@
-//! The run of a machine from its first thread to its end, and how those still there are ended.
+//! The run of a machine from its first thread to its end, and how threads that are left are ended.
 //!
 //! A machine ends when its first thread does, as a process ends when `main` returns. Threads that
 //! are still there are unwound where they stand, by a panic nobody hears, so that what they own is
-//! dropped. While they unwind they may still wait for one another. A thread that cannot even so
-//! come to an end keeps its stack for good and never runs again.
+//! dropped. While they unwind they may still wait for one another. A thread that does not end even
+//! then keeps its stack for good and never runs again.
 
 use std::mem;
 
@@ -11,7 +11,7 @@ use super::thread::{self, Cancel, State};
 use super::{CURRENT, Sim, WaitsFor, Wake, guarded};
 use crate::{BlockedThread, DeadlockReport, MachineError, Profile};
 
-/// So many switches may the end of a machine take before the rest is given up.
+/// How many switches the end of a machine may take before the remaining threads are given up.
 const LAST_SWITCHES: u64 = 10_000_000;
 
 /// Name of the first thread.

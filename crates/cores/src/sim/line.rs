@@ -1,4 +1,4 @@
-//! What the use of a cache line costs: its transfer, and the wait until others had theirs.
+//! What using a cache line costs: its transfer, and the wait until others have had theirs.
 
 use super::Sim;
 use crate::Nanos;

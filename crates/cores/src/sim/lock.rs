@@ -1,7 +1,7 @@
 //! The virtual side of every lock: who holds it, who waits, and what its cache line costs.
 //!
-//! Exclusion itself rests on the `parking_lot` lock beside this one, which a virtual holder takes
-//! as well and never has to wait for; so a lock misused from two machines at once is slow or stuck,
+//! Exclusion itself rests on the `parking_lot` lock beside this one, which a virtual holder also
+//! takes and never has to wait for; so a lock misused from two machines at once is slow or stuck,
 //! never unsound. A lock held on one machine is simply a `parking_lot` lock to every other.
 
 use std::collections::VecDeque;
@@ -88,7 +88,7 @@ impl VirtualLock {
         Hold { lock: Some(self), mode }
     }
 
-    /// A hold if there is one to have now.
+    /// Takes a hold if one is free now.
     pub(crate) fn try_acquire(&self, sim: &Sim, mode: Mode) -> Option<Hold<'_>> {
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Some(Hold::REAL) };

@@ -157,7 +157,7 @@ impl Sim {
         self.advance(end);
     }
 
-    /// To the end of the core's queue; costs as much as a cached atomic, so that a thread that
+    /// Goes to the end of the core's queue. Costs as much as a cached atomic, so that a thread that
     /// spins on it lets time pass.
     pub(crate) fn yield_now(&self) {
         let inner = self.inner();
@@ -243,7 +243,7 @@ impl Sim {
         self.inner().switches
     }
 
-    /// Raises the end of the machine in the running thread if it has come and can be raised.
+    /// Unwinds the running thread if its machine is ending and the thread can be unwound now.
     pub(crate) fn check_end(&self) {
         let inner = self.inner();
         let thread = &inner.threads[inner.running as usize];
@@ -252,7 +252,7 @@ impl Sim {
         }
     }
 
-    /// Unwinds the running thread because its machine comes to its end.
+    /// Unwinds the running thread because its machine is ending.
     pub(crate) fn end_thread(&self) -> ! {
         let inner = self.inner();
         let thread = &mut inner.threads[inner.running as usize];

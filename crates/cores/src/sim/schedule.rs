@@ -18,7 +18,7 @@ impl Sim {
         self.check_end();
     }
 
-    /// As [`Sim::advance`], but never unwinds: for callers that have something to lose.
+    /// As [`Sim::advance`], but never unwinds: for callers in the middle of a change.
     pub(crate) fn advance_quietly(&self, clock: Nanos) {
         let inner = self.inner();
         inner.clock = inner.clock.max(clock);

@@ -67,7 +67,7 @@ pub(crate) enum Wake {
     Notified,
     /// The deadline came first.
     TimedOut,
-    /// The machine comes to its end; the thread must unwind.
+    /// The machine is ending; the thread must unwind.
     Cancelled,
 }
 

@@ -1,8 +1,9 @@
 //! The cores as a tournament: the core that is due first is at the root.
 //!
 //! A node holds the lower key of its two children, so a change costs one walk to the root over a
-//! flat array, and finding the winner costs nothing. Who wins a match is chance, so the walk has
-//! no branch to guess wrong: it always goes all the way. A key is `(clock, tie)`; ties are random.
+//! flat array, and finding the winner costs nothing. The winner of a match is unpredictable, so the
+//! walk has no branch to mispredict: it always goes all the way. A key is `(clock, tie)`; ties are
+//! random.
 
 use crate::Nanos;
 use crate::profile::MAX_CORES;
@@ -70,7 +71,7 @@ impl Tree {
         }
     }
 
-    /// The lowest clock of all cores but `core`, whatever key that one has.
+    /// The lowest clock of all cores except `core`.
     pub(super) fn first_beside(&self, core: usize) -> Nanos {
         let mut node = LEAVES + core % LEAVES;
         let mut lowest = Nanos::MAX;

@@ -2,9 +2,9 @@
 //!
 //! `NAME` holds exactly what NAND holds, so other programs read it as they would the drive. A file
 //! without `NAME.zones` is a plain drive of its size. Zone states reach `NAME.zones` when they must
-//! be durable (flush, forced write, reset, finish, power-off), and on a drive that loses nothing
-//! with its power at each write, behind its bytes. So a process that dies leaves what a drive
-//! leaves whose power fails. When the host's own power fails, only what was flushed is safe.
+//! be durable (flush, forced write, reset, finish, power-off), and, on a drive that loses nothing
+//! with its power, at each write, after its bytes. So a process that dies leaves what a drive
+//! leaves when its power fails. When the host's own power fails, only what was flushed is safe.
 
 mod zones_file;
 
@@ -29,7 +29,7 @@ use zones_file::ZonesFile;
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
 
-/// Why a file is no drive, or cannot be made one.
+/// Why a file is not a drive, or cannot be made into one.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The operating system refused.
@@ -64,7 +64,7 @@ pub enum ImageError {
         /// What is wrong.
         what: String,
     },
-    /// Image and zones file do not fit each other.
+    /// Image and zones file do not belong together.
     #[error("{}: holds {found} bytes, but its .zones file describes {expected}", path.display())]
     Mismatch {
         /// Which file.
@@ -109,12 +109,12 @@ fn beside(path: &Path, spec: &Spec, zones: &[SavedZone]) -> Result<(), ImageErro
     ZonesFile::write_new(&zones_path(path), spec, zones).inspect_err(|_| remove(path))
 }
 
-/// What could not be made leaves nothing behind. Why it could not is what is told.
+/// What could not be made leaves nothing behind. The error reported is why it could not be made.
 fn remove(path: &Path) {
     drop(std::fs::remove_file(path));
 }
 
-/// Opens the drive in `path`; nobody else can meanwhile, unless both only read.
+/// Opens the drive in `path`. Nobody else can open it meanwhile, unless both only read.
 pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, ImageError> {
     let metadata = std::fs::metadata(path).map_err(at(path))?;
     if !metadata.is_file() {
@@ -123,7 +123,7 @@ pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, Im
     let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(at(path))?;
     lock(&file, path, read_only)?;
     let size = file.metadata().map_err(at(path))?.len();
-    // What a partition of 512-byte sectors was copied to may have a rest, which nobody uses.
+    // A copy of a partition of 512-byte sectors may have a remainder, which nobody uses.
     let blocks = size / BLOCK_BYTES;
     if blocks == 0 {
         return Err(ImageError::Size { path: path.to_owned(), size });
@@ -167,7 +167,7 @@ pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
     beside(path, &spec, &saved)
 }
 
-/// Copies `len` bytes and leaves holes where there are only zeroes.
+/// Copies `len` bytes, leaving holes where there are only zeroes.
 fn copy(from: &File, to: &File, len: u64) -> io::Result<()> {
     to.set_len(len)?;
     let mut piece = vec![0; 64 * BLOCK_SIZE];

@@ -38,7 +38,7 @@ fn open_rw(path: &Path) -> Arc<Ssd> {
     open(path, false, Timing::Instant).expect("open")
 }
 
-/// Whatever can be done to a zone, the file can be opened again.
+/// Whatever is done to a zone, the file can be opened again.
 #[test]
 fn zones_that_fail_do_not_take_the_drive_along() {
     let dir = tempfile::tempdir().expect("dir");
@@ -106,8 +106,8 @@ fn died(path: &Path) -> Arc<Ssd> {
     open_rw(&copy)
 }
 
-/// Flushes some blocks of a new drive and then writes others; returns it as a process that dies
-/// after that leaves it.
+/// Flushes some blocks of a new drive and then writes others; returns it as a process that dies at
+/// that point leaves it.
 fn written_and_died(profile: &str) -> Arc<Ssd> {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("disk");
@@ -134,7 +134,7 @@ fn a_process_that_dies_keeps_what_was_flushed() {
     assert_eq!((read(&after, 1), read(&after, 132), read(&after, 256)), (7, 0, 0));
 }
 
-/// With power-loss protection, or without a buffer, all is there that was acknowledged.
+/// With power-loss protection, or without a buffer, everything acknowledged is there.
 #[test]
 fn a_process_that_dies_keeps_what_no_power_cut_takes() {
     for profile in ["zn540", "ram"] {

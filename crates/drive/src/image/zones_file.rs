@@ -31,9 +31,9 @@ use crate::ssd::{SavedZone, ZoneLog};
 use crate::{Spec, ZoneState};
 
 const MAGIC: &str = "strandline zones 1";
-/// Above this many bytes of appended lines the file is written anew.
+/// Above this many bytes of appended lines the file is rewritten.
 const COMPACT_ABOVE: u64 = 1 << 20;
-/// A drive has at most 2^22 zones, a line some thirty bytes; what is longer is no zones file.
+/// A drive has at most 2^22 zones, a line some thirty bytes; a longer file is not a zones file.
 const MAX_BYTES: u64 = 1 << 28;
 
 /// A zones file that changes are appended to.
@@ -57,7 +57,7 @@ impl ZonesFile {
         replace(path, &print(spec, zones)?).map_err(at(path))
     }
 
-    /// Takes over an existing zones file, written anew without what was appended.
+    /// Takes over an existing zones file, and rewrites it without appended lines.
     pub(super) fn reopen(
         path: &Path,
         spec: &Spec,
@@ -83,7 +83,7 @@ impl ZonesFile {
             return self.compact();
         }
         let appended = self.appended + lines.len() as u64;
-        // A line that is there in part spoils the next: then the file is written anew.
+        // A partial line would spoil the next: then the file is rewritten.
         self.appended = u64::MAX;
         self.file.write_all(lines.as_bytes())?;
         (self.appended, self.unsynced) = (appended, true);

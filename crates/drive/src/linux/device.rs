@@ -32,7 +32,7 @@ pub(super) struct Device {
     path: PathBuf,
     kind: Kind,
     pub(super) identify: Identify,
-    /// Which zones want sequential writes; empty without zones.
+    /// Which zones take sequential writes only; empty without zones.
     sequential: Box<[bool]>,
 }
 
@@ -66,7 +66,7 @@ impl Device {
                 queue_depth: QUEUE_DEPTH,
                 max_transfer: MAX_TRANSFER as u32,
                 volatile_cache: true,
-                // Nothing more is promised for a file.
+                // A file promises no more.
                 atomic_write: 512,
                 discard: access == Access::Write,
                 discard_zeroes: kind == Kind::File,
@@ -107,8 +107,8 @@ impl Device {
         self.describe_zones(sysfs)
     }
 
-    /// 512-byte and 4 KiB logical blocks both make whole 4 KiB blocks; a rest at the end is not
-    /// used, as by `mkfs.f2fs`.
+    /// 512-byte and 4 KiB logical blocks both make whole 4 KiB blocks; a remainder at the end is
+    /// not used, as with `mkfs.f2fs`.
     fn set_size(&mut self, bytes: u64, sector: u64) -> Result<(), OpenError> {
         if !(512..=BLOCK_BYTES).contains(&sector) {
             let what = format!("logical blocks of {sector} bytes; 512 to 4096 can be used");
@@ -123,8 +123,8 @@ impl Device {
 
     fn describe_zones(&mut self, sysfs: &Sysfs) -> Result<(), OpenError> {
         let model = sysfs.text("queue/zoned");
-        // Without sysfs the kernel still tells the size of a zone. A host-aware device takes random
-        // writes anywhere, and is used like that.
+        // Without sysfs the kernel still reports the size of a zone. A host-aware device takes
+        // random writes anywhere, and is used that way.
         let zoned = match model.as_deref() {
             Some(model) => model == "host-managed",
             None => ioctl::zone_sectors(self.fd()).is_ok_and(|sectors| sectors > 0),
@@ -158,7 +158,7 @@ impl Device {
         OpenError::Unusable { path: self.path.clone(), what }
     }
 
-    /// Whether sequential writes are wanted at `lba`.
+    /// Whether writes at `lba` must be sequential.
     pub(super) fn is_sequential(&self, lba: Lba) -> bool {
         let Some(geometry) = &self.identify.zones else { return false };
         let zone = usize::try_from(lba / geometry.size).ok();
@@ -255,8 +255,8 @@ impl Device {
         Ok(Output::Done)
     }
 
-    /// The status of a command the kernel failed with `error`. To an I/O error the kernel says no
-    /// reason; a look at the device often finds it.
+    /// The status of a command the kernel failed with `error`. The kernel gives no reason for an
+    /// I/O error; a look at the device often finds one.
     pub(super) fn failure(&self, error: &io::Error, way: Way, lba: Lba, blocks: u64) -> Status {
         let status = status_of(error, way);
         if !matches!(status, Status::WriteFault | Status::UnrecoveredRead) {
@@ -286,7 +286,7 @@ impl Device {
     }
 }
 
-/// Once more while a signal came between.
+/// Repeats a call that a signal interrupted.
 fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,8 +1,8 @@
 //! The ioctls of a block device (`linux/fs.h`) and of its zones (`linux/blkzoned.h`), each as a
 //! function that is safe to call.
 //!
-//! Numbers and layouts are those of the headers; the tests hold them against what a C compiler
-//! makes of these. Sectors are 512 bytes here, whatever the device's logical blocks are.
+//! Numbers and layouts are those of the headers; the tests compare them with what a C compiler
+//! makes of the headers. Sectors are 512 bytes here, whatever the device's logical blocks are.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -137,7 +137,7 @@ pub(super) fn zone_count(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(count)
 }
 
-/// Tells the device that a range of bytes holds nothing of worth.
+/// Tells the device that the contents of a range of bytes are no longer needed.
 pub(super) fn discard(fd: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let mut range = Range { start, length };
     // SAFETY: BLKDISCARD reads two u64.
@@ -175,7 +175,7 @@ pub(super) fn report_zones(
         let Some(last) = some.last() else { break };
         let next = last.start.checked_add(last.len).filter(|next| *next > at);
         zones.extend_from_slice(&some);
-        // A zone that does not move the report on would be asked for again for ever.
+        // A zone that does not advance the report would be requested again for ever.
         at = next.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     }
     Ok(zones)

@@ -85,7 +85,7 @@ impl OpenError {
 /// How commands reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// `io_uring`, or where there is none system calls.
+    /// `io_uring`, or system calls where there is none.
     Best,
     /// A system call for each command: as it is submitted, or, of a long transfer, as it is waited
     /// for.
@@ -108,8 +108,8 @@ enum Queues {
 struct Lane {
     /// Answers not taken yet.
     done: VecDeque<Completion>,
-    /// Long transfers: whoever waits for one carries it out, and keeps nobody from the queue
-    /// meanwhile, nor who submitted it from what else there is to do.
+    /// Long transfers: the thread that waits for one carries it out. Meanwhile the queue is free,
+    /// and so is the thread that submitted the transfer.
     long: VecDeque<(u16, Transfer)>,
 }
 
@@ -135,7 +135,7 @@ impl BlockDevice {
         };
         let queues = match rings {
             Ok(rings) => Queues::Rings(rings),
-            // No such system call, a filter before it, no locked memory left.
+            // No such system call, a filter in front of it, or no locked memory left.
             Err(_) => Queues::Syscalls(all.map(|_| Mutex::new(Lane::default())).collect()),
         };
         Ok(Self { device, queues })
@@ -222,7 +222,8 @@ impl BlockDevice {
         if end > zones.capacity { Err(Status::ZoneBoundary) } else { Ok(()) }
     }
 
-    /// Whether a transfer is worth putting off. In a sequential zone the next one may build on it.
+    /// Whether a transfer is worth putting off. Not in a sequential zone, where the next one may
+    /// build on it.
     fn is_long(&self, transfer: &Transfer) -> bool {
         let blocks = match transfer {
             Transfer::Read { blocks, .. } => *blocks as usize,
@@ -232,7 +233,7 @@ impl BlockDevice {
         blocks >= LONG_BLOCKS && self.device.identify.zones.is_none()
     }
 
-    /// An answer of `lane`, or that of `cid`, if need be by carrying out the transfer now.
+    /// An answer from `lane`, or the one for `cid`, carrying out the transfer now if necessary.
     fn carry_out(&self, lane: &Mutex<Lane>, cid: Option<u16>) -> Option<Completion> {
         let mut held = lane.lock();
         let wanted = |of: u16| cid.is_none_or(|cid| cid == of);

@@ -5,10 +5,10 @@
 //! Invariants:
 //!
 //! - the submission queue is filled, and the completion queue emptied, under the lock only;
-//! - of all threads that wait one, the reaper, sleeps in the kernel; the lock is free meanwhile.
-//!   While there is a reaper nobody else empties the completion queue, so what it sleeps for cannot
-//!   be taken from under it. The others sleep on the condition and are woken when it has reaped;
-//! - a ring the kernel does not serve any more answers everything with `NotReady`, and keeps the
+//! - of all waiting threads one, the reaper, sleeps in the kernel, without the lock. While there is
+//!   a reaper nobody else empties the completion queue, so what it sleeps for cannot be taken away
+//!   from it. The others sleep on the condition and are woken when it has reaped;
+//! - a ring that the kernel no longer serves answers everything with `NotReady`, and keeps the
 //!   buffers of what was in flight for ever.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use super::errno::Way;
 use crate::{BLOCK_SIZE, Block, Blocks, Completion, Lba, Output, Status};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
-/// Times a command is sent again that the kernel cancelled, for example because the thread that
+/// How often a command that the kernel cancelled is sent again, for example because the thread that
 /// had submitted it ended.
 const MAX_RETRIES: u8 = 16;
 
@@ -83,7 +83,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring over `device`. An error if the kernel, or a filter before it, has none to give.
+    /// A ring over `device`. An error if the kernel, or a filter in front of it, refuses.
     pub(super) fn new(device: Arc<Device>) -> io::Result<Self> {
         let depth = device.identify.queue_depth;
         let uring = IoUring::new(u32::from(depth))?;
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// The kernel does not serve this ring any more.
+    /// The kernel no longer serves this ring.
     fn give_up(&mut self) {
         self.broken = true;
         self.in_flight = 0;
@@ -290,8 +290,8 @@ impl Slot {
         }
     }
 
-    /// Whether the kernel left the command undone for no fault of the device's, and it is worth
-    /// being sent again.
+    /// Whether the kernel left the command undone through no fault of the device, so that it is
+    /// worth sending again.
     fn was_passed_over(&mut self, result: i32) -> bool {
         let passed = matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
         self.retries += u8::from(passed);

@@ -37,7 +37,7 @@ impl Sysfs {
         self.text(name)?.parse().ok()
     }
 
-    /// A limit that 0 takes away.
+    /// A limit; 0 means that there is none.
     pub(super) fn limit(&self, name: &str) -> Option<u32> {
         self.number(name).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
     }

@@ -1,4 +1,4 @@
-//! The device engine on plain files: both ways to the kernel, one behaviour.
+//! The device engine on plain files: both ways into the kernel behave alike.
 
 use std::fs::File;
 use std::path::PathBuf;

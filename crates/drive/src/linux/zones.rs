@@ -30,7 +30,8 @@ pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
         _ => return Err("zones that are neither conventional nor sequential write required"),
     };
     let wp = match state {
-        // The kernel leaves the pointer of these undefined. Of a read-only zone all can be read.
+        // The kernel leaves the pointer of these undefined. A read-only zone can be read to its
+        // end.
         ZoneState::NotWritePointer | ZoneState::Full | ZoneState::ReadOnly => end,
         ZoneState::Offline => start,
         // A 4 KiB view of a drive somebody else wrote 512 bytes to: what is half there counts, so
@@ -43,7 +44,7 @@ pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
     Ok(Zone { start, size, capacity, wp, kind, state })
 }
 
-/// The shape all zones share: of one size but for a shorter last one, of one capacity where they
+/// The shape all zones share: of one size except for a shorter last one, of one capacity where they
 /// are sequential.
 pub(super) fn geometry(
     zones: &[Zone],

@@ -23,7 +23,7 @@ pub struct FileMedia {
 }
 
 impl FileMedia {
-    /// Takes `file`, which is `blocks` blocks long.
+    /// Uses `file`, which is `blocks` blocks long.
     pub fn new(file: File, blocks: u64) -> Self {
         Self { file, blocks }
     }

@@ -1,7 +1,7 @@
 //! Where the bytes of an emulated drive are: in memory or in a file.
 //!
-//! Media hold what is *durable*. What a drive has only buffered is the drive's own affair, so that
-//! a power cut is a matter of forgetting.
+//! Media hold what is *durable*. What a drive has only buffered is kept in the drive, so that a
+//! power cut only has to forget it.
 
 mod file;
 mod over;
@@ -38,7 +38,7 @@ impl Media {
         }
     }
 
-    /// Shows the block at `lba`, of memory itself and no copy.
+    /// Shows the block at `lba`; from memory, the block itself and not a copy.
     pub(crate) fn look(&self, lba: Lba, see: &mut dyn FnMut(&Block)) -> io::Result<()> {
         let held = if let Self::Ram(ram) = self { ram.get(lba) } else { None };
         match held {
@@ -96,7 +96,7 @@ impl Media {
         }
     }
 
-    /// Makes these media hold what `other` holds, durably. Of memory nothing is copied.
+    /// Makes these media hold what `other` holds, durably. From memory nothing is copied.
     pub(crate) fn assume(&mut self, other: &RamMedia, blocks: u64) -> io::Result<()> {
         match self {
             Self::Ram(ram) => *ram = other.clone(),
@@ -121,9 +121,8 @@ impl Media {
         }
     }
 
-    /// What is there now, on its own. For memory the cost is that of what changes afterwards; of a
-    /// file everything is read. The count is that of blocks that could not be read, zero in the
-    /// copy.
+    /// What is there now, on its own. For memory the cost is that of later changes; a file is read
+    /// completely. The count says how many blocks could not be read; they are zero in the copy.
     pub fn snapshot(&self) -> (RamMedia, u64) {
         match self {
             Self::Ram(ram) => (ram.clone(), 0),

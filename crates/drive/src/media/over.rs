@@ -59,7 +59,7 @@ impl OverMedia {
     pub fn discard(&mut self, lba: Lba, blocks: u64) {
         let (mut start, mut end) = (lba, lba.saturating_add(blocks));
         self.changed.discard(lba, blocks);
-        // One hole with all that it touches, so that holes never overlap.
+        // Merges the hole with all holes it touches, so that holes never overlap.
         while let Some((&first, &last)) = self.holes.range(..=end).next_back() {
             if last < start {
                 break;

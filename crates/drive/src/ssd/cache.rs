@@ -1,10 +1,10 @@
-//! What a drive has of random-write blocks that NAND does not have yet: those of conventional
-//! zones and conventional drives.
+//! The random-write blocks of a drive that are not on NAND yet: those of conventional zones and
+//! conventional drives.
 //!
 //! Blocks have versions, since a block may be written again while an older version of it is being
 //! programmed, and programs end in any order. Until its newest version is on NAND a block has an
-//! entry here; what the media holds for it may be lost with the power or not, independently of
-//! every other block, or of every other sector on a drive that tears blocks.
+//! entry here; a power cut may keep or lose that version independently of every other block, or of
+//! every other sector on a drive that tears blocks.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) type Version = u64;
 /// A block on its way.
 #[derive(Debug)]
 struct Entry {
-    /// The newest version the buffer holds whole.
+    /// The newest version that the buffer holds completely.
     buffered: Option<(Version, Block)>,
     /// A newer version whose transfer is not complete.
     arriving: Option<(Version, Block)>,
@@ -47,7 +47,8 @@ impl Cache {
     }
 
     /// The transfer of a version is complete. With `gather` it waits for its program. False if it
-    /// is not wanted: a later version overtook it to NAND, or the block was discarded meanwhile.
+    /// is no longer needed: a later version reached NAND first, or the block was discarded
+    /// meanwhile.
     pub(super) fn arrive(
         &mut self,
         lba: Lba,
@@ -71,7 +72,7 @@ impl Cache {
         true
     }
 
-    /// A version is on NAND. True if it is to go to the media, false if a newer one is there.
+    /// A version is on NAND. True if it should go to the media, false if a newer one is there.
     pub(super) fn programmed(&mut self, lba: Lba, version: Version) -> bool {
         let Some(entry) = self.entries.get_mut(&lba) else { return false };
         if version <= entry.nand {
@@ -98,7 +99,7 @@ impl Cache {
         self.gathering.drain(..count).collect()
     }
 
-    /// Takes those of the range, whatever is before them.
+    /// Takes those of the range, even if older ones wait.
     pub(super) fn take_range(&mut self, lba: Lba, blocks: u64) -> Vec<(Lba, Version, Block)> {
         let range = lba..lba.saturating_add(blocks);
         self.gathering.extract_if(.., |(lba, ..)| range.contains(lba)).collect()
@@ -129,7 +130,7 @@ impl Cache {
     }
 }
 
-/// What NAND does not have of a block.
+/// The versions of a block that are not on NAND.
 #[derive(Clone, Copy)]
 pub(super) struct Pending<'a> {
     arriving: Option<&'a Block>,
@@ -137,8 +138,8 @@ pub(super) struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// What a power cut leaves of it, given the choices `keep(salt)`: without `plp` any of both or
-    /// none; with it what is buffered, or what was being transferred.
+    /// What a power cut leaves of it, given the choices `keep(salt)`: without `plp`, either version
+    /// or neither; with it, what is buffered or what was being transferred.
     pub(super) fn survivor(self, plp: bool, keep: impl Fn(u64) -> bool) -> Option<&'a Block> {
         let arriving = self.arriving.filter(|_| keep(1));
         arriving.or_else(|| self.buffered.filter(|_| plp || keep(2)))

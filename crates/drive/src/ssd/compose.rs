@@ -1,5 +1,5 @@
-//! Putting together, block by block, what a cut could have left: for who wants to see more than the
-//! one order in which the model programs.
+//! Puts together, block by block, what a cut could have left, to show more than the one order in
+//! which the model programs.
 
 use super::power::{DriveState, SavedZone};
 use crate::{Block, Lba, Status, ZoneGeometry, ZoneState};
@@ -38,7 +38,7 @@ impl DriveState {
         Ok(())
     }
 
-    /// These blocks outside sequential zones hold nothing any more.
+    /// These blocks outside sequential zones no longer hold anything.
     pub fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
         self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::{Command, Drive, Spec, Ssd, Timing};
 
-    /// What was put together is what a drive that was written the same way holds.
+    /// What is put together equals what a drive holds that was written in the same way.
     #[test]
     fn composed_as_written() {
         let spec = Spec::named("zn540").unwrap().zone_size(64, 32).zones(4, 1);

@@ -1,5 +1,5 @@
-//! What a server of many hosts needs of a drive besides commands: a queue for each host, when to
-//! look again, and the power back in place.
+//! What a server of many hosts needs from a drive besides commands: a queue for each host, when to
+//! look again, and power restored in place.
 
 use std::io;
 
@@ -14,8 +14,8 @@ impl Ssd {
         self.model.lock().open_lane()
     }
 
-    /// Gives a queue of [`Ssd::open_queue`] back. What is under way in it still happens, but its
-    /// completions are nobody's.
+    /// Gives back a queue of [`Ssd::open_queue`]. Commands under way in it still take effect, but
+    /// nobody gets their completions.
     pub fn close_queue(&self, queue: u16) {
         self.present().close_lane(queue);
     }
@@ -32,25 +32,25 @@ impl Ssd {
         self.timing
     }
 
-    /// Whether the power is gone. What a read or a write finds out anyway is found out here without
-    /// one.
+    /// Whether the power is gone. A read or a write would find out as well; this needs none.
     pub fn is_off(&self) -> bool {
         self.present().fallen.is_some()
     }
 
-    /// What the drive holds now with all that was acknowledged, as if it were switched off in good
-    /// order; it runs on. In memory it costs what is buffered; a drive in a file is read.
+    /// What the drive holds now, with everything acknowledged, as if it were switched off in good
+    /// order; it keeps running. In memory this costs what is buffered; a drive in a file is read
+    /// completely.
     pub fn hold(&self) -> DriveState {
         self.present().hold()
     }
 
-    /// Power comes back after a cut: the drive holds what that left, or `state` if one is given.
-    /// If the power is on, it fails first. Commands of before are neither answered nor under way
-    /// any more; queues stay open.
+    /// Power comes back after a cut: the drive holds what that left, or `state` if one is given. If
+    /// the power is on, it fails first. Earlier commands are no longer under way and are never
+    /// answered; queues stay open.
     ///
     /// # Errors
     ///
-    /// Those of the file behind the drive. The drive stays off then.
+    /// Those of the file behind the drive. The drive then stays off.
     pub fn power_again(&self, state: Option<DriveState>, seed: u64) -> io::Result<()> {
         let mut model = self.present();
         model.fall(seed);

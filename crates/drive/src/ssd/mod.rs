@@ -1,4 +1,4 @@
-//! The emulated SSD: zoned or conventional, with a write buffer, NAND, and a plug to be pulled.
+//! The emulated SSD: zoned or conventional, with a write buffer, NAND, and a plug to pull.
 //!
 //! Source: thesis section 5.3 (write buffer by tokens, wp_zns and wp_nand, cut without reboot),
 //! NVMe base 2.0 and ZNS 1.1 for commands and states. Invariants, held for each zone at any time:
@@ -40,17 +40,17 @@ pub enum Timing {
     /// Its model's, on the clock of a virtual machine.
     Virtual,
     /// Its model's, on the real clock: completions are held back until they are due. The model is
-    /// the same as for `Virtual`; which clock it runs on is the caller's machine's affair.
+    /// the same as for `Virtual`; the caller's machine decides which clock it runs on.
     Paced,
-    /// None for the host: each command is complete when it was submitted. The model's time runs by
-    /// itself, so buffered data still reaches NAND late and in an order of its own.
+    /// None for the host: each command is complete once it is submitted. The model's own time goes
+    /// on, so buffered data still reaches NAND late and in the drive's own order.
     Instant,
 }
 
-/// Where a drive in a file keeps what its zones have become.
+/// Where a drive in a file keeps the state of its zones.
 pub(crate) trait ZoneLog: Send {
-    /// Keeps the state of one zone for who opens the drive after this process, whatever becomes of
-    /// it. The host's power is another matter.
+    /// Keeps the state of one zone for the next process that opens the drive, however this one
+    /// ends. It need not survive the host's power.
     fn note(&mut self, zone: usize, state: SavedZone) -> io::Result<()>;
 
     /// Makes the state of all zones durable.
@@ -70,7 +70,7 @@ impl Ssd {
         Ok(Self::power_on(DriveState::new(spec)?, timing, seed))
     }
 
-    /// Switches on what a drive without power holds. Program times vary with `seed`.
+    /// Switches on a drive that holds this state. Program times vary with `seed`.
     pub fn power_on(state: DriveState, timing: Timing, seed: u64) -> Arc<Self> {
         Arc::new(Self::with_log(state, timing, seed, None))
     }
@@ -87,14 +87,15 @@ impl Ssd {
         Self { identify, timing, model: Mutex::named("drive", model) }
     }
 
-    /// What it was made as: a drive in a file may promise less, its host has a cache too.
+    /// The profile it was made with. A drive in a file may promise less, because its host has a
+    /// cache, too.
     pub fn spec(&self) -> Spec {
         self.model.lock().spec.clone()
     }
 
-    /// What would be left if the power failed now, with the choices of `seed`. Changes nothing.
-    /// In memory it costs what is buffered; of a drive in a file all data is read. After a cut it
-    /// is what that cut left.
+    /// What would be left if the power failed now, with the choices of `seed`. Changes nothing. In
+    /// memory this costs what is buffered; of a drive in a file all data is read. After a cut it is
+    /// what that cut left.
     pub fn survivors(&self, seed: u64) -> DriveState {
         self.present().survivors(seed)
     }
@@ -111,12 +112,12 @@ impl Ssd {
         self.present().cut_at = Some((point, seed));
     }
 
-    /// How the drive answers once its power was cut.
+    /// How the drive answers once its power has been cut.
     pub fn after_cut(&self, after: AfterCut) {
         self.model.lock().after_cut = after;
     }
 
-    /// What the cut left, once there was one.
+    /// What the cut left, if there has been one.
     pub fn fallen(&self) -> Option<DriveState> {
         self.present().fallen.clone()
     }
@@ -140,7 +141,7 @@ impl Ssd {
     }
 
     /// Shows what reads of these blocks would return, in order, at no cost: zeroes where one would
-    /// fail. `see` has no other way to the drive meanwhile.
+    /// fail. `see` must not use the drive.
     pub fn look(&self, lbas: &mut dyn Iterator<Item = Lba>, see: &mut dyn FnMut(&Block)) {
         let model = self.model.lock();
         lbas.for_each(|lba| model.look(lba, see));

@@ -58,7 +58,7 @@ struct Lane {
     closed: bool,
 }
 
-/// All that a drive is, behind one lock.
+/// The whole state of a drive, behind one lock.
 pub(super) struct Model {
     pub(super) spec: Spec,
     pub(super) identify: Identify,
@@ -87,7 +87,7 @@ pub(super) struct Model {
     pub(super) gathering: Vec<u32>,
     pub(super) waiters: Vec<Waiter>,
     pub(super) ticking: bool,
-    /// The media failed behind an acknowledged write: no flush may succeed from now on.
+    /// The media failed after a write had been acknowledged: no flush may succeed from now on.
     pub(super) write_fault: bool,
     pub(super) observer: Option<Observer>,
     pub(super) cut_at: Option<(CutPoint, u64)>,
@@ -110,7 +110,7 @@ impl Model {
             zones,
             cache: Cache::default(),
             undo: Undo::default(),
-            // In no time nothing is late.
+            // Commands that take no time are never late.
             nand: Nand::new(spec.profile().clone(), seed, spec.is_unkind() && !instant),
             stats: Stats::default(),
             clock: 0,
@@ -178,13 +178,13 @@ impl Model {
         }
     }
 
-    /// Lets everything happen that is due by `now`.
+    /// Carries out everything that is due by `now`.
     pub(super) fn advance(&mut self, now: Nanos) {
         while self.step(now) {}
         self.clock = self.clock.max(now);
     }
 
-    /// Lets the next thing happen if it is due by `limit`; false if nothing is.
+    /// Carries out the next event if it is due by `limit`; false if none is.
     pub(super) fn step(&mut self, limit: Nanos) -> bool {
         let next = self.next_event().filter(|at| *at <= limit);
         if let Some((CutPoint::Time(cut), seed)) = self.cut_at {
@@ -266,7 +266,7 @@ impl Model {
         Some(queue)
     }
 
-    /// Gives a queue back that [`Self::open_lane`] gave; what is under way in it still happens.
+    /// Gives back a queue of [`Self::open_lane`]; commands under way in it still take effect.
     pub(super) fn close_lane(&mut self, queue: u16) {
         if queue < self.identify.queues {
             return;
@@ -283,7 +283,7 @@ impl Model {
     }
 
     /// The drive as it is when its power comes back with what `state` holds. Queues stay open;
-    /// nothing of before is under way or answered any more.
+    /// earlier commands are no longer under way and are never answered.
     pub(super) fn power_again(&mut self, state: DriveState, seed: u64) {
         let lanes = self.lanes.iter().map(|lane| Lane { closed: lane.closed, ..Lane::default() });
         let (lanes, log) = (lanes.collect(), self.log.take());
@@ -332,7 +332,7 @@ impl Model {
         let slots = under_way.map(|slot| &self.slots[*slot as usize]);
         let wanted = slots.filter(|slot| cid.is_none_or(|cid| slot.cid == cid));
         let due = wanted.map(|slot| slot.due).min()?;
-        // A command that waits for room in the buffer does not know when it will be done.
+        // Nobody knows when a command that waits for room in the buffer will be done.
         let next = self.next_event().unwrap_or(due);
         let cut = match self.cut_at {
             Some((CutPoint::Time(at), _)) => at,

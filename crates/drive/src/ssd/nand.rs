@@ -1,4 +1,4 @@
-//! When things end: the parts of a drive that serve one thing after the other.
+//! When operations end: the parts of a drive that serve one operation after the other.
 //!
 //! Every part is a first-come-first-served resource of which only the time it is next free is
 //! known. Programs go over a channel to a die; their time varies from a seeded generator, so that
@@ -36,8 +36,8 @@ pub(super) struct Nand {
     programs: Box<[Server]>,
     reads: Box<[Server]>,
     rng: Xoshiro256PlusPlus,
-    /// Decides which commands are late, if any may be. Of its own, so that programs take the same
-    /// time either way.
+    /// Decides which commands are late, if any may be. A generator of its own, so that programs
+    /// take the same time either way.
     lateness: Option<Xoshiro256PlusPlus>,
 }
 
@@ -83,8 +83,8 @@ impl Nand {
         self.dma_out.book(ready, transfer_ns(total, self.profile.dma_bytes_per_s.value))
     }
 
-    /// When a command that came at `now` and could be done at `at` is done. What makes it late
-    /// holds nobody else up: no part of the drive is booked for it.
+    /// When a command that came at `now` and could be done at `at` is done. A late command holds up
+    /// no other: no part of the drive is booked for its delay.
     pub(super) fn late(&mut self, now: Nanos, at: Nanos) -> Nanos {
         let Some(rng) = &mut self.lateness else { return at };
         let most = (at - now).saturating_mul(self.profile.lateness_percent.value.into()) / 100;

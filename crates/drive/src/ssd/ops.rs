@@ -1,5 +1,5 @@
-//! Everything a drive does but write: reads, flush, discard, reports, zone management; and the
-//! short way of a drive that has neither buffer nor time.
+//! Everything a drive does except writing: reads, flush, discard, reports, zone management; and the
+//! shortcut for a drive that has no buffer and takes no time.
 
 use std::io;
 
@@ -160,7 +160,7 @@ impl Model {
         Ok(())
     }
 
-    /// Deallocates a range of random-write blocks. Sequential zones are for reset.
+    /// Deallocates a range of random-write blocks. Sequential zones are reset instead.
     fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
         let end = lba.checked_add(blocks).ok_or(Status::LbaOutOfRange)?;
         if end > self.identify.blocks {
@@ -302,7 +302,7 @@ impl Model {
         if self.record() { Ok(Output::Done) } else { Err(Status::WriteFault) }
     }
 
-    /// Makes what is on the media outlive the host, as far as there is a file behind it.
+    /// Makes what is on the media survive the host, if there is a file behind it.
     pub(super) fn record(&mut self) -> bool {
         if self.log.is_none() {
             return self.media.sync().is_ok();
@@ -312,7 +312,8 @@ impl Model {
         self.media.sync().and_then(|()| log.record(&zones)).is_ok()
     }
 
-    /// Keeps how far a zone is for who opens the drive after this process; its bytes are there.
+    /// Keeps a zone's write pointer for the next process that opens the drive; its bytes are there
+    /// already.
     pub(super) fn note(&mut self, zone: usize) -> io::Result<()> {
         if !self.outlives_us() {
             return Ok(());
@@ -322,7 +323,7 @@ impl Model {
         self.log.as_mut().map_or(Ok(()), |log| log.note(zone, state))
     }
 
-    /// The zones as they would be without this process.
+    /// The zones as the next process would find them if this one died.
     pub(super) fn durable_zones(&self) -> Vec<SavedZone> {
         let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
         let buffer_too = self.outlives_us();

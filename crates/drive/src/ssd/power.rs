@@ -46,7 +46,7 @@ impl DriveState {
         &self.identify
     }
 
-    /// The same in a drive that takes writes, wherever it came from: a copy to try things on.
+    /// The same as a drive that takes writes, wherever it came from: a copy for experiments.
     #[must_use]
     pub fn writable(mut self) -> Self {
         self.identify.read_only = false;
@@ -68,8 +68,8 @@ impl DriveState {
         self.unreadable
     }
 
-    /// Whether both are known to hold the same, without comparing blocks: states taken of one drive
-    /// between which nothing became durable. False says nothing.
+    /// Whether both are known to hold the same without comparing blocks, because nothing became
+    /// durable between taking them from one drive. False proves nothing.
     pub fn is_same(&self, other: &Self) -> bool {
         self.zones == other.zones && self.media.is_same(&other.media)
     }
@@ -83,7 +83,7 @@ impl DriveState {
 /// When the power is to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPoint {
-    /// As the n-th command since power-on arrives, counted from 0: it does not happen any more.
+    /// As the n-th command since power-on arrives, counted from 0: it has no effect.
     Command(u64),
     /// Just after the n-th NAND program since power-on has ended, counted from 0.
     Program(u64),
@@ -125,7 +125,8 @@ pub enum EventKind<'a> {
     Program {
         /// Its number.
         number: u64,
-        /// First block it carried: of a sequential zone in address order, else the oldest.
+        /// First block it carried: the lowest address in a sequential zone, otherwise the oldest
+        /// block.
         lba: Lba,
         /// How many blocks.
         blocks: u64,
@@ -154,8 +155,8 @@ impl Moment<'_> {
     }
 }
 
-/// Is shown every command and every program end, in the order of the model's time. It runs under
-/// the drive's lock and must not call the drive.
+/// Called with every command and every program's end, in the order of the model's time. It runs
+/// under the drive's lock and must not call the drive.
 pub type Observer = Box<dyn FnMut(&Event<'_>, &Moment<'_>) + Send>;
 
 impl Model {
@@ -181,8 +182,8 @@ impl Model {
         self.state_of(media, zones, unreadable)
     }
 
-    /// Writes to `media` what survives of what it does not hold yet; returns the zones. A block
-    /// that cannot be written is lost, as it would be.
+    /// Writes to `media` those blocks that survive and are not there yet; returns the zones. A
+    /// block that cannot be written is lost, as it would be on a real drive.
     fn settle_into(&self, luck: Luck, media: &mut Media) -> Vec<SavedZone> {
         let plp = self.spec.profile().plp.value || luck == Luck::Acknowledged;
         let mut zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
@@ -198,12 +199,14 @@ impl Model {
         zones
     }
 
-    /// What is left of a random-write block that NAND does not have, if not what the media hold.
+    /// What is left of a random-write block that is not on NAND; `None` if it is what the media
+    /// hold.
     ///
-    /// With sectors of 512 bytes each is old or new by itself, of what is being transferred and of
-    /// what a volatile buffer holds: NVMe promises no more (AWUPF) than single logical blocks. In a
-    /// sequential zone nothing is torn. Its write pointer counts logical blocks, and a host that
-    /// writes 4 KiB at a time finds the rest of a torn block above it, where all reads as zero.
+    /// With sectors of 512 bytes, each sector of a block that is being transferred or is in a
+    /// volatile buffer is old or new by itself: NVMe promises no more (AWUPF) than single logical
+    /// blocks. In a sequential zone nothing is torn. Its write pointer counts logical blocks, and a
+    /// host that writes 4 KiB at a time finds the rest of a torn block above it, where everything
+    /// reads as zero.
     fn survivor(
         &self,
         luck: Luck,
@@ -236,7 +239,7 @@ impl Model {
         }
         let mut wp = cell.nand;
         if plp {
-            // A write under way at the cut may be there up to any block.
+            // Any prefix of a write under way at the cut may be there.
             let under_way = cell.accepted - cell.buffered;
             wp = cell.buffered + luck.coin(start, 3) % (under_way + 1);
             for (lba, block) in (start + cell.nand..start + wp).zip(&cell.pending) {
@@ -261,7 +264,7 @@ impl Model {
         SavedZone { state, wp, sealed: cell.sealed }
     }
 
-    /// The power fails: what survives is settled, all that is under way ends.
+    /// The power fails: decides what survives, and ends everything under way.
     pub(super) fn fall(&mut self, seed: u64) {
         if self.fallen.is_some() {
             return;
@@ -270,7 +273,8 @@ impl Model {
         let zones = self.settle_into(Luck::Seed(seed), &mut media);
         self.fallen = Some(self.state_of(media, zones, 0));
         if let (Some(log), Some(state)) = (&mut self.log, &self.fallen) {
-            // The power is gone: nobody is left to be told that the log could not be written.
+            // The power is gone: there is nobody left to whom a failure to write the log could be
+            // reported.
             let _lost = self.media.sync().and_then(|()| log.record(&state.zones));
         }
         self.abandon();
@@ -300,9 +304,9 @@ impl Model {
 /// What becomes of what is not on NAND.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Luck {
-    /// What the drive's make and this seed say.
+    /// As the drive's make and this seed decide.
     Seed(u64),
-    /// What was acknowledged is there, and nothing else.
+    /// Everything acknowledged survives, and nothing else.
     Acknowledged,
 }
 

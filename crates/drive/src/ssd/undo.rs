@@ -2,10 +2,10 @@
 //!
 //! A drive that keeps its mapping in memory has answered a deallocation or a reset before the
 //! mapping on NAND says so. What makes it durable is a flush that came after it was completed (NVMe
-//! base 2.0, Flush: it is about all commands completed before it), and for a reset also a block of
+//! base 2.0, Flush: it covers all commands completed before it), and for a reset also a block of
 //! the zone written since: its write pointer says that the zone had been emptied. Until then the
-//! media keep what was there, and reads are told that it is not. A drive that loses nothing with
-//! its power can undo what is under way, and nothing that is completed.
+//! media keep what was there, and reads do not see it. A drive that loses nothing with its power
+//! can undo what is under way, but nothing that has completed.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::{Lba, Media, Status, ZoneState};
 /// Which change it was; later ones have higher numbers.
 pub(super) type Change = u64;
 
-/// Coins of one discarded range: of a longer one neighbours share theirs.
+/// Random choices per discarded range; in a longer range neighbouring blocks share one.
 const COINS: u64 = 4096;
 
-/// What a zone is again if a cut undoes its reset.
+/// The state that a zone returns to if a cut undoes its reset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     change: Change,
@@ -31,7 +31,8 @@ pub(super) struct Before {
 pub(super) struct Undo {
     /// The last change that began.
     pub(super) last: Change,
-    /// Discarded ranges that the media still hold, as start, end and the first discard of them.
+    /// Discarded ranges that the media still hold: start, end and the first change that discarded
+    /// them.
     holes: BTreeMap<Lba, (Lba, Change)>,
     /// Zones that were reset and hold nothing durable since.
     zones: Vec<u32>,
@@ -51,7 +52,7 @@ impl Covered {
 }
 
 impl Undo {
-    /// Whether `lba` was discarded, and the media do not know.
+    /// Whether `lba` was discarded and the media still hold it.
     pub(super) fn is_hole(&self, lba: Lba) -> bool {
         self.discard_of(lba).is_some()
     }
@@ -62,8 +63,8 @@ impl Undo {
         (lba < *end).then_some(*change)
     }
 
-    /// The range was discarded by the last change. What a discard before it emptied stays that
-    /// one's: once that is durable there is nothing left to come back.
+    /// The range was discarded by the last change. Blocks that an earlier discard emptied keep that
+    /// one: once it is durable, there is nothing left to come back.
     pub(super) fn dig(&mut self, lba: Lba, end: Lba) {
         let mut at =
             self.holes.range(..=lba).next_back().map_or(lba, |(_, (end, _))| lba.max(*end));
@@ -93,8 +94,8 @@ impl Undo {
 }
 
 impl Model {
-    /// Whether a cut may undo a discard or a reset for some time: on an unkind drive until a flush,
-    /// or, if it loses nothing with its power, while it is under way.
+    /// Whether a cut may undo a discard or a reset for some time: on an unkind drive until a flush
+    /// or, if the drive loses nothing with its power, while the change is under way.
     fn can_undo(&self) -> bool {
         self.spec.is_unkind() && (self.must_program() || !self.instant)
     }
@@ -143,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The reset of a zone is durable, if it was not.
+    /// The reset of a zone is durable from now on.
     pub(super) fn settle_reset(&mut self, zone: usize) {
         let Some(table) = &mut self.zones else { return };
         if table.cells[zone].before.take().is_some() {
@@ -153,7 +154,7 @@ impl Model {
         }
     }
 
-    /// The media forget what a zone held, or will: it is about to be empty.
+    /// The media forget what a zone held, or are about to: it becomes empty.
     pub(super) fn forget_zone(&mut self, zone: usize) -> Result<(), Status> {
         if self.can_undo() {
             self.keep_zone(zone)
@@ -192,7 +193,8 @@ impl Model {
         self.media.discard(lba, end - lba).map_err(|_| Status::WriteFault)
     }
 
-    /// Has `luck` say of each change whether it is undone, and empties in `media` what is not.
+    /// Lets `luck` decide of each change whether it is undone, and empties in `media` what is not
+    /// undone.
     pub(super) fn settle_changes(&self, luck: Luck, media: &mut Media, zones: &mut [SavedZone]) {
         for (&start, &(end, _)) in &self.undo.holes {
             let step = (end - start).div_ceil(COINS);

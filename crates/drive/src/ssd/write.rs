@@ -1,7 +1,7 @@
-//! A write's way: accepted, transferred into the buffer, gathered to a program unit, programmed.
+//! A write's way: accepted, transferred into the buffer, gathered into a program unit, programmed.
 //!
-//! Tokens are taken before the transfer and come back when the program ends (thesis section
-//! 5.3.2). A drive without buffer has a way of two steps: what is transferred is durable.
+//! Tokens are taken before the transfer and come back when the program ends (thesis section 5.3.2).
+//! On a drive without a buffer the way has two steps: what is transferred is durable.
 
 use super::model::{Happening, Model};
 use super::power::EventKind;
@@ -100,7 +100,7 @@ impl Model {
         if offset != 0 || table.is_conventional(number) {
             return Err(Status::InvalidField);
         }
-        // A zone that takes no writes is for `accept` to refuse, whatever the address.
+        // `accept` refuses a zone that takes no writes, whatever the address.
         Ok(zone + table.cells[number].accepted.min(table.geometry.size - 1))
     }
 
@@ -199,7 +199,7 @@ impl Model {
         let mut at = self.nand.late(self.clock, in_time);
         let place = self.slots[slot as usize].transfer.as_ref().map(|transfer| transfer.place);
         if let (Some(Place::Zone { zone, .. }), Some(table)) = (place, &mut self.zones) {
-            // What is in a zone is there in order: a late write holds up those behind it.
+            // A zone fills in order: a late write holds up those behind it.
             let cell = &mut table.cells[zone as usize];
             at = at.max(cell.arrives);
             cell.arrives = at;
@@ -249,7 +249,7 @@ impl Model {
             cell.scheduled = cell.buffered;
         }
         if !self.must_program() {
-            // What is acknowledged stays, so what was before it does not come back.
+            // What is acknowledged stays, so earlier contents do not come back.
             self.settle_reset(zone as usize);
         }
         let kept = if self.outlives_us() { self.keep(zone as usize, blocks) } else { Ok(()) };
@@ -260,8 +260,8 @@ impl Model {
         kept
     }
 
-    /// Writes the newest `blocks` of a zone's buffer to the file, and then how far the zone is: who
-    /// finds the write pointer there finds all below it.
+    /// Writes the newest `blocks` of a zone's buffer to the file, and only then its write pointer:
+    /// whoever finds the pointer finds everything below it.
     fn keep(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
         let Some(table) = &self.zones else { return Ok(()) };
         let (cell, start) = (&table.cells[zone], table.start(zone));
@@ -323,7 +323,7 @@ impl Model {
         }
     }
 
-    /// Gives out programs for these blocks alone: who forces them out says nothing of others.
+    /// Gives out programs for these blocks alone: forcing them out implies nothing about others.
     fn program_range(&mut self, lba: Lba, blocks: u64) {
         let unit = usize::try_from(self.spec.profile().program_unit()).unwrap_or(usize::MAX);
         for random in self.cache.take_range(lba, blocks).chunks(unit) {

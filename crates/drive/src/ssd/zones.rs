@@ -42,11 +42,11 @@ pub(super) struct Cell {
     pub(super) buffered: u64,
     pub(super) scheduled: u64,
     pub(super) nand: u64,
-    /// When the last write under way is in the buffer: none behind it is before.
+    /// When the last write under way is in the buffer; no later write may be there earlier.
     pub(super) arrives: Nanos,
-    /// Finished by command, and that is durable.
+    /// Finished by command, durably.
     pub(super) sealed: bool,
-    /// What it is again if a cut undoes the reset: it was emptied, and that is not durable.
+    /// The state it returns to if a cut undoes the reset, while the reset is not durable.
     pub(super) before: Option<Before>,
     /// Counts resets: what was under way before one is void.
     pub(super) epoch: u32,
@@ -83,7 +83,7 @@ impl Cell {
         self.early.clear();
     }
 
-    /// The program of `from..to` ended: how many blocks `nand` may move now, in order.
+    /// The program of `from..to` ended. Returns how many blocks `nand` may advance, in order.
     pub(super) fn programmed(&mut self, from: u64, to: u64) -> u64 {
         self.early.push((from, to));
         let mut reach = self.nand;
@@ -135,7 +135,7 @@ impl ZoneTable {
         self.active += u32::from(is_active(state));
     }
 
-    /// The zone of `lba`, and the offset in it. The caller has checked that it exists.
+    /// The zone of `lba`, and the offset in it. The caller has checked that there is one.
     pub(super) fn locate(&self, lba: Lba) -> (usize, u64) {
         ((lba / self.geometry.size) as usize, lba % self.geometry.size)
     }

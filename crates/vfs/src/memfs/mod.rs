@@ -1,6 +1,6 @@
 //! The reference file system: POSIX in memory, written to be read rather than to be fast.
 //!
-//! Tests hold the real file systems against it, so where POSIX.1-2024 leaves a choice it does what
+//! Tests compare the real file systems with it, so where POSIX.1-2024 leaves a choice it does what
 //! Linux does (errno values and their precedence included), and where Linux leaves it to the file
 //! system, what F2FS does. Everything is in B-trees under one lock; nothing is ever lost, so
 //! `fsync` has nothing to do. Deliberately left to the caller, as [`FileSystem`] says: permission
@@ -44,7 +44,7 @@ impl MemFs {
         Self::with_capacity(CAPACITY_DEFAULT)
     }
 
-    /// An empty file system that is full when it holds `bytes` of 4 KiB pages.
+    /// An empty file system with room for `bytes` in 4 KiB pages.
     pub fn with_capacity(bytes: u64) -> Self {
         Self { state: Mutex::named("memfs", State::new(bytes / BLOCK)) }
     }

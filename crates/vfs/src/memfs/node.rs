@@ -35,8 +35,8 @@ pub(super) enum Body {
     },
 }
 
-/// Names by byte order for lookups, and by cookie for `readdir`: an entry keeps its cookie, so
-/// reading on sees every entry that was there all the time exactly once.
+/// Names by byte order for lookups, and by cookie for `readdir`: an entry keeps its cookie, so that
+/// continued reading sees every entry that was there all the time exactly once.
 pub(super) struct Dir {
     pub(super) parent: Ino,
     pub(super) entries: BTreeMap<Vec<u8>, Entry>,
@@ -125,7 +125,7 @@ impl Node {
 
 impl Dir {
     pub(super) fn new(parent: Ino) -> Self {
-        // 1 and 2 stand behind `.` and `..`.
+        // 1 and 2 are the cookies of `.` and `..`.
         Self { parent, entries: BTreeMap::new(), by_cookie: BTreeMap::new(), cookie_next: 3 }
     }
 

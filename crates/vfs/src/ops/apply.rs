@@ -6,8 +6,8 @@ use super::Op;
 use crate::path::{read_dir, resolve, resolve_parent};
 use crate::{Attr, Creator, Errno, FileKind, FileSystem, Ino, Result, SetAttr};
 
-/// What a successful operation answers, without what file systems may differ in (inode numbers,
-/// times, allocated blocks, the size of a directory).
+/// The answer of a successful operation, without anything in which file systems may differ (inode
+/// numbers, times, allocated blocks, the size of a directory).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to say.

@@ -61,7 +61,7 @@ type Family = fn(&mut Generator) -> Op;
 pub struct Generator {
     rng: Xoshiro256PlusPlus,
     mix: Mix,
-    /// What is yet to come of [`PRELUDE`].
+    /// The rest of [`PRELUDE`].
     prelude: std::slice::Iter<'static, &'static str>,
 }
 
@@ -71,7 +71,7 @@ impl Generator {
         Self::with_mix(seed, Mix::default())
     }
 
-    /// A generator with a mix of one's own. A mix of zeroes gives nothing but `sync`.
+    /// A generator with the given mix. A mix of zeroes gives nothing but `sync`.
     pub fn with_mix(seed: u64, mix: Mix) -> Self {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), mix, prelude: PRELUDE.iter() }
     }
@@ -243,7 +243,7 @@ impl Generator {
         }
     }
 
-    /// Mostly one of four inodes, or else no attribute would ever be met again.
+    /// Mostly one of four inodes; otherwise no attribute would ever be used twice.
     fn xattr_owner(&mut self) -> String {
         if self.one_in(4) { self.any() } else { self.pick(&["f0", "f1", "d0", "d1/d2"]).into() }
     }

@@ -10,11 +10,10 @@
 //! ```
 //!
 //! Numbers are decimal, modes octal, ranges `offset+length`, times seconds and nine digits behind a
-//! point, or `omit`. Blanks, `%` and control characters in
-//! a name are `%` and two hexadecimal digits. Empty lines and those that begin with `;` or `#` are
-//! skipped. Who writes by hand may leave out at the end of a line: the mode of `create` (644) and
-//! `mkdir` (755), the flags of `rename` (none), the mode of `setxattr` (set), and a seed: bytes of
-//! that line's own.
+//! point, or `omit`. Blanks, `%` and control characters in a name are `%` and two hexadecimal
+//! digits. Empty lines and those that begin with `;` or `#` are skipped. A line written by hand may
+//! omit at its end: the mode of `create` (644) and `mkdir` (755), the flags of `rename` (none), the
+//! mode of `setxattr` (set), and a seed: each such line gets its own bytes.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
@@ -27,7 +26,7 @@ use crate::{FileKind, RenameFlags, Timespec, XattrMode};
 const NO_FLAGS: &str = "none";
 const NO_TIME: &str = "omit";
 
-/// A line that is no operation.
+/// A line that is not an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what} in `{text}`")]
 pub struct ParseError {
@@ -53,7 +52,7 @@ pub fn parse(text: &str) -> Result<Vec<Op>, ParseError> {
     Ok(ops)
 }
 
-/// Whether a line without blanks around it says nothing.
+/// Whether a line, without blanks around it, is empty or a comment.
 pub fn is_comment(line: &str) -> bool {
     line.is_empty() || line.starts_with([';', '#'])
 }
@@ -221,7 +220,7 @@ fn parse_data(verb: &str, words: &mut Words<'_>) -> Result<Op, String> {
     })
 }
 
-/// The words of a line, each taken as what it should be.
+/// The words of a line, each parsed as what it should be.
 struct Words<'l> {
     left: std::iter::Peekable<std::str::SplitAsciiWhitespace<'l>>,
     /// The seed where none is given.
@@ -321,7 +320,7 @@ impl<'l> Words<'l> {
     }
 }
 
-/// A name with what would break the line escaped.
+/// A name in which everything that would break the line is escaped.
 struct Name<'n>(&'n str);
 
 impl Display for Name<'_> {

@@ -34,7 +34,7 @@ pub struct TreeNode {
     pub size: u64,
     /// Device number.
     pub rdev: u64,
-    /// Hash of each 4 KiB page that is not all zero, by index.
+    /// Hash of each 4 KiB page that is not all zeroes, by index.
     pub pages: BTreeMap<u64, u64>,
     /// Target of a symbolic link.
     pub target: Option<Vec<u8>>,
@@ -161,8 +161,8 @@ impl TreeNode {
     }
 }
 
-/// Hashes the pages that are not all zero. Holes are skipped where the file system knows them, so
-/// a sparse file costs what it holds.
+/// Hashes the pages that are not all zeroes. Holes are skipped where the file system reports them,
+/// so a sparse file costs only what it holds.
 fn page_hashes(fs: &dyn FileSystem, ino: Ino) -> Result<BTreeMap<u64, u64>> {
     let mut hashes = BTreeMap::new();
     let mut buf = vec![0; STEP];

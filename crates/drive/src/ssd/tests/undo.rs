@@ -34,7 +34,8 @@ fn a_cut_may_bring_back_what_a_zone_held() {
     assert_eq!(zones(&drive)[2].state, ZoneState::Empty);
     let (old, empty) = ((30, vec![1, 2, 3]), (0, vec![0; 3]));
     assert_eq!(left(&drive), [old.clone(), empty.clone()].into());
-    // What is only buffered says nothing of the reset, and neither does a second one.
+    // A block that is only buffered proves nothing about the reset, and neither does a second
+    // reset.
     write(&drive, 2 * ZONE, 50..52).expect("write");
     assert_eq!(left(&drive), [old.clone(), empty.clone()].into());
     reset(&drive);
@@ -43,7 +44,7 @@ fn a_cut_may_bring_back_what_a_zone_held() {
     assert_eq!(left(&drive), [empty].into());
 }
 
-/// A block of the zone that is durable says that its reset is.
+/// A durable block of the zone proves that its reset is durable.
 #[test]
 fn a_durable_write_makes_the_reset_durable() {
     let drive = written_drive("zn540-noplp");
@@ -108,7 +109,7 @@ fn what_was_under_way_when_a_flush_came_may_be_undone() {
     }
 }
 
-/// A drive has resources for so many active zones, and no more come back.
+/// A drive has resources for a limited number of active zones, and a cut brings back no more.
 #[test]
 fn no_more_zones_come_back_than_can_be_active() {
     let limited = spec("zn540-noplp").limits(Some(2), Some(2)).unkind();

@@ -1,5 +1,5 @@
-//! What a drive may do to its host: completions out of order, and no more made durable than what
-//! was asked for.
+//! What a drive may do to its host: complete commands out of order, and make durable no more than
+//! what was asked for.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_later_command_can_be_done_first() {
     assert_eq!(overtaken(true, (0, here), (0, next)), 0, "a zone is written in order");
 }
 
-/// A late write to a zone holds up those behind it, and what is there is a prefix at any time.
+/// A late write to a zone holds up those behind it, and at any time a prefix is there.
 #[test]
 fn a_zone_is_written_in_order() {
     for seed in 0..50 {
@@ -82,8 +82,8 @@ fn one_seed_one_order() {
     assert_ne!(run(5), run(6));
 }
 
-/// NVMe base 2.0, 7.1 (Flush): it is about the commands that were completed before it was
-/// submitted. What was under way then may be lost with the power although the flush has ended.
+/// NVMe base 2.0, 7.1 (Flush): it covers the commands that were completed before it was submitted.
+/// What was under way then may be lost with the power although the flush has ended.
 #[test]
 fn a_flush_covers_what_was_completed_before_it() {
     let one = |lba| Command::Write { lba, data: [block(7)].into_iter().collect(), fua: false };
@@ -108,7 +108,7 @@ fn a_flush_covers_what_was_completed_before_it() {
     assert!(flushes > 20 && lost > 0, "{lost} lost after {flushes} flushes");
 }
 
-/// NVMe base 2.0, FUA: this command's blocks, and no word of others'.
+/// NVMe base 2.0, FUA: it covers this command's blocks, and says nothing about others.
 #[test]
 fn a_forced_write_leaves_others_where_they_are() {
     let drive = drive("conventional-noplp");
@@ -124,7 +124,7 @@ fn a_forced_write_leaves_others_where_they_are() {
     assert_eq!(seen.len(), 16, "{seen:?}");
 }
 
-/// A version that a later one overtook gives its room in the buffer back.
+/// A version that a later one overtook gives back its room in the buffer.
 #[test]
 fn what_is_overtaken_holds_no_room() {
     let profile = Profile::named("conventional-noplp").expect("profile");
@@ -145,8 +145,8 @@ fn what_is_overtaken_holds_no_room() {
     }
 }
 
-/// What NAND has not all of is torn at sectors: on a volatile drive what is buffered, with
-/// power-loss protection what is being transferred. In a sequential zone nothing is.
+/// Blocks that are not completely on NAND are torn at sectors: on a volatile drive the buffered
+/// ones, with power-loss protection those being transferred. In a sequential zone none are.
 #[test]
 fn a_block_is_torn_at_its_sectors() {
     let filled = |n: u8| Block::new([n; crate::BLOCK_SIZE]);
