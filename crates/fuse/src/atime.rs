@@ -8,7 +8,8 @@
 use cores::Nanos;
 use vfs::{Attr, FileKind, Timespec};
 
-/// `relatime` updates what is older than this although nothing was changed since, in seconds.
+/// `relatime` updates an access time that is older than this, in seconds, even if nothing was
+/// changed since.
 const RELATIME_SECS: i64 = 24 * 60 * 60;
 
 /// Which reads update access times.
@@ -23,7 +24,7 @@ pub enum Atime {
     Strict,
 }
 
-/// Which reads of what update access times.
+/// Which reads of which files update access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AtimePolicy {
     pub(crate) atime: Atime,

@@ -1,4 +1,4 @@
-//! Attaching to the kernel: mount(2) on a `/dev/fuse` of one's own for who may, else the
+//! Attaching to the kernel: mount(2) on our own `/dev/fuse` if we are privileged, otherwise the
 //! set-user-id helper `fusermount3`, as libfuse does (its `mount.c`); and detaching.
 
 use std::ffi::{CString, OsString};
@@ -38,7 +38,7 @@ pub enum MountError {
     /// mount(2) said no.
     #[error("{0}")]
     Kernel(Errno),
-    /// `fusermount3` is missing or said no.
+    /// `fusermount3` is missing or refused.
     #[error("{0}")]
     Helper(String),
     /// The connection failed.
@@ -46,7 +46,7 @@ pub enum MountError {
     Connection(Errno),
 }
 
-/// How far the kernel reads ahead of who reads on and on, in KiB. Its default for FUSE, 128, asks
+/// How far the kernel reads ahead of a sequential reader, in KiB. Its default for FUSE, 128, asks
 /// for less than one request can carry, and leaves the server idle while the reader copies.
 const READ_AHEAD_KB: u32 = 4096;
 
@@ -80,8 +80,8 @@ pub(crate) fn attach(
     }
 }
 
-/// Has the kernel read far ahead on what is mounted on `point`. It lets only root say so; for
-/// others everything works as well, only slower.
+/// Has the kernel read far ahead on what is mounted on `point`. Only root may set that; for others
+/// everything works, only slower.
 pub(crate) fn widen_read_ahead(point: &Path) {
     let Ok(found) = rustix::fs::stat(point) else { return };
     let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
@@ -115,7 +115,7 @@ fn attach_by_helper(
     }
     let mut helper = Command::new(HELPER);
     helper.arg("-o").arg(list).arg("--").arg(point);
-    // Standard input is the one descriptor a child inherits without further ado.
+    // Standard input is the only descriptor that a child inherits by default.
     helper.env(HELPER_SOCKET, "0").stdin(Stdio::from(theirs)).stderr(Stdio::piped());
     let mut child = helper.spawn().map_err(|error| {
         MountError::Helper(format!("mounting takes root or the program {HELPER}: {error}"))
@@ -182,8 +182,8 @@ fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     }))
 }
 
-/// Unmounts what is mounted on `point`; `lazy` takes it out of the tree now and lets it live on for
-/// who still uses it.
+/// Unmounts what is mounted on `point`; `lazy` takes it out of the tree now and keeps it alive for
+/// its users.
 ///
 /// # Errors
 ///
@@ -215,7 +215,7 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
 /// Takes the mount at `point` away; one in use disappears from the tree and lives on for its users.
 pub(crate) fn detach(point: &Path) {
     if unmount(point, false).is_err() {
-        // Nobody is left to be told that this fails too.
+        // Nobody is left to whom a second failure could be reported.
         let _ = unmount(point, true);
     }
 }

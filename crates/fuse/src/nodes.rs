@@ -1,4 +1,4 @@
-//! What the kernel knows of: how often it looked each inode up, and what that obliges us to.
+//! What the kernel knows of: how often it looked up each inode, and what we owe it for that.
 //!
 //! The kernel may name an inode until it has forgotten every lookup of it, whether it is open or
 //! not (a working directory, an `O_PATH` descriptor, a mapping). So an inode that loses its last

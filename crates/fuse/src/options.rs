@@ -44,7 +44,7 @@ impl Default for MountOptions {
     }
 }
 
-/// Options that mount(8) itself deals with and that may reach a helper all the same.
+/// Options that mount(8) itself handles but may still pass to a helper.
 const FOR_MOUNT: [&str; 20] = [
     "defaults",
     "auto",
@@ -68,8 +68,8 @@ const FOR_MOUNT: [&str; 20] = [
     "iversion",
 ];
 
-/// Options with a value that mean nothing here: a remark, and what mount tables show of a mount and
-/// mount(8) hands back to remount it.
+/// Options with a value that mean nothing here: a comment, and what mount tables show of a mount
+/// and mount(8) passes back on a remount.
 const OF_MOUNTED: [&str; 7] =
     ["comment", "user_id", "group_id", "max_read", "blksize", "subtype", "fsname"];
 
@@ -110,7 +110,7 @@ impl MountOptions {
         Ok((options, rest))
     }
 
-    /// Whether others than who mounted may use the mount.
+    /// Whether users other than the one who mounted may use the mount.
     pub(crate) fn allows_other(&self) -> bool {
         self.allow_other.unwrap_or_else(|| rustix::process::getuid().is_root())
     }

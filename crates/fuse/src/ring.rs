@@ -1,9 +1,10 @@
 //! Requests and replies over `io_uring`, one ring per CPU (Linux 6.14, `fs/fuse/dev_uring.c`).
 //!
 //! A request is put into an entry of the ring of the CPU it is made on, and answered by a thread
-//! that stays on that CPU: who asks goes to sleep and who answers runs next, and no other CPU has
-//! to be woken, which costs more than all the rest. A reply and the wait for the next request are
-//! one system call. `/dev/fuse` stays open beside the rings, for interrupts and what is forgotten.
+//! that stays on that CPU: the asking thread goes to sleep and the answering one runs next. No
+//! other CPU has to be woken, which would cost more than all the rest. A reply and the wait for the
+//! next request are one system call. `/dev/fuse` stays open beside the rings, for interrupts and
+//! FORGET.
 //!
 //! The safety argument: an entry's memory is boxed and never moves while its ring exists. Kernel
 //! and server own it in turns: the kernel from the submission of a command until its completion,
@@ -33,7 +34,7 @@ const SQE_LEN_OFFSET: usize = 24;
 /// Most bytes in reply to a request that came with a payload: an extended attribute.
 const SIDE: usize = 64 << 10;
 
-/// Where one request at a time arrives, and its reply leaves.
+/// An entry: one request at a time arrives in it, and its reply leaves from it.
 struct Entry {
     header: Box<UringReqHeader>,
     payload: Box<[u8]>,
@@ -50,8 +51,8 @@ pub(crate) fn count() -> usize {
 
 /// Serves the ring of `cpu` until the file system is unmounted. To be called on that CPU.
 pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), Errno> {
-    // Not refused without cause: locked memory, a filter. The kernel stays with `/dev/fuse` until
-    // every CPU has a ring.
+    // Refusals have causes: locked memory, a filter. The kernel keeps using `/dev/fuse` until every
+    // CPU has a ring.
     let Ok(mut ring) = Ring::new(cpu, device) else { return Ok(()) };
     let mut side = vec![0; SIDE];
     while ring.entries_left > 0 {
@@ -85,7 +86,7 @@ impl Entry {
         Self { header, payload, memory }
     }
 
-    /// Answers the request in it. `side` is where a reply is made that would overwrite its request.
+    /// Answers the request in it. A reply that would overwrite its request is made in `side`.
     fn answer(&mut self, server: &Server, side: &mut [u8]) -> Result<(), Errno> {
         let header = &mut *self.header;
         let (asked, _) =
@@ -114,7 +115,7 @@ impl Entry {
 struct Ring<'a> {
     uring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Entry>,
-    /// Those the kernel has not given up.
+    /// Those that the kernel has not given up on.
     entries_left: usize,
     queue: u16,
     device: &'a Device,

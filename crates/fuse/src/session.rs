@@ -98,7 +98,7 @@ impl Session {
     pub fn wait(mut self) -> Result<Ended, Errno> {
         let signalled = self.signals.forever().next().is_some();
         if signalled {
-            // Hand over what the kernel's page cache still holds; a dead drive may refuse.
+            // Makes the kernel hand over what its page cache still holds; a dead drive may refuse.
             let _ = std::fs::File::open(&self.point).map(rustix::fs::syncfs);
             mount::detach(&self.point);
             // Files still open keep the connection up; their users get ENOTCONN when we are gone.

@@ -53,8 +53,8 @@ impl Device {
         let mut reply = Reply::new(&mut buffers.reply);
         if let Some(header) = answer(&request, &mut reply) {
             let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(reply.filled())];
-            // ENOENT: nobody waits for the answer any more; nothing else can be done about any
-            // error.
+            // ENOENT: nobody waits for the answer any more. There is nothing to do about other
+            // errors.
             let _ = rustix::io::writev(&self.file, &parts);
         }
         Ok(true)
@@ -77,8 +77,8 @@ impl Device {
         self.forget(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
     }
 
-    /// Makes the kernel forget its contents, too. It waits for those who read them, so another
-    /// thread has to be there to answer.
+    /// Makes the kernel forget its contents, too. It waits for readers, so another thread must be
+    /// there to answer.
     pub(crate) fn forget_contents(&self, node: u64) {
         self.forget(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }
@@ -95,9 +95,9 @@ impl Device {
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
-    /// The operation's structure, and what follows it unless that came apart.
+    /// The operation's structure, and what follows it unless that came separately.
     body: &'a [u8],
-    /// Names and data, if they came apart.
+    /// Names and data, if they came separately.
     payload: Option<&'a [u8]>,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Reply<'a> {
         self.bytes(value.as_bytes());
     }
 
-    /// Appends bytes; what does not fit is cut off, which callers see to.
+    /// Appends bytes. What does not fit is cut off, which callers prevent.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.room());
         self.buffer[self.len..][..len].copy_from_slice(&bytes[..len]);

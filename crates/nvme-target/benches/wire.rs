@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p strandline-nvme-target`; the floors on two cores are 150,000 random reads a
 //! second at depth 32, 2 GB/s in sequence, and at depth 1 two thirds of nbd-server's rate. Rounds
-//! alternate, and the best of each is told: other load on the machine only ever slows one down. All
-//! clients are this program, one thread, one connection.
+//! alternate, and the best of each is reported: other load on the machine can only slow one down.
+//! All clients are this program, one thread, one connection.
 
 #[path = "../tests/host/mod.rs"]
 mod host;
@@ -20,7 +20,7 @@ use host::{BLOCK, Data, Host, Setup, at, serve};
 const BLOCKS: u64 = 1 << 16;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(1);
-/// What the other servers call what they serve.
+/// What the other servers call the drive they serve.
 const EXPORT: &str = "bench";
 
 /// Something that answers requests in order of arrival, or not.
@@ -29,7 +29,8 @@ trait Client {
     fn read(&mut self, lba: u64, blocks: u32, out: &mut Vec<u8>);
     /// Sends a write.
     fn write(&mut self, lba: u64, data: &[u8], out: &mut Vec<u8>);
-    /// Takes what has come; how many requests were answered. Data to be sent goes to `out`.
+    /// Takes what has come, and returns how many requests were answered. Data to be sent goes to
+    /// `out`.
     fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize;
     fn stream(&mut self) -> &mut TcpStream;
 }
@@ -44,14 +45,14 @@ struct Answers<const N: usize> {
 
 /// What came of an answer.
 enum Came<const N: usize> {
-    /// Its header; how long the payload is, is for who reads it to say.
+    /// Its header; whoever reads it says how long the payload is.
     Header([u8; N]),
     /// The end of its payload.
     Payload,
 }
 
 impl<const N: usize> Answers<N> {
-    /// The next thing that is whole, taken off `bytes`.
+    /// The next complete item, taken off `bytes`.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Came<N>> {
         let missing = if self.left > 0 { self.left } else { N - self.head.len() };
         let (now, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -126,12 +127,12 @@ impl Client for Nvme {
     }
 }
 
-/// The NBD protocol, new style (doc/proto.md of nbd), as far as reads and writes go.
+/// The NBD protocol, new style (doc/proto.md of nbd), limited to reads and writes.
 struct Nbd {
     stream: TcpStream,
     answers: Answers<16>,
-    /// Bytes that the answers to come carry, in order: both servers answer one client in order
-    /// when it asks for one thing at a time, which is all that is asked of them here.
+    /// Bytes that the answers to come carry, in order: both servers answer a client in order if it
+    /// asks for one thing at a time, and no more is asked of them here.
     expected: std::collections::VecDeque<usize>,
 }
 
@@ -306,7 +307,7 @@ fn other(program: &str, port: u16) -> Option<Other> {
         command.args(["-f", "raw", "-t", "-b", "127.0.0.1", "--cache=writeback", "-x", EXPORT]);
         command.args(["-p", &port.to_string()]).arg(&file);
     } else {
-        // What it serves by its command line alone is read only.
+        // Given on the command line, its export would be read only.
         let name = file.display();
         let text = format!(
             "[generic]\nlistenaddr = 127.0.0.1\nport = {port}\n[{EXPORT}]\nexportname = {name}\n"

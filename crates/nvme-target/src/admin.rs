@@ -1,4 +1,4 @@
-//! Admin commands, and what of fabrics commands is not a connection's own affair.
+//! Admin commands, and those fabrics commands that concern more than their connection.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) struct Connect {
     pub(crate) subsystem: String,
 }
 
-/// A connect that cannot be: the offset of the parameter, in the data or in the command.
+/// A Connect that is refused: the offset of the offending parameter, in the data or in the command.
 pub(crate) fn invalid(offset: u16, in_data: bool) -> Answer {
     let result = u64::from(offset) | u64::from(in_data) << 16;
     Answer { result, ..Status::CONNECT_PARAMETERS.into() }
@@ -141,7 +141,7 @@ pub(crate) fn takes(sqe: &Sqe) -> usize {
     }
 }
 
-/// Executes an admin command, but for event requests, which wait.
+/// Executes an admin command, except event requests, which wait.
 pub(crate) fn execute(
     sqe: &Sqe,
     data: &[u8],
@@ -149,13 +149,13 @@ pub(crate) fn execute(
     controller: &Controller,
 ) -> Answer {
     let answer = match sqe.opcode {
-        // Allowed before a controller is ready, as the others are of no use then.
+        // Allowed before a controller is ready; the others are of no use then.
         _ if !controller.is_ready() => Err(Status::COMMAND_SEQUENCE),
         IDENTIFY => identify::identify(sqe, subsystem, controller).map(Answer::bytes),
         GET_LOG_PAGE => logs::page(sqe, subsystem, controller).map(Answer::bytes),
         SET_FEATURES => set_feature(sqe, data, subsystem, controller),
         GET_FEATURES => get_feature(sqe, controller),
-        // Commands end by themselves, and soon: none was aborted.
+        // Commands end soon by themselves: none was aborted.
         ABORT => Ok(Answer::with(1)),
         KEEP_ALIVE => Ok(Answer::done()),
         _ => Err(Status::INVALID_OPCODE),
@@ -183,7 +183,7 @@ fn set_feature(
     let cached = subsystem.units.iter().any(|unit| unit.ssd().identify().volatile_cache);
     controller.features(|features| features.set(sqe, data, cached))?;
     if sqe.cdw10.get() as u8 == WRITE_CACHE {
-        // What is in a cache that is switched off has to leave it.
+        // When the cache is switched off, its contents must leave it.
         flush(subsystem).map_err(Status::from)?;
     }
     Ok(Answer::done())
@@ -208,8 +208,8 @@ pub(crate) fn property(sqe: &Sqe, subsystem: &Subsystem, controller: &Controller
     let value = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
     match controller.set_property(offset, long, value) {
         Ok(true) => {
-            // A host that says goodbye finds all it wrote durable. A drive that cannot do so
-            // shuts down nonetheless, as it would.
+            // After an orderly shutdown everything the host wrote is durable. A drive that fails to
+            // flush shuts down nonetheless, as a real one would.
             let _lost = flush(subsystem);
             controller.is_shut_down();
             Answer::done()

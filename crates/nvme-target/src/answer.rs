@@ -19,7 +19,7 @@ pub(crate) struct Answers {
     digests: Digests,
     /// What the host wants data aligned to, in bytes.
     align: usize,
-    /// Data that went well needs no response behind it.
+    /// Data that was sent successfully needs no response after it.
     pub(crate) no_flow_control: bool,
 }
 
@@ -156,7 +156,7 @@ impl Answers {
         self.header(header.as_bytes());
     }
 
-    /// Says why the connection ends, with the header that is to blame. Never with a digest.
+    /// Says why the connection ends, with the offending header. Never with a digest.
     pub(crate) fn terminate(&mut self, fatal: Fatal, blamed: &[u8]) {
         let blamed = &blamed[..blamed.len().min(HEADER_MAX)];
         let (status, information) = fatal.codes();

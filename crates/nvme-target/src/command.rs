@@ -57,7 +57,7 @@ const SGL_IN_CAPSULE: u8 = 0x01;
 /// SGL descriptor: the transport moves the data.
 const SGL_TRANSPORT: u8 = 0x5a;
 
-/// Where a host has a command's data, or wants it.
+/// Where the host keeps a command's data, or expects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the capsule, at this offset of its data.
@@ -77,7 +77,7 @@ impl Sqe {
         self.nsid.get() as u8
     }
 
-    /// Whether the command can have been meant: no fused commands, data by SGL.
+    /// Whether the command is well formed: not fused, data by SGL.
     pub(crate) fn check_flags(&self) -> Result<(), Status> {
         let (fused, psdt) = (self.flags & 3, self.flags >> 6);
         if fused != 0 || !matches!(psdt, 1 | 2) {
@@ -122,8 +122,8 @@ impl Status {
     pub(crate) const AUTHENTICATION_REQUIRED: Self = Self(0x191);
     pub(crate) const COMPARE: Self = Self(0x285);
 
-    /// The completion's status field. Errors come again if the command does, so hosts are told not
-    /// to retry, but for those of the moment.
+    /// The completion's status field. A repeated command would fail in the same way, so hosts are
+    /// told not to retry, except after transient errors.
     pub(crate) fn field(self) -> u16 {
         const DNR: u16 = 1 << 15;
         let passing =

@@ -1,8 +1,8 @@
 //! One TCP connection, one thread: bytes in, commands, answers out.
 //!
 //! As many bytes are taken as there are, every whole PDU among them is worked on, and all answers
-//! go in one system call before the thread sleeps: that is where the speed at depth comes from. It
-//! never sleeps in a write, so a host that writes much before it reads is served; one that lets its
+//! go in one system call before the thread sleeps: this is what makes deep queues fast. It never
+//! sleeps in a write, so a host that writes much before it reads is served; one that lets its
 //! answers pile up is not listened to until it reads.
 
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ use crate::subsystem::Subsystem;
 
 /// Answers beyond this many bytes have to be read before more is done.
 const MAX_ANSWERS: usize = 4 << 20;
-/// How long a host that made a fatal error may take to read why.
+/// How long a host may take to read which fatal error it made.
 const FAREWELL: Nanos = 1_000_000_000;
 /// A second.
 const SECOND: Nanos = 1_000_000_000;
@@ -36,7 +36,7 @@ enum End {
     Silent,
     /// The socket failed.
     Failed,
-    /// The drive has no power: nobody is told anything.
+    /// The drive has no power: nothing more is sent.
     PowerLost,
     /// The host broke the rules.
     Fatal(Fatal, Vec<u8>),
@@ -72,11 +72,11 @@ struct Connection {
     queue: Queue,
     reading: Reading,
     initialized: bool,
-    /// When the host last did what it had to.
+    /// When the host last met its obligations.
     progress: Nanos,
 }
 
-/// Serves `link` until its end. One more than there may be is `busy`: it is told so.
+/// Serves `link` until its end. A connection over the limit is `busy` and is told so.
 pub(crate) fn serve(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool) {
     prepare(&link);
     let mut connection = Connection {
@@ -93,13 +93,13 @@ pub(crate) fn serve(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool)
         End::PowerLost => connection.subsystem.power_lost(),
         End::Closed | End::Silent | End::Failed => {}
     }
-    // Not connected any more: as wanted.
+    // It was no longer connected, which is what we want.
     let _ = connection.link.shutdown(Shutdown::Both);
 }
 
 /// Small answers go at once; a host that has vanished is noticed; timers are exact.
 fn prepare(link: &TcpStream) {
-    // What of this cannot be set makes a connection slower, not wrong.
+    // If one of these cannot be set, the connection is slower, not wrong.
     let _ = link.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(link, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(link, std::time::Duration::from_secs(30));
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Does all there is to do, and waits for more.
+    /// Does everything there is to do, and waits for more.
     fn turn(&mut self) -> Result<(), End> {
         let subsystem = self.subsystem.clone();
         let gate = subsystem.enter();
@@ -130,8 +130,8 @@ impl Connection {
         }
         drop(gate);
         if std::mem::take(&mut self.queue.power_lost_politely) {
-            // Before the host hears a yes that is not true: what it does then comes too late for
-            // every drive.
+            // Before the host hears of a success that never happened: its reaction to that would
+            // come too late for every drive.
             subsystem.power_lost_politely();
         }
         let stopped = self.queue.answers.output.left() >= MAX_ANSWERS;
@@ -141,13 +141,13 @@ impl Connection {
         self.look_at_introduction()?;
         let full = self.queue.answers.output.left() >= MAX_ANSWERS;
         if stopped && !full {
-            // What came before is not done with, and no more may come.
+            // Earlier commands are not finished, and the host sends no more.
             return Ok(());
         }
         if worked && !full { self.listen() } else { self.wait(full) }
     }
 
-    /// Ends the connection of who does not say soon enough who it is, or is not who it says.
+    /// Ends the connection of a host that does not prove in time who it is, or fails to.
     fn look_at_introduction(&self) -> Result<(), End> {
         let Some(deadline) = self.queue.introduce_by() else { return Ok(()) };
         if self.queue.has_failed() && self.queue.answers.output.left() == 0 {
@@ -158,7 +158,7 @@ impl Connection {
 
     /// Takes what has come meanwhile; sleeps only if nothing else can happen.
     fn listen(&mut self) -> Result<(), End> {
-        // While data streams in there is nearly always more of it.
+        // While data streams in, there is nearly always more.
         let streams = matches!(self.reading, Reading::Data { .. });
         if (self.may_sleep_in_receive() || streams) && self.receive(!streams)? {
             return Ok(());
@@ -236,7 +236,7 @@ impl Connection {
         let rung = used == 2 && fds[1].revents().contains(PollFlags::IN);
         if let Some(controller) = admin.filter(|_| rung) {
             let mut count = [0; 8];
-            // Rung again meanwhile, or not: the events are looked at anyway.
+            // Whether it was rung again meanwhile does not matter: the events are looked at anyway.
             let _ = rustix::io::read(controller.bell(), &mut count);
         }
         if seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !full {
@@ -254,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// Works on what has come. True if it was anything.
+    /// Works on what has come. True if there was anything.
     fn process(&mut self) -> Result<bool, End> {
         let mut any = false;
         while self.queue.answers.output.left() < MAX_ANSWERS && !self.queue.power_lost {
@@ -377,7 +377,7 @@ impl Connection {
     }
 }
 
-/// Checks ICReq; what it asks for.
+/// Checks ICReq, and returns what it asks for.
 fn initialize(pdu: &[u8]) -> Result<(Digests, u8), Fatal> {
     let (request, _) = Initialize::read_from_prefix(pdu).map_err(|_| Fatal::HeaderField(4))?;
     if request.pfv.get() != 0 {

@@ -119,7 +119,7 @@ pub enum CutAfter {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// Done; some requests have something to tell.
+    /// Done; some requests have something to report.
     Done(serde_json::Value),
     /// Not done, and why.
     Refused(String),
@@ -133,8 +133,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at `path` for requests about drive number `unit` of `server`. A socket that nobody
-    /// listens to any more is replaced.
+    /// Listens at `path` for requests about drive number `unit` of `server`. A socket on which
+    /// nobody listens any more is replaced.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // A bell that cannot be rung has been rung.
+        // A full pipe means that the bell has been rung already.
         let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.result();
@@ -228,7 +228,7 @@ fn listen(listener: &UnixListener, ended: &OwnedFd, server: &Server, unit: usize
             return;
         }
         if let Ok((stream, _)) = listener.accept() {
-            // Who does not ask, or does not listen, is gone.
+            // A client that neither asks nor listens is gone.
             let _ = converse(&stream, server, unit);
         }
     }

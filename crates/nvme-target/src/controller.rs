@@ -20,7 +20,7 @@ pub(crate) const MAX_ENTRIES: u16 = 127;
 pub(crate) const MAX_IO_QUEUES: u16 = 64;
 /// Asynchronous event requests a host may have outstanding.
 pub(crate) const MAX_EVENT_REQUESTS: usize = 4;
-/// Events that wait for a request; the newest are worth least.
+/// Events that wait for a request; the newest are dropped first.
 const MAX_EVENTS: usize = 64;
 
 /// NVMe base 2.0, figure 36: entries, contiguous queues, 15 s until ready, the NVM command set and
@@ -48,7 +48,7 @@ pub(crate) struct Host {
     pub(crate) nqn: String,
 }
 
-/// Something a host asked to be told of.
+/// Something of which a host asked to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Type, information and log page as a completion has them.
@@ -80,11 +80,11 @@ pub(crate) struct Controller {
     /// The address the host came by.
     pub(crate) local: SocketAddr,
     state: Mutex<State>,
-    /// Its time is over: nothing more is done or said for it.
+    /// It has ended: nothing more is done for it, and nothing is sent.
     ended: AtomicBool,
     /// Writes are forced: the host turned the write cache off.
     force: AtomicBool,
-    /// Woken when there is an event to be told.
+    /// Woken when there is an event to report.
     bell: OwnedFd,
 }
 
@@ -97,7 +97,7 @@ struct State {
     io_queues: u16,
     requests: VecDeque<u16>,
     events: VecDeque<Event>,
-    /// Events told whose log has not been read since.
+    /// Reported events whose log has not been read since.
     told: Vec<Event>,
     changed_zones: Vec<(u32, u64)>,
     links: Vec<(u16, Arc<TcpStream>)>,
@@ -164,7 +164,7 @@ impl Controller {
             gone
         };
         for (_, link) in links {
-            // Not connected any more: as wanted.
+            // It was no longer connected, which is what we want.
             let _ = link.shutdown(Shutdown::Both);
         }
     }
@@ -190,7 +190,7 @@ impl Controller {
         self.state.lock().cc >> 4 & 7 == 6
     }
 
-    /// Reads a property; which are 8 bytes long is part of the question.
+    /// Reads a property. The host says whether it takes 4 bytes or 8.
     pub(crate) fn property(&self, offset: u32, long: bool) -> Result<u64, Status> {
         let state = self.state.lock();
         match (offset, long) {
@@ -202,7 +202,7 @@ impl Controller {
         }
     }
 
-    /// Sets a property. True if the host asked for a shutdown, which is for the caller to do.
+    /// Sets a property. True if the host asked for a shutdown, which the caller carries out.
     pub(crate) fn set_property(&self, offset: u32, long: bool, value: u64) -> Result<bool, Status> {
         if offset != 0x14 || long {
             return Err(Status::INVALID_FIELD);
@@ -237,7 +237,7 @@ impl Controller {
         Ok(shutdown)
     }
 
-    /// A shutdown that was asked for is done.
+    /// The requested shutdown is complete.
     pub(crate) fn is_shut_down(&self) {
         self.state.lock().csts |= CSTS_SHUTDOWN_DONE;
     }
@@ -247,10 +247,10 @@ impl Controller {
         self.state.lock().heard = cores::now();
     }
 
-    /// When the host must have been heard of again; `None` if it promised nothing.
+    /// By when the host must be heard from again; `None` if it set no keep-alive timeout.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let state = self.state.lock();
-        // The grace of a period: the granularity that Identify tells.
+        // Grace after a period: the granularity that Identify reports.
         let patience = state.keep_alive.saturating_add(1_000_000_000);
         (state.keep_alive > 0).then(|| state.heard.saturating_add(patience))
     }
@@ -289,7 +289,7 @@ impl Controller {
         Ok(())
     }
 
-    /// An event to tell now, and the request it answers.
+    /// An event to report now, and the request that it answers.
     pub(crate) fn take_event(&self) -> Option<(u16, Event)> {
         let mut state = self.state.lock();
         let State { requests, events, told, features, .. } = &mut *state;
@@ -306,7 +306,7 @@ impl Controller {
         if state.events.len() < MAX_EVENTS && !state.events.contains(&event) {
             state.events.push_back(event);
         }
-        // A bell that cannot be rung has been rung.
+        // A full pipe means that the bell has been rung already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -326,7 +326,7 @@ impl Controller {
         let zones = state.changed_zones.iter().filter(of).map(|(_, lba)| *lba).collect();
         if !retain {
             state.changed_zones.retain(|(nsid, _)| *nsid != namespace);
-            // What came meanwhile was read with it.
+            // What had come meanwhile was read with it.
             let other = |event: &Event| *event != Event::zones_changed(namespace);
             state.told.retain(other);
             state.events.retain(other);

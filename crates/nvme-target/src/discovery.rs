@@ -10,7 +10,8 @@ const ENTRY: usize = 1024;
 const TRANSPORT_TCP: u8 = 3;
 const SUBTYPE_STORAGE: u8 = 2;
 
-/// The whole log. Who listens on all addresses tells each host the one it came by, `local`.
+/// The whole log. A server that listens on all addresses tells each host the one it connected to,
+/// `local`.
 pub(crate) fn log(subsystem: &Subsystem, local: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![0; 2 * ENTRY];
     let (header, entry) = bytes.split_at_mut(ENTRY);

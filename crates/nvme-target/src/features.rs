@@ -29,7 +29,7 @@ pub(crate) struct Features {
     host: [u8; HOST_BEHAVIOUR_LEN],
 }
 
-/// What a host wants to know of a feature.
+/// What a host asks about a feature.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Select {
     Current,
@@ -64,11 +64,11 @@ impl Features {
         self.events
     }
 
-    /// Get Features but for the number of queues: dword 0, and the data of a feature that has any.
+    /// Get Features, except the number of queues: dword 0, and the data of a feature that has any.
     pub(crate) fn get(&self, sqe: &Sqe) -> Result<(u32, Vec<u8>), Status> {
         let select = match sqe.cdw10.get() >> 8 & 7 {
             0 => Select::Current,
-            // Nothing is saved, so the default is what was.
+            // Nothing is saved, so the saved value is the default.
             1 | 2 => Select::Default,
             3 => Select::Capabilities,
             _ => return Err(Status::INVALID_FIELD),
@@ -92,7 +92,7 @@ impl Features {
         Ok((if select == Select::Capabilities { changeable } else { value }, Vec::new()))
     }
 
-    /// Set Features but for the number of queues.
+    /// Set Features, except the number of queues.
     pub(crate) fn set(&mut self, sqe: &Sqe, data: &[u8], cached: bool) -> Result<(), Status> {
         if sqe.cdw10.get() >> 31 != 0 {
             return Err(Status::NOT_SAVEABLE);

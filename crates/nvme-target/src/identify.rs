@@ -125,7 +125,7 @@ pub(crate) fn identify(
     }
 }
 
-/// What controllers of both subsystems have alike.
+/// What controllers of both subsystems have in common.
 fn common(subsystem: &Subsystem, controller: &Controller) -> Page {
     let mut page = Page::new();
     page.text(4, 20, &subsystem.serial);

@@ -1,4 +1,4 @@
-//! Bytes a host has sent and nobody has looked at yet.
+//! Bytes that a host has sent and that have not been looked at yet.
 
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
@@ -44,7 +44,8 @@ impl Input {
         }
     }
 
-    /// Receives once, sleeping until there is something if `wait`. How many bytes; 0 at the end.
+    /// Receives once, sleeping until there is something if `wait`. Returns how many bytes; 0 at the
+    /// end.
     pub(crate) fn receive(&mut self, socket: impl AsFd, wait: bool) -> Result<usize, Errno> {
         self.settle();
         let (read, _) = recv(socket, &mut self.buffer[self.end..], flags(wait))?;
@@ -52,8 +53,8 @@ impl Input {
         Ok(read)
     }
 
-    /// Receives once, without sleeping: up to `most` bytes for `transfer`, and into the room here
-    /// what comes behind. What came for the transfer is for the caller to count.
+    /// Receives once, without sleeping: up to `most` bytes for `transfer`, and what follows into
+    /// the room here. The caller counts the bytes that came for the transfer.
     pub(crate) fn receive_for(
         &mut self,
         socket: impl AsFd,

@@ -108,7 +108,7 @@ pub(crate) struct Task {
     op: Op,
     lba: Lba,
     blocks: u32,
-    /// What a write has not written yet.
+    /// What is left to write.
     data: Blocks,
     stripe: Option<u64>,
     first: Lba,
@@ -125,7 +125,7 @@ pub(crate) struct Limits {
 }
 
 impl Task {
-    /// What `sqe` asks of `namespace`, checked as far as that goes without data.
+    /// What `sqe` asks of `namespace`, checked as far as possible without its data.
     pub(crate) fn parse(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<Self, Status> {
         let mut task = Self {
             unit: namespace.unit,
@@ -147,7 +147,7 @@ impl Task {
             opcode::FLUSH => {}
             opcode::DATASET_MANAGEMENT => {
                 task.blocks = (sqe.cdw10.get() & 0xff) + 1;
-                // A hint, and a sequential zone is emptied by its reset only.
+                // Only a hint, and a sequential zone is emptied only by its reset.
                 let wanted = sqe.cdw11.get() >> 2 & 1 != 0 && namespace.zones.is_none();
                 task.op = Op::Deallocate { wanted, ranges: SmallVec::new() };
             }
@@ -186,12 +186,12 @@ impl Task {
         Op::Write { lba: self.lba, fua }
     }
 
-    /// Bytes the host has to send, who would send `offered`.
+    /// Bytes the host has to send; it offers `offered`.
     pub(crate) fn takes(&self, offered: usize) -> usize {
         match &self.op {
             Op::Write { .. } if !self.data.is_empty() => 0,
             Op::Write { .. } | Op::Append { .. } | Op::Compare => self.blocks as usize * BLOCK_SIZE,
-            // Linux sends room for all ranges there could be, however many there are.
+            // Linux sends room for the largest number of ranges, however many there are.
             Op::Deallocate { .. } => {
                 let needed = self.blocks as usize * size_of::<Range>();
                 if self.blocks > 0 { offered.clamp(needed, RANGES) } else { 0 }
@@ -266,7 +266,7 @@ impl Task {
         }
     }
 
-    /// Goes on with what the drive answered.
+    /// Continues with the drive's answer.
     pub(crate) fn after(mut self, result: Result<Output, drive::Status>) -> (Option<Self>, Step) {
         let output = match result {
             Ok(output) => output,

@@ -32,7 +32,7 @@ pub(crate) fn page(
     if length > subsystem.transfer() as usize * drive::BLOCK_SIZE || offset % 4 != 0 {
         return Err(Status::INVALID_FIELD);
     }
-    // Dword indices instead of bytes are not for any log here.
+    // No log here is indexed by anything other than bytes.
     if sqe.cdw14.get() >> 23 & 1 != 0 {
         return Err(Status::INVALID_FIELD);
     }

@@ -1,8 +1,8 @@
 //! Drives and the namespaces they are shown as.
 //!
 //! A zoned namespace of NVMe has sequential zones only (ZNS 1.1, 2.1.1). So a drive with
-//! conventional zones becomes two namespaces, those zones as one without zones and the others as
-//! zoned one: what `mkfs.f2fs -m -c` wants.
+//! conventional zones becomes two namespaces: one without zones for those, and a zoned one for the
+//! others. `mkfs.f2fs -m -c` expects just that.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub(crate) struct Namespace {
     pub(crate) blocks: u64,
     /// Of a zoned namespace: the zones, all of them sequential.
     pub(crate) zones: Option<ZoneGeometry>,
-    /// Of one that is conventional zones of a drive: how long those are, as no command of the
-    /// drive may go over their ends.
+    /// Of one that is made of a drive's conventional zones: how long each is, because no command to
+    /// the drive may cross its end.
     pub(crate) stripe: Option<u64>,
     /// NGUID, and UUID.
     pub(crate) guid: [u8; 16],
@@ -79,7 +79,7 @@ impl Namespace {
         all
     }
 
-    /// Blocks that can be written: without those behind the capacity of each zone.
+    /// Blocks that can be written: without those beyond the capacity of each zone.
     pub(crate) fn capacity(&self) -> u64 {
         let zoned = |zones: ZoneGeometry| zones.capacity.saturating_mul(u64::from(zones.count));
         self.zones.map_or(self.blocks, zoned)
@@ -92,7 +92,7 @@ impl Namespace {
     }
 }
 
-/// An identifier that is the same each time for the same drive, and no other's.
+/// An identifier that is always the same for the same drive, and for no other.
 pub(crate) fn guid(name: &std::path::Path, salt: u64) -> [u8; 16] {
     use std::os::unix::ffi::OsStrExt;
     // FNV-1a, 128 bits.
@@ -102,7 +102,7 @@ pub(crate) fn guid(name: &std::path::Path, salt: u64) -> [u8; 16] {
         hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
     }
     let mut guid = hash.to_be_bytes();
-    // A UUID of RFC 9562's version 8: whatever its maker likes.
+    // A UUID of RFC 9562's version 8: its contents are ours to choose.
     guid[6] = guid[6] & 0x0f | 0x80;
     guid[8] = guid[8] & 0x3f | 0x80;
     guid

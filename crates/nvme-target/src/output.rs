@@ -1,8 +1,8 @@
 //! What a connection has to send: small headers in one buffer, pages of the drive as they are, and
 //! as few system calls as it takes.
 //!
-//! Pages are not copied: an answer to a read holds the drive's own, and what the drive writes
-//! meanwhile makes new ones.
+//! Pages are not copied: an answer to a read holds the drive's own, and later writes to the drive
+//! make new ones.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -118,7 +118,8 @@ impl Output {
         }
     }
 
-    /// Drops what has gone of the buffer. A host that always has more to ask for would let it grow.
+    /// Drops what has gone of the buffer. With a host that always has more to ask for it would keep
+    /// growing.
     fn compact(&mut self) {
         let first = self.pieces.iter().find_map(|piece| match piece {
             Piece::Small { start, .. } => Some(*start),

@@ -2,8 +2,8 @@
 //! connection.
 //!
 //! Sizes are those of the specification. On the wire come header, header digest, padding, data,
-//! data digest; `PLEN` counts all of it. A fault in a header is [`Fatal`]: the host is told by a
-//! termination request and the connection ends. A wrong data digest is the affair of one command.
+//! data digest; `PLEN` counts all of it. A fault in a header is [`Fatal`]: the host is sent a
+//! termination request and the connection ends. A wrong data digest concerns one command only.
 
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
@@ -17,7 +17,7 @@ pub(crate) const COMMON: usize = 8;
 pub(crate) const HEADER_MAX: usize = 128;
 /// Command data that a capsule may carry: a connect's 1 KiB, or two blocks of a write.
 pub(crate) const IN_CAPSULE: usize = 8192;
-/// Data a host may put in one H2CData PDU. Hosts want a multiple of 4, at least 4096.
+/// Data a host may put in one H2CData PDU. Hosts require a multiple of 4, at least 4096.
 pub(crate) const MAX_H2C_DATA: u32 = 1 << 20;
 /// Padding before data goes up to this: the largest alignment a host can ask for, and ours.
 const ALIGN_MAX: usize = 128;
@@ -107,13 +107,13 @@ pub(crate) enum Fatal {
     /// A field of the header, at this offset, has a value it must not have.
     #[error("invalid PDU header field at byte {0}")]
     HeaderField(u32),
-    /// Not the time for such a PDU.
+    /// Such a PDU may not come now.
     #[error("PDU sequence error")]
     Sequence,
-    /// The header does not have the digest that was sent with it.
+    /// The header does not match the digest sent with it.
     #[error("header digest error, found {0:#010x}")]
     HeaderDigest(u32),
-    /// Data outside of what an R2T asked for.
+    /// Data outside the range that an R2T asked for.
     #[error("data transfer out of range")]
     DataRange,
     /// More data in a PDU, or commands in a queue, than were agreed.
@@ -165,7 +165,7 @@ impl Digests {
     }
 }
 
-/// A header that was checked: where things are in its PDU.
+/// A checked header: where the parts of its PDU are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
@@ -237,7 +237,7 @@ impl Shape {
     }
 }
 
-/// Checks the digest behind the first `header` bytes of `pdu`, if there is to be one.
+/// Checks the digest after the first `header` bytes of `pdu`, if one was agreed on.
 pub(crate) fn check_header(pdu: &[u8], header: usize, digests: Digests) -> Result<(), Fatal> {
     if !digests.header {
         return Ok(());

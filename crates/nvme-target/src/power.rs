@@ -1,7 +1,7 @@
 //! The power switch, and what else goes wrong on purpose.
 //!
 //! One supply feeds all drives of a server. A cut looks to hosts like what it is: the controllers
-//! are lost and the connections drop; who connects again finds the drives as NAND has them.
+//! are lost and the connections drop; whoever connects again finds what was on NAND.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,8 +19,8 @@ pub enum After {
     Back,
     /// It stays away until it is restored: connections are refused.
     Off,
-    /// Dead but polite: read only, and it says yes to everything, so that a host can unmount
-    /// (thesis section 5.3.1). Connections stay.
+    /// Dead but polite: read only, and every command succeeds, so that a host can unmount (thesis
+    /// section 5.3.1). Connections stay.
     Polite,
 }
 
@@ -30,7 +30,7 @@ pub enum When {
     /// Now.
     Now,
     /// As the n-th command of a drive from now on arrives, counted from 0. Each drive counts its
-    /// own; the first to get there takes the others along.
+    /// own; the first to get there takes the others down with it.
     Commands(u64),
     /// Just after the n-th NAND program of a drive from now on.
     Programs(u64),
@@ -39,7 +39,7 @@ pub enum When {
 /// The state of the supply.
 #[derive(Default)]
 pub(crate) struct Power {
-    /// What follows the cut that is to come.
+    /// What follows the pending cut.
     after: After,
     seed: u64,
     off: bool,
@@ -54,9 +54,8 @@ impl Subsystem {
         self.power.lock().off
     }
 
-    /// Whether anybody is there to answer who connects. The gate is waited for: of a cut after
-    /// which the power comes back at once, hosts see the end of their connections, and nothing of
-    /// the time between.
+    /// Whether new connections are answered. Waits for the gate, so that after a cut with immediate
+    /// restore hosts see only the end of their connections, and nothing of the time in between.
     pub(crate) fn is_there(&self) -> bool {
         let _gate = self.gate.read();
         !self.is_off()
@@ -87,19 +86,20 @@ impl Subsystem {
     /// A connection found a drive without power.
     pub(crate) fn power_lost(&self) {
         let _gate = self.gate.write();
-        // Whoever comes first sees to it; to the others all is well again, but for their hosts.
+        // The first thread to notice deals with it; for the others only their hosts' connections
+        // are lost.
         if self.units.iter().any(|unit| unit.ssd().is_off()) && !self.is_off() {
-            // A drive that cannot be brought back stays off, and everybody is refused.
+            // A drive that cannot be restored stays off, and every connection is refused.
             let _off = self.fall();
         }
     }
 
-    /// Whether a drive is to lose its power and say nothing of it, and none has yet.
+    /// Whether a silent power loss is pending and no drive has reached it yet.
     pub(crate) fn expects_polite_cut(&self) -> bool {
         self.polite_cut.load(Ordering::Acquire)
     }
 
-    /// A drive lost its power without a word: the others do so, too.
+    /// A drive lost its power silently: so do the others.
     pub(crate) fn power_lost_politely(&self) {
         let _gate = self.gate.write();
         if self.expects_polite_cut() {
@@ -108,7 +108,7 @@ impl Subsystem {
         }
     }
 
-    /// The power fails, for all drives. The gate is closed.
+    /// The power of all drives fails. The caller has closed the gate.
     fn fall(&self) -> io::Result<()> {
         self.polite_cut.store(false, Ordering::Release);
         let mut power = self.power.lock();
@@ -124,7 +124,7 @@ impl Subsystem {
         if after == After::Back { self.give_power(None) } else { Ok(()) }
     }
 
-    /// All drives get power again, with what `states` say or with what they have.
+    /// All drives get power again, with the contents of `states` or with their own.
     fn give_power(&self, states: Option<&[DriveState]>) -> io::Result<()> {
         self.remove_all();
         self.polite_cut.store(false, Ordering::Release);
@@ -132,7 +132,7 @@ impl Subsystem {
         power.off = true;
         for (number, unit) in self.units.iter().enumerate() {
             let state = states.and_then(|states| states.get(number)).cloned();
-            // Program times vary, but the same cuts bring the same run.
+            // Program times vary, but the same cuts give the same run.
             unit.ssd().power_again(state, power.seed.wrapping_add(power.cuts))?;
         }
         power.off = false;
@@ -140,7 +140,7 @@ impl Subsystem {
     }
 
     /// Brings the power back after a cut, with the drives as they are or as they were when saved
-    /// under `name`. If the power is on it fails first, as to hosts.
+    /// under `name`. If the power is on, hosts see it fail first.
     pub(crate) fn restore(&self, name: Option<&str>) -> io::Result<()> {
         self.freeze(false);
         let _gate = self.gate.write();
@@ -155,14 +155,14 @@ impl Subsystem {
         self.give_power(saved.as_deref())
     }
 
-    /// As [`Subsystem::restore`], with what `states` say, one for each drive.
+    /// As [`Subsystem::restore`], with the contents of `states`, one for each drive.
     pub(crate) fn replace(&self, states: &[DriveState]) -> io::Result<()> {
         self.freeze(false);
         let _gate = self.gate.write();
         self.give_power(Some(states))
     }
 
-    /// Keeps what all drives hold now, with all that was acknowledged, under `name`.
+    /// Keeps the contents of all drives, with everything acknowledged, under `name`.
     pub(crate) fn save(&self, name: &str) {
         let _gate = self.gate.write();
         let states = self.units.iter().map(|unit| unit.ssd().hold()).collect();

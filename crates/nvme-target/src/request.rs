@@ -40,8 +40,8 @@ impl Request {
         }
     }
 
-    /// The data of a command if it is in the capsule or there is none to be sent; `None` if it is
-    /// to be transferred.
+    /// The data of a command if it is in the capsule, or if there is none to send; `None` if it
+    /// must be transferred.
     pub(crate) fn placed<'a>(&self, sqe: &Sqe, data: &'a [u8]) -> Result<Option<&'a [u8]>, Status> {
         let (takes, wants) = (self.takes(sqe), self.wants());
         if takes == 0 && wants == 0 {
@@ -69,7 +69,8 @@ impl Request {
     }
 }
 
-/// A command's data. Pages come from slabs of megabytes, so who only connects should not need one.
+/// A command's data. Pages come from slabs of megabytes; a host that only connects should not cost
+/// one.
 pub(crate) enum Given<'a> {
     Bytes(&'a [u8]),
     Pages(Blocks),

@@ -1,4 +1,4 @@
-//! A listening server: how many connections there may be, and what others do with it in process.
+//! A listening server: its limits, and what others in the process can do with it.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::namespace::Unit;
 use crate::power::{After, When};
 use crate::subsystem::Subsystem;
 
-/// Connections beyond the limit that are told that there are too many. Others are closed.
+/// How many connections beyond the limit are told that there are too many. Others are closed.
 const LOBBY: usize = 32;
 
 /// How to serve.
@@ -34,7 +34,7 @@ pub struct Options {
     pub handshake: Nanos,
     /// How long a host may leave answers unread or data unsent.
     pub patience: Nanos,
-    /// Whom to serve; everybody if not given. Discovery, too, is for those who authenticate.
+    /// Whom to serve; everybody if not given. Discovery requires authentication, too.
     #[cfg(feature = "auth")]
     pub keys: Option<Arc<Keys>>,
 }
@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-/// A server that runs. Dropping it ends it; the drives stay on.
+/// A running server. Dropping it ends it; the drives stay on.
 pub struct Server {
     subsystem: Arc<Subsystem>,
     guests: Arc<Guests>,
@@ -136,7 +136,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of a drive's file when the power comes back; the power is off then.
+    /// Errors of a drive's file when the power comes back; the power is then off.
     pub fn cut(&self, when: When, seed: u64, after: After) -> io::Result<()> {
         self.subsystem.cut(when, seed, after)
     }
@@ -156,7 +156,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// No such name, or a drive's file; the power is off then.
+    /// No such name, or an error of a drive's file; the power is then off.
     pub fn restore(&self, name: Option<&str>) -> io::Result<()> {
         self.subsystem.restore(name)
     }
@@ -166,7 +166,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A state of a drive of another size, or a drive's file; the power is off then.
+    /// A state of a drive of another size, or an error of a drive's file; the power is then off.
     pub fn replace(&self, states: &[drive::DriveState]) -> io::Result<()> {
         self.subsystem.replace(states)
     }
@@ -186,7 +186,7 @@ impl Server {
         self.subsystem.saved()
     }
 
-    /// Stops answering without a word, or goes on.
+    /// Stops answering silently, or resumes.
     pub fn freeze(&self, frozen: bool) {
         self.subsystem.freeze(frozen);
     }
@@ -210,7 +210,7 @@ impl Server {
         self.guests.closing.store(true, Ordering::Release);
         // The listener sleeps until somebody comes.
         drop(TcpStream::connect(wake_address(self.address())));
-        // It can only have ended before.
+        // It can fail only because it has ended.
         let _ = listening.result();
         self.subsystem.freeze(false);
         self.subsystem.remove_all();
@@ -229,7 +229,7 @@ impl Drop for Server {
     }
 }
 
-/// Where to knock to be heard at `address`.
+/// Where to connect to wake the listener at `address`.
 fn wake_address(address: SocketAddr) -> SocketAddr {
     match (address.ip().is_unspecified(), address.is_ipv4()) {
         (false, _) => address,
@@ -246,7 +246,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             return;
         }
         let Ok((link, _)) = accepted else {
-            // Out of descriptors, or somebody who left again: neither goes away by asking at once.
+            // Out of descriptors, or a client that has gone: trying again at once would not help.
             cores::sleep(10_000_000);
             continue;
         };
@@ -265,7 +265,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             let _guest = guest;
             connection::serve(subsystem, link, count >= most);
         };
-        // No thread for it: the connection ends, and who is being served does not notice.
+        // No thread for it: the connection ends, and nobody else notices.
         drop(cores::try_spawn(&format!("nvme {number}"), None, serve));
     }
 }

@@ -1,8 +1,8 @@
-//! One subsystem: drives, namespaces, the controllers hosts have, and the power of it all.
+//! One subsystem: drives, namespaces, the hosts' controllers, and the power of all drives.
 //!
-//! The power gate: whoever runs commands holds it for reading, whoever takes or gives power holds
-//! it for writing. So no command of before a cut reaches the drive after it, and what a host was
-//! told before the cut is what the cut is judged by.
+//! The power gate: running commands takes it for reading, cutting or restoring power for writing.
+//! So no command from before a cut reaches the drive after it, and a cut can be judged by what
+//! hosts were told before it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::server::Options;
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Namespaces that are listed at once.
 const MAX_NAMESPACES: usize = 1024;
-/// Controller identifiers end here; those above have meanings.
+/// The last controller identifier; those above have special meanings.
 const LAST_CONTROLLER: u16 = 0xffef;
 
 /// Everything that connections share.
@@ -35,7 +35,7 @@ pub(crate) struct Subsystem {
     pub(crate) transfer_shift: u8,
     pub(crate) gate: RwLock<()>,
     pub(crate) power: Mutex<Power>,
-    /// A cut that no host is to notice is to come.
+    /// A silent cut is pending.
     pub(crate) polite_cut: AtomicBool,
     /// Nothing is answered while this is set.
     frozen: AtomicBool,
@@ -93,7 +93,7 @@ impl Subsystem {
         self.namespaces.get((nsid as usize).checked_sub(1)?)
     }
 
-    /// Adds a controller that `make` makes of its identifier; `None` if there are too many.
+    /// Adds the controller that `make` makes for its identifier; `None` if there are too many.
     pub(crate) fn add<E>(
         &self,
         make: impl FnOnce(u16) -> Result<Arc<Controller>, E>,
@@ -133,7 +133,7 @@ impl Subsystem {
         all.values().for_each(|controller| controller.end());
     }
 
-    /// The right to run commands, once nobody holds them up.
+    /// The right to run commands; waits while they are frozen.
     pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.frozen.load(Ordering::Acquire) {
             let mut power = self.power.lock();
@@ -156,7 +156,7 @@ impl Subsystem {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Takes room for a transfer from what all connections share.
+    /// Takes room for a transfer from the share of all connections.
     pub(crate) fn take_room(&self, bytes: u64) -> bool {
         let most = self.options.transfer_bytes;
         let taken = self.transfers.fetch_add(bytes, Ordering::Relaxed);

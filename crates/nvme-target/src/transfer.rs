@@ -16,7 +16,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Of `length` bytes, none of which is there yet.
+    /// A transfer of `length` bytes, none of which has arrived.
     pub(crate) fn new(length: usize) -> Self {
         Self { data: Blocks::new(), length, got: 0 }
     }
@@ -40,7 +40,7 @@ impl Transfer {
         self.got == self.length
     }
 
-    /// The data; the end of a last page that is not whole is zero.
+    /// The data. An incomplete last page ends in zeroes.
     pub(crate) fn into_data(self) -> Blocks {
         self.data
     }
@@ -83,8 +83,8 @@ impl Transfer {
         })
     }
 
-    /// `bytes` more were put where [`Self::slices`] said; returns the digest that began as `digest`
-    /// continued over them, if there is to be one.
+    /// `bytes` more were put where [`Self::slices`] said; returns `digest` continued over them, if
+    /// there is one.
     pub(crate) fn advance(&mut self, bytes: usize, digest: Option<u32>) -> Option<u32> {
         let bytes = bytes.min(self.length - self.got);
         let end = self.got + bytes;

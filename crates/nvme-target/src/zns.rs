@@ -128,7 +128,7 @@ impl Report {
         // Sequential write required; every zone of the namespace is.
         bytes[0] = 2;
         bytes[1] = (zone.state as u8) << 4;
-        // A write pointer that means nothing is all ones.
+        // A write pointer without meaning is all ones.
         let wp = match zone.state {
             ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => u64::MAX,
             _ => zone.wp - self.base,

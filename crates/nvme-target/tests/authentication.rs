@@ -114,7 +114,7 @@ fn challenge(queue: &mut Queue, hashes: &[u8], groups: &[u8]) -> Challenge {
     }
 }
 
-/// The reply of who has `key`, with a challenge of ours if that is not empty.
+/// The reply of a host that has `key`, with a challenge of ours if that is not empty.
 fn reply(asked: &Challenge, key: &[u8], ours: &[u8], sequence: u32) -> Vec<u8> {
     let (mut value, mut public) = (asked.value.clone(), Vec::new());
     if !asked.public.is_empty() {
@@ -152,7 +152,7 @@ fn exchange(theirs: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (public, power(BoxedUint::from_be_slice(theirs, 2048).unwrap()))
 }
 
-/// Does all a host has to, on a queue that is connected.
+/// Does everything that a host has to do on a connected queue.
 fn authenticate(queue: &mut Queue) {
     let asked = challenge(queue, &[1, 2, 3], &[0, 1, 2, 3, 4, 5]);
     assert_eq!((asked.hash, asked.value.len(), asked.public.len()), (3, 64, 256));
@@ -184,7 +184,7 @@ fn who_knows_the_secret_is_let_in() {
     assert!(io.read(1, 0, 1).ok().data == pattern(1, 1));
 }
 
-/// Without an exchange, and with the weakest hash, if a host can no better.
+/// Without an exchange, and with the weakest hash, if the host supports nothing better.
 #[test]
 fn the_least_a_host_can() {
     let server = server(false);
@@ -353,7 +353,7 @@ fn messages_that_are_wrong() {
         send(&mut queue, &message).ok();
         refused(queue, why);
     }
-    // Replies: wrong in a byte of the header, too short, with a public value that cannot be.
+    // Replies: wrong in a byte of the header, too short, with a forbidden public value.
     for group in [0, 1] {
         for (at, value, why) in
             [(4, 8, PAYLOAD), (6, 31, PAYLOAD), (6, 0, PAYLOAD), (11, 200, PAYLOAD)]
@@ -401,7 +401,7 @@ fn messages_out_of_turn() {
     let mut queue = fresh();
     challenge(&mut queue, &[1], &[0]);
     refused(queue, MESSAGE);
-    // Is content before it was answered, or does not want us.
+    // Confirms before it was answered, or refuses us.
     let mut queue = fresh();
     challenge(&mut queue, &[1], &[0]);
     send(&mut queue, &[1, 4, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).ok();
@@ -438,7 +438,7 @@ fn commands_that_are_wrong() {
     assert_eq!(of(6, [protocol, u32::MAX], Data::Want(4096)), 0);
 }
 
-/// Who does not come to the end in time is let go, however much it says.
+/// A host that does not finish in time is disconnected, however much it says.
 #[test]
 fn who_takes_too_long() {
     let server = server(false);

@@ -77,7 +77,7 @@ fn commands_of_the_nvm_command_set() {
     assert!(io.read(1, 100, 16).ok().data == expected);
     let beyond = [range(0, 1), range(1020, 5)].concat();
     assert_eq!(io.call(&sqe(0x09, 1, &[1, 4]), Data::Send(&beyond)).status, 0x80);
-    // Linux sends 4096 bytes whatever is in them.
+    // Linux sends 4096 bytes, however few are used.
     let padded = [&range(0, 1)[..], &[0xff; 4080]].concat();
     io.call(&sqe(0x09, 1, &[0, 4]), Data::Capsule(&padded)).ok();
     let all: Vec<u8> = (0..256).flat_map(|n| range(n, 1)).collect();
@@ -126,7 +126,7 @@ fn wrong_commands_get_their_status() {
     io.read(1, 0, 1).ok();
 }
 
-/// Data that is said to be in the capsule, and is not.
+/// Data that should be in the capsule and is not.
 #[test]
 fn capsules_are_looked_into_with_care() {
     let server = serve(ram(1024));
@@ -223,7 +223,7 @@ fn zone_management() {
     assert_eq!(io.manage(2, 0, 0).status, 0x002, "no action");
     assert_eq!(io.manage(2, 0, 0x10).status, 0x002, "descriptor extensions");
     assert_eq!(io.manage(2, 0, OFFLINE).status, 0x1bf);
-    // Open zones: at most four, of which implicit ones make room.
+    // Open zones: at most four; implicitly opened ones make room.
     for zone in [4, 5, 6] {
         io.manage(2, zone * 64, OPEN).ok();
     }

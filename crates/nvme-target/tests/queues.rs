@@ -283,7 +283,7 @@ fn depth() {
     }
 }
 
-/// However much a host says, it has to connect: its connection is one of those there may be.
+/// However much a host sends, it has to connect: its connection counts towards the limit.
 #[test]
 fn who_never_connects_is_let_go() {
     let server = serve_with(ram(64), |options| options.handshake = 500_000_000);
@@ -299,8 +299,9 @@ fn who_never_connects_is_let_go() {
     assert!(cores::now() - start > 400_000_000, "in time");
 }
 
-/// Commands that came while there were as many answers as there may be are worked on when those
-/// have gone. They were left lying until the host said more, which who waits for them does not.
+/// Commands that arrive while the answers have reached their limit are worked on when those have
+/// gone. They used to be left until the host sent more, which a host that waits for them does not
+/// do.
 #[test]
 fn more_answers_than_may_wait() {
     const DEPTH: usize = 16;
@@ -408,7 +409,7 @@ fn limits_of_connections_and_patience() {
     });
     let address = server.address();
     let mut host = Host::connect(address, Setup::default());
-    // Who says nothing is shown the door.
+    // A silent host is disconnected.
     let mut mute = Queue::open(address, Setup::default());
     assert!(mute.pdu().is_none());
     drop(mute);
@@ -425,7 +426,8 @@ fn limits_of_connections_and_patience() {
     let _third = Queue::open(address, Setup::default());
     let mut fourth = Queue::open(address, Setup::default());
     assert_eq!(fourth.connect(0, 0xffff, NQN, 0).status, 0x181, "busy");
-    // Who promised data and does not send it is gone after a while, and nobody else.
+    // A host that promised data and does not send it is disconnected after a while, and nobody else
+    // is.
     let mut other = Host { io: host.io, ..host };
     other.io.submit(&at(0x01, 1, 0, 8, 0), Data::Want(8 * BLOCK));
     assert_eq!(other.io.pdu().map(|r2t| r2t[0]), Some(9));

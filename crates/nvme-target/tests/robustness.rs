@@ -1,5 +1,5 @@
-//! What no host should send, and hosts that vanish, stall or come by the thousand: an error for
-//! them alone, no panic, and memory within its bounds.
+//! What no host should send, and hosts that vanish, stall or come in thousands: an error for them
+//! alone, no panic, and memory within its bounds.
 //!
 //! `FUZZ_EXECUTIONS=1000000 cargo test --release -p strandline-nvme-target --test robustness` makes
 //! a million cases, `FUZZ_SEED` others. A failure prints the bytes of the case.
@@ -180,7 +180,7 @@ impl Author {
     }
 }
 
-/// Sends `bytes`, says that that was all, and reads until the server has closed.
+/// Sends `bytes`, ends its side of the stream, and reads until the server has closed.
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<(), String> {
     let told = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).map_err(told)?;
@@ -317,7 +317,7 @@ fn a_thousand_connections() {
     }
 }
 
-/// A host that reads nothing of what it asks for is not listened to any more, and others are.
+/// A host that does not read what it asks for is no longer listened to; others are.
 #[test]
 fn who_does_not_read_waits() {
     let server = serve_with(drive::ram(1024), |options| options.patience = 1_000_000_000);

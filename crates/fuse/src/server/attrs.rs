@@ -12,7 +12,7 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
 /// The attribute that gives a program privileges of its own, capabilities(7).
 const CAPABILITY: &[u8] = b"security.capability";
-/// Preferred size of transfers, as `stat` tells it.
+/// Preferred size of transfers, as `stat` reports it.
 const BLOCK_SIZE: u32 = 4096;
 
 /// Attributes as the protocol has them.
@@ -55,8 +55,8 @@ pub(super) fn now() -> Timespec {
 }
 
 /// What is left of permission bits when a change takes set-id bits away
-/// (`setattr_should_drop_suidgid`): set-group-id without group execution is a mark for mandatory
-/// locking and stays.
+/// (`setattr_should_drop_suidgid`): set-group-id without group execution marks mandatory locking
+/// and stays.
 fn without_set_id(perm: u16) -> u16 {
     let sgid = if perm & S_IXGRP == 0 { 0 } else { S_ISGID };
     perm & !(S_ISUID | sgid)
@@ -152,8 +152,8 @@ impl Server {
         Ok((perm != attr.perm && attr.kind != FileKind::Directory).then_some(perm))
     }
 
-    /// Takes away what a change of contents takes away: set-id bits, if `set_id` says that who
-    /// makes it may not keep them, and capabilities.
+    /// Removes the privileges that a change of contents ends: set-id bits, if `set_id` says that
+    /// the caller may not keep them, and capabilities.
     pub(super) fn drop_privileges(&self, ino: Ino, set_id: bool) -> Done {
         if self.nodes.changed(ino) {
             self.drop_capability(ino)?;
@@ -161,13 +161,13 @@ impl Server {
         if set_id && let Some(perm) = self.perm_without_set_id(ino)? {
             let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
             self.fs.setattr(ino, &set).map_err(errno)?;
-            // Or the kernel would go on executing the file with privileges it has lost.
+            // Otherwise the kernel would go on executing the file with privileges that it has lost.
             self.device.forget_attributes(self.node(ino));
         }
         Ok(())
     }
 
-    /// Who set a list may not keep the set-group-id bit.
+    /// The caller that set a list may not keep the set-group-id bit.
     pub(super) fn drop_sgid(&self, ino: Ino) -> Done {
         let perm = self.fs.getattr(ino).map_err(errno)?.perm;
         if perm & S_ISGID != 0 {
@@ -187,7 +187,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes note of an extended attribute that is to be set.
+    /// Notes that an extended attribute is about to be set.
     pub(super) fn gains_attribute(&self, ino: Ino, name: &[u8]) {
         self.nodes.changed(ino);
         if name == CAPABILITY {
@@ -210,9 +210,9 @@ impl Server {
         Ok(None)
     }
 
-    /// Takes note that `ino` was read.
+    /// Notes that `ino` was read.
     pub(super) fn accessed(&self, ino: Ino) {
-        // A read does not fail because its time could not be noted.
+        // A read does not fail because its time could not be recorded.
         let Ok(Some(attr)) = self.is_atime_due(ino) else { return };
         let touched = match &self.control {
             Some(control) => control.touch_atime(ino, now()),

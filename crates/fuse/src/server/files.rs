@@ -14,7 +14,7 @@ use crate::wire::{Reply, Request};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// Most bytes copied by one request: nobody can interrupt it.
+/// Most bytes copied by one request, because it cannot be interrupted.
 const COPY_MAX: u64 = 64 << 20;
 
 impl Server {

@@ -22,8 +22,8 @@ pub enum Ioctl {
     GetFlags,
     /// `FS_IOC_SETFLAGS`; the kernel has checked whether the caller may.
     SetFlags(u32),
-    /// Project the inode is accounted to, a number: half of `FS_IOC_FSGETXATTR`, which Linux asks
-    /// for before it lets flags be set, too.
+    /// The project the inode is accounted to, a number: half of `FS_IOC_FSGETXATTR`, which Linux
+    /// also asks for before it lets flags be set.
     GetProject,
     /// Half of `FS_IOC_FSSETXATTR`; the kernel has checked whether the caller may.
     SetProject(u32),
@@ -144,8 +144,7 @@ const _: () = assert!(size_of::<Fsxattr>() == 28);
 const XFLAGS: [(u32, u32); 6] =
     [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40), (0x2000_0000, 0x200)];
 
-/// What a file with these `FS_XFLAG_*` has for `FS_*_FL`, if it had `old`; `None` if there is no
-/// such flag.
+/// The `FS_*_FL` of a file with these `FS_XFLAG_*` that had `old`; `None` if there is no such flag.
 fn flags_of(xflags: u32, old: u32) -> Option<u32> {
     let (flags, known) = XFLAGS.iter().fold((old, 0), |(flags, known), (flag, xflag)| {
         let set = if xflags & xflag == 0 { 0 } else { *flag };
@@ -180,8 +179,8 @@ impl Server {
         Ok(())
     }
 
-    /// Not where the kernel collects writes, for a commit would miss some; nor over rings, where an
-    /// abort would wait for readers whom the same thread has to answer.
+    /// Not where the kernel collects writes, because a commit would miss some; nor over rings,
+    /// where an abort would wait for readers that the same thread has to answer.
     fn can_write_atomically(&self) -> bool {
         !self.behaviour.writeback
             && !self.behaviour.read_only
@@ -211,7 +210,7 @@ impl Server {
         Ok(())
     }
 
-    /// The file is what it was, and the kernel must not show anything else.
+    /// The file is what it was before, and the kernel must not show anything else.
     pub(super) fn abort_atomic_write(&self, ino: Ino) -> Done {
         let control = self.control.as_deref().ok_or(Errno::NOTTY)?;
         self.nodes.set_atomic_by(ino, None);

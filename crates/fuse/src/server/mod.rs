@@ -27,7 +27,7 @@ use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
 /// How long the kernel may keep what it is told, in seconds: for ever.
 const VALID_SECS: u64 = u32::MAX as u64;
-/// Most requests the kernel makes at once that nobody waits for, such as read-ahead.
+/// Most background requests at once: those that nobody waits for, such as read-ahead.
 const MAX_BACKGROUND: u16 = 64;
 
 /// Result of an operation: its reply is complete, or the errno to answer with.
@@ -52,11 +52,11 @@ pub(crate) struct Behaviour {
 pub trait Control: Send + Sync {
     /// The way to the volume and the drive below a running mount, for root and the mount's owner:
     /// they ask by reading extended attributes of the root directory, which works read-only, too.
-    /// Does what `request` stands for and returns what there is to tell. `ENODATA` if it stands for
-    /// nothing.
+    /// Carries out `request` and returns its answer. `ENODATA` if it stands for nothing.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
 
-    /// ioctl(2) on `ino`. What needs privileges is asked for only on behalf of who has them.
+    /// ioctl(2) on `ino`. The caller has checked that the process has the privileges that the ioctl
+    /// needs.
     fn ioctl(&self, ino: Ino, ioctl: Ioctl) -> vfs::Result<Answer>;
 
     /// Makes a regular file without a name, `O_TMPFILE`. It is open, as by [`FileSystem::open`].
@@ -94,11 +94,11 @@ impl Server {
         Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles }
     }
 
-    /// Works one request off. Returns the header of the reply, if the operation has one.
+    /// Serves one request. Returns the header of the reply, if the operation has one.
     pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<OutHeader> {
         let result = match request.header.opcode {
             op::FORGET | op::BATCH_FORGET => {
-                // There is no answer to forgetting, so nothing can go wrong with it.
+                // FORGET has no reply, so it cannot fail.
                 let _ = self.forget(request);
                 return None;
             }
@@ -217,7 +217,7 @@ impl Server {
         }
     }
 
-    /// The control of this mount, if the caller is root or who mounted.
+    /// The control of this mount, if the caller is root or mounted it.
     fn control(&self, request: &Request<'_>) -> Option<&dyn Control> {
         let uid = request.header.uid;
         self.control.as_deref().filter(|_| uid == 0 || uid == self.owner)
@@ -237,8 +237,9 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::BIG_WRITES
         | Init::DONT_MASK
         | Init::HAS_IOCTL_DIR
-        // Always, and not only when it guesses that it pays: F2FS in the kernel reads the inodes of
-        // what it lists, too (`readdir_ra`), and who walks a tree asks for each of them next.
+        // Always, and not only when the kernel guesses that it pays: F2FS in the kernel also reads
+        // the inodes of the entries it lists (`readdir_ra`), and a tree walk asks for each of them
+        // next.
         | Init::DO_READDIRPLUS
         | Init::ASYNC_DIO
         | Init::PARALLEL_DIROPS

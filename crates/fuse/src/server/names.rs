@@ -20,14 +20,14 @@ fn creator(request: &Request<'_>) -> Creator {
 impl Server {
     pub(super) fn lookup(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
-        // A handle of open_by_handle_at(2) is turned into an inode by its name `.`; it may be old.
+        // open_by_handle_at(2) looks up the name `.` of an inode, which may be gone.
         let found = match request.name()? {
             b"." => self.fs.getattr(parent).map_err(|_| Errno::STALE),
             name => self.fs.lookup(parent, name).map_err(errno),
         };
         match found {
             Ok(attr) => reply.put(&self.entry(&attr)),
-            // That there is no such name can be remembered, too.
+            // The kernel can also remember that there is no such name.
             Err(Errno::NOENT) => {
                 reply.put(&EntryOut { entry_valid: VALID_SECS, ..EntryOut::default() });
             }
@@ -217,7 +217,7 @@ impl Server {
         Ok(())
     }
 
-    /// Entries with the attributes of what they name, which the kernel gets to know by it.
+    /// Entries with the attributes of their inodes, which count as lookups.
     pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let dir = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
@@ -236,7 +236,8 @@ impl Server {
         self.fs.readdir(dir, args.offset, &mut collect).map_err(errno)?;
         for entry in &entries {
             let dots = entry.name == b"." || entry.name == b"..";
-            // What is gone by now has no attributes: the kernel will look it up if it wants to.
+            // An inode that has gone meanwhile has no attributes: the kernel will look it up if it
+            // needs to.
             let attr = if dots { None } else { self.fs.getattr(entry.ino).ok() };
             let known = attr.map_or_else(EntryOut::default, |attr| self.entry(&attr));
             put_dirent(reply, size, Some(&known), entry);

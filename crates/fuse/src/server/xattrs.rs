@@ -61,7 +61,7 @@ impl Server {
         let args: GetxattrIn = request.args()?;
         let mut list = Vec::new();
         for name in self.fs.listxattr(ino).map_err(errno)? {
-            // As other file systems do: who could not read them does not see them.
+            // As in other file systems, a caller that could not read them does not see them.
             if request.header.uid == 0 || !name.starts_with(b"trusted.") {
                 list.extend_from_slice(&name);
                 list.push(0);
@@ -80,7 +80,7 @@ impl Server {
         self.fs.removexattr(ino, name).map_err(errno)
     }
 
-    /// Whether an attribute is of a kind this mount is not to have.
+    /// Whether this mount does not offer attributes of this kind.
     fn is_off(&self, name: &[u8]) -> bool {
         !self.behaviour.acl && name.starts_with(ACL)
     }

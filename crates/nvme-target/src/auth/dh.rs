@@ -1,5 +1,5 @@
-//! Diffie-Hellman groups (RFC 7919): a session key that who listens cannot compute, so that a weak
-//! secret cannot be guessed from what was heard.
+//! Diffie-Hellman groups (RFC 7919): a session key that an eavesdropper cannot compute, so that a
+//! weak secret cannot be guessed from what was sent.
 //!
 //! The primes are not written down here but made as the RFC defines them, from the digits of e:
 //! `2^n - 2^(n-64) + (floor(2^(n-130) e) + X) 2^64 - 1`. Exponentiation is `crypto_bigint`'s, whose
@@ -23,7 +23,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The smallest first, which is the quickest and as good: 112 bits of strength.
+    /// The smallest first: it is the quickest and good enough, with 112 bits of strength.
     pub(super) const ALL: [Self; 5] = [
         Self { id: 1, bits: 2048, offset: 560_316 },
         Self { id: 2, bits: 3072, offset: 2_625_351 },
@@ -69,7 +69,7 @@ impl Group {
 pub(super) struct Exchange {
     group: Group,
     exponent: BoxedUint,
-    /// What the other side is told.
+    /// The public value, for the other side.
     pub(super) public: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl Exchange {
         Some(Self { group, exponent, public })
     }
 
-    /// The session key, of what the other side told: `None` if that cannot be.
+    /// The session key from the other side's public value; `None` if that value is not allowed.
     pub(super) fn session(&self, theirs: &[u8]) -> Option<Vec<u8>> {
         if theirs.len() != self.group.len() {
             return None;

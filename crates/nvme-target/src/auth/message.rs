@@ -38,7 +38,7 @@ impl Header {
     }
 }
 
-/// The host says what it can, 8 bytes and the protocols behind.
+/// The host says what it supports: 8 bytes, followed by the protocols.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Negotiate {
@@ -48,7 +48,7 @@ pub(super) struct Negotiate {
     pub(super) protocols: u8,
 }
 
-/// A protocol the host can, 64 bytes.
+/// A protocol that the host supports, 64 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Protocol {
@@ -97,7 +97,7 @@ pub(super) struct Reply {
     pub(super) sequence: U32,
 }
 
-/// The host is who it says, 16 bytes; behind it our response, if we were challenged.
+/// The host has proved who it is: 16 bytes, followed by our response if we were challenged.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Success1 {
@@ -109,7 +109,7 @@ pub(super) struct Success1 {
     pub(super) reserved_too: [u8; 7],
 }
 
-/// One side will not, 8 bytes.
+/// One side refuses, 8 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Failure {
@@ -123,7 +123,7 @@ const _: () = assert!(size_of::<Negotiate>() == 8 && size_of::<Protocol>() == 64
 const _: () = assert!(size_of::<Challenge>() == 16 && size_of::<Reply>() == 16);
 const _: () = assert!(size_of::<Success1>() == 16 && size_of::<Failure>() == 8);
 
-/// Why not, as a failure message explains it.
+/// Why it refuses, as a failure message explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Failed = 1,

@@ -1,10 +1,10 @@
 //! In-band authentication: DH-HMAC-CHAP (NVMe base 2.0, section 8.13), the controller's side.
 //!
-//! Each queue begins with it, before any other command: the host says what it can (Negotiate) and
-//! takes our challenge, replies with a keyed digest of it and takes our Success1; if it challenged
-//! us it says that it is content, too (Success2). Sends and receives are commands of the host,
-//! [`Authentication`] is what happens between. Whatever is not as it should be ends in a Failure1
-//! and the end of the connection: nobody tries twice on one, and a challenge is answered once.
+//! Each queue begins with it, before any other command: the host says what it supports (Negotiate)
+//! and takes our challenge, replies with a keyed digest of it and takes our Success1; if it
+//! challenged us, it confirms our response (Success2). Sends and receives are commands of the host,
+//! [`Authentication`] is what happens between. Any irregularity ends in a Failure1 and the end of
+//! the connection: there is one try per connection, and a challenge is answered once.
 
 mod dh;
 mod message;
@@ -36,9 +36,9 @@ const PROTOCOL: u32 = 0x00e9_0101;
 /// Who may connect: hosts that know `host`.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// What a host proves to know.
+    /// The secret that a host proves to know.
     pub host: Secret,
-    /// What we prove to know, to hosts that ask; without it hosts that ask are refused.
+    /// The secret that we prove to know, to hosts that ask; without it such hosts are refused.
     pub controller: Option<Secret>,
 }
 
@@ -88,7 +88,7 @@ struct Challenged {
 enum State {
     Idle,
     Challenged(Challenged),
-    /// The host has to be content with our response.
+    /// The host has to confirm our response.
     Answered {
         transaction: u16,
     },
@@ -101,7 +101,7 @@ pub(crate) struct Authentication {
     host: String,
     subsystem: String,
     state: State,
-    /// What the host has to take before anything else.
+    /// The message that the host has to take before anything else.
     says: Option<Vec<u8>>,
     passed: bool,
     /// How long it may take, and when that is over.
@@ -110,8 +110,8 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Of the host named `host`, which connected to the subsystem named `subsystem`; `None` if
-    /// everybody may.
+    /// For the host named `host`, which connected to the subsystem named `subsystem`; `None` if no
+    /// authentication is required.
     pub(crate) fn demanded(options: &Options, host: &str, subsystem: &str) -> Option<Self> {
         let (keys, patience) = (options.keys.clone()?, options.handshake);
         let by = cores::now().saturating_add(patience);
@@ -193,7 +193,7 @@ impl Authentication {
         let failure = Failure { header, reason: 1, explanation: why as u8 };
         self.says = Some(failure.as_bytes().to_vec());
         if self.passed {
-            // As much time to hear it as there was for the first.
+            // As much time to fetch it as there was for the first message.
             self.by = cores::now().saturating_add(self.patience);
         }
         (self.state, self.passed) = (State::Over, false);
@@ -224,7 +224,7 @@ impl Authentication {
         Ok(State::Challenged(Challenged { transaction, hash, value, sequence, exchange }))
     }
 
-    /// Looks whether a reply is right, and answers the challenge in it.
+    /// Checks a reply, and answers the challenge in it.
     fn judge(&mut self, asked: &Challenged, message: &[u8]) -> Result<State, Refusal> {
         let (reply, rest) = Reply::read_from_prefix(message).map_err(|_| Refusal::Payload)?;
         let length = asked.hash.len();
@@ -283,7 +283,7 @@ struct Proof {
 }
 
 impl Proof {
-    /// The response to a challenge; `names` are who responds as what, and to whom.
+    /// The response to a challenge; `names` say who responds, in which role, and to whom.
     fn response(&self, key: &[u8], challenge: &[u8], sequence: u32, names: [&str; 3]) -> Vec<u8> {
         let bound = match &self.session {
             None => challenge.to_vec(),
@@ -296,7 +296,7 @@ impl Proof {
     }
 }
 
-/// What of a Negotiate is to be used: transaction, the strongest hash, the quickest group.
+/// What to use of a Negotiate: transaction, the strongest hash, the quickest group.
 fn choose(message: &[u8]) -> Result<(u16, Hash, Option<Group>), Refusal> {
     let (negotiate, rest) = Negotiate::read_from_prefix(message).map_err(|_| Refusal::Payload)?;
     if negotiate.concatenate != 0 {
@@ -317,7 +317,7 @@ fn choose(message: &[u8]) -> Result<(u16, Hash, Option<Group>), Refusal> {
     Ok((negotiate.header.transaction.get(), hash.ok_or(Refusal::Hash)?, group))
 }
 
-/// What nobody can know beforehand: from the kernel, not from a seed.
+/// Unpredictable bytes: from the kernel, not from a seed.
 fn fill_with_chance(bytes: &mut [u8]) -> Result<(), Errno> {
     let filled = getrandom(&mut *bytes, GetRandomFlags::empty())?;
     if filled == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }

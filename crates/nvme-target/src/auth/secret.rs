@@ -1,7 +1,7 @@
 //! Secrets as `nvme gen-dhchap-key` prints them, and hashes (NVMe base 2.0, section 8.13.5.8).
 //!
-//! `DHHC-1:HH:base64:` is a key and its CRC-32; `HH` says with which hash the key is transformed,
-//! together with the name of who owns it, before it is used: 00 for not at all.
+//! `DHHC-1:HH:base64:` is a key and its CRC-32; `HH` names the hash with which the key is
+//! transformed, together with its owner's name, before it is used; 00 means not at all.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ pub enum SecretError {
     /// Not base64.
     #[error("its key is not base64")]
     Base64,
-    /// A key of a length that no key has.
+    /// A key of an invalid length.
     #[error("its key has {0} bytes, not 32, 48 or 64")]
     Length(usize),
     /// Mistyped.

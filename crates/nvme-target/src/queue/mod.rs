@@ -37,7 +37,7 @@ enum Room {
     None,
     /// The one that every connection has.
     Own,
-    /// So many bytes of what all share.
+    /// This many bytes of the common share.
     Shared(u64),
 }
 
@@ -86,10 +86,10 @@ pub(crate) struct Queue {
     running: usize,
     /// The drive's queues, by unit.
     lanes: Vec<Option<u16>>,
-    /// No connect is let through: there are too many connections.
+    /// Every Connect is refused: there are too many connections.
     busy: bool,
     pub(crate) power_lost: bool,
-    /// A drive lost its power and says yes nonetheless.
+    /// A drive lost its power, and its commands succeed nonetheless.
     pub(crate) power_lost_politely: bool,
 }
 
@@ -137,7 +137,7 @@ impl Queue {
         self.taking > 0
     }
 
-    /// A command capsule, with the data in it; `damaged` if that has not the digest it should have.
+    /// A command capsule, with the data in it; `damaged` if its digest is wrong.
     pub(crate) fn capsule(&mut self, sqe: &[u8], data: &[u8], damaged: bool) -> Result<(), Fatal> {
         let (sqe, _) = Sqe::read_from_prefix(sqe).map_err(|_| Fatal::HeaderField(2))?;
         if self.slots.len() - self.free.len() > usize::from(self.entries) {
@@ -196,7 +196,8 @@ impl Queue {
                 let slot = self.take_slot();
                 let (large, paced) = (request.wants() > IN_CAPSULE, self.is_paced());
                 if large && paced {
-                    // The drive holds what was read until it is due: that is to be bounded, too.
+                    // The drive holds the data of a read until it is due: that must be bounded,
+                    // too.
                     self.slots[usize::from(slot)] = Slot::Waiting { sqe: *sqe, request };
                     self.waiting.push_back(slot);
                     return self.give_room_to_the_waiting();
@@ -246,7 +247,7 @@ impl Queue {
         self.finish(slot, sqe, answer, room);
     }
 
-    /// Tells the host what it asked to be told of.
+    /// Reports the events that the host asked for.
     pub(crate) fn tell_events(&mut self) {
         let Some(controller) = self.administers().cloned() else { return };
         while let Some((cid, event)) = controller.take_event() {

@@ -17,7 +17,7 @@ impl Queue {
         lanes.filter_map(|(unit, lane)| unit.ssd().due((*lane)?)).min()
     }
 
-    /// Goes on with a task until the drive has to be waited for.
+    /// Advances a task until it has to wait for the drive.
     pub(super) fn go(&mut self, slot: u16, sqe: &Sqe, mut task: Task, mut step: Step, room: Room) {
         loop {
             let command = match step {
@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Takes completions of the drive, while the answers of the connection are fewer than `most`
+    /// Takes completions from the drive while the connection's answers are shorter than `most`
     /// bytes. True if there was one.
     pub(crate) fn collect(&mut self, most: usize) -> bool {
         let mut any = false;

@@ -1,4 +1,4 @@
-//! Slots, and room for the data that commands bring or want.
+//! Slots, and room for the data that commands bring or ask for.
 
 use super::{Queue, Room, Slot};
 use crate::command::Status;
@@ -82,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// A PDU of data for `slot` is over; `damaged` if it has not the digest it should have.
+    /// A PDU of data for `slot` has ended; `damaged` if its digest is wrong.
     pub(crate) fn received(&mut self, slot: u16, now_damaged: bool) {
         let place = &mut self.slots[usize::from(slot)];
         let Slot::Taking { transfer, damaged, .. } = place else { return };

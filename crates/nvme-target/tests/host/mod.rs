@@ -133,7 +133,7 @@ impl Queue {
     /// Sends a command; its identifier.
     pub(crate) fn submit(&mut self, sqe: &[u8; 64], data: Data<'_>) -> u16 {
         let (bytes, cid) = self.capsule(sqe, data);
-        // Who is gone is found out by who waits for the answer.
+        // A lost connection is noticed by whoever waits for the answer.
         let _ = self.stream.write_all(&bytes);
         cid
     }
@@ -450,7 +450,7 @@ pub(crate) fn zoned(profile: &str, count: u32, timing: Timing) -> Arc<Ssd> {
     Ssd::new(spec.limits(Some(4), Some(6)), timing, 1).expect("drive")
 }
 
-/// Blocks that say what they are.
+/// Blocks that contain their own number.
 pub(crate) fn pattern(seed: u64, blocks: usize) -> Vec<u8> {
     let mut bytes = vec![0; blocks * BLOCK];
     for (n, word) in bytes.chunks_exact_mut(8).enumerate() {
