@@ -1,7 +1,8 @@
 //! Operations on a directory of the running kernel's file system, by system calls.
 //!
-//! The counterpart of [`vfs::ops::Session`]. Needs root (device nodes, owners, trusted attributes)
-//! and a umask of 0.
+//! The counterpart of [`vfs::ops::Session`]: for what model tests do in a guest, and for what a
+//! campaign has the agent do. Needs root (device nodes, owners, trusted attributes) and a umask
+//! of 0.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,24 +11,35 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
 use vfs::ops::{Op, Outcome, fill};
-use vfs::{Errno, FileKind, XattrMode};
+use vfs::{Errno, FileKind, InodeFlags, XattrMode};
+
+/// The directory itself, as a path below it.
+pub(crate) const ROOT: &str = ".";
+/// Leaves an owner as it is, as for chown(2).
+pub(crate) const UNCHANGED: u32 = u32::MAX;
 
 /// A user of a directory of the kernel's. Dropping it closes what [`Op::Open`] opened.
 #[derive(Debug)]
-pub struct Linux {
+pub struct Directory {
     root: PathBuf,
     handles: BTreeMap<String, File>,
 }
 
-type Answer = Result<Outcome, Errno>;
+pub(crate) type Done<T = ()> = Result<T, Errno>;
 
-impl Linux {
+impl Directory {
     /// A user of the tree below `root`.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), handles: BTreeMap::new() }
     }
 
-    fn path(&self, path: &str) -> Result<PathBuf, Errno> {
+    /// Closes everything, so that the file system can be unmounted.
+    pub(crate) fn close_all(&mut self) {
+        self.handles.clear();
+    }
+
+    /// Where `path` is: below the root, or what was opened as `#handle`.
+    pub(crate) fn path(&self, path: &str) -> Done<PathBuf> {
         use std::os::fd::AsRawFd;
         match path.strip_prefix('#') {
             Some(handle) => {
@@ -38,13 +50,29 @@ impl Linux {
         }
     }
 
-    fn open(&self, path: &str, flags: OFlags) -> Result<File, Errno> {
+    pub(crate) fn open(&self, path: &str, flags: OFlags) -> Done<File> {
         let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(File::from(sys::open(self.path(path)?, flags, Mode::empty())?))
     }
 
     /// Applies one operation; the error is what the system call set.
-    pub fn apply(&mut self, op: &Op) -> Answer {
+    pub fn apply(&mut self, op: &Op) -> Done<Outcome> {
+        let (len, seed, offset) = match op {
+            Op::Write { len, seed, offset, .. } => (*len, *seed, *offset),
+            Op::Append { path, len, seed } => {
+                let file = self.open(path, OFlags::WRONLY)?;
+                (*len, *seed, file.metadata().map_err(|e| errno(&e))?.len())
+            }
+            Op::SetXattr { len, seed, .. } => (*len, *seed, 0),
+            _ => (0, 0, 0),
+        };
+        let mut data = vec![0; len as usize];
+        fill(seed, offset, &mut data);
+        self.apply_with(op, &data)
+    }
+
+    /// As [`Directory::apply`], where `data` is what the operation writes.
+    pub(crate) fn apply_with(&mut self, op: &Op, data: &[u8]) -> Done<Outcome> {
         match op {
             Op::Open { path, handle } => {
                 let file = self.open(path, OFlags::RDONLY)?;
@@ -54,14 +82,19 @@ impl Linux {
                 self.handles.remove(handle).ok_or(Errno::BADF)?;
             }
             Op::Write { .. } | Op::Append { .. } | Op::Copy { .. } | Op::Read { .. } => {
-                return self.transfer(op);
+                return self.transfer(op, data);
             }
             Op::Stat { .. } | Op::List { .. } | Op::GetXattr { .. } => return self.look(op),
-            Op::Chmod { .. }
-            | Op::Chown { .. }
-            | Op::Utimens { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. } => {
+            Op::SetXattr { path, name, mode, .. } => {
+                let flags = match mode {
+                    XattrMode::Set => XattrFlags::empty(),
+                    XattrMode::Create => XattrFlags::CREATE,
+                    XattrMode::Replace => XattrFlags::REPLACE,
+                };
+                sys::setxattr(self.path(path)?, name.as_str(), data, flags)?;
+            }
+            Op::RemoveXattr { path, name } => sys::removexattr(self.path(path)?, name.as_str())?,
+            Op::Chmod { .. } | Op::Chown { .. } | Op::Utimens { .. } | Op::Chattr { .. } => {
                 self.attributes(op)?;
             }
             Op::Truncate { path, size } => {
@@ -79,13 +112,13 @@ impl Linux {
             }
             Op::Fsync { path } => sys::fsync(self.open(path, OFlags::RDONLY)?)?,
             Op::Fdatasync { path } => sys::fdatasync(self.open(path, OFlags::RDONLY)?)?,
-            Op::Sync => sys::syncfs(File::open(&self.root).map_err(errno)?)?,
+            Op::Sync => sys::syncfs(self.open(ROOT, OFlags::RDONLY)?)?,
             _ => self.names(op)?,
         }
         Ok(Outcome::Done)
     }
 
-    fn names(&self, op: &Op) -> Result<(), Errno> {
+    fn names(&self, op: &Op) -> Done {
         match op {
             Op::Create { path, perm } => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
@@ -94,7 +127,10 @@ impl Linux {
             Op::Mkdir { path, perm } => {
                 let path = self.path(path)?;
                 sys::mkdir(&path, Mode::from_raw_mode((*perm).into()))?;
-                // mkdir(2) leaves out the set-group-ID bit that the trait's `perm` may ask for.
+                // mkdir(2) leaves out the set-ID bits that the trait's `perm` may ask for.
+                if perm & 0o6000 == 0 {
+                    return Ok(());
+                }
                 let inherited = sys::stat(&path)?.st_mode & 0o2000;
                 sys::chmod(&path, Mode::from_raw_mode(u32::from(*perm) | inherited))
             }
@@ -105,7 +141,9 @@ impl Linux {
             }
             Op::Symlink { target, path } => sys::symlink(target.as_str(), self.path(path)?),
             Op::Link { from, path } => {
-                sys::linkat(CWD, self.path(from)?, CWD, self.path(path)?, AtFlags::empty())
+                let open = from.starts_with('#');
+                let flags = if open { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+                sys::linkat(CWD, self.path(from)?, CWD, self.path(path)?, flags)
             }
             Op::Unlink { path } => sys::unlink(self.path(path)?),
             Op::Rmdir { path } => sys::rmdir(self.path(path)?),
@@ -117,18 +155,22 @@ impl Linux {
         }
     }
 
-    fn attributes(&self, op: &Op) -> Result<(), Errno> {
+    fn attributes(&self, op: &Op) -> Done {
         match op {
             Op::Chmod { path, perm } => {
                 sys::chmod(self.path(path)?, Mode::from_raw_mode((*perm).into()))
             }
             Op::Chown { path, uid, gid } => {
                 let path = self.path(path)?;
-                let mode = Mode::from_raw_mode(sys::stat(&path)?.st_mode & 0o7777);
-                let (uid, gid) = (sys::Uid::from_raw(*uid), sys::Gid::from_raw(*gid));
-                sys::chown(&path, Some(uid), Some(gid))?;
-                // Clearing set-id bits is the caller's part, so undo it.
-                sys::chmod(&path, mode)
+                let mode = sys::stat(&path)?.st_mode & 0o7777;
+                let uid = (*uid != UNCHANGED).then(|| sys::Uid::from_raw(*uid));
+                let gid = (*gid != UNCHANGED).then(|| sys::Gid::from_raw(*gid));
+                sys::chown(&path, uid, gid)?;
+                // Clearing set-ID bits is the kernel's courtesy, and not what was asked for.
+                if mode & 0o6000 == 0 {
+                    return Ok(());
+                }
+                sys::chmod(&path, Mode::from_raw_mode(mode))
             }
             Op::Utimens { path, atime, mtime } => {
                 let time = |time: &Option<vfs::Timespec>| match time {
@@ -139,43 +181,31 @@ impl Linux {
                 let times = sys::Timestamps { last_access, last_modification };
                 sys::utimensat(CWD, self.path(path)?, &times, AtFlags::empty())
             }
-            Op::SetXattr { path, name, len, seed, mode } => {
-                let mut value = vec![0; *len as usize];
-                fill(*seed, 0, &mut value);
-                let flags = match mode {
-                    XattrMode::Set => XattrFlags::empty(),
-                    XattrMode::Create => XattrFlags::CREATE,
-                    XattrMode::Replace => XattrFlags::REPLACE,
-                };
-                sys::setxattr(self.path(path)?, name.as_str(), &value, flags)
+            Op::Chattr { path, flags } => {
+                // The file system has some of its own.
+                let file = self.open(path, OFlags::RDONLY)?;
+                let own = sys::ioctl_getflags(&file)?.bits() & !InodeFlags::all().bits();
+                sys::ioctl_setflags(&file, sys::IFlags::from_bits_retain(own | flags.bits()))
             }
-            Op::RemoveXattr { path, name } => sys::removexattr(self.path(path)?, name.as_str()),
             _ => Err(Errno::NOSYS),
         }
     }
 
-    fn transfer(&self, op: &Op) -> Answer {
-        let count = |done: usize| Outcome::Count(done as u64);
+    fn transfer(&self, op: &Op, data: &[u8]) -> Done<Outcome> {
+        let write = |file: &File, at| {
+            let done = file.write_at(data, at).map_err(|e| errno(&e))?;
+            Ok(Outcome::Count(done as u64))
+        };
         match op {
-            Op::Write { path, offset, len, seed } => {
-                let mut data = vec![0; *len as usize];
-                fill(*seed, *offset, &mut data);
+            Op::Write { path, offset, .. } => write(&self.open(path, OFlags::WRONLY)?, *offset),
+            Op::Append { path, .. } => {
                 let file = self.open(path, OFlags::WRONLY)?;
-                file.write_at(&data, *offset).map(count).map_err(errno)
-            }
-            Op::Append { path, len, seed } => {
-                let file = self.open(path, OFlags::WRONLY)?;
-                let end = file.metadata().map_err(errno)?.len();
-                let mut data = vec![0; *len as usize];
-                fill(*seed, end, &mut data);
-                file.write_at(&data, end).map(count).map_err(errno)
+                write(&file, file.metadata().map_err(|e| errno(&e))?.len())
             }
             Op::Read { path, offset, len } => {
-                let mut data = vec![0; *len as usize];
-                let file = self.open(path, OFlags::RDONLY)?;
-                let got = file.read_at(&mut data, *offset).map_err(errno)?;
-                data.truncate(got);
-                Ok(Outcome::Bytes(data))
+                // Whoever compares must not change what is compared.
+                let file = self.open(path, OFlags::RDONLY | OFlags::NOATIME)?;
+                read(&file, *offset, *len as usize).map(Outcome::Bytes)
             }
             Op::Copy { from, from_offset, path, offset, len } => {
                 let from = self.open(from, OFlags::RDONLY)?;
@@ -198,7 +228,7 @@ impl Linux {
         }
     }
 
-    fn look(&self, op: &Op) -> Answer {
+    fn look(&self, op: &Op) -> Done<Outcome> {
         match op {
             Op::Stat { path } => {
                 let s = sys::lstat(self.path(path)?)?;
@@ -208,11 +238,11 @@ impl Linux {
                 Ok(Outcome::Attr(kind, perm, nlink, s.st_uid, s.st_gid, size, s.st_rdev))
             }
             Op::List { path } => {
-                let entries = std::fs::read_dir(self.path(path)?).map_err(errno)?;
+                let entries = std::fs::read_dir(self.path(path)?).map_err(|e| errno(&e))?;
                 let mut names = Vec::new();
                 for entry in entries {
-                    let entry = entry.map_err(errno)?;
-                    let mode = entry.metadata().map_err(errno)?.mode();
+                    let entry = entry.map_err(|e| errno(&e))?;
+                    let mode = entry.metadata().map_err(|e| errno(&e))?.mode();
                     let kind = FileKind::from_mode(mode).ok_or(Errno::UCLEAN)?;
                     names.push((entry.file_name().into_encoded_bytes(), kind));
                 }
@@ -251,6 +281,23 @@ impl Linux {
     }
 }
 
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+/// Up to `len` bytes, fewer at the end of the file.
+pub(crate) fn read(file: &File, offset: u64, len: usize) -> Done<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut got = 0;
+    // Also where nothing is wanted: the kernel may refuse.
+    loop {
+        match file.read_at(&mut bytes[got..], offset.saturating_add(got as u64)) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// The number behind an error of the standard library.
+pub(crate) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

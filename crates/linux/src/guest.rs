@@ -4,15 +4,19 @@
 //! put there, and what its script writes there, which outlives a reset. Without QEMU and the other
 //! Debian packages there is no judge and no verdict: [`Guest::run`] panics naming them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 /// A machine about to be switched on. Disks are `/dev/vda`, `/dev/vdb`, … in the order added.
 #[derive(Debug)]
 pub struct Guest {
+    run: PathBuf,
     share: TempDir,
     arguments: Vec<String>,
     kernel: Option<String>,
@@ -30,17 +34,35 @@ pub struct Output {
     share: TempDir,
 }
 
+/// A machine that is on. Dropped, it has ten seconds to end on its own.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    share: TempDir,
+}
+
 /// `guest/run`: the machine stopped before the script ended.
 const STOPPED: i32 = 125;
 /// `guest/run`: the script took too long.
 const TOO_LONG: i32 = 124;
 
+/// Where `guest/run` of a [`Running`] machine complains.
+const SAID: &str = "said";
+/// Nanoseconds between two looks at whether it has ended.
+const STEP: u64 = 100_000_000;
+
 impl Guest {
     /// A machine with one CPU, 1 GiB of memory, five minutes to live and no disk.
     #[expect(clippy::new_without_default, reason = "making one creates a directory")]
     pub fn new() -> Self {
-        let share = tempfile::tempdir().expect("a temporary directory");
-        Self { share, arguments: Vec::new(), kernel: None }
+        let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/run");
+        Self::booted_by(&run).expect("a temporary directory")
+    }
+
+    /// The same, booted by `guest/run` of another place.
+    pub fn booted_by(run: &Path) -> io::Result<Self> {
+        let (run, share) = (run.to_owned(), tempfile::tempdir()?);
+        Ok(Self { run, share, arguments: Vec::new(), kernel: None })
     }
 
     fn with(mut self, option: &str, value: impl Into<String>) -> Self {
@@ -76,11 +98,6 @@ impl Guest {
         self.with("--net", "user")
     }
 
-    /// Adds a serial port, `/dev/ttyS1`, with its other end at the Unix socket `path`.
-    pub fn serial(self, path: &Path) -> Self {
-        self.with("--serial", path.to_str().expect("a path in UTF-8"))
-    }
-
     /// The host's side of `/host`, to talk to a script while it runs.
     pub fn share(&self) -> &Path {
         self.share.path()
@@ -114,15 +131,24 @@ impl Guest {
 
     /// Puts a program in `/host`, which is on the guest's path: statically linked, or with glibc,
     /// libgcc and nothing else.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be read.
     pub fn program(self, path: &Path) -> Self {
-        let name = path.file_name().expect("a program's path");
-        let target = self.share.path().join(name);
+        self.copy_program(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        self
+    }
+
+    /// As [`Guest::program`], for whoever can do without it.
+    pub(crate) fn copy_program(&self, path: &Path) -> io::Result<()> {
+        let target = self.share.path().join(path.file_name().unwrap_or_default());
         // Debug information is most of a program here, and would have to go through the guest.
         let strip = Command::new("strip").arg("-o").arg(&target).arg(path).status();
         if !strip.is_ok_and(|status| status.success()) {
-            fs::copy(path, &target).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            fs::copy(path, &target)?;
         }
-        self
+        Ok(())
     }
 
     /// Boots, runs `script` with the guest's `sh`, and returns when the machine has stopped.
@@ -131,14 +157,9 @@ impl Guest {
     ///
     /// If the guest cannot be started, or the script does not end in time.
     pub fn run(self, script: &str) -> Output {
+        let out = self.command(script).and_then(|mut run| run.output());
+        let out = out.unwrap_or_else(|e| panic!("{}: {e}", self.run.display()));
         let share = self.share.path();
-        fs::write(share.join("script"), script).expect("the shared directory");
-        let mut run = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/run"));
-        run.args(&self.arguments).arg("--share").arg(share).arg(share.join("script"));
-        if let Some(kernel) = self.kernel.filter(|_| std::env::var_os("GUEST_KERNEL").is_none()) {
-            run.env("GUEST_KERNEL", kernel);
-        }
-        let out = run.output().unwrap_or_else(|e| panic!("guest/run: {e}"));
         let complaint = String::from_utf8_lossy(&out.stderr);
         let read = |name| lossy(&share.join(name)).unwrap_or_default();
         let (text, console) = (read("output"), read("console"));
@@ -148,6 +169,53 @@ impl Guest {
         let in_time = status != Some(TOO_LONG) || ended;
         assert!(started && in_time, "{complaint}\n{text}\n{console}");
         Output { text, status, console, share: self.share }
+    }
+
+    /// Boots and runs `script`, and returns at once.
+    pub(crate) fn start(self, script: &str) -> io::Result<Running> {
+        let said = File::create(self.share.path().join(SAID))?;
+        let mut run = self.command(script)?;
+        let child = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Ok(Running { child: child.process_group(0).spawn()?, share: self.share })
+    }
+
+    fn command(&self, script: &str) -> io::Result<Command> {
+        let share = self.share.path();
+        fs::write(share.join("script"), script)?;
+        let mut run = Command::new(&self.run);
+        run.args(&self.arguments).arg("--share").arg(share).arg(share.join("script"));
+        let chosen = std::env::var_os("GUEST_KERNEL").is_some();
+        if let Some(kernel) = self.kernel.as_ref().filter(|_| !chosen) {
+            run.env("GUEST_KERNEL", kernel);
+        }
+        Ok(run)
+    }
+}
+
+impl Running {
+    /// Why it is off, if it is.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let texts = [SAID, "output"].map(|name| lossy(&self.share.path().join(name)));
+        let words = texts.iter().flatten().find_map(|text| text.trim().lines().last());
+        Some(format!("({status}): {}", words.unwrap_or("it said nothing")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            cores::sleep(STEP);
+        }
+        let _gone = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ended = self.child.wait();
     }
 }
 

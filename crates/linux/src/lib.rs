@@ -1,7 +1,7 @@
 //! The Linux kernel as judge and as subject.
 //!
 //! As judge it mounts what we wrote and recovers what a crash left; [`Guest`] is the machine in
-//! which it does so. [`Linux`] applies the operations of model tests to a directory of the
+//! which it does so. [`Directory`] applies the operations of model tests to a directory of the
 //! kernel's, [`Manifest`] is what a tree holds to the last nanosecond, and [`WriteLog`] knows the
 //! disks a crash can leave. The tests of this crate are the verdicts.
 //!
@@ -26,7 +26,7 @@ pub mod speed;
 mod write_log;
 pub mod zoned;
 
-pub use apply::Linux;
+pub use apply::Directory;
 pub use error::{Error, Result};
 pub use guest::{Guest, Output};
 pub use manifest::{Entry, Manifest, Time};

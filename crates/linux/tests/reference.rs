@@ -6,7 +6,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use linux::Linux;
+use linux::Directory;
 use rustix::fs::{self as sys, Mode};
 use vfs::ops::{Generator, Op, Outcome, Session};
 use vfs::{Errno, MemFs};
@@ -43,7 +43,7 @@ fn the_reference_answers_as_linux_does() {
         let root = dir.path().join(seed.to_string());
         std::fs::create_dir(&root).expect("a directory");
         std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).expect("chmod");
-        let mut kernel = Linux::new(&root);
+        let mut kernel = Directory::new(&root);
         let fs = MemFs::new();
         let mut reference = Session::new(&fs);
         for (step, op) in Generator::new(seed).take_ops(300).iter().enumerate() {

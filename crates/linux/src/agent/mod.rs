@@ -1,13 +1,12 @@
 //! The other side: a machine whose kernel is judged runs this, and does what it is asked.
 //!
-//! It connects to the host, or waits for it at a serial line, and connects its NVMe driver to the
-//! drive that the host serves. It needs root and the module `nvme_tcp`, and no more than this
-//! program.
+//! It connects to the host, and its NVMe driver to the drive that the host serves. It needs root
+//! and the module `nvme_tcp`, and no more than this program.
 
-mod calls;
+mod looks;
 
 use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,16 +14,10 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
-use self::calls::{Calls, errno};
-use crate::machine::link::{AGAIN, Link, Patience, line};
-use crate::machine::wire::{Answer, Ask, Heard, frame, receive};
+use vfs::ops::{Op, Outcome};
 
-/// A message that stops in its middle is given up after so long: the host will ask again, later.
-const SILENCE: u64 = AGAIN / 2;
-/// How much the kernel writes to its console, and in this mode only its last words: the console may
-/// be the host's line.
-const CONSOLE: &str = "/proc/sys/kernel/printk";
-const CONSOLE_QUIET: &str = "1";
+use crate::apply::{Directory, errno};
+use crate::machine::wire::{Answer, Ask, receive, send};
 
 /// Waited for a device to come or go, in steps of this many nanoseconds.
 const STEP: u64 = 10_000_000;
@@ -34,115 +27,53 @@ const STEPS: usize = 3000;
 /// them, and a volume of two devices knows the other one by the name it had when it was made.
 const NAME: &str = "/dev/strandline-";
 
-/// Nobody said where drives are.
-const NO_ADDRESS: &str = "the host listens at all its addresses: start the agent with --host";
-
 /// Who does what the host asks.
 struct Agent {
     /// Where volumes are mounted.
     mount: PathBuf,
-    calls: Calls,
+    tree: Directory,
     /// Number of the controller.
     controller: Option<u32>,
     /// Names of its namespaces.
     names: Vec<String>,
-    /// Where drives are, and who knows best: who started us, the host, the link to it.
-    host: Option<IpAddr>,
-    peer: Option<IpAddr>,
+    /// The host.
+    peer: IpAddr,
 }
 
-/// Where the host is met.
-#[derive(Clone, Debug)]
-pub struct Meeting {
-    /// Its address and port, or the path of a line to it.
-    pub at: String,
-    /// Speed of the line.
-    pub baud: u32,
-    /// Where drives are, if the host does not know.
-    pub host: Option<IpAddr>,
-}
-
-/// Serves the host until it hangs up or says goodbye.
-pub fn serve(meeting: &Meeting) -> io::Result<()> {
+/// Does what the host at `address` asks, until it hangs up.
+pub fn serve(address: &str) -> io::Result<()> {
     let mount = std::env::temp_dir().join(format!("strandline-agent-{}", std::process::id()));
     std::fs::create_dir_all(&mount)?;
-    let _quiet = line(&meeting.at).map(|_| Quiet::new());
-    let served = serve_at(meeting, mount.clone());
+    let served = serve_at(address, mount.clone());
     let _left = std::fs::remove_dir(&mount);
     served
 }
 
 /// As [`serve`], with volumes mounted on `mount`.
-pub(crate) fn serve_at(meeting: &Meeting, mount: PathBuf) -> io::Result<()> {
-    let line = line(&meeting.at);
-    let mut link = match &line {
-        Some(path) => Link::line(path, meeting.baud)?,
-        None => Link::tcp(TcpStream::connect(&meeting.at)?)?,
-    };
+pub(crate) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
+    let link = TcpStream::connect(address)?;
+    link.set_nodelay(true)?;
     // What is created gets the permissions that were asked for.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let calls = Calls::new(mount.clone());
-    let (host, peer) = (meeting.host, link.their_address());
-    let mut agent = Agent { mount, calls, controller: None, names: Vec::new(), host, peer };
-    let served = agent.converse(&mut link, line.is_some());
+    let tree = Directory::new(&mount);
+    let peer = link.peer_addr()?.ip();
+    let mut agent = Agent { mount, tree, controller: None, names: Vec::new(), peer };
+    let served = agent.converse(BufReader::new(link));
     // Whatever became of the host: the machine may be somebody's own.
     agent.leave();
     served
 }
 
-/// The console says nothing but why the kernel ends, until this is dropped.
-struct Quiet(io::Result<Vec<u8>>);
-
-impl Quiet {
-    fn new() -> Self {
-        let before = std::fs::read(CONSOLE);
-        // Without the right to do so there is more noise, which is passed over.
-        let _quiet = std::fs::write(CONSOLE, CONSOLE_QUIET);
-        Self(before)
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        let _loud = self.0.as_ref().map(|before| std::fs::write(CONSOLE, before));
-    }
-}
-
 impl Agent {
-    /// Until the host has gone; before it has come, a `line` without another end is waited at.
-    fn converse(&mut self, link: &mut Link, line: bool) -> io::Result<()> {
-        link.wait(Patience::silence(SILENCE));
-        let mut last: Option<(u64, Vec<u8>)> = None;
-        loop {
-            let (number, ask, bytes) = match receive::<Ask>(link.from()) {
-                Ok(Heard::Message(number, ask, bytes)) => (number, ask, bytes),
-                Ok(Heard::End) if line && last.is_none() => {
-                    cores::sleep(STEP);
-                    continue;
-                }
-                Ok(Heard::End) => return Ok(()),
-                Ok(Heard::Noise(_)) => continue,
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
-                Err(error) => return Err(error),
-            };
-            let answer = match last.take() {
-                Some((of, answer)) if of == number && !matches!(ask, Ask::Hello) => answer,
-                _ => {
-                    let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
-                        let errno = errno(&error).raw_os_error();
-                        (Answer::Failed { errno, what: error.to_string() }, Vec::new())
-                    });
-                    frame(number, &answer, &bytes)?
-                }
-            };
-            link.wait(Patience::silence(u64::MAX));
-            link.to().write_all(&answer)?;
-            if matches!(ask, Ask::Bye) {
-                return Ok(());
-            }
-            link.wait(Patience::silence(SILENCE));
-            last = Some((number, answer));
+    fn converse(&mut self, mut link: BufReader<TcpStream>) -> io::Result<()> {
+        while let Some((ask, bytes)) = receive::<Ask>(&mut link)? {
+            let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
+                let errno = errno(&error).raw_os_error();
+                (Answer::Failed { errno, what: error.to_string() }, Vec::new())
+            });
+            send(link.get_mut(), &answer, &bytes)?;
         }
+        Ok(())
     }
 
     /// Lets go of everything.
@@ -153,11 +84,6 @@ impl Agent {
 
     fn answer(&mut self, ask: &Ask, bytes: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
         match ask {
-            Ask::Hello => {
-                self.leave();
-                Ok((Answer::Done, Vec::new()))
-            }
-            Ask::Bye => Ok((Answer::Done, Vec::new())),
             Ask::Uname => Ok((Answer::Done, std::fs::read("/proc/sys/kernel/osrelease")?)),
             Ask::Run { argv } => run(argv),
             Ask::Connect { address, port, nqn, namespaces } => {
@@ -172,12 +98,20 @@ impl Agent {
                 Ok((Answer::Done, Vec::new()))
             }
             Ask::Unmount => self.unmount().map(|()| (Answer::Done, Vec::new())),
-            ask => Ok(self.calls.apply(ask, bytes)?),
+            Ask::Apply { op } => {
+                let op: Op = op.parse().map_err(io::Error::other)?;
+                Ok(match self.tree.apply_with(&op, bytes)? {
+                    Outcome::Bytes(bytes) => (Answer::Done, bytes),
+                    Outcome::Count(count) => (Answer::Count(count), Vec::new()),
+                    _ => (Answer::Done, Vec::new()),
+                })
+            }
+            ask => Ok(self.tree.tell(ask)?),
         }
     }
 
     fn unmount(&mut self) -> io::Result<()> {
-        self.calls.close_all();
+        self.tree.close_all();
         Ok(mount::unmount(&self.mount, UnmountFlags::empty())?)
     }
 
@@ -191,8 +125,7 @@ impl Agent {
     ) -> io::Result<Vec<String>> {
         self.disconnect()?;
         let told = told.filter(|told| !told.is_unspecified());
-        let address =
-            self.host.or(told).or(self.peer).ok_or_else(|| io::Error::other(NO_ADDRESS))?;
+        let address = told.unwrap_or(self.peer);
         let mut fabrics = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics")?;
         // A host that is gone does not come back: a file system that waits for its drive would keep
         // this machine from ending.

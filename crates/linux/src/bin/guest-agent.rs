@@ -18,7 +18,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use linux::{Linux, Manifest, speed, zoned};
+use linux::{Directory, Manifest, speed, zoned};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,7 +63,7 @@ fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 
 fn apply(dir: &Path, text: &str) -> Result<usize, Box<dyn Error>> {
     rustix::process::umask(rustix::fs::Mode::empty());
-    let mut linux = Linux::new(dir);
+    let mut linux = Directory::new(dir);
     let mut succeeded = 0;
     for op in vfs::ops::parse(text)? {
         if !linux.meets_a_device(&op) && linux.apply(&op).is_ok() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cores::Mutex;
 use drive::{BLOCK_SIZE, Block};
 use lab::subject::{PageAt, Volume};
+use vfs::ops::Op;
 use vfs::{
     Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, InodeFlags,
     RenameFlags, Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
@@ -18,6 +19,7 @@ use vfs::{
 
 use super::Machine;
 use super::wire::{Answer, Ask, Stat, digest};
+use crate::apply::{ROOT, UNCHANGED};
 
 /// Bytes of one read: a frame of the wire has room for more.
 const READ_MAX: usize = 1 << 20;
@@ -52,7 +54,7 @@ impl Remote {
     pub(crate) fn new(machine: Arc<Machine>, blocks: Blocks) -> Result<Self> {
         let known = Mutex::new(BTreeMap::new());
         let mut new = Self { machine, root: 0, known, blocks, data_only: false };
-        new.root = new.stat(String::new())?.ino;
+        new.root = new.stat(ROOT.into())?.ino;
         Ok(new)
     }
 
@@ -65,8 +67,12 @@ impl Remote {
         Ok(self.machine.ask(ask, bytes)?)
     }
 
-    fn do_it(&self, ask: &Ask) -> Result<()> {
-        self.ask(ask, b"").map(drop)
+    fn apply_with(&self, op: &Op, data: &[u8]) -> Result<(Answer, Vec<u8>)> {
+        self.ask(&Ask::Apply { op: op.to_string() }, data)
+    }
+
+    fn apply(&self, op: &Op) -> Result<()> {
+        self.apply_with(op, b"").map(drop)
     }
 
     fn stat(&self, path: String) -> Result<Attr> {
@@ -94,12 +100,12 @@ impl Remote {
             }
         }
         parts.reverse();
-        Ok(parts.join("/"))
+        Ok(if parts.is_empty() { ROOT.into() } else { parts.join("/") })
     }
 
     fn child(&self, parent: Ino, name: &[u8]) -> Result<String> {
         let (dir, name) = (self.path(parent)?, text(name)?);
-        Ok(if dir.is_empty() { name } else { format!("{dir}/{name}") })
+        Ok(if dir == ROOT { name } else { format!("{dir}/{name}") })
     }
 
     /// What is now at `name`.
@@ -122,7 +128,7 @@ impl Remote {
         Ok(block)
     }
 
-    /// Whole blocks that went there need not come back, which takes minutes over a serial line.
+    /// Whole blocks that went there need not come back.
     fn remember(&self, offset: u64, bytes: &[u8]) {
         let skip = (offset.next_multiple_of(BLOCK_SIZE as u64) - offset) as usize;
         let (whole, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<BLOCK_SIZE>();
@@ -160,7 +166,7 @@ impl Volume for Remote {
     }
 
     fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<()> {
-        self.do_it(&Ask::Setflags { path: self.path(ino)?, flags: flags.bits() })
+        self.apply(&Op::Chattr { path: self.path(ino)?, flags })
     }
 
     fn pages(
@@ -200,17 +206,18 @@ impl FileSystem for Remote {
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let path = || self.path(ino);
         if let Some(size) = set.size {
-            self.do_it(&Ask::Truncate { path: path()?, size })?;
+            self.apply(&Op::Truncate { path: path()?, size })?;
         }
         if set.uid.is_some() || set.gid.is_some() {
-            self.do_it(&Ask::Chown { path: path()?, uid: set.uid, gid: set.gid })?;
+            let [uid, gid] = [set.uid, set.gid].map(|id| id.unwrap_or(UNCHANGED));
+            self.apply(&Op::Chown { path: path()?, uid, gid })?;
         }
         if let Some(perm) = set.perm {
-            self.do_it(&Ask::Chmod { path: path()?, perm })?;
+            self.apply(&Op::Chmod { path: path()?, perm })?;
         }
         if set.atime.is_some() || set.mtime.is_some() {
-            let [atime, mtime] = [set.atime, set.mtime].map(|time| time.map(|t| (t.secs, t.nanos)));
-            self.do_it(&Ask::Utimens { path: path()?, atime, mtime })?;
+            let (atime, mtime) = (set.atime, set.mtime);
+            self.apply(&Op::Utimens { path: path()?, atime, mtime })?;
         }
         self.getattr(ino)
     }
@@ -224,8 +231,12 @@ impl FileSystem for Remote {
         rdev: u64,
         _creator: Creator,
     ) -> Result<Attr> {
-        let mode = kind.mode_bits() | u32::from(perm);
-        self.do_it(&Ask::Mknod { path: self.child(parent, name)?, mode, rdev })?;
+        let path = self.child(parent, name)?;
+        self.apply(&match kind {
+            FileKind::Regular => Op::Create { path, perm },
+            FileKind::Directory => Op::Mkdir { path, perm },
+            kind => Op::Mknod { path, kind, perm, rdev },
+        })?;
         self.learn(parent, name)
     }
 
@@ -235,7 +246,7 @@ impl FileSystem for Remote {
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], _: Creator) -> Result<Attr> {
         let target = text(target)?;
-        self.do_it(&Ask::Symlink { path: self.child(parent, name)?, target })?;
+        self.apply(&Op::Symlink { path: self.child(parent, name)?, target })?;
         self.learn(parent, name)
     }
 
@@ -245,17 +256,17 @@ impl FileSystem for Remote {
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let (from, path) = (self.path(ino)?, self.child(parent, name)?);
-        self.do_it(&Ask::Link { from, path })?;
+        self.apply(&Op::Link { from, path })?;
         self.learn(parent, name)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.do_it(&Ask::Unlink { path: self.child(parent, name)? })?;
+        self.apply(&Op::Unlink { path: self.child(parent, name)? })?;
         self.forget(parent, name)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.do_it(&Ask::Rmdir { path: self.child(parent, name)? })?;
+        self.apply(&Op::Rmdir { path: self.child(parent, name)? })?;
         self.forget(parent, name)
     }
 
@@ -268,7 +279,7 @@ impl FileSystem for Remote {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, path) = (self.child(parent, name)?, self.child(new_parent, new_name)?);
-        self.do_it(&Ask::Rename { from, path, flags: flags.bits() })?;
+        self.apply(&Op::Rename { from, path, flags })?;
         let (old, new) = ((parent, text(name)?), (new_parent, text(new_name)?));
         let mut known = self.known.lock();
         let moved = known.iter().find(|(_, of)| of.names.contains(&old)).map(|(ino, _)| *ino);
@@ -286,7 +297,7 @@ impl FileSystem for Remote {
     fn open(&self, ino: Ino) -> Result<()> {
         let path = self.path(ino)?;
         if !path.starts_with('#') {
-            self.do_it(&Ask::Open { path, handle: ino })?;
+            self.apply(&Op::Open { path, handle: ino.to_string() })?;
         }
         self.known.lock().entry(ino).or_default().open += 1;
         Ok(())
@@ -302,7 +313,7 @@ impl FileSystem for Remote {
             }
             drop(known);
             // Nobody is told how a close ends.
-            let _closed = self.do_it(&Ask::Close { handle: ino });
+            let _closed = self.apply(&Op::Close { handle: ino.to_string() });
         }
     }
 
@@ -311,8 +322,8 @@ impl FileSystem for Remote {
         while done < buf.len() {
             let len = (buf.len() - done).min(READ_MAX);
             let at = offset.saturating_add(done as u64);
-            let ask = Ask::Read { path: path.clone(), offset: at, len: len as u32 };
-            let (_, bytes) = self.ask(&ask, b"")?;
+            let op = Op::Read { path: path.clone(), offset: at, len: len as u64 };
+            let (_, bytes) = self.apply_with(&op, b"")?;
             let into = buf.get_mut(done..done + bytes.len().min(len)).ok_or(Errno::PROTO)?;
             into.copy_from_slice(&bytes[..into.len()]);
             done += into.len();
@@ -326,10 +337,10 @@ impl FileSystem for Remote {
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let (path, mut done) = (self.path(ino)?, 0);
         for piece in data.chunks(READ_MAX) {
-            let ask = Ask::Write { path: path.clone(), offset: offset + done as u64 };
-            match self.ask(&ask, piece)? {
+            let (path, offset, len) = (path.clone(), offset + done as u64, piece.len() as u64);
+            match self.apply_with(&Op::Write { path, offset, len, seed: 0 }, piece)? {
                 (Answer::Count(count), _) if count as usize == piece.len() => {
-                    self.remember(offset + done as u64, piece);
+                    self.remember(offset, piece);
                     done += piece.len();
                 }
                 (Answer::Count(count), _) => return Ok(done + count as usize),
@@ -340,13 +351,13 @@ impl FileSystem for Remote {
     }
 
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        let path = self.path(ino)?;
         let data_only = datasync || self.data_only;
-        self.do_it(&Ask::Fsync { path: self.path(ino)?, data_only })
+        self.apply(&if data_only { Op::Fdatasync { path } } else { Op::Fsync { path } })
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        let (path, mode) = (self.path(ino)?, mode.bits());
-        self.do_it(&Ask::Fallocate { path, mode, offset, len })
+        self.apply(&Op::Fallocate { path: self.path(ino)?, mode, offset, len })
     }
 
     fn lseek(&self, _: Ino, _: u64, _: Seek) -> Result<u64> {
@@ -378,9 +389,9 @@ impl FileSystem for Remote {
         self.ask(&ask, b"").map(|(_, value)| value)
     }
 
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], _mode: XattrMode) -> Result<()> {
-        let ask = Ask::Setxattr { path: self.path(ino)?, name: text(name)? };
-        self.ask(&ask, value).map(drop)
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let (path, name, len) = (self.path(ino)?, text(name)?, value.len() as u64);
+        self.apply_with(&Op::SetXattr { path, name, len, seed: 0, mode }, value).map(drop)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -391,7 +402,7 @@ impl FileSystem for Remote {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.do_it(&Ask::Removexattr { path: self.path(ino)?, name: text(name)? })
+        self.apply(&Op::RemoveXattr { path: self.path(ino)?, name: text(name)? })
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -399,11 +410,11 @@ impl FileSystem for Remote {
     }
 
     fn sync(&self) -> Result<()> {
-        self.do_it(&Ask::Syncfs)
+        self.apply(&Op::Sync)
     }
 
     fn unmount(&self) -> Result<()> {
-        self.do_it(&Ask::Unmount)
+        self.ask(&Ask::Unmount, b"").map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The agent and the host's side of it, on a directory of this machine: what a workload did through
 //! them the oracle finds, and what somebody else did as well.
 
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,15 +10,10 @@ use lab::oracle::{Damage, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
-use super::line_tests::{Modem, lose};
-use super::link::{Link, Place};
 use super::remote::{Blocks, Remote};
-use super::wire::{Answer, Ask, Heard, frame, receive};
+use super::wire::{Answer, Ask, receive, send};
 use super::{Kind, Machine, Own, Trouble};
-use crate::agent::{self, Meeting};
-
-/// Speed of a line.
-pub(super) const BAUD: u32 = 115_200;
+use crate::agent;
 
 /// Everything that needs no root.
 const SCRIPT: &str = "\
@@ -36,93 +31,71 @@ fn free_address() -> SocketAddr {
     free.local_addr().expect("bound")
 }
 
-/// What is at an address or a line, as host and agent name it.
-fn own(at: Place) -> Kind {
-    Kind::Own(Own { at, baud: BAUD, listen: None })
-}
-
 /// An agent for the host at `at`. It ends when the machine is dropped.
-pub(super) fn agent(at: String, dir: PathBuf) -> cores::JoinHandle<()> {
-    let meeting = Meeting { at, baud: BAUD, host: None };
+fn agent(at: SocketAddr, dir: PathBuf) -> cores::JoinHandle<()> {
     cores::spawn("agent", None, move || {
-        while agent::serve_at(&meeting, dir.clone()).is_err() {
+        while agent::serve_at(&at.to_string(), dir.clone()).is_err() {
             cores::sleep(10_000_000);
         }
     })
 }
 
-fn machine(dir: PathBuf) -> Arc<Machine> {
-    let address = free_address();
-    drop(agent(address.to_string(), dir));
-    Arc::new(Machine::start(own(Place::Address(address)), |_| ()).expect("the agent comes"))
+/// The machine whose agent connects to `at`.
+fn start(at: SocketAddr) -> Machine {
+    Machine::start(Kind::Own(Own { at, listen: None }), |_| ()).expect("an agent comes")
 }
 
-/// Answers one question, whatever it is, and takes another.
-pub(super) fn answer_one(link: &mut Link) {
-    let number = question(link);
-    let answer = frame(number, &Answer::Done, b"").expect("memory");
-    link.to().write_all(&answer).expect("the host is there");
-    question(link);
-}
-
-/// The number of the next question.
-fn question(link: &mut Link) -> u64 {
+/// Connects as soon as somebody listens.
+fn connect(at: SocketAddr) -> TcpStream {
     loop {
-        match receive::<Ask>(link.from()).expect("a link") {
-            Heard::Message(number, ..) => return number,
-            Heard::Noise(_) => {}
-            Heard::End => panic!("no question"),
+        match TcpStream::connect(at) {
+            Ok(stream) => return stream,
+            Err(_) => cores::sleep(10_000_000),
         }
     }
 }
 
-/// A machine that hangs up is an error to who asks, and can be started anew.
+/// Is greeted as an agent, takes a question and goes.
+fn answer_one(stream: TcpStream) {
+    let mut link = BufReader::new(stream);
+    let mut question = || receive::<Ask>(&mut link).expect("a link").expect("a question");
+    question();
+    send(link.get_mut(), &Answer::Done, b"").expect("the host is there");
+    drop(receive::<Ask>(&mut link));
+}
+
+/// A machine that hangs up is an error to whoever asks, and can be started anew. What connects
+/// and is no agent is passed over.
 #[test]
 fn a_machine_that_is_lost_is_started_anew() {
     let address = free_address();
     let dir = tempfile::tempdir().expect("a directory");
     let mount = dir.path().to_owned();
     drop(cores::spawn("first", None, move || {
+        connect(address).write_all(b"GET / HTTP/1.1\n").expect("the host is there");
+        drop(connect(address));
         // The first is greeted, takes a question and goes; the second stays.
-        let first = loop {
-            match TcpStream::connect(address) {
-                Ok(stream) => break stream,
-                Err(_) => cores::sleep(10_000_000),
-            }
-        };
-        answer_one(&mut Link::tcp(first).expect("a connection"));
-        drop(agent(address.to_string(), mount));
+        answer_one(connect(address));
+        drop(agent(address, mount));
     }));
-    let machine = Machine::start(own(Place::Address(address)), |_| ()).expect("the first comes");
+    let machine = start(address);
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     assert!(matches!(machine.ask(&Ask::Uname, b""), Err(Trouble::Lost(_))));
     machine.restart().expect("the second comes");
     let (_, release) = machine.ask(&Ask::Uname, b"").expect("an answer");
     assert!(!release.is_empty());
-    let refused = machine.ask(&Ask::Rmdir { path: "nothing".into() }, b"");
+    let refused = machine.ask(&Ask::Apply { op: "rmdir nothing".into() }, b"");
     assert!(matches!(refused, Err(Trouble::Refused { errno: vfs::Errno::NOENT, .. })));
 }
 
 #[test]
 fn what_the_agent_did_the_oracle_finds() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
-    let machine = machine(dir.path().to_owned());
+    let address = free_address();
+    let agent = agent(address, dir.path().to_owned());
+    let machine = Arc::new(start(address));
     judge(&machine, dir.path());
-}
-
-/// The same over a serial line on which a machine boots, and bytes get lost.
-#[test]
-fn a_line_loses_bytes_and_nothing_else() {
-    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
-    let [first, second] = [3_000, 2_000_000].map(|at| lose(&[at, at + 2_500_000]));
-    let modem = Modem::new([first, second]);
-    modem.say(0, b"\x1b[2J\0\xffBooting 'Debian'\r\n[    0.000000] Linux\r\n\r\nhost login: ");
-    modem.say(1, b"# strandline what? 1 2\n# strandline ");
-    let agent = agent(modem.end(1), dir.path().to_owned());
-    let place = Place::Line(modem.end(0).into());
-    let machine = Arc::new(Machine::start(own(place), |_| ()).expect("the agent answers"));
-    judge(&machine, dir.path());
-    // A line does not hang up: the agent is told.
+    // It ends when its host has gone.
     drop(machine);
     agent.join();
 }

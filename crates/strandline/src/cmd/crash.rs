@@ -35,7 +35,7 @@ Examples:
   strandline crash --workload ace:append+nothing,rename+fsync --modes oprw-strict --every-state
   strandline crash --kernel --modes posix,strict
   strandline crash --kernel --fs ext4 --drive conventional-noplp --workload varmail --cuts 200
-  strandline crash --kernel --machine /dev/ttyUSB0 --listen 192.168.7.1    # see crash agent --help
+  strandline crash --kernel --machine 192.168.7.1:4419    # see crash agent --help
 
 A workload of your own is a text, one operation a line; what stands above `begin` is durable before
 a cut can happen:

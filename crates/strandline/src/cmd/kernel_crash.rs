@@ -10,7 +10,7 @@ use lab::workload::{Workload, shell_word};
 use lab::{Mode, rig};
 use linux::agent;
 use linux::campaign::{Campaign, Choice, CutsOf, Foreign};
-use linux::machine::{Kind, Machine, Own, Place};
+use linux::machine::{Boot, Kind, Machine, Own};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
@@ -23,9 +23,6 @@ const SMALLEST: u64 = 512 << 8;
 const GUEST: &str = "guest/run";
 /// Names the kernel that it boots.
 const GUEST_KERNEL: &str = "GUEST_KERNEL";
-
-/// Speed of a serial device that every one has.
-const BAUD: u32 = 115_200;
 
 /// How to come by a kernel.
 #[derive(Args)]
@@ -41,17 +38,14 @@ pub(crate) struct KernelArgs {
     /// as for guest/prepare
     #[arg(long, value_name = "PATH", default_value = GUEST)]
     guest: PathBuf,
-    /// With --kernel: no guest, but a machine of yours, on which you run `strandline crash agent`
-    /// with this address of ours; or the serial line to it, a device or QEMU's Unix socket
-    #[arg(long, value_name = "ADDRESS:PORT|LINE", requires = "kernel")]
-    machine: Option<Place>,
+    /// With --kernel: no guest, but a machine of your own, on which you run `strandline crash
+    /// agent` with this address of ours
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "kernel")]
+    machine: Option<SocketAddr>,
     /// With --machine: where the drive is served [default: at the address to which the machine
-    /// connects; for a line, 127.0.0.1]
+    /// connects]
     #[arg(long, value_name = "ADDRESS[:PORT]", requires = "machine", value_parser = listen)]
     listen: Option<SocketAddr>,
-    /// With --machine and a serial device: its speed, on both sides
-    #[arg(long, requires = "machine", default_value_t = BAUD)]
-    baud: u32,
     /// With --kernel: keep the drive as it was after the first cuts that failed, as images in this
     /// directory, for --image and `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
@@ -101,13 +95,7 @@ impl KernelArgs {
             }
         };
         let spec = spec_for(fs, task)?;
-        let kind = match self.machine.clone() {
-            Some(at) => Kind::Own(Own { at, baud: self.baud, listen: self.listen }),
-            None => Kind::Guest(self.guest.clone()),
-        };
-        let machine =
-            Machine::start(kind, out::complain).map_err(|e| Failure::Problem(e.to_string()))?;
-        let machine = Arc::new(machine);
+        let machine = Arc::new(self.machine()?);
         let (mut results, mut ended): (Vec<ModeResult>, _) = (Vec::new(), None);
         for mode in modes {
             let campaign = Campaign {
@@ -156,6 +144,18 @@ impl KernelArgs {
         Ok(if results.iter().any(|result| result.broken > 0) { PROBLEM } else { 0 })
     }
 
+    fn machine(&self) -> Outcome<Machine> {
+        let kind = match self.machine {
+            Some(at) => Kind::Own(Own { at, listen: self.listen }),
+            None => Kind::Guest(Boot {
+                run: self.guest.clone(),
+                program: std::env::current_exe().map_err(Failure::on("this program"))?,
+                words: "crash agent".into(),
+            }),
+        };
+        Machine::start(kind, out::complain).map_err(|e| Failure::Problem(e.to_string()))
+    }
+
     fn command_line(&self, task: &Task<'_>) -> String {
         let mut command = format!("{} --kernel", task.command);
         if self.guest != Path::new(GUEST) {
@@ -172,13 +172,10 @@ impl KernelArgs {
             command += &format!(" --mount-options {}", shell_word(&self.mount_options));
         }
         if let Some(at) = &self.machine {
-            command += &format!(" --machine {}", shell_word(&at.to_string()));
+            command += &format!(" --machine {at}");
         }
         if let Some(listen) = self.listen {
             command += &format!(" --listen {listen}");
-        }
-        if self.baud != BAUD {
-            command += &format!(" --baud {}", self.baud);
         }
         command
     }
@@ -216,43 +213,27 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
     address
         .or_else(|_| text.parse())
-        .map_err(|_| format!("'{text}': wants ADDRESS or ADDRESS:PORT"))
+        .map_err(|_| format!("'{text}': expected ADDRESS or ADDRESS:PORT"))
 }
 
 /// On the machine whose kernel is judged: do what `crash --kernel --machine` asks.
 ///
-/// It mounts, formats and runs programs as root for whoever answers at that address, or has the
-/// other end of that line: on a machine that can be lost, and from an address you know. What else
-/// comes over a line, such as a boot's messages, is passed over; but nobody else may read there.
+/// It mounts, formats and runs programs as root for whoever answers at that address: run it on a
+/// machine that can be lost, and for an address you know.
 #[derive(Args)]
 #[command(after_help = "\
-Examples:
+Example:
   strandline crash --kernel --machine 192.168.7.1:4419 --modes posix,strict    # here
-  strandline crash agent 192.168.7.1:4419                                      # there
-
-  strandline crash --kernel --machine /dev/ttyUSB0 --listen 192.168.7.1
-  systemctl stop serial-getty@ttyS1; strandline crash agent /dev/ttyS1
-
-A guest that QEMU gives -serial unix:PATH,server and -netdev user has its first port at PATH:
-  strandline crash --kernel --machine PATH
-  strandline crash agent /dev/ttyS0 --host 10.0.2.2")]
+  strandline crash agent 192.168.7.1:4419                                      # there")]
 pub(crate) struct Agent {
-    /// Where the campaign waits, or the serial line to it
-    #[arg(value_name = "ADDRESS:PORT|LINE")]
+    /// Where the campaign waits
+    #[arg(value_name = "ADDRESS:PORT")]
     at: String,
-    /// Where this machine finds the drive, if not where the other side says
-    #[arg(long, value_name = "ADDRESS")]
-    host: Option<IpAddr>,
-    /// Speed of a serial device
-    #[arg(long, default_value_t = BAUD)]
-    baud: u32,
 }
 
 impl Agent {
     pub(crate) fn run(self) -> Outcome {
-        let Self { at, host, baud } = self;
-        let meeting = agent::Meeting { at, host, baud };
-        agent::serve(&meeting).map_err(Failure::on(&meeting.at)).map(|()| 0)
+        agent::serve(&self.at).map_err(Failure::on(&self.at)).map(|()| 0)
     }
 }
 
