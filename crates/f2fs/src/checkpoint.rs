@@ -6,11 +6,10 @@
 //! valid in the older one are not overwritten before this one is durable.
 
 use drive::{Block, Blocks, Command, ZoneAction};
-use queue::BlockQueue;
+use queue::{BlockQueue, WriteSet};
 
 use crate::alloc::curseg::summary_area_block;
 use crate::error::{Error, Result};
-use crate::mount::io::WriteSet;
 use crate::mount::options::Inject;
 use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::checkpoint::CpFlags;
@@ -112,7 +111,7 @@ impl Volume {
             Err(error) => {
                 // Half a checkpoint is on the drive; the last whole one must stay the truth. What
                 // is in flight still owns its blocks; its outcome no longer matters.
-                set.submit(&mut self.io);
+                set.submit(self.io.writer());
                 let _ = set.wait(self.io.queue());
                 self.stop(&error);
                 Err(error)
@@ -127,7 +126,7 @@ impl Volume {
         self.settle_atimes()?;
         self.write_dirty_directories(set)?;
         self.write_all_dirty_nodes(set)?;
-        set.submit(&mut self.io);
+        set.submit(self.io.writer());
         // No room is needed from here on.
         self.fill_journals(reason)?;
         self.io.submit_meta(set);
@@ -214,14 +213,14 @@ impl Volume {
         let start = self.sb.cp_pack(self.pack);
         let tail = header[0].clone();
         for (i, block) in header.into_iter().chain(orphans).chain(summaries).enumerate() {
-            set.push(&mut self.io, start + i as u32, block);
+            set.push(self.io.writer(), (start + i as u32).into(), block);
         }
         if let (Some(at), Some(bits)) = (bits_at, self.nat.bits()) {
             for (i, block) in bits.encode(&self.checkpoint).into_iter().enumerate() {
-                set.push(&mut self.io, start + at + i as u32, block);
+                set.push(self.io.writer(), (start + at + i as u32).into(), block);
             }
         }
-        set.submit(&mut self.io);
+        set.submit(self.io.writer());
         Ok((start + total as u32 - 1, tail))
     }
 

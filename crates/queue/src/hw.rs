@@ -74,7 +74,7 @@ pub(crate) enum Sent {
 }
 
 /// What a look at a ticket found.
-pub(crate) enum Step {
+pub(crate) enum Progress {
     Done(Answer),
     /// The command to wait for: its tag, and its number among those sent under that tag. `None`: no
     /// longer known.
@@ -138,8 +138,8 @@ impl HwQueue {
         let mut hw = self.hw.lock();
         loop {
             let command = match hw.take(slot) {
-                Step::Done(answer) => return answer,
-                Step::InFlight(command) => command,
+                Progress::Done(answer) => return answer,
+                Progress::InFlight(command) => command,
             };
             drop(hw);
             let completion = command.and_then(|(cid, _)| drive.wait_for(queue, cid));
@@ -189,7 +189,7 @@ impl HwQueue {
     }
 
     /// The answer of ticket `slot` if it is there.
-    pub(crate) fn take(&self, slot: u32) -> Step {
+    pub(crate) fn take(&self, slot: u32) -> Progress {
         self.hw.lock().take(slot)
     }
 
@@ -249,16 +249,16 @@ impl Hw {
     }
 
     /// The answer of ticket `slot`, which is then free; or the command that has to complete first.
-    fn take(&mut self, slot: u32) -> Step {
+    fn take(&mut self, slot: u32) -> Progress {
         let state = &mut self.slots[slot as usize];
         match std::mem::replace(state, Slot::Free) {
             Slot::Done(answer) => {
                 self.free_slots.push(slot);
-                Step::Done(answer)
+                Progress::Done(answer)
             }
             other => {
                 *state = other;
-                Step::InFlight(self.blocking_tag(slot))
+                Progress::InFlight(self.blocking_tag(slot))
             }
         }
     }

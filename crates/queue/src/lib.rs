@@ -15,6 +15,8 @@
 mod error;
 mod flush;
 mod hw;
+mod io;
+pub mod plan;
 
 use std::sync::Arc;
 
@@ -23,7 +25,8 @@ use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, 
 
 pub use error::{IoError, Op};
 use flush::JoinedFlush;
-use hw::{HwQueue, Sent, Step};
+use hw::{HwQueue, Progress, Sent};
+pub use io::{Io, WriteSet};
 
 /// A command on its way. Give it to [`BlockQueue::wait`], or to [`BlockQueue::detach`].
 #[must_use = "a command that nobody waits for is never known to have succeeded"]
@@ -108,13 +111,13 @@ impl BlockQueue {
         let Sent::Slot(slot) = ticket.sent else { return Ok(self.wait(ticket)) };
         hw.poll(self.drive.as_ref(), ticket.queue);
         match hw.take(slot) {
-            Step::Done(result) => Ok(result.map_err(|status| IoError {
+            Progress::Done(result) => Ok(result.map_err(|status| IoError {
                 op: ticket.op,
                 lba: ticket.lba,
                 blocks: ticket.blocks,
                 status,
             })),
-            Step::InFlight(_) => Err(ticket),
+            Progress::InFlight(_) => Err(ticket),
         }
     }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod buffers;
 mod error;
 pub mod finding;
 mod fs;
@@ -18,6 +19,7 @@ pub mod record;
 mod rules;
 mod types;
 
+pub use buffers::Buffers;
 pub use drive::Block;
 pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;

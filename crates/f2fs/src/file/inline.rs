@@ -1,10 +1,10 @@
 //! Small files inside their inode (`inline.c`), and the step out of it.
 
 use drive::{BLOCK_SIZE, Block};
+use queue::WriteSet;
 use vfs::Ino;
 
 use crate::error::Result;
-use crate::mount::io::WriteSet;
 use crate::mount::volume::Volume;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;

@@ -5,12 +5,12 @@
 //! [`crate::mount::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait
 //! for.
 
+use queue::WriteSet;
 use vfs::{FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Slot};
-use crate::mount::io::WriteSet;
 use crate::mount::options::AllocationMode;
 use crate::mount::volume::Volume;
 use crate::ondisk::inode::Advise;
@@ -48,7 +48,7 @@ impl F2fs {
         while let Some(index) = from {
             let mut set = WriteSet::default();
             let submitted = self.settled().submit_some(ino, index, &mut set);
-            let waited = set.wait(self.queue());
+            let waited = set.wait(self.queue()).map_err(Error::from);
             from = match submitted.and_then(|next| waited.map(|()| next)) {
                 Ok(next) => next,
                 Err(error) => {
@@ -93,7 +93,7 @@ impl Volume {
             from = index + 1;
             next = self.pages.next_dirty(ino.into(), from);
         }
-        set.submit(&mut self.io);
+        set.submit(self.io.writer());
         done.map(|()| next)
     }
 
@@ -108,8 +108,8 @@ impl Volume {
 
     /// Waits for `set`; a volume one of whose writes failed writes no more.
     pub(crate) fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
-        set.submit(&mut self.io);
-        let done = submitted.and(set.wait(self.io.queue()));
+        set.submit(self.io.writer());
+        let done = submitted.and(set.wait(self.io.queue()).map_err(Error::from));
         if let Err(error) = &done {
             self.stop(error);
         }
@@ -201,7 +201,7 @@ impl Volume {
         self.pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
         self.unflushed.insert(ino);
-        set.push(&mut self.io, addr, block);
+        set.push(self.io.writer(), addr.into(), block);
         Ok(())
     }
 

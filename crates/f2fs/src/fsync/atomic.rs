@@ -34,7 +34,7 @@
 //!   them. Without flushes (`nobarrier`) a later fsync could be whole and an earlier not: it is
 //!   left out too, for it says only what changed since.
 //! - *One instant.* Data is submitted and the nodes are taken down in one hold of the volume
-//!   ([`Step::Submit`]). Where the volume has to be let go before the nodes go, they are written as
+//!   ([`Submit::Both`]). Where the volume has to be let go before the nodes go, they are written as
 //!   they were then; a checkpoint that comes between ends the fsync, for it has made all of it
 //!   durable.
 //! - *Other threads' nodes* ahead in the log are waited for, too: without them the chain would end
@@ -60,12 +60,16 @@
 //! kernel the marks are those of `strict`, so it takes an fsync's nodes together or not; it
 //! believes their pointers, as it does after any fsync of OPRW.
 
-use super::plan::{Mark, Plan, Step, Writes};
+use super::plan::{Mark, Plan, Step, Submit, Writes};
 
 /// Data and nodes, wait for both, flush.
 pub const ATOMIC: Plan = Plan {
     name: "OPRW-strict",
-    steps: &[Step::Submit(Mark::Last), Step::Wait(Writes::DATA.union(Writes::NODES)), Step::Flush],
+    steps: &[
+        Step::Submit(Submit::Both(Mark::Last)),
+        Step::Wait(Writes::DATA.union(Writes::META)),
+        Step::Flush,
+    ],
     durable: true,
     data_consistent: true,
     atomic: true,

@@ -1,9 +1,9 @@
 //! fsync: what it writes, what it waits for, and when it must write a checkpoint instead
 //! (`f2fs_do_sync_file`).
 //!
-//! One file per technique holds its [`Plan`]; [`execute`] runs any of them. The volume is locked
-//! while a step allocates and submits, and free while it waits for the drive. Three rules make an
-//! fsync true whatever other threads do meanwhile:
+//! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. The volume is
+//! locked while a step allocates and submits, and free while it waits for the drive. Three rules
+//! make an fsync true whatever other threads do meanwhile:
 //! - what it has to do is decided ([`need`]) in the hold of the volume that does it;
 //! - what must be of one instant is taken down in one hold ([`Frozen`]), and written as it was;
 //! - it returns when the nodes ahead of its own are durable, too ([`chain`]).
@@ -18,36 +18,35 @@ mod posix;
 mod strict;
 
 use cores::Stage;
+use queue::plan::{OnTheWay, Run};
+use queue::{BlockQueue, IoError};
 use vfs::Hold;
 
 pub use atomic::ATOMIC;
 pub use nobarrier::NOBARRIER;
 pub use oprw::{OPRW_NOBARRIER, OPRW_POSIX};
-pub use plan::{Mark, Plan, Step, Writes};
+pub use plan::{Mark, Plan, Step, Submit, Writes};
 pub use posix::POSIX;
 pub use strict::STRICT;
 
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::node_write::Frozen;
-use crate::mount::io::WriteSet;
 use crate::mount::options::{FsyncMode, Inject, MountOptions};
 use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::Nid;
 use chain::Place;
 use need::Need;
 
-impl Plan {
-    /// The technique these options ask for.
-    pub fn of(options: &MountOptions) -> &'static Self {
-        match (options.fsync_mode, options.oprw) {
-            (FsyncMode::Strict, false) => &STRICT,
-            (FsyncMode::Strict, true) => &ATOMIC,
-            (FsyncMode::Posix, false) => &POSIX,
-            (FsyncMode::Posix, true) => &OPRW_POSIX,
-            (FsyncMode::Nobarrier, false) => &NOBARRIER,
-            (FsyncMode::Nobarrier, true) => &OPRW_NOBARRIER,
-        }
+/// The technique these options ask for.
+pub fn plan_of(options: &MountOptions) -> &'static Plan {
+    match (options.fsync_mode, options.oprw) {
+        (FsyncMode::Strict, false) => &STRICT,
+        (FsyncMode::Strict, true) => &ATOMIC,
+        (FsyncMode::Posix, false) => &POSIX,
+        (FsyncMode::Posix, true) => &OPRW_POSIX,
+        (FsyncMode::Nobarrier, false) => &NOBARRIER,
+        (FsyncMode::Nobarrier, true) => &OPRW_NOBARRIER,
     }
 }
 
@@ -79,13 +78,11 @@ pub(crate) fn execute_with(
     Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume)
 }
 
-/// How an fsync goes on after a step.
-enum Next {
-    /// With the next step.
-    Step,
+/// How an fsync ends that does not go through with its plan.
+enum End {
     /// With a checkpoint.
     Checkpoint,
-    /// Not at all: there is nothing left to do, or it cannot be told what.
+    /// At once: there is nothing left to do, or it cannot be told what.
     Return(Result<()>),
 }
 
@@ -94,8 +91,7 @@ struct Fsync<'a> {
     fs: &'a F2fs,
     ino: Nid,
     plan: &'static Plan,
-    data: WriteSet,
-    nodes: WriteSet,
+    writes: OnTheWay,
     /// The nodes as they were when the data was submitted, where the plan is of one instant.
     frozen: Option<Frozen>,
     place: Option<Place<'a>>,
@@ -107,9 +103,8 @@ struct Fsync<'a> {
 
 impl<'a> Fsync<'a> {
     fn new(fs: &'a F2fs, ino: Nid, plan: &'static Plan, version: u64) -> Self {
-        let (data, nodes) = (WriteSet::default(), WriteSet::default());
-        let (frozen, place, decided) = (None, None, None);
-        Self { fs, ino, plan, data, nodes, frozen, place, version, decided }
+        let (writes, frozen, place, decided) = (OnTheWay::default(), None, None, None);
+        Self { fs, ino, plan, writes, frozen, place, version, decided }
     }
 
     /// Runs the plan. `volume` is the hold that the first step goes on with.
@@ -117,27 +112,24 @@ impl<'a> Fsync<'a> {
         if self.fs.injected(Inject::DECIDE_ONCE) {
             self.decided = Some(volume.fsync_need(self.ino)?);
         }
-        let mut volume = Some(volume);
-        for step in self.plan.steps {
-            match self.step(*step, volume.take()) {
-                Ok(Next::Step) => {}
-                Ok(Next::Checkpoint) => return self.checkpoint(),
-                Ok(Next::Return(done)) => {
-                    let waited = self.data.wait(self.fs.queue());
-                    return waited.map_err(|error| self.give_up(error)).and(done);
-                }
-                Err(error) => return Err(self.give_up(error)),
+        let plan = self.plan;
+        match plan.run(&mut self, volume) {
+            Ok(None) => Ok(()),
+            Ok(Some(End::Checkpoint)) => self.checkpoint(),
+            Ok(Some(End::Return(done))) => {
+                let waited = self.writes.data.wait(self.fs.queue());
+                waited.map_err(|error| self.give_up(error.into())).and(done)
             }
+            Err(error) => Err(self.give_up(error)),
         }
-        Ok(())
     }
 
     /// What is dirty of the file has been submitted: a checkpoint is all that is missing.
     fn checkpoint(mut self) -> Result<()> {
-        let waited = self.data.wait(self.fs.queue());
+        let waited = self.writes.data.wait(self.fs.queue());
         let volume = self.fs.settled();
         if let Err(error) = waited {
-            return Err(stop(volume, error));
+            return Err(stop(volume, error.into()));
         }
         self.fs.checkpoint(volume, Caller::Foreground).map(drop)
     }
@@ -145,79 +137,41 @@ impl<'a> Fsync<'a> {
     /// What is in flight still owns its blocks; its outcome matters only to the fsyncs behind.
     fn give_up(&mut self, error: Error) -> Error {
         let mut volume = self.fs.lock();
-        self.data.submit(&mut volume.io);
-        self.nodes.submit(&mut volume.io);
-        let _ = self.data.wait(self.fs.queue());
-        let written = self.nodes.wait(self.fs.queue()).is_ok();
+        let OnTheWay { data, meta } = &mut self.writes;
+        data.submit(volume.io.writer());
+        meta.submit(volume.io.writer());
+        let _ = data.wait(self.fs.queue());
+        let written = meta.wait(self.fs.queue()).is_ok();
         if let Some(place) = self.place.take() {
             let _ = place.arrive(written, false);
         }
         stop(volume, error)
     }
 
-    fn step(&mut self, step: Step, held: Option<Hold<'a, Volume>>) -> Result<Next> {
-        let fs = self.fs;
-        let volume = || held.unwrap_or_else(|| fs.settled());
-        match step {
-            Step::SubmitData => {
-                let _span = cores::span(Stage::FsyncPrepare);
-                self.submit_data(&mut volume())
-            }
-            Step::SubmitNodes(mark) => {
-                let _span = cores::span(Stage::FsyncNode);
-                let mut volume = volume();
-                match self.decide(&mut volume) {
-                    Next::Step => self.submit_nodes(volume, mark),
-                    next => Ok(next),
-                }
-            }
-            Step::Submit(mark) => {
-                let prepare = cores::span(Stage::FsyncPrepare);
-                let mut volume = volume();
-                let next = self.submit_data(&mut volume)?;
-                drop(prepare);
-                if !matches!(next, Next::Step) {
-                    return Ok(next);
-                }
-                let _span = cores::span(Stage::FsyncNode);
-                self.submit_nodes(volume, mark)
-            }
-            Step::Wait(writes) => self.wait(writes),
-            Step::PreFlush if fs.injected(Inject::DROP_PREFLUSH) => Ok(Next::Step),
-            Step::Flush if fs.injected(Inject::DROP_FLUSH) => Ok(Next::Step),
-            Step::PreFlush => fs.flush().map(|()| Next::Step),
-            Step::Flush => {
-                // Before the flush: what is written back during it has to be flushed again.
-                fs.lock().unflushed.remove(&self.ino);
-                fs.flush().map(|()| Next::Step)
-            }
-        }
-    }
-
-    fn submit_data(&mut self, volume: &mut Volume) -> Result<Next> {
-        volume.submit_data(self.ino, &mut self.data)?;
+    fn submit_data(&mut self, volume: &mut Volume) -> Result<Option<End>> {
+        volume.submit_data(self.ino, &mut self.writes.data)?;
         if !self.plan.atomic {
-            return Ok(Next::Step);
+            return Ok(None);
         }
-        let next = self.decide(volume);
-        if matches!(next, Next::Step) {
+        let end = self.decide(volume);
+        if end.is_none() {
             self.frozen = Some(volume.freeze_nodes(self.ino)?);
         }
-        Ok(next)
+        Ok(end)
     }
 
     /// Submits the nodes; in this hold of the volume it was decided to.
-    fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Next> {
+    fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Option<End>> {
         // Data of which neither write pointers nor checksums will tell recovery is ordered here.
         if volume.has_unjudgeable(self.ino, self.plan)? {
             volume.unjudged.remove(&self.ino);
             drop(volume);
-            self.data.wait(self.fs.queue())?;
+            self.writes.data.wait(self.fs.queue())?;
             self.fs.flush()?;
             volume = self.fs.settled();
-            match self.decide(&mut volume) {
-                Next::Step => {}
-                next => return Ok(next),
+            let end = self.decide(&mut volume);
+            if end.is_some() {
+                return Ok(end);
             }
         }
         let frozen = match self.frozen.take() {
@@ -231,21 +185,21 @@ impl<'a> Fsync<'a> {
             mark => mark,
         };
         self.place = Some(self.fs.chain().take_place());
-        volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.nodes)?;
-        Ok(Next::Step)
+        volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.writes.meta)?;
+        Ok(None)
     }
 
-    /// How to go on as things are now.
-    fn decide(&self, volume: &mut Volume) -> Next {
+    /// How to end as things are now; `None` to go on.
+    fn decide(&self, volume: &mut Volume) -> Option<End> {
         let need = match self.decided {
             Some(need) => Ok(need),
             None => self.need(volume),
         };
         match need {
-            Ok(Need::Plan) => Next::Step,
-            Ok(Need::Checkpoint) => Next::Checkpoint,
-            Ok(Need::Nothing) => Next::Return(Ok(())),
-            Err(error) => Next::Return(Err(error)),
+            Ok(Need::Plan) => None,
+            Ok(Need::Checkpoint) => Some(End::Checkpoint),
+            Ok(Need::Nothing) => Some(End::Return(Ok(()))),
+            Err(error) => Some(End::Return(Err(error))),
         }
     }
 
@@ -261,20 +215,66 @@ impl<'a> Fsync<'a> {
         };
         if is_there { volume.fsync_need(self.ino) } else { Ok(Need::Checkpoint) }
     }
+}
 
-    fn wait(&mut self, writes: Writes) -> Result<Next> {
-        if writes.contains(Writes::DATA) {
-            let _span = cores::span(Stage::WaitData);
-            self.data.wait(self.fs.queue())?;
+impl<'a> Run for Fsync<'a> {
+    type Submit = Submit;
+    type Hold = Hold<'a, Volume>;
+    type End = End;
+    type Error = Error;
+
+    fn submit(&mut self, what: Submit, held: Option<Self::Hold>) -> Result<Option<End>> {
+        let fs = self.fs;
+        let volume = || held.unwrap_or_else(|| fs.settled());
+        match what {
+            Submit::Data => {
+                let _span = cores::span(Stage::FsyncPrepare);
+                self.submit_data(&mut volume())
+            }
+            Submit::Nodes(mark) => {
+                let _span = cores::span(Stage::FsyncNode);
+                let mut volume = volume();
+                match self.decide(&mut volume) {
+                    None => self.submit_nodes(volume, mark),
+                    end => Ok(end),
+                }
+            }
+            Submit::Both(mark) => {
+                let prepare = cores::span(Stage::FsyncPrepare);
+                let mut volume = volume();
+                let end = self.submit_data(&mut volume)?;
+                drop(prepare);
+                if end.is_some() {
+                    return Ok(end);
+                }
+                let _span = cores::span(Stage::FsyncNode);
+                self.submit_nodes(volume, mark)
+            }
         }
-        if writes.contains(Writes::NODES) {
-            let _span = cores::span(Stage::WaitNode);
-            let written = self.nodes.wait(self.fs.queue());
-            let in_order = !self.fs.injected(Inject::NO_CHAIN_ORDER);
-            let arrived = self.place.take().map(|place| place.arrive(written.is_ok(), in_order));
-            written.and(arrived.unwrap_or(Ok(())))?;
+    }
+
+    fn on_the_way(&mut self) -> (&mut OnTheWay, &BlockQueue) {
+        (&mut self.writes, self.fs.queue())
+    }
+
+    fn meta_answered(&mut self, written: Result<(), IoError>) -> Result<()> {
+        let in_order = !self.fs.injected(Inject::NO_CHAIN_ORDER);
+        let arrived = self.place.take().map(|place| place.arrive(written.is_ok(), in_order));
+        written?;
+        arrived.unwrap_or(Ok(()))
+    }
+
+    fn pre_flush(&mut self) -> Result<()> {
+        if self.fs.injected(Inject::DROP_PREFLUSH) { Ok(()) } else { self.fs.flush() }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.fs.injected(Inject::DROP_FLUSH) {
+            return Ok(());
         }
-        Ok(Next::Step)
+        // Before the flush: what is written back during it has to be flushed again.
+        self.fs.lock().unflushed.remove(&self.ino);
+        self.fs.flush()
     }
 }
 

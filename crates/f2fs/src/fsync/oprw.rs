@@ -5,15 +5,15 @@
 //! repairs: [`crate::recover`] discards a node any of whose pointers lies at or above its zone's
 //! write pointer, and every later node of that inode; the file keeps its last whole node.
 
-use super::plan::{Mark, Plan, Step, Writes};
+use super::plan::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, nodes, wait for both, flush.
 pub const OPRW_POSIX: Plan = Plan {
     name: "OPRW-posix",
     steps: &[
-        Step::SubmitData,
-        Step::SubmitNodes(Mark::Every),
-        Step::Wait(Writes::DATA.union(Writes::NODES)),
+        Step::Submit(Submit::Data),
+        Step::Submit(Submit::Nodes(Mark::Every)),
+        Step::Wait(Writes::DATA.union(Writes::META)),
         Step::Flush,
     ],
     durable: true,
@@ -25,9 +25,9 @@ pub const OPRW_POSIX: Plan = Plan {
 pub const OPRW_NOBARRIER: Plan = Plan {
     name: "OPRW-nobarrier",
     steps: &[
-        Step::SubmitData,
-        Step::SubmitNodes(Mark::Every),
-        Step::Wait(Writes::DATA.union(Writes::NODES)),
+        Step::Submit(Submit::Data),
+        Step::Submit(Submit::Nodes(Mark::Every)),
+        Step::Wait(Writes::DATA.union(Writes::META)),
     ],
     durable: false,
     data_consistent: true,

@@ -3,16 +3,16 @@
 //! The order of the two DMAs is not the order of the NAND programs. A cut before the flush ends may
 //! keep a node and lose the data it points to; roll-forward believes the node.
 
-use super::plan::{Mark, Plan, Step, Writes};
+use super::plan::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, wait, nodes, wait, flush.
 pub const POSIX: Plan = Plan {
     name: "F2FS-posix",
     steps: &[
-        Step::SubmitData,
+        Step::Submit(Submit::Data),
         Step::Wait(Writes::DATA),
-        Step::SubmitNodes(Mark::Every),
-        Step::Wait(Writes::NODES),
+        Step::Submit(Submit::Nodes(Mark::Every)),
+        Step::Wait(Writes::META),
         Step::Flush,
     ],
     durable: true,

@@ -6,17 +6,17 @@
 //! Linux leaves that flush out on zoned drives; the thesis puts it in for a correct comparison, and
 //! so does this.
 
-use super::plan::{Mark, Plan, Step, Writes};
+use super::plan::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, wait, flush, nodes, wait, flush.
 pub const STRICT: Plan = Plan {
     name: "F2FS-strict",
     steps: &[
-        Step::SubmitData,
+        Step::Submit(Submit::Data),
         Step::Wait(Writes::DATA),
         Step::PreFlush,
-        Step::SubmitNodes(Mark::Last),
-        Step::Wait(Writes::NODES),
+        Step::Submit(Submit::Nodes(Mark::Last)),
+        Step::Wait(Writes::META),
         Step::Flush,
     ],
     durable: true,

@@ -2,12 +2,12 @@
 //! checkpoint (`f2fs_fsync_node_pages`, `f2fs_sync_node_pages`).
 
 use drive::Block;
+use queue::WriteSet;
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::fsync::Mark;
 use crate::inode::node_cache::log_of;
-use crate::mount::io::WriteSet;
 use crate::mount::options::Inject;
 use crate::mount::volume::Volume;
 use crate::ondisk::inode::RawInodeBlock;
@@ -94,7 +94,7 @@ impl Volume {
         }
         let block = block.clone();
         self.nat.set(&self.io, nid, ino, addr)?;
-        set.push(&mut self.io, addr, block);
+        set.push(self.io.writer(), addr.into(), block);
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Volume {
             self.write_node(nid, Some(block), marks, sums.as_mut(), set)?;
         }
         self.nat.set_fsynced_inode(ino);
-        set.submit(&mut self.io);
+        set.submit(self.io.writer());
         Ok(())
     }
 

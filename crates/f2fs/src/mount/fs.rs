@@ -68,7 +68,7 @@ impl F2fs {
         Ok(Self {
             queue: volume.io.queue().clone(),
             turns: volume.turns.clone(),
-            plan: Plan::of(options),
+            plan: fsync::plan_of(options),
             upkeep: Upkeep::new(Tunables::new(options, volume.zones.is_some())),
             options: volume.options.clone(),
             recovery,

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use queue::WriteSet;
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec};
 
 use crate::F2fs;
@@ -13,7 +14,6 @@ use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
 use crate::inode::mapping::Lookup;
 use crate::mount::fs::nid;
-use crate::mount::io::WriteSet;
 use crate::mount::volume::{Caller, Health, Volume};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
@@ -210,7 +210,7 @@ impl Volume {
             let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
             let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
             self.unflushed.insert(ino);
-            set.push(&mut self.io, to, block);
+            set.push(self.io.writer(), to.into(), block);
             Ok(())
         });
         self.finish(set, moved)?;

@@ -12,6 +12,7 @@ mod victim;
 use std::ops::Range;
 
 use drive::{Block, Blocks};
+use queue::WriteSet;
 use vfs::Ino;
 
 pub(crate) use room::{Cleaner, OPERATION_PAGES};
@@ -19,7 +20,7 @@ pub(crate) use victim::Policy;
 
 use crate::error::{Error, Result};
 use crate::inode::mapping::Lookup;
-use crate::mount::io::{Io, WriteSet};
+use crate::mount::io::Io;
 use crate::mount::options::FsyncMode;
 use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::inode::Inline;
@@ -206,7 +207,7 @@ impl Volume {
         if was_clean && (waits || !dirty) {
             self.nodes.leave_to_checkpoint(slot.nid);
         }
-        set.push(&mut self.io, new, block);
+        set.push(self.io.writer(), new.into(), block);
         Ok(())
     }
 

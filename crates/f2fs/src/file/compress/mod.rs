@@ -13,12 +13,12 @@ mod lzo;
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
+use queue::WriteSet;
 use vfs::{Errno, Ino};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Slot};
-use crate::mount::io::WriteSet;
 use crate::mount::volume::Volume;
 use crate::ondisk::compress::{Compression, HEADER_SIZE, RawCompressHeader};
 use crate::ondisk::inode::RawInodeBlock;

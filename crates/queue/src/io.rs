@@ -1,0 +1,191 @@
+//! Reads and writes of one volume's blocks: adjacent writes merged, and what is in flight read from
+//! memory.
+//!
+//! Invariant (the kernel's `PG_writeback`): a block whose write the drive has not completed is read
+//! from the write's own memory, so pages and metadata may be evicted as soon as they are submitted;
+//! and it is not written again before ([`Io::is_in_flight`]), for a drive may finish two writes of
+//! one block in either order.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use drive::{Block, Blocks, Command, Lba};
+use smallvec::SmallVec;
+
+use crate::{BlockQueue, IoError, Ticket};
+
+/// Reads and writes blocks of one volume.
+pub struct Io {
+    queue: Arc<BlockQueue>,
+    max_transfer: usize,
+    zone_blocks: Option<u64>,
+    in_flight: InFlight,
+    written_blocks: u64,
+}
+
+/// Adjacent blocks of one write command.
+struct Run {
+    start: Lba,
+    blocks: Blocks,
+}
+
+impl Run {
+    fn get(&self, lba: Lba) -> Option<&Block> {
+        self.blocks.get(lba.checked_sub(self.start)? as usize)
+    }
+}
+
+/// What is on its way to the drive, by first block.
+///
+/// A run is in flight while its [`WriteSet`] holds it too: whoever waits for it lets go of it, and
+/// needs no lock for that. Those that are done are weeded out now and then.
+#[derive(Default)]
+struct InFlight {
+    runs: BTreeMap<Lba, Arc<Run>>,
+    blocks: usize,
+    /// Weed at this many blocks.
+    weed_at: usize,
+}
+
+/// Blocks kept after their writes were done, before they are weeded out.
+const WEED_BLOCKS: usize = 512;
+
+impl InFlight {
+    fn get(&self, lba: Lba) -> Option<&Block> {
+        let (_, run) = self.runs.range(..=lba).next_back()?;
+        run.get(lba).filter(|_| Arc::strong_count(run) > 1)
+    }
+
+    fn insert(&mut self, run: Arc<Run>) {
+        if self.blocks >= self.weed_at {
+            self.runs.retain(|_, run| Arc::strong_count(run) > 1);
+            self.blocks = self.runs.values().map(|run| run.blocks.len()).sum();
+            self.weed_at = WEED_BLOCKS.max(2 * self.blocks);
+        }
+        // Nothing is written twice at a time, so what begins within this run is done, and would
+        // hide the rest of it.
+        let end = run.start + run.blocks.len() as u64;
+        while let Some((&start, _)) = self.runs.range(run.start..end).next() {
+            let done = self.runs.remove(&start);
+            self.blocks -= done.map_or(0, |run| run.blocks.len());
+        }
+        self.blocks += run.blocks.len();
+        self.runs.insert(run.start, run);
+    }
+}
+
+/// Writes submitted together and waited for together.
+///
+/// Adjacent blocks become one command. The pending run must be submitted ([`WriteSet::submit`])
+/// before another set writes to the same log, or a sequential zone would see them out of order.
+#[derive(Default)]
+pub struct WriteSet {
+    start: Lba,
+    run: Blocks,
+    tickets: SmallVec<[(Ticket, Option<Arc<Run>>); 4]>,
+}
+
+impl WriteSet {
+    /// Adds the write of `block` at `lba`.
+    pub fn push(&mut self, io: &mut Io, lba: Lba, block: Block) {
+        let follows = !self.run.is_empty()
+            && self.start + self.run.len() as u64 == lba
+            && self.run.len() < io.max_transfer
+            && io.zone_blocks.is_none_or(|zone| !lba.is_multiple_of(zone));
+        if !follows {
+            self.submit(io);
+            self.start = lba;
+        }
+        self.run.push(block);
+    }
+
+    /// Hands the pending run to the queue.
+    pub fn submit(&mut self, io: &mut Io) {
+        if self.run.is_empty() {
+            return;
+        }
+        let (start, data) = (self.start, std::mem::take(&mut self.run));
+        let blocks = data.clone();
+        io.written_blocks += data.len() as u64;
+        let ticket = io.queue.submit(Command::Write { lba: start, data, fua: false });
+        let run = (!ticket.is_answered()).then(|| Arc::new(Run { start, blocks }));
+        if let Some(run) = &run {
+            io.in_flight.insert(run.clone());
+        }
+        self.tickets.push((ticket, run));
+    }
+
+    /// Waits until the drive has completed every write of the set.
+    pub fn wait(&mut self, queue: &BlockQueue) -> Result<(), IoError> {
+        debug_assert!(self.run.is_empty(), "a run was not submitted");
+        let mut result = Ok(());
+        for (ticket, run) in self.tickets.drain(..) {
+            if let Err(error) = queue.wait(ticket) {
+                result = Err(error);
+            }
+            drop(run);
+        }
+        result
+    }
+}
+
+impl Io {
+    /// Reads and writes through `queue`.
+    pub fn new(queue: Arc<BlockQueue>) -> Self {
+        let identity = queue.identify();
+        Self {
+            max_transfer: identity.max_transfer.max(1) as usize,
+            zone_blocks: identity.zones.map(|z| z.size),
+            in_flight: InFlight::default(),
+            written_blocks: 0,
+            queue,
+        }
+    }
+
+    /// The queue, to wait on without holding the volume.
+    pub fn queue(&self) -> &Arc<BlockQueue> {
+        &self.queue
+    }
+
+    /// Blocks written so far.
+    pub fn written_blocks(&self) -> u64 {
+        self.written_blocks
+    }
+
+    /// Reads one block.
+    pub fn read(&self, lba: Lba) -> Result<Block, IoError> {
+        match self.in_flight.get(lba) {
+            Some(block) => Ok(block.clone()),
+            None => self.queue.read_block(lba),
+        }
+    }
+
+    /// Reads `count` adjacent blocks.
+    pub fn read_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
+        // What completes during the read is taken from memory too: it was in flight when the drive
+        // was asked.
+        let any = if self.in_flight.runs.is_empty() { 0 } else { count };
+        let held: SmallVec<[(usize, Block); 4]> = (0..any)
+            .filter_map(|i| Some((i as usize, self.in_flight.get(lba + u64::from(i))?.clone())))
+            .collect();
+        if count > 0 && held.len() == count as usize {
+            return Ok(held.into_iter().map(|(_, block)| block).collect());
+        }
+        let mut blocks = self.queue.read_blocks(lba, count)?;
+        for (i, block) in held {
+            blocks[i] = block;
+        }
+        Ok(blocks)
+    }
+
+    /// Whether some of these blocks may be on their way to the drive.
+    pub fn has_in_flight(&self, mut lbas: Range<Lba>) -> bool {
+        !self.in_flight.runs.is_empty() && lbas.any(|lba| self.is_in_flight(lba))
+    }
+
+    /// Whether a write of this block has been submitted that the drive may not have completed.
+    pub fn is_in_flight(&self, lba: Lba) -> bool {
+        self.in_flight.get(lba).is_some()
+    }
+}
