@@ -2,7 +2,7 @@
 //! `fdatasync`, which is what `fio --ioengine=psync --direct=1 --fdatasync=1` does; by the rings of
 //! `drive::linux`; and by an F2FS volume on the same device, which writes a node as well.
 //!
-//! Needs root and a free loop device; says so and ends well where it has not.
+//! Needs root and a free loop device; without them it says so and succeeds.
 
 use std::fs::File;
 use std::path::Path;
@@ -26,7 +26,7 @@ const OPS: u64 = 10_000;
 const IMAGE: u64 = 512 << 20;
 
 fn main() {
-    // Cargo's test run calls benches too; a measurement is no test.
+    // Cargo's test run calls benches too, but a measurement is not a test.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }

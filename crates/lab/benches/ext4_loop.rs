@@ -1,7 +1,7 @@
 //! 4 KiB overwrite and fsync: ours on a RAM drive against the kernel's ext4 on a loop device over
-//! tmpfs, in turns, so that what else the machine does weighs on both. Target: 6 times ext4.
+//! tmpfs, in turns, so that other load on the machine affects both. Target: 6 times ext4.
 //!
-//! Needs root, a free loop device and `mkfs.ext4`; says so and ends well where it has not.
+//! Needs root, a free loop device and `mkfs.ext4`; without them it says so and succeeds.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ const OPS: (u64, u64) = (150_000, 20_000);
 const IMAGE: u64 = 512 << 20;
 
 fn main() {
-    // Cargo's test run calls benches too; a measurement is no test.
+    // Cargo's test run calls benches too, but a measurement is not a test.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
@@ -63,7 +63,7 @@ fn our_rate(seed: u64) -> f64 {
     bench::run(&job).expect("no fault").ops_per_s
 }
 
-/// A mounted ext4; gone with all that carries it when dropped.
+/// A mounted ext4. Dropping it removes it and everything it stands on.
 struct Ext4 {
     /// What was set up so far, in order.
     tmpfs: Option<PathBuf>,
@@ -73,7 +73,7 @@ struct Ext4 {
 }
 
 impl Ext4 {
-    /// Sets it up, or says why that cannot be.
+    /// Sets it up, or says why that failed.
     fn mount() -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut ext4 = Self { tmpfs: None, device: None, mounted: false, dir };
@@ -139,7 +139,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// Runs a program to its end: what it printed, or what was wrong.
+/// Runs a program to its end; returns what it printed, or what went wrong.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;

@@ -21,7 +21,8 @@ const MIB: u64 = 1 << 20;
 /// File that `fsync` overwrites.
 const FSYNC_FILE: u64 = 16 * MIB;
 
-/// Room for what its fsyncs write; from there on the volume lives by freeing what is outdated.
+/// Room for what its fsyncs write at first; after that the volume reuses the space of outdated
+/// blocks.
 const FSYNC_LOG: u64 = 128 * MIB;
 
 /// File of the sequential benchmarks.
@@ -104,11 +105,11 @@ pub struct Bench {
     pub machine: String,
     /// As `mount -o` takes them.
     pub mount_opts: String,
-    /// How many operations; by default a second or two of them.
+    /// How many operations; by default enough for a second or two.
     pub ops: Option<u64>,
     /// Threads that share the operations, each with files of its own (fio's `numjobs`).
     pub threads: u64,
-    /// For the places and the bytes.
+    /// Seed of offsets and contents.
     pub seed: u64,
 }
 
@@ -137,7 +138,7 @@ pub struct BenchResult {
     pub seconds: f64,
     /// Operations per second.
     pub ops_per_s: f64,
-    /// Flush commands the drive was sent meanwhile.
+    /// Flush commands sent to the drive meanwhile.
     pub flushes: u64,
     /// Payload bytes per second.
     pub bytes_per_s: f64,
@@ -200,7 +201,7 @@ struct Work {
     places: Vec<Ino>,
 }
 
-/// What `bench` needs to be there before it is timed, and who does what.
+/// Prepares what `bench` needs before the clock starts, and assigns the threads' work.
 fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
     let kind = bench.kind;
     if bench.threads > 1 && !matches!(kind, Kind::Fsync | Kind::Create) {
@@ -221,7 +222,7 @@ fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
     shares.collect()
 }
 
-/// Each work on a core of its own; the time is from the first to begin to the last to end.
+/// Runs each share on its own core; the time is from the first start to the last end.
 fn all_at_once(fs: &Arc<dyn Volume>, works: Vec<Work>) -> Result<Timed> {
     let begun = now_ns();
     let threads: Vec<_> = works

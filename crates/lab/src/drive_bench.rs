@@ -1,5 +1,5 @@
 //! The emulated drive beside its closed form: what a profile promises, and what the model does, in
-//! simulated time. One thread that takes no time drives it.
+//! simulated time. It is driven by one thread that takes no time.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::{Error, Result, now_ns};
 
-/// Lengths of a write, in blocks: up to the longest there is.
+/// Lengths of a write, in blocks, up to the longest transfer.
 const LENGTHS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Zones written side by side.
 const WRITERS: [u64; 6] = [1, 2, 4, 8, 12, 14];
 const WRITERS_MAX: u64 = 14;
 /// Flushes and lone writes per figure.
 const REPEATS: u64 = 400;
-/// Longer than anything the drive does with one buffer.
+/// Longer than the drive needs for anything it does with one buffer.
 const IDLE: Nanos = 100_000_000;
 /// How often the buffer is filled before a sustained rate is taken.
 const FILLS: u64 = 8;
@@ -122,7 +122,7 @@ impl Rig {
         })
     }
 
-    /// MB/s, and the mean time in ns of a write, of `writers` who write on and on, from when they
+    /// MB/s, and the mean time in ns of a write, for `writers` that write continuously, once they
     /// have filled the buffer a few times.
     fn sustained(&self, writers: u64, blocks: u64) -> Result<(f64, f64)> {
         let before = FILLS * self.profile.buffer() / blocks + 100 * writers;
@@ -159,8 +159,8 @@ impl Rig {
     }
 }
 
-/// Who writes: each writer has a stretch of the drive for itself and writes it from front to back.
-/// Of a zoned drive that is a zone, and when it is full another.
+/// The writers: each has a part of the drive to itself and writes it from front to back. On a zoned
+/// drive that is a zone, and when it is full another.
 struct Host {
     drive: Arc<Ssd>,
     writers: Vec<Stretch>,
@@ -185,7 +185,7 @@ impl Host {
         Self { writers: writers.collect(), block: Block::zeroed(), drive }
     }
 
-    /// Starts a write of a writer; returns when.
+    /// Starts a write of a writer; returns the time of the start.
     fn submit(&mut self, writer: u64, blocks: u64) -> Nanos {
         let zones = self.drive.identify().zones;
         let stretch = &mut self.writers[writer as usize];
@@ -200,7 +200,7 @@ impl Host {
         now_ns()
     }
 
-    /// Waits for any write; says whose.
+    /// Waits for any write; returns whose it was.
     fn next(&self) -> Result<u64> {
         let done = self.drive.wait(0).ok_or_else(|| Error::Usage("a command got lost".into()))?;
         let done = done.result.map(|_| done.cid.into());
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_model_does_what_the_formulas_say() {
-        // `ram` has no model: what its machine's locks take would be seen.
+        // `ram` has no model: the result would show the cost of the machine's locks.
         let modelled = |name: &&str| *name != "ram";
         for name in Profile::names().into_iter().filter(modelled) {
             for figure in run(name, 1).expect("a built-in profile") {

@@ -11,7 +11,7 @@ pub enum Error {
     /// The caller asked for something that does not exist.
     #[error("{0}")]
     Usage(String),
-    /// A call of the workload failed on a drive with power.
+    /// A call of the workload failed although the drive had power.
     #[error("{call} {name}: {source}")]
     FileSystem {
         /// Which call.
@@ -24,7 +24,7 @@ pub enum Error {
     /// The volume is too small for the workload.
     #[error("the volume is full; use a larger drive or --max-bytes")]
     Full,
-    /// Formatting, mounting or checking failed where it must not.
+    /// Formatting, mounting or checking failed although it must not.
     #[error("{step}: {message}")]
     Volume {
         /// What was being done.

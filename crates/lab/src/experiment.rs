@@ -17,7 +17,7 @@ pub(crate) const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
 /// The drive of the campaigns.
 pub(crate) const DRIVE: &str = "zn540-noplp";
 
-/// What an experiment may be told.
+/// The options of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Decides everything random.
@@ -39,7 +39,7 @@ pub struct Experiment {
     /// What it shows.
     pub about: &'static str,
     with_tree: bool,
-    /// The workload it has in any case.
+    /// The workload that is always there.
     workload: &'static str,
     modes: &'static [Mode],
 }
@@ -85,7 +85,7 @@ impl Experiment {
         self.modes.len() * (1 + usize::from(self.with_tree))
     }
 
-    /// Runs it. `progress` is told after each cut, `done` after each campaign.
+    /// Runs it. Calls `progress` after each cut and `done` after each campaign.
     pub fn run(
         &self,
         options: &Options,
@@ -125,7 +125,7 @@ impl Experiment {
         Ok(Report { title, about, command, campaigns, timelines, zone_map })
     }
 
-    /// One fsync of each mode on the drive of the campaigns, and of OPRW and without it on one with
+    /// One fsync of each mode on the campaigns' drive and, with and without OPRW, on one with
     /// power-loss protection, where no mode needs a flush.
     fn timelines(&self, seed: u64) -> Result<Vec<Timeline>> {
         let volatile = self.modes.iter().map(|mode| (DRIVE, *mode));

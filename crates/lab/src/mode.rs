@@ -57,7 +57,7 @@ impl Mode {
         }
     }
 
-    /// The `mount -o` string. Without OPRW our recovery is to be like Linux's.
+    /// The `mount -o` string. Without OPRW, recovery behaves like Linux's.
     pub const fn mount_options(self) -> &'static str {
         match self {
             Self::Posix => "fsync_mode=posix,nowp_check",

@@ -1,5 +1,5 @@
-//! The file system as a workload sees it: every call is told to the oracle first, every fsync is
-//! timed.
+//! The file system as a workload sees it: every call is reported to the oracle first, and every
+//! fsync is timed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub struct FsyncSample {
     pub took_ns: u64,
 }
 
-/// A file system under an oracle's eyes. A clone is the same for another thread.
+/// A file system watched by an oracle. A clone serves another thread.
 #[derive(Clone)]
 pub struct Recorder {
     fs: Arc<dyn Volume>,
@@ -59,13 +59,13 @@ impl Recorder {
         }
     }
 
-    /// The same without a look at a file's times before each fsync of it: they are not compared
-    /// then.
+    /// The same, without reading a file's times before each fsync of it; they are then not
+    /// compared.
     pub fn without_times(self) -> Self {
         Self { times: false, ..self }
     }
 
-    /// As [`Recorder::new`], and takes down every call.
+    /// As [`Recorder::new`], and records every call.
     pub(crate) fn taped(fs: Arc<dyn Volume>, oracle: Arc<Oracle>, tape: Arc<Tape>) -> Self {
         Self { tape: Some(tape), ..Self::new(fs, oracle) }
     }
@@ -80,8 +80,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// A call: told to the oracle before it is made, and, if there are others beside it, when it
-    /// has returned.
+    /// A call: reported to the oracle before it is made and, if calls overlap, when it has
+    /// returned.
     fn call<T>(&self, event: Event, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let call = self.oracle.record(event);
         self.returned(call, run())
@@ -95,7 +95,7 @@ impl Recorder {
         done
     }
 
-    /// Takes down a call that is about to be made.
+    /// Records a call that is about to be made.
     fn tape(&self, step: impl FnOnce(&Tape, &Model) -> Op) {
         if let Some(tape) = &self.tape {
             let op = self.oracle.with_model(|model| step(tape, model));
@@ -137,7 +137,7 @@ impl Recorder {
         Node { ino: self.fs.root(), obj: ROOT }
     }
 
-    /// What is called `name` in `dir`.
+    /// The object called `name` in `dir`.
     pub fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
         let attr = self.fs.lookup(dir.ino, name).map_err(Error::at("lookup", name))?;
         let place = place(dir, name);
@@ -420,7 +420,7 @@ impl Recorder {
         self.set_attr("utimens", node, meta, &SetAttr { atime, mtime, ..SetAttr::default() })
     }
 
-    /// Sets the flags of a file. What is made in a directory would have those of the directory.
+    /// Sets the flags of a file. New entries of a directory would inherit its flags.
     pub fn chattr(&self, node: Node, flags: InodeFlags) -> Result<()> {
         if self.kind(node) != FileKind::Regular {
             return Err(Error::Usage("only files have flags in a workload".into()));
@@ -463,8 +463,8 @@ impl Recorder {
         })
     }
 
-    /// A transaction of the workload's own begins, or is `done`: whoever comes back after a cut is
-    /// told which.
+    /// A transaction of the workload begins, or is `done`; after a cut, the workload's check learns
+    /// how far it was.
     pub fn transaction(&self, number: u64, done: bool) {
         self.oracle.record(Event::Transaction { number, done });
     }
@@ -474,7 +474,7 @@ impl Recorder {
         self.fsync_as(node, false)
     }
 
-    /// Makes a file's contents durable, and what it takes to find them.
+    /// Makes a file's contents durable, and whatever is needed to find them.
     pub fn fdatasync(&self, node: Node) -> Result<()> {
         self.fsync_as(node, true)
     }
@@ -485,7 +485,7 @@ impl Recorder {
             if datasync { Op::Fdatasync { path } } else { Op::Fsync { path } }
         });
         let (mut start, mut took_ns) = (0, 0);
-        // The one promise that fdatasync does not make.
+        // The one guarantee that fdatasync does not give.
         let times = (self.times && !datasync).then(|| self.fs.getattr(node.ino).ok()).flatten();
         let times = times.map(|Attr { mtime, ctime, .. }| Times { mtime, ctime });
         self.synced(Some(node.obj), times, || {

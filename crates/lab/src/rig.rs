@@ -20,19 +20,19 @@ const SPARE_ZONES: u64 = 28;
 /// Conventional zones, for the metadata F2FS updates in place.
 const CONVENTIONAL_ZONES: u32 = 2;
 
-/// Zones of the smallest drive: a workload without a footprint wants to fill it.
+/// Zones of the smallest drive, for workloads without a footprint, which fill it.
 const SMALL_ZONE: u64 = 2 * MIB_BLOCKS;
 const SMALL_ZONES: (u32, u32) = (40, 8);
 
 /// The smallest drive without zones.
 const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 
-/// Smallest drive without zones for a workload that does not want to fill it.
+/// Smallest drive without zones for a workload that does not fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
 /// As [`spec`], for campaigns that cut the power: unkind, unless the name ends in `:orderly`. What
-/// holds on an unkind drive does not hold for the luck of one order. With `:512` the drive tears
-/// blocks. `:NAME=VALUE` is another value than the profile's.
+/// holds on an unkind drive does not depend on the luck of one order. With `:512` the drive tears
+/// blocks. `:NAME=VALUE` replaces a value of the profile.
 pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
     let mut parts = name.split(':');
     let mut profile = parts.next().unwrap_or(name).to_owned();
@@ -68,7 +68,7 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     })
 }
 
-/// A drive fresh from the factory.
+/// A new, empty drive.
 pub fn new_drive(spec: &Spec, timing: Timing, seed: u64) -> Result<Arc<Ssd>> {
     Ssd::new(spec.clone(), timing, seed).map_err(|e| Error::Usage(e.to_string()))
 }

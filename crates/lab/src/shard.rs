@@ -1,8 +1,8 @@
 //! A share of a campaign, and shares put together again.
 //!
-//! What is judged has numbers: cuts, states, sequences. A shard is a contiguous stretch of them, so
-//! that shares in order are the whole in order. A share is one line of JSON; sums of shares are
-//! what one run would have found, bit for bit, because one run is a sum of one share.
+//! Everything that is judged has a number: cuts, states, sequences. A shard is a contiguous stretch
+//! of them, so that shares in order are the whole in order. A share is one line of JSON; sums of
+//! shares are what one run would have found, bit for bit, because one run is a sum of one share.
 
 use std::fmt;
 use std::ops::Range;
@@ -65,19 +65,19 @@ impl From<Shard> for String {
 }
 
 impl Shard {
-    /// Which of `count` things are this shard's.
+    /// Which of `count` things belong to this shard.
     pub fn range(self, count: usize) -> Range<usize> {
         let at = |index: usize| (index as u128 * count as u128 / self.of as u128) as usize;
         at(self.index)..at(self.index + 1)
     }
 
-    /// The first share: what belongs to no number is counted there.
+    /// The first share: findings without a number are counted there.
     pub fn is_first(self) -> bool {
         self.index == 0
     }
 }
 
-/// What of a campaign is judged.
+/// Which part of a campaign is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// Everything.
@@ -102,12 +102,12 @@ impl Pick {
         }
     }
 
-    /// Whether one thing is looked at for itself, and so in full.
+    /// Whether a single thing is judged, and so completely.
     pub fn is_one(self) -> bool {
         matches!(self, Self::One(_))
     }
 
-    /// Whether what has no number is counted here.
+    /// Whether findings without a number are counted here.
     pub fn is_first(self) -> bool {
         !matches!(self, Self::Shard(shard) if !shard.is_first())
     }
@@ -119,14 +119,14 @@ impl Pick {
 pub enum Part {
     /// Cuts of one run.
     Cuts(Tally),
-    /// States a cut may leave of one run.
+    /// The states that a cut may leave of one run.
     States(Explored),
     /// Sequences of operations.
     Sequences(Explorations),
 }
 
 impl Part {
-    /// Whether both are of one campaign.
+    /// Whether both belong to one campaign.
     fn is_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cuts(one), Self::Cuts(two)) => one.run == two.run,
@@ -136,7 +136,7 @@ impl Part {
         }
     }
 
-    /// Takes in the share that comes next.
+    /// Adds the share that comes next.
     fn add(&mut self, next: Self) {
         match (self, next) {
             (Self::Cuts(all), Self::Cuts(next)) => all.add(next),
@@ -183,7 +183,7 @@ pub struct Share {
 /// Reads the shares in a file, one a line.
 pub fn load(path: &Path) -> Result<Vec<Share>> {
     let (text, file) = (read_bounded(path, FILE_MAX)?, path.display());
-    // A shard that was killed leaves this: not a campaign in which all is well.
+    // A killed shard leaves this; it must not pass for a campaign without findings.
     if text.trim().is_empty() {
         return Err(Error::Usage(format!("{file}: no share of a campaign in it")));
     }

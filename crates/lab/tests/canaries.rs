@@ -1,5 +1,5 @@
-//! Proof that the campaigns can fail: each deliberate fault breaks the promise it is about, and
-//! without it the same campaign is clean.
+//! Proof that the campaigns can fail: each deliberate fault breaks its promise, and without the
+//! fault the same campaign is clean.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ fn a_torn_node_that_is_believed_is_noticed() {
     }
 }
 
-/// What is written in place is old here and new there when the drive tears blocks: no mode promises
-/// otherwise of that, and the campaign has to see it.
+/// When the drive tears blocks, data written in place may be partly old and partly new: no mode
+/// excludes that, and the campaign has to see it.
 #[test]
 fn a_torn_block_is_noticed() {
     for mode in [Mode::Posix, Mode::Strict] {

@@ -58,7 +58,8 @@ fn zoned_that_tears_blocks() {
 }
 
 /// Nearly all zones are reset by one checkpoint and written again before the next: whichever of
-/// them a cut gives back with what they held, there has to be room for recovery's own checkpoint.
+/// them a cut brings back with their old contents, there must be room for recovery's own
+/// checkpoint.
 #[test]
 fn zones_that_a_cut_gives_back_leave_room() {
     const PIECE: u64 = 2 << 20;
@@ -76,8 +77,9 @@ fn zones_that_a_cut_gives_back_leave_room() {
     }
 }
 
-/// What write-back wrote before somebody else's checkpoint is part of the state that an fsync is
-/// recovered to: half an update is no broken promise then, and half of what came after it is.
+/// What write-back wrote before another file's checkpoint is part of the state to which an fsync is
+/// recovered. So half an update from before the checkpoint breaks no promise, but half of what came
+/// after it does.
 #[test]
 fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
     let text = "footprint 0\nmount cache=1m\ncreate a\nwrite a 0+1048576\nfsync a\nsync\nbegin\n\
@@ -95,8 +97,8 @@ fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
     }
 }
 
-/// A file that is in its inode grows so far that it needs another node: a cut may keep that node
-/// and lose the inode that takes the contents out of itself.
+/// A file stored in its inode grows so far that it needs another node. A cut may keep that node and
+/// lose the inode from which the contents have moved.
 #[test]
 fn a_node_without_its_inode_leaves_a_small_file_as_it_was() {
     let text =

@@ -81,7 +81,7 @@ fn the_small_workloads_of_many_nodes() {
     }
 }
 
-/// Of an fsync of several nodes posix may keep a part; strict none, with two flushes or one.
+/// posix may keep part of an fsync of several nodes; strict never does, with two flushes or one.
 #[test]
 fn whole_or_not_at_all() {
     let torn = |mode, inject| run("multi-node", ZONED, mode, inject).counts.torn;

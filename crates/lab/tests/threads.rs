@@ -1,5 +1,5 @@
 //! Workloads of several threads, cut at every point there is: what had returned before the cut must
-//! be there, whatever the other threads were at.
+//! be there, whatever the other threads were doing.
 
 mod harness;
 
@@ -62,8 +62,8 @@ const MIXES: [&str; 5] = [
     "threads:8:all",
 ];
 
-/// A thread beside which there is none, doing all that the others do: the oracle and the workloads
-/// for themselves.
+/// A single thread that does everything the others do: tests the oracle and the workloads
+/// themselves.
 #[test]
 fn one_thread() {
     let alone = MIXES.map(|mix| {
@@ -102,8 +102,8 @@ fn torn_blocks() {
     promises_hold(&MIXES, CONVENTIONAL_TEARING, &modes, 1..2, CHECK_EVERY);
 }
 
-/// What keeps one thread's fsync true beside another's, taken away: each is noticed in one of a few
-/// runs. The tests above are the same runs with it.
+/// What protects one thread's fsync from another's is taken away, one thing at a time: each is
+/// noticed within a few runs. The tests above are the same runs with the protection.
 #[test]
 fn faults_between_threads_are_noticed() {
     for (inject, workload, mode) in [
@@ -118,7 +118,7 @@ fn faults_between_threads_are_noticed() {
         let is_noticed = |seed| {
             let sound = job(workload, CONVENTIONAL, mode, seed);
             let job = Job { inject: Some(inject.into()), ..sound };
-            // A volume that stops in the middle of it has been noticed, too.
+            // A volume that stops on the way counts as noticed, too.
             every_cut(job).map_or(true, |result| result.broken > 0)
         };
         assert!((1..20).any(is_noticed), "{inject} in {mode}: {workload} shows nothing");

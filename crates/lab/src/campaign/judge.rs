@@ -1,4 +1,4 @@
-//! Powers on what survived one cut, recovers it, and holds it against the oracle.
+//! Powers on what survived one cut, recovers it, and compares it with the oracle.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ pub struct Judged {
     pub verdicts: Vec<Verdict>,
 }
 
-/// A day: no run takes so long.
+/// A day: no run takes that long.
 const OFF_NS: u64 = 86_400_000_000_000;
 
-/// What may be there at the cut that is compared. A model goes only forward, so there is one for
-/// the first mounts and one for the second.
+/// What may be there at the cut being compared. A model only moves forward, so there is one for the
+/// first mounts and one for the second.
 type Models = [Model; 2];
 
 fn models(job: &Job) -> Models {
@@ -45,14 +45,15 @@ pub(super) fn judge_stretch(
 ) -> Result<Vec<Judged>> {
     let (mut models, mut memo) = (models(job), Memo::default());
     let mut judged = Vec::with_capacity(stretch.len());
-    // Cuts that left the same are mounted once. What may be there differs all the same.
+    // Cuts that left the same state are mounted once. What may be there can still differ between
+    // them.
     for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
         judged.extend(judge_alike(job, recording, cuts, &mut models, &mut memo, progress)?);
     }
     Ok(judged)
 }
 
-/// Cuts that left the same, on a machine of their own.
+/// Judges cuts that left the same state, on their own machine.
 fn judge_alike(
     job: &Job,
     recording: &Recording,
@@ -72,7 +73,7 @@ fn judge_alike(
     Ok(judged)
 }
 
-/// The first cut, in order of time, whose findings `is` says yes to.
+/// The first cut, in order of time, whose findings satisfy `is`.
 pub(crate) fn first_failure(
     job: &Job,
     recording: &Recording,
@@ -90,11 +91,11 @@ pub(crate) fn first_failure(
     Ok(None)
 }
 
-/// What differs, after the first mount or the second, from what may be there after a cut, and
-/// whether an fsync was under way at it.
+/// How the volume differs, after the first mount or the second, from what may be there after a cut,
+/// and whether an fsync was under way at the cut.
 type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bool) + 'a;
 
-/// Judges cuts that left the same, on the current machine.
+/// Judges cuts that left the same state, on the current machine.
 fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     let Some(first) = cuts.first() else { return Vec::new() };
     stay_off();
@@ -116,7 +117,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         .collect();
     if let Ok(mounted) = mounted {
         let later = afterwards(job, first.like, drive.clone(), &*mounted.fs, &mut |fs| {
-            // All left the same, and by the last of them most had been promised.
+            // They all left the same state; at the last one most had been promised.
             if let (Some(cut), Some((judged, _))) = (cuts.last(), judged.last_mut()) {
                 add_new(&mut judged.verdicts, verify(2, fs, &drive, cut).0);
             }
@@ -133,13 +134,13 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     judged.into_iter().map(|(judged, _)| judged).collect()
 }
 
-/// Lets the power be off for a while. A machine's clock begins where that of the run began, and
-/// recovery's changes would be dated within the run.
+/// Lets the power be off for a while. Otherwise recovery's changes would be dated within the run,
+/// because this machine's clock began where the run's did.
 pub(crate) fn stay_off() {
     cores::sleep(OFF_NS);
 }
 
-/// What differs from what may be there, and what the workload's program would find wrong.
+/// Differences from what may be there, and what the workload's own program would find wrong.
 pub(crate) fn compare(
     job: &Job,
     fs: &dyn Volume,
@@ -152,7 +153,7 @@ pub(crate) fn compare(
     verdicts
 }
 
-/// Adds what was found after the second mount and not after the first.
+/// Adds findings of the second mount that the first did not have.
 pub(crate) fn add_new(verdicts: &mut Vec<Verdict>, again: Vec<Verdict>) {
     for verdict in again {
         if !verdicts.contains(&verdict) {
@@ -162,9 +163,9 @@ pub(crate) fn add_new(verdicts: &mut Vec<Verdict>, again: Vec<Verdict>) {
     }
 }
 
-/// Unmounting works, and the next mount finds nothing to recover. The structures agree, and
-/// `compare` is shown what was mounted, if the job wants that of the cut or state of this number.
-/// What the checker finds is said to be in flight, as it is if anything was.
+/// Unmounting works, and the next mount finds nothing to recover. If the job asks for that for the
+/// cut or state of this number, the structures must agree, and `compare` is shown the mounted
+/// volume. Findings of the checker count as in flight if anything was.
 pub(crate) fn afterwards(
     job: &Job,
     number: usize,

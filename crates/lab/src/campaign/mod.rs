@@ -39,7 +39,7 @@ pub use view::{Fate, View};
 /// A sensible [`Job::check_every`] for many cuts.
 pub const CHECK_EVERY: usize = 10;
 
-/// What to run and how often to cut it.
+/// What to run, and how often to cut its power.
 #[derive(Clone)]
 pub struct Job {
     /// The file system.
@@ -58,8 +58,8 @@ pub struct Job {
     pub seed: u64,
     /// Which cuts are judged.
     pub pick: Pick,
-    /// What every cut left is mounted, compared, unmounted and mounted again. Of so many one is
-    /// also checked structure by structure, and compared again after the second mount.
+    /// What each cut left is mounted, compared, unmounted and mounted again. One cut in this many
+    /// is also checked structure by structure, and compared again after the second mount.
     pub check_every: usize,
     /// Real threads to judge on.
     pub threads: usize,
@@ -82,7 +82,7 @@ impl Job {
         self.mode.mount_options().to_owned() + self.workload.mount_options()
     }
 
-    /// What the mode promises of this workload on such a drive.
+    /// What the mode promises for this workload on such a drive.
     pub(crate) fn promise(&self, drive: &Identify) -> Promise {
         let promise = Promise::of(self.mode, drive);
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
@@ -99,7 +99,7 @@ impl Job {
     }
 }
 
-/// Told after each judged cut, from any thread, how many cuts the campaign has.
+/// Called after each judged cut, from any thread, with the campaign's number of cuts.
 pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Runs the whole campaign of one mode: `job.cuts` cuts at random moments.
@@ -127,12 +127,13 @@ pub fn run_share(job: &Arc<Job>, points: CutPoints, progress: &Progress) -> Resu
     Ok(Tally::new(job, &recording, &judged))
 }
 
-/// Stretches of a recording for each thread: later cuts may be dearer, and nobody should wait long
-/// for who has them.
+/// How many parts of a recording each thread gets: later cuts may cost more, and no thread should
+/// wait long for the one that has them.
 const STRETCHES: usize = 8;
 
-/// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous stretch
-/// at a time, so that it replays the log once for it. The order of the answer is that of the cuts.
+/// Judges all cuts of a recording over `job.threads` real threads. Each takes a contiguous part at
+/// a time, so that it replays the log only once for that part. Results are in the order of the
+/// cuts.
 pub fn judge_all(
     job: &Arc<Job>,
     recording: &Arc<Recording>,

@@ -2,8 +2,8 @@
 //!
 //! Survivors change at drive events only: a command arrives, a NAND program ends. The first run
 //! notes when each event is; an instant drawn from the run's time stands for the last event at or
-//! before it, so a state is cut as often as it lasts long. The second run is the same run and takes
-//! the states.
+//! before it, so a state is cut in proportion to how long it lasts. The second run is the same run
+//! and takes the states.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub enum CutPoints {
     Every,
 }
 
-/// What NAND has at one instant, and how far the oracle was.
+/// What NAND holds at one instant, and how far the oracle was.
 pub struct Cut {
     /// Number of the cut in its campaign.
     pub index: usize,
@@ -42,14 +42,13 @@ pub struct Cut {
     pub at_ns: u64,
     /// Events of the oracle before it.
     pub position: usize,
-    /// Number of the first of the cuts up to this one that left just this: nothing became durable
-    /// between them.
+    /// Number of the earliest cut that left the same state: nothing became durable since.
     pub(super) like: usize,
     state: DriveState,
 }
 
 impl Cut {
-    /// One that stands for a state of the drive, at no time.
+    /// A cut that stands for a state of the drive, at no particular time.
     pub(crate) fn of_state(index: usize, position: usize, state: DriveState) -> Self {
         Self { index, at_ns: 0, position, like: index, state }
     }
@@ -83,12 +82,12 @@ pub struct Recording {
     pub cleanings: u64,
     /// What the mode promises on this drive.
     pub promise: Promise,
-    /// The drive with most in its buffer, of all cuts.
+    /// The drive at the cut with most in its buffer.
     pub zone_map: Option<ZoneMap>,
 }
 
 impl Recording {
-    /// A run of which one cut is of interest.
+    /// A run of which one cut is asked for.
     pub(crate) fn of_cut(
         log: Vec<Event>,
         cut: Cut,
@@ -161,9 +160,9 @@ fn random_picks(seed: u64, cuts: usize, times: &[u64], span_ns: u64) -> Vec<(usi
 }
 
 enum Plan {
-    /// Note when the events are, and what these points need to know of them.
+    /// Notes when the events are, and what these points need to know about them.
     Scout(CutPoints),
-    /// Take survivors at these, and keep those of these numbers.
+    /// Takes survivors at these, and keeps those with these numbers.
     Take(Vec<(usize, u64)>, Range<usize>),
 }
 
@@ -235,19 +234,19 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
     })?
 }
 
-/// The drive's observer. It runs under the drive's lock, so it touches nothing but its own and
-/// atomics, and gives away what it took when it is dropped.
+/// The drive's observer. It runs under the drive's lock, so it touches only its own data and
+/// atomics, and hands over its results when it is dropped.
 struct Watcher {
     oracle: Arc<Oracle>,
     started: Arc<AtomicU64>,
-    /// Whether every event is to be cut: then what it leaves to chance is noted.
+    /// Whether every event is cut; then it is noted whether the outcome depends on chance.
     every: bool,
     picks: Option<std::iter::Peekable<std::vec::IntoIter<(usize, u64)>>>,
     wanted: Range<usize>,
     seen: usize,
     /// Number of the next cut.
     next: usize,
-    /// What the one before it left, and the number of the first that left that.
+    /// What the previous cut left, and the number of the first cut that left that.
     last: Option<(usize, DriveState)>,
     seed: u64,
     pointers: Pointers,

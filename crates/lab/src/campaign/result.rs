@@ -26,7 +26,7 @@ pub struct ModeResult {
     pub cuts: usize,
     /// Cuts after which anything was lost, garbage or corrupt.
     pub failed: usize,
-    /// Cuts after which something was wrong that the mode promises cannot be.
+    /// Cuts after which the volume broke one of the mode's promises.
     pub broken: usize,
     /// What the mode promises on this drive.
     pub promise: Promise,
@@ -34,13 +34,13 @@ pub struct ModeResult {
     pub files_lost: usize,
     /// Files with bytes never written there, over all cuts.
     pub files_garbage: usize,
-    /// Files with a part of an fsync and not the rest, over all cuts.
+    /// Files with part of an fsync but not the rest, over all cuts.
     pub files_torn: usize,
     /// Cuts after which the volume did not mount or check.
     pub corrupt: usize,
     /// Machine and drive are models. If not, times are of the clock.
     pub simulated: bool,
-    /// The machine, if it is no model.
+    /// The machine, unless it is a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// fsyncs of the run.
@@ -84,7 +84,7 @@ pub struct Failure {
     pub cut: usize,
     /// When, nanoseconds of simulated time since the workload started.
     pub at_ns: u64,
-    /// Whether the mode had promised otherwise.
+    /// Whether that broke a promise of the mode.
     pub broken: bool,
     /// What was found.
     pub verdicts: Vec<Verdict>,
@@ -121,7 +121,7 @@ impl ModeResult {
 
 /// Files with that damage.
 pub(super) fn files(verdicts: &[Verdict], damage: Damage) -> usize {
-    // In brackets are steps, not files: a check, a mount.
+    // Names in brackets are steps, not files: a check, a mount.
     let of = |v: &&Verdict| v.damage == damage && v.path.starts_with('/');
     let mut paths: Vec<&str> = verdicts.iter().filter(of).map(|v| v.path.as_str()).collect();
     paths.sort_unstable();
@@ -135,7 +135,7 @@ pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
     sorted.get(rank).copied().unwrap_or(0)
 }
 
-/// Three decimals: what a reader can use, and the same text everywhere.
+/// Three decimals: enough for a reader, and the same text everywhere.
 pub(super) fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -7,7 +7,7 @@ use super::{Job, Judged, Recording};
 use crate::oracle::{Damage, Promise};
 use crate::recorder::FsyncSample;
 
-/// Failures told in full; the rest is counted.
+/// Failures reported in full; the rest are counted.
 const FAILURES_SHOWN: usize = 20;
 
 /// The run that was cut. Every share of a campaign makes the same.
@@ -41,7 +41,7 @@ pub struct Run {
     pub fsync_ns_p99: u64,
     /// Sections cleaned during the run.
     pub cleanings: u64,
-    /// What ran it if that was no model: times are the clock's then.
+    /// The machine, unless it was a model; then times are the clock's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
 }
@@ -62,7 +62,7 @@ pub struct Tally {
     pub cuts: usize,
     /// Cuts after which anything was lost, garbage or corrupt.
     pub failed: usize,
-    /// Cuts after which something was wrong that the mode promises cannot be.
+    /// Cuts after which the volume broke one of the mode's promises.
     pub broken: usize,
     /// Files, by kind of damage: lost, garbage, torn.
     pub files: [usize; 3],
@@ -72,7 +72,7 @@ pub struct Tally {
     pub replayed: u64,
     /// Inodes of which a node was discarded, over all cuts.
     pub skipped: u64,
-    /// Times the mount took, nanoseconds, and how often, in order.
+    /// Mount times in nanoseconds, each with how often it occurred, in order.
     pub recovery_ns: Vec<(u64, usize)>,
     /// The first failures: of those that broke a promise, then of the others.
     pub failures: Vec<Failure>,
@@ -129,7 +129,7 @@ impl Tally {
         }
     }
 
-    /// Takes in the share that comes next. Shares are read from files: sums do not overflow.
+    /// Adds the share that comes next. Shares are read from files: sums do not overflow.
     pub(crate) fn add(&mut self, next: Self) {
         for (sum, more) in [
             (&mut self.cuts, next.cuts),
@@ -151,7 +151,7 @@ impl Tally {
         self.failures.truncate(FAILURES_SHOWN);
     }
 
-    /// The time below which `percent` of the mounts were.
+    /// The time that `percent` of the mounts did not exceed.
     fn recovery_ms(&self, percent: usize) -> f64 {
         let all = self.recovery_ns.iter().fold(0_usize, |all, (_, n)| all.saturating_add(*n));
         let rank = (all as u128 * percent as u128).div_ceil(100).max(1);

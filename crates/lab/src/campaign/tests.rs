@@ -1,4 +1,4 @@
-//! The campaign held against a file system that is right, and one that is not.
+//! The campaign, tried on a file system that is right and on one that is not.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn a_dropped_flush_is_found_and_its_cut_can_be_repeated() {
     assert!(failure.replay.ends_with(&format!("--modes strict --only {}", failure.cut)));
 }
 
-/// What was found whole at the first mount and is gone at the second.
+/// What was whole at the first mount and is gone at the second.
 #[test]
 fn what_an_unmount_loses_is_found() {
     let result = run(&job(overwrites(), Some("drop-names"), 2), &quiet()).expect("it runs");
@@ -118,7 +118,8 @@ fn progress_is_told_of_every_cut_and_how_many_there_are() {
 
 #[test]
 fn every_cut_of_the_small_workloads_is_survived() {
-    // A snapshot is the whole tree: not those with large files. Files in memory have no flags.
+    // A snapshot is the whole tree, so no workloads with large files. Files in memory have no
+    // flags.
     let others = ["gc-between", "gc-adaptive", "multi-node", "truncate-and-grow", "flags"];
     for small in small::ALL.into_iter().filter(|s| !others.contains(&s.name())) {
         let job = job(Arc::new(small), None, 2);

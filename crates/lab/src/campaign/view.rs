@@ -4,9 +4,9 @@ use super::{Judged, Recording};
 use crate::oracle::{Damage, Model, Object, Verdict};
 use vfs::FileKind;
 
-/// Cells of a view; of more, several share one.
+/// Cells of a view; if there are more files or blocks, several share a cell.
 const CELLS: usize = 1056;
-/// Up to so many files are shown block by block.
+/// Up to this many files are shown block by block.
 const FEW: usize = 3;
 
 /// What became of a file or a block, the worst last.
@@ -14,7 +14,7 @@ const FEW: usize = 3;
 pub enum Fate {
     /// Durable, and there.
     Kept,
-    /// Written since its last fsync: the old is right, and the new.
+    /// Written since its last fsync: old or new is right.
     Open,
     /// Gone, or back at an older version.
     Lost,
@@ -22,10 +22,10 @@ pub enum Fate {
     Garbage,
 }
 
-/// All of them at one cut.
+/// All files at one cut.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The cut: that with most findings, or the one in the middle if there are none.
+    /// The number of the cut: the one with most findings, or the middle one if there are none.
     pub cut: usize,
     /// When, nanoseconds since the workload started.
     pub at_ns: u64,

@@ -1,5 +1,5 @@
-//! All short sequences of operations over a small set of files, with something that makes durable
-//! between them or nothing: bounded black-box crash testing, after CrashMonkey and ACE (OSDI '18).
+//! All short sequences of operations over a small set of files, with a call that makes them durable
+//! after each, or none: bounded black-box crash testing, after CrashMonkey and ACE (OSDI '18).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use crate::recorder::{Node, Recorder};
 use crate::workload::{Rng, Workload};
 use crate::{Error, Result};
 
-/// What is done. The files: `/a` of three blocks, `/d/b` of two.
+/// An operation. The files: `/a` of three blocks, `/d/b` of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     /// Two blocks of `/a` anew.
@@ -218,7 +218,7 @@ impl FromStr for Sequence {
     }
 }
 
-/// Which names there are, to tell what can be done.
+/// The names that exist, which decide what can be done.
 struct There {
     a: bool,
     b: bool,
@@ -232,7 +232,7 @@ impl Default for There {
 }
 
 impl There {
-    /// Whether the step can be done now; from then on it has been.
+    /// Whether the step can be done now; if so, it counts as done.
     fn takes(&mut self, (op, then): (Op, Then)) -> bool {
         let once = matches!(op, Op::Create | Op::Rename | Op::Link | Op::Mkdir | Op::Symlink);
         let needs_a = !matches!(op, Op::Create | Op::Replace | Op::Mkdir | Op::Symlink);
@@ -245,7 +245,7 @@ impl There {
             _ => {}
         }
         self.made.push(op);
-        // What has no descriptor any more, or never had, is not fsynced itself.
+        // An object without a descriptor is not fsynced itself.
         let by_name = matches!(op, Op::Unlink | Op::Symlink);
         possible && !(by_name && matches!(then, Then::Fsync | Then::Fdatasync))
     }
@@ -261,7 +261,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Does one operation: what it changed, and the directory of that.
+    /// Does one operation; returns what it changed, and its directory.
     fn run(&mut self, op: Op) -> Result<(Node, Node)> {
         let (fs, root, a, d) = (self.fs, self.fs.root(), self.a, self.d);
         match op {

@@ -1,4 +1,4 @@
-//! Many sequences through the explorer: all of a length, or as many as make so many states.
+//! Many sequences through the explorer: all of one length, or enough for a number of states.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::subject::Subject;
 use crate::workload::Rng;
 use crate::{Error, Result, rig};
 
-/// Failures told in full; the rest is counted.
+/// Failures reported in full; the rest are counted.
 const FAILURES_SHOWN: usize = 20;
 
-/// Sequences drawn at a time, so that the result does not depend on how many threads there are.
+/// Sequences drawn at a time, so that the result does not depend on the number of threads.
 const ROUND: usize = 64;
 
 /// Which sequences to explore, in which mode on which drive.
@@ -31,7 +31,7 @@ pub struct Batch {
     pub mode: Mode,
     /// Operations in a sequence.
     pub length: u32,
-    /// Not all sequences, but drawn ones until there are so many states.
+    /// Not all sequences, but random ones until there are this many states.
     pub sample: Option<usize>,
     /// A deliberate fault, by name.
     pub inject: Option<String>,
@@ -42,8 +42,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Whether there is such a mode on such a drive: OPRW needs write pointers, or checksums of all
-    /// an fsync wrote.
+    /// Whether the mode exists on such a drive: OPRW needs write pointers, or checksums of
+    /// everything an fsync wrote.
     pub fn applies(&self) -> Result<bool> {
         let identify = rig::unkind(&self.drive, 0)?.identify();
         let identify = identify.map_err(|e| Error::Usage(e.to_string()))?;
@@ -78,7 +78,7 @@ pub struct BatchResult {
 pub struct Explorations {
     /// Sums.
     pub result: BatchResult,
-    /// Of single operations, what may be seen.
+    /// For single operations: what may be seen.
     pub outcomes: Vec<Row>,
 }
 
@@ -115,7 +115,7 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
         }
         return Ok(all);
     }
-    // Which sequences make so many states, every shard finds out for itself: that is the lesser
+    // Every shard finds out for itself which sequences give that many states: that is the smaller
     // part of the work.
     let (mut sequences, mut counted) = (Vec::new(), 0);
     let quiet: Progress = Arc::new(|_| ());
@@ -142,7 +142,7 @@ fn share(mut sequences: Vec<Sequence>, shard: Option<Shard>) -> Vec<Sequence> {
 }
 
 impl BatchResult {
-    /// Whether both are of one batch.
+    /// Whether both belong to one batch.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         (&self.mode, &self.drive, self.length, self.complete, self.seed)
             == (&other.mode, &other.drive, other.length, other.complete, other.seed)
@@ -160,7 +160,7 @@ impl Explorations {
         }
     }
 
-    /// Takes in the share that comes next.
+    /// Adds the share that comes next.
     pub(crate) fn add(&mut self, next: Self) {
         let all = &mut self.result;
         all.sequences = all.sequences.saturating_add(next.result.sequences);
@@ -171,7 +171,7 @@ impl Explorations {
     }
 }
 
-/// Looks at sequences on `batch.threads` real threads; the answers in their order.
+/// Explores sequences on `batch.threads` real threads; results are in the order of the sequences.
 fn in_parallel<T: Send + 'static>(
     batch: &Batch,
     sequences: Vec<Sequence>,

@@ -1,4 +1,4 @@
-//! Mounts each state and holds it against the oracle at every position it may be left at.
+//! Mounts each state and compares it with the oracle at every position at which a cut may leave it.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt, stay_
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
 use crate::{Result, machine};
 
-/// How often what was seen, before the last fsync returned (`false`) and after (`true`).
+/// How often each outcome was seen, before the last fsync returned (`false`) and after (`true`).
 pub type Seen = BTreeMap<(bool, Outcome), usize>;
 
-/// What a cut left of the run, against what was before it and what is after it.
+/// What a cut left of the run, compared with the state before the run and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// As if nothing had been done.
     Old,
-    /// As if all had been done.
+    /// As if everything had been done.
     New,
-    /// Some of it, and no more said about which by any fsync under way.
+    /// Some of it; no fsync under way says which part.
     Part,
-    /// Some of what one fsync was to bring, and not the rest.
+    /// Some of what one fsync should have brought, and not the rest.
     Torn,
     /// What was durable is gone.
     Lost,
@@ -51,7 +51,7 @@ impl Outcome {
 struct Models {
     at: Vec<Model>,
     begin: usize,
-    /// All durable as it was before, and as it is after.
+    /// Everything durable, as it was before and as it is after.
     ends: Option<(Model, Model)>,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn judge_all(
     Ok(explored)
 }
 
-/// The first state and position whose findings `is` says yes to.
+/// The first state and position whose findings satisfy `is`.
 pub(super) fn first_failure(
     job: &Job,
     tape: &Tape,
@@ -154,7 +154,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
     };
     let mut against = |model: &Model| compare(job, &*mounted.fs, &drive, model, memo);
     let ends = models.ends.as_ref().map(|(old, new)| {
-        // New first: where nothing tells them apart, it is there.
+        // New first: an operation that changes nothing visible counts as done.
         (against(new).is_empty(), against(old).is_empty())
     });
     let mut judged: Vec<(Judged, bool)> = Vec::new();
@@ -211,7 +211,7 @@ impl Explored {
         }
         let broken = verdicts.iter().any(|v| self.promise.broken_by(v));
         self.counts.broken += usize::from(broken);
-        // Of one state all is told, promised or not.
+        // If a single state is asked for, everything is reported, promised or not.
         let told = broken || (job.pick.is_one() && !verdicts.is_empty());
         if told && self.failures.len() < FAILURES_SHOWN {
             let replay = job.replay(number);

@@ -1,10 +1,10 @@
-//! Every state a power cut could leave of a run, not only those one order of programs shows.
+//! Every state a power cut could leave of a run, not only those that one order of programs shows.
 //!
-//! A run is taken down as the commands the drive was sent and the oracle's position at each. From
-//! these follow all states the drive may show after a cut ([`states`]), whatever its timing. Each
-//! is mounted, held against the oracle at every position it can occur at, checked, unmounted and
-//! mounted again. [`ace`] makes all short sequences of operations to do that with, [`table`] says
-//! what was seen.
+//! A run is recorded as the commands that the drive was sent and the oracle's position at each.
+//! From these follow all states the drive may show after a cut ([`states`]), whatever its timing.
+//! Each is mounted, compared with the oracle at every position at which it can occur, checked,
+//! unmounted and mounted again. [`ace`] makes all short sequences of operations to do that with,
+//! [`table`] says what was seen.
 
 pub mod ace;
 pub mod batch;
@@ -26,10 +26,11 @@ use crate::{Error, Result, machine, rig};
 pub use judge::Seen;
 use states::Entry;
 
-/// How far to go where there are too many states.
+/// How many states to look at where there are too many.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// States of one instant that are all looked at; of more, so many drawn from the seed.
+    /// If an instant has at most this many states, all are looked at; otherwise this many are drawn
+    /// from the seed.
     pub states: usize,
 }
 
@@ -44,18 +45,18 @@ impl Default for Bound {
 pub struct Counts {
     /// Different states mounted.
     pub states: usize,
-    /// Pairs of a state and an instant it could be left at, each held against the oracle.
+    /// Pairs of a state and an instant at which it can be left, each compared with the oracle.
     pub judged: usize,
-    /// Instants of which there were too many states to see all.
+    /// Instants with too many states to look at all.
     pub sampled: usize,
     /// Pairs in which a promise was broken.
     pub broken: usize,
-    /// Pairs with old beside new of one fsync.
+    /// Pairs with old and new parts of one fsync.
     pub torn: usize,
 }
 
 impl Counts {
-    /// Adds others. They may be read from a file: sums do not overflow.
+    /// Adds other counts. They may come from a file, so sums must not overflow.
     pub(crate) fn add(&mut self, more: &Self) {
         for (sum, more) in [
             (&mut self.states, more.states),
@@ -69,7 +70,7 @@ impl Counts {
     }
 }
 
-/// What was found of one run.
+/// What was found for one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Explored {
     /// The workload.
@@ -87,7 +88,7 @@ pub struct Explored {
     pub counts: Counts,
     /// The first pairs that broke a promise.
     pub failures: Vec<Failure>,
-    /// What was seen while the last operation was being made durable, and after.
+    /// What was seen while the last operation was being made durable, and afterwards.
     #[serde(skip)]
     pub seen: Seen,
 }
@@ -125,13 +126,13 @@ impl Drop for Writer {
 }
 
 impl Explored {
-    /// Whether both are of one run.
+    /// Whether both belong to one run.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         (&self.workload, &self.mode, &self.drive, self.promise, self.seed)
             == (&other.workload, &other.mode, &other.drive, other.promise, other.seed)
     }
 
-    /// Takes in the share that comes next.
+    /// Adds the share that comes next.
     pub(crate) fn add(&mut self, next: Self) {
         self.counts.add(&next.counts);
         self.failures.extend(next.failures);
@@ -139,11 +140,11 @@ impl Explored {
     }
 }
 
-/// Failures told in full; the rest is counted.
+/// Failures reported in full; the rest are counted.
 const FAILURES_SHOWN: usize = 20;
 
-/// The first state of a run, at a position it may be left at, whose findings `is` says yes to: how
-/// it fails, and the run with that cut alone.
+/// The first state of a run, at a position at which it may be left, whose findings satisfy `is`:
+/// how it fails, and the run with that cut alone.
 pub(crate) fn first_failure(
     job: &Job,
     bound: Bound,
@@ -169,7 +170,7 @@ pub(crate) fn first_failure(
     Ok(Some((failure, Recording::of_cut(tape.log, cut, total, promise, zone_map))))
 }
 
-/// How many states there are of a run: what [`explore`] would mount.
+/// How many states of a run [`explore`] would mount.
 pub fn count(job: &Job, bound: Bound) -> Result<usize> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
@@ -177,7 +178,7 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
     Ok(found.states.len())
 }
 
-/// Explores one run of the workload of `job`; `job.pick` is of the states. With `outcomes`
+/// Explores one run of the workload of `job`; `job.pick` selects among the states. With `outcomes`
 /// it also tells old from new in each.
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
@@ -191,7 +192,7 @@ pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
 fn take(job: &Job) -> Result<Tape> {
     machine(job.seed)?.run(|| {
         let spec = rig::unkind(&job.drive, job.workload.footprint())?;
-        // No time passes on the drive: its commands come one after the other.
+        // No time passes on the drive: it gets its commands one after the other.
         let ssd = rig::new_drive(&spec, Timing::Instant, job.seed)?;
         let drive: Arc<dyn Drive> = ssd.clone();
         job.subject.format(&drive)?;
@@ -201,7 +202,7 @@ fn take(job: &Job) -> Result<Tape> {
         let recorder = Recorder::new(mounted.fs.clone(), oracle.clone());
         let (mut base, mut begun) = (None, 0);
         job.workload.run(&recorder, job.seed, &mut || {
-            // What was prepared is durable, whatever fault is injected.
+            // The preparation is durable, whatever fault is injected.
             let _ = ssd.issue(0, 0, Command::Flush).or_else(|| ssd.wait_for(0, 0));
             base = Some(ssd.survivors(job.seed));
             begun = oracle.position();

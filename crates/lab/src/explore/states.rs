@@ -1,22 +1,22 @@
 //! The states a drive may show after a cut.
 //!
-//! What a flush that ended covers is there, and so is what was written with FUA and ended. Of the
-//! rest, at any instant:
+//! Everything covered by a completed flush is there, and so is every completed FUA write. As for
+//! the rest, at any instant:
 //! - a sequential zone is as it was at any time since: a prefix, block by block, of what was
-//!   written to it, as long as its last reset is not durable of what it held before that, too. How
-//!   far is each zone's own affair, since programs of different zones end in any order and the
-//!   drive flushes by itself whenever it likes;
-//! - a block outside them is as it was or as any write since made it, whatever its neighbours are;
-//!   or, on a drive that tears blocks, the last of these writes brought its last sector alone, or
-//!   all but that: a node's footer without its pointers, or the other way round;
-//! - a discard has happened or not, as a whole: of each block by itself would be more than can be
-//!   looked at, and a file system expects nothing of what it discarded;
-//! - with power-loss protection all that ended is there, and of the command under way a part, as
-//!   above.
+//!   written to it or, as long as its last reset is not durable, of what it held before the reset.
+//!   Each zone's prefix is independent of the others, since programs of different zones end in any
+//!   order and the drive flushes by itself whenever it likes;
+//! - a block outside those zones is as it was or as any write since made it, independently of its
+//!   neighbours; or, on a drive that tears blocks, the last of these writes brought its last sector
+//!   alone, or all the others: a node's footer without its pointers, or the other way round;
+//! - a discard has happened or not, as a whole: block by block there would be too many states, and
+//!   a file system expects nothing of what it discarded;
+//! - with power-loss protection everything completed is there, and part of the command under way,
+//!   as above.
 //!
-//! A zone's finish is durable when it ends, and all that is in the zone with it. While nothing is
-//! flushed what was possible stays possible, so of each stretch between flushes only the last
-//! instant at each of the oracle's positions is looked at.
+//! A zone's finish is durable when it completes, and so is everything in the zone. As long as
+//! nothing is flushed, states that were possible stay possible; so between two flushes only the
+//! last instant at each of the oracle's positions is looked at.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -28,13 +28,13 @@ use super::{Bound, Tape};
 use crate::workload::Rng;
 use crate::{Error, Result};
 
-/// A command, and how far the oracle was when the drive got it.
+/// A command, and the oracle's position when the drive got it.
 pub(super) struct Entry {
     pub(super) command: Command,
     pub(super) position: usize,
 }
 
-/// What a cut may leave, and the oracle's positions it may be left at, in order.
+/// What a cut may leave, and the oracle's positions at which it may be left, in order.
 pub(super) struct State {
     pub(super) drive: DriveState,
     pub(super) positions: Vec<usize>,
@@ -55,11 +55,11 @@ enum Effect {
     Put(Lba, Block, u64),
     /// The zone that starts here is empty.
     Reset(Lba),
-    /// So many blocks from here on are.
+    /// This many blocks from here on are.
     Discard(Lba, u64),
 }
 
-/// Effects of which a cut leaves the first so many, whatever it leaves of others.
+/// Effects of which a cut leaves some prefix, independently of other tracks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Track {
     /// A sequential zone, by its first block.
@@ -70,13 +70,13 @@ enum Track {
     Discard(usize),
 }
 
-/// What is durable, what is not, and the sum that names the former.
+/// What is durable, what is not, and a sum that identifies the former.
 struct Walk {
     found: Found,
     durable: DriveState,
     sum: Sum,
-    /// Each effect with the number of the command that has it: those of several tracks that touch
-    /// one block are in that order.
+    /// Each effect with its command's number: where several tracks touch one block, effects apply
+    /// in that order.
     tracks: BTreeMap<Track, Vec<(usize, Effect)>>,
     /// Number of the command.
     now: usize,
@@ -101,7 +101,7 @@ pub(super) fn enumerate(tape: &Tape, volatile: bool, bound: Bound, seed: u64) ->
     for (i, Entry { command, position }) in tape.entries.iter().enumerate() {
         walk.now = i;
         walk.step(command, *position, volatile).map_err(impossible)?;
-        // What comes next can do no more than add to this, unless it settles something.
+        // The next command only adds to this, unless it makes something durable.
         let settles = matches!(
             tape.entries.get(i + 1).map(|next| &next.command),
             None | Some(Command::Flush | Command::ManageZone { action: ZoneAction::Finish, .. })
@@ -126,7 +126,7 @@ fn impossible(status: Status) -> Error {
 }
 
 impl Walk {
-    /// Takes in one command: under way or ended, as the caller looks next.
+    /// Adds one command, under way or completed, depending on when the caller looks.
     fn step(&mut self, command: &Command, position: usize, volatile: bool) -> Result<(), Status> {
         match command {
             Command::Write { lba, data, fua } => {
@@ -179,7 +179,7 @@ impl Walk {
             self.look(position..=position).map_err(|_| Status::WriteFault)?;
             let range = first..first + data.len() as u64;
             let place = self.track(first);
-            // A discard from before must not empty what was forced out since: it is durable, too.
+            // An earlier discard must not empty what was forced out since: it is durable, too.
             let touches = |(_, effect): &(usize, Effect)| effect.discards(&range);
             let discards = self.tracks.iter().filter(|(_, effects)| effects.iter().any(touches));
             let discards: Vec<Track> = discards.map(|(track, _)| *track).collect();
@@ -191,7 +191,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What may be there of `block`, and not all of it.
+    /// The torn versions of `block` that may be there.
     fn torn(&self, track: Track, block: &Block) -> Result<Vec<Block>, Status> {
         let size = self.durable.spec().atomic_write();
         let Track::Block(lba) = track else { return Ok(Vec::new()) };
@@ -275,7 +275,7 @@ impl Walk {
         Ok(())
     }
 
-    /// One state: of each track so many effects.
+    /// One state: a number of effects of each track.
     fn note(&mut self, digits: &[usize], positions: RangeInclusive<usize>) -> Result<()> {
         let left = self.tracks.values().zip(digits).flat_map(|(effects, &n)| &effects[..n]);
         let mut left: Vec<&(usize, Effect)> = left.collect();
@@ -319,7 +319,7 @@ impl Effect {
     }
 }
 
-/// What changed since the run began, as a sum over all blocks that tells states apart.
+/// What changed since the run began, as a sum over all blocks that distinguishes states.
 #[derive(Default)]
 struct Sum {
     sum: u64,
@@ -331,7 +331,7 @@ impl Sum {
         self.sum = self.sum.wrapping_add(mix(lba, hash));
     }
 
-    /// Takes in what `effect` does; what it replaces is in the answer.
+    /// Applies `effect`; returns what it replaced.
     fn apply(&mut self, effect: &Effect, zone_blocks: u64) -> Vec<(Lba, Option<u64>)> {
         let (lba, blocks) = match *effect {
             Effect::Put(lba, _, hash) => {
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(seen(vec![reset(), write(ZONE, 1, false)]), [old, empty, one].into());
         assert_eq!(seen(vec![reset(), write(ZONE, 1, true)]), [one].into());
         assert_eq!(seen(vec![reset(), Command::Flush]), [empty].into());
-        // Of what was there before, and not durable either, each prefix may come back.
+        // Every prefix of the earlier contents may come back, if their end is not durable either.
         let all = seen(vec![append(2), reset(), write(ZONE, 1, false)]);
         assert_eq!(all, [old, (7, 0, 8, 2, 2), empty, one].into());
     }

@@ -20,7 +20,7 @@ pub struct Row {
     pub mode: String,
     /// The drive's profile.
     pub drive: String,
-    /// What was seen of cuts before that returned, and how often.
+    /// What was seen at cuts before that call returned, and how often.
     pub before: BTreeMap<String, usize>,
     /// Of cuts after.
     pub after: BTreeMap<String, usize>,

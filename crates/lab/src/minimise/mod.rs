@@ -2,10 +2,11 @@
 //!
 //! What a workload did is recorded as a script and replayed with fewer and fewer operations (delta
 //! debugging), each time on the same drive from the same seed in the same mode. A shorter run
-//! counts if it fails in the way the whole did: the same kind of damage, and a broken promise if it
-//! was one. In which order programs end is chance, which every operation less deals anew; so of a
-//! shorter run every state a cut may leave is looked at, whatever the timing. Only if none of these
-//! fails is it cut at every point of its own time. [`words`] says of the last what is on the drive.
+//! counts if it fails in the same way as the whole: the same kind of damage, and a broken promise
+//! if it was one. The order in which programs end is chance, and removing an operation changes it;
+//! so for a shorter run every state that a cut may leave is looked at, whatever the timing. Only if
+//! none of these fails is the run cut at every point of its own time. [`words`] describes what the
+//! last failing cut left on the drive.
 
 mod words;
 
@@ -25,10 +26,10 @@ pub use words::words;
 
 /// Operations after `begin` that are tried first; then twice as many, and so on.
 const PREFIX: usize = 4;
-/// And at most so many: every position of a run has a model of its own.
+/// And at most this many, because every position of a run has its own model.
 const PREFIX_MAX: usize = 512;
 
-/// Steps of a run of which every two are left out together, too.
+/// In runs of up to this many steps, every pair is also left out together.
 const PAIRS: usize = 24;
 
 /// Where the power is cut.
@@ -58,7 +59,7 @@ pub struct Minimal {
     pub failure: Failure,
 }
 
-/// What a shorter run has to show.
+/// The failure that a shorter run must reproduce.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     damage: Damage,
@@ -73,7 +74,7 @@ impl Kind {
     }
 }
 
-/// Makes what fails in `job`, cut at every point or in every state, short; `None` if nothing does.
+/// Shortens a failure of `job`, cut at every point or in every state; `None` if nothing fails.
 pub fn minimise(job: &Job, cuts: Cuts, progress: &Progress) -> Result<Option<Minimal>> {
     let script = Script::record(job)?;
     let mut search = Search { job, cuts, progress, script: &script, runs: 0 };
@@ -175,7 +176,7 @@ impl Search<'_> {
         None
     }
 
-    /// The first cut of a run of `steps` that fails in that way. One that cannot be run does not.
+    /// The first cut of a run of `steps` that fails in that way; none if the steps cannot be run.
     fn fails(&mut self, steps: &[Step], kind: Kind) -> Option<(Failure, Recording)> {
         self.runs += 1;
         (self.progress)(self.runs);

@@ -1,4 +1,4 @@
-//! Posix's known hole, and a deliberate fault, are made a handful of operations.
+//! Posix's known hole, and a deliberate fault, are reduced to a handful of operations.
 
 use super::*;
 use crate::campaign::run_at;
@@ -27,7 +27,7 @@ fn minimal(job: &Job, cuts: Cuts) -> Option<Minimal> {
     minimise(job, cuts, &quiet).expect("it runs")
 }
 
-/// The script as a file says the same of the same cut.
+/// The script, read from a file, gives the same result at the same cut.
 fn replays(job: &Job, minimal: &Minimal) {
     let script = Script::parse(&minimal.script.text(), "min").expect("its text is right");
     let pick = Pick::One(minimal.failure.cut);

@@ -16,7 +16,7 @@ use crate::{Result, machine};
 /// Blocks below a write pointer that are looked at for nodes.
 const NODES: u64 = 64;
 
-/// The words for the one cut of `recording`, of which `verdicts` tell.
+/// Describes the one cut of `recording` that `verdicts` are about.
 pub fn words(job: &Job, recording: &Recording, verdicts: &[Verdict]) -> Result<Vec<String>> {
     let Some(cut) = recording.cuts.first() else { return Ok(Vec::new()) };
     let mut model = Model::default();
@@ -52,7 +52,7 @@ fn pointers(zone: &ZoneMark) -> String {
     }
 }
 
-/// Of each damaged file: where its block is, and by which node.
+/// For each damaged file: where its block is, and which node says so.
 fn found(job: &Job, cut: &Cut, zones: &[ZoneMark], size: u64, verdicts: &[Verdict]) -> Vec<String> {
     let mut out = Vec::new();
     let drive = cut.power_on(job);

@@ -1,5 +1,5 @@
-//! What must hold of an inode besides its contents, one rule each. A rule allows the old and the
-//! new values of what was changed since the last fsync, and nothing else.
+//! What must hold of an inode besides its contents, one rule each. For everything changed since the
+//! last fsync, a rule allows the old and the new values, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::event::{Meta, ObjId, ROOT};
 use super::verdict::{Damage, Verdict};
 use super::verify::{Walk, head, text};
 
-/// The names that lead to each inode and the links it says it has, as they come by.
+/// The names that lead to each inode, and the links it claims to have, collected on the walk.
 #[derive(Default)]
 pub(super) struct Links {
     names: BTreeMap<Ino, u32>,
@@ -18,7 +18,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// A name of `obj` leads to `ino`.
+    /// Notes that a name of `obj` leads to `ino`.
     pub(super) fn found(&mut self, obj: ObjId, ino: Ino) {
         self.found.entry(obj).or_insert(ino);
     }
@@ -34,7 +34,7 @@ impl Links {
 }
 
 impl Walk<'_> {
-    /// All rules about one inode, but for that of [`Walk::links`].
+    /// All rules about one inode, except that of [`Walk::links`].
     pub(super) fn attributes(&mut self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
         // The root was not made by the workload, and its attributes are not known.
         if obj == ROOT {
@@ -58,9 +58,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Permissions, owner, flags and the times that were set are together what they were after one
-    /// of the calls that set them. After an fsync the times that move by themselves are those that
-    /// it found, or later.
+    /// Permissions, owner, flags and explicitly set times are, all together, what they were after
+    /// one of the calls that set them. After an fsync, the times that move by themselves are those
+    /// that the fsync found, or later ones.
     fn meta(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
         let has_flags = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
         let flags = match has_flags.then(|| self.fs.flags(attr.ino)).transpose() {
@@ -129,15 +129,15 @@ impl Walk<'_> {
         }
     }
 
-    /// A size is one that a call was to make it, or that a write passed.
+    /// A size must be one that a call sets, or that a write passes on its way.
     fn size(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
         let object = &self.model.objects[obj];
         let (size, calls) = (&object.size, &self.model.calls);
         if size.allows(attr.size, calls) {
             return;
         }
-        // Where a block may set the size, this is half an fsync, or one that was whole and no
-        // longer is.
+        // Where a block may set the size, this is half an fsync, or a complete one that is no
+        // longer complete.
         let moving = object.is_syncing() && size.is_open();
         let may_set = self.model.habits.blocks_may_set_size;
         let damage = match may_set && size.ends_with_block(attr.size) {
@@ -154,8 +154,8 @@ impl Walk<'_> {
         out.push(self.finding(obj, damage, expected, format!("size {}", attr.size)));
     }
 
-    /// An inode has as many links as names lead to it; a directory two, and one for each directory
-    /// in it, or says 1, as file systems do that do not count them.
+    /// An inode has as many links as names lead to it; a directory has two, and one more for each
+    /// directory in it; or 1, in file systems that do not count them.
     pub(super) fn links(&mut self) {
         let links = std::mem::take(&mut self.links);
         for (ino, (obj, kind, said)) in links.said {

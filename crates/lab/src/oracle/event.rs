@@ -1,9 +1,9 @@
 //! What a workload did, in the order it did it.
 //!
-//! An event is logged *before* the file system is asked, so that at any instant the log holds all
-//! that may have reached the drive; an fsync is two events, because only its return promises, and
-//! where threads overlap every call is. A position in the log is therefore a snapshot of the
-//! oracle, and costs nothing to take.
+//! An event is logged *before* the file system is asked, so that at any instant the log holds
+//! everything that may have reached the drive. An fsync is two events, because only its return
+//! promises anything; where threads overlap, every call is two. A position in the log is therefore
+//! a snapshot of the oracle, and costs nothing to take.
 
 use drive::Block;
 use vfs::{FileKind, InodeFlags, Timespec};
@@ -46,7 +46,7 @@ pub struct Times {
     pub ctime: Timespec,
 }
 
-/// How far a workload has come that makes transactions, one after the other; 0 is none.
+/// The last transaction of a workload that makes them one after the other; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transactions {
     /// The last that began.
@@ -100,7 +100,7 @@ pub enum Event {
         blocks: Vec<Block>,
         /// Where the write begins, in bytes.
         from: u64,
-        /// Where it ends: a shorter file is so long afterwards.
+        /// Where it ends: a shorter file has this length afterwards.
         end: u64,
     },
     /// A new size without data.
@@ -135,9 +135,9 @@ pub enum Event {
     SyncEnd {
         /// Of which object.
         obj: Option<ObjId>,
-        /// The call that returned; `None` is one that took no time.
+        /// The call that returned; `None` if it took no time.
         call: Option<Call>,
-        /// What the object's times were when it was called, if it is to keep them.
+        /// The object's times when it was called, if it must keep them.
         times: Option<Times>,
     },
     /// A transaction of the workload's own begins, or is acknowledged. Numbers go up.
@@ -147,8 +147,8 @@ pub enum Event {
         /// Whether it is acknowledged.
         done: bool,
     },
-    /// From here on calls overlap, and each that is no fsync ends in `Return` or `Fail`. Until here
-    /// each returned before the next event.
+    /// From here on calls overlap, and each call other than an fsync ends in `Return` or `Fail`.
+    /// Until here each returned before the next event.
     Overlap,
     /// A call returned.
     Return {

@@ -2,8 +2,8 @@
 //! and what must not be on the drive.
 //!
 //! A run appends [`Event`]s to a log. A cut remembers how long the log was. To judge the cut, a
-//! [`Model`] is moved along the log to that position and [`verify()`] holds the recovered volume
-//! against it. So a snapshot is one number, and a judge that takes cuts in order replays each event
+//! [`Model`] is moved along the log to that position and [`verify()`] compares the recovered volume
+//! with it. So a snapshot is one number, and a judge that takes cuts in order replays each event
 //! once.
 
 mod attributes;
@@ -47,7 +47,7 @@ impl Oracle {
         Self::default()
     }
 
-    /// Logs what is about to be asked of the file system.
+    /// Logs a call that is about to be made.
     pub fn record(&self, event: Event) -> Call {
         self.record_with(|_| event)
     }
@@ -68,7 +68,7 @@ impl Oracle {
         self.overlaps.store(true, Ordering::Release);
     }
 
-    /// Whether calls overlap, and their returns are to be logged.
+    /// Whether calls overlap, so that their returns must be logged.
     pub fn overlaps(&self) -> bool {
         self.overlaps.load(Ordering::Acquire)
     }
@@ -83,7 +83,7 @@ impl Oracle {
         look(&self.state.lock().model)
     }
 
-    /// The whole log, to judge cuts by. The oracle starts over.
+    /// The whole log, for judging cuts. The oracle starts over.
     pub fn take_log(&self) -> Vec<Event> {
         self.position.store(0, Ordering::Release);
         std::mem::take(&mut *self.state.lock()).log

@@ -1,13 +1,14 @@
 //! All that may be on the drive at one position of the log.
 //!
-//! Every value (a block, a size, a name) is what an fsync *promised* and what came since. Promised
-//! only: it must be there. With later ones: any of them may be. Nothing else may. What was durable
-//! before is remembered by its hash, so that a stale block can be told from garbage.
+//! Every value (a block, a size, a name) is what an fsync *promised* and what came since. Without
+//! later versions, the promised one must be there; with them, any of these may be, and nothing
+//! else. What was durable earlier is remembered by its hash, so that a stale block can be told from
+//! garbage.
 //!
-//! What "later" is where calls overlap, [`super::order`] says. Three things the log must keep to
-//! then: writes to a file that several threads write are of whole blocks; attributes that several
-//! threads set are set alike or all at once; and a name that is moved, linked from or whose file is
-//! created is in one thread's hands for that time. Where a name is moved *to* is anybody's.
+//! [`super::order`] says what "later" means where calls overlap. The log must then keep three
+//! rules: writes to a file that several threads write are of whole blocks; attributes that several
+//! threads set are set alike or all at once; and only one thread at a time uses a name while it is
+//! moved, linked from, or created. The name that a file is moved *to* may be used by anybody.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub struct Model {
     pub objects: Vec<Object>,
     /// What each name may stand for.
     pub names: BTreeMap<Place, Versions<Option<ObjId>>>,
-    /// What each name stood for once, and may no more.
+    /// What each name stood for earlier, and may no longer stand for.
     former: BTreeMap<Place, Vec<ObjId>>,
     /// When calls began and returned.
     pub calls: Calls,
@@ -35,7 +36,7 @@ pub struct Model {
     naming: BTreeMap<Call, Vec<Place>>,
     /// Calls of `sync` under way.
     syncs: Vec<Call>,
-    /// What the file system may do besides.
+    /// What else the file system may do, by its nature.
     pub(super) habits: Habits,
     position: usize,
 }
@@ -84,7 +85,7 @@ impl Model {
             .map(|((_, name), versions)| (&**name, versions))
     }
 
-    /// What `name` in `dir` stood for once, the newest last.
+    /// What `name` in `dir` stood for earlier, the newest last.
     pub fn former(&self, dir: ObjId, name: &[u8]) -> &[ObjId] {
         self.former.get(&(dir, name.into())).map_or(&[], |objects| objects)
     }
@@ -147,7 +148,7 @@ impl Model {
             Event::Unlink { place } => self.unbind(place, call),
             Event::Rename { from, to } => {
                 let moved = self.names.get(from).and_then(|v| *v.current());
-                // Whoever looks finds one or the other there, never nothing.
+                // A lookup finds one or the other, never nothing.
                 if let Some(replaced) = self.names.get(to).and_then(|v| *v.current()) {
                     self.objects[replaced].places.retain(|place| place != to);
                 }
@@ -181,7 +182,7 @@ impl Model {
         }
     }
 
-    /// A call has returned. What it was to do to names it has done, or nothing of it.
+    /// A call has returned: it has changed names as it should, or not at all.
     fn end(&mut self, call: Call, done: bool) {
         self.calls.end(call, self.position);
         let places = self.naming.remove(&call).unwrap_or_default();
@@ -212,7 +213,7 @@ impl Model {
 
     fn unbind(&mut self, place: &Place, call: Call) {
         let known = self.names.get(place).and_then(|slot| *slot.current());
-        // Beside others it may take away what comes there only now.
+        // Where calls overlap, it may remove a name that is only now being made.
         if known.is_some() || self.calls.overlap() {
             self.set_name(place, None, call);
         }
@@ -235,7 +236,7 @@ impl Model {
         }
     }
 
-    /// Whether others' fsyncs may take a part of anything along at any time.
+    /// Whether any fsync may, at any time, make parts of other files durable.
     fn carries_always(&self) -> bool {
         self.habits.takes_others_along && self.calls.overlap()
     }
@@ -283,7 +284,7 @@ impl Model {
 
     fn settle_way(&mut self, obj: ObjId, called: usize) {
         let object = &mut self.objects[obj];
-        // Whatever it is called meanwhile, it had a name all the time.
+        // Whatever its name is meanwhile, it always had one.
         object.anchored |= !object.contested && !object.places.is_empty();
         for place in object.places.clone() {
             let Some(slot) = self.names.get(&place) else { continue };
@@ -292,7 +293,7 @@ impl Model {
             }
             let settled = !slot.is_open();
             self.settle_name(&place, called);
-            // A settled name was settled together with the way to it.
+            // When a name was settled, so was the path to it.
             if !settled {
                 self.settle_way(place.0, called);
             }
@@ -325,7 +326,7 @@ impl Model {
     }
 }
 
-/// Whether nothing is called so, nor may be by what is under way.
+/// Whether nothing has this name, and no call under way may give it.
 fn is_gone(slot: &Versions<Option<ObjId>>) -> bool {
     !slot.is_open() && slot.allowed().all(Option::is_none)
 }

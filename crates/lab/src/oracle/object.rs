@@ -27,13 +27,13 @@ impl BlockVersions {
         Self { versions: Versions::new(Block::zeroed()), history: Vec::new() }
     }
 
-    /// Whether these bytes, up to the file's end, were this block's content once, and are no more.
+    /// Whether these bytes, up to the file's end, are an outdated version of this block.
     pub fn was_once(&self, bytes: &[u8]) -> bool {
         self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
     }
 
-    /// Whether each sector of these bytes is one of some version that may be there. A hole has
-    /// none: what comes there is not written in its place.
+    /// Whether each sector of these bytes belongs to some version that may be there. A hole counts
+    /// as none, because a block that fills it is not written in place.
     pub fn has_sectors(&self, bytes: &[u8]) -> bool {
         let written = || self.versions.allowed().filter(|v| !v.same_page(&Block::zeroed()));
         (0..)
@@ -53,7 +53,7 @@ impl BlockVersions {
         }
     }
 
-    /// The file's size was made durable, or taken along, and not this block.
+    /// The file's size was made durable, or taken along, but not this block.
     fn show(&mut self) {
         remember(&mut self.history, self.versions.durable());
     }
@@ -89,7 +89,7 @@ pub struct Object {
     pub rdev: u64,
     /// Attributes.
     pub meta: Versions<Meta>,
-    /// What an fsync that has returned found the times to be: they are no earlier.
+    /// The times that a completed fsync found; they can be no earlier.
     pub times: Option<Times>,
     /// Size in bytes.
     pub size: Size,
@@ -101,17 +101,17 @@ pub struct Object {
     pub(super) syncs: Vec<Call>,
     /// When the last fsync of it returned.
     synced_at: usize,
-    /// Something else was synced since its last fsync and may have taken the size, the attributes
-    /// and the holes of then along, and of other contents nothing.
+    /// Since its last fsync, something else was synced that may have made the size, attributes and
+    /// holes of that moment durable, but no other contents.
     pub carried: bool,
     /// Some name of it was made durable: it must be reachable as long as it has a name.
     pub anchored: bool,
-    /// Others gave a name of it away, or took it, at the same time: it may have none.
+    /// At the same time, others reused or removed a name of it: it may have none.
     pub(super) contested: bool,
     /// Its names now.
     pub places: Vec<Place>,
     dirty: Vec<u64>,
-    /// How many of `dirty` were so when something else was synced last.
+    /// How many of `dirty` there were when something else was last synced.
     shown: usize,
     /// Truncations that may still be under way: the first block that is cut off.
     truncations: Vec<(Call, u64)>,
@@ -150,9 +150,9 @@ impl Object {
         !self.syncs.is_empty()
     }
 
-    /// Whether old beside new would be a part of the one fsync under way: all it may bring was
-    /// there when it was called, and none of it when the one before it returned, which may have
-    /// taken along what came while it was under way.
+    /// Whether a mixture of old and new would be half of the one fsync under way. That is certain
+    /// only if everything it may bring was written before it was called, and after the previous
+    /// fsync returned, which may have taken along what was written while it was under way.
     pub fn can_be_torn(&self, calls: &Calls) -> bool {
         let [sync] = self.syncs[..] else { return false };
         let blocks = || self.dirty.iter().filter_map(|index| self.blocks.get(index));
@@ -177,7 +177,7 @@ impl Object {
         &self.dirty
     }
 
-    /// Those of them written since something else was synced last: nothing took them along.
+    /// Those of them written since something else was last synced: nothing took them along.
     pub fn dirty_since_carried(&self) -> &[u64] {
         &self.dirty[self.shown..]
     }
@@ -203,7 +203,7 @@ impl Object {
         let durable = self.size.durable(calls).div_ceil(BLOCK_SIZE as u64);
         for (index, block) in (first..).zip(blocks) {
             if !self.blocks.contains_key(&index) {
-                // One that is under way may come after this write and leave a hole.
+                // A truncation under way may come after this write and leave a hole.
                 for at in 0..self.truncations.len() {
                     let (truncation, keep) = self.truncations[at];
                     if keep <= index {
@@ -249,7 +249,7 @@ impl Object {
         }
     }
 
-    /// Something else is synced and may take it along.
+    /// Something else is synced and may make this durable with it.
     pub(super) fn carry(&mut self) {
         self.carried = true;
         for index in &self.dirty[std::mem::replace(&mut self.shown, self.dirty.len())..] {
@@ -259,8 +259,8 @@ impl Object {
         }
     }
 
-    /// An fsync of it has returned that was called when its times were these. What the workload set
-    /// may be earlier than what comes by itself.
+    /// An fsync of it has returned that was called when its times were these. A time that the
+    /// workload set may be earlier than one that moves by itself.
     pub(super) fn settle_times(&mut self, times: Option<Times>) {
         let Some(times) = times else { return };
         let mtime_was_set = self.meta.allowed().any(|meta| meta.mtime.is_some());
@@ -269,8 +269,8 @@ impl Object {
         self.times = Some(Times { mtime, ctime });
     }
 
-    /// An fsync of it has returned, at `now`, that was called at `called`. Others may take parts of
-    /// it along from now on if `carried`.
+    /// An fsync of it has returned, at `now`, that was called at `called`. If `carried`, other
+    /// fsyncs may from now on make parts of it durable.
     pub(super) fn settle(&mut self, calls: &Calls, called: usize, now: usize, carried: bool) {
         self.synced_at = now;
         self.shown = 0;

@@ -1,12 +1,13 @@
-//! Calls that overlap, and what may be the newest version of a value then.
+//! Overlapping calls, and which version of a value may then be the newest.
 //!
 //! A call has an instant at which it began and one at which it returned. One comes before another
 //! for certain only if it had returned when the other began; of two that overlap either may have
-//! been first. An fsync promises what had *returned* when it was *called*: of those versions any
-//! that can be the last in some order must be there, or one that came later. What had not returned
-//! then may be there or not.
+//! been first. An fsync promises what had *returned* when it was *called*: one of those versions
+//! that can be the last in some order must be there, or a later one. What had not returned by then
+//! may be there or not.
 //!
-//! Alone on a volume a call returns before the next begins. Then this is: the newest version.
+//! With a single thread each call returns before the next begins, and all this reduces to: the
+//! newest version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +23,12 @@ const NEVER: Call = 0;
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     overlap: bool,
-    /// Those that took time, and when they returned, if they have.
+    /// Calls that took time, and when they returned, if they have.
     ends: BTreeMap<Call, Option<usize>>,
 }
 
 impl Calls {
-    /// From here on a call returns when the log says so. Until now each did when it was logged.
+    /// From here on a call returns when the log says so. Before, each returned when it was logged.
     pub(super) fn begin_overlap(&mut self) {
         self.overlap = true;
     }
@@ -49,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// When it returned; later than everything while it has not.
+    /// When it returned; later than everything as long as it has not.
     fn returned(&self, call: Call) -> usize {
         self.ends.get(&call).map_or(call, |end| end.unwrap_or(usize::MAX))
     }
@@ -65,7 +66,7 @@ impl Calls {
 struct Version<T> {
     value: T,
     call: Call,
-    /// An fsync that has returned promised it, or another that may have been the last by then.
+    /// A completed fsync promised it, or another version that may have been the last by then.
     settled: bool,
 }
 
@@ -96,12 +97,12 @@ impl<T: Clone + PartialEq> Versions<T> {
         self.rest.last().unwrap_or(&self.first)
     }
 
-    /// What a completed fsync promised; of several that may have been the last then, the first.
+    /// What a completed fsync promised; if several may have been the last then, the first of them.
     pub fn durable(&self) -> &T {
         &self.all().find(|v| v.settled).unwrap_or(&self.first).value
     }
 
-    /// Those of which one must be there, if nothing that came later is.
+    /// The versions of which one must be there unless a later one is.
     pub fn promised(&self) -> impl Iterator<Item = &T> {
         self.all().filter(|v| v.settled).map(|v| &v.value)
     }
@@ -138,7 +139,7 @@ impl<T: Clone + PartialEq> Versions<T> {
         self.all().find(|v| !v.settled).map(|v| v.call)
     }
 
-    /// Whether the newest version is that for certain, and had returned before `instant`.
+    /// Whether the newest version is certain, and had returned before `instant`.
     pub(super) fn is_certain(&self, calls: &Calls, instant: usize) -> bool {
         let newest = self.newest().call;
         let mut others = self.all().take(self.rest.len());
@@ -156,7 +157,7 @@ impl<T: Clone + PartialEq> Versions<T> {
         }
     }
 
-    /// Takes back what a call that failed was to bring.
+    /// Removes the version of a call that failed.
     pub(super) fn withdraw(&mut self, call: Call) {
         self.rest.retain(|v| v.call != call);
         if self.first.call == call && !self.rest.is_empty() {
@@ -164,10 +165,11 @@ impl<T: Clone + PartialEq> Versions<T> {
         }
     }
 
-    /// An fsync called at `called` has returned. `gone` is shown what it left behind for good.
+    /// An fsync called at `called` has returned. Calls `gone` with the versions that it ruled out
+    /// for good.
     pub(super) fn settle(&mut self, calls: &Calls, called: usize, gone: &mut dyn FnMut(&T)) {
         if self.rest.is_empty() {
-            // The only one there is can be no other.
+            // A single version leaves nothing to decide.
             self.first.settled |= calls.is_before(self.first.call, called);
             return;
         }
@@ -180,7 +182,7 @@ impl<T: Clone + PartialEq> Versions<T> {
                 gone(&version.value);
                 continue;
             }
-            // Of one call the later word counts.
+            // If one call sets a value twice, the later one counts.
             if kept.last().is_some_and(|v| v.call == version.call) {
                 kept.pop();
             }
@@ -211,7 +213,7 @@ enum Change {
 pub struct Size {
     steps: Vec<Version<Change>>,
     now: u64,
-    /// All that calls were to make it.
+    /// All sizes that calls set.
     ever: BTreeSet<u64>,
 }
 
@@ -223,7 +225,7 @@ impl Size {
         Self { steps: vec![empty], now: 0, ever: BTreeSet::from([0]) }
     }
 
-    /// After all calls, in the order in which they began.
+    /// The size after all calls, in the order in which they began.
     pub fn current(&self) -> u64 {
         self.now
     }
@@ -243,7 +245,7 @@ impl Size {
         self.steps.iter().find(|step| !step.settled).map(|step| step.call)
     }
 
-    /// The largest that any call was to make it.
+    /// The largest size that any call sets.
     pub fn largest(&self) -> u64 {
         self.ever.last().copied().unwrap_or(0)
     }
@@ -283,8 +285,8 @@ impl Size {
         (low.unwrap_or(0), high.max().unwrap_or(0))
     }
 
-    /// Whether it may be found: one that the calls leave in some order, each of those that nobody
-    /// promised done or not, or one that a write passes, which goes page by page.
+    /// Whether it may be found: one that the calls leave in some order, with unpromised calls done
+    /// or not, or one that a write passes, because it goes page by page.
     pub fn allows(&self, size: u64, calls: &Calls) -> bool {
         let (low, high) = self.range(calls);
         let leaves = |step: &Version<Change>| match step.value {
@@ -303,7 +305,7 @@ impl Size {
         })
     }
 
-    /// Whether the file was so long once, or passed it.
+    /// Whether the file once had this size, or passed it.
     pub fn was_once(&self, size: u64) -> bool {
         self.ever.contains(&size) || size.is_multiple_of(BLOCK) && size <= self.largest()
     }
@@ -322,7 +324,7 @@ impl Size {
         let last = last.max().unwrap_or(NEVER);
         self.steps.retain(|step| !calls.is_before(step.call, last));
         self.steps.iter_mut().for_each(|step| step.settled |= returned(step));
-        // A promised write says nothing beside a later one that goes further.
+        // A promised write is irrelevant if a later one goes further.
         let mut reached = 0;
         let mut tells = vec![true; self.steps.len()];
         for (step, tells) in self.steps.iter().zip(&mut tells).rev() {
@@ -336,7 +338,7 @@ impl Size {
         self.collapse(calls);
     }
 
-    /// One truncation and promised writes after it are a size.
+    /// One truncation and the promised writes after it determine a size.
     fn collapse(&mut self, calls: &Calls) {
         let Some((base, writes)) = self.steps.split_first() else { return };
         let after = |step: &Version<Change>| {
@@ -344,7 +346,7 @@ impl Size {
         };
         if self.steps.iter().all(|step| step.settled) && writes.iter().all(after) {
             let size = self.after(base, calls);
-            // What comes after all of them comes after the last to return.
+            // A call comes after all of them if it comes after the last one to return.
             let call = self.steps.iter().map(|s| s.call).max_by_key(|call| calls.returned(*call));
             let call = call.unwrap_or(NEVER);
             self.steps = vec![Version { value: Change::To(size), call, settled: true }];

@@ -54,7 +54,7 @@ impl History {
         self.begin(Event::SyncEnd { obj: Some(obj), call: Some(call), times: None });
     }
 
-    /// What the first finding about this volume is.
+    /// The first finding about this volume.
     fn finding(&self, fs: &MemFs) -> Option<(Damage, String)> {
         let found = verify(fs, &|_, _| (), &self.model, &mut Memo::default());
         found.into_iter().next().map(|verdict| (verdict.damage, verdict.expected))
@@ -126,7 +126,7 @@ fn of_two_writes_at_once_either_is_the_last() {
     assert_eq!([2, 3].map(|byte| history.damage_of(&[byte])), [None; 2]);
     assert_eq!(history.damage_of(&[1]), LOST);
     assert_eq!(history.damage_of(&[4]), GARBAGE);
-    // One that began later ends the doubt.
+    // A call that began later settles it.
     history.done(write(A, 0, 4));
     history.sync(A);
     assert_eq!(history.damage_of(&[4]), None);
@@ -153,7 +153,7 @@ fn of_two_changes_at_once_neither_is_the_older_half_of_a_later_fsync() {
     let history = syncing(None);
     assert_eq!([[1, 1], [2, 2]].map(|found| history.damage_of(&found)), [None; 2]);
     assert_eq!(history.damage_of(&[2, 1]), TORN);
-    // With a third it is old for certain.
+    // With a third version it is certainly outdated.
     let history = syncing(Some(mode(0o640)));
     assert_eq!(history.damage_of(&[1, 1]), None);
     assert_eq!(history.damage_of(&[2, 2]), TORN);
@@ -284,12 +284,12 @@ fn of_two_files_moved_to_one_name_at_once_either_has_it() {
     assert_eq!(history.damage(&[("x", &[2]), ("a", &[3])]), None);
     history.end(y);
     history.end(x);
-    // What lost its name to the other makes no promise about it.
+    // A file that lost its name to the other does not have to be there.
     history.sync(3);
     assert_eq!(history.damage(&[("x", &[2]), ("y", &[3]), ("a", &[1])]), None);
     history.sync(ROOT);
     assert_eq!([2, 3].map(|byte| history.damage_of(&[byte])), [None; 2]);
-    // The file that was replaced is neither.
+    // The replaced file does not have to be there either.
     assert_eq!(history.damage_of(&[1]), LOST);
     assert_eq!(history.damage_of(&[4]), GARBAGE);
     assert_eq!(history.damage(&[]), LOST);
@@ -337,7 +337,7 @@ fn a_link_more_than_names_is_noticed() {
         let dir = fs.mkdir(fs.root(), b"d", 0o755, Creator::default())?.ino;
         fs.link(ino, dir, b"b").map(drop)
     });
-    // A directory nobody made is a finding by itself; what is in it nobody counts.
+    // A directory that nobody made is one finding; its contents are not counted.
     let found = verify(&hidden, &|_, _| (), &history.model, &mut Memo::default());
     assert!(found.iter().any(|v| (v.path.as_str(), v.expected.as_str()) == ("/a", "1 links")));
     assert!(found.iter().all(|v| (v.path == "/a") == (v.damage == Damage::Corrupt)), "{found:?}");
@@ -441,7 +441,7 @@ fn times_are_those_of_the_last_fsync_or_later_or_such_as_were_set() {
     assert_eq!(with(&history, 1, 2, 14), LOST);
     assert_eq!(with(&history, 3, 10, 14), LOST);
     assert_eq!(with(&history, 3, 2, 13), LOST);
-    // What a write makes of it comes by itself again.
+    // After a write the time moves by itself again.
     history.done(write(A, 0, 1));
     sync(&mut history, 20, 20);
     assert_eq!(with(&history, 3, 20, 20), None);
@@ -478,8 +478,8 @@ fn a_size_is_one_that_calls_make() {
     assert_eq!(with(&history, 3 * BLOCK + 1), GARBAGE);
 }
 
-/// An fsync of another file may take along what is under way in this, or never does: that is up to
-/// the file system.
+/// Whether an fsync of another file may make durable what is under way in this one depends on the
+/// file system.
 #[test]
 fn what_is_taken_along_is_no_half_of_an_fsync_where_that_is_the_way() {
     let with = |takes_others_along| {

@@ -1,4 +1,4 @@
-//! What a cut was found to have done, and whether the mode had promised otherwise.
+//! What a cut was found to have done, and whether that broke a promise of the mode.
 
 use drive::{BLOCK_SIZE, Identify};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub struct Verdict {
     pub expected: String,
     /// What was.
     pub found: String,
-    /// An fsync that moves this block was under way when the power went.
+    /// An fsync that writes this block was under way when the power failed.
     pub in_flight: bool,
 }
 
@@ -52,24 +52,24 @@ impl std::fmt::Display for Verdict {
 /// always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// What an fsync that returned has written is there.
+    /// Everything that a completed fsync wrote is there.
     pub durable: bool,
     /// Every block is an old or a new block of its file, never anything else.
     pub intact: bool,
-    /// Of an fsync all blocks are there, or those that changed since the last checkpoint are as
-    /// they were: what write-back had written by then, the checkpoint has taken up.
+    /// All blocks of an fsync are there, or all blocks changed since the last checkpoint are as
+    /// they were. (The checkpoint includes what write-back had written by then.)
     pub atomic: bool,
     /// No block has sectors of several of its versions.
     pub whole: bool,
 }
 
 impl Promise {
-    /// The promises table. Without a volatile cache DMA order is NAND order, so every mode keeps
-    /// data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the
-    /// thesis's section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability.
-    /// `oprw` needs write pointers and so a zoned drive, or checksums, which only an fsync that is
-    /// recovered whole has; `strict` is atomic where nothing is updated in place: there too. What
-    /// is updated in place, the drive may tear.
+    /// The table of promises. Without a volatile cache, DMA order is NAND order, so every mode
+    /// keeps data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order
+    /// (the thesis's section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability.
+    /// `oprw` needs write pointers and so a zoned drive, or checksums, which only fsyncs that are
+    /// recovered whole have; `strict` is atomic where nothing is updated in place. What is updated
+    /// in place, the drive may tear.
     pub fn of(mode: Mode, drive: &Identify) -> Self {
         let (volatile, zoned) = (drive.volatile_cache, drive.zones.is_some());
         Self {

@@ -1,7 +1,7 @@
 //! Compares a recovered volume, byte for byte, with all that may be on it.
 //!
 //! Walks the directories of the file system and of the model together. Where a name may stand for
-//! several objects the one that fits best is taken.
+//! several objects, the best match is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,12 +26,12 @@ const CHUNK: usize = 32 * BLOCK_SIZE;
 /// Bytes of a block that are shown.
 const SHOWN: usize = 16;
 
-/// Findings kept of one file; the first few tell the story.
+/// Findings kept per file; the first few tell the story.
 const PER_FILE: usize = 4;
 
 /// Pages found equal before, so as not to compare the same memory for every cut of a run.
 ///
-/// Holds on to them: an address stands for the same bytes as long as somebody does.
+/// It keeps references to them, so that an address always means the same bytes.
 #[derive(Default)]
 pub struct Memo {
     equal: FxHashMap<usize, (Block, Block)>,
@@ -58,8 +58,7 @@ impl Memo {
 /// Shows blocks of the drive, in the order asked for.
 pub(super) type Look<'a> = dyn Fn(&mut dyn Iterator<Item = Lba>, &mut dyn FnMut(&Block)) + 'a;
 
-/// All differences between `fs` and what `model` allows.
-/// `look` shows what the drive has.
+/// All differences between `fs` and what `model` allows. `look` shows the drive's blocks.
 pub fn verify(fs: &dyn Volume, look: &Look<'_>, model: &Model, memo: &mut Memo) -> Vec<Verdict> {
     let mut walk = Walk {
         fs,
@@ -77,7 +76,7 @@ pub fn verify(fs: &dyn Volume, look: &Look<'_>, model: &Model, memo: &mut Memo) 
     walk.verdicts
 }
 
-/// Something found as it was before an fsync, and something as it was to be after it.
+/// Something found as it was before an fsync, and something as it should be after it.
 #[derive(Default)]
 struct Sides {
     old: Option<String>,
@@ -85,7 +84,7 @@ struct Sides {
 }
 
 impl Sides {
-    /// Takes note of `what`, unless it cannot be told which of the two it is.
+    /// Notes `what`, unless it could be either of the two.
     fn note(&mut self, is_old: bool, is_new: bool, what: impl FnOnce() -> String) {
         match (is_old, is_new) {
             (true, false) => self.old.get_or_insert_with(what),
@@ -195,7 +194,8 @@ impl Walk<'_> {
         }
         self.reached[obj] = true;
         if !never {
-            // What never was may be of another of the files the name may stand for.
+            // Contents that this file never had may belong to another file that the name may stand
+            // for.
             self.links.found(obj, ino);
         }
         if kind == FileKind::Directory {
@@ -203,7 +203,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What this was called once, if it is just that, be it of whatever age.
+    /// The earlier object of this name that this matches exactly, however old.
     fn former(&mut self, dir: ObjId, name: &[u8], ino: Ino, kind: FileKind) -> Option<ObjId> {
         let model = self.model;
         let former = model.former(dir, name).iter().copied();
@@ -245,7 +245,7 @@ impl Walk<'_> {
     }
 
     fn contents(&mut self, ino: Ino, size: u64, obj: ObjId, out: &mut Vec<Verdict>) {
-        // A size no version has is a finding already; do not read terabytes of holes for it.
+        // A size that no version has is already a finding: do not read terabytes of holes for it.
         let end = size.min(self.model.objects[obj].size.largest());
         let compared = self
             .pages(ino, end, obj, out)
@@ -321,7 +321,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Bytes the volume has nothing for, which need not be read to be zeroes.
+    /// Bytes of holes, which are zeroes without being read.
     fn hole(&self, obj: ObjId, bytes: Range<u64>, out: &mut Vec<Verdict>) {
         if bytes.is_empty() {
             return;
@@ -352,7 +352,7 @@ impl Walk<'_> {
             () if block.has_sectors(found) => Damage::Torn,
             () => Damage::Garbage,
         };
-        // The blocks an fsync moves: those written, and that of what was a small file.
+        // The blocks that an fsync writes: those changed, and the first of what was a small file.
         let small = self.model.habits.small_file;
         let inline = index == 0 && object.size.durable(&self.model.calls) <= small;
         let moving = inline || block.versions.is_open();
@@ -364,15 +364,15 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether old beside new is a part of one fsync. Among threads that is not always so.
+    /// Whether a mixture of old and new is half an fsync. With several threads it need not be.
     fn can_tell_torn(&self, object: &Object) -> bool {
         let calls = &self.model.calls;
         if calls.overlap() { object.can_be_torn(calls) } else { object.is_syncing() }
     }
 
-    /// Old beside new of the fsync under way, which is not explained by what was taken along before
-    /// it: sizes, attributes and holes, all at once, and of other blocks what was written back by
-    /// then.
+    /// A mixture of old and new of the fsync under way that cannot be explained by what was made
+    /// durable before it: sizes, attributes and holes, all at once, and those blocks that had been
+    /// written back by then.
     fn torn(&self, ino: Ino, attr: &Attr, obj: ObjId) -> Option<Verdict> {
         let blocks = self.block_sides(ino, attr.size, obj);
         let attributes = self.attribute_sides(ino, attr, obj);
@@ -386,7 +386,7 @@ impl Walk<'_> {
         Some(self.finding(obj, Damage::Torn, expected, found))
     }
 
-    /// Of the blocks that differ between what was durable and what the fsync was called for.
+    /// The blocks that differ between what was durable and what the fsync should make durable.
     fn block_sides(&self, ino: Ino, size: u64, obj: ObjId) -> Sides {
         let object = &self.model.objects[obj];
         let (mut sides, mut page) = (Sides::default(), [0; BLOCK_SIZE]);
@@ -401,7 +401,7 @@ impl Walk<'_> {
             let page = &mut page[..want];
             if self.fs.read(ino, offset, page).is_ok_and(|got| got == want) {
                 let found = |version: &Block| version[..want] == *page;
-                // What a truncation cut off is taken along, as sizes are.
+                // What a truncation cut off becomes durable with the sizes.
                 let is_hole = page.iter().all(|&byte| byte == 0);
                 let is_carried = object.carried && (is_hole || !since.contains(&index));
                 match versions.sides(found) {
@@ -449,8 +449,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what is missing in this directory is a finding of its own: it is there, or nobody
-    /// says that it must be.
+    /// Whether something missing in this directory is a separate finding: the directory is there,
+    /// or does not have to be.
     fn has_told(&self, dir: ObjId) -> bool {
         self.reached[dir] || self.model.calls.overlap() && !self.model.objects[dir].is_somewhere()
     }
@@ -476,8 +476,8 @@ impl Walk<'_> {
     }
 }
 
-/// By which of several objects what was found is told to be the one it is most like: an old version
-/// of one before a mixture that none ever was, and of two mixtures that of an fsync under way.
+/// How well what was found matches one of several objects: an old version of one is better than a
+/// mixture that never existed, and of two mixtures the one of an fsync under way is better.
 fn badness(verdicts: &[Verdict]) -> (usize, usize, usize) {
     let never = verdicts.iter().filter(|verdict| verdict.damage != Damage::Lost);
     let settled = verdicts.iter().filter(|verdict| !verdict.in_flight);
@@ -496,7 +496,7 @@ pub(super) fn head(bytes: &[u8]) -> String {
     format!("{hex}…")
 }
 
-/// What may be in a block, and what was found: from where they differ on, if they begin alike.
+/// What may be in a block and what was found, shown from the first difference on.
 fn told(block: &BlockVersions, found: &[u8]) -> (String, String) {
     let differs = |v: &Block| v.bytes().iter().zip(found).position(|(one, other)| one != other);
     let at = block.versions.allowed().filter_map(differs).max().filter(|&at| at >= SHOWN);

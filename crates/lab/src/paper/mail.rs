@@ -31,8 +31,8 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
     ])
 }
 
-/// Figure 6.3: the gain, and that it shrinks: from two threads on it is a gain still, and less than
-/// that of one.
+/// Figure 6.3: the gain shrinks: with two threads and more there is still a gain, but a smaller one
+/// than with one thread.
 pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for threads in THREADS {
@@ -78,7 +78,7 @@ fn turns_per_s(drive: &str, mode: Mode, threads: u64, seed: u64) -> Result<f64> 
     })
 }
 
-/// One thread of the mail server. It begins its turns when all have filled their mailboxes.
+/// One thread of the mail server. It starts when all have filled their mailboxes.
 fn worker(
     fs: &Arc<dyn Volume>,
     mailbox: &Varmail,

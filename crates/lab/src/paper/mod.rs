@@ -101,7 +101,7 @@ impl Figure {
     }
 }
 
-/// What the paper called `paper` has.
+/// The experiments of the paper called `paper`.
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),

@@ -1,20 +1,20 @@
 //! Figure 6.2's second half: sysbench's oltp_insert on an InnoDB-like server, one thread.
 //!
-//! What the server does was taken down here with strace from MariaDB 10.11.19 under sysbench
-//! 1.0.20 (`oltp_insert`, one table of 10,000 rows, one thread, the server's defaults, which log to
-//! InnoDB alone and flush at each commit): every insert adds 411 bytes to the redo log, which is
-//! written in whole 4 KiB blocks from the one it ends in (91% one block, 9% two), and synced. No
-//! page of the table was flushed in 11,350 inserts. The page cleaner's batches are those of the
-//! manual: each second up to `innodb_io_capacity` (200) dirty pages of 16 KiB go to the doublewrite
-//! buffer in one write and an fsync, then to their places and an fsync of the table. The redo log
-//! is a file written full before (48 MiB, MySQL's default), through the page cache and with fsync
-//! (`innodb_flush_method=fsync`, MySQL's default up to 8.3): which server and settings the thesis
-//! had it does not say.
+//! What the server does was recorded with strace from MariaDB 10.11.19 under sysbench 1.0.20
+//! (`oltp_insert`, one table of 10,000 rows, one thread, the server's defaults, which log to InnoDB
+//! alone and flush at each commit): every insert adds 411 bytes to the redo log, which is written
+//! in whole 4 KiB blocks from the one it ends in (91% one block, 9% two), and synced. No page of
+//! the table was flushed in 11,350 inserts. The page cleaner's batches are those of the manual:
+//! each second up to `innodb_io_capacity` (200) dirty pages of 16 KiB go to the doublewrite buffer
+//! in one write and an fsync, then to their places and an fsync of the table. The redo log is a
+//! file written full before (48 MiB, MySQL's default), through the page cache and with fsync
+//! (`innodb_flush_method=fsync`, MySQL's default up to 8.3): the thesis does not say which server
+//! and settings it used.
 //!
 //! Between two commits the server and sysbench work: 68 us of CPU an insert, measured as their user
 //! and system time over 83,426 inserts with `innodb_flush_log_at_trx_commit=0` (server 54 us,
 //! client 14 us) on a virtual machine with two cores, which is not the thesis's. The last row
-//! leaves that out: what the file system alone gains.
+//! leaves that out, to show the gain of the file system alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

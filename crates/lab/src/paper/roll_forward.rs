@@ -1,6 +1,6 @@
 //! Table 6.3: how long a mount takes that has so many node blocks to roll forward, and what the
-//! check of write pointers adds: on the thesis's machine, simulated, and on this one. And what
-//! makes ours another than the thesis's.
+//! check of write pointers adds: on the thesis's machine, simulated, and on this one. And why ours
+//! differs from the thesis's.
 
 use std::collections::LinkedList;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::{Error, Result, machine, now_ns, rig};
 type Published = (u64, f64, f64);
 const PUBLISHED: [Published; 3] =
     [(40_791, 4177.0, 4380.0), (50_962, 7307.0, 7584.0), (57_500, 9751.0, 10_093.0)];
-/// How far from a published figure ours agrees.
+/// How far from a published figure ours may be and still agree.
 const NEAR: f64 = 0.1;
 /// Files there are, and of [`Load::Overwrites`] their blocks: most of the pointers an inode has
 /// room for.
 const FILES: u64 = 1000;
 const BLOCKS: u64 = 800;
-/// Room on the drive for each fsync, in blocks: what becomes free without being freed must not
-/// bring a checkpoint about.
+/// Room on the drive for each fsync, in blocks: blocks that are outdated but not yet reusable must
+/// not cause a checkpoint.
 const ROOM: u64 = 30;
 /// Zones for the metadata of so large a volume.
 const CONVENTIONAL_ZONES: u32 = 8;
@@ -76,7 +76,7 @@ pub(super) fn simulated(seed: u64) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The smallest and the largest mount of Table 6.3, with what may make ours another.
+/// The smallest and the largest mount of Table 6.3, with the possible reasons why ours differs.
 pub(super) fn variations(seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (whose, load) in [("large files", Load::Overwrites), ("Varmail", Load::Varmail)] {
@@ -120,7 +120,7 @@ fn each_way(load: Load, nodes: u64, seed: u64) -> Result<Vec<Variation>> {
         Ok(Variation { kind: Kind::Outcome, what: (*what).to_owned(), ms })
     });
     let mut ways = ways.collect::<Result<Vec<_>>>()?;
-    // Not walked in the mount itself: the steps are counted, and charged.
+    // The list is not walked in the mount itself: its steps are counted and charged.
     let walked = walk_list(&inodes).steps as f64 * STEP / 1e6;
     let [plain, checked] = ways[ways.len() - 1].ms;
     let what = format!("{}, inodes in a list, {STEP} ns a step", EVERY.0);
@@ -179,7 +179,7 @@ pub(super) fn measured(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// A drive that lost its power with `nodes` fsynced nodes in the log since the last checkpoint, and
-/// whose they are, in order.
+/// the inodes of these nodes, in order.
 fn fsynced(load: Load, nodes: u64, seed: u64) -> Result<(DriveState, Vec<u64>)> {
     let spec = rig::spec(VOLATILE, ROOM * nodes * 4096)?.conventional(CONVENTIONAL_ZONES);
     machine(seed)?.run(|| {
@@ -216,8 +216,8 @@ fn overwrite(fs: &dyn Volume, nodes: u64, seed: u64) -> Result<Vec<u64>> {
     turns.collect()
 }
 
-/// Each of its fsyncs writes one node, the inode; the last of an odd number is left out. Mails are
-/// of a byte, for what those deleted held must not bring a checkpoint about.
+/// Each of its fsyncs writes one node, the inode; the last of an odd number is left out. Mails have
+/// one byte, because the space of deleted ones must not cause a checkpoint.
 fn run_varmail(fs: &Arc<dyn Volume>, nodes: u64, seed: u64) -> Result<Vec<u64>> {
     let mailbox = Varmail { mailbox: 0, files: FILES, turns: nodes / 2, mean: 1 };
     let oracle = Arc::new(Oracle::new());
@@ -267,7 +267,7 @@ struct Walk {
 }
 
 /// Finds each node's inode as Linux's first pass does (`get_fsync_inode`): in a list of all met so
-/// far, from its beginning, new ones at its end. Its second pass takes those it is done with out of
+/// far, from its beginning, new ones at its end. Its second pass removes inodes that are done from
 /// the list, which leaves hundreds.
 fn walk_list(inodes: &[u64]) -> Walk {
     let from = now_ns();

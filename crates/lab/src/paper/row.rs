@@ -1,4 +1,4 @@
-//! One published figure and ours, and what it means that they agree.
+//! One published figure and ours, and what their agreement means.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::report::columns;
 
-/// What ours can say about the paper's.
+/// What our figure can say about the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The model was given it: a cost from this very table, or one measured beforehand. That it
-    /// agrees says only that it arrived.
+    /// It was given to the model: a cost from this very table, or one measured beforehand.
+    /// Agreement says only that it arrived.
     Input,
     /// Follows from inputs by arithmetic; says that the model adds up as the paper's machine does.
     Consequence,
@@ -45,7 +45,7 @@ pub struct Row {
     /// The least and the most of several runs, if there were several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(f64, f64)>,
-    /// From where to where ours agrees; none if the paper gives no figure to hold it against.
+    /// The range in which ours agrees; none if the paper gives no figure to compare with.
     pub band: Option<(f64, f64)>,
     /// Whether ours is within.
     pub agrees: Option<bool>,
@@ -69,7 +69,7 @@ impl Row {
         Self { band: Some((low, high)), agrees, ..self }
     }
 
-    /// Agrees with `figure` and what lies up to `share` of it away.
+    /// Agrees with anything within `share` of `figure`.
     pub(super) fn near(self, figure: f64, share: f64) -> Self {
         self.within(figure * (1.0 - share), figure * (1.0 + share))
     }

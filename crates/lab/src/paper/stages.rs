@@ -9,7 +9,7 @@ use super::{Kind, PROTECTED, Row, fio};
 use crate::Result;
 use crate::mode::Mode;
 
-/// How far from the thesis's time ours may be. That is the model's doing: each is put in, four as
+/// How far from the thesis's time ours may be. That is up to the model: each is an input, four as
 /// CPU costs taken from the table, the waits as the drive's time to write.
 const NEAR: f64 = 0.1;
 /// Stage, the thesis's name for it, its microseconds and its percentage.

@@ -1,4 +1,4 @@
-//! One page that needs nothing else: style and plots are inside, fonts are the reader's own.
+//! One page that needs nothing else: style and plots are inside, fonts are the reader's.
 
 use std::fmt::Write;
 
@@ -119,7 +119,7 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
         let promise = if c.broken > 0 {
             format!("<span class='broken'>broken {}×</span>", c.broken)
         } else if c.failed > 0 {
-            // What failed was never promised: kept, but not worth a green word.
+            // What failed was never promised: kept, but it does not deserve a green word.
             "<span class='none'>not made</span>".into()
         } else {
             "<span class='kept'>kept</span>".into()

@@ -18,7 +18,7 @@ pub(crate) use table::{TABLE_6_2_FAILED, columns};
 pub use table::{campaign_table, paper_table};
 pub use timeline::{Timeline, record as record_timeline};
 
-/// One zone at the moment of a cut. Blocks from the zone's start.
+/// One zone at the moment of a cut. Blocks are counted from the zone's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneMark {
     /// Number of the zone.

@@ -37,7 +37,7 @@ impl Scale {
                 (first..).map(|i| i as f64 * step).take_while(|&t| t <= high * 1.000_001).collect()
             }
             Self::Log(low, high) => {
-                // Within a decade or so there is room for more than 1, 2, 5.
+                // Within about a decade there is room for more marks than 1, 2, 5.
                 let few: &[f64] = &[1.0, 2.0, 5.0];
                 let many: &[f64] = &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
                 let steps = if high / low.max(1e-12) < 12.0 { many } else { few };
@@ -173,7 +173,7 @@ pub(super) fn bars(rows: &[Bar], full: f64, title: &str) -> String {
         let mut x = NAMES;
         for (value, class, tip) in &row.parts {
             let part = (value / full.max(1e-12)).clamp(0.0, 1.0) * width;
-            // A single failure of a thousand must still be seen.
+            // A single failure in a thousand must still be visible.
             let part = if *value > 0.0 { part.max(2.0) } else { 0.0 };
             let part = part.min(NAMES + width - x);
             let _ = write!(

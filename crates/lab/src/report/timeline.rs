@@ -1,9 +1,9 @@
 //! One fsync, as it happened: what the CPU did, what it waited for, what the drive did meanwhile.
 //!
-//! The file system runs on the virtual machine over the emulated drive; its spans tell of the CPU,
-//! the commands between host and drive of the DMA, the drive's events of the NAND. A command is
-//! drawn from its submission to the moment the host takes its completion; of a program the end is
-//! known, and the beginning is as long before as the profile says a program takes.
+//! The file system runs on the virtual machine over the emulated drive; its spans show the CPU, the
+//! commands between host and drive the DMA, and the drive's events the NAND. A command is drawn
+//! from its submission to the moment the host takes its completion; the end of a program is known,
+//! and its beginning is as long before as the profile says a program takes.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ struct Sent {
     to: Option<Nanos>,
 }
 
-/// Takes down when commands go and come.
+/// Records when commands go and come.
 struct Wire<D> {
     below: D,
     sent: Mutex<Vec<Sent>>,
@@ -243,7 +243,7 @@ fn put_together(
     }
 }
 
-/// The CPU's lane: what is neither preparing nor waiting is something else.
+/// The CPU's lane: time that is neither preparing nor waiting is "other".
 fn busy(prepared: &[Bar], wait: &[Bar], took: Nanos) -> Vec<Bar> {
     let mut known: Vec<(Bar, bool)> = prepared.iter().map(|bar| (*bar, true)).collect();
     known.extend(wait.iter().map(|bar| (*bar, false)));

@@ -14,7 +14,7 @@ use vfs::{Errno, Ino, InodeFlags};
 use super::{Fault, Habits, Mounted, PageAt, Recovery, Subject, Volume};
 use crate::{Error, Result};
 
-/// How long the cleaner sleeps where it is to clean all the time: the shortest it can be told.
+/// How long the cleaner sleeps if it should clean all the time: the shortest setting.
 const CLEAN_EVERY_MS: &str = "1";
 
 /// F2FS, made with the defaults of `mkfs.f2fs`.
@@ -100,9 +100,9 @@ impl Subject for F2fsSubject {
         })
     }
 
-    /// An fsync may be a checkpoint, which takes up all there is. Roll-forward takes each node as
-    /// it finds it, and makes the file as long as the blocks it points to (`recover_data`). What
-    /// fits is in the inode.
+    /// An fsync may be a checkpoint, which makes everything durable. Roll-forward takes each node
+    /// as it finds it, and makes the file as long as the blocks it points to (`recover_data`).
+    /// Small contents are in the inode.
     fn habits(&self) -> Habits {
         let small_file = BLOCK_SIZE as u64;
         Habits { takes_others_along: true, blocks_may_set_size: true, small_file }

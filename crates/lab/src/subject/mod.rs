@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 pub use f2fs::F2fsSubject;
 
-/// A file system of which a campaign wants to know more than what it keeps.
+/// A mounted file system, with what a campaign needs besides POSIX.
 pub trait Volume: FileSystem {
     /// Sections cleaned since the mount; 0 if there is nothing to clean.
     fn cleanings(&self) -> u64;
@@ -24,8 +24,8 @@ pub trait Volume: FileSystem {
     /// Cleans a section now, if any is worth it.
     fn clean(&self) -> vfs::Result<()>;
 
-    /// Starts the threads that look after the volume, and with `clean` such as clean all the time.
-    /// What it returns ends them when it is dropped.
+    /// Starts the threads that look after the volume; with `clean` they clean all the time.
+    /// Dropping the returned value ends them.
     fn maintain(self: Arc<Self>, clean: bool) -> vfs::Result<Box<dyn Any>> {
         let _ = clean;
         Ok(Box::new(()))
@@ -41,8 +41,8 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
-    /// it cannot say, and the file is to be read.
+    /// Shows, in order, which of these pages of a file are not holes, and where they are. False if
+    /// it cannot tell, so that the file must be read.
     fn pages(
         &self,
         ino: Ino,
@@ -80,22 +80,22 @@ pub struct Fault {
     /// What, where, found, allowed.
     pub text: String,
     /// A sound structure points at a block that never reached NAND: damage to data, not to
-    /// structure, and so a matter of what the mode promises about their order.
+    /// structure, and so a question of what the mode promises about their order.
     pub data_only: bool,
 }
 
-/// What a file system's way to make things durable leaves after a cut that no call explains, and
-/// that it may leave. Nothing by default.
+/// What a file system may leave after a cut that no call explains, because of its way of making
+/// things durable. Nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// Whatever is synced, sizes, attributes and holes of all other files may become durable with
-    /// it, as they are then, and of their contents what was written back.
+    /// When anything is synced, the current sizes, attributes and holes of all other files may
+    /// become durable with it, and those of their contents that were written back.
     pub takes_others_along: bool,
-    /// What an fsync writes counts piece by piece: a block may be there, and the size not. The file
-    /// ends with the block then.
+    /// The parts of an fsync count one by one: a block may be there without the size. The file then
+    /// ends with the block.
     pub blocks_may_set_size: bool,
-    /// A file up to so long may be kept elsewhere than in blocks: as it grows, its first block
-    /// moves with whatever else is written.
+    /// Files up to this length may be kept outside blocks: as one grows, its first block moves with
+    /// whatever else is written.
     pub small_file: u64,
 }
 
@@ -107,13 +107,13 @@ pub trait Subject: Send + Sync {
     /// Makes an empty volume.
     fn format(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
-    /// Mounts, recovering first if need be. `options` as in `mount -o`.
+    /// Mounts, recovering first if necessary. `options` as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Mounted>;
 
-    /// What kind of node of inode `ino` the block at `lba` is, if it is one.
+    /// Which kind of node of inode `ino` the block at `lba` is, if it is one.
     fn node(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str>;
 
-    /// What it may leave after a cut that is its habit and not damage.
+    /// What it may leave after a cut that is a habit and not damage.
     fn habits(&self) -> Habits {
         Habits::default()
     }

@@ -1,7 +1,7 @@
 //! A file system for tests of the lab itself: everything in memory, and every fsync writes all of
 //! it to the drive as one checksummed snapshot, then flushes. Slow, simple, and right, unless
-//! `inject=drop-flush` takes the flush away, or `inject=drop-names` what there is at an unmount.
-//! Zoned drives only.
+//! `inject=drop-flush` takes the flush away, or `inject=drop-names` the names at an unmount. Zoned
+//! drives only.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -80,7 +80,7 @@ impl Io {
         Ok(bytes)
     }
 
-    /// The newest whole snapshot; new ones go to zones nothing was written in.
+    /// The newest whole snapshot; new ones go to zones that have not been written.
     fn newest(&mut self) -> Result<Option<Vec<u8>>> {
         let Output::Zones(zones) = self.call(Command::ReportZones { lba: 0, max: u32::MAX })?
         else {
@@ -205,7 +205,7 @@ fn restore(fs: &MemFs, bytes: &[u8]) -> vfs::Result<()> {
     restore_dir(fs, fs.root(), &mut Reader(bytes), &mut BTreeMap::new())
 }
 
-/// `made` says what became of the inodes that were restored before.
+/// `made` maps the inodes that were restored before.
 fn restore_dir(
     fs: &MemFs,
     dir: Ino,
@@ -254,7 +254,7 @@ fn restore_dir(
 struct SnapshotFs {
     memory: MemFs,
     io: Mutex<Io>,
-    /// What is there at an unmount is there at the next mount.
+    /// Everything there at an unmount is there at the next mount.
     keeps: bool,
 }
 
@@ -296,7 +296,7 @@ impl Volume for SnapshotFs {
     }
 }
 
-/// For tests of the oracle: what it finds in a volume that is made by hand.
+/// For tests of the oracle: its findings in a volume made by hand.
 impl Volume for MemFs {
     fn cleanings(&self) -> u64 {
         0

@@ -4,7 +4,7 @@ use drive::{BLOCK_SIZE, Block};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The generator of everything random in the lab.
+/// The generator for everything random in the lab.
 #[derive(Clone, Debug)]
 pub struct Rng(Xoshiro256PlusPlus);
 

@@ -6,12 +6,12 @@
 //! the newer of the two that are sound. So the file system is asked for order, not for atomicity:
 //! a meta page that is there leads to pages that are all there.
 //!
-//! What they differ in: bbolt makes the file longer first, durably and by doubling, writes page by
+//! They differ in this: bbolt makes the file longer first, durably and by doubling, writes page by
 //! page, and a whole meta page with a checksum. LMDB writes runs of pages, the file growing with
 //! them, and of the meta page the few bytes that change, through a descriptor with `O_DSYNC`; by
 //! `MDB_WRITEMAP` it makes the file as long as the map at once, the pages are written back in no
-//! order, and `msync` ends each half. Pages here carry a checksum, which those of neither have, so
-//! that what is read can be told from what was written.
+//! order, and `msync` ends each half. Pages here carry a checksum, which neither database has, so
+//! that wrong contents are noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ const NAME: &[u8] = b"data";
 /// Bytes of a page's header: checksum, number, transaction, and what it is.
 const HEADER: usize = 32;
 const MAGIC: u64 = 0x6264_6d6c;
-/// The first page that is no meta page.
+/// The first page that is not a meta page.
 const FIRST: u64 = 2;
 /// Leaves at the start, and the most a root has room for here.
 const LEAVES: u64 = 6;
@@ -109,7 +109,7 @@ impl Meta {
         page(number, self.txid, 0, &words)
     }
 
-    /// What a meta page says, if it is one. LMDB's have a magic number and no more.
+    /// The fields of a meta page, if it is one. LMDB's have only a magic number to tell.
     fn of(bytes: &[u8], kind: Kind) -> Option<Self> {
         let at = |index: usize| word(bytes, HEADER / 8 + index);
         let sound = at(0) == MAGIC && (kind != Kind::Bbolt || sum(&bytes[8..]) == word(bytes, 0));
@@ -152,7 +152,7 @@ struct Store<'a> {
 }
 
 impl<'a> Store<'a> {
-    /// A new file, as the first to open it makes it.
+    /// A new file, as the first program that opens it makes it.
     fn create(fs: &'a Recorder, kind: Kind, rng: Rng) -> Result<Self> {
         let file = fs.create(fs.root(), NAME, 0o644)?;
         let meta = Meta { root: FIRST, list: FIRST + 1, high: FIRST + 2, txid: 0 };
@@ -184,7 +184,7 @@ impl<'a> Store<'a> {
         })
     }
 
-    /// One transaction: some leaves anew, perhaps one more, and the way to them.
+    /// One transaction: rewrites some leaves, perhaps adds one, and rewrites the path to them.
     fn commit(&mut self) -> Result<()> {
         self.meta.txid += 1;
         let txid = self.meta.txid;
@@ -308,7 +308,7 @@ impl Workload for Database {
     }
 }
 
-/// What somebody who opens the database finds.
+/// What a program finds that opens the database.
 struct Finding {
     damage: Damage,
     expected: String,
@@ -342,9 +342,8 @@ impl Reader {
         at.and_then(|at| self.bytes.get(at..at + BLOCK_SIZE)).unwrap_or(&[0; BLOCK_SIZE])
     }
 
-    /// The newest meta page that is sound is of a transaction that was acknowledged, or one that
-    /// came later, and the tree that it leads to is that transaction's, with no page in it twice or
-    /// free.
+    /// The newest sound meta page must belong to the last acknowledged transaction or a later one.
+    /// Its tree must be that transaction's, with no page in it twice or free.
     fn check(&self, known: Transactions) -> std::result::Result<(), Finding> {
         let Transactions { begun, committed } = known;
         let meta = self.newest(begun > committed)?;
@@ -429,7 +428,7 @@ mod tests {
 
     const COMMITTED: u64 = 26;
 
-    /// A file after so many transactions, and what undoes a part of the last of them.
+    /// A file after a number of transactions, and what undoes part of the last one.
     fn found(kind: Kind, undo: impl FnOnce(&dyn FileSystem, u64)) -> Option<Damage> {
         let fs = Arc::new(MemFs::new());
         let oracle = Arc::new(Oracle::new());

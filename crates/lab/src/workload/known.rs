@@ -1,7 +1,7 @@
 //! What is known of the files a program uses while its calls become steps: names, sizes, what is
 //! open.
 //!
-//! What a trace uses without having made it was there before: it becomes part of the preparation,
+//! A file that a trace uses without making it was there before: it becomes part of the preparation,
 //! under the name it had then. A file that loses its last name while it is open is given a handle.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct File {
     before: Option<(String, u64)>,
     /// Something changed its contents.
     touched: bool,
-    /// The step that made it, as long as that is a guess.
+    /// The step that made it, while that is only a guess.
     guessed: Option<usize>,
     opens: usize,
     handle: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Tree {
     files: Vec<File>,
     names: BTreeMap<(Id, String), Id>,
     prepare: Vec<Id>,
-    /// `None` where a step turned out not to be one.
+    /// `None` where a step turned out to be none.
     steps: Vec<Option<Step>>,
     seeds: u32,
 }
@@ -59,7 +59,7 @@ impl Tree {
         self.steps.push(Some(Step::Do(op)));
     }
 
-    /// How many operations the trace has become.
+    /// How many operations the trace has produced.
     pub(super) fn operations(&self) -> usize {
         self.steps.iter().flatten().count()
     }
@@ -104,7 +104,7 @@ impl Tree {
         parts(path).try_fold(ROOT, |dir, name| self.names.get(&(dir, name.to_owned())).copied())
     }
 
-    /// The file at `path`; what is not known to be there was there before.
+    /// The file at `path`; if it is not known, it was there before the trace.
     pub(super) fn existing(&mut self, path: &str, is_dir: bool) -> Option<Id> {
         let names: Vec<&str> = parts(path).collect();
         if names.len() > DEPTH_MAX {
@@ -134,7 +134,8 @@ impl Tree {
                 self.files[id].before = Some((path, 0));
                 self.prepare.push(id);
             }
-            // Its directory is younger than the trace: it came by a way the trace does not show.
+            // Its directory was made by the trace, so the file came there in a way that the trace
+            // does not show.
             None => {
                 let path = self.path(id).unwrap_or_default();
                 self.push(if is_dir {
@@ -217,7 +218,8 @@ impl Tree {
         self.files[id].guessed = None;
     }
 
-    /// The trace shows that it is at least so long: if nothing has changed it, it was before.
+    /// The trace shows that it has at least this length; if nothing has changed it, it had it
+    /// before.
     pub(super) fn learn(&mut self, id: Id, size: u64) {
         let file = &mut self.files[id];
         if file.touched || file.is_dir || size <= file.size {

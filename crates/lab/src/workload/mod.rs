@@ -1,7 +1,7 @@
 //! Workloads: deterministic functions of a seed over a [`Recorder`].
 //!
 //! A workload first prepares (what it does there is durable before a cut can happen), then calls
-//! `started`, and from there on the power may go at any instant.
+//! `started`, and from then on the power may fail at any instant.
 
 mod content;
 mod database;
@@ -43,22 +43,22 @@ pub trait Workload: Send + Sync {
     /// Runs to the end. The same seed gives the same calls.
     fn run(&self, fs: &Recorder, seed: u64, started: &mut dyn FnMut()) -> Result<()>;
 
-    /// Bytes the drive should have room for; 0 if it is to be as small as can be.
+    /// Bytes for which the drive should have room; 0 for the smallest drive.
     fn footprint(&self) -> u64;
 
-    /// Options it wants its volume mounted with, besides the mode's; empty or with a comma first.
+    /// Mount options it needs besides the mode's; empty or with a comma first.
     fn mount_options(&self) -> &str {
         ""
     }
 
-    /// What the program whose way this is finds wrong when it comes back, besides what the oracle
-    /// does.
+    /// What the imitated program finds wrong when it opens its files again, besides the oracle's
+    /// findings.
     fn inspect(&self, _fs: &dyn FileSystem, _known: Transactions) -> Vec<Verdict> {
         Vec::new()
     }
 
-    /// Whether the volume may write back what no fsync asked for. Then a checkpoint takes a part of
-    /// an update along, and that is what the next fsync falls back to: not all of it or nothing.
+    /// Whether the volume may write back without an fsync. Then a checkpoint may include part of an
+    /// update, and an fsync can only fall back to that state: it is no longer all or nothing.
     fn evicts(&self) -> bool {
         false
     }

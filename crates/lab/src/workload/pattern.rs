@@ -19,8 +19,9 @@ pub struct Pattern {
     pub blocks: u64,
     /// Overwrites, each followed by an fsync.
     pub overwrites: u64,
-    /// Of so many overwrites the last comes after a `sync`; 0 is no `sync`. A running system writes
-    /// checkpoints now and then, and recovery has to go through all nodes since the last.
+    /// A `sync` comes before the last of every this many overwrites; 0 means never. A running
+    /// system writes checkpoints now and then, and recovery has to go through all nodes since the
+    /// last.
     pub sync_every: u64,
 }
 
@@ -30,7 +31,7 @@ impl Pattern {
         Self::sized(1024, (cuts as u64).clamp(100, 10_000))
     }
 
-    /// So many overwrites of a file of so many blocks.
+    /// This many overwrites of a file of this many blocks.
     pub const fn sized(blocks: u64, overwrites: u64) -> Self {
         Self { blocks, overwrites, sync_every: SYNC_EVERY }
     }

@@ -1,5 +1,5 @@
-//! Small workloads, each one habit of programs that want their data to last. The
-//! `every_cut` explorer cuts them at every point there is.
+//! Small workloads, each a habit of programs that need their data to last. The `every_cut` explorer
+//! cuts them at every point there is.
 
 use vfs::{FileKind, InodeFlags, Timespec};
 
@@ -29,7 +29,7 @@ const fn small(name: &'static str, prepare: Step, run: Step) -> Small {
 }
 
 /// One that makes the cleaner work: on the smallest drive, and as a log on conventional ones too,
-/// which otherwise fill holes (SSR) before they clean.
+/// which would otherwise fill holes (SSR) before they clean.
 const fn cleaning(name: &'static str, prepare: Step, run: Step) -> Small {
     Small { footprint: 0, mount_options: ",mode=lfs", ..small(name, prepare, run) }
 }
@@ -197,8 +197,8 @@ fn truncate_down(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-/// What was cut off must not come back in the hole that takes its place: the nodes that held it say
-/// nothing to recovery any more.
+/// What was cut off must not come back in the hole that takes its place: recovery must ignore the
+/// nodes that held it.
 fn truncate_and_grow(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     fs.truncate(node, 5_000)?;
@@ -262,7 +262,7 @@ fn xattr(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     fs.fsync(node)
 }
 
-/// A value too large for the inode gives up its node again.
+/// A value that was too large for the inode gives up its node again.
 fn xattr_shrink(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     let node = open(fs, b"a")?;
     for len in [3_000, 10, 2_500, 20] {
@@ -375,12 +375,12 @@ fn devices(fs: &Recorder, _: &mut Rng) -> Result<()> {
     fs.sync()
 }
 
-/// Large files cut short, until more has been written than the drive holds: no section is empty,
-/// so whoever wants a free one must clean, and little is left to compare.
+/// Large files cut short, until more has been written than the drive holds: no section is empty, so
+/// getting a free one takes cleaning, and little is left to compare.
 fn nearly_dead(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     const LARGE: usize = 1 << 20;
     const LEFT: usize = 8_000;
-    // The cleaner's reserve is less than what users have.
+    // The cleaner's reserve is smaller than the users' space.
     let blocks = 2 * fs.fs().statfs().map_err(Error::at("statfs", b""))?.blocks;
     for made in 0..blocks * 4096 / LARGE as u64 {
         let node = file(fs, rng, format!("f{made}").as_bytes(), LEFT)?;
@@ -391,9 +391,9 @@ fn nearly_dead(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// One file after the other, of which little stays or nothing, until the cleaner has had to make
-/// room: sections of which nothing stays would need none. New files, because an overwrite on a
-/// conventional drive takes no space.
+/// One file after the other, of which little or nothing is kept, until the cleaner has had to make
+/// room. A section of which nothing is kept would need no cleaning. New files, because an overwrite
+/// on a conventional drive takes no space.
 fn gc_between(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     const LEFT: u64 = 8_000;
     let mut before = None;
@@ -410,9 +410,9 @@ fn gc_between(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Cleaning that was asked for, where logs go on in used segments (SSR) and seldom have to clean:
-/// what it moves lands between blocks that still count. Each file fills a segment, so that a log
-/// leaves one behind, and is cut short, so that there is little in it to move.
+/// Cleaning on request, where logs go on in used segments (SSR) and seldom have to clean: moved
+/// blocks land between blocks that are still valid. Each file fills a segment, so that a log leaves
+/// one behind, and is cut short, so that there is little in it to move.
 fn gc_adaptive(fs: &Recorder, rng: &mut Rng) -> Result<()> {
     const LARGE: usize = 2 << 20;
     const LEFT: usize = 30_000;

@@ -46,7 +46,7 @@ enum Body {
 
 impl TreeSource {
     /// Reads `root`, files in order of their names until `max_bytes` are taken. Devices, sockets
-    /// and what may not be read are passed over.
+    /// and unreadable files are skipped.
     pub fn load(root: &Path, max_bytes: u64) -> Result<Self> {
         let mut source = Self::default();
         source.entries = source.directory(root, max_bytes).map_err(Error::host(root))?;

@@ -1,8 +1,8 @@
-//! Version consistency: a file spread over many nodes, all rewritten before each fsync. Whoever
-//! finds one of its blocks new and another old has found an fsync torn.
+//! Version consistency: a file spread over many nodes, all rewritten before each fsync. A file with
+//! one block new and another old shows that an fsync was torn.
 //!
 //! One block in each direct node, so that an fsync writes as many nodes as blocks: more than the
-//! drive programs at once, and now and then over the end of a zone.
+//! drive programs at once, and sometimes across the end of a zone.
 
 use drive::BLOCK_SIZE;
 

@@ -1,8 +1,8 @@
-//! A file system in memory that takes down what is done to it, as steps of a script: mounted, it
-//! makes a workload of any program's run.
+//! A file system in memory that records what is done to it, as steps of a script: mounted, it makes
+//! a workload of any program's run.
 //!
-//! Calls that fail change nothing and are left out, and so is who only looks. Bytes are made up, as
-//! those of a trace are. One call at a time, so that the steps are in the order of what they did.
+//! Calls that fail or only read change nothing and are left out. Bytes are made up, as for a trace.
+//! Calls are served one at a time, so that the steps are in the order of their effects.
 
 use cores::Mutex;
 use rustc_hash::FxHashMap;
@@ -34,7 +34,7 @@ impl Noted {
         self.tree.path(*id).ok_or(Errno::IO.into())
     }
 
-    /// The path of a name in a directory. A workload is text, and so has to be a name.
+    /// The path of a name in a directory. A workload is text, and so a name has to be.
     fn child(&self, dir: Ino, name: &[u8]) -> Result<String> {
         let name = text(name)?;
         let dir = self.path(dir)?;
@@ -67,16 +67,16 @@ impl Watched {
         Self { fs, noted: Mutex::new(noted) }
     }
 
-    /// What was done until now is preparation: durable before the power may go.
+    /// Everything done until now is preparation: durable before the power may fail.
     pub fn begin(&self) {
         self.noted.lock().tree.begin();
     }
 
-    /// Ends the watch: all that was done.
+    /// Ends the recording; returns the steps.
     ///
     /// # Errors
     ///
-    /// Nothing was, or more than a script may do.
+    /// Nothing was done, or more than a script may do.
     pub fn script(&self, name: &str) -> crate::Result<Script> {
         let steps = std::mem::take(&mut *self.noted.lock()).tree.into_steps();
         if steps.len() < 2 {
@@ -85,7 +85,7 @@ impl Watched {
         Script::of_steps(name, steps, None, "")
     }
 
-    /// Does something to one inode, and takes it down.
+    /// Does something to one inode, and records it.
     fn on<T>(
         &self,
         ino: Ino,

@@ -7,7 +7,7 @@ use lab::shard::Pick;
 use lab::workload::Workload;
 use lab::{Mode, subject};
 
-/// What holds without PLP on a drive without zones, by checksums or not at all.
+/// The modes whose promises hold without PLP and without zones, thanks to checksums or unaided.
 pub(crate) const CONVENTIONAL_MODES: [Mode; 4] =
     [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
 
@@ -37,7 +37,7 @@ pub(crate) fn job(
     }
 }
 
-/// What became of them; an error says how to repeat it.
+/// The result; an error says how to repeat it.
 pub(crate) fn every_cut(job: Job) -> Result<ModeResult, String> {
     let quiet: Progress = Arc::new(|_| ());
     let again = format!("{} --modes {}", job.command, job.mode);

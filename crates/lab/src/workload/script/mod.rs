@@ -13,8 +13,8 @@
 //! and `mount OPTIONS` adds to the mode's mount options. A handle (`open PATH NAME`, then `#NAME`)
 //! stands for a file whatever became of its names. Symbolic links are made, not followed.
 //!
-//! A script that does not say how much room it wants gets as much as it writes and some more.
-//! What it may ask for is bounded: nothing in a file makes a run use all memory.
+//! A script that does not say how much room it needs gets as much as it writes, and some more. What
+//! it may ask for is bounded, so that no file makes a run use all memory.
 
 mod play;
 mod tape;
@@ -50,7 +50,7 @@ const BLOCK: u64 = drive::BLOCK_SIZE as u64;
 pub enum Step {
     /// A system call.
     Do(Op),
-    /// All before is made durable; from here on the power may go.
+    /// Everything before is made durable; from here on the power may fail.
     Begin,
     /// The cleaner is asked for a section.
     Clean,
@@ -91,7 +91,7 @@ impl Script {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Takes a text apart; `file` is its name in messages.
+    /// Parses a text; `file` is its name in messages.
     pub fn parse(text: &str, file: &str) -> Result<Self> {
         let mut script = Self::empty(&format!("file:{file}"), file);
         let mut budget = Budget::default();
@@ -229,7 +229,7 @@ impl Workload for Script {
     }
 }
 
-/// What went wrong without what was done, which the line says.
+/// What went wrong, without the operation, which the line shows.
 fn why(error: &Error) -> String {
     match error {
         Error::FileSystem { source, .. } => source.to_string(),
@@ -237,7 +237,7 @@ fn why(error: &Error) -> String {
     }
 }
 
-/// What a script has used of what it may.
+/// How much of its limits a script has used.
 #[derive(Default)]
 struct Budget {
     steps: usize,
@@ -267,7 +267,7 @@ impl Budget {
         };
         end.filter(|end| *end <= END_MAX)
             .ok_or_else(|| format!("a file beyond {END_MAX} bytes"))?;
-        // A write touches one block more than it is long, if it begins within one.
+        // A write that begins within a block touches one block more.
         let blocks = if written > 0 { written.div_ceil(BLOCK) + 1 } else { 0 };
         self.written = self.written.saturating_add(blocks.saturating_mul(BLOCK));
         if self.written > WRITTEN_MAX {

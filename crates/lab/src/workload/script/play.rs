@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// Bytes read or copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Who does them: knows the open handles.
+/// Performs them: knows the open handles.
 pub(super) struct Player<'a> {
     fs: &'a Recorder,
     handles: BTreeMap<String, Node>,
@@ -59,7 +59,7 @@ impl<'a> Player<'a> {
             Op::Fsync { path } => self.fs.fsync(self.find(path)?),
             Op::Fdatasync { path } => self.fs.fdatasync(self.find(path)?),
             Op::Sync => self.fs.sync(),
-            // Who only looks changes nothing a cut could lose; a read fills the page cache.
+            // Other look-ups change nothing that a cut could lose, but a read fills the page cache.
             Op::GetXattr { path, .. } | Op::Stat { path } | Op::List { path } => {
                 self.find(path).map(drop)
             }
@@ -150,7 +150,7 @@ impl<'a> Player<'a> {
             Op::Fallocate { path, mode, offset, len } => {
                 fs.fallocate(self.file(path)?, *mode, *offset, *len)
             }
-            // A copy is a read and a write: what moves the bytes does not matter to them.
+            // A copy is a read and a write: its effect does not depend on who moves the bytes.
             Op::Copy { from, from_offset, path, offset, len } => {
                 let (from, to) = (self.file(from)?, self.file(path)?);
                 pieces(*from_offset, *len).try_for_each(|(at, len)| {

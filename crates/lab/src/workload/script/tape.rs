@@ -1,7 +1,7 @@
-//! Takes down what a workload does, as steps of a script.
+//! Records what a workload does, as steps of a script.
 //!
 //! Bytes are not kept: a write is given a seed of its own, and the same as before if the same bytes
-//! go to the same place, so that what was equal stays equal and what differed differs.
+//! go to the same place, so that equal bytes stay equal and different ones different.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -47,7 +47,7 @@ pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
 }
 
 impl Tape {
-    /// The steps. What made the preparations durable is part of `begin`.
+    /// The steps. Making the preparation durable is part of `begin`.
     fn steps(&self) -> Result<Vec<Step>> {
         let taken = std::mem::take(&mut *self.0.lock());
         if let Some(why) = taken.unfit {

@@ -1,5 +1,5 @@
-//! The text is what it says, what is wrong with it is told by line, and what a workload did can be
-//! written down and done again.
+//! A text means what it says, errors name their line, and what a workload did can be written down
+//! and repeated.
 
 use std::sync::Arc;
 

@@ -107,7 +107,7 @@ struct Calls<'a> {
 
 const UNTOLD: Became = Became::Unknown("its file cannot be told");
 
-/// Goes on with what is below the root.
+/// Continues with paths below the root.
 macro_rules! inside {
     ($place:expr) => {
         match $place {
@@ -331,7 +331,7 @@ impl Calls<'_> {
         Some(Became::Operations)
     }
 
-    /// Says how long a file is at least.
+    /// Notes the least length of a file.
     fn read(&mut self, at: Option<i64>, len: u64) -> Option<Became> {
         let id = inside!(self.fd(0));
         let open = self.processes.open_of(self.call.pid, self.call.number(0))?;
@@ -476,7 +476,7 @@ impl Calls<'_> {
         self.attribute(name, id, n)
     }
 
-    /// What it does to, or tells of, a file named by argument `n`.
+    /// What the call does to, or reveals about, a file named by argument `n`.
     fn attribute(&mut self, name: &str, id: Id, n: usize) -> Option<Became> {
         let call = self.call;
         if name.contains("stat") {

@@ -1,7 +1,7 @@
 //! One call of a trace, taken apart: `123 openat(AT_FDCWD, "a", O_RDWR) = 3 <0.000012>`.
 //!
-//! Understands what strace(1) puts around a call with -f, -t, -r, -T and -y, and puts calls
-//! together that it had to interrupt.
+//! Understands what strace(1) puts around a call with -f, -t, -r, -T and -y, and joins calls that
+//! it printed in two parts.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) enum Said {
 /// Puts interrupted calls together.
 #[derive(Default)]
 pub(super) struct Lines {
-    /// By process: what was said before `<unfinished ...>`.
+    /// By process: what was printed before `<unfinished ...>`.
     begun: BTreeMap<u32, String>,
 }
 
@@ -171,7 +171,7 @@ impl Call {
     }
 }
 
-/// What stands in quotes, its escapes undone.
+/// The text in quotes, without its escapes.
 fn unquote(text: &str) -> Option<String> {
     let text = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut bytes = Vec::new();

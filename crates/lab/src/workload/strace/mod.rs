@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Only what happens below one directory counts. Bytes are made up, since a trace shows few of
-//! them; lengths and places are the program's. What is not understood is counted by name and told:
-//! writes through a shared mapping, for example, leave nothing in a trace. A relative path is below
-//! the root unless -y or chdir tells otherwise; a process whose beginning the trace does not show
-//! shares the descriptors of the first.
+//! them; lengths and places are the program's. What is not understood is counted by name and
+//! reported: writes through a shared mapping, for example, leave nothing in a trace. A relative
+//! path is below the root unless -y or chdir tells otherwise; a process whose beginning the trace
+//! does not show shares the descriptors of the first.
 
 mod calls;
 mod line;

@@ -1,8 +1,8 @@
 //! Several threads on one volume, each with a script of its own, drawn from the seed.
 //!
 //! `threads:N` or `threads:N:MIX`, as `threads:8:names`. On a virtual machine each runs on a core
-//! of its own and in the order of virtual time, so a run is a function of the seed. Beside them run
-//! the volume's own threads, the flusher and the cleaner.
+//! of its own and in the order of virtual time, so a run is a function of the seed. The volume's
+//! own threads, the flusher and the cleaner, run beside them.
 
 mod script;
 mod table;
@@ -22,8 +22,8 @@ use table::Table;
 /// Most threads: the cores of the machine that campaigns run on.
 const THREADS_MAX: usize = 12;
 
-/// Blocks of a zone of the smallest drive: how far the logs are moved before a run at most, so that
-/// each run meets the end of a zone somewhere else.
+/// Blocks of a zone of the smallest drive: at most how far the logs are advanced before a run, so
+/// that each run meets the end of a zone somewhere else.
 const ZONE: u64 = 512;
 
 /// What the threads do.
@@ -35,7 +35,7 @@ enum Mix {
     Shared,
     /// Files come, go and move in a few directories.
     Names,
-    /// Files of their own, on a volume that is filled and cleaned, with a small cache.
+    /// Private files, on a volume that is filled and cleaned, with a small cache.
     Cleaning,
     /// All of it, with a small cache.
     All,
@@ -225,7 +225,7 @@ fn advance(fs: &Recorder, rng: &mut Rng) -> Result<()> {
 /// Bytes of a file that fills.
 const FILLING: usize = 256 << 10;
 
-/// Fills the volume to 60%, with holes: every third file goes again.
+/// Fills the volume to 60%, with holes: every third file is removed again.
 fn fill(fs: &Recorder, rng: &mut Rng) -> Result<Vec<Node>> {
     let room = fs.fs().statfs().map_err(Error::at("statfs", b""))?;
     let files = room.blocks * 4096 * 9 / 10 / FILLING as u64;

@@ -33,11 +33,11 @@ const HOLE: u64 = 32 * BLOCK;
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Bytes somewhere in a file of its own, and an fsync.
+    /// Bytes somewhere in a private file, and an fsync.
     Overwrite,
     /// Bytes at its end, and an fsync.
     Append,
-    /// A new file of its own, of which the fsync is the first; the one before it may go.
+    /// A new private file and its first fsync; the one before it may be removed.
     Own,
     /// Whole blocks of a shared file, and perhaps an fsync.
     Shared,
@@ -45,8 +45,8 @@ pub(super) enum Step {
     Cut,
     /// Attributes of a shared file.
     Attributes,
-    /// Times and flags of a file of its own, one extended attribute more and one less, and perhaps
-    /// an fsync.
+    /// Times and flags of a private file, one extended attribute more and one less, and perhaps an
+    /// fsync.
     OwnAttributes,
     /// A file under a name of the table.
     Make,
@@ -283,7 +283,7 @@ impl Script {
         self.fs().fsync(file.node)
     }
 
-    /// A used name and a free one, both in hand.
+    /// A used name and a free one, both reserved.
     fn two(&mut self) -> Option<(Name, Name)> {
         let world = self.world.clone();
         let from = world.table.take(true, &mut self.rng)?;
@@ -421,7 +421,7 @@ impl Script {
     }
 }
 
-/// `done`, or one of the answers that others can be the reason of.
+/// `done`, or one of the errors that other threads can cause.
 fn unless(done: Result<()>, answers: &[Errno]) -> Result<()> {
     match done {
         Err(Error::FileSystem { source, .. }) if answers.contains(&source.errno()) => Ok(()),

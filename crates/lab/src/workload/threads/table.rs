@@ -1,5 +1,5 @@
-//! Names that threads make, move and remove. Whoever changes a name has it in hand: what a name
-//! stood for when it was moved is then never in doubt. The files are anybody's.
+//! Names that threads make, move and remove. A thread reserves a name before it changes it, so that
+//! it is always certain what a name stood for when it was moved. The files may be used by anybody.
 
 use std::sync::Arc;
 
@@ -42,21 +42,21 @@ pub(super) struct Name {
 
 struct Slot {
     name: Name,
-    /// Some thread has it in hand.
+    /// Some thread has reserved it.
     taken: bool,
 }
 
 /// All of them.
 pub(super) struct Table {
     slots: Mutex<Vec<Slot>>,
-    /// The directory that is there from the begin.
+    /// The directory that is there from the beginning.
     pub(super) dir: Node,
 }
 
 impl Table {
     pub(super) fn new(fs: &Recorder) -> Result<Self> {
         let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
-        // Protects which names there are, and who has which in hand.
+        // Protects which names there are, and which are reserved.
         let table = Self { slots: Mutex::named("names of a workload", Vec::new()), dir };
         (0..NAMES).for_each(|number| table.add(dir, &format!("n{number}"), None));
         (0..NAMES / 2).for_each(|number| table.add(fs.root(), &format!("n{number}"), None));
@@ -70,7 +70,7 @@ impl Table {
         slots.push(Slot { name, taken: false });
     }
 
-    /// Takes a name in hand, one that stands for something or for nothing.
+    /// Reserves a name: a used one or a free one.
     pub(super) fn take(&self, used: bool, rng: &mut Rng) -> Option<Name> {
         let mut slots = self.slots.lock();
         let fits = |slot: &&mut Slot| !slot.taken && slot.name.file.is_some() == used;
@@ -81,14 +81,14 @@ impl Table {
         Some(slot.name.clone())
     }
 
-    /// Gives it back, as it is now.
+    /// Releases it, in its present state.
     pub(super) fn put(&self, name: Name) {
         let mut slots = self.slots.lock();
         let slot = name.slot;
         slots[slot] = Slot { name, taken: false };
     }
 
-    /// Any file that is called something, in whosever hands its name is.
+    /// Any file that has a name, even a reserved one.
     pub(super) fn any(&self, rng: &mut Rng) -> Option<Arc<File>> {
         let slots = self.slots.lock();
         let files: Vec<&Arc<File>> =
