@@ -69,7 +69,7 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	  -- --ignored
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
-	  $(CARGO) test --package strandline-linux --test speed --release -- --ignored
+	  $(CARGO) test --package strandline-linux --test verdicts --release speed -- --ignored
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace

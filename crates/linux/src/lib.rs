@@ -22,9 +22,7 @@ mod error;
 mod guest;
 pub mod machine;
 mod manifest;
-pub mod speed;
 mod write_log;
-pub mod zoned;
 
 pub use apply::Directory;
 pub use error::{Error, Result};

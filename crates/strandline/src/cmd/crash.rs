@@ -8,11 +8,11 @@ use lab::campaign::{self, Job, ModeResult};
 use lab::minimise::{self, Cuts, Minimal};
 use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
-use lab::{Mode, explore, subject};
+use lab::{Mode, explore};
 use linux::campaign::Choice;
 
 use super::campaign::CampaignArgs;
-use super::kernel_crash::{Agent, KernelArgs, Task};
+use super::kernel_crash::{self, Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -308,7 +308,7 @@ impl Crash {
 
     fn job(&self, workload: Arc<dyn Workload>, mode: Mode) -> Outcome<Job> {
         Ok(Job {
-            subject: subject::named(&self.fs)?,
+            subject: kernel_crash::ours(&self.fs)?,
             drive: self.drive.clone(),
             workload,
             mode,

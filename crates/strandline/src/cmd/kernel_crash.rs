@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign::{ModeResult, Tally};
+use lab::subject::{self, Subject};
 use lab::workload::{Workload, shell_word};
 use lab::{Mode, rig};
 use linux::agent;
@@ -181,6 +182,14 @@ impl KernelArgs {
     }
 }
 
+/// A file system of ours; one that only a kernel has is told where it is run.
+pub(super) fn ours(name: &str) -> Outcome<&'static dyn Subject> {
+    subject::named(name).map_err(|error| match Foreign::named(name) {
+        Ok(_) => Failure::Usage(format!("--fs {name}: only a kernel has it; add --kernel")),
+        Err(_) => error.into(),
+    })
+}
+
 /// The drive, large enough for what a kernel's `mkfs` takes.
 fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<drive::Spec> {
     let spec = rig::unkind(task.drive, task.workload.footprint())?;
@@ -189,8 +198,8 @@ fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<drive::Spec> {
         return Ok(spec.blocks(identify.blocks.max(SMALLEST)));
     }
     if fs != Foreign::F2fs {
-        let wants = "wants a drive without zones, --drive conventional-noplp";
-        return Err(Failure::Usage(format!("{}: {wants}", fs.name())));
+        let needs = "it needs a drive without zones, such as --drive conventional-noplp";
+        return Err(Failure::Usage(format!("{}: {needs}", fs.name())));
     }
     Ok(spec)
 }

@@ -5,12 +5,11 @@
 //! a batch go to one guest, side by side on one disk. A directory that gets an entry back has the
 //! time of the recovery, which is another each time; such times are only compared as such.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
-
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::AGENT;
 use drive::image::zones_path;
 use linux::{Entry, Guest, Manifest, Output, Time};
 use vfs::{FileKind, FileSystem};
@@ -20,10 +19,8 @@ use crate::volumes::{
     sparse,
 };
 
-pub const AGENT: &str = env!("CARGO_BIN_EXE_guest-agent");
-
 /// Drives in files that crashes left, all of one kind and size.
-pub struct Batch {
+pub(crate) struct Batch {
     dir: PathBuf,
     kind: Kind,
     mib: u64,
@@ -36,7 +33,7 @@ const OF_RECOVERY: Time = (i64::MAX, 0);
 
 impl Batch {
     /// A batch in a directory of its own, which stays if the verdict is bad.
-    pub fn new(name: &str, kind: Kind, mib: u64) -> Self {
+    pub(crate) fn new(name: &str, kind: Kind, mib: u64) -> Self {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _not_there = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for images");
@@ -44,12 +41,12 @@ impl Batch {
     }
 
     /// Where the next crash, made by what `name` says, is to be put.
-    pub fn add(&mut self, name: String) -> PathBuf {
+    pub(crate) fn add(&mut self, name: String) -> PathBuf {
         self.names.push(name);
         self.crash(self.names.len() - 1)
     }
 
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -62,7 +59,7 @@ impl Batch {
     }
 
     /// The verdict on all of them.
-    pub fn judge(self) {
+    pub(crate) fn judge(self) {
         let since = now(&self.dir);
         let (ours, replayed): (Vec<Manifest>, Vec<u64>) =
             (0..self.names.len()).map(|n| self.recover(n, since)).unzip();
@@ -143,7 +140,7 @@ impl Batch {
             Kind::Zoned => (
                 format!(
                     "null_blk 0 {mib} {ZONE_MIB} {CONVENTIONAL_ZONES} &&
-                    guest-agent put $2 $(($n * {mib} * 1048576)) /host/$1-$n.zones /dev/nullb0"
+                    strandline-agent put $2 $(($n * {mib} * 1048576)) /host/$1-$n.zones /dev/nullb0"
                 ),
                 "/dev/nullb0",
                 "null_blk_remove 0",
@@ -156,7 +153,7 @@ impl Batch {
                 {make} || exit 1
                 dmesg -c >/dev/null
                 if mount -t f2fs -o noatime {device} /mnt; then
-                    guest-agent manifest /mnt >/host/$1-$n
+                    strandline-agent manifest /mnt >/host/$1-$n
                     umount /mnt || exit 1
                 fi
                 dmesg >/host/$1-$n.log
@@ -193,12 +190,12 @@ fn settled(mut manifest: Manifest, since: i64) -> Manifest {
     manifest
 }
 
-pub fn read_manifest(json: &[u8]) -> Manifest {
+pub(crate) fn read_manifest(json: &[u8]) -> Manifest {
     serde_json::from_slice(json).expect("a manifest")
 }
 
 /// Copies a drive in a file, and its zones if it has any.
-pub fn copy(from: &Path, to: &Path, mib: u64) {
+pub(crate) fn copy(from: &Path, to: &Path, mib: u64) {
     let file = File::create(to).expect("an image");
     file.set_len(mib * MIB).expect("room for an image");
     copy_sparse(from, &file, 0).expect("an image copied");

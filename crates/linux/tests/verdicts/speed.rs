@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::AGENT;
 use linux::Guest;
 
 const PAIRS: usize = 3;
@@ -18,14 +19,14 @@ fn write_and_fsync_is_at_least_as_fast_as_the_kernels() {
     let pair = format!(
         "null_blk 0 512 4 8 && mkfs.f2fs -q -m /dev/nullb0
         mount -t f2fs -o noatime /dev/nullb0 /mnt
-        guest-agent speed-of-theirs /mnt/file {OPS}
+        strandline-agent speed-of-theirs /mnt/file {OPS}
         umount /mnt && null_blk_remove 0
         null_blk 0 512 4 8 && mkfs.f2fs -q -m /dev/nullb0
-        guest-agent speed-of-ours /dev/nullb0 fsync_mode=posix {OPS}
+        strandline-agent speed-of-ours /dev/nullb0 fsync_mode=posix {OPS}
         null_blk_remove 0\n"
     );
     let script = format!("set -e\n{}", pair.repeat(PAIRS));
-    let agent = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
+    let agent = Path::new(AGENT);
     let out =
         Guest::new().memory(1536).timeout(600).clock_of_instructions().program(agent).run(&script);
     let rates: Vec<f64> = out.success().lines().filter_map(|line| line.parse().ok()).collect();

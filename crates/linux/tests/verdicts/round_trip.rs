@@ -1,19 +1,17 @@
 //! What we wrote the kernel reads, to the last nanosecond; what it then writes we read, and
 //! `fsck.f2fs` finds nothing wrong.
 
-mod volumes;
-
 use std::path::Path;
 
-use linux::{Guest, Manifest};
-use vfs::FileSystem;
-use vfs::ops::{Generator, Mix, print};
-use volumes::{
+use crate::AGENT;
+use crate::volumes::{
     CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, assert_clean, create, manifest, mount, populate,
     report, sparse,
 };
+use linux::{Guest, Manifest};
+use vfs::FileSystem;
+use vfs::ops::{Generator, Mix, print};
 
-const AGENT: &str = env!("CARGO_BIN_EXE_guest-agent");
 const SIZE_MIB: u64 = 320;
 const ALL_FEATURES: &str = "extra_attr,inode_checksum,inode_crtime,lost_found,sb_checksum";
 
@@ -21,12 +19,12 @@ const ALL_FEATURES: &str = "extra_attr,inode_checksum,inode_crtime,lost_found,sb
 const READ_AND_WRITE: &str = "
     set -e
     mount -t f2fs -o noatime $1 /mnt
-    guest-agent manifest /mnt >/host/before
-    guest-agent apply /mnt /host/ops
+    strandline-agent manifest /mnt >/host/before
+    strandline-agent apply /mnt /host/ops
     sync
     umount /mnt
     mount -t f2fs -o noatime $1 /mnt
-    guest-agent manifest /mnt >/host/after
+    strandline-agent manifest /mnt >/host/after
     umount /mnt
 ";
 
@@ -83,13 +81,13 @@ fn a_zoned_volume_goes_to_the_kernel_and_back() {
     let script = format!(
         "set -e
         null_blk 0 {SIZE_MIB} {ZONE_MIB} {CONVENTIONAL_ZONES}
-        guest-agent put /dev/vda 0 /host/zones /dev/nullb0
+        strandline-agent put /dev/vda 0 /host/zones /dev/nullb0
         blkzone report /dev/nullb0 >/host/zones.put
         set -- /dev/nullb0
         {READ_AND_WRITE}
         fsck.f2fs --dry-run /dev/nullb0 >/host/fsck && ! grep -F '[Fail]' /host/fsck
         blkzone report /dev/nullb0 >/host/zones.back
-        guest-agent take /dev/nullb0 /host/zones.back /dev/vdb 0"
+        strandline-agent take /dev/nullb0 /host/zones.back /dev/vdb 0"
     );
     let guest = Guest::new().drive(&image).drive(&back).memory(1536).program(Path::new(AGENT));
     let out = guest.file("zones", report(&image)).file("ops", operations(103)).run(&script);

@@ -12,7 +12,7 @@ const STEP: u64 = 1 << 20;
 
 /// Writes an image, which starts at `offset` of `from`, to the zoned device `to`, whose zones are
 /// empty and like those of `report`, what `blkzone report` said of the original.
-pub fn put(from: &Path, offset: u64, report: &str, to: &Path) -> io::Result<()> {
+pub(super) fn put(from: &Path, offset: u64, report: &str, to: &Path) -> io::Result<()> {
     let image = File::open(from)?;
     // Sequential zones are written in order, so past the page cache.
     let direct = OFlags::DIRECT.bits() as i32;
@@ -32,7 +32,7 @@ pub fn put(from: &Path, offset: u64, report: &str, to: &Path) -> io::Result<()> 
 
 /// Writes what the zoned device `from` holds below its write pointers to `offset` of `to`, where
 /// there are zeroes.
-pub fn take(from: &Path, report: &str, to: &Path, offset: u64) -> io::Result<()> {
+pub(super) fn take(from: &Path, report: &str, to: &Path, offset: u64) -> io::Result<()> {
     let device = File::open(from)?;
     let image = OpenOptions::new().write(true).open(to)?;
     let mut buf = vec![0; STEP as usize];

@@ -1,13 +1,6 @@
 //! A load for real devices, to be killed in the middle, and the check of what it was promised.
 //!
-//! ```text
-//! device_load zones DEVICE              what `blkzone report` would print
-//! device_load mkfs DEVICE...            an empty volume
-//! device_load load OPTIONS SEED FROM DEVICE...  steps from number FROM on, for ever; each is
-//!                                       printed once its fsync has returned
-//! device_load verify OPTIONS SEED N DEVICE...   recovers; the first N steps must be there
-//! ```
-//!
+//! It takes its steps for ever, and prints the number of each once its fsync has returned.
 //! A step is a pure function of the seed and its number: a file made and written, or a block of an
 //! older one overwritten, then fsync of that file. So the check needs to know only how many steps
 //! were acknowledged; the one after them may be there in part or not at all.
@@ -15,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use drive::linux::{Access, BlockDevice};
@@ -25,36 +17,17 @@ use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
 use vfs::{Creator, FileSystem};
 
+use super::Done;
+
 const PAGE: usize = 4096;
 /// Files there are at most; after that many made, steps overwrite.
 const FILES: u64 = 200;
 
-type Failure = Box<dyn std::error::Error>;
-
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match words[..] {
-        ["zones", device] => zones(device),
-        ["mkfs", ref devices @ ..] => mkfs(devices),
-        ["load", options, seed, from, ref devices @ ..] => load(options, seed, from, devices),
-        ["verify", options, seed, count, ref devices @ ..] => verify(options, seed, count, devices),
-        _ => Err("usage: device_load zones|mkfs|load|verify, see its source".into()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("device_load: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn open(device: &str, access: Access) -> Result<Arc<dyn Drive>, Failure> {
+fn open(device: &str, access: Access) -> Done<Arc<dyn Drive>> {
     Ok(Arc::new(BlockDevice::open(Path::new(device), access)?))
 }
 
-fn zones(device: &str) -> Result<(), Failure> {
+pub(super) fn zones(device: &str) -> Done {
     let drive = open(device, Access::Inspect)?;
     let report = Command::ReportZones { lba: 0, max: u32::MAX };
     let answer = drive.issue(0, 0, report).or_else(|| drive.wait_for(0, 0));
@@ -65,14 +38,14 @@ fn zones(device: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn named(devices: &[&str]) -> Result<Vec<Named>, Failure> {
+fn named(devices: &[&str]) -> Done<Vec<Named>> {
     let named = |device: &&str| {
         Ok(Named { name: (*device).to_owned(), drive: open(device, Access::Write)? })
     };
     devices.iter().map(named).collect()
 }
 
-fn mkfs(devices: &[&str]) -> Result<(), Failure> {
+pub(super) fn mkfs(devices: &[&str]) -> Done {
     let several = devices.len() > 1;
     let names = devices.iter().filter(|_| several).map(ToString::to_string).collect();
     let options = MkfsOptions { force: true, devices: names, ..MkfsOptions::default() };
@@ -80,7 +53,7 @@ fn mkfs(devices: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn mount(options: &str, devices: &[&str]) -> Result<F2fs, Failure> {
+fn mount(options: &str, devices: &[&str]) -> Done<F2fs> {
     let options: MountOptions = options.parse()?;
     Ok(F2fs::mount(join(named(devices)?)?, &options)?)
 }
@@ -132,9 +105,8 @@ fn value(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
-fn load(options: &str, seed: &str, from: &str, devices: &[&str]) -> Result<(), Failure> {
+pub(super) fn load(options: &str, seed: u64, from: u64, devices: &[&str]) -> Done {
     let fs = mount(options, devices)?;
-    let (seed, from): (u64, u64) = (seed.parse()?, from.parse()?);
     println!("mounted");
     let mut out = std::io::stdout();
     for number in from.. {
@@ -146,9 +118,8 @@ fn load(options: &str, seed: &str, from: &str, devices: &[&str]) -> Result<(), F
     Ok(())
 }
 
-fn verify(options: &str, seed: &str, count: &str, devices: &[&str]) -> Result<(), Failure> {
+pub(super) fn verify(options: &str, seed: u64, count: u64, devices: &[&str]) -> Done {
     let fs = mount(options, devices)?;
-    let (seed, count): (u64, u64) = (seed.parse()?, count.parse()?);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for step in (0..count).map(|number| Step::of(seed, number)) {
         step.apply(files.entry(step.name()).or_default());

@@ -1,7 +1,6 @@
 //! Random 4 KiB overwrite and fsync, by our engine on a device and by system calls on a mounted
 //! file system: the same file, the same places, the same number of times.
 
-use std::error::Error;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,13 +12,13 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::{Creator, FileSystem};
 
+use super::Done;
+
 const PAGE: u64 = 4096;
 const FILE_PAGES: u64 = 4096;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
 /// Operations per second of our engine on the volume on `device`.
-pub fn ours(device: &Path, options: &str, ops: u64) -> Result<f64> {
+pub(super) fn ours(device: &Path, options: &str, ops: u64) -> Done<f64> {
     let options: MountOptions = options.parse()?;
     let fs = F2fs::mount(Arc::new(BlockDevice::open(device, Access::Write)?), &options)?;
     let file = fs.create(fs.root(), b"file", 0o644, Creator::default())?.ino;
@@ -33,16 +32,16 @@ pub fn ours(device: &Path, options: &str, ops: u64) -> Result<f64> {
 }
 
 /// Operations per second on the new file `path` of a mounted file system.
-pub fn theirs(path: &Path, ops: u64) -> Result<f64> {
+pub(super) fn theirs(path: &Path, ops: u64) -> Done<f64> {
     let file = File::create_new(path)?;
     measure(ops, |at, data| Ok(file.write_all_at(data, at)?), || Ok(file.sync_all()?))
 }
 
 fn measure(
     ops: u64,
-    write: impl Fn(u64, &[u8]) -> Result<()>,
-    sync: impl Fn() -> Result<()>,
-) -> Result<f64> {
+    write: impl Fn(u64, &[u8]) -> Done<()>,
+    sync: impl Fn() -> Done<()>,
+) -> Done<f64> {
     for page in 0..FILE_PAGES {
         write(page * PAGE, &[1; PAGE as usize])?;
     }

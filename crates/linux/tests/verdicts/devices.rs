@@ -6,10 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::AGENT;
 use linux::Guest;
 use tempfile::TempDir;
-
-const DEVICE_LOAD: &str = env!("CARGO_BIN_EXE_device_load");
 
 /// A loop device over a file of zeroes.
 struct Loop {
@@ -49,7 +48,7 @@ fn succeed(program: &str, arguments: &[&str]) -> String {
 
 /// Runs a load until it has acknowledged `more` steps, and kills it.
 fn kill_after(more: u64, options: &str, from: u64, device: &str) -> u64 {
-    let mut load = Command::new(DEVICE_LOAD)
+    let mut load = Command::new(AGENT)
         .args(["load", options, "7", &from.to_string(), device])
         .stdout(Stdio::piped())
         .spawn()
@@ -70,11 +69,11 @@ fn kill_after(more: u64, options: &str, from: u64, device: &str) -> u64 {
 
 fn lives_on_a_loop_device(options: &str) {
     let disk = Loop::new(256 << 20);
-    succeed(DEVICE_LOAD, &["mkfs", disk.name()]);
+    succeed(AGENT, &["mkfs", disk.name()]);
     let mut steps = 0;
     for more in [1, 30, 77, 150] {
         steps = kill_after(more, options, steps, disk.name());
-        let said = succeed(DEVICE_LOAD, &["verify", options, "7", &steps.to_string(), disk.name()]);
+        let said = succeed(AGENT, &["verify", options, "7", &steps.to_string(), disk.name()]);
         assert!(said.starts_with("verified"), "{said}");
         succeed("fsck.f2fs", &["--dry-run", disk.name()]);
         // The next life takes the step that was in flight once more: that makes it whole.
@@ -94,7 +93,7 @@ fn a_killed_load_keeps_what_it_fsynced_on_a_loop_device() {
 const KILLS: &str = r#"
 fail() { echo "$*"; exit 1; }
 kill_after() { # MORE: steps acknowledged before the kill
-    device_load load "$O" 7 $steps $D >log &
+    strandline-agent load "$O" 7 $steps $D >log &
     while
         last=$(tail -n 1 log)
         [ "${last:-mounted}" = mounted ] || [ "$last" -lt $((steps + $1)) ]
@@ -105,21 +104,21 @@ kill_after() { # MORE: steps acknowledged before the kill
     steps=$(tail -n 1 log)
 }
 lives() { # MORE...
-    device_load mkfs $D || exit
+    strandline-agent mkfs $D || exit
     steps=0
     for more; do
         kill_after $more
-        device_load verify "$O" 7 $steps $D || exit
+        strandline-agent verify "$O" 7 $steps $D || exit
     done
 }
 same_zones() { # DEVICE
-    blkzone report $1 >theirs && device_load zones $1 >ours || exit
+    blkzone report $1 >theirs && strandline-agent zones $1 >ours || exit
     cmp theirs ours || { cat theirs ours; exit 1; }
 }
 "#;
 
 fn run(guest: Guest, script: &str) -> String {
-    let guest = guest.memory(1536).timeout(900).program(Path::new(DEVICE_LOAD));
+    let guest = guest.memory(1536).timeout(900).program(Path::new(AGENT));
     guest.run(&format!("{KILLS}\n{script}")).success().to_owned()
 }
 
@@ -156,7 +155,7 @@ fn conventional_null_blk_in_the_guest() {
         lives 30 100
         fsck.f2fs --dry-run $D >fsck || { cat fsck; exit 1; }
         mount -t f2fs $D /mnt && ls /mnt | grep -c file
-        device_load mkfs $D && exit 1
+        strandline-agent mkfs $D && exit 1
         umount /mnt
         "#,
     );
@@ -177,7 +176,7 @@ fn nvme_zns_with_a_conventional_disk_in_the_guest() {
         null_blk 0 96
         modprobe nvme; while [ ! -e /dev/nvme0n1 ]; do sleep 0.1; done
         same_zones /dev/nvme0n1
-        device_load mkfs /dev/nvme0n1 && exit 1
+        strandline-agent mkfs /dev/nvme0n1 && exit 1
         D="/dev/nullb0 /dev/nvme0n1"
         for O in fsync_mode=strict oprw; do
             lives 30 100 200

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::AGENT;
 use linux::Guest;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -43,8 +44,8 @@ const RUN: &str = "
     cd /sys/fs/f2fs/nullb0
     echo 100000 >cp_interval; echo 100000 >reclaim_segments; echo 100 >dirty_nats_ratio
     cd /
-    guest-agent apply /mnt /host/made >/dev/null
-    guest-agent apply /mnt /host/$name >/dev/null
+    strandline-agent apply /mnt /host/made >/dev/null
+    strandline-agent apply /mnt /host/$name >/dev/null
     f2fs_io shutdown 2 /mnt >/dev/null
     umount /mnt
     read before rest </proc/uptime
@@ -58,7 +59,7 @@ const RUN: &str = "
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_kernel_takes_longer_per_node_the_more_files_were_fsynced() {
-    let agent = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
+    let agent = Path::new(AGENT);
     let mut guest = Guest::new().memory(3072).timeout(3000).clock_of_instructions().program(agent);
     let made = (0..FILES).map(|n| format!("create f{n}\n")).collect::<String>() + "sync\n";
     guest = guest.file("made", made);

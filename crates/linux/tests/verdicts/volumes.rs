@@ -1,7 +1,5 @@
 //! Volumes on drives in files, and a tree that has everything.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
-
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,21 +16,21 @@ use rustix::fs::{SeekFrom, seek};
 use vfs::ops::{Generator, Session, fill};
 use vfs::{Creator, FallocateMode, FileKind, FileSystem, Ino, SetAttr, Timespec, XattrMode};
 
-pub const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// The kinds of drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Conventional,
     /// Zones of 4 MiB, eight of them conventional.
     Zoned,
 }
 
-pub const ZONE_MIB: u64 = 4;
-pub const CONVENTIONAL_ZONES: u32 = 8;
+pub(crate) const ZONE_MIB: u64 = 4;
+pub(crate) const CONVENTIONAL_ZONES: u32 = 8;
 
 impl Kind {
-    pub fn spec(self, mib: u64) -> Spec {
+    pub(crate) fn spec(self, mib: u64) -> Spec {
         match self {
             Self::Conventional => Spec::named("ram").unwrap().blocks(mib * 256),
             Self::Zoned => Spec::named("zn540")
@@ -45,34 +43,34 @@ impl Kind {
 }
 
 /// A drive of `mib` MiB in the new file `path`, formatted.
-pub fn create(path: &Path, kind: Kind, mib: u64, features: &str) {
+pub(crate) fn create(path: &Path, kind: Kind, mib: u64, features: &str) {
     image::create(path, &kind.spec(mib)).expect("a drive in a file");
     let mut options = MkfsOptions { time: 1_700_000_000, ..MkfsOptions::default() };
     options.add_features(features).expect("features");
     format(&open(path), &options).expect("a volume");
 }
 
-pub fn open(path: &Path) -> Arc<dyn Drive> {
+pub(crate) fn open(path: &Path) -> Arc<dyn Drive> {
     image::open(path, false, Timing::Instant).expect("a drive in a file")
 }
 
-pub fn mount(path: &Path, options: &str) -> F2fs {
+pub(crate) fn mount(path: &Path, options: &str) -> F2fs {
     let options = options.parse().expect("mount options");
     F2fs::mount(open(path), &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// What our engine reads from the volume in `path`, recovered in memory only if need be.
-pub fn manifest(path: &Path) -> Manifest {
+pub(crate) fn manifest(path: &Path) -> Manifest {
     Manifest::of_volume(&mount(path, "ro")).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// What `blkzone report` would say of the drive in `path`.
-pub fn report(path: &Path) -> String {
+pub(crate) fn report(path: &Path) -> String {
     zone_report(&open(path))
 }
 
 /// What `blkzone report` would say of `drive`.
-pub fn zone_report(drive: &Arc<dyn Drive>) -> String {
+pub(crate) fn zone_report(drive: &Arc<dyn Drive>) -> String {
     drive.submit(0, 0, Command::ReportZones { lba: 0, max: u32::MAX });
     match drive.wait(0).expect("an answer").result {
         Ok(Output::Zones(zones)) => blkzone::print(&zones),
@@ -81,7 +79,7 @@ pub fn zone_report(drive: &Arc<dyn Drive>) -> String {
 }
 
 /// Neither our check nor `fsck.f2fs` finds anything wrong with the volume.
-pub fn assert_clean(path: &Path) {
+pub(crate) fn assert_clean(path: &Path) {
     let report = check(&open(path), &CheckOptions::default()).expect("a volume");
     let findings: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{}: {}", path.display(), findings.join("\n"));
@@ -90,7 +88,7 @@ pub fn assert_clean(path: &Path) {
 }
 
 /// What `fsck.f2fs` finds, if it finds something.
-pub fn fsck_f2fs(path: &Path) -> Result<(), String> {
+pub(crate) fn fsck_f2fs(path: &Path) -> Result<(), String> {
     let out = Process::new("/usr/sbin/fsck.f2fs").arg("--dry-run").arg(path).output();
     let out = out.expect("fsck.f2fs: apt-get install f2fs-tools");
     let text = String::from_utf8_lossy(&out.stdout);
@@ -98,7 +96,7 @@ pub fn fsck_f2fs(path: &Path) -> Result<(), String> {
 }
 
 /// Copies what is not a hole in `from` to `offset` of `to`.
-pub fn copy_sparse(from: &Path, to: &File, offset: u64) -> io::Result<()> {
+pub(crate) fn copy_sparse(from: &Path, to: &File, offset: u64) -> io::Result<()> {
     let from = File::open(from)?;
     let mut buf = vec![0; MIB as usize];
     let mut at = 0;
@@ -116,13 +114,13 @@ pub fn copy_sparse(from: &Path, to: &File, offset: u64) -> io::Result<()> {
 }
 
 /// A sparse file.
-pub fn sparse(path: PathBuf, bytes: u64) -> PathBuf {
+pub(crate) fn sparse(path: PathBuf, bytes: u64) -> PathBuf {
     File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
     path
 }
 
 /// Writes a tree with a little of everything a volume can hold.
-pub fn populate(fs: &dyn FileSystem, seed: u64) -> vfs::Result<()> {
+pub(crate) fn populate(fs: &dyn FileSystem, seed: u64) -> vfs::Result<()> {
     let mut session = Session::new(fs);
     for op in Generator::new(seed).take_ops(1500) {
         let _errors_are_part_of_it = session.apply(&op);

@@ -5,18 +5,16 @@
 //! drives: a file system shut down under way (`f2fs_io shutdown`), over and over on one drive. And
 //! a machine that is reset while it writes.
 
-mod verdict;
-mod volumes;
-
 use std::fs::File;
 use std::path::Path;
 
+use crate::AGENT;
+use crate::verdict::{Batch, copy};
+use crate::volumes::{CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_sparse, create, sparse};
 use linux::{Guest, WriteLog};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use verdict::{AGENT, Batch, copy};
 use vfs::ops::{Generator, Mix, Op, print};
-use volumes::{CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_sparse, create, sparse};
 
 const MIB_EACH: u64 = 128;
 const ZONED_MIB: u64 = 320;
@@ -66,7 +64,7 @@ fn power_lost_at_any_write_is_recovered_alike() {
             dmsetup create log --table '0 {log_sectors} linear /dev/vdb {log_start}'
             dmsetup create run --table '0 {sectors} log-writes /dev/mapper/disk /dev/mapper/log'
             mount -t f2fs -o {options} /dev/mapper/run /mnt
-            guest-agent apply /mnt /host/ops-{run}
+            strandline-agent apply /mnt /host/ops-{run}
             umount /mnt
             dmsetup remove run && dmsetup remove disk && dmsetup remove log\n"
         );
@@ -146,9 +144,9 @@ fn a_machine_reset_while_it_writes_is_recovered_alike() {
         let guest = guest.file("ops", operations(seed, 1000)).file("made", made);
         let out = guest.file("grown", grown).run(&format!(
             "mount -t f2fs -o {options} /dev/vda /mnt || exit 1
-            guest-agent apply /mnt /host/ops
-            guest-agent apply /mnt /host/made
-            guest-agent apply /mnt /host/grown &
+            strandline-agent apply /mnt /host/ops
+            strandline-agent apply /mnt /host/made
+            strandline-agent apply /mnt /host/grown &
             while [ $(stat -c %s /mnt/mark-0) -le $(({fsyncs} * 4096)) ]; do :; done
             reset"
         ));
@@ -178,11 +176,11 @@ fn zoned_drives_are_recovered_alike() {
             let at = slot * ZONED_MIB * MIB;
             script += &format!(
                 "mount -t f2fs -o {options} /dev/nullb0 /mnt
-                guest-agent apply /mnt /host/ops-{slot}
+                strandline-agent apply /mnt /host/ops-{slot}
                 f2fs_io shutdown 2 /mnt
                 umount /mnt
                 blkzone report /dev/nullb0 >/host/zones-{slot}
-                guest-agent take /dev/nullb0 /host/zones-{slot} /dev/vda {at}\n"
+                strandline-agent take /dev/nullb0 /host/zones-{slot} /dev/vda {at}\n"
             );
         }
         script += "null_blk_remove 0\n";

@@ -3,22 +3,19 @@
 //! The drives are emulated ones without power-loss protection: blocks that were not flushed may be
 //! there or not, and a zone ends where its flash was programmed to.
 
-mod verdict;
-mod volumes;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::verdict::Batch;
+use crate::volumes::{CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
 use drive::{BLOCK_SIZE, Block, Drive, DriveState, Spec, Ssd, Timing, image};
 use f2fs::F2fs;
 use f2fs::mkfs::{MkfsOptions, format};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use verdict::Batch;
 use vfs::ops::{Generator, Mix, Op, Session};
-use volumes::{CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
 
 const SIZE_MIB: u64 = 320;
 const RUNS: u64 = 6;
