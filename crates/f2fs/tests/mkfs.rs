@@ -3,10 +3,10 @@
 mod judge;
 
 use drive::Drive;
-use f2fs::Error;
 use f2fs::mkfs::{Formula, MkfsOptions, format};
 use f2fs::ondisk::checkpoint::Checkpoint;
 use f2fs::ondisk::superblock::{Features, Superblock};
+use f2fs::{Error, F2fs};
 use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image};
 use queue::BlockQueue;
 use std::path::Path;
@@ -137,6 +137,16 @@ fn volumes_are_those_of_mkfs_f2fs_byte_for_byte() {
         let mut options = MkfsOptions { time, formula, uuid: Some(uuid), ..MkfsOptions::default() };
         options.add_features(features).unwrap();
         change(&mut options);
+        if cfg!(not(feature = "foreign")) && options.features.contains(Features::ENCRYPT) {
+            let made = format(&open_image(&ours), &options).unwrap_err().to_string();
+            let mounted = F2fs::mount(open_image(&stock), &"ro".parse().unwrap());
+            let mounted = mounted.map(drop).unwrap_err().to_string();
+            assert!(
+                made.contains("`foreign`") && mounted.contains("`foreign`"),
+                "{made}, {mounted}"
+            );
+            continue;
+        }
         format(&open_image(&ours), &options).unwrap();
         assert_fsck_clean(&ours);
         let different = different_blocks(&ours, &stock);

@@ -4,5 +4,9 @@
 pub(crate) mod casefold;
 pub(crate) mod entries;
 pub(crate) mod namei;
+#[cfg(feature = "foreign")]
+pub(crate) mod nokey;
+#[cfg(not(feature = "foreign"))]
+#[path = "no_nokey.rs"]
 pub(crate) mod nokey;
 pub(crate) mod wanted;

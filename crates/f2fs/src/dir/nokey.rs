@@ -20,7 +20,7 @@ const MIN_CIPHERTEXT: usize = 16;
 /// An encrypted name, by what its no-key form tells of it.
 pub(crate) struct NoKeyName {
     /// Hash of the directory entry.
-    pub(crate) hash: u32,
+    hash: u32,
     bytes: Vec<u8>,
     /// Of the ciphertext behind `bytes`, if there is any.
     rest: Option<[u8; 32]>,
@@ -52,6 +52,11 @@ impl NoKeyName {
             None => (bytes, None),
         };
         Some(Self { hash, bytes: bytes.to_vec(), rest })
+    }
+
+    /// Hash of the directory entry.
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
     }
 
     /// Whether `ciphertext` is the name meant.

@@ -90,7 +90,7 @@ impl Wanted<'_> {
         match self {
             Wanted::Exact(name) => dentry_hash(name),
             Wanted::Folded { folded, .. } => dentry_hash(folded),
-            Wanted::NoKey(name) => name.hash,
+            Wanted::NoKey(name) => name.hash(),
         }
     }
 

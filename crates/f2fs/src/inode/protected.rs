@@ -57,7 +57,7 @@ impl Volume {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "foreign"))]
 mod tests {
     use std::sync::Arc;
 

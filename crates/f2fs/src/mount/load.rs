@@ -149,6 +149,10 @@ fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<(
         let allowed = format!("at most {} blocks, the size of the drive", identity.blocks);
         return Err(Error::corrupt("superblock.segment_count", 0_u32, sb.main_end(), allowed));
     }
+    let foreign = sb.features & feature::all(|f| f.mount == Mount::Foreign);
+    if !foreign.is_empty() {
+        return Err(Error::foreign(format!("a volume with {}", feature::names(foreign))));
+    }
     let read_only = sb.features & feature::all(|f| f.mount == Mount::ReadOnly);
     if !options.read_only && !read_only.is_empty() {
         let names = feature::names(read_only);

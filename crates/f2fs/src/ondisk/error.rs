@@ -71,6 +71,12 @@ impl Error {
         Self::Unsupported { feature: feature.to_string().into() }
     }
 
+    /// `what` only a build with the feature `foreign` can use.
+    #[cold]
+    pub(crate) fn foreign(what: impl std::fmt::Display) -> Self {
+        Self::unsupported(format!("{what}: this build is without the feature `foreign`"))
+    }
+
     /// A wrong option or argument.
     #[cold]
     pub fn usage(message: impl ToString) -> Self {

@@ -10,6 +10,8 @@ pub enum Mount {
     ReadWrite,
     /// Only read: writing would have to keep more than this crate does.
     ReadOnly,
+    /// Only by a build with the feature `foreign`.
+    Foreign,
 }
 
 /// How a volume comes to have a feature.
@@ -40,12 +42,18 @@ const fn feature(bit: Features, name: &'static str, make: Make, mount: Mount) ->
     Feature { bit, name, make, mount }
 }
 
+const ENCRYPT: (Make, Mount) = if cfg!(feature = "foreign") {
+    (Make::Asked, Mount::ReadWrite)
+} else {
+    (Make::Never, Mount::Foreign)
+};
+
 /// All of them, by bit.
 pub const FEATURES: [Feature; 15] = {
     use Make::{Asked, Implied, Never};
     use Mount::{ReadOnly, ReadWrite};
     [
-        feature(Features::ENCRYPT, "encrypt", Asked, ReadWrite),
+        feature(Features::ENCRYPT, "encrypt", ENCRYPT.0, ENCRYPT.1),
         feature(Features::BLKZONED, "blkzoned", Implied, ReadWrite),
         feature(Features::ATOMIC_WRITE, "atomic_write", Implied, ReadWrite),
         feature(Features::EXTRA_ATTR, "extra_attr", Asked, ReadWrite),

@@ -8,6 +8,7 @@
 //! the kernel too it is read-only.
 
 mod codec;
+#[cfg(feature = "foreign")]
 mod lzo;
 
 use std::ops::Range;
@@ -17,6 +18,7 @@ use queue::WriteSet;
 use vfs::{Errno, Ino};
 use zerocopy::FromBytes;
 
+use self::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Slot};
 use crate::mount::volume::Volume;
@@ -81,6 +83,7 @@ impl Volume {
     /// The pages of a cluster that lie within the file.
     fn decompress(&mut self, ino: Nid, cluster: &Cluster) -> Result<Vec<Block>> {
         let how = self.compression(ino)?;
+        let decoder = Decoder::of(how.algorithm)?;
         let mut bytes = Vec::with_capacity(how.cluster_bytes());
         for addr in cluster.data() {
             if !self.sb.in_main(addr) {
@@ -92,7 +95,8 @@ impl Volume {
         }
         let at = cluster.data().next().unwrap_or(cluster.slot.nid);
         let mut contents = vec![0; how.cluster_bytes()];
-        codec::decode(how.algorithm, data_of(&bytes, how, at)?, &mut contents)
+        decoder
+            .decode(data_of(&bytes, how, at)?, &mut contents)
             .map_err(|damage| Error::corrupt("cluster", at, damage.0, how_named(how)))?;
         let size = self.inode(ino)?.size.get();
         let within = size.div_ceil(BLOCK_SIZE as u64).saturating_sub(cluster.start);

@@ -3,7 +3,7 @@
 use super::geometry::Formula;
 use crate::error::{Error, Result};
 use crate::ondisk::encoding::Casefold;
-use crate::ondisk::feature::{self, FEATURES, Make};
+use crate::ondisk::feature::{self, FEATURES, Make, Mount};
 use crate::ondisk::superblock::{DEVICE_PATH_LEN, Features, MAX_EXTENSIONS};
 
 /// What to make. The default is `mkfs.f2fs`'s: no optional features, one segment a section.
@@ -132,8 +132,12 @@ impl MkfsOptions {
     pub(super) fn check(&self) -> Result<()> {
         let missing = self.features & feature::all(|f| f.make == Make::Never);
         if !missing.is_empty() {
-            let names = feature::names(missing);
-            return Err(Error::unsupported(format!("making volumes with {names}")));
+            let made = format!("making volumes with {}", feature::names(missing));
+            let foreign = feature::all(|f| f.mount == Mount::Foreign);
+            return Err(match missing.intersects(foreign) {
+                true => Error::foreign(made),
+                false => Error::unsupported(made),
+            });
         }
         let needy = self.features & Features::NEED_EXTRA_ATTR;
         if !needy.is_empty() && !self.features.contains(Features::EXTRA_ATTR) {

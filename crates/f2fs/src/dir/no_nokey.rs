@@ -1,0 +1,26 @@
+//! What stands for `nokey` in a build without the feature `foreign`: it mounts no volume with
+//! encryption, so no name is ever one without its key.
+
+use crate::error::{Error, Result};
+
+/// An encrypted name: there is none.
+pub(crate) enum NoKeyName {}
+
+/// Refused: only a damaged volume leads here.
+pub(crate) fn encode(_: u32, _: &[u8], _: impl Into<u64>) -> Result<Vec<u8>> {
+    Err(Error::foreign("an encrypted name"))
+}
+
+impl NoKeyName {
+    pub(crate) fn decode(_: &[u8]) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn hash(&self) -> u32 {
+        match *self {}
+    }
+
+    pub(crate) fn matches(&self, _: &[u8]) -> bool {
+        match *self {}
+    }
+}
