@@ -201,7 +201,7 @@ impl Logs {
                 Curseg { segno, blkoff, ssr: true }
             }
         };
-        // Also a used one may have become empty a moment ago.
+        // A used one, too, may have become empty a moment ago.
         segments.take(at.segno, log);
         *self.get_mut(log) = Log { at, summary };
     }
@@ -233,7 +233,7 @@ impl Logs {
     }
 
     /// Gives the log a fresh section, leaving the rest of its segment unused: after roll-forward
-    /// wrote behind its back, or when its zone's write pointer is not where the log is.
+    /// wrote past it, or when its zone's write pointer is not where the log is.
     pub(crate) fn start_afresh(
         &mut self,
         segments: &mut Segments,

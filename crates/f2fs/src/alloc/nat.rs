@@ -27,7 +27,7 @@ struct Cached {
     fsynced_inode: bool,
 }
 
-/// Free numbers of one table block, once it has been looked at.
+/// Free numbers of one table block, once it has been read.
 struct FreeNids {
     map: [u8; ENTRIES_PER_BLOCK.div_ceil(8)],
     count: u16,
@@ -44,7 +44,7 @@ pub(crate) struct Nat {
     dirty: BTreeSet<Nid>,
     /// What the last checkpoint holds in its journal instead of in the table.
     journal: BTreeMap<Nid, NatEntry>,
-    /// Blocks of the table as they are on the drive. Nobody else writes any.
+    /// Blocks of the table as they are on the drive, which nobody else writes.
     blocks: FxHashMap<u32, Block>,
     free: Vec<Option<FreeNids>>,
     /// Numbers given out whose node has not been made yet.
@@ -97,15 +97,15 @@ impl Nat {
         &self.version_bitmap
     }
 
-    /// Full and empty table blocks, for the pack of a clean unmount. To leave them out is always
-    /// legal; `fsck.f2fs` makes them anew.
+    /// Full and empty table blocks, for the pack of a clean unmount. Leaving them out is always
+    /// legal; `fsck.f2fs` rebuilds them.
     pub(crate) fn bits(&self) -> Option<&NatBits> {
         self.bits.as_ref()
     }
 
-    /// Looks at the whole table to say which blocks are full and which empty, after a cut has left
-    /// that unknown; not where that would take longer than it saves. The table, not the journal,
-    /// for before an unmount, which empties the journal into it.
+    /// Reads the whole table to find out which blocks are full and which are empty, if a cut has
+    /// left that unknown; not where that would take longer than it saves. For use before an
+    /// unmount, which empties the journal into the table, so the journal does not matter.
     pub(crate) fn rebuild_bits(&mut self, io: &Io) -> Result<()> {
         let blocks = self.sb.nat_blocks();
         if self.bits.is_some() || blocks > REBUILD_BLOCKS_MAX {
@@ -264,7 +264,7 @@ impl Nat {
         });
         if taken {
             self.reserved.insert(nid);
-            // The checkpoint's count, from which this one was made, need not be true.
+            // This count came from the checkpoint, which need not be right.
             self.available = self.available.saturating_sub(1);
         }
         taken
@@ -287,7 +287,7 @@ impl Nat {
             self.bits.as_ref().is_some_and(|bits| bits::lsb::test(map(bits), index as usize))
         };
         let (is_full, is_empty) = (known(|b| &b.full), known(|b| &b.empty));
-        // What is not full of one thing has to be looked at.
+        // A block that is neither full nor empty has to be read.
         let block = if is_full == is_empty { Some(self.table_block(io, index)?) } else { None };
         let stored = |nid| match &block {
             Some(block) => RawNatBlock::of(block).entry(nid).is_free(),
@@ -301,7 +301,7 @@ impl Nat {
             let known = cached.map(|c| c.entry);
             let entry = known.or_else(|| self.journal.get(&nid).copied());
             let is_free = entry.map_or_else(|| stored(nid), |entry| entry.is_free());
-            // Freed since the checkpoint; what a repair found to be free is that already.
+            // Freed since the checkpoint; numbers that a repair found free are free already.
             let freed = self.dirty.contains(&nid) && cached.is_none_or(|c| !c.checkpointed);
             let taken = freed || self.reserved.contains(&nid);
             if nid > 3 && is_free && !taken {
@@ -318,8 +318,8 @@ impl Nat {
         (self.next_scan * ENTRIES_PER_BLOCK as u32).max(4)
     }
 
-    /// Writes what changed to the journal if it fits there, else to the table's other copies
-    /// (`f2fs_flush_nat_entries`). Returns the journal the checkpoint is to carry.
+    /// Writes what changed to the journal if it fits there, otherwise to the table's other copies
+    /// (`f2fs_flush_nat_entries`). Returns the journal for the checkpoint.
     pub(crate) fn checkpoint(
         &mut self,
         io: &mut Io,

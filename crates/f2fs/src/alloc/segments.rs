@@ -2,9 +2,9 @@
 //! last checkpoint, and which segments and sections are free.
 //!
 //! Invariants: a block valid at the last checkpoint, or written since, is never written again
-//! before the next one, for roll-forward may yet need it; a segment emptied since then is *prefree*
-//! and becomes free only when a checkpoint has made its emptiness durable
-//! (`locate_dirty_segment`, `set_prefree_as_free_segments`).
+//! before the next one, because roll-forward may need it; a segment emptied since then is *prefree*
+//! and becomes free only when a checkpoint has made its emptiness durable (`locate_dirty_segment`,
+//! `set_prefree_as_free_segments`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ pub(crate) struct Segments {
     invalidated: u64,
     prefree: BTreeSet<SegNo>,
     dirty: BTreeSet<SegNo>,
-    /// Sections nothing is allocated in, though it may be free.
+    /// Sections in which nothing is allocated although they may be free.
     barred: BTreeSet<u32>,
 }
 
-/// Sums over the segments of a section, so that nobody has to look at each of them.
+/// Sums over the segments of a section.
 #[derive(Clone, Default)]
 struct Section {
     usable: u32,
@@ -184,7 +184,7 @@ impl Segments {
         (0..self.count()).filter(|s| self.is_free(*s) && self.usable(*s) > 0).count() as u32
     }
 
-    /// Segments that cleaning could empty: of some blocks valid, and no log's.
+    /// Segments that cleaning could empty: with some valid blocks, and not in use by a log.
     pub(crate) fn dirty_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
         let is_dirty = |s: &SegNo| {
             let valid = u32::from(self.entry(*s).valid);
@@ -250,14 +250,14 @@ impl Segments {
         }
     }
 
-    /// Keeps what is or becomes free in a section from ever being taken: the section is to be
-    /// emptied, and to stay empty.
+    /// Keeps free segments of a section, now or later, from being taken, so that the section
+    /// becomes and stays empty.
     pub(crate) fn bar(&mut self, section: u32) {
         self.hold(section);
         self.barred.insert(section);
     }
 
-    /// Ends [`Segments::hold`]: what of the section holds nothing is free again.
+    /// Ends [`Segments::hold`]: segments of the section that hold nothing are free again.
     pub(crate) fn release(&mut self, section: u32, is_current: impl Fn(SegNo) -> bool) {
         let first = self.sb.section_start(section);
         for segno in first..first + self.sb.segs_per_sec {
@@ -319,7 +319,7 @@ impl Segments {
         }
     }
 
-    /// Puts a segment that holds nothing any more on the list the next checkpoint frees.
+    /// Puts a segment that no longer holds anything on the list that the next checkpoint frees.
     pub(crate) fn set_prefree_if_empty(&mut self, segno: SegNo) {
         if self.entries[segno as usize].valid == 0 && self.in_use[segno as usize] {
             self.set_prefree(segno);
@@ -391,8 +391,8 @@ impl Segments {
         Ok(segno)
     }
 
-    /// Keeps the block at `addr`, which holds nothing any more, from being written before the next
-    /// checkpoint is durable.
+    /// Keeps the block at `addr`, which no longer holds anything, from being written before the
+    /// next checkpoint is durable.
     pub(crate) fn keep_until_checkpoint(&mut self, addr: BlockAddr) -> Result<()> {
         let (segno, offset) = self.locate(addr)?;
         bits::msb::set(&mut self.spent[segno as usize], offset);
@@ -435,7 +435,7 @@ impl Segments {
         &self.dirty
     }
 
-    /// What the checkpoint being written describes is from now on what must not be overwritten.
+    /// From now on the blocks that the checkpoint being written describes must not be overwritten.
     pub(crate) fn set_checkpointed(&mut self) {
         for segno in std::mem::take(&mut self.dirty) {
             self.spent[segno as usize] = self.entries[segno as usize].map;
@@ -466,7 +466,7 @@ impl Segments {
         self.sb.segment_count_main
     }
 
-    /// Blocks that can be written to any section at least: a zone's capacity, not its size.
+    /// Blocks that can be written to every section: a zone's capacity, not its size.
     pub(crate) fn section_capacity(&self) -> u32 {
         self.section_capacity
     }

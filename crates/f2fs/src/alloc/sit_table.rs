@@ -1,5 +1,5 @@
-//! The segment information table on the drive: two copies of each block, a version bitmap that
-//! says which one counts, and a small journal in the checkpoint (`f2fs_flush_sit_entries`).
+//! The segment information table on the drive: two copies of each block, a version bitmap that says
+//! which copy counts, and a small journal in the checkpoint (`f2fs_flush_sit_entries`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct SitTable {
     sb: Arc<Superblock>,
     version_bitmap: Vec<u8>,
     journal: BTreeSet<SegNo>,
-    /// The next checkpoint writes the table though the journal would hold the changes: a mount
+    /// The next checkpoint writes the table although the journal could hold the changes: a mount
     /// checks the table's entries too, those the journal overrides included.
     to_table: bool,
 }
@@ -72,8 +72,8 @@ impl SitTable {
         &self.version_bitmap
     }
 
-    /// Writes the changed entries to the journal if they fit there, else to the table's other
-    /// copies. Returns the segments the checkpoint's journal is to carry.
+    /// Writes the changed entries to the journal if they fit there, otherwise to the table's other
+    /// copies. Returns the segments for the checkpoint's journal.
     pub(crate) fn checkpoint(
         &mut self,
         io: &mut Io,

@@ -1,4 +1,4 @@
-//! How much is in use and how much users may have (`inc_valid_block_count` and its kin).
+//! How much is in use and how much users may have (`inc_valid_block_count` and the like).
 
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::Checkpoint;
@@ -17,8 +17,8 @@ pub(crate) struct Space {
 
 impl Space {
     /// What `checkpoint` counts. It counts a segment that ends beyond its zone's capacity as a
-    /// whole one (`f2fs_get_usable_segments`), so users get no more than `usable_blocks` without
-    /// what is kept back; otherwise the last of them would find no section to be written to.
+    /// whole one (`f2fs_get_usable_segments`), so users get no more than `usable_blocks` less the
+    /// reserve; otherwise there would be no section for the last of them.
     pub(crate) fn new(checkpoint: &Checkpoint, sb: &Superblock, usable_blocks: u64) -> Self {
         let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
             / u64::from(sb.segment_count_main);

@@ -33,13 +33,13 @@ impl WritePointers {
         self.zones.get((u64::from(addr) / self.zone_blocks) as usize)
     }
 
-    /// Whether a block can be told to be on NAND by its zone's write pointer alone.
+    /// Whether the zone's write pointer alone tells that a block is on NAND.
     pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
         self.zone_of(addr).is_some_and(|z| z.kind == ZoneKind::SequentialWriteRequired)
     }
 
     /// Whether the block is on NAND: below the write pointer of its zone. A conventional zone
-    /// cannot say, and counts as yes.
+    /// cannot tell; then the answer is yes.
     pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
         self.zone_of(addr)
             .is_some_and(|zone| (zone.start..end_of_nand(zone)).contains(&addr.into()))
@@ -52,8 +52,8 @@ impl WritePointers {
         Reach { shift, per_zone, ends: vec![0; per_zone * self.zones.len()] }
     }
 
-    /// The same of many blocks, but that in an offline zone all were written: they are gone, and
-    /// that says nothing of what was fsynced with them or since.
+    /// The same for many blocks, except that in an offline zone all count as written: they are
+    /// gone, which says nothing about what was fsynced with them or since.
     pub(crate) fn nand_ends(&self) -> NandEnds {
         let shift = self.zone_blocks.trailing_zeros();
         let per_zone = (self.zone_blocks >> shift) as usize;
@@ -66,7 +66,7 @@ impl WritePointers {
     }
 }
 
-/// Behind the last block of a zone that is on NAND, as far as the zone can say.
+/// The end of the blocks of a zone that are on NAND, as far as the zone can tell.
 fn end_of_nand(zone: &Zone) -> u64 {
     match zone.kind {
         ZoneKind::Conventional => zone.start + zone.size,
@@ -74,16 +74,17 @@ fn end_of_nand(zone: &Zone) -> u64 {
     }
 }
 
-/// How far each zone is on NAND, laid out for looking at every pointer of every node of a chain.
+/// How far each zone is on NAND, in a form made for checking every pointer of every node of a
+/// chain.
 pub(crate) struct NandEnds {
-    /// One end for each of the largest powers of two that zones consist of: most are one.
+    /// One end for each of the largest powers of two that zones consist of; usually a zone is one.
     shift: u32,
     ends: Vec<BlockAddr>,
 }
 
 impl NandEnds {
-    /// Whether all of these blocks are on NAND; not those that are no block's. A node's pointers
-    /// lie in few zones but in any order, so there is no branch here to be guessed wrong.
+    /// Whether all of these blocks are on NAND; pointers that name no block do not count. A node's
+    /// pointers lie in few zones but in any order, so there is no branch here to mispredict.
     pub(crate) fn hold(&self, addrs: &[U32]) -> bool {
         addrs.iter().map(|addr| addr.get()).fold(true, |all, addr| {
             let end = self.ends.get((addr >> self.shift) as usize).copied().unwrap_or(0);
@@ -102,7 +103,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Takes in what points to these blocks.
+    /// Adds pointers to these blocks.
     pub(crate) fn extend(&mut self, addrs: &[U32]) {
         for addr in addrs.iter().map(|addr| addr.get()) {
             if let Some(end) = self.ends.get_mut((addr >> self.shift) as usize) {

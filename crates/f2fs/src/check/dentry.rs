@@ -1,6 +1,5 @@
-//! The entries of one directory block as a list. When mending, an entry that cannot be read is
-//! read as what it most likely was: its hash tells how long the name is, its inode what type it
-//! has.
+//! The entries of one directory block as a list. When mending, a damaged entry is read as what it
+//! most likely was: its hash gives the length of the name, its inode the type.
 
 use vfs::FileKind;
 
@@ -28,7 +27,7 @@ impl Entry {
 }
 
 impl Checker {
-    /// The block's entries, and whether any of them is not as the block has it.
+    /// The block's entries, and whether any differs from what the block holds.
     pub(super) fn list_entries(
         &mut self,
         dir: &Reading,
@@ -64,7 +63,7 @@ impl Checker {
         (list, changed)
     }
 
-    /// The entry at `slot`, whose length or type cannot be.
+    /// The entry at `slot`, whose length or type is impossible.
     fn guess_entry(&mut self, entries: &Dentries<'_>, slot: usize) -> Option<Entry> {
         let raw = entries.raw(slot)?;
         let (hash, ino) = (raw.hash.get(), raw.ino.get());
@@ -85,7 +84,7 @@ impl Checker {
         Some(Entry { slot, name, hash, ino, kind })
     }
 
-    /// When mending, a name that is not its hash's but would be with another length gets that.
+    /// When mending, a name whose hash would be right with another length gets that length.
     fn check_length(&mut self, dir: &Reading, entries: &Dentries<'_>, entry: &mut Entry) -> bool {
         let hash = dir.naming.hash_of_exact(&entry.name);
         if !self.mending() || hash.is_none_or(|hash| hash == entry.hash) {
@@ -99,7 +98,7 @@ impl Checker {
     }
 }
 
-/// How long the name at `slot` is, if one length gives it this hash. `.` and `..` have hash 0.
+/// The length of the name at `slot`, if one length gives it this hash. `.` and `..` have hash 0.
 fn length_by_hash(entries: &Dentries<'_>, slot: usize, hash: u32) -> Option<usize> {
     let room = (entries.slots().saturating_sub(slot)) * SLOT_LEN;
     (1..=room.min(NAME_MAX))

@@ -1,8 +1,8 @@
-//! Directories: every entry's hash, place, target and type, and who is linked how often.
+//! Directories: every entry's hash, place, target and type, and how often each inode is linked.
 //!
 //! A block's entries are first read ([`super::dentry`]), then judged one by one here. When mending,
-//! a block with anything wrong is written anew from the entries that stay, each in its own slot, so
-//! that positions handed out by `readdir` stay good.
+//! a block with any error is rewritten from the entries that stay, each in its old slot, so that
+//! positions handed out by `readdir` stay valid.
 
 use std::collections::BTreeSet;
 
@@ -56,9 +56,9 @@ impl Reading {
 enum Verdict {
     /// It stays, perhaps changed.
     Keep,
-    /// It names nothing, or what has that name already.
+    /// It names nothing, or an inode that has this name already.
     Drop,
-    /// It is right but in a place where nobody would look for it.
+    /// It is right, but in a place where no lookup would find it.
     Move,
 }
 
@@ -154,7 +154,7 @@ impl Checker {
         }
     }
 
-    /// Judges a block's entries. When mending, those that stay if anything has to change.
+    /// Judges a block's entries. When mending, returns those that stay, if anything has to change.
     fn read_entries(
         &mut self,
         dir: &mut Reading,
@@ -282,7 +282,7 @@ impl Checker {
         Verdict::Keep
     }
 
-    /// Whether the entry names an inode that is there; its type is made the inode's.
+    /// Whether the entry names an existing inode; corrects the entry's type.
     fn mend_target(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
         let Some((_, block)) = self.locate_node(entry.ino, entry.ino, 0) else {
             self.find(place_of(dir, entry), "ino", format!("{}, no inode", entry.ino), "an inode");
@@ -325,8 +325,8 @@ impl Checker {
         true
     }
 
-    /// `dir_level` decides where every name belongs. If most are elsewhere under it but not under
-    /// another, it is what is wrong.
+    /// `dir_level` decides where every name belongs. If most are in the wrong place under this
+    /// level but not under another, the level is wrong.
     fn mend_dir_level(&mut self, dir: &mut Reading, opened: &mut Opened, blocks: &[(u64, u32)]) {
         if !self.mending() || blocks.len() < 2 && dir.dir_level == 0 {
             return;
@@ -359,7 +359,7 @@ fn level_of(index: u64, dir_level: u8) -> Option<u32> {
     (0..=MAX_DIR_DEPTH).find(|&level| index < level_start(level + 1, dir_level))
 }
 
-/// An inode that has to be a directory becomes one; what it holds is read as one.
+/// An inode that must be a directory becomes one; its contents are read as a directory.
 fn make_directory(inode: &mut RawInodeBlock) {
     let permissions = inode.i.mode.get() & 0o7777;
     inode.i.mode.set(FileKind::Directory.mode_bits() as u16 | permissions);
@@ -382,7 +382,7 @@ pub(super) fn place_of(dir: &Reading, entry: &Entry) -> Place {
 }
 
 impl Checker {
-    /// The name has a hash that is its own and bytes a name can have.
+    /// The name has the right hash and only bytes that a name can have.
     fn check_name(&mut self, dir: &Reading, entry: &mut Entry) {
         if dir.naming.hash_of(&entry.name).is_some_and(|hash| hash != entry.hash)
             && self.mending()
@@ -404,10 +404,10 @@ impl Checker {
         }
     }
 
-    /// A name that does not fit its hash, made the one that does: the name the inode knows, or the
-    /// name with one bit flipped. Not if one bit of the hash explains it as well.
+    /// Replaces a name that does not match its hash by one that does: the name in the inode, or the
+    /// name with one bit flipped. Not if one flipped bit of the hash explains it as well.
     fn restore_name(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
-        // Of folded names many have the same hash.
+        // Many names have the same hash after folding.
         let hash = dir.naming.hash_of_exact(&entry.name);
         if hash.is_none_or(|hash| (hash ^ entry.hash).is_power_of_two()) {
             return false;
@@ -421,7 +421,7 @@ impl Checker {
         true
     }
 
-    /// The name the inode knows, if it is this entry's.
+    /// The name in the inode, if it is this entry's.
     fn known_name(&mut self, dir: &Reading, entry: &Entry) -> Option<Vec<u8>> {
         let nat = self.volume.nat(entry.ino).ok()?;
         let block = self.probe(nat.addr, entry.ino, entry.ino, 0).ok()?;

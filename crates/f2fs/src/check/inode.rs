@@ -50,12 +50,12 @@ struct Walk {
     addrs: AddrCounts,
     /// Blocks in a cluster of a compressed file.
     cluster: Option<u16>,
-    /// The heads of compressed clusters take no block any more.
+    /// The heads of compressed clusters no longer take a block.
     released: bool,
     /// As `i_blocks` counts.
     blocks: u64,
     extent: RawExtent,
-    /// Blocks that lie where the extent says.
+    /// How many blocks lie where the extent says.
     extent_hits: u32,
     log: LogType,
     /// Behind the last block.
@@ -98,7 +98,7 @@ impl Checker {
         Some(Opened { block, layout, addr: nat.addr, nat, changed })
     }
 
-    /// The walk of inode `ino` is over: notes what is to change.
+    /// Ends the walk of inode `ino`: notes what must change.
     pub(super) fn close_inode(&mut self, ino: Nid, opened: Opened) {
         if opened.changed {
             self.put_node(ino, ino, opened.block);
@@ -145,8 +145,8 @@ impl Checker {
         walk.dir_blocks.unwrap_or_default()
     }
 
-    /// A node below the inode and what is below it; `levels` deep, at most two. The number that
-    /// should be where `nid` is.
+    /// A node below the inode and what is below it; `levels` deep, at most two. Returns the number
+    /// that should stand in place of `nid`.
     fn walk_node(&mut self, walk: &mut Walk, nid: Nid, offset: u32, levels: u32) -> Nid {
         let nid = if nid == 0 { self.fsynced_child(walk.ino, offset) } else { nid };
         if nid == 0 {
@@ -184,8 +184,8 @@ impl Checker {
         nid
     }
 
-    /// Without checkpoint and chain: a node an fsync wrote whose parent knows nothing of it. 0 if
-    /// there is none.
+    /// Without checkpoint and chain: a node that an fsync wrote and whose parent does not point to
+    /// it. 0 if there is none.
     fn fsynced_child(&self, ino: Nid, offset: u32) -> Nid {
         let hints = self.mend.as_ref().map(|mend| &mend.hints).filter(|_| !self.volume.has_sit);
         let found = hints.and_then(|hints| {
@@ -195,8 +195,8 @@ impl Checker {
         found.copied().unwrap_or(0)
     }
 
-    /// Opens the node at `offset` of inode `ino`: `nid`, or when mending another one that a search
-    /// has found to be there.
+    /// Opens the node at `offset` of inode `ino`: `nid` or, when mending, another one that a search
+    /// has found for that place.
     fn open_child(&mut self, ino: Nid, nid: Nid, offset: u32) -> Option<(Nid, NatEntry, Block)> {
         let place = self.mend.as_ref().and_then(|mend| mend.hints.places.get(&(ino, offset)));
         if let Some(&other) = place.filter(|&&other| other != nid && !self.is_reached_node(other))
@@ -216,13 +216,13 @@ impl Checker {
         let opened = self.open_node(nid, ino, offset);
         if opened.is_none() && self.mending() {
             self.remedy(Remedy::Cleared);
-            // Nothing leads there: some other pointer may be right.
+            // Nothing is there: some other pointer may be right.
             crate::ondisk::bits::lsb::clear(&mut self.nids_reached, nid as usize);
         }
         opened.map(|(nat, block)| (nid, nat, block))
     }
 
-    /// Goes through the addresses in a node; those that have to change.
+    /// Checks the addresses in a node; returns those that must change.
     fn walk_slots(
         &mut self,
         walk: &mut Walk,
@@ -255,7 +255,7 @@ impl Checker {
         changes
     }
 
-    /// Claims the block in a slot; the address that should be there.
+    /// Claims the block in a slot; returns the address that should be there.
     fn walk_slot(
         &mut self,
         walk: &mut Walk,
@@ -299,8 +299,8 @@ impl Checker {
         addr
     }
 
-    /// A block that nothing points to and whose summary names this slot, if what the slot points
-    /// to is not its own.
+    /// A block that nothing points to and whose summary names this slot, if the slot points to a
+    /// block that is not its own.
     fn better_block(&mut self, nid: Nid, slot: u16, addr: BlockAddr) -> Option<BlockAddr> {
         let stray = *self.mend.as_ref()?.hints.data.get(&(nid, slot))?;
         if stray == addr || self.is_reached(stray) {
@@ -314,7 +314,7 @@ impl Checker {
         (!own).then_some(stray)
     }
 
-    /// Checks the attributes; how many nodes they take.
+    /// Checks the attributes; returns how many nodes they take.
     fn check_xattrs(&mut self, ino: Nid, opened: &mut Opened) -> u64 {
         let nid = opened.raw().i.xattr_nid.get();
         let inline = opened.raw().i.inline().contains(Inline::XATTR);
@@ -383,8 +383,8 @@ impl Checker {
         }
     }
 
-    /// A file without a name: claims it all, checks the link count, enters no directory. `false` if
-    /// there is none.
+    /// A file without a name: claims all of it and checks the link count, without entering
+    /// directories. `false` if there is none.
     pub(super) fn visit_unnamed(&mut self, ino: Nid, links: u32, what: &'static str) -> bool {
         if !self.reach(ino) {
             return false;
@@ -400,7 +400,7 @@ impl Checker {
         true
     }
 
-    /// As [`Checker::locate_node`], saying and changing nothing.
+    /// As [`Checker::locate_node`], without findings or changes.
     fn locate_quietly(&mut self, nid: Nid, ino: Nid, offset: u32) -> Option<Block> {
         if !self.volume.sb.is_node_id(nid) || self.is_reached_node(nid) {
             return None;

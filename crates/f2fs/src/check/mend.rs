@@ -15,7 +15,7 @@ use crate::ondisk::nat::NatEntry;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
-/// What a look at blocks nobody points to has found; makes a second walk wiser than the first.
+/// What a search of unreferenced blocks has found; a second walk uses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hints {
     /// Intact node blocks, the newest of each number.
@@ -24,7 +24,7 @@ pub(crate) struct Hints {
     pub data: BTreeMap<(Nid, u16), BlockAddr>,
     /// Nodes by the inode they belong to and their offset in its tree.
     pub places: BTreeMap<(Nid, u32), Nid>,
-    /// Nodes an fsync wrote after the newest checkpoint any node tells of.
+    /// Nodes that an fsync wrote after the newest checkpoint named by any node.
     pub fsynced: BTreeSet<Nid>,
     /// That checkpoint's version.
     pub version: u32,
@@ -62,7 +62,7 @@ pub(crate) struct NewName {
     pub kind: FileKind,
 }
 
-/// A block that belongs to somebody else too and has to be copied.
+/// A block that also belongs to another file and has to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copy {
     pub ino: Nid,
@@ -80,7 +80,7 @@ pub(crate) struct Mend {
     pub nodes: BTreeMap<Nid, (Nid, Block)>,
     /// Directory blocks as they should be, by directory and index.
     pub dirs: BTreeMap<(Nid, u64), Block>,
-    /// Nodes whose NAT entry is to change.
+    /// Nodes whose NAT entry must change.
     pub nats: BTreeSet<Nid>,
     /// Summaries that are wrong, as they should be.
     pub summaries: BTreeMap<BlockAddr, RawSummary>,
@@ -92,7 +92,7 @@ pub(crate) struct Mend {
     pub copies: Vec<Copy>,
     /// Orphans that are sound.
     pub orphans: BTreeSet<Nid>,
-    /// Sound nodes that nothing leads to, and whose NAT entry goes.
+    /// Sound nodes that nothing leads to; their NAT entries are freed.
     pub freed: Vec<Nid>,
 }
 
@@ -108,7 +108,7 @@ impl Checker {
         self.mend.is_some()
     }
 
-    /// Notes that a search of `depth` could find what is missing.
+    /// Notes that a search of `depth` could find missing blocks.
     pub(super) fn want(&mut self, depth: Search) {
         if let Some(mend) = &mut self.mend {
             mend.wanted = mend.wanted.max(depth);
@@ -120,19 +120,19 @@ impl Checker {
         self.mend.as_ref().is_some_and(|mend| mend.hints.depth >= depth)
     }
 
-    /// Node `nid` is to look like this.
+    /// Sets what node `nid` should be.
     pub(super) fn put_node(&mut self, nid: Nid, ino: Nid, block: Block) {
         if let Some(mend) = &mut self.mend {
             mend.nodes.insert(nid, (ino, block));
         }
     }
 
-    /// Node `nid` as it is to look, if it changes.
+    /// What node `nid` should be, if it changes.
     pub(super) fn changed_node(&self, nid: Nid) -> Option<Block> {
         self.mend.as_ref()?.nodes.get(&nid).map(|(_, block)| block.clone())
     }
 
-    /// The NAT is to say this of `nid`.
+    /// Sets what the NAT should say about `nid`.
     pub(super) fn set_nat(&mut self, nid: Nid, entry: NatEntry) {
         if let Some(mend) = &mut self.mend {
             mend.nats.insert(nid);
@@ -160,13 +160,13 @@ impl Checker {
         if nid == ino { Place::Inode { ino } } else { Place::Node { nid } }
     }
 
-    /// Adds what came of mending a structure.
+    /// Adds the findings of mending a structure.
     pub(super) fn add_all(&mut self, findings: Vec<Finding>) {
         findings.into_iter().for_each(|finding| self.add(finding));
     }
 }
 
-/// What a search for lost blocks asks.
+/// The questions of a search for lost blocks.
 impl Checker {
     /// Whether SIT calls a block valid that the walk did not reach.
     pub(crate) fn is_stray(&self, segno: SegNo, offset: usize) -> bool {
@@ -174,7 +174,7 @@ impl Checker {
         self.sit_valid(segno, offset) && !bits::msb::test(&self.blocks_reached, index)
     }
 
-    /// What the summaries say of a block in a segment of data.
+    /// What the summaries say about a block in a segment of data.
     pub(crate) fn data_summary_of(&mut self, addr: BlockAddr) -> Option<RawSummary> {
         self.summary_of(addr, false)
     }

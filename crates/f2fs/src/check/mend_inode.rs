@@ -1,9 +1,9 @@
-//! An inode whose own checks fail, made one that passes them.
+//! Turns an inode that fails its own checks into one that passes them.
 //!
 //! If it carries a checksum and a single bit is wrong, that bit is found and nothing is guessed.
-//! Else each failed check is answered with the mildest value that satisfies it: what the directory
-//! entry says, what the rest of the inode implies, or nothing. What is *derived* (blocks, links,
-//! depth) is set by the walk afterwards.
+//! Otherwise each failed check is answered with the mildest value that satisfies it: what the
+//! directory entry says, what the rest of the inode implies, or nothing. What is *derived* (blocks,
+//! links, depth) is set by the walk afterwards.
 
 use drive::Block;
 use vfs::FileKind;
@@ -24,7 +24,7 @@ const PERMISSIONS: u16 = 0o7777;
 /// Sizes of extra attributes that exist, the usual one first.
 const EXTRA_SIZES: [u16; 6] = [EXTRA_ISIZE, 24, 12, 8, 4, 0];
 
-/// What the directory that names an inode says of it.
+/// What the directory that names an inode says about it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Named<'a> {
     pub kind: Option<FileKind>,
@@ -110,7 +110,7 @@ fn correct_bit(raw: &mut RawInodeBlock, sb: &Superblock, ino: Nid, at: BlockAddr
     let difference: u32 = stored ^ raw.compute_checksum(sb);
     let mut candidates: Vec<(usize, u8)> = bit_of(difference).into_iter().collect();
     if difference.is_power_of_two() {
-        // The checksum itself: as likely as any other 32 bits, and the inode is sound as it is.
+        // The wrong bit may be in the checksum itself; then the inode is sound as it is.
         candidates.clear();
     }
     candidates.extend((0..32).map(|bit| (generation_offset() + bit / 8, 1 << (bit % 8))));

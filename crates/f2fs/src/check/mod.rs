@@ -1,4 +1,4 @@
-//! Our own fsck: everything a volume says of itself, compared with what can be reached.
+//! Our own fsck: everything a volume says about itself, compared with what can be reached.
 //!
 //! The volume is taken as its newest checkpoint has it; replaying what an fsync left behind is
 //! the mount's work. Nothing is written. The walk starts at the root directory (and orphans and
@@ -49,7 +49,7 @@ pub(crate) use volume::Volume;
 /// How to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Findings kept; the rest is only counted.
+    /// Findings kept; the rest are only counted.
     pub max_findings: usize,
 }
 
@@ -110,8 +110,8 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
     Ok(checker.report)
 }
 
-/// The checkpoint is the newest there is: a newer one whose header alone is damaged would be lost
-/// by every mount.
+/// The checkpoint is the newest one: a newer one of which only the header is damaged would be
+/// ignored by every mount.
 fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
     let newest = Checkpoint::select_any(&volume.sb, |addr| volume.read(addr));
     if let Ok(Selected { checkpoint, pack }) = newest
@@ -123,7 +123,7 @@ fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Both copies have to be sound and say the same.
+/// Both copies must be sound and equal.
 fn check_superblocks(queue: &BlockQueue, findings: &mut Vec<Finding>) -> Result<Superblock> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, used) = Superblock::select(read)?;
@@ -235,7 +235,7 @@ impl Checker {
         }
     }
 
-    /// Says what a repair does about the finding just made.
+    /// Adds to the last finding what a repair does about it.
     fn remedy(&mut self, remedy: Remedy) {
         if self.report.omitted == 0
             && let Some(last) = self.report.findings.last_mut()

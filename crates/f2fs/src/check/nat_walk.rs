@@ -1,5 +1,5 @@
-//! The node address table from end to end: which node numbers are in use, and what nat_bits say of
-//! that.
+//! The node address table from end to end: which node numbers are in use, and what nat_bits say
+//! about that.
 
 use drive::Block;
 
@@ -38,7 +38,7 @@ impl Checker {
         self.check_reserved();
     }
 
-    /// Notes the used entries of table block `index`; how many there are.
+    /// Notes the used entries of table block `index`; returns how many there are.
     fn scan_block(&mut self, index: u32, block: &Block) -> usize {
         let first = index * nat::ENTRIES_PER_BLOCK as u32;
         let raw = RawNatBlock::of(block);
@@ -91,7 +91,7 @@ impl Checker {
         }
         let found = NatBits::decode(&self.volume.sb, &self.volume.cp, &bytes);
         // Linux writes them when it unmounts, and other checkpoints keep the flag: what is there
-        // then is an older one's, and passed over when it mounts.
+        // then belongs to an older one and is ignored at mount.
         if found.is_none() && self.volume.cp.flags.contains(CpFlags::UMOUNT) {
             let place = Place::Block { addr: u64::from(pack + start) };
             self.find(place, "nat_bits", "another checkpoint's", "this checkpoint's");

@@ -1,5 +1,5 @@
-//! One node: found through the NAT, checked by its footer, claimed. When mending, a node the NAT
-//! has lost is looked for among the blocks nobody points to, and a damaged footer is believed if
+//! One node: found through the NAT, checked by its footer, claimed. When mending, a node that the
+//! NAT has lost is looked for among unreferenced blocks, and a damaged footer is reconstructed if
 //! enough witnesses agree on what it was.
 
 use drive::Block;
@@ -16,7 +16,8 @@ use crate::ondisk::{BlockAddr, NEW_ADDR, Nid, bits};
 const FLAG_BITS: u32 = 7;
 
 impl Checker {
-    /// Marks a node number as reached; `false`, with a finding, if it is out of range or was.
+    /// Marks a node number as reached; `false`, with a finding, if it is out of range or was
+    /// reached before.
     pub(super) fn reach(&mut self, nid: Nid) -> bool {
         if !self.volume.sb.is_node_id(nid) {
             let allowed = format!("3..{}", self.volume.sb.max_nid());
@@ -35,7 +36,7 @@ impl Checker {
         bits::lsb::test(&self.nids_reached, nid as usize)
     }
 
-    /// Claims and reads node `nid`, which has to be the one at `node_offset` of inode `ino`.
+    /// Claims and reads node `nid`, which must be the one at `node_offset` of inode `ino`.
     pub(super) fn open_node(
         &mut self,
         nid: Nid,
@@ -47,7 +48,7 @@ impl Checker {
         Some((nat, block))
     }
 
-    /// The block of node `nid` and where it is, without a claim to it.
+    /// The block of node `nid` and its address, without claiming it.
     pub(super) fn locate_node(
         &mut self,
         nid: Nid,
@@ -110,7 +111,7 @@ impl Checker {
         Ok(block)
     }
 
-    /// Node `nid` where a search has found it; the NAT is to say so.
+    /// Node `nid` where a search has found it; the NAT will point there.
     fn find_elsewhere(
         &mut self,
         nid: Nid,
@@ -161,8 +162,8 @@ impl Checker {
         Some(block)
     }
 
-    /// Claims the block of a node. When mending, a node whose block is somebody else's, or lies
-    /// among data, gets another block: its NAT entry says that it was not written yet.
+    /// Claims the block of a node. When mending, a node whose block belongs to another owner, or
+    /// lies among data, gets another block: its NAT entry says that it has not been written yet.
     pub(super) fn claim_node(
         &mut self,
         nid: Nid,

@@ -18,7 +18,7 @@ pub enum Place {
         /// Block it is in.
         copy: BlockAddr,
     },
-    /// The checkpoint the volume stands on.
+    /// The checkpoint in use.
     Checkpoint {
         /// Pack, 0 or 1.
         pack: usize,
@@ -63,8 +63,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// What a structure's own checks say, or why it could not be read. This place is used where the
-    /// error names no block.
+    /// The result of a structure's own checks, or why it could not be read. This place is used if
+    /// the error names no block.
     pub(crate) fn finding(self, error: Error) -> Finding {
         match error {
             Error::Corrupt { structure, found, allowed, .. } => {

@@ -1,4 +1,4 @@
-//! A root directory for a volume that has lost its own: empty, for `lost+found` to be made in.
+//! A root directory for a volume that has lost its own: empty, to hold `lost+found`.
 
 use drive::Block;
 use vfs::FileKind;

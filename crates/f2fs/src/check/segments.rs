@@ -1,4 +1,5 @@
-//! Blocks: each reached one is claimed against SIT and SSA; at the end SIT may hold no other.
+//! Blocks: each reached one is claimed and compared with SIT and SSA; at the end SIT may hold no
+//! others.
 
 use drive::Block;
 
@@ -84,8 +85,8 @@ impl Checker {
         bits::msb::test(&self.blocks_reached, self.block_index(addr))
     }
 
-    /// Whether the segment's class is the owner's, by SIT; when mending it is not if the walk has
-    /// found blocks of the other class there, or if SIT and SSA agree.
+    /// Whether the segment's class is the owner's, by SIT. When mending, it is not if the walk has
+    /// found blocks of the other class there, or if SIT and SSA agree on the other class.
     fn check_class(&mut self, addr: BlockAddr, segno: SegNo, owner: Owner) -> bool {
         let is_node = owner.log.is_node();
         let log = self.volume.sit_types[segno as usize];
@@ -115,7 +116,8 @@ impl Checker {
         (kind <= TYPE_NODE).then_some(kind == TYPE_NODE)
     }
 
-    /// What the summaries say of the block at `addr`, if they can be read and are of `log`'s class.
+    /// What the summaries say of the block at `addr`, if they can be read and belong to `log`'s
+    /// class.
     pub(super) fn summary_of(&mut self, addr: BlockAddr, is_node: bool) -> Option<RawSummary> {
         let (segno, offset) = self.volume.sb.locate(addr)?;
         let block = self.volume.summary(segno).ok()??;
@@ -128,7 +130,7 @@ impl Checker {
         let read = self.volume.summary(segno);
         let summary = match self.keep(|| Place::Segment { segno }, read) {
             Some(Some(block)) => block,
-            // A node log's, which the next mount makes anew from the nodes.
+            // A node log's, which the next mount rebuilds from the nodes.
             Some(None) => return,
             None => return self.set_summary(addr, owner.summary),
         };
@@ -159,7 +161,7 @@ impl Checker {
         }
     }
 
-    /// SIT against what was reached, and the count of free segments.
+    /// SIT compared with what was reached, and the count of free segments.
     pub(super) fn check_segments(&mut self) {
         for segno in 0..self.volume.sb.segment_count_main {
             let start = segno as usize * MAP_SIZE;

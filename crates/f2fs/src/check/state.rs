@@ -1,4 +1,4 @@
-//! What a volume says of its own state: enough to decide whether it needs a check at all.
+//! What a volume says about its own state: enough to decide whether it needs a check at all.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which single bit of a block is wrong, told from its checksum.
+//! Finds the single wrong bit of a block from its checksum.
 //!
 //! A CRC is linear: flipping a bit changes the checksum by a value that depends on the bit's place
 //! alone. So the difference between the stored checksum and the computed one names the bit, if it

@@ -23,7 +23,7 @@ struct Lost {
 }
 
 impl Checker {
-    /// Every node number in use has to have been reached.
+    /// Every node number in use must have been reached.
     pub(super) fn check_unreached_nids(&mut self) {
         for nid in self.unreached() {
             self.find(Place::Nat { nid }, "use", "unreachable", "reachable, or free");
@@ -85,8 +85,8 @@ impl Checker {
         Some(Lost { ino: nid, kind: i.kind()?, parent: i.pino.get(), name })
     }
 
-    /// Without checkpoint and chain: the name of a file that was fsynced and whose directory, as it
-    /// is, is older than that.
+    /// Without checkpoint and chain: the name of a file that was fsynced after its directory was
+    /// last written.
     fn fsynced_name(&mut self, ino: Nid, block: &Block) -> Option<Vec<u8>> {
         if self.volume.has_sit || !self.mend.as_ref()?.hints.fsynced.contains(&ino) {
             return None;
@@ -103,8 +103,8 @@ impl Checker {
         (dir.kind() == Some(FileKind::Directory) && age(dir) < age(i)).then(|| i.name().to_vec())
     }
 
-    /// Without a NAT, a node block may be of a file that was deleted: if its directory is there but
-    /// does not name it, or was deleted itself. Then it is left alone.
+    /// Without a NAT, a node block may belong to a deleted file: one whose directory does not name
+    /// it, or was deleted itself. It is left alone.
     fn may_revive(&mut self, ino: Nid, parent: Nid) -> bool {
         if self.volume.has_sit {
             return true;

@@ -32,17 +32,17 @@ pub(crate) struct Volume {
     pub(crate) sit_types: Vec<LogType>,
     /// Ages of all segments.
     pub(crate) sit_mtimes: Vec<u64>,
-    /// There is a SIT; without checkpoint there is none.
+    /// There is a SIT; without a checkpoint there is none.
     pub(crate) has_sit: bool,
     /// The log that the first block the walk found in each segment belongs to.
     pub(crate) filled_by: Vec<Option<LogType>>,
     /// Summaries of the open segments; a node log's is missing after a crash.
     pub(crate) open_summaries: [Option<Block>; 6],
-    /// What a repair says of nodes, above journal and table.
+    /// What a repair says about nodes, overriding journal and table.
     nats: BTreeMap<Nid, NatEntry>,
     /// Zones, to tell what was never written; only if the drive has some.
     zones: Option<WritePointers>,
-    /// nat_bits as the table's blocks are, once they have been read.
+    /// nat_bits computed from the table's blocks, once they have been read.
     pub(crate) nat_bits: Option<NatBits>,
     nat_cache: BlockCache,
     ssa_cache: BlockCache,
@@ -72,7 +72,7 @@ impl Volume {
         Self::new(queue, sb, selected, true)
     }
 
-    /// The drive is not smaller than the volume: nothing else of it can be trusted to be there.
+    /// The drive is not smaller than the volume: otherwise no part of it could be relied on.
     pub(crate) fn fits(queue: &BlockQueue, sb: &Superblock) -> Result<()> {
         let (at, blocks) = (COPIES[0], queue.identify().blocks);
         if u64::from(sb.main_end()) > blocks {
@@ -114,7 +114,7 @@ impl Volume {
         self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
     }
 
-    /// From now on the NAT says this of `nid`.
+    /// From now on the NAT says this about `nid`.
     pub(crate) fn set_nat(&mut self, nid: Nid, entry: NatEntry) {
         self.nats.insert(nid, entry);
     }
@@ -128,7 +128,7 @@ impl Volume {
         Ok(self.queue.read_block(addr.into())?)
     }
 
-    /// What the NAT, or the journal above it, says of `nid`, which must be in range.
+    /// What the NAT, or the journal overriding it, says about `nid`, which must be in range.
     pub(crate) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
         if let Some(entry) = self.nats.get(&nid) {
             return Ok(*entry);
@@ -230,7 +230,7 @@ impl Checker {
         }
     }
 
-    /// The SIT; what the journal says of a segment replaces it.
+    /// The SIT; the journal's entries override it.
     pub(crate) fn load_sit(&mut self) {
         let sb = &self.volume.sb;
         let segments = sb.segment_count_main;

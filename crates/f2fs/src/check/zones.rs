@@ -19,8 +19,8 @@ impl Checker {
         zone < u64::from(zones.conventional) || offset < zones.capacity
     }
 
-    /// Write pointers. After a crash they may be ahead of the checkpoint; the next mount sorts
-    /// that out, so only valid data behind them counts then.
+    /// Write pointers. After a crash they may be ahead of the checkpoint; the next mount sorts that
+    /// out, so then only valid data behind them is an error.
     pub(super) fn check_zones(&mut self) {
         let zones = self.volume.queue.report_zones().map_err(Into::into);
         for zone in self.keep(|| Place::Zone { start: 0 }, zones).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! What is done to a volume that is not mounted: making, resizing, labelling and showing it.
+//! Operations on an unmounted volume: making, resizing, labelling and showing it.
 
 pub mod dump;
 pub mod label;

@@ -14,7 +14,7 @@ macro_rules! order {
                 map.get(n / 8).is_some_and(|byte| byte & MASK(n) != 0)
             }
 
-            /// Sets bit `n`; says whether it was set before.
+            /// Sets bit `n`; returns whether it was set before.
             pub fn set(map: &mut [u8], n: usize) -> bool {
                 let Some(byte) = map.get_mut(n / 8) else { return false };
                 let was = *byte & MASK(n) != 0;
@@ -22,7 +22,7 @@ macro_rules! order {
                 was
             }
 
-            /// Clears bit `n`; says whether it was set before.
+            /// Clears bit `n`; returns whether it was set before.
             pub fn clear(map: &mut [u8], n: usize) -> bool {
                 let Some(byte) = map.get_mut(n / 8) else { return false };
                 let was = *byte & MASK(n) != 0;
@@ -30,7 +30,7 @@ macro_rules! order {
                 was
             }
 
-            /// Flips bit `n`; says what it is now.
+            /// Flips bit `n`; returns its new value.
             pub fn flip(map: &mut [u8], n: usize) -> bool {
                 let Some(byte) = map.get_mut(n / 8) else { return false };
                 *byte ^= MASK(n);

@@ -15,7 +15,7 @@ use super::superblock::{Features, Superblock};
 use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, crc32};
 use crate::error::{Error, Result};
 
-/// Where the checksum is, but on volumes with a large NAT bitmap.
+/// Where the checksum is, except on volumes with a large NAT bitmap.
 pub const CRC_OFFSET: usize = 4092;
 /// First byte behind the header's fields; the large NAT bitmap has the checksum here.
 pub const BITMAP_OFFSET: usize = 192;
@@ -111,9 +111,9 @@ pub struct Checkpoint {
     pub valid_block_count: u64,
     /// Segments kept back for the cleaner.
     pub rsvd_segment_count: u32,
-    /// Segments users do not get, those of the cleaner among them.
+    /// Segments that users do not get, including the cleaner's.
     pub overprov_segment_count: u32,
-    /// Segments without a valid block that are no log's.
+    /// Segments without a valid block that no log uses.
     pub free_segment_count: u32,
     /// The six logs, indexed by [`LogType`].
     pub cursegs: [Curseg; 6],
@@ -131,10 +131,10 @@ pub struct Checkpoint {
     pub next_free_nid: Nid,
     /// Seconds this volume was mounted.
     pub elapsed_time: u64,
-    /// The engine wrote it to go on: nodes of this version point to nothing that was not durable
-    /// when their fsync returned. Linux's may, to data of others that was on its way.
+    /// This engine wrote it and goes on from it: nodes of this version point only to data that was
+    /// durable when their fsync returned. Linux's may point to other data that was still under way.
     pub ours: bool,
-    /// And fsyncs after it end with a checksum of all their nodes ([`super::node_sums`]).
+    /// Fsyncs after it also end with a checksum of all their nodes ([`super::node_sums`]).
     pub sealed: bool,
     /// Which copy of each SIT block is valid, most significant bit first.
     pub sit_bitmap: Vec<u8>,
@@ -184,10 +184,10 @@ impl Checkpoint {
         Ok(Selected { checkpoint: Self::read_all(sb, pack, &header, &mut read)?, pack })
     }
 
-    /// As [`Self::select`], for a repair. A pack whose header is whole and makes no sense, or that
-    /// cannot be read, is left for the other one. A pack whose header is damaged is taken from its
-    /// tail, which is the same block: a tail is written last, when all else is durable, so a sound
-    /// one says that its pack is whole.
+    /// As [`Self::select`], for a repair. If a pack's header has a valid checksum but makes no
+    /// sense, or cannot be read, the other pack is used. A pack with a damaged header is read from
+    /// its tail, which is the same block: a tail is written last, when everything else is durable,
+    /// so a sound one proves that its pack is complete.
     pub fn select_any(
         sb: &Superblock,
         mut read: impl FnMut(BlockAddr) -> Result<Block>,
@@ -393,7 +393,7 @@ impl Checkpoint {
         let nodes = u64::from(sb.max_nid()) - 3;
         let last_sum = BLOCKS_PER_SEGMENT - 7;
         let (users, blocks) = (self.user_block_count, self.valid_block_count);
-        // Nothing is kept back where nothing is written.
+        // A volume that is never written needs no reserve.
         let (users_end, kept_from) =
             if sb.features.contains(Features::RO) { (main + 1, 0) } else { (main, 1) };
         let (sums, segments) = (self.summaries_min(), sb.segment_count_main);
@@ -491,7 +491,7 @@ impl Placement {
     }
 }
 
-/// Reads and verifies header and tail of the pack at `start`; the version and the header.
+/// Reads and verifies header and tail of the pack at `start`; returns the version and the header.
 fn read_pack(
     start: BlockAddr,
     read: &mut impl FnMut(BlockAddr) -> Result<Block>,
@@ -548,13 +548,13 @@ fn verify(block: &Block, at: BlockAddr) -> Result<&RawCheckpoint> {
     Ok(raw)
 }
 
-/// Checksum over a header block but for the checksum itself at `offset`, at most 4092.
+/// Checksum over a header block except the checksum itself at `offset`, at most 4092.
 fn compute_crc(bytes: &[u8], offset: usize) -> u32 {
     let seed = crc32(MAGIC, &bytes[..offset]);
     if offset < CRC_OFFSET { crc32(seed, &bytes[offset + 4..BLOCK_SIZE]) } else { seed }
 }
 
-/// The checksum stored at `offset`; 0 if that is out of range, which no caller lets happen.
+/// The checksum stored at `offset`; 0 if that is out of range, which callers prevent.
 fn stored_crc(bytes: &[u8], offset: usize) -> u32 {
     let field = bytes.get(offset..).and_then(<[u8]>::first_chunk::<4>);
     field.map_or(0, |b| u32::from_le_bytes(*b))

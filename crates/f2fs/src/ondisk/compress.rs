@@ -1,5 +1,5 @@
-//! Compressed clusters: how an inode says it is compressed, and the header in front of a cluster's
-//! data (`struct compress_data`, 24 bytes).
+//! Compressed clusters: how an inode says that it is compressed, and the header in front of a
+//! cluster's data (`struct compress_data`, 24 bytes).
 //!
 //! A cluster of 2^n blocks whose first slot is `COMPRESS_ADDR` is compressed: the slots behind it
 //! name the blocks that hold header and data, one after the other. Any other cluster is plain.

@@ -19,7 +19,7 @@ pub struct Curseg {
     pub ssr: bool,
 }
 
-/// The six logs. One that the volume does not have stands where data is, and is not looked at.
+/// The six logs. A log that the volume does not have points to data and is ignored.
 pub(super) fn decode_cursegs(
     sb: &Superblock,
     raw: &RawCheckpoint,

@@ -1,11 +1,11 @@
-//! What the last node of an atomic fsync says of the contents of data that no write pointer vouches
-//! for: checksums of runs of blocks, in the part of the inode's name field that the name leaves.
+//! What the last node of an atomic fsync says about data that no write pointer vouches for:
+//! checksums of runs of blocks, in the part of the inode's name field that the name leaves.
 //!
-//! Not part of F2FS as Linux knows it, and nothing to it: Linux and f2fs-tools look at the first
+//! Not part of F2FS as Linux knows it, and ignored by it: Linux and f2fs-tools look at the first
 //! `i_namelen` bytes of the field. A checksum of its own, seeded with the node's checkpoint
 //! version, tells this from what an earlier name or an earlier life of the block left there.
 //!
-//! The checksums of data are no CRCs. A CRC is linear: it is the same for all blocks that end in
+//! The checksums of data are not CRCs. A CRC is linear: it is the same for all blocks that end in
 //! their own CRC, as those of many databases do, whatever it is seeded with. Zeroes are such a
 //! block too. A cut leaves just that in place of a block: zeroes, or what was there before.
 
@@ -20,7 +20,7 @@ use super::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, crc32, node_sums};
 
 /// Longest run: what is read at once to compare.
 const MAX_RUN: u16 = BLOCKS_PER_SEGMENT as u16;
-/// "OPR2". Those under "OPRW" had sums of another kind, and are none.
+/// "OPR2". Under "OPRW" there were sums of another kind, which are ignored.
 const MAGIC: u32 = 0x4f50_5232;
 
 /// Blocks that follow one another on the drive, 10 bytes.
@@ -65,8 +65,8 @@ impl Run {
     }
 }
 
-/// A checksum of contents where they are: the same contents in another file or place, or after
-/// another checkpoint, have another one.
+/// A checksum of contents and their place: the same contents in another file or place, or after
+/// another checkpoint, have a different one.
 pub(super) fn sum_of(cp_ver: u64, ino: Nid, addr: BlockAddr, contents: &[u8]) -> u32 {
     let place = u64::from(ino) << 32 | u64::from(addr);
     let seed = XxHash3_64::oneshot_with_seed(cp_ver, &place.to_le_bytes());
@@ -83,7 +83,7 @@ impl DataSums {
         &self.0
     }
 
-    /// Takes in that file `ino` wrote `block` to `addr` after the checkpoint `cp_ver`.
+    /// Adds that file `ino` wrote `block` to `addr` after the checkpoint `cp_ver`.
     pub fn push(&mut self, cp_ver: u64, ino: Nid, addr: BlockAddr, block: &Block) {
         let sum = sum_of(cp_ver, ino, addr, &block[..]);
         match self.0.last_mut() {
@@ -98,15 +98,15 @@ impl DataSums {
         }
     }
 
-    /// Whether `inode` has room for them, behind [`node_sums`] if it is to be sealed.
+    /// Whether `inode` has room for them, after [`node_sums`] if it gets a seal.
     pub fn fit(&self, inode: &RawInode, sealed: bool) -> bool {
         let seal = if sealed { node_sums::LEN } else { 0 };
         let room = inode.behind_name().len().saturating_sub(size_of::<RawTrailer>() + seal);
         self.0.len() <= room / size_of::<RawRun>()
     }
 
-    /// Puts them into `inode`, whose node is of checkpoint version `cp_ver`, instead of what was
-    /// there. None, or more than fit, leave zeroes.
+    /// Puts them into `inode`, whose node is of checkpoint version `cp_ver`, replacing earlier
+    /// ones. If there are none, or more than fit, leaves zeroes.
     pub fn store(&self, inode: &mut RawInode, cp_ver: u64, sealed: bool) {
         let fit = self.fit(inode, sealed);
         let room = inode.behind_name_mut();

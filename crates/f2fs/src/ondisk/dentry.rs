@@ -144,8 +144,8 @@ impl<'a> Dentries<'a> {
         self.geometry.slots
     }
 
-    /// The entry that begins at or behind slot `from`; `None` behind the last. An entry whose
-    /// name leaves the area, is empty, too long or names no type is corruption.
+    /// The entry that begins at or behind slot `from`; `None` behind the last. An entry whose name
+    /// leaves the area, is empty or too long, or whose type is unknown, is corrupt.
     pub fn next(&self, from: usize) -> Result<Option<Dentry<'a>>> {
         let bitmap = &self.bytes[..self.geometry.bitmap().end.min(self.bytes.len())];
         let Some(slot) = lsb::next_one(bitmap, from, self.geometry.slots) else {
@@ -165,8 +165,8 @@ impl<'a> Dentries<'a> {
         Ok(Some(Dentry { slot, name, hash: raw.hash.get(), ino: raw.ino.get(), kind }))
     }
 
-    /// The entry with `hash` whose name `matches`. Looks at the hashes first: most of a big
-    /// directory's blocks hold nothing that is even alike.
+    /// The entry with `hash` whose name `matches`. Compares hashes first: most blocks of a big
+    /// directory hold nothing similar.
     pub fn find(&self, hash: u32, matches: impl Fn(&[u8]) -> bool) -> Result<Option<Dentry<'a>>> {
         let entries = self.bytes.get(self.geometry.entries..self.geometry.names);
         let hash_bytes = hash.to_le_bytes();
@@ -210,7 +210,7 @@ impl<'a> Dentries<'a> {
         if len > room { None } else { self.bytes.get(start..start + len) }
     }
 
-    /// Hashes of the entries, but for `.` and `..`, whatever else is wrong with them.
+    /// Hashes of the entries except `.` and `..`, whatever else is wrong with them.
     pub fn hashes(&self) -> impl Iterator<Item = u32> + '_ {
         let used = (0..self.slots()).filter(|&slot| self.is_used(slot));
         used.filter_map(|slot| self.raw(slot))

@@ -1,8 +1,8 @@
 //! What can go wrong in F2FS, typed.
 //!
-//! Corrupt is not unsupported: the first means bytes no F2FS writes, the second a volume that is
-//! right but asks for something not built here. Both keep their reason; the errno is derived at
-//! the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
+//! Corrupt is not unsupported: the first means bytes that no F2FS writes, the second a sound volume
+//! that needs something not built here. Both keep their reason; the errno is derived at the edge,
+//! and a plain errno becomes a [`vfs::Error`] without an allocation.
 
 use thiserror::Error;
 use vfs::Errno;
@@ -10,7 +10,7 @@ use vfs::Errno;
 /// Error of an F2FS operation.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A structure on the drive holds what it must not.
+    /// A structure on the drive holds a value that it must not.
     #[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
     Corrupt {
         /// Structure and field, in the kernel's names.
@@ -84,7 +84,7 @@ impl Error {
     }
 
     /// The number a system call would return. Corruption is `EUCLEAN`, as the kernel's
-    /// `EFSCORRUPTED`. Whatever a drive says, to a file's user it is `EIO`: that a zone is full or
+    /// `EFSCORRUPTED`. Any error of the drive is `EIO` to a file's user: that a zone is full or
     /// read only says nothing about the volume.
     pub fn errno(&self) -> Errno {
         match self {

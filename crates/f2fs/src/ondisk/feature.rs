@@ -8,18 +8,18 @@ use super::superblock::Features;
 pub enum Mount {
     /// Read and written.
     ReadWrite,
-    /// Only read: writing would have to keep more than this crate does.
+    /// Read-only: writing would have to maintain more than this crate does.
     ReadOnly,
     /// Only by a build with the feature `foreign`.
     Foreign,
 }
 
-/// How a volume comes to have a feature.
+/// What gives a volume a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// `-O` asks for it.
     Asked,
-    /// Something else does: the drive, or a program at run time.
+    /// Something else: the drive, or a program at run time.
     Implied,
     /// Not here.
     Never,

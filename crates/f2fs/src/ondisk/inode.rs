@@ -51,7 +51,7 @@ bitflags! {
         const DOTS = 0x10;
         /// Has extra attributes.
         const EXTRA_ATTR = 0x20;
-        /// Blocks are not to be moved.
+        /// Blocks must not be moved.
         const PIN_FILE = 0x40;
         /// Space saved by compression was given back.
         const COMPRESS_RELEASED = 0x80;
@@ -240,7 +240,7 @@ impl InodeLayout {
         Self { extra: extra_isize / 4, xattr, cluster: 0 }
     }
 
-    /// Block address slots: of a compressed file as many as make whole clusters.
+    /// Block address slots; in a compressed file only whole clusters.
     pub fn addrs(&self) -> u32 {
         self.whole_clusters(ADDRS_PER_INODE - u32::from(self.extra) - u32::from(self.xattr))
     }
@@ -323,7 +323,7 @@ impl RawInode {
         &self.name[..(self.namelen.get() as usize).min(NAME_MAX)]
     }
 
-    /// What the name leaves of its field.
+    /// The rest of the name's field, behind the name.
     pub(super) fn behind_name(&self) -> &[u8] {
         &self.name[self.name().len()..]
     }
@@ -334,7 +334,7 @@ impl RawInode {
         &mut self.name[len..]
     }
 
-    /// Stores directory and name of the last link. Longer names are cut; there are none.
+    /// Stores directory and name of the last link. Longer names would be cut, but there are none.
     pub fn set_name(&mut self, pino: Nid, name: &[u8]) {
         let n = name.len().min(NAME_MAX);
         self.name = [0; NAME_MAX];
@@ -542,7 +542,7 @@ impl RawInodeBlock {
         crc32(seed, &bytes[INODE_CHECKSUM_OFFSET + 4..])
     }
 
-    /// Stores the checksum if the inode carries one. Last thing before the block is written.
+    /// Stores the checksum if the inode carries one. The last step before the block is written.
     pub fn seal(&mut self, sb: &Superblock) {
         if self.has_checksum(sb) {
             let checksum = self.compute_checksum(sb);

@@ -42,8 +42,7 @@ impl NatBits {
         Self { full: vec![0; bytes(sb)], empty: vec![0; bytes(sb)] }
     }
 
-    /// Takes note of what table block `index` now holds (`__update_nat_bits`). Number 0 counts as
-    /// used.
+    /// Notes what table block `index` now holds (`__update_nat_bits`). Number 0 counts as used.
     pub fn update(&mut self, index: u32, table: &RawNatBlock) {
         let first = index * ENTRIES_PER_BLOCK as u32;
         let used = (first..)
@@ -57,7 +56,8 @@ impl NatBits {
         put(&mut self.empty, used == 0);
     }
 
-    /// As [`NatBits::update`], quick where the table was never written: most of it, as a rule.
+    /// As [`NatBits::update`], but quick where the table was never written, which is most of it as
+    /// a rule.
     pub fn look_at(&mut self, index: u32, block: &Block) {
         if index > 0 && *block == Block::zeroed() {
             lsb::clear(&mut self.full, index as usize);

@@ -1,7 +1,7 @@
 //! Node blocks and the shape of the tree they form.
 //!
 //! Every node ends in a footer (`struct node_footer`, 24 bytes) that says whose it is and where in
-//! the file's tree it stands. Where follows from the file's block index alone; [`NodePath`] is
+//! the file's tree it stands. The place follows from the file's block index alone; [`NodePath`] is
 //! that arithmetic, without I/O.
 
 use zerocopy::little_endian::{U32, U64};
@@ -209,8 +209,8 @@ impl AddrCounts {
 pub struct NodePath {
     /// Nodes below the inode on the way, 0..=3.
     pub level: usize,
-    /// Slot in each node: for `level` 0 the address slot in the inode, else first the index into
-    /// `i_nid`, then node slots, and at `level` the address slot.
+    /// Slot in each node: for `level` 0 the address slot in the inode, otherwise first the index
+    /// into `i_nid`, then node slots, and at `level` the address slot.
     pub slots: [u16; 4],
     /// Node offset of each node on the way, the inode's 0 first.
     pub node_offsets: [u32; 4],

@@ -1,12 +1,12 @@
-//! What the last node of an fsync says of the contents of all of them: a checksum, behind the name
-//! in the inode's name field, and where the node was written.
+//! What the last node of an fsync says about the contents of all its nodes: a checksum, behind the
+//! name in the inode's name field, and where the node was written.
 //!
 //! A drive may promise no more than that single sectors are whole (NVMe's AWUPF). The footer, which
-//! tells recovery that a node is there, is in the last sector of the block, and says nothing of the
-//! others. F2FS counts on blocks that are written whole: inodes have a checksum if the volume has
-//! the feature; direct nodes have no room for one. So where a drive may tear a
-//! block, an fsync marks its last node only, and this is in it. A checkpoint says whether it is in
-//! the nodes that follow ([`super::checkpoint::Checkpoint::sealed`]).
+//! tells recovery that a node is there, is in the last sector of the block, and proves nothing
+//! about the others. F2FS relies on blocks being written whole: inodes have a checksum if the
+//! volume has the feature; direct nodes have no room for one. So where a drive may tear a block, an
+//! fsync marks its last node only, and this is in it. A checkpoint says whether the nodes after it
+//! have this checksum ([`super::checkpoint::Checkpoint::sealed`]).
 //!
 //! Linux may go on after such a checkpoint without one of its own, if it finds nothing to recover,
 //! and its nodes have no checksum. So the seal also says which block it was written to: a node
@@ -43,7 +43,7 @@ struct RawSeal {
 pub struct NodeSums(u32);
 
 impl NodeSums {
-    /// Takes in a node that is or will be at `addr`, and is not the last.
+    /// Adds a node that is or will be at `addr`, and is not the last.
     pub fn add(&mut self, addr: BlockAddr, block: &[u8; BLOCK_SIZE]) {
         self.take_in(addr, RawNodeFooter::of(block), block);
     }
@@ -56,12 +56,13 @@ impl NodeSums {
         }
     }
 
-    /// Whether the nodes taken in and this last one are those that were written.
+    /// Whether the added nodes and this last one are those that were written.
     pub fn agree(self, addr: BlockAddr, inode: &RawInodeBlock) -> bool {
         seal_in(&inode.i).is_some_and(|seal| seal.sum.get() == self.with_inode(addr, inode))
     }
 
-    /// The sum is in the first sector, which is whole: if it is the right one, all there is right.
+    /// The sum is in the first sector, which is never torn: if it is right, so is the rest of that
+    /// sector.
     fn with_inode(mut self, addr: BlockAddr, inode: &RawInodeBlock) -> u32 {
         self.take_in(addr, &inode.footer, &inode.as_bytes()[SECTOR..]);
         self.0

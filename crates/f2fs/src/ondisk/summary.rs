@@ -266,7 +266,7 @@ impl RawSummaryBlock {
     }
 }
 
-/// Blocks that `entries` compact summaries need; `None` if full ones are to be written.
+/// Blocks that `entries` compact summaries need; `None` if full ones must be written.
 pub fn compact_blocks(entries: usize) -> Option<usize> {
     match entries {
         0..=COMPACT_FIRST => Some(1),

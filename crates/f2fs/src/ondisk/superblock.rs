@@ -219,7 +219,7 @@ pub struct Superblock {
     pub quota_inos: [Nid; 3],
     /// Seed of every inode's checksum.
     pub inode_chksum_seed: u32,
-    /// A mount stopped for more than a shutdown (`s_stop_reason`), or met an error (`s_errors`).
+    /// A mount met an error (`s_errors`), or stopped without a shutdown (`s_stop_reason`).
     pub has_errors: bool,
 }
 
@@ -276,7 +276,7 @@ fn c_str(bytes: &[u8]) -> String {
 }
 
 impl Superblock {
-    /// Reads the superblock from whichever copy is sound, the first by preference. Says which.
+    /// Reads the superblock from whichever copy is sound, preferably the first; returns which.
     pub fn select(mut read: impl FnMut(BlockAddr) -> Result<Block>) -> Result<(Self, BlockAddr)> {
         let first = match read(COPIES[0]).and_then(|block| Self::parse(&block, COPIES[0])) {
             Ok(sb) => return Ok((sb, COPIES[0])),
@@ -284,7 +284,7 @@ impl Superblock {
         };
         match read(COPIES[1]).and_then(|block| Self::parse(&block, COPIES[1])) {
             Ok(sb) => Ok((sb, COPIES[1])),
-            // A volume that is merely unsupported says so even if the other copy is garbage.
+            // A merely unsupported volume is reported as such even if the other copy is garbage.
             Err(second @ Error::Unsupported { .. }) => Err(second),
             Err(_) => Err(first),
         }

@@ -1,7 +1,7 @@
 //! Extended attributes (`struct f2fs_xattr_header`, 24 bytes, and entries behind it).
 //!
-//! Inode's inline area and xattr node form one buffer; the functions here work on it as a whole,
-//! and whoever calls them joins and splits it.
+//! Inode's inline area and xattr node form one buffer; the functions here work on it as a whole;
+//! callers join and split it.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -64,7 +64,7 @@ pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
         .filter(|(_, rest)| !rest.is_empty() && rest.len() <= NAME_MAX)
 }
 
-/// The full name of an attribute; `None` for those that are F2FS's own business.
+/// The full name of an attribute; `None` for attributes that F2FS uses itself.
 pub fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     for (own, full) in [ACL_ACCESS, ACL_DEFAULT] {
         if own == index {

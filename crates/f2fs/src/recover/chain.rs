@@ -56,14 +56,14 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// The links to be applied, in log order: what the last fsync of their inode made durable, of
-    /// each node the last version. What went before it leaves no trace in the end, with two
-    /// exceptions: a node finds the inode as it was when the node was written, for that says where
-    /// in the file it belongs, and the block that names a new file names it. With `every`, the
-    /// other versions too.
+    /// The links to be applied, in log order: what the last fsync of their inode made durable, with
+    /// only the last version of each node. Earlier versions would leave no trace in the end, with
+    /// two exceptions: a node needs the inode as it was when the node was written, because that
+    /// says where in the file the node belongs; and a new file needs the inode block that names it.
+    /// With `every`, the other versions too.
     pub(super) fn that_count(&self, links: Vec<Link>, every: bool) -> Vec<Link> {
         let mut newer = FxHashSet::default();
-        // Inodes whose last fsync was met, and whether a node is to find them as they were.
+        // Inodes whose last fsync was met, and whether a node needs them as they were.
         let mut met = FxHashMap::default();
         let mut count = Vec::new();
         for link in links.into_iter().rev() {
@@ -87,8 +87,8 @@ impl Chain {
 }
 
 impl Volume {
-    /// Reads the chain from the log's head on. And where it ends: a node written there before the
-    /// next checkpoint would be one of it, so nothing is.
+    /// Reads the chain from the log's head on, and finds where it ends: a node written there before
+    /// the next checkpoint would belong to it, so none may be.
     pub(super) fn read_chain(&mut self) -> Result<(Vec<Link>, BlockAddr)> {
         let one_by_one = self.options.inject.contains(Inject::RECOVER_NO_READ_AHEAD);
         let read_ahead = if one_by_one { 1 } else { READ_AHEAD };
@@ -124,7 +124,7 @@ impl Volume {
         let whole = self.whole(&links);
         addr = links.get(whole).map_or(addr, |link| link.addr);
         links.truncate(whole);
-        // A cut before recovery's checkpoint: the chain must still be here.
+        // If the power fails before recovery's checkpoint, the chain must still be here.
         let end = (!links.is_empty() && self.sb.in_main(addr)).then_some(addr);
         for addr in links.iter().map(|link| link.addr).chain(end) {
             self.segments.keep_until_checkpoint(addr)?;
@@ -132,9 +132,9 @@ impl Volume {
         Ok((links, addr))
     }
 
-    /// Whether Linux went on after our checkpoint. It writes one of its own unless it finds nothing
-    /// to recover, so the first mark of the chain tells. We mark no direct node here; an inode that
-    /// we wrote says where, unless a cut has left of its first sector what was there before.
+    /// Whether Linux went on after our checkpoint. It writes its own checkpoint unless it finds
+    /// nothing to recover, so the first mark of the chain decides. We mark no direct node here; an
+    /// inode of ours says where it was written, unless a cut has left its first sector old.
     fn is_of_others(&self, links: &[Link]) -> bool {
         let Some(first) = links.iter().find(|link| link.footer().is_fsync()) else { return false };
         let (addr, ino) = (first.addr, first.footer().ino.get());
@@ -143,8 +143,8 @@ impl Volume {
             || !node_sums::is_of(addr, &inode.i) && inode.check(&self.sb, ino, addr).is_ok()
     }
 
-    /// How many links there are before the first fsync of which a node is torn or missing. It did
-    /// not return, nor did one behind it: the chain ends there.
+    /// How many links there are before the first fsync of which a node is torn or missing. Neither
+    /// it nor any later one returned: the chain ends there.
     fn whole(&self, links: &[Link]) -> usize {
         if !self.checkpoint.sealed || self.options.inject.contains(Inject::BELIEVE_TORN) {
             return links.len();
@@ -162,8 +162,8 @@ impl Volume {
         whole
     }
 
-    /// Where in each zone the chain lies and its nodes point to, those that do not count among
-    /// them: the next recovery judges them again. Nothing if there are no zones.
+    /// How far, in each zone, the chain reaches and its nodes point, including nodes that do not
+    /// count: the next recovery judges them again. Nothing if there are no zones.
     pub(super) fn reach(&self, links: &[Link], end: BlockAddr) -> Result<Option<Reach>> {
         let Some(mut reach) = self.zones.as_ref().map(WritePointers::reach) else {
             return Ok(None);
@@ -191,17 +191,16 @@ impl Volume {
         self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
     }
 
-    /// Whether nodes are held against the write pointers and checksums: always, unless Linux may
+    /// Whether nodes are compared with the write pointers and checksums: always, unless Linux may
     /// have written the chain.
     ///
-    /// A volume mounted without `oprw` now may have been cut under it. From fsyncs of the other
-    /// modes the check takes away nothing that they promise. One fsync of an inode runs at a time,
-    /// and what is in flight of its data belongs to it; others (write-back, cleaning) have waited
-    /// for the data before the fsync puts its nodes together. So when it returns, the flush at its
-    /// end has made durable all that its nodes and those of the fsyncs before it point to, and no
-    /// later cut finds any of it above a write pointer. `nobarrier` has no flush, and promises
-    /// nothing on a drive that needs one. Zones are reset only after a checkpoint, which begins a
-    /// new chain.
+    /// A volume mounted without `oprw` now may have been cut under it. The check takes away nothing
+    /// that the other modes' fsyncs promise. One fsync of an inode runs at a time, and what is in
+    /// flight of its data belongs to it; others (write-back, cleaning) have waited for the data
+    /// before the fsync puts its nodes together. So when it returns, the flush at its end has made
+    /// durable all that its nodes and those of the fsyncs before it point to, and no later cut
+    /// finds any of it above a write pointer. `nobarrier` has no flush, and promises nothing on a
+    /// drive that needs one. Zones are reset only after a checkpoint, which begins a new chain.
     ///
     /// Linux writes back pages while an fsync of the same file is between its wait and its nodes,
     /// so that a node whose fsync was acknowledged points to what may be lost. Its chains are
@@ -242,7 +241,7 @@ impl Volume {
                 if is_new_inode {
                     self.revive_inode(link)?;
                 } else if self.nat.get(&self.io, ino)?.is_free() {
-                    // A node of a file whose inode comes later in the chain, or never.
+                    // The node of a file whose inode comes later in the chain, or never.
                     continue;
                 }
             }
@@ -250,8 +249,8 @@ impl Volume {
                 let inode = &RawInodeBlock::of(&link.block).i;
                 inline.insert(ino, inode.inline().contains(Inline::DATA));
             } else if self.is_inline(ino, &mut inline)? {
-                // The inode that takes the contents out of itself comes later in the chain, or the
-                // fsync never came so far and the contents are still there.
+                // The inode from which the contents have moved comes later in the chain; or the
+                // fsync never got that far, and the contents are still in the inode.
                 continue;
             }
             let entry =
@@ -264,7 +263,8 @@ impl Volume {
         Ok(chain)
     }
 
-    /// Whether a file's contents are in its inode, by the last of the chain, else the checkpoint.
+    /// Whether a file's contents are in its inode, by its last block in the chain, otherwise by the
+    /// checkpoint.
     fn is_inline(&mut self, ino: Nid, known: &mut FxHashMap<Nid, bool>) -> Result<bool> {
         if let Some(is_inline) = known.get(&ino) {
             return Ok(*is_inline);
@@ -274,15 +274,15 @@ impl Volume {
         Ok(is_inline)
     }
 
-    /// Inode blocks that end an fsync whose data is not what their checksums say.
+    /// Inode blocks that end an fsync whose data does not match their checksums.
     ///
-    /// Only the last fsync of an inode can be one: it began after the one before was durable. And
-    /// if its data was there it still is, whatever happened to the file after: no block is used
-    /// twice between two checkpoints.
+    /// Only the last fsync of an inode can be affected: it began after the one before was durable.
+    /// And if its data was there, it still is, whatever happened to the file afterwards: no block
+    /// is used twice between two checkpoints.
     fn false_marks(&mut self, links: &[Link]) -> Result<FxHashSet<BlockAddr>> {
         let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
         let marked = links.iter().filter(|link| link.footer().is_fsync());
-        // So many blocks there are; who claims more is not to be followed.
+        // The number of blocks there are; a run that claims more is ignored.
         let mut left = self.sb.main_blocks();
         for link in marked.rev().filter(|link| link.footer().is_inode()) {
             if seen.insert(link.footer().ino.get()) && !self.has_its_data(link, &mut left)? {
@@ -292,8 +292,8 @@ impl Volume {
         Ok(found)
     }
 
-    /// What agrees stays as it is until recovery's checkpoint, also if no node points to it any
-    /// more: the next recovery compares it again.
+    /// Blocks that match are kept until recovery's checkpoint, even if no node points to them any
+    /// more: the next recovery compares them again.
     fn has_its_data(&mut self, link: &Link, left: &mut u32) -> Result<bool> {
         let inode = &RawInodeBlock::of(&link.block).i;
         let (cp_ver, ino) = (link.footer().cp_ver.get(), link.footer().ino.get());
@@ -318,7 +318,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// An inode with one wrong bit is corrected, one with more is left out with all its nodes.
+    /// An inode with one wrong bit is corrected; one with more is left out with all its nodes.
     fn mend_link(&self, link: &mut Link, skipped: &mut FxHashSet<Nid>) {
         let ino = link.footer().ino.get();
         if !link.footer().is_inode()
@@ -334,7 +334,7 @@ impl Volume {
 
     /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
     /// the write pointer of its zone. Memory reads and compares only, and mostly with `before`, the
-    /// pointers of the node's last version, of which this is known.
+    /// pointers of the node's previous version, which are known to be good.
     fn is_whole<'a>(
         &self,
         link: &'a Link,

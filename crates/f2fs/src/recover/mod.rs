@@ -3,9 +3,9 @@
 //!
 //! The chain of nodes written since the checkpoint is read twice: [`chain`] finds out which inodes
 //! were fsynced and how far, judging under OPRW each node by the zones' write pointers; [`replay`]
-//! applies them. Before the checkpoint that ends it nothing changes that the chain leads to, and
-//! that checkpoint goes elsewhere: a cut during recovery finds everything as it was. Zones that an
-//! interrupted recovery wrote are emptied first ([`zone_fix`]).
+//! applies them. Until the checkpoint that ends recovery, nothing changes that the chain leads to,
+//! and that checkpoint goes elsewhere: a cut during recovery finds everything as it was. Zones that
+//! an interrupted recovery wrote are emptied first ([`zone_fix`]).
 //!
 //! A read-only mount replays in memory only.
 
@@ -41,7 +41,7 @@ pub struct RecoveryReport {
     pub reset_zones: u64,
 }
 
-/// Brings a freshly loaded volume to the state it may be used in.
+/// Brings a freshly loaded volume to a state in which it may be used.
 pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
     let mut report = RecoveryReport {
         clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
@@ -55,12 +55,12 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
     Ok(report)
 }
 
-/// Everything up to the checkpoint, in memory but for zones nothing leads to. Returns the sections
-/// nothing is to be written to before it.
+/// Everything up to the checkpoint, in memory except for zones that nothing leads to. Returns the
+/// sections that must not be written before it.
 pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
     let mut held = if writable { volume.hold_unclean_sections() } else { Vec::new() };
-    // In memory, if that is all there is: what was fsynced may have their numbers and blocks.
+    // Also if only in memory: what was fsynced may use their numbers and blocks.
     report.orphans = volume.free_orphans();
     let reach = if volume.options.roll_forward { volume.roll_forward(report)? } else { None };
     if !writable {
@@ -81,8 +81,8 @@ pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Resul
 
 /// The checkpoint, and what it makes possible.
 pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u32]) -> Result<()> {
-    // Also when there was nothing to recover. A drive that reorders may have lost the first nodes
-    // of a chain and kept later ones: new nodes of the same version would lead to them.
+    // Even if there was nothing to recover: a drive that reorders may have lost the first nodes of
+    // a chain and kept later ones: new nodes of the same version would lead to them.
     volume.write_checkpoint(Reason::Sync)?;
     report.reset_zones += volume.release_sections(held)?;
     if !report.clean {
@@ -95,8 +95,8 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
 impl Volume {
     /// Frees the inodes that had no name any more when the checkpoint was written.
     ///
-    /// One that cannot be read stays an orphan: it costs space, and nobody else's file is worth
-    /// less for it. Who removed a damaged file could not mount the volume again otherwise.
+    /// One that cannot be read stays an orphan: that costs space but harms no other file.
+    /// Otherwise, removing a damaged file would make the volume unmountable.
     fn free_orphans(&mut self) -> u64 {
         let mut freed = 0;
         for ino in self.orphans.clone() {
@@ -119,9 +119,9 @@ impl Volume {
     }
 
     /// Moves the logs away from where the chain and its data are, so that a cut during recovery
-    /// cannot overwrite them. Those in zones are moved by their write pointers. A log of data goes
-    /// on where it is if nothing behind its head is to be kept: on a nearly full volume there are
-    /// not many free sections.
+    /// cannot overwrite them. Those in zones are moved by their write pointers. A data log stays
+    /// where it is if nothing after its head must be kept, because a nearly full volume has few
+    /// free sections.
     fn leave_chain(&mut self) -> Result<()> {
         let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
         for log in logs {

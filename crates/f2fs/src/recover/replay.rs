@@ -25,7 +25,7 @@ use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_add
 const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);
 
 impl Volume {
-    /// Finds and applies the chain. How far it reaches, if there are zones to know it of.
+    /// Finds and applies the chain. Returns how far it reaches, if there are zones.
     pub(super) fn roll_forward(&mut self, report: &mut RecoveryReport) -> Result<Option<Reach>> {
         if self.options.inject.contains(Inject::SKIP_ROLL_FORWARD) {
             return Ok(None);
@@ -66,8 +66,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A truncation fsynced leaves no trace in the chain of the nodes it freed: what they hold
-    /// behind the end of the file goes now, or nobody would ever free it.
+    /// An fsynced truncation leaves no trace in the chain of the nodes that it freed: what they
+    /// hold beyond the end of the file is freed now, or it never would be.
     fn cut_off_behind_end(&mut self, ino: Nid) -> Result<()> {
         let inode = self.inode(ino)?;
         let keeps = inode.advise().contains(Advise::KEEP_SIZE)
@@ -82,7 +82,7 @@ impl Volume {
         self.truncate_blocks(ino, blocks)
     }
 
-    /// Makes an inode the checkpoint does not know, as empty as it can be
+    /// Makes an inode that the checkpoint does not know, as empty as possible
     /// (`f2fs_recover_inode_page`).
     pub(super) fn revive_inode(&mut self, link: &Link) -> Result<()> {
         let ino = link.footer().ino.get();
@@ -155,8 +155,8 @@ impl Volume {
         self.inode_mut(ino)?.set_name(dir, &name);
         let kind = from.kind().unwrap_or(FileKind::Regular);
         self.add_entry(dir, &name, ino, kind)?;
-        // When the entry was made no fsync kept, but a directory that changed must look changed to
-        // whoever goes by its times. Linux takes the time of recovery too.
+        // No fsync recorded when the entry was made, but a changed directory must show by its times
+        // that it has changed. Linux also uses the time of recovery.
         self.touch_dir(dir)
     }
 
@@ -209,8 +209,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Contents in the inode, before or after (`f2fs_recover_inline_data`). True if the node says
-    /// all there is to say; false if its addresses are still to be applied.
+    /// Contents in the inode, before or after (`f2fs_recover_inline_data`). True if nothing is left
+    /// to do for the node; false if its addresses must still be applied.
     fn recover_inline_data(
         &mut self,
         ino: Nid,
@@ -247,10 +247,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes the file's blocks from `first` on those that the node points to.
+    /// Sets the file's blocks from `first` on to those that the node points to.
     fn recover_addresses(&mut self, ino: Nid, first: u64, wanted: &[U32]) -> Result<()> {
         let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
-        // Most of a node is as the one before it had it.
+        // Most pointers are the same as in the node's previous version.
         for Difference { index, found: from, wanted: to } in self.differing(ino, first, wanted)? {
             self.pages.drop_range(Ino::from(ino), index..index + 1);
             if from != NULL_ADDR
@@ -300,7 +300,7 @@ impl Volume {
         self.set_addr(ino, slot, to)
     }
 
-    /// The block is still somebody's by the checkpoint: whoever it is gave it up before the fsync
+    /// By the checkpoint the block still has an owner, which gave it up before the fsync
     /// (`check_index_in_prev_nodes`).
     fn drop_previous_owner(&mut self, addr: BlockAddr) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else { return Ok(()) };

@@ -3,26 +3,26 @@
 //!
 //! **Held.** Until recovery's own checkpoint is durable a second cut lets the next recovery begin
 //! again with the same chain, and it must come to the same end. It looks at the zones the chain
-//! lies in and those that any node of it points to, also one that was discarded or superseded. If
-//! a node points to a block above the write pointer, the zone must not grow: OPRW would then
-//! believe the pointer. So free sections that the chain reaches are neither reset nor written
-//! before; nor is the block behind the chain's end, or a node there would lengthen it. A log that
-//! would go on where the chain reaches leaves.
+//! lies in and those that any node of it points to, including discarded and superseded nodes. If a
+//! node points to a block above the write pointer, the zone must not grow: OPRW would then believe
+//! the pointer. So free sections that the chain reaches are neither reset nor written before; nor
+//! is the block after the chain's end, where a node would lengthen it. A log that would continue
+//! where the chain reaches is moved away.
 //!
-//! **Reset at once.** In a free section that is not empty and that the chain does not reach nothing
-//! counts now, nor for the next recovery, which finds the same chain: its nodes, its end and all
-//! they point to are as they were. Such are what an interrupted recovery wrote, whose nodes come
-//! behind no node of the chain, and nodes that lost those before them. They are reset before
-//! anything is allocated, so that the tenth interrupted recovery finds as much room as the first.
-//! The flush makes it last: a cut may undo a reset, and old contents would be below a write pointer
-//! again where new nodes point to.
+//! **Reset at once.** In a free, non-empty section that the chain does not reach, nothing counts,
+//! neither now nor for the next recovery, which finds the same chain: its nodes, its end and
+//! everything they point to are unchanged. Such sections hold what an interrupted recovery wrote,
+//! whose nodes follow no node of the chain, and nodes that lost their predecessors. They are reset
+//! before anything is allocated, so that the tenth interrupted recovery finds as much room as the
+//! first. The flush makes the resets durable: if a cut undid one, old contents would again lie
+//! below a write pointer where new nodes point.
 //!
 //! **Finished.** A drive has few resources for active zones, and each cut leaves some taken. A zone
-//! no log will go on in is finished, before recovery opens others; one to which the chain points
-//! above its write pointer only after the checkpoint, for finishing moves that.
+//! in which no log will continue is finished before recovery opens others; if the chain points
+//! above its write pointer, only after the checkpoint, because finishing moves the pointer.
 //!
 //! Further rules, each the lesson of a kernel fix: a zone is reset only if it holds no valid block
-//! and no log; after an unclean unmount write pointers are never assumed, always looked at.
+//! and no log; after an unclean unmount write pointers are never assumed, but always read.
 
 use drive::{ZoneKind, ZoneState};
 
@@ -78,8 +78,8 @@ impl Volume {
         Ok(moved)
     }
 
-    /// Gives back held sections, and resets the zones of those in which nothing turned out to
-    /// count. Returns how many.
+    /// Gives back held sections, and resets the zones of those in which nothing counts. Returns how
+    /// many.
     pub(super) fn release_sections(&mut self, held: &[u32]) -> Result<u64> {
         let mut reset = 0;
         for &section in held {
@@ -100,8 +100,8 @@ impl Volume {
         Ok(reset)
     }
 
-    /// Finishes zones that still are active though no log will go on in them; of those that the
-    /// chain reaches only as far as their write pointer.
+    /// Finishes zones that are still active although no log will continue in them; zones that the
+    /// chain reaches only if it does not point above their write pointer.
     pub(super) fn finish_abandoned_zones(&mut self, reach: Option<&Reach>) -> Result<()> {
         let Some(zones) = WritePointers::load(&self.io)? else { return Ok(()) };
         for section in 0..self.sb.main_sections() {

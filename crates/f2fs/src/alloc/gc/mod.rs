@@ -1,10 +1,10 @@
 //! Cleaning: moving what is still valid out of a section so that the section becomes free
 //! (`gc.c`).
 //!
-//! What can tear: nothing. Moved blocks are written to the logs, and the section they came from
-//! is not used again before a checkpoint that knows their new places is durable. Nobody can point
-//! to a moved block before it is stable: whoever cleans holds the volume until either a checkpoint
-//! or [`Volume::flush_moved`] has seen to that.
+//! What can tear: nothing. Moved blocks are written to the logs, and the section they came from is
+//! not used again before a checkpoint that knows their new places is durable. Nobody can point to a
+//! moved block before it is stable: cleaning holds the volume until a checkpoint or
+//! [`Volume::flush_moved`] has made it so.
 
 mod room;
 mod victim;
@@ -37,7 +37,7 @@ const MAX_DIRTY_NATS: usize = 100_000;
 /// most (`excess_prefree_segs`): blocks used again soon are still in the caches.
 const MAX_PREFREE: (usize, usize) = (5, 4096);
 
-/// The segment being cleaned, read as a whole when the first block of it is not in memory.
+/// The segment being cleaned, read as a whole when its first block is not in memory.
 struct Source<'a> {
     addr: BlockAddr,
     map: &'a [u8; MAP_SIZE],
@@ -60,8 +60,8 @@ impl Source<'_> {
 }
 
 impl Volume {
-    /// Whether so much waits for a checkpoint that it is time for one
-    /// (`excess_dirty_nats`, `excess_prefree_segs`).
+    /// Whether enough waits for a checkpoint that it is time for one (`excess_dirty_nats`,
+    /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         self.nodes.dirty_count() > MAX_DIRTY_NODES
             || self.nat.dirty_count() > MAX_DIRTY_NATS
@@ -161,8 +161,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A data block moves to the cold log; a newer version that waits in the page cache goes in
-    /// its stead, unless it is for an fsync to bring all newer ones or none.
+    /// A data block moves to the cold log; a newer version in the page cache goes instead, unless
+    /// an fsync must bring all newer ones or none.
     fn move_data(
         &mut self,
         addr: BlockAddr,
@@ -203,7 +203,7 @@ impl Volume {
         if !waits {
             self.pages.mark_clean(key, index);
         }
-        // Until the next checkpoint the block is at its old place too.
+        // Until the next checkpoint the block is also at its old place.
         if was_clean && (waits || !dirty) {
             self.nodes.leave_to_checkpoint(slot.nid);
         }

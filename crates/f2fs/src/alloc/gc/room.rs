@@ -1,8 +1,8 @@
 //! How much room the logs have, and cleaning in time (`f2fs_balance_fs`).
 //!
-//! Invariant: between two operations whatever is dirty fits, and behind it what the cleaner needs
-//! to gain a section. An operation makes little dirty, so looking before each of them is enough.
-//! What goes on before that point is in small steps, a segment with an operation.
+//! Invariant: between two operations, all dirty data fits, and after it what the cleaner needs to
+//! gain a section. An operation makes little dirty, so looking before each of them is enough.
+//! Before that point cleaning goes in small steps, one segment per operation.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,9 +19,9 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
 pub(crate) const OPERATION_PAGES: usize = 64;
 /// Nodes of directories and indirect ones that an operation changes at most.
 const OPERATION_NODES: usize = 8;
-/// How much more is written between two checkpoints than the nodes that each of them writes.
+/// How many times a checkpoint's nodes are written from one checkpoint to the next.
 const NODES_SHARE: u64 = 8;
-/// Share of what is not valid that may wait for a checkpoint, as a divisor.
+/// The share of invalid blocks that may wait for a checkpoint, as a divisor.
 const SPARE_SHARE: u64 = 8;
 /// Segments cleaned for one operation before giving up on making room.
 const MAX_STEPS: u32 = 64;
@@ -34,7 +34,7 @@ const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::C
 pub(crate) struct Cleaner {
     /// Segments left of the section it is at.
     left: Range<SegNo>,
-    /// Nothing is worth cleaning before so many blocks have become invalid.
+    /// Nothing is worth cleaning before this many blocks have become invalid.
     rests_until: u64,
     /// Sections of nodes that have been cleaned: nodes move with the next checkpoint, which then
     /// frees the section.
@@ -47,13 +47,13 @@ impl Cleaner {
         self.moving.contains(&section)
     }
 
-    /// A checkpoint is durable: what was moved is where it belongs.
+    /// A checkpoint is durable: moved blocks are where they belong.
     pub(crate) fn settle(&mut self) {
         self.moving.clear();
     }
 }
 
-/// How much free sections are missed.
+/// How urgently free sections are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortage {
     /// Not at all.
@@ -64,7 +64,7 @@ enum Shortage {
     Now,
 }
 
-/// Sections that `blocks` take at most, whichever of the logs with these `rooms` they go to.
+/// The most sections that `blocks` can take, whichever of the logs with these `rooms` they go to.
 fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
     rooms.sort_unstable();
     let (mut left, mut sections) = (blocks, 0);
@@ -80,7 +80,7 @@ fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
 
 impl Volume {
     /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). Where none
-    /// can be made, whether what comes still fits is for itself to find out.
+    /// can be made, the operation itself finds out whether it still fits.
     pub(crate) fn balance(&mut self) -> Result<()> {
         let mut moved = false;
         let made = self.make_some_room(&mut moved);
@@ -101,7 +101,7 @@ impl Volume {
             let frees = self.freeing_sections() > 0;
             if now && (frees || self.has_much_to_write()) {
                 if !frees {
-                    // It still fits; later it might not, and then there would be no checkpoint.
+                    // The checkpoint still fits; later it might not.
                     self.write_back_all()?;
                 }
                 self.write_checkpoint(Reason::Sync)?;
@@ -119,7 +119,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes as much room as [`Volume::balance`] would in the course of time.
+    /// Makes as much room as [`Volume::balance`] would over time.
     pub(crate) fn make_room(&mut self) -> Result<()> {
         let mut moved = false;
         loop {
@@ -143,7 +143,7 @@ impl Volume {
         self.shortage_at(1)
     }
 
-    /// How short of room the volume is, where it soon is with so many batches left.
+    /// How short of room the volume is, and with how many batches left it will soon be.
     fn shortage_at(&self, batches: u64) -> Shortage {
         let free = u64::from(self.segments.free_sections());
         let total = free + self.freeing_sections();
@@ -183,8 +183,8 @@ impl Volume {
         u64::from(self.segments.freeing_sections()) + moving.count() as u64
     }
 
-    /// Sections that changed nodes take, with those that `data` dirty pages and a segment that is
-    /// cleaned will change.
+    /// Sections that changed nodes take, including nodes that `data` dirty pages and one cleaned
+    /// segment will change.
     fn sections_for_nodes(&self, data: u64, per_section: u64) -> u64 {
         let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
         let most = self.space.valid_nodes as usize + OPERATION_PAGES;
@@ -223,7 +223,7 @@ impl Volume {
             matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
                 || self.logs.get(**log).at != *self.checkpoint.curseg(**log)
                 || self.nodes.dirty_for(**log) > 0
-                // Of directories; these have changed nodes too.
+                // Directories' pages; their nodes have changed as well.
                 || **log == LogType::HotData && self.nodes.dirty_for(LogType::HotNode) > 0
         };
         LogType::ALL.iter().filter(moves).count() as u64
@@ -297,7 +297,8 @@ mod tests {
     }
 
     /// Takes every free section away, so that the logs find none when theirs are full, whatever the
-    /// cleaner does. The caller is told, nothing stops, and with the sections back all is well.
+    /// cleaner does. Callers get an error, nothing stops, and once the sections are back everything
+    /// works.
     #[test]
     fn a_log_without_room_harms_nothing() {
         for kind in ["conventional-noplp", "zn540"] {

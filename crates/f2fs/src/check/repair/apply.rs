@@ -1,6 +1,6 @@
-//! What a walk found wrong, put right in a volume the engine works on. Nothing here writes to the
-//! drive but copies of blocks two files claimed, to free space; the checkpoint that ends a repair
-//! makes all of it true at once.
+//! Puts right what a walk found wrong, in a volume that the engine works on. Nothing here writes to
+//! the drive except copies of blocks that two files claimed, to free space; the checkpoint that
+//! ends a repair makes everything take effect at once.
 
 use drive::Block;
 use vfs::{Creator, FileKind, Ino};
@@ -15,11 +15,11 @@ use crate::ondisk::{NEW_ADDR, Nid};
 
 /// Copies made before they are written back.
 const COPIES_AT_ONCE: usize = 256;
-/// Where inodes without a name go, and other names should that one be a file's.
+/// Where inodes without a name go, and other names in case that one is a file.
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Volume {
-    /// Takes over nodes and directory blocks as they should be.
+    /// Installs nodes and directory blocks as they should be.
     pub(super) fn put_mended_blocks(&mut self, mend: &Mend) -> Result<()> {
         for (&nid, (ino, block)) in &mend.nodes {
             let mut block = block.clone();
@@ -37,11 +37,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives each file that claimed somebody else's block a copy of it.
+    /// Gives each file that claimed another's block a copy of it.
     pub(super) fn copy_shared_blocks(&mut self, mend: &Mend, changes: &mut Changes) -> Result<()> {
         for copies in mend.copies.chunks(COPIES_AT_ONCE) {
             for copy in copies {
-                // An orphan is gone by now, and its blocks with it.
+                // An orphan is gone by now, with its blocks.
                 if self.addr_of(copy.ino, copy.index).ok() != Some(NEW_ADDR) {
                     continue;
                 }
@@ -54,7 +54,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds names that were missing, or where nobody would look for them.
+    /// Adds names that were missing, or in a place where no lookup would find them.
     pub(super) fn add_missing_names(&mut self, names: &[NewName]) -> Result<()> {
         for NewName { dir, name, ino, kind } in names {
             if self.find_entry(*dir, name)?.is_none() {
@@ -106,7 +106,7 @@ impl Volume {
         })
     }
 
-    /// `name`, or that with a number behind it, whichever no entry of `dir` has.
+    /// `name`, or `name` with a number behind it, so that no entry of `dir` has it.
     fn unused_name(&mut self, dir: Nid, name: &str) -> Result<String> {
         let mut candidate = name.to_owned();
         for number in 1..=u32::MAX {

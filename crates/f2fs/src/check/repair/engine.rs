@@ -1,6 +1,6 @@
-//! From what a walk found out to a volume the engine can work on: the state a mount would have read
-//! if nothing had been wrong. All that differs from the drive is dirty, so that the next checkpoint
-//! writes it, out of place like any other.
+//! Turns a walk's results into a volume that the engine can work on: the state a mount would have
+//! read if nothing had been wrong. Everything that differs from the drive is dirty, so that the
+//! next checkpoint writes it, out of place as always.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(super) fn volume_of(
     Ok(Volume { repairing: true, ..parts.assemble() })
 }
 
-/// SIT entries of what was reached. A segment keeps its type if that is of the right class.
+/// SIT entries of what was reached. A segment keeps its type if its class is right.
 fn sit_entries(checker: &Checker) -> Vec<SitEntry> {
     let volume = &checker.volume;
     let entry = |segno: usize| {
@@ -90,7 +90,7 @@ impl Builder<'_> {
         self.checker.mend.as_ref()
     }
 
-    /// Marks the segments whose entry in the table is another.
+    /// Marks the segments whose entry in the table differs.
     fn mark_changed_segments(&mut self) -> Result<()> {
         use zerocopy::IntoBytes;
         let segments = self.sb.segment_count_main;
@@ -112,7 +112,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A metadata block that cannot be read: writing it anew is what may make it readable.
+    /// A metadata block that cannot be read: rewriting it may make it readable.
     fn replace_unreadable(&mut self, addr: u32) -> Block {
         self.io.write_meta(addr, Block::zeroed());
         Block::zeroed()
@@ -147,7 +147,7 @@ impl Builder<'_> {
         logs.try_into().map_err(|_| Error::corrupt("logs", 0_u32, "fewer", 6))
     }
 
-    /// Whether nothing is where the log would write.
+    /// Whether the blocks that the log would write are free.
     fn can_go_on(&self, log: LogType, at: Curseg) -> bool {
         if !self.checker.volume.has_sit || at.segno >= self.segments.count() {
             return false;
@@ -192,7 +192,8 @@ impl Builder<'_> {
         Ok(summary)
     }
 
-    /// Puts corrected summaries, and those of segments the logs have left, to the summary area.
+    /// Writes corrected summaries, and those of segments that the logs have left, to the summary
+    /// area.
     fn store_summaries(&mut self, logs: &[Log; 6]) -> Result<()> {
         let wrong = self.mend().into_iter().flat_map(|mend| mend.summaries.keys());
         let mut changed: BTreeSet<SegNo> =
@@ -210,7 +211,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The NAT, with all that changes forced into it.
+    /// The NAT, with all changes forced into it.
     fn nat(&mut self) -> Result<Nat> {
         let volume = &self.checker.volume;
         let cp = &volume.cp;

@@ -2,13 +2,13 @@
 //!
 //! A repair is a mount. What the walk found out makes a volume in memory as a sound checkpoint
 //! would have ([`engine`]); mended nodes and directory blocks are dirty in it ([`apply`]);
-//! roll-forward replays what fsyncs left; one checkpoint ends it. So a repair inherits what the
-//! engine promises: blocks go out of place, and a cut at any moment leaves either the damaged
-//! volume as it was, for the next repair, or the repaired one. Only summaries (SSA) are written
-//! where they are; each is right for both.
+//! roll-forward replays what fsyncs left; one checkpoint ends it. So a repair inherits the engine's
+//! guarantees: blocks go out of place, and a cut at any moment leaves either the damaged volume as
+//! it was, for the next repair, or the repaired one. Only summaries (SSA) are written in place;
+//! each is right for both.
 //!
 //! Blocks nobody points to are looked for if something is missing ([`search`]): then the walk
-//! starts over, wiser. Without any checkpoint everything is found that way.
+//! starts over with what was found. Without any checkpoint everything is found that way.
 
 mod apply;
 mod engine;
@@ -33,7 +33,7 @@ use crate::recover::{self, RecoveryReport};
 
 pub use drive::undo::{Undo, Undone, undo};
 
-/// Repairs before giving up: what one brings to light the next puts right.
+/// Repairs before giving up: each may put right what the one before has exposed.
 const MAX_PASSES: u32 = 4;
 /// Volumes that hold more than a repair can keep right.
 const BEYOND: Features =
@@ -42,9 +42,9 @@ const BEYOND: Features =
 /// How to repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// Findings kept; the rest is only counted.
+    /// Findings kept; the rest are only counted.
     pub max_findings: usize,
-    /// Build NAT, SIT, SSA and checkpoint anew from the node blocks, whatever is there.
+    /// Rebuild NAT, SIT, SSA and checkpoint from the node blocks, whatever is there.
     pub rescue: bool,
 }
 
@@ -54,7 +54,7 @@ impl Default for RepairOptions {
     }
 }
 
-/// What was changed besides what findings tell.
+/// Changes besides those in the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Inodes put into `lost+found`, and their names there.
@@ -67,7 +67,7 @@ pub struct Changes {
     pub found_nodes: u64,
     /// The chain of fsynced nodes did not fit the volume and was left out.
     pub dropped_chain: bool,
-    /// There was no checkpoint, or none was to be used.
+    /// There was no checkpoint, or none should be used.
     pub rescued: bool,
 }
 
@@ -122,7 +122,7 @@ pub fn repair(drive: &Arc<dyn Drive>, options: &RepairOptions) -> Result<RepairR
     Ok(report)
 }
 
-/// A mount would not find the checkpoint a repair goes on from: that alone is worth a new one.
+/// A mount would not find the checkpoint that the repair starts from: reason enough for a new one.
 fn check_packs(checker: &mut Checker) {
     let volume = &checker.volume;
     if !volume.has_sit {
@@ -138,7 +138,7 @@ fn check_packs(checker: &mut Checker) {
     checker.add(Finding::new(Place::Checkpoint { pack }, "header", found, allowed));
 }
 
-/// Makes both copies of the superblock that of the sound one.
+/// Makes both copies of the superblock equal to the sound one.
 fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Superblock> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, used) = Superblock::select(read)?;
@@ -166,7 +166,7 @@ fn write_superblock(queue: &BlockQueue, copy: u32, block: Block) -> Result<()> {
     Ok(())
 }
 
-/// The errors the superblock remembers are repaired.
+/// The errors that the superblock remembers are repaired.
 fn clear_errors(queue: &BlockQueue) -> Result<()> {
     for copy in COPIES.into_iter().rev() {
         let block = queue.read_block(copy.into())?;
@@ -217,7 +217,7 @@ fn walk(volume: Checked, options: &RepairOptions, hints: Hints) -> Checker {
     checker
 }
 
-/// The newest checkpoint that can be used; a read error is none that could be repaired.
+/// The newest checkpoint that can be used. A read error cannot be repaired.
 fn select(drive: &Arc<dyn Drive>, sb: &Superblock) -> Result<Option<Selected>> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
@@ -255,7 +255,7 @@ fn commit(drive: &Arc<dyn Drive>, checker: &mut Checker, report: &mut RepairRepo
     let first = prepare(drive, checker, &options);
     let (mut volume, mut recovery, held) = match first {
         Err(Error::Corrupt { .. } | Error::Posix(_)) => {
-            // What fsyncs left does not fit what the volume turned out to be.
+            // The fsynced nodes do not fit the volume as the walk found it.
             report.changes.dropped_chain = true;
             options.roll_forward = false;
             prepare(drive, checker, &options)?

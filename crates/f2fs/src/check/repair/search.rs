@@ -1,8 +1,8 @@
 //! Looking for blocks that nothing points to: first those SIT calls valid, then all.
 //!
 //! A node says in its footer what it is and after which checkpoint it was written, so the newest
-//! block of a number can be told: by that checkpoint's version, and among those of one version by
-//! the order of the log, which every footer's `next_blkaddr` links.
+//! block of a number can be told: by that checkpoint's version, and within one version by the order
+//! of the log, which every footer's `next_blkaddr` links.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, NAME_MAX, NULL_ADDR, Nid, SegNo};
 
-/// Most blocks remembered of each kind: a SIT of nothing but ones must not fill the memory.
+/// Most blocks remembered of each kind: a SIT of all ones must not exhaust memory.
 const MAX_HINTS: usize = 1 << 20;
 /// Blocks read at once.
 const READ_AHEAD: u32 = 128;
@@ -28,7 +28,7 @@ struct Candidate {
     offset: u32,
     version: u32,
     fsynced: bool,
-    /// Change time of an inode: the last resort to tell which of two is newer.
+    /// Change time of an inode: the last resort to decide which of two is newer.
     ctime: u64,
 }
 
@@ -168,7 +168,8 @@ impl Found {
     }
 }
 
-/// Whether a block can be a node: its footer is possible in every field, and an inode is one.
+/// Whether a block can be a node: every field of its footer is possible and, for an inode, so is
+/// the inode.
 fn is_node(sb: &Superblock, addr: BlockAddr, block: &Block) -> bool {
     let footer = RawNodeFooter::of(block);
     let (nid, ino) = (footer.nid.get(), footer.ino.get());

@@ -20,11 +20,11 @@ struct Walk<'a> {
     visit: &'a mut dyn FnMut(Step) -> bool,
 }
 
-/// One thing a walk comes by.
+/// One step of a walk.
 enum Step {
     /// Block of the file and its address.
     Block(u64, BlockAddr),
-    /// A node that is not to be had.
+    /// A node that cannot be read.
     Bad(Nid, Error),
 }
 

@@ -1,8 +1,8 @@
 //! What is on a volume, structure by structure, for people who debug: kernel field names and the
 //! values as they are, right or wrong.
 //!
-//! Nothing here trusts what it reads more than it must: a damaged structure is shown with what is
-//! wrong with it, and what does not depend on it is shown all the same.
+//! Nothing here trusts what it reads more than it must: a damaged structure is shown with its
+//! errors, and whatever does not depend on it is still shown.
 
 mod file;
 mod node;

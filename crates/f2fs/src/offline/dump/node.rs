@@ -48,7 +48,7 @@ impl Dump {
         }
     }
 
-    /// What block `addr` is, and what is in it as far as that can be told.
+    /// What block `addr` is, and its contents as far as they can be told.
     pub fn block(&mut self, addr: BlockAddr) -> Result<Record> {
         let block = self.read(addr)?;
         let mut record = match self.main_block(addr, &block) {

@@ -13,7 +13,7 @@ use crate::ondisk::{checkpoint, nat, sit};
 const SUPER_BYTES: u64 = 2 * BLOCK_SIZE as u64;
 /// Bytes of the checkpoint's header block that version bitmaps can have.
 const BITMAP_BYTES: u64 = (checkpoint::CRC_OFFSET - checkpoint::BITMAP_OFFSET) as u64;
-/// As much of them as the SIT's may take before it moves to payload blocks.
+/// How much of them the SIT's may take before it moves to payload blocks.
 const SIT_BITMAP_MAX: u64 = BITMAP_BYTES - 64;
 const CKPT_SEGMENTS: u32 = 2;
 const LOGS: u32 = 6;
@@ -48,7 +48,7 @@ pub struct Request {
     pub secs_per_zone: u32,
     /// Large NAT bitmap (`-i`).
     pub large_nat_bitmap: bool,
-    /// Overprovisioned percentage, or the one that leaves most space.
+    /// Overprovisioned percentage, or the one that leaves the most space.
     pub overprovision: Option<f64>,
     /// Logs in the first six zones, as sequential zones want it.
     pub zoned: bool,
@@ -274,7 +274,7 @@ fn best_percent(formula: Formula, main: u32, usable: u32, section: f64, per_sec:
     let (mut percent, end, step) = if main < 256 { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
     let usable = f64::from(usable);
     let (mut best, mut most) = (0.0, 0.0);
-    // Adding up the step, errors and all, is what makes the choice the same as the tools'.
+    // Adding up the step, rounding errors included, makes the choice the same as the tools'.
     while percent <= end {
         let reserved = reserved_for(formula, percent, section);
         let kept = (usable - reserved) * percent / 100.0;

@@ -85,7 +85,7 @@ fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<
     (0..).zip(all).map(place).collect()
 }
 
-/// A volume that exists only in memory yet.
+/// A volume that so far exists only in memory.
 pub(super) struct Image {
     /// Its superblock, raw and decoded.
     pub raw: RawSuperblock,
@@ -100,7 +100,7 @@ pub(super) struct Image {
 
 impl Image {
     /// Plans the volume. `joined` has the blocks of each device if there are several; `trimmed`:
-    /// the drive holds nothing else any more.
+    /// the drive holds nothing else.
     pub(super) fn new(
         options: &MkfsOptions,
         geometry: &Geometry,
@@ -129,7 +129,7 @@ impl Image {
         for reserved in [NODE_INO, META_INO] {
             nat.set_entry(reserved, NatEntry { version: 0, ino: reserved, addr: 1 });
         }
-        // Of all, `lost+found` too, the checkpoint's journal tells.
+        // The checkpoint's journal has them all, including `lost+found`.
         for initial in self.inodes.iter().filter(|i| i.what != What::LostFound) {
             nat.set_entry(initial.ino, initial.nat_entry());
         }
@@ -169,7 +169,7 @@ impl Image {
         if let Some(start) = self.nat_bits_start(&cp) {
             blocks.extend((at + start..).zip(self.nat_bits().encode(&cp)));
         }
-        // The second pack is whole, but so old that it is never chosen.
+        // The second pack is complete, but so old that it is never chosen.
         cp.version = 0;
         let old = cp.encode(&self.sb);
         let second = self.sb.cp_pack(1);

@@ -106,7 +106,7 @@ fn request(queue: &BlockQueue, options: &MkfsOptions, block_count: u64) -> Reque
     }
 }
 
-/// Metadata is overwritten in place: it has to lie in zones that allow that.
+/// Metadata is overwritten in place, so it must lie in zones that allow that.
 fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
     let Some(zones) = &queue.identify().zones else { return Ok(()) };
     let needed = u64::from(geometry.main_blkaddr).div_ceil(zones.size);
@@ -130,7 +130,7 @@ fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32
     for copy in COPIES {
         queue.write_blocks(copy.into(), vec![Block::zeroed()], false)?;
     }
-    // Nor does another device go on looking like a volume of its own.
+    // Nor may a further device still look like a volume of its own.
     let mut start = 0;
     for blocks in &queue.identify().joined {
         if is_random(queue, start) {

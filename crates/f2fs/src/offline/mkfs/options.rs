@@ -45,7 +45,7 @@ pub struct MkfsOptions {
     pub force: bool,
     /// `-C`: how casefolded directories compare names.
     pub encoding: Encoding,
-    /// The f2fs-tools whose way of sizing the cleaner's reserve is followed.
+    /// Which f2fs-tools to follow in sizing the cleaner's reserve.
     pub formula: Formula,
     /// `-c`: names of all devices, the first one's included, to be noted in the superblock; empty
     /// for a volume on a single device.

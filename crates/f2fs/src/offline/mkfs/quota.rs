@@ -1,5 +1,5 @@
 //! Quota files as a fresh volume has them: the kernel's "vfs v1" format (`fs/quota/quotaio_v2.h`,
-//! `quota_tree.h`), with the use of the one owner there is.
+//! `quota_tree.h`), with the usage of the single owner.
 //!
 //! Six blocks of 1 KiB: header, a tree of four levels, one block with one entry. A level is indexed
 //! by a byte of the id, the highest first.

@@ -24,7 +24,7 @@ const SIGNATURES: [(&str, usize, &[u8]); 12] = [
     ("a GPT partition table", 512, b"EFI PART"),
 ];
 
-/// Fails if the drive holds something known. Of several that are joined it sees the first.
+/// Fails if the drive holds something known. Of several joined drives it looks at the first.
 pub fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
     let queue = BlockQueue::new(drive.clone());
     let blocks = queue.identify().blocks;

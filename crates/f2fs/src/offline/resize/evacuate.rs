@@ -1,4 +1,4 @@
-//! Emptying sections, so that they can be given away.
+//! Emptying sections, so that they can be given up.
 
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ use crate::ondisk::sit::LogType;
 const SEGMENTS_PER_CHECKPOINT: usize = 16;
 
 impl Volume {
-    /// Moves everything out of `sections`, in which nothing is allocated any more for as long as
-    /// the volume is mounted. Returns how many segments held something.
+    /// Moves everything out of `sections`, in which nothing is allocated until the volume is
+    /// unmounted. Returns how many segments held something.
     pub(crate) fn evacuate(&mut self, sections: &[u32]) -> Result<u32> {
         self.check_writable()?;
         for &section in sections {
@@ -39,7 +39,7 @@ impl Volume {
         }
         let left = used.iter().filter(|segno| self.segments.entry(**segno).valid > 0).count();
         if left > 0 {
-            // The cleaner leaves them where they are, and so must we.
+            // The cleaner leaves them where they are, and so must this.
             let text = format!("pinned files are in {left} segments to be emptied; unpin them");
             return Err(Error::usage(text));
         }

@@ -2,10 +2,10 @@
 //!
 //! What can tear: nothing a mount relies on. The new tables never lie where the old ones do: first
 //! the blocks are emptied that the volume has to give up ([`evacuate`]); then all tables are
-//! written to a place behind both the old ones and those to come, and the superblock turns to them;
-//! then they are written where they belong, and the superblock turns again ([`relocate`]). What
-//! orders it: each superblock is written when all it points to is stable. Who repairs: nobody has
-//! to, at every moment the volume is whole as the superblock in use has it.
+//! written behind both the old ones and their final place, and the superblock points there; then
+//! they are written to their final place, and the superblock points to that ([`relocate`]). What
+//! orders it: each superblock is written when everything it points to is stable. Who repairs:
+//! nobody has to, because at every moment the superblock in use describes a complete volume.
 
 mod evacuate;
 mod relocate;
@@ -109,7 +109,7 @@ fn unmount(fs: &F2fs) -> Result<()> {
     fs.unmount().map_err(|error| Error::Posix(error.errno()))
 }
 
-/// What the volume is to be.
+/// The shape that the volume will have.
 fn target(
     queue: &BlockQueue,
     sb: &Superblock,
@@ -145,7 +145,7 @@ fn target(
 }
 
 /// Empties every section of the main area that is not wholly within `keep`. Returns how many
-/// segments that were.
+/// segments these were.
 fn evacuate_around(drive: &Arc<dyn Drive>, sb: &Superblock, keep: Range<BlockAddr>) -> Result<u32> {
     let blocks = sb.blocks_per_section();
     let leaves = |section: &u32| {
@@ -158,7 +158,7 @@ fn evacuate_around(drive: &Arc<dyn Drive>, sb: &Superblock, keep: Range<BlockAdd
     }
     let fs = F2fs::mount(Arc::clone(drive), &MountOptions::default())?;
     let emptied = fs.settled().evacuate(&sections);
-    // What was moved before the space ran out stays where it is now.
+    // Blocks moved before the space ran out stay where they are now.
     let unmounted = unmount(&fs);
     emptied.and_then(|emptied| unmounted.map(|()| emptied)).map_err(|error| match error {
         Error::NoSpace => Error::usage(format!(

@@ -1,5 +1,5 @@
-//! Writing all tables of a volume anew, in another place and for another size of the main area,
-//! and turning the superblock to them.
+//! Writing all tables of a volume anew, in another place and for another size of the main area, and
+//! pointing the superblock to them.
 //!
 //! Blocks of the main area stay where they are; their segments get other numbers. The tables go to
 //! their first copies, with all version bits clear.
@@ -23,7 +23,7 @@ use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 /// Blocks of a table written with one command.
 const RUN: usize = 256;
 
-/// Where everything is to be. Counts are in segments.
+/// Where everything will be. Counts are in segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) segment0: BlockAddr,
@@ -84,8 +84,8 @@ impl Shape {
             && self.block_count == sb.block_count
     }
 
-    /// The same tables from block `start` on, and what is behind them as main area: all that both
-    /// this and the volume as it is have there.
+    /// The same tables from block `start` on, and what is behind them as main area: the part that
+    /// both shapes have in common.
     pub(super) fn behind(&self, start: BlockAddr, sb: &Superblock) -> Result<Self> {
         let main_blkaddr = start + self.tables() * BLOCKS_PER_SEGMENT;
         let segments = self.end().saturating_sub(main_blkaddr) / BLOCKS_PER_SEGMENT;
@@ -183,7 +183,7 @@ impl Mover<'_> {
         Ok(Block::new(bytes))
     }
 
-    /// The SIT by new numbers. What is no longer in the main area must be empty.
+    /// The SIT by new numbers. Segments no longer in the main area must be empty.
     fn entries(&mut self) -> Result<Vec<SitEntry>> {
         let empty = SitEntry::empty(LogType::HotData);
         let mut entries = vec![empty; self.new.segment_count_main as usize];
@@ -248,7 +248,7 @@ impl Mover<'_> {
         flags.set(CpFlags::LARGE_NAT_BITMAP, self.to.large_nat_bitmap);
         let mut cp = Checkpoint {
             version: old.version.wrapping_add(1),
-            // While the tables are out of place there may be less room than is in use.
+            // While the tables are in their temporary place, there may be less room than is in use.
             user_block_count: usable.max(old.valid_block_count),
             rsvd_segment_count: self.to.reserved,
             overprov_segment_count: self.to.overprov,
@@ -268,7 +268,7 @@ impl Mover<'_> {
         let tail = header[0].clone();
         let pack: Vec<Block> = header.into_iter().chain(summaries).collect();
         let at = self.new.cp_pack(0);
-        // What was here once may still look like a pack.
+        // What was here before may still look like a pack.
         self.queue.write_blocks(self.new.cp_pack(1).into(), vec![Block::zeroed()], false)?;
         self.queue.write_blocks(at.into(), pack, false)?;
         self.queue.flush()?;
