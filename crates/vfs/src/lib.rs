@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod attributes;
 mod buffers;
 mod error;
 pub mod finding;
@@ -12,12 +13,14 @@ mod gate;
 pub mod inode;
 mod memfs;
 pub mod ops;
+pub mod options;
 mod pages;
 pub mod path;
 mod pieces;
 pub mod record;
 mod rules;
 mod types;
+pub mod upkeep;
 
 pub use buffers::Buffers;
 pub use drive::Block;

@@ -18,7 +18,7 @@ use crate::file::read_write::Miss;
 use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
 use crate::mount;
-use crate::mount::maintain::Upkeep;
+use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
 use crate::mount::tunables::Tunables;
 use crate::mount::volume::{Caller, Health, Volume};
@@ -65,11 +65,12 @@ impl F2fs {
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;
+        let wishes = Wishes::new(Tunables::new(options, volume.zones.is_some()));
         Ok(Self {
             queue: volume.io.queue().clone(),
             turns: volume.turns.clone(),
             plan: fsync::plan_of(options),
-            upkeep: Upkeep::new(Tunables::new(options, volume.zones.is_some())),
+            upkeep: Upkeep::new("f2fs upkeep", wishes),
             options: volume.options.clone(),
             recovery,
             gate: Gate::new("f2fs volume", volume),

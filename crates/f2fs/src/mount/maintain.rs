@@ -1,96 +1,45 @@
-//! What a mounted volume does by itself: dirty pages written back by age and amount (the kernel's
-//! flusher), a checkpoint every `cp_interval`, and background cleaning (`gc_thread_func`).
+//! What a mounted volume does by itself: the flusher of [`vfs::upkeep`], with a checkpoint every
+//! `cp_interval`, and background cleaning (`gc_thread_func`).
 //!
 //! [`Maintenance`] runs two threads of [`cores`], so on a virtual machine hours of it pass in
 //! milliseconds, and the same every time. They use nothing but the volume's own operations; a
 //! volume without them is as true, only less tidy.
-//!
-//! Idle means: no operation began for `gc_idle_interval`. Operations are counted, not timed, which
-//! costs them nothing; so idleness is noticed up to one flusher interval late.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use cores::{Condvar, JoinHandle, Mutex, MutexGuard, Nanos, now};
+use cores::{JoinHandle, Nanos, now};
 use vfs::Ino;
+use vfs::attributes;
+use vfs::upkeep::{Flushed, flush};
 
 use crate::F2fs;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
 use crate::mount::options::BackgroundGc;
-use crate::mount::tunables::{GcMode, Tunables};
+use crate::mount::tunables::{ATTRIBUTES, GcMode, Tunables};
 use crate::mount::volume::{Caller, Health};
 use crate::ondisk::Nid;
 
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MS;
 
-/// How often dirty pages are looked at (`dirty_writeback_centisecs`).
-const WRITEBACK_INTERVAL: Nanos = 5 * SECOND;
-/// Age at which dirty pages are written back (`dirty_expire_centisecs`).
-const DIRTY_EXPIRE: Nanos = 30 * SECOND;
-
 /// Share of a section that cleaning an idle zoned volume must gain at least
 /// (`DEF_GC_THREAD_VALID_THRESH_RATIO`).
 const LEAST_GAIN_PERCENT: u32 = 20;
 
 /// What the threads of a volume and its operations tell each other.
-pub(crate) struct Upkeep {
-    state: Mutex<State>,
-    changed: Condvar,
-    /// More is dirty than may wait for its age, and the flusher has not looked yet.
-    kicked: AtomicBool,
-}
+pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 
-struct State {
-    /// Threads are to end.
-    stop: bool,
+/// What is wanted of the threads.
+pub struct Wishes {
     /// Cleaning is wanted now (`gc_wake`).
     gc_wake: bool,
     tunables: Tunables,
-    /// Operations begun when last looked, and since when none has.
-    seen: u64,
-    quiet_since: Nanos,
 }
 
-impl Upkeep {
+impl Wishes {
     pub(crate) fn new(tunables: Tunables) -> Self {
-        let state = State { stop: false, gc_wake: false, tunables, seen: 0, quiet_since: now() };
-        Self {
-            state: Mutex::named("f2fs upkeep", state),
-            changed: Condvar::new(),
-            kicked: AtomicBool::new(false),
-        }
-    }
-
-    /// More is dirty than should be. Costs next to nothing while the flusher has not looked yet.
-    pub(crate) fn kick(&self) {
-        if !self.kicked.swap(true, Ordering::Relaxed) {
-            // Whoever goes to sleep has looked at the flag under this lock.
-            drop(self.state.lock());
-            self.changed.notify_all();
-        }
-    }
-
-    fn end(&self) {
-        self.state.lock().stop = true;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until `deadline` or until `early` says so; `None` if it is time to end.
-    fn sleep(
-        &self,
-        deadline: Nanos,
-        early: impl Fn(&State) -> bool,
-    ) -> Option<MutexGuard<'_, State>> {
-        let mut state = self.state.lock();
-        while !state.stop && !early(&state) {
-            if self.changed.wait_until(&mut state, deadline) {
-                break;
-            }
-        }
-        (!state.stop).then_some(state)
+        Self { gc_wake: false, tunables }
     }
 }
 
@@ -123,7 +72,7 @@ impl F2fs {
         let mut threads = Vec::new();
         if !self.options().read_only {
             let fs = self.clone();
-            threads.push(cores::spawn("f2fs_flush", None, move || flusher(&fs)));
+            threads.push(cores::spawn("f2fs_flush", None, move || flush(&*fs)));
         }
         if !self.options().read_only && self.options().background_gc != BackgroundGc::Off {
             let fs = self.clone();
@@ -134,63 +83,70 @@ impl F2fs {
 
     /// The tunables as they are now.
     pub fn tunables(&self) -> Tunables {
-        self.upkeep.state.lock().tunables.clone()
+        self.upkeep.lock().own.tunables.clone()
     }
 
     /// Sets a tunable by the name it has in `/sys/fs/f2fs/<disk>/`.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
+        self.set_tunables(&[(name, value)])
+    }
+
+    /// Sets several tunables: all of them or, if one is wrong, none.
+    pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
         let limits = {
-            let mut state = self.upkeep.state.lock();
-            state.tunables.set(name, value)?;
-            state.gc_wake |= state.tunables.gc_mode.is_urgent();
-            state.tunables.limits()
+            let wishes = &mut self.upkeep.lock().own;
+            attributes::set(&ATTRIBUTES, &mut wishes.tunables, settings)?;
+            wishes.gc_wake |= wishes.tunables.gc_mode.is_urgent();
+            wishes.tunables.limits()
         };
-        self.upkeep.changed.notify_all();
+        self.upkeep.wake();
         self.lock().limits = limits;
         Ok(())
     }
 }
 
-/// Writes back what has been dirty for long, all of it if it is much, and checkpoints in time.
-fn flusher(fs: &F2fs) {
-    let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
-    let mut next = now() + WRITEBACK_INTERVAL;
-    let kicked = &fs.upkeep.kicked;
-    while let Some(state) = fs.upkeep.sleep(next, |_| kicked.load(Ordering::Relaxed)) {
-        let all = kicked.swap(false, Ordering::Relaxed);
-        let cp_interval = state.tunables.cp_interval.saturating_mul(SECOND);
-        drop(state);
-        if !fs.is_sound() {
-            return;
-        }
-        fs.note_idleness();
-        for ino in due(fs, &mut dirty_since, all) {
-            // The file's next fsync tells.
-            let _ = fs.write_back_file(ino);
-        }
-        // So does the next operation on a volume whose checkpoint failed.
-        let _ = fs.checkpoint_if_older(cp_interval);
-        next = now() + WRITEBACK_INTERVAL;
-    }
-}
+impl Flushed for F2fs {
+    type Own = Wishes;
 
-/// Files to write back now, and since when the others have been dirty.
-fn due(fs: &F2fs, dirty_since: &mut BTreeMap<Ino, Nanos>, all: bool) -> Vec<Nid> {
-    let now = now();
-    let dirty: Vec<Ino> = fs.lock().pages.dirty_inos().collect();
-    let since = dirty.into_iter().map(|ino| (ino, *dirty_since.get(&ino).unwrap_or(&now)));
-    let (old, young): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        since.partition(|(_, since)| all || now - since >= DIRTY_EXPIRE);
-    *dirty_since = young;
-    old.into_keys().filter_map(|ino| Nid::try_from(ino).ok()).collect()
+    fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
+    }
+
+    fn commit_interval(wishes: &Wishes) -> Nanos {
+        wishes.tunables.cp_interval.saturating_mul(SECOND)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.lock().health == Health::Sound
+    }
+
+    fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    fn dirty_inos(&self) -> Vec<Ino> {
+        self.lock().pages.dirty_inos().collect()
+    }
+
+    fn write_back(&self, ino: Ino) {
+        if let Ok(ino) = Nid::try_from(ino) {
+            // The file's next fsync tells.
+            let _ = self.write_back_file(ino);
+        }
+    }
+
+    fn commit_if_older(&self, age: Nanos) {
+        // The next operation on a volume whose checkpoint failed tells.
+        let _ = self.checkpoint_if_older(age);
+    }
 }
 
 /// Cleans when there is something to gain and nobody is kept waiting (`gc_thread_func`).
 fn gc_thread(fs: &F2fs) {
     let mut wait = fs.tunables().gc_min_sleep_time;
-    while let Some(mut state) = fs.upkeep.sleep(now() + wait * MS, |state| state.gc_wake) {
-        state.gc_wake = false;
-        let tunables = state.tunables.clone();
+    while let Some(mut state) = fs.upkeep.sleep(now() + wait * MS, |wishes| wishes.gc_wake) {
+        state.own.gc_wake = false;
+        let tunables = state.own.tunables.clone();
         drop(state);
         if !fs.is_sound() {
             return;
@@ -201,24 +157,11 @@ fn gc_thread(fs: &F2fs) {
 }
 
 impl F2fs {
-    fn is_sound(&self) -> bool {
-        self.lock().health == Health::Sound
-    }
-
-    fn note_idleness(&self) {
-        let begun = self.lock().operations;
-        let mut state = self.upkeep.state.lock();
-        if state.seen != begun {
-            (state.seen, state.quiet_since) = (begun, now());
-        }
-    }
-
     fn is_idle(&self, tunables: &Tunables) -> bool {
-        let begun = self.lock().operations;
-        let state = self.upkeep.state.lock();
-        tunables.gc_mode == GcMode::UrgentLow
-            || state.seen == begun
-                && now() - state.quiet_since >= tunables.gc_idle_interval.saturating_mul(SECOND)
+        let begun = self.operations();
+        let state = self.upkeep.lock();
+        let interval = tunables.gc_idle_interval.saturating_mul(SECOND);
+        tunables.gc_mode == GcMode::UrgentLow || state.is_idle(begun, interval)
     }
 
     /// Writes a checkpoint if the last one is `age` old and anything has changed since.
@@ -270,8 +213,7 @@ impl F2fs {
 
     /// `gc_remaining_trials`: an urgent mode ends after so many rounds.
     fn count_down_urgency(&self) {
-        let mut state = self.upkeep.state.lock();
-        let tunables = &mut state.tunables;
+        let tunables = &mut self.upkeep.lock().own.tunables;
         if tunables.gc_mode != GcMode::Normal && tunables.gc_remaining_trials > 0 {
             tunables.gc_remaining_trials -= 1;
             if tunables.gc_remaining_trials == 0 {

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use bitflags::bitflags;
+use vfs::options::{Choice, MountOption, Options, Value};
 
 use crate::error::Error;
 
@@ -108,13 +109,13 @@ const INJECT_NAMES: [(&str, Inject); 14] = [
     ("believe-torn", Inject::BELIEVE_TORN),
 ];
 
-impl FromStr for Inject {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self, Error> {
-        INJECT_NAMES.iter().find(|(n, _)| *n == name).map(|(_, fault)| *fault).ok_or_else(|| {
-            let known: Vec<_> = INJECT_NAMES.iter().map(|(n, _)| *n).collect();
-            Error::usage(format!("inject={name}: known faults are {}", known.join(", ")))
-        })
+impl Inject {
+    fn named(name: &str) -> Option<Self> {
+        INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
+    }
+
+    fn names() -> String {
+        INJECT_NAMES.map(|(name, _)| name).join(", ")
     }
 }
 
@@ -193,84 +194,162 @@ impl FromStr for MountOptions {
 
     fn from_str(list: &str) -> Result<Self, Error> {
         let mut options = Self::default();
-        for option in list.split(',').filter(|o| !o.is_empty()) {
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            };
-            options.set(name, value)?;
-        }
+        OPTIONS.set_list(&mut options, list)?;
         Ok(options)
     }
 }
 
 impl MountOptions {
-    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Error> {
-        match (name, value) {
-            ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
-            ("fsync_mode", Some("posix")) => self.fsync_mode = FsyncMode::Posix,
-            ("fsync_mode", Some("strict")) => self.fsync_mode = FsyncMode::Strict,
-            ("fsync_mode", Some("nobarrier")) => self.fsync_mode = FsyncMode::Nobarrier,
-            ("oprw", None) => self.oprw = true,
-            ("nooprw", None) => self.oprw = false,
-            ("wp_check", None) => self.wp_check = true,
-            ("nowp_check", None) => self.wp_check = false,
-            ("barrier", None) => self.barrier = true,
-            ("nobarrier", None) => self.barrier = false,
-            ("flush_merge", None) => self.flush_merge = true,
-            ("noflush_merge", None) => self.flush_merge = false,
-            ("mode", Some("adaptive")) => self.mode = AllocationMode::Adaptive,
-            ("mode", Some("lfs")) => self.mode = AllocationMode::Lfs,
-            ("disable_roll_forward" | "norecovery", None) => self.roll_forward = false,
-            ("background_gc", Some("on")) => self.background_gc = BackgroundGc::On,
-            ("background_gc", Some("off")) => self.background_gc = BackgroundGc::Off,
-            ("errors", Some("continue")) => self.errors = OnError::Continue,
-            ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
-            ("errors", Some("panic")) => self.errors = OnError::Panic,
-            ("background_gc", Some("sync")) => self.background_gc = BackgroundGc::Sync,
-            ("checkpoint_interval", Some(text)) => {
-                let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-                self.checkpoint_interval = seconds.ok_or_else(|| {
-                    Error::usage(format!("checkpoint_interval={text}: want seconds, at least 1"))
-                })?;
-            }
-            ("discard", None) => self.discard = true,
-            ("nodiscard", None) => self.discard = false,
-            ("inline_data", None) => self.inline_data = true,
-            ("noinline_data", None) => self.inline_data = false,
-            ("inline_dentry", None) => self.inline_dentry = true,
-            ("noinline_dentry", None) => self.inline_dentry = false,
-            ("inline_xattr", None) => self.inline_xattr = true,
-            ("noinline_xattr", None) => self.inline_xattr = false,
-            ("cache", Some(size)) => self.cache_bytes = parse_size(size)?,
-            ("inject", Some(names)) => {
-                for name in names.split('+') {
-                    self.inject |= name.parse()?;
-                }
-            }
-            _ => {
-                let given = value.map_or_else(|| name.to_owned(), |v| format!("{name}={v}"));
-                return Err(Error::usage(format!("{given}: not a mount option of f2fs")));
-            }
-        }
-        Ok(())
+    /// Every option with every value, as they are written, and what they do.
+    pub fn help() -> impl Iterator<Item = (String, &'static str)> {
+        OPTIONS.help()
     }
+}
+
+type Opt = MountOption<MountOptions>;
+type Chosen = Choice<MountOptions>;
+
+const fn flag(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Opt {
+    Opt { name, value: Value::None { help, set } }
+}
+
+const fn choice(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Chosen {
+    Chosen { name, help, set }
+}
+
+const OPTIONS: Options<MountOptions> = Options {
+    of: "f2fs",
+    table: &[
+        flag("ro", "nothing can be changed; recovery still happens", |o| o.read_only = true),
+        flag("rw", "files can be changed", |o| o.read_only = false),
+        MountOption { name: "fsync_mode", value: Value::OneOf(&FSYNC_MODES) },
+        flag("oprw", "fsync does not wait between data and nodes", |o| o.oprw = true),
+        flag("nooprw", "it does", |o| o.oprw = false),
+        flag("wp_check", "recovery believes no pointer above a write pointer", |o| {
+            o.wp_check = true;
+        }),
+        flag("nowp_check", "recovery believes every pointer, as Linux's does", |o| {
+            o.wp_check = false;
+        }),
+        flag("barrier", "the drive is asked to flush", |o| o.barrier = true),
+        flag("nobarrier", "the drive is never asked to flush", |o| o.barrier = false),
+        flag("flush_merge", "fsyncs that wait at the same time share a flush", |o| {
+            o.flush_merge = true;
+        }),
+        flag("noflush_merge", "each fsync has a flush of its own", |o| o.flush_merge = false),
+        MountOption { name: "mode", value: Value::OneOf(&ALLOCATION_MODES) },
+        flag("disable_roll_forward", "what was fsynced since the checkpoint is left out", |o| {
+            o.roll_forward = false;
+        }),
+        flag("norecovery", "the same", |o| o.roll_forward = false),
+        MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
+        MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
+        MountOption {
+            name: "checkpoint_interval",
+            value: Value::Text {
+                form: "SECONDS",
+                help: "longest time between two checkpoints",
+                set: set_checkpoint_interval,
+            },
+        },
+        flag("discard", "the drive is told what is free", |o| o.discard = true),
+        flag("nodiscard", "it is not told", |o| o.discard = false),
+        flag("inline_data", "small files are kept in their inode", |o| o.inline_data = true),
+        flag("noinline_data", "no file is", |o| o.inline_data = false),
+        flag("inline_dentry", "small directories are kept in their inode", |o| {
+            o.inline_dentry = true;
+        }),
+        flag("noinline_dentry", "no directory is", |o| o.inline_dentry = false),
+        flag("inline_xattr", "new inodes have room for attributes", |o| o.inline_xattr = true),
+        flag("noinline_xattr", "they have none", |o| o.inline_xattr = false),
+        MountOption {
+            name: "cache",
+            value: Value::Text {
+                form: "BYTES",
+                help: "limit of the page cache, with k, m or g",
+                set: set_cache,
+            },
+        },
+        MountOption {
+            name: "inject",
+            value: Value::Text {
+                form: "NAME[+NAME...]",
+                help: "deliberate faults, for tests",
+                set: set_inject,
+            },
+        },
+    ],
+};
+
+const FSYNC_MODES: [Chosen; 3] = [
+    choice("posix", "what returned is there; a cut during an fsync may tear it", |o| {
+        o.fsync_mode = FsyncMode::Posix;
+    }),
+    choice("strict", "an fsync is there as a whole or not at all; one more flush", |o| {
+        o.fsync_mode = FsyncMode::Strict;
+    }),
+    choice("nobarrier", "no flush: for drives that keep what they have acknowledged", |o| {
+        o.fsync_mode = FsyncMode::Nobarrier;
+    }),
+];
+
+const ALLOCATION_MODES: [Chosen; 2] = [
+    choice("adaptive", "free slots of used segments when space runs low", |o| {
+        o.mode = AllocationMode::Adaptive;
+    }),
+    choice("lfs", "only whole free segments, as zoned drives need it", |o| {
+        o.mode = AllocationMode::Lfs;
+    }),
+];
+
+const BACKGROUND_GC: [Chosen; 3] = [
+    choice("on", "clean in quiet moments", |o| o.background_gc = BackgroundGc::On),
+    choice("off", "clean only when space runs out", |o| o.background_gc = BackgroundGc::Off),
+    choice("sync", "clean in quiet moments as when space has run out", |o| {
+        o.background_gc = BackgroundGc::Sync;
+    }),
+];
+
+const ON_ERROR: [Chosen; 3] = [
+    choice("continue", "after a failed write changes fail with EIO", |o| {
+        o.errors = OnError::Continue;
+    }),
+    choice("remount-ro", "after a failed write changes fail with EROFS", |o| {
+        o.errors = OnError::RemountRo;
+    }),
+    choice("panic", "after a failed write the process aborts", |o| o.errors = OnError::Panic),
+];
+
+fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+    options.checkpoint_interval = seconds.ok_or("seconds, at least 1")?;
+    Ok(())
+}
+
+fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    options.cache_bytes = parse_size(text).ok_or("at least 1m, with k, m or g")?;
+    Ok(())
+}
+
+fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
+    for name in names.split('+') {
+        options.inject |= Inject::named(name).ok_or_else(Inject::names)?;
+    }
+    Ok(())
 }
 
 /// Smallest page cache that still holds what one operation touches.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
-fn parse_size(text: &str) -> Result<u64, Error> {
-    let wrong = || Error::usage(format!("cache={text}: want at least 1m, with k, m or g"));
+fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
         Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes >= CACHE_BYTES_MIN).ok_or_else(wrong)
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes >= CACHE_BYTES_MIN)
 }
 
 #[cfg(test)]
@@ -288,8 +367,11 @@ mod tests {
 
     #[test]
     fn unknown_options_are_named() {
-        for bad in ["fsync_mode=never", "cache=9x", "cache=99999999999g", "inject=x", "oprw=1"] {
+        for bad in ["cache=9x", "cache=99999999999g", "inject=x", "oprw=1"] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }
+        let error = "ro,fsync_mode=foo".parse::<MountOptions>().unwrap_err();
+        let said = "fsync_mode=foo: unknown value; expected posix, strict or nobarrier";
+        assert_eq!(error.to_string(), said);
     }
 }

@@ -1,10 +1,12 @@
 //! What can be set while mounted, under the names of `/sys/fs/f2fs/<disk>/` and with the kernel's
 //! defaults (Documentation/ABI/testing/sysfs-fs-f2fs).
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
+use vfs::attributes::Attribute;
 
 use crate::alloc::gc::Policy;
-use crate::error::{Error, Result};
 use crate::mount::options::MountOptions;
 
 /// Writable attributes. Times in milliseconds where their name ends in `sleep_time`, else seconds.
@@ -125,51 +127,6 @@ impl Tunables {
         }
     }
 
-    /// Sets the attribute `name`; the errors of writing to the file in sysfs.
-    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let wrong = || Error::usage(format!("{name}: {value:?} is not a value for it"));
-        let number: u64 = value.trim().parse().map_err(|_| wrong())?;
-        let percent = || u32::try_from(number).ok().filter(|n| *n <= 100).ok_or_else(wrong);
-        let sleep =
-            || Some(number).filter(|ms| (1..=u32::MAX.into()).contains(ms)).ok_or_else(wrong);
-        match name {
-            "gc_min_sleep_time" => self.gc_min_sleep_time = sleep()?,
-            "gc_max_sleep_time" => self.gc_max_sleep_time = sleep()?,
-            "gc_no_gc_sleep_time" => self.gc_no_gc_sleep_time = sleep()?,
-            "gc_urgent_sleep_time" => self.gc_urgent_sleep_time = sleep()?,
-            "gc_urgent" => {
-                self.gc_mode = match number {
-                    0 => GcMode::Normal,
-                    1 => GcMode::UrgentHigh,
-                    2 => GcMode::UrgentLow,
-                    3 => GcMode::UrgentMid,
-                    _ => return Err(wrong()),
-                }
-            }
-            "gc_idle" => {
-                self.gc_mode = match number {
-                    0 => GcMode::Normal,
-                    1 => GcMode::IdleCb,
-                    2 => GcMode::IdleGreedy,
-                    _ => return Err(wrong()),
-                }
-            }
-            "gc_remaining_trials" => self.gc_remaining_trials = number,
-            "gc_idle_interval" => self.gc_idle_interval = number,
-            "gc_no_zoned_gc_percent" => self.gc_no_zoned_gc_percent = percent()?,
-            "gc_boost_zoned_gc_percent" => self.gc_boost_zoned_gc_percent = percent()?,
-            "cp_interval" if number > 0 => self.cp_interval = number,
-            "cp_interval" => return Err(wrong()),
-            "gc_pin_file_thresh" if number <= MAX_PIN_FAILURES.into() => {
-                self.gc_pin_file_thresh = number;
-            }
-            "gc_pin_file_thresh" => return Err(wrong()),
-            "max_roll_forward_node_blocks" => self.max_roll_forward_node_blocks = number,
-            _ => return Err(Error::usage(format!("{name}: no such attribute, or not writable"))),
-        }
-        Ok(())
-    }
-
     /// `increase_sleep_time`.
     pub(crate) fn longer(&self, wait: u64) -> u64 {
         if wait == self.gc_no_gc_sleep_time {
@@ -183,4 +140,46 @@ impl Tunables {
         let wait = if wait == self.gc_no_gc_sleep_time { self.gc_max_sleep_time } else { wait };
         wait.saturating_sub(self.gc_min_sleep_time).max(self.gc_min_sleep_time)
     }
+}
+
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+const PERCENT: RangeInclusive<u64> = 0..=100;
+const SLEEP_MS: RangeInclusive<u64> = 1..=u32::MAX as u64;
+
+/// Everything that can be set.
+pub(crate) const ATTRIBUTES: [Attribute<Tunables>; 13] = [
+    attribute("gc_min_sleep_time", SLEEP_MS, |t, n| t.gc_min_sleep_time = n),
+    attribute("gc_max_sleep_time", SLEEP_MS, |t, n| t.gc_max_sleep_time = n),
+    attribute("gc_no_gc_sleep_time", SLEEP_MS, |t, n| t.gc_no_gc_sleep_time = n),
+    attribute("gc_urgent_sleep_time", SLEEP_MS, |t, n| t.gc_urgent_sleep_time = n),
+    attribute("gc_urgent", 0..=3, |t, n| {
+        t.gc_mode = match n {
+            1 => GcMode::UrgentHigh,
+            2 => GcMode::UrgentLow,
+            3 => GcMode::UrgentMid,
+            _ => GcMode::Normal,
+        }
+    }),
+    attribute("gc_idle", 0..=2, |t, n| {
+        t.gc_mode = match n {
+            1 => GcMode::IdleCb,
+            2 => GcMode::IdleGreedy,
+            _ => GcMode::Normal,
+        }
+    }),
+    attribute("gc_remaining_trials", ANY, |t, n| t.gc_remaining_trials = n),
+    attribute("gc_idle_interval", ANY, |t, n| t.gc_idle_interval = n),
+    attribute("gc_no_zoned_gc_percent", PERCENT, |t, n| t.gc_no_zoned_gc_percent = n as u32),
+    attribute("gc_boost_zoned_gc_percent", PERCENT, |t, n| t.gc_boost_zoned_gc_percent = n as u32),
+    attribute("cp_interval", 1..=u64::MAX, |t, n| t.cp_interval = n),
+    attribute("gc_pin_file_thresh", 0..=MAX_PIN_FAILURES as u64, |t, n| t.gc_pin_file_thresh = n),
+    attribute("max_roll_forward_node_blocks", ANY, |t, n| t.max_roll_forward_node_blocks = n),
+];
+
+const fn attribute(
+    name: &'static str,
+    range: RangeInclusive<u64>,
+    set: fn(&mut Tunables, u64),
+) -> Attribute<Tunables> {
+    Attribute { name, range, set }
 }

@@ -99,6 +99,18 @@ impl Error {
     }
 }
 
+impl From<vfs::options::OptionError> for Error {
+    fn from(error: vfs::options::OptionError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<vfs::attributes::AttributeError> for Error {
+    fn from(error: vfs::attributes::AttributeError) -> Self {
+        Self::usage(error)
+    }
+}
+
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Self {
         Self::Posix(errno)

@@ -1,0 +1,221 @@
+//! Lists of mount options, as `mount -o` takes them: one table says what there is, reads a list and
+//! explains it.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The mount options of one file system; `T` is what they set.
+pub struct Options<T: 'static> {
+    /// Name of the file system.
+    pub of: &'static str,
+    /// All of them.
+    pub table: &'static [MountOption<T>],
+}
+
+/// One mount option.
+pub struct MountOption<T: 'static> {
+    /// Its name.
+    pub name: &'static str,
+    /// What may follow the name.
+    pub value: Value<T>,
+}
+
+/// What may follow the name of an option.
+pub enum Value<T: 'static> {
+    /// Nothing.
+    None {
+        /// What the option does.
+        help: &'static str,
+        /// Does it.
+        set: fn(&mut T),
+    },
+    /// `=` and one of these.
+    OneOf(&'static [Choice<T>]),
+    /// `=` and something else.
+    Text {
+        /// What stands for it in the help.
+        form: &'static str,
+        /// What the option does.
+        help: &'static str,
+        /// Does it, or says what it expected.
+        set: fn(&mut T, &str) -> Result<(), String>,
+    },
+}
+
+/// One value of an option.
+pub struct Choice<T: 'static> {
+    /// As it is written.
+    pub name: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// Does it.
+    pub set: fn(&mut T),
+}
+
+/// What is wrong with an option.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OptionError {
+    /// There is none of this name.
+    #[error("{given}: not a mount option of {of}")]
+    Unknown {
+        /// As it was given.
+        given: String,
+        /// Name of the file system.
+        of: &'static str,
+    },
+    /// It stands alone.
+    #[error("{given}: takes no value")]
+    TakesNoValue {
+        /// As it was given.
+        given: String,
+    },
+    /// Its value is missing or is none of those it may have.
+    #[error("{given}: {what}; expected {expected}")]
+    Value {
+        /// As it was given.
+        given: String,
+        /// Missing or unknown.
+        what: &'static str,
+        /// What may be there.
+        expected: String,
+    },
+}
+
+impl<T> Options<T> {
+    /// Sets what `list` says, from left to right.
+    pub fn set_list(&self, options: &mut T, list: &str) -> Result<(), OptionError> {
+        list.split(',').filter(|given| !given.is_empty()).try_for_each(|given| {
+            match given.split_once('=') {
+                Some((name, value)) => self.set(options, given, name, Some(value)),
+                None => self.set(options, given, given, None),
+            }
+        })
+    }
+
+    fn set(
+        &self,
+        options: &mut T,
+        given: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), OptionError> {
+        let wrong = |expected| {
+            let what = if value.is_some() { "unknown value" } else { "value missing" };
+            OptionError::Value { given: given.to_owned(), what, expected }
+        };
+        let option = self.table.iter().find(|option| option.name == name);
+        let option =
+            option.ok_or_else(|| OptionError::Unknown { given: given.to_owned(), of: self.of })?;
+        match &option.value {
+            Value::None { set, .. } if value.is_none() => set(options),
+            Value::None { .. } => {
+                return Err(OptionError::TakesNoValue { given: given.to_owned() });
+            }
+            Value::OneOf(choices) => {
+                let choice = choices.iter().find(|choice| Some(choice.name) == value);
+                let choice = choice.ok_or_else(|| wrong(one_of(choices).to_string()))?;
+                (choice.set)(options);
+            }
+            Value::Text { form, set, .. } => match value {
+                Some(value) => set(options, value).map_err(wrong)?,
+                None => return Err(wrong((*form).to_owned())),
+            },
+        }
+        Ok(())
+    }
+
+    /// Every option with every value, as they are written, and what they do.
+    pub fn help(&self) -> impl Iterator<Item = (String, &'static str)> {
+        self.table.iter().flat_map(|MountOption { name, value }| match value {
+            Value::None { help, .. } => vec![((*name).to_owned(), *help)],
+            Value::OneOf(choices) => {
+                let line = |choice: &Choice<T>| (format!("{name}={}", choice.name), choice.help);
+                choices.iter().map(line).collect()
+            }
+            Value::Text { form, help, .. } => vec![(format!("{name}={form}"), *help)],
+        })
+    }
+}
+
+/// `a, b or c`.
+fn one_of<T>(choices: &[Choice<T>]) -> impl fmt::Display {
+    let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: Options<(bool, u8)> = Options {
+        of: "testfs",
+        table: &[
+            MountOption {
+                name: "ro",
+                value: Value::None { help: "changes nothing", set: |o| o.0 = true },
+            },
+            MountOption {
+                name: "mode",
+                value: Value::OneOf(&[
+                    Choice { name: "low", help: "less", set: |o| o.1 = 1 },
+                    Choice { name: "mid", help: "as much", set: |o| o.1 = 2 },
+                    Choice { name: "high", help: "more", set: |o| o.1 = 3 },
+                ]),
+            },
+            MountOption {
+                name: "level",
+                value: Value::Text {
+                    form: "NUMBER",
+                    help: "just so much",
+                    set: |o, text| {
+                        o.1 = text.parse().map_err(|_| "a number below 256".to_owned())?;
+                        Ok(())
+                    },
+                },
+            },
+        ],
+    };
+
+    #[test]
+    fn a_list_is_set_from_left_to_right() {
+        let mut options = (false, 0);
+        TABLE.set_list(&mut options, "ro,,level=9,mode=mid").unwrap();
+        assert_eq!(options, (true, 2));
+    }
+
+    #[test]
+    fn errors_say_the_option_the_value_and_what_is_allowed() {
+        for (list, said) in [
+            ("rw", "rw: not a mount option of testfs"),
+            ("rw=1", "rw=1: not a mount option of testfs"),
+            ("ro=1", "ro=1: takes no value"),
+            ("mode", "mode: value missing; expected low, mid or high"),
+            ("ro,mode=foo", "mode=foo: unknown value; expected low, mid or high"),
+            ("level", "level: value missing; expected NUMBER"),
+            ("level=256", "level=256: unknown value; expected a number below 256"),
+        ] {
+            let error = TABLE.set_list(&mut (false, 0), list).unwrap_err();
+            assert_eq!(error.to_string(), said);
+        }
+    }
+
+    #[test]
+    fn help_has_every_value() {
+        let lines: Vec<_> =
+            TABLE.help().map(|(option, help)| format!("{option}: {help}")).collect();
+        assert_eq!(
+            lines,
+            [
+                "ro: changes nothing",
+                "mode=low: less",
+                "mode=mid: as much",
+                "mode=high: more",
+                "level=NUMBER: just so much"
+            ]
+        );
+    }
+}

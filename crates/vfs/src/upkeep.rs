@@ -1,0 +1,166 @@
+//! What a mounted volume does by itself: dirty pages written back by age and amount (the kernel's
+//! flusher), a commit every so often, and a way to tell a quiet moment.
+//!
+//! Idle means: no operation began for some time. Operations are counted, not timed, which costs
+//! them nothing; so idleness is noticed up to one interval of the flusher late.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cores::{Condvar, Mutex, MutexGuard, Nanos, now};
+
+use crate::Ino;
+
+/// How often dirty pages are looked at (`dirty_writeback_centisecs`).
+const WRITEBACK_INTERVAL: Nanos = 5_000_000_000;
+/// Age at which dirty pages are written back (`dirty_expire_centisecs`).
+const DIRTY_EXPIRE: Nanos = 30_000_000_000;
+
+/// What the threads of a volume and its operations tell each other; `S` is what the file system
+/// keeps there besides.
+pub struct Upkeep<S> {
+    /// Taken alone, or last.
+    state: Mutex<State<S>>,
+    changed: Condvar,
+    /// More is dirty than may wait for its age, and the flusher has not looked yet.
+    kicked: AtomicBool,
+}
+
+/// What is behind the lock of an [`Upkeep`].
+pub struct State<S> {
+    /// The file system's own.
+    pub own: S,
+    /// Threads are to end.
+    stop: bool,
+    /// Operations begun when last looked, and since when none has.
+    seen: u64,
+    quiet_since: Nanos,
+}
+
+impl<S> Upkeep<S> {
+    /// Nothing to tell yet. `name` is the lock's, in what is told of waiting.
+    pub fn new(name: &'static str, own: S) -> Self {
+        let state = State { own, stop: false, seen: 0, quiet_since: now() };
+        Self {
+            state: Mutex::named(name, state),
+            changed: Condvar::new(),
+            kicked: AtomicBool::new(false),
+        }
+    }
+
+    /// More is dirty than should be. Costs next to nothing while the flusher has not looked yet.
+    pub fn kick(&self) {
+        if !self.kicked.swap(true, Ordering::Relaxed) {
+            // Whoever goes to sleep has looked at the flag under this lock.
+            drop(self.state.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Tells all threads to end.
+    pub fn end(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// The state, to look at it or change it.
+    pub fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock()
+    }
+
+    /// Wakes the threads, to look at what has changed.
+    pub fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until `deadline` or until `early` says so; `None` if it is time to end.
+    pub fn sleep(
+        &self,
+        deadline: Nanos,
+        early: impl Fn(&S) -> bool,
+    ) -> Option<MutexGuard<'_, State<S>>> {
+        let mut state = self.state.lock();
+        while !state.stop && !early(&state.own) {
+            if self.changed.wait_until(&mut state, deadline) {
+                break;
+            }
+        }
+        (!state.stop).then_some(state)
+    }
+}
+
+impl<S> State<S> {
+    /// Takes note if operations have begun since it last looked.
+    fn note_idleness(&mut self, operations: u64) {
+        if self.seen != operations {
+            (self.seen, self.quiet_since) = (operations, now());
+        }
+    }
+
+    /// Whether no operation has begun for `interval`.
+    pub fn is_idle(&self, operations: u64, interval: Nanos) -> bool {
+        self.seen == operations && now() - self.quiet_since >= interval
+    }
+}
+
+/// A volume that a flusher looks after.
+pub trait Flushed {
+    /// What the file system keeps in its [`Upkeep`].
+    type Own;
+
+    /// Where the flusher hears of changes.
+    fn upkeep(&self) -> &Upkeep<Self::Own>;
+
+    /// How old the last commit may grow.
+    fn commit_interval(own: &Self::Own) -> Nanos;
+
+    /// Whether there still is anything to look after.
+    fn is_sound(&self) -> bool;
+
+    /// Operations begun since the mount.
+    fn operations(&self) -> u64;
+
+    /// Inodes with dirty pages.
+    fn dirty_inos(&self) -> Vec<Ino>;
+
+    /// Writes back the dirty pages of `ino`. If that fails, the next fsync of it tells.
+    fn write_back(&self, ino: Ino);
+
+    /// Commits if the last commit is `age` old and anything has changed since. If that fails, the
+    /// next operation tells.
+    fn commit_if_older(&self, age: Nanos);
+}
+
+/// Writes back what has been dirty for long, all of it if it is much, and commits in time, until it
+/// is told to end.
+pub fn flush<F: Flushed>(fs: &F) {
+    let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
+    let mut next = now() + WRITEBACK_INTERVAL;
+    let kicked = &fs.upkeep().kicked;
+    while let Some(state) = fs.upkeep().sleep(next, |_| kicked.load(Ordering::Relaxed)) {
+        let all = kicked.swap(false, Ordering::Relaxed);
+        let commit_interval = F::commit_interval(&state.own);
+        drop(state);
+        if !fs.is_sound() {
+            return;
+        }
+        let operations = fs.operations();
+        fs.upkeep().lock().note_idleness(operations);
+        for ino in due(fs, &mut dirty_since, all) {
+            fs.write_back(ino);
+        }
+        fs.commit_if_older(commit_interval);
+        next = now() + WRITEBACK_INTERVAL;
+    }
+}
+
+/// Files to write back now, and since when the others have been dirty.
+fn due(fs: &impl Flushed, dirty_since: &mut BTreeMap<Ino, Nanos>, all: bool) -> Vec<Ino> {
+    let now = now();
+    let dirty = fs.dirty_inos();
+    let since = dirty.into_iter().map(|ino| (ino, *dirty_since.get(&ino).unwrap_or(&now)));
+    let (old, young): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        since.partition(|(_, since)| all || now - since >= DIRTY_EXPIRE);
+    *dirty_since = young;
+    old.into_keys().collect()
+}
