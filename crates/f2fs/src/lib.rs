@@ -35,10 +35,10 @@ mod recover;
 
 pub use check::repair;
 pub use error::{Error, Result};
-pub use file::{DefragReport, PageAt};
+pub use fsync::technique;
 pub use mount::{
-    AllocationMode, BackgroundGc, F2fs, FsyncMode, GcMode, Inject, Maintenance, MountOptions,
-    OnError, Shutdown, Status, Tunables, devices,
+    AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, Maintenance,
+    MountOptions, OnError, Status, Tunables, devices,
 };
 pub use offline::{dump, label, mkfs, resize};
 pub use ondisk::error;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use cores::Mutex;
 use drive::{Command, Completion, Drive, DriveState, Identify, Output, Spec, Ssd, Timing};
 use f2fs::check::{CheckOptions, check};
-use f2fs::devices::{Named, join, join_for_mkfs};
+use f2fs::devices::{join, join_for_mkfs};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{Error, F2fs};
 use harness::tagged::{Promise, Tagged};
 use harness::{dump, mkfs_options, power_on};
 use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, open_image};
+use vfs::kind::Device;
 use vfs::{Creator, FileSystem};
 
 /// 4 MiB zones.
@@ -51,9 +52,9 @@ impl Rig {
         Self { scratch, names }
     }
 
-    fn named(&self, drives: &[Arc<dyn Drive>]) -> Vec<Named> {
+    fn named(&self, drives: &[Arc<dyn Drive>]) -> Vec<Device> {
         let pairs = self.names.iter().zip(drives);
-        pairs.map(|(name, drive)| Named { name: name.clone(), drive: drive.clone() }).collect()
+        pairs.map(|(name, drive)| Device { name: name.clone(), drive: drive.clone() }).collect()
     }
 
     fn formatted(&self, second: Second) -> Vec<Arc<Ssd>> {

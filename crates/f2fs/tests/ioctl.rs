@@ -7,9 +7,10 @@ mod judge;
 use std::sync::Arc;
 
 use drive::Ssd;
-use f2fs::{F2fs, Shutdown};
+use f2fs::F2fs;
 use harness::{Kind, checkpoint_of, dump, findings, mount, power_on};
 use judge::{Scratch, assert_fsck_clean};
+use vfs::kind::Shutdown;
 use vfs::{
     Creator, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec,
     XattrMode,

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::bench::{self, Bench, Kind};
-use lab::subject;
 use lab::workload::Rng;
 
 /// As in `strandline bench fsync`.
@@ -52,7 +51,7 @@ fn median(rates: &mut [f64]) -> f64 {
 fn our_rate(seed: u64) -> f64 {
     let job = Bench {
         kind: Kind::Fsync,
-        subject: subject::named("f2fs").expect("built in"),
+        format: subjects::named("f2fs").expect("built in"),
         drive: "ram".into(),
         machine: "real".into(),
         threads: 1,

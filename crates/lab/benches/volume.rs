@@ -11,9 +11,10 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use drive::{Drive, Spec, Ssd, Timing, image};
+use f2fs::technique;
 use lab::bench::{self, Bench, Kind};
 use lab::campaign::{self, Job};
-use lab::{Mode, subject, workload};
+use lab::workload;
 
 /// A volume of 64 GiB.
 const BLOCKS_64_GIB: u64 = 16 << 20;
@@ -40,7 +41,7 @@ fn operation(
 ) {
     let job = Bench {
         kind,
-        subject: subject::named("f2fs").expect("built in"),
+        format: subjects::named("f2fs").expect("built in"),
         drive: "ram".into(),
         machine: "real".into(),
         threads: 1,
@@ -58,14 +59,14 @@ fn operation(
 }
 
 fn mount(c: &mut Criterion) {
-    let fs = subject::named("f2fs").expect("built in");
+    let fs = subjects::named("f2fs").expect("built in");
     let spec = Spec::named("ram").expect("built in").blocks(BLOCKS_64_GIB);
     let dir = tempfile::tempdir().expect("a directory for the image");
     let path = dir.path().join("64g.img");
     let mut group = c.benchmark_group("mount a clean volume of 64 GiB");
     let ram: Arc<dyn Drive> = Ssd::new(spec.clone(), Timing::Instant, 1).expect("drive");
     for (name, drive) in [("in memory", ram), ("in a sparse file", sparse(&path, &spec))] {
-        fs.format(&drive).expect("format");
+        fs.make(&drive).expect("format");
         group.bench_function(name, |b| {
             b.iter_with_large_drop(|| black_box(fs.mount(drive.clone(), "ro").expect("mount")));
         });
@@ -81,12 +82,12 @@ fn sparse(path: &Path, spec: &Spec) -> Arc<dyn Drive> {
 fn crash(c: &mut Criterion) {
     let mut group = c.benchmark_group("crash campaign");
     group.sample_size(10).throughput(Throughput::Elements(CUTS as u64));
-    for mode in [Mode::Posix, Mode::Strict, Mode::Oprw] {
+    for mode in [technique::POSIX, technique::STRICT, technique::OPRW] {
         let job = Arc::new(Job {
-            subject: subject::named("f2fs").expect("built in"),
+            format: subjects::named("f2fs").expect("built in"),
             drive: "zn540-noplp".into(),
             workload: workload::named("pattern", CUTS).expect("built in").into(),
-            mode,
+            technique: mode,
             inject: None,
             cuts: CUTS,
             seed: 1,

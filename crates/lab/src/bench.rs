@@ -11,9 +11,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
 
-use crate::subject::{Subject, Volume};
 use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns, rig};
+use vfs::kind::{Format, Volume};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -98,7 +98,7 @@ pub struct Bench {
     /// What.
     pub kind: Kind,
     /// The file system.
-    pub subject: &'static dyn Subject,
+    pub format: &'static dyn Format,
     /// The drive's profile.
     pub drive: String,
     /// `real` or a machine profile.
@@ -171,8 +171,8 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
     let timed = machine.run(|| -> Result<Timed> {
         let ssd = rig::new_drive(&spec, timing, bench.seed)?;
         let drive: Arc<dyn Drive> = ssd.clone();
-        bench.subject.format(&drive)?;
-        let fs = bench.subject.mount(drive, &bench.mount_opts)?.fs;
+        rig::make(bench.format, &drive)?;
+        let fs = rig::mount(bench.format, drive, &bench.mount_opts)?;
         let mut works = prepare(bench, &*fs, ops)?;
         let flushes = ssd.stats().flushes;
         let mut timed = match works.len() {
@@ -253,7 +253,7 @@ fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResul
     let us = |q: f64| timed.latency.value_at_quantile(q) as f64 / 1e3;
     BenchResult {
         bench: bench.kind.name().into(),
-        fs: bench.subject.name().into(),
+        fs: bench.format.name().into(),
         drive: bench.drive.clone(),
         machine: bench.machine.clone(),
         simulated,
@@ -379,7 +379,7 @@ mod tests {
             for threads in [1, 8] {
                 let bench = Bench {
                     kind,
-                    subject: crate::subject::named("f2fs").unwrap(),
+                    format: subjects::named("f2fs").unwrap(),
                     drive: "conventional-noplp".into(),
                     machine: "xeon-4116".into(),
                     mount_opts: String::new(),

@@ -1,6 +1,7 @@
 //! What can stop the lab itself. Damage found by a campaign is not an error but a verdict.
 
 use thiserror::Error;
+use vfs::kind;
 
 /// Result of a lab operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -32,6 +33,9 @@ pub enum Error {
         /// Why it failed.
         message: String,
     },
+    /// There is no such file system or technique, or nothing known on a drive.
+    #[error(transparent)]
+    Kind(#[from] kind::Error),
     /// The machine could not finish the run.
     #[error(transparent)]
     Machine(#[from] cores::MachineError),
@@ -55,6 +59,14 @@ impl Error {
             call,
             name: String::from_utf8_lossy(name).into_owned(),
             source,
+        }
+    }
+
+    /// Makes an error of `step`, something done to a whole volume.
+    pub(crate) fn of(step: &'static str) -> impl FnOnce(kind::Error) -> Self {
+        move |error| match error {
+            kind::Error::Usage(message) => Self::Usage(message),
+            error => Self::Volume { step, message: error.to_string() },
         }
     }
 

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
-use crate::mode::Mode;
 use crate::paper;
 use crate::report::{Report, Timeline, record_timeline};
 use crate::shard::Pick;
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
-use crate::{Error, Result, subject};
+use crate::{Error, Result};
+use f2fs::technique;
+use vfs::kind::Technique;
 
 /// Modes of Table 6.2.
-pub(crate) const MODES: &[Mode] = &[Mode::Posix, Mode::Strict, Mode::Oprw];
+pub(crate) const MODES: &[&Technique] = &[technique::POSIX, technique::STRICT, technique::OPRW];
 
 /// The drive of the campaigns.
 pub(crate) const DRIVE: &str = "zn540-noplp";
@@ -41,7 +42,7 @@ pub struct Experiment {
     with_tree: bool,
     /// The workload that is always there.
     workload: &'static str,
-    modes: &'static [Mode],
+    modes: &'static [&'static Technique],
 }
 
 /// All of them.
@@ -65,7 +66,7 @@ pub const ALL: [Experiment; 3] = [
         about: "version consistency: fsyncs of 61 nodes, torn or whole, and what each mode costs",
         with_tree: false,
         workload: "versions",
-        modes: &[Mode::Posix, Mode::Strict, Mode::Oprw, Mode::OprwStrict],
+        modes: &[technique::POSIX, technique::STRICT, technique::OPRW, technique::OPRW_STRICT],
     },
 ];
 
@@ -129,7 +130,7 @@ impl Experiment {
     /// power-loss protection, where no mode needs a flush.
     fn timelines(&self, seed: u64) -> Result<Vec<Timeline>> {
         let volatile = self.modes.iter().map(|mode| (DRIVE, *mode));
-        let protected = [("zn540", Mode::Nobarrier), ("zn540", Mode::OprwNobarrier)];
+        let protected = [("zn540", technique::NOBARRIER), ("zn540", technique::OPRW_NOBARRIER)];
         volatile.chain(protected).map(|(drive, mode)| record_timeline(drive, mode, seed)).collect()
     }
 
@@ -147,17 +148,17 @@ pub(crate) fn job(
     drive: String,
     workload: Arc<dyn Workload>,
     arguments: &str,
-    mode: Mode,
+    mode: &'static Technique,
 ) -> Result<Job> {
     let (cuts, seed) = (options.cuts, options.seed);
     let command = format!(
         "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"
     );
     Ok(Job {
-        subject: subject::named("f2fs")?,
+        format: subjects::named("f2fs")?,
         drive,
         workload,
-        mode,
+        technique: mode,
         inject: None,
         cuts,
         seed,

@@ -1,7 +1,7 @@
 //! The lab: workloads, an oracle, crash campaigns, benchmarks, and reports of what they found.
 //!
-//! Everything here speaks to file systems through [`vfs::FileSystem`] and the small
-//! [`subject::Subject`] trait, and to drives through `drive`.
+//! Everything here speaks to file systems through [`vfs::kind`], and to drives through `drive`.
+//! Only the experiments of papers about F2FS name F2FS.
 
 #![forbid(unsafe_code)]
 
@@ -12,20 +12,19 @@ mod error;
 pub mod experiment;
 pub mod explore;
 pub mod minimise;
-mod mode;
 pub mod oracle;
 pub mod paper;
 pub mod recorder;
 pub mod report;
 pub mod rig;
 pub mod shard;
-pub mod subject;
+#[cfg(test)]
+mod snapshot;
 pub mod workload;
 
 use cores::{Machine, Profile};
 
 pub use error::{Error, Result};
-pub use mode::Mode;
 
 /// Nanoseconds on the current machine's clock.
 pub(crate) fn now_ns() -> u64 {

@@ -13,9 +13,9 @@ use vfs::{
 };
 
 use crate::oracle::{Call, Event, Meta, Model, ObjId, Oracle, Place, ROOT, Times};
-use crate::subject::Volume;
 use crate::workload::script::{Step, Tape, handle};
 use crate::{Error, Result};
+use vfs::kind::Volume;
 
 /// An inode, by the file system's number and by the oracle's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -428,7 +428,7 @@ impl Recorder {
         self.tape(|tape, model| Op::Chattr { path: tape.path(model, node.obj), flags });
         let meta = Meta { flags, ..self.meta(node) };
         self.call(Event::SetMeta { obj: node.obj, meta }, || {
-            self.fs.set_flags(node.ino, flags).map_err(Error::at("chattr", b""))
+            self.fs.set_flags(node.ino, flags.bits()).map_err(Error::at("chattr", b""))
         })
     }
 

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use drive::{BLOCK_SIZE, Spec, Ssd, Timing};
+use drive::{BLOCK_SIZE, Drive, Spec, Ssd, Timing};
+use vfs::kind::{Finding, Format, Volume};
 
 use crate::{Error, Result};
 
@@ -66,6 +67,21 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     } else {
         spec.blocks((2 * blocks).max(CONVENTIONAL_MIN))
     })
+}
+
+/// Makes an empty volume.
+pub fn make(format: &dyn Format, drive: &Arc<dyn Drive>) -> Result<()> {
+    format.make(drive).map_err(Error::of("mkfs"))
+}
+
+/// Mounts a volume, recovering it first if need be.
+pub fn mount(format: &dyn Format, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>> {
+    format.mount(drive, options).map_err(Error::of("mount"))
+}
+
+/// What is wrong with a volume that is not mounted.
+pub fn check(format: &dyn Format, drive: &Arc<dyn Drive>) -> Result<Vec<Finding>> {
+    format.check(drive).map(|checked| checked.findings).map_err(Error::of("check"))
 }
 
 /// A new, empty drive.

@@ -3,17 +3,23 @@
 
 use std::sync::Arc;
 
+use f2fs::technique;
 use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run, run_at};
 use lab::shard::Pick;
 use lab::workload::{self, Pattern, Versions, Workload, small};
-use lab::{Mode, subject};
+use vfs::kind::Technique;
 
-fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>, cuts: usize) -> Arc<Job> {
+fn job(
+    workload: Arc<dyn Workload>,
+    mode: &'static Technique,
+    inject: Option<&str>,
+    cuts: usize,
+) -> Arc<Job> {
     Arc::new(Job {
-        subject: subject::named("f2fs").expect("f2fs is known"),
+        format: subjects::named("f2fs").expect("f2fs is known"),
         drive: "zn540-noplp".into(),
         workload,
-        mode,
+        technique: mode,
         inject: inject.map(str::to_owned),
         cuts,
         seed: 3,
@@ -28,12 +34,12 @@ fn quiet() -> Progress {
     Arc::new(|_| ())
 }
 
-fn random(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
+fn random(workload: &str, mode: &'static Technique, inject: Option<&str>) -> ModeResult {
     let workload = workload::named(workload, 100).expect("a known workload").into();
     run(&job(workload, mode, inject, 100), &quiet()).expect("the campaign runs")
 }
 
-fn every(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
+fn every(workload: &str, mode: &'static Technique, inject: Option<&str>) -> ModeResult {
     let workload = Arc::new(small::named(workload).expect("a known workload"));
     let points = CutPoints::Every;
     run_at(&job(workload, mode, inject, 0), points, &quiet()).expect("the campaign runs").0
@@ -41,8 +47,8 @@ fn every(workload: &str, mode: Mode, inject: Option<&str>) -> ModeResult {
 
 #[test]
 fn a_dropped_flush_is_noticed() {
-    assert_eq!(random("random-overwrite", Mode::Posix, None).broken, 0);
-    assert!(random("random-overwrite", Mode::Posix, Some("drop-flush")).broken > 0);
+    assert_eq!(random("random-overwrite", technique::POSIX, None).broken, 0);
+    assert!(random("random-overwrite", technique::POSIX, Some("drop-flush")).broken > 0);
 }
 
 #[test]
@@ -50,7 +56,7 @@ fn strict_without_its_preflush_is_noticed() {
     let run = |inject| {
         let pattern = Arc::new(Pattern::sized(64, 60));
         let every = CutPoints::Every;
-        run_at(&job(pattern, Mode::Strict, inject, 0), every, &quiet()).expect("it runs").0
+        run_at(&job(pattern, technique::STRICT, inject, 0), every, &quiet()).expect("it runs").0
     };
     assert_eq!(run(None).failed, 0);
     assert!(run(Some("drop-preflush")).broken > 0);
@@ -58,7 +64,7 @@ fn strict_without_its_preflush_is_noticed() {
 
 #[test]
 fn oprw_that_skips_the_write_pointers_is_noticed() {
-    for mode in [Mode::Oprw, Mode::OprwStrict] {
+    for mode in [technique::OPRW, technique::OPRW_STRICT] {
         let run = |inject| {
             let pattern = Arc::new(Pattern::sized(64, 60));
             let every = CutPoints::Every;
@@ -73,7 +79,7 @@ fn oprw_that_skips_the_write_pointers_is_noticed() {
 fn oprw_that_skips_the_checksums_is_noticed() {
     let run = |inject| {
         let pattern = Arc::new(Pattern::sized(64, 60));
-        let job = job(pattern, Mode::OprwStrict, inject, 0);
+        let job = job(pattern, technique::OPRW_STRICT, inject, 0);
         let job = Arc::new(Job { drive: "conventional-noplp".into(), ..(*job).clone() });
         run_at(&job, CutPoints::Every, &quiet()).expect("it runs").0
     };
@@ -83,7 +89,8 @@ fn oprw_that_skips_the_checksums_is_noticed() {
 
 #[test]
 fn a_torn_node_that_is_believed_is_noticed() {
-    for mode in [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict] {
+    for mode in [technique::POSIX, technique::STRICT, technique::NOBARRIER, technique::OPRW_STRICT]
+    {
         let run = |inject| {
             let job = job(Arc::new(Pattern::sized(64, 60)), mode, inject, 0);
             let job = Arc::new(Job { drive: "conventional-noplp:512".into(), ..(*job).clone() });
@@ -99,7 +106,7 @@ fn a_torn_node_that_is_believed_is_noticed() {
 /// excludes that, and the campaign has to see it.
 #[test]
 fn a_torn_block_is_noticed() {
-    for mode in [Mode::Posix, Mode::Strict] {
+    for mode in [technique::POSIX, technique::STRICT] {
         let torn = |drive: &str| {
             let workload = Arc::new(small::named("overwrite-fsync").expect("a known workload"));
             let job = job(workload, mode, None, 0);
@@ -115,27 +122,27 @@ fn a_torn_block_is_noticed() {
 
 #[test]
 fn a_skipped_roll_forward_is_noticed() {
-    assert!(every("overwrite-fsync", Mode::Strict, Some("skip-roll-forward")).broken > 0);
+    assert!(every("overwrite-fsync", technique::STRICT, Some("skip-roll-forward")).broken > 0);
 }
 
 #[test]
 fn a_missing_dentry_mark_is_noticed() {
-    assert_eq!(every("create-fsync", Mode::Strict, None).broken, 0);
-    assert!(every("create-fsync", Mode::Strict, Some("drop-dent-mark")).broken > 0);
+    assert_eq!(every("create-fsync", technique::STRICT, None).broken, 0);
+    assert!(every("create-fsync", technique::STRICT, Some("drop-dent-mark")).broken > 0);
 }
 
 #[test]
 fn a_checkpoint_without_its_flush_is_noticed() {
     // The fsync of a directory is a checkpoint: its last block must not be believed before the
     // others are there, nor the fsync return before it is.
-    assert_eq!(every("rename-fsync-dir", Mode::Posix, None).broken, 0);
-    assert!(every("rename-fsync-dir", Mode::Posix, Some("plain-checkpoint")).broken > 0);
+    assert_eq!(every("rename-fsync-dir", technique::POSIX, None).broken, 0);
+    assert!(every("rename-fsync-dir", technique::POSIX, Some("plain-checkpoint")).broken > 0);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_json() {
     let json = || {
-        let result = random("varmail", Mode::Oprw, None);
+        let result = random("varmail", technique::OPRW, None);
         serde_json::to_string(&result).expect("results are plain data")
     };
     assert_eq!(json(), json());
@@ -151,10 +158,10 @@ fn an_fsync_torn_over_its_nodes_is_noticed() {
         assert_eq!((ran.broken > 0, ran.corrupt), (inject.is_some(), 0), "{mode} {inject:?}");
         ran.files_torn
     };
-    assert!(torn(Mode::Posix, None) > 0);
-    assert!(torn(Mode::Oprw, None) > 0);
-    assert_eq!(torn(Mode::Strict, None), 0);
-    assert_eq!(torn(Mode::OprwStrict, None), 0);
-    assert!(torn(Mode::OprwStrict, Some("mark-every-node")) > 0);
-    assert!(torn(Mode::Strict, Some("mark-every-node")) > 0);
+    assert!(torn(technique::POSIX, None) > 0);
+    assert!(torn(technique::OPRW, None) > 0);
+    assert_eq!(torn(technique::STRICT, None), 0);
+    assert_eq!(torn(technique::OPRW_STRICT, None), 0);
+    assert!(torn(technique::OPRW_STRICT, Some("mark-every-node")) > 0);
+    assert!(torn(technique::STRICT, Some("mark-every-node")) > 0);
 }

@@ -5,17 +5,18 @@ mod harness;
 
 use std::sync::Arc;
 
+use f2fs::technique;
 use harness::{CONVENTIONAL_MODES, broken, every_cut, job};
-use lab::Mode;
 use lab::campaign::Job;
 use lab::workload::{Database, Kind, Workload};
+use vfs::kind::Technique;
 
-fn run(kind: Kind, drive: &str, mode: Mode, inject: Option<&str>) -> Job {
+fn run(kind: Kind, drive: &str, mode: &'static Technique, inject: Option<&str>) -> Job {
     let database: Arc<dyn Workload> = Arc::new(Database { kind, transactions: 10 });
     Job { inject: inject.map(str::to_owned), ..job(database, drive, mode, 1) }
 }
 
-fn promises_hold(drive: &str, modes: &[Mode]) {
+fn promises_hold(drive: &str, modes: &[&'static Technique]) {
     for kind in Kind::ALL {
         for &mode in modes {
             let result = every_cut(run(kind, drive, mode, None)).expect("it runs");
@@ -27,12 +28,12 @@ fn promises_hold(drive: &str, modes: &[Mode]) {
 
 #[test]
 fn zoned_without_plp() {
-    promises_hold("zn540-noplp", &Mode::ALL);
+    promises_hold("zn540-noplp", &technique::ALL);
 }
 
 #[test]
 fn zoned_with_plp() {
-    promises_hold("zn540", &Mode::ALL);
+    promises_hold("zn540", &technique::ALL);
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn conventional_without_plp() {
 #[test]
 fn a_dropped_flush_is_noticed() {
     for kind in Kind::ALL {
-        let job = run(kind, "zn540-noplp", Mode::Posix, Some("drop-flush"));
+        let job = run(kind, "zn540-noplp", technique::POSIX, Some("drop-flush"));
         let result = every_cut(job).expect("it runs");
         assert!(result.broken > 0, "{}", kind.name());
         let own = format!("({})", kind.name());

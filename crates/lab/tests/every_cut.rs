@@ -5,18 +5,24 @@ mod harness;
 
 use std::sync::Arc;
 
+use f2fs::technique;
 use harness::{CONVENTIONAL_MODES, broken, every_cut, job};
-use lab::Mode;
 use lab::campaign::ModeResult;
 use lab::workload::{Script, Workload, small};
+use vfs::kind::Technique;
 
-fn explore(workload: impl Workload + 'static, seed: u64, mode: Mode, drive: &str) -> ModeResult {
+fn explore(
+    workload: impl Workload + 'static,
+    seed: u64,
+    mode: &'static Technique,
+    drive: &str,
+) -> ModeResult {
     let workload: Arc<dyn Workload> = Arc::new(workload);
     every_cut(job(workload, drive, mode, seed)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// All workloads of `drive` in `modes`; fails with one replay line per broken promise.
-fn promises_hold(drive: &str, modes: &[Mode]) {
+fn promises_hold(drive: &str, modes: &[&'static Technique]) {
     let mut all = Vec::new();
     for workload in small::ALL {
         for &mode in modes {
@@ -34,12 +40,12 @@ fn promises_hold(drive: &str, modes: &[Mode]) {
 
 #[test]
 fn zoned_without_plp() {
-    promises_hold("zn540-noplp", &Mode::ALL);
+    promises_hold("zn540-noplp", &technique::ALL);
 }
 
 #[test]
 fn zoned_with_plp() {
-    promises_hold("zn540", &Mode::ALL);
+    promises_hold("zn540", &technique::ALL);
 }
 
 #[test]
@@ -54,7 +60,7 @@ fn conventional_that_tears_blocks() {
 
 #[test]
 fn zoned_that_tears_blocks() {
-    promises_hold("zn540-noplp:512", &Mode::ALL);
+    promises_hold("zn540-noplp:512", &technique::ALL);
 }
 
 /// Nearly all zones are reset by one checkpoint and written again before the next: whichever of
@@ -71,7 +77,7 @@ fn zones_that_a_cut_gives_back_leave_room() {
     text += &format!("sync\nbegin\nunlink a\nsync\ncreate b\nwrite b 0+{again}\nfsync b\n");
     for seed in 1..=4 {
         let script = Script::parse(&text, "reset-and-written").expect("a workload");
-        let result = explore(script, seed, Mode::Oprw, "zn540-noplp");
+        let result = explore(script, seed, technique::OPRW, "zn540-noplp");
         let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
         assert_eq!(result.broken, 0, "of {}, seed {seed}: {told:?}", result.cuts);
     }
@@ -86,9 +92,9 @@ fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
                 write a 0+614400\nwrite a 614400+204800\ncreate b\nfsync /\nfsync a\n\
                 write a 0+40960\nfsync a\n";
     for (drive, mode) in [
-        ("zn540-noplp", Mode::Strict),
-        ("zn540-noplp", Mode::OprwStrict),
-        ("conventional-noplp", Mode::OprwStrict),
+        ("zn540-noplp", technique::STRICT),
+        ("zn540-noplp", technique::OPRW_STRICT),
+        ("conventional-noplp", technique::OPRW_STRICT),
     ] {
         let script = Script::parse(text, "half-written").expect("a workload");
         let result = explore(script, 1, mode, drive);
@@ -103,7 +109,8 @@ fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
 fn a_node_without_its_inode_leaves_a_small_file_as_it_was() {
     let text =
         "footprint 0\ncreate a\nwrite a 0+2522\nfsync a\nbegin\nwrite a 4509696+3000\nfsync a\n";
-    for mode in [Mode::Posix, Mode::Nobarrier, Mode::Oprw, Mode::OprwNobarrier] {
+    for mode in [technique::POSIX, technique::NOBARRIER, technique::OPRW, technique::OPRW_NOBARRIER]
+    {
         for drive in ["zn540", "zn540-noplp"] {
             let script = Script::parse(text, "grown").expect("a workload");
             let result = explore(script, 1, mode, drive);

@@ -3,22 +3,24 @@
 
 use std::sync::Arc;
 
+use f2fs::technique;
 use lab::campaign::{CHECK_EVERY, Job, Progress};
 use lab::explore::batch::{self, Batch};
 use lab::explore::{Bound, Explored, explore};
 use lab::shard::{Part, Pick, Share, merge};
-use lab::{Mode, subject, workload};
+use lab::workload;
+use vfs::kind::Technique;
 
 const ZONED: &str = "zn540-noplp";
 const PROTECTED: &str = "zn540";
 const CONVENTIONAL: &str = "conventional-noplp";
 
-fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explored {
+fn run(workload: &str, drive: &str, mode: &'static Technique, inject: Option<&str>) -> Explored {
     let job = Job {
-        subject: subject::named("f2fs").expect("f2fs is known"),
+        format: subjects::named("f2fs").expect("f2fs is known"),
         drive: drive.into(),
         workload: workload::named(workload, 0).expect("a known workload").into(),
-        mode,
+        technique: mode,
         inject: inject.map(str::to_owned),
         cuts: 0,
         seed: 1,
@@ -34,11 +36,11 @@ fn run(workload: &str, drive: &str, mode: Mode, inject: Option<&str>) -> Explore
 fn every_single_operation() {
     let tearing = [CONVENTIONAL, ZONED].map(|drive| format!("{drive}:512"));
     for drive in [ZONED, PROTECTED, CONVENTIONAL].into_iter().chain(tearing.iter().map(|d| &**d)) {
-        for mode in Mode::ALL {
+        for mode in technique::ALL {
             let batch = Batch {
-                subject: subject::named("f2fs").expect("f2fs is known"),
+                format: subjects::named("f2fs").expect("f2fs is known"),
                 drive: drive.into(),
-                mode,
+                technique: mode,
                 length: 1,
                 sample: None,
                 inject: None,
@@ -74,7 +76,7 @@ fn the_small_workloads_of_many_nodes() {
         "ace:beyond+fdatasync,shrink+fsync,replace+sync",
     ];
     for workload in workloads {
-        for mode in Mode::ALL {
+        for mode in technique::ALL {
             let found = run(workload, ZONED, mode, None);
             assert_eq!(found.counts.broken, 0, "{workload} in {mode}: {:#?}", found.failures[0]);
         }
@@ -85,27 +87,27 @@ fn the_small_workloads_of_many_nodes() {
 #[test]
 fn whole_or_not_at_all() {
     let torn = |mode, inject| run("multi-node", ZONED, mode, inject).counts.torn;
-    assert!(torn(Mode::Posix, None) > 0);
-    assert!(torn(Mode::Oprw, None) > 0);
-    assert_eq!((torn(Mode::Strict, None), torn(Mode::OprwStrict, None)), (0, 0));
-    assert!(torn(Mode::OprwStrict, Some("mark-every-node")) > 0);
-    assert!(torn(Mode::Strict, Some("mark-every-node")) > 0);
+    assert!(torn(technique::POSIX, None) > 0);
+    assert!(torn(technique::OPRW, None) > 0);
+    assert_eq!((torn(technique::STRICT, None), torn(technique::OPRW_STRICT, None)), (0, 0));
+    assert!(torn(technique::OPRW_STRICT, Some("mark-every-node")) > 0);
+    assert!(torn(technique::STRICT, Some("mark-every-node")) > 0);
 }
 
 #[test]
 fn what_is_broken_is_noticed() {
     let broken = |workload, mode, fault| run(workload, ZONED, mode, Some(fault)).counts.broken;
-    assert!(broken("overwrite-fsync", Mode::Posix, "drop-flush") > 0);
-    assert!(broken("overwrite-fsync", Mode::Strict, "drop-preflush") > 0);
-    assert!(broken("overwrite-fsync", Mode::OprwStrict, "skip-wp-check") > 0);
-    assert!(broken("ace:rename+sync", Mode::Posix, "plain-checkpoint") > 0);
-    assert!(broken("ace:create+fsync", Mode::Posix, "drop-dent-mark") > 0);
+    assert!(broken("overwrite-fsync", technique::POSIX, "drop-flush") > 0);
+    assert!(broken("overwrite-fsync", technique::STRICT, "drop-preflush") > 0);
+    assert!(broken("overwrite-fsync", technique::OPRW_STRICT, "skip-wp-check") > 0);
+    assert!(broken("ace:rename+sync", technique::POSIX, "plain-checkpoint") > 0);
+    assert!(broken("ace:create+fsync", technique::POSIX, "drop-dent-mark") > 0);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_json() {
     let json = || {
-        let found = run("ace:append+nothing,replace+fsync", CONVENTIONAL, Mode::Posix, None);
+        let found = run("ace:append+nothing,replace+fsync", CONVENTIONAL, technique::POSIX, None);
         serde_json::to_string(&found).expect("results are plain data")
     };
     assert_eq!(json(), json());
@@ -115,9 +117,9 @@ fn the_same_seed_gives_the_same_json() {
 #[test]
 fn shares_of_an_exploration_add_up() {
     let batch = |sample| Batch {
-        subject: subject::named("f2fs").expect("f2fs is known"),
+        format: subjects::named("f2fs").expect("f2fs is known"),
         drive: ZONED.into(),
-        mode: Mode::Posix,
+        technique: technique::POSIX,
         length: if sample { 2 } else { 1 },
         sample: sample.then_some(700),
         inject: Some("drop-flush".into()),

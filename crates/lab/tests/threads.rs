@@ -3,10 +3,11 @@
 
 mod harness;
 
+use f2fs::technique;
 use harness::{CONVENTIONAL_MODES, broken, every_cut};
-use lab::Mode;
 use lab::campaign::{CHECK_EVERY, Job};
 use lab::workload;
+use vfs::kind::Technique;
 
 const ZONED: &str = "zn540-noplp";
 const PROTECTED: &str = "zn540";
@@ -14,7 +15,7 @@ const CONVENTIONAL: &str = "conventional-noplp";
 const ZONED_TEARING: &str = "zn540-noplp:512";
 const CONVENTIONAL_TEARING: &str = "conventional-noplp:512";
 
-fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
+fn job(workload: &str, drive: &str, mode: &'static Technique, seed: u64) -> Job {
     harness::job(workload::named(workload, 0).expect("a known workload"), drive, mode, seed)
 }
 
@@ -23,7 +24,7 @@ fn job(workload: &str, drive: &str, mode: Mode, seed: u64) -> Job {
 fn promises_hold(
     workloads: &[&str],
     drive: &str,
-    modes: &[Mode],
+    modes: &[&'static Technique],
     seeds: std::ops::Range<u64>,
     check_every: usize,
 ) {
@@ -48,7 +49,7 @@ fn promises_hold(
 #[test]
 fn the_same_seed_gives_the_same_json() {
     let json = || {
-        let result = every_cut(job("threads:4:all", ZONED, Mode::Oprw, 3)).expect("it runs");
+        let result = every_cut(job("threads:4:all", ZONED, technique::OPRW, 3)).expect("it runs");
         serde_json::to_string(&result).expect("results are plain data")
     };
     assert_eq!(json(), json());
@@ -71,21 +72,21 @@ fn one_thread() {
         format!("threads:1:{mix}")
     });
     let alone: Vec<&str> = alone.iter().map(String::as_str).collect();
-    promises_hold(&alone, ZONED, &Mode::ALL, 1..2, CHECK_EVERY);
-    promises_hold(&alone, PROTECTED, &Mode::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&alone, ZONED, &technique::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&alone, PROTECTED, &technique::ALL, 1..2, CHECK_EVERY);
     promises_hold(&alone, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
 }
 
 /// A share of what [`many_runs`] cuts.
 #[test]
 fn zoned_without_plp() {
-    promises_hold(&MIXES, ZONED, &Mode::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&MIXES, ZONED, &technique::ALL, 1..2, CHECK_EVERY);
 }
 
 /// As above.
 #[test]
 fn zoned_with_plp() {
-    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 1..2, CHECK_EVERY);
+    promises_hold(&MIXES, PROTECTED, &technique::ALL, 1..2, CHECK_EVERY);
 }
 
 /// As above.
@@ -97,8 +98,8 @@ fn conventional_without_plp() {
 /// As above, on drives that tear blocks.
 #[test]
 fn torn_blocks() {
-    promises_hold(&MIXES, ZONED_TEARING, &[Mode::Oprw], 1..2, CHECK_EVERY);
-    let modes = [Mode::Posix, Mode::OprwStrict];
+    promises_hold(&MIXES, ZONED_TEARING, &[technique::OPRW], 1..2, CHECK_EVERY);
+    let modes = [technique::POSIX, technique::OPRW_STRICT];
     promises_hold(&MIXES, CONVENTIONAL_TEARING, &modes, 1..2, CHECK_EVERY);
 }
 
@@ -107,13 +108,13 @@ fn torn_blocks() {
 #[test]
 fn faults_between_threads_are_noticed() {
     for (inject, workload, mode) in [
-        ("no-chain-order", "threads:12:private", Mode::Posix),
-        ("no-chain-order", "threads:12:private", Mode::Strict),
-        ("no-chain-order", "threads:12:private", Mode::OprwStrict),
-        ("decide-once", "threads:4:names", Mode::Strict),
-        ("no-turn", "threads:4:shared", Mode::Posix),
-        ("no-turn", "threads:4:shared", Mode::Strict),
-        ("early-tail", "threads:8:all", Mode::OprwStrict),
+        ("no-chain-order", "threads:12:private", technique::POSIX),
+        ("no-chain-order", "threads:12:private", technique::STRICT),
+        ("no-chain-order", "threads:12:private", technique::OPRW_STRICT),
+        ("decide-once", "threads:4:names", technique::STRICT),
+        ("no-turn", "threads:4:shared", technique::POSIX),
+        ("no-turn", "threads:4:shared", technique::STRICT),
+        ("early-tail", "threads:8:all", technique::OPRW_STRICT),
     ] {
         let is_noticed = |seed| {
             let sound = job(workload, CONVENTIONAL, mode, seed);
@@ -129,9 +130,9 @@ fn faults_between_threads_are_noticed() {
 #[test]
 #[ignore = "long: make test-all"]
 fn many_runs() {
-    promises_hold(&MIXES, ZONED, &Mode::ALL, 100..105, 1);
-    promises_hold(&MIXES, PROTECTED, &Mode::ALL, 100..102, 1);
+    promises_hold(&MIXES, ZONED, &technique::ALL, 100..105, 1);
+    promises_hold(&MIXES, PROTECTED, &technique::ALL, 100..102, 1);
     promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 100..104, 1);
-    promises_hold(&MIXES, ZONED_TEARING, &Mode::ALL, 100..102, 1);
+    promises_hold(&MIXES, ZONED_TEARING, &technique::ALL, 100..102, 1);
     promises_hold(&MIXES, CONVENTIONAL_TEARING, &CONVENTIONAL_MODES, 100..102, 1);
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use thiserror::Error;
+use vfs::kind;
 
 /// Result of a subcommand: its exit status.
 pub(crate) type Outcome<T = u8> = Result<T, Failure>;
@@ -64,10 +65,20 @@ impl From<linux::Error> for Failure {
     }
 }
 
+impl From<kind::Error> for Failure {
+    fn from(error: kind::Error) -> Self {
+        match error {
+            kind::Error::Usage(message) => Self::Usage(message),
+            error => Self::Problem(error.to_string()),
+        }
+    }
+}
+
 impl From<lab::Error> for Failure {
     fn from(error: lab::Error) -> Self {
         match error {
             lab::Error::Usage(message) => Self::Usage(message),
+            lab::Error::Kind(error) => error.into(),
             error => Self::Problem(error.to_string()),
         }
     }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use clap::Args;
 use drive::linux::{Access, BlockDevice, Engine};
 use drive::{Drive, Ssd, Timing, image};
-use f2fs::devices::{Named, join, join_for_mkfs};
+use f2fs::devices::{join, join_for_mkfs};
 use f2fs::mkfs::MkfsOptions;
 use f2fs::{F2fs, MountOptions};
+use vfs::kind::Device;
 use vfs::{Attr, FileSystem};
 
 use crate::failure::{Failure, Outcome};
@@ -194,21 +195,21 @@ fn open_all(
     path: &Path,
     devices: &Devices,
     open: impl Fn(&Path) -> Outcome<Opened>,
-    join: impl FnOnce(Vec<Named>) -> f2fs::Result<Arc<dyn Drive>>,
+    join: impl FnOnce(Vec<Device>) -> f2fs::Result<Arc<dyn Drive>>,
 ) -> Outcome<Opened> {
     let first = open(path)?;
     if devices.others.is_empty() {
         return Ok(first);
     }
     let name = |path: &Path| path.display().to_string();
-    let mut all = vec![Named { name: name(path), drive: first.drive }];
+    let mut all = vec![Device { name: name(path), drive: first.drive }];
     let mut emulated = first.emulated;
     for other in &devices.others {
         if all.iter().any(|one| one.name == name(other)) {
             return Err(Failure::Problem(format!("{}: given twice", other.display())));
         }
         let opened = open(other)?;
-        all.push(Named { name: name(other), drive: opened.drive });
+        all.push(Device { name: name(other), drive: opened.drive });
         emulated.extend(opened.emulated);
     }
     if emulated.len() < all.len() {

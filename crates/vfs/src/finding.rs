@@ -52,6 +52,14 @@ impl<P> Finding<P> {
     }
 }
 
+impl<P: ToString> Finding<P> {
+    /// The same with its place in words.
+    pub fn in_words(self) -> Finding<String> {
+        let Self { place, what, found, allowed, remedy } = self;
+        Finding { place: place.to_string(), what, found, allowed, remedy }
+    }
+}
+
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -11,6 +11,7 @@ pub mod finding;
 mod fs;
 mod gate;
 pub mod inode;
+pub mod kind;
 mod memfs;
 pub mod ops;
 pub mod options;

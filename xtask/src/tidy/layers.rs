@@ -3,7 +3,7 @@
 use super::Finding;
 
 /// The crates and the floor each lives on. Crates of one floor do not know one another.
-const FLOORS: [(&str, u8); 13] = [
+const FLOORS: [(&str, u8); 15] = [
     ("cores", 0),
     ("drive", 1),
     ("queue", 2),
@@ -12,9 +12,11 @@ const FLOORS: [(&str, u8); 13] = [
     ("f2fs", 5),
     ("ext4", 5),
     ("pmfs", 5),
-    ("fuse", 6),
-    ("nvme-target", 6),
-    ("lab", 6),
+    ("plainfs", 5),
+    ("subjects", 6),
+    ("fuse", 7),
+    ("nvme-target", 7),
+    ("lab", 7),
     ("linux", 8),
     ("strandline", 9),
 ];

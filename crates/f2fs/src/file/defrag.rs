@@ -3,6 +3,7 @@
 //! What can tear: nothing. Blocks move as the cleaner moves them: the old ones are not used again
 //! before a checkpoint knows the new ones.
 
+use vfs::kind::Defragmented;
 use vfs::{Errno, FileKind, Ino};
 
 use crate::F2fs;
@@ -12,22 +13,11 @@ use crate::mount::volume::Volume;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, Nid, is_data_addr};
 
-/// What a file was and is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DefragReport {
-    /// Runs of blocks that lie side by side, both in the file and on the drive.
-    pub extents_before: u64,
-    /// The same afterwards.
-    pub extents_after: u64,
-    /// Blocks of data.
-    pub blocks: u64,
-}
-
 impl F2fs {
     /// Moves the blocks of a regular file to where they lie side by side, as
     /// [`F2fs::defragment`] does, from the start of a section on. A file in as few pieces as
     /// segments stays as it is.
-    pub fn defragment_file(&self, ino: Ino) -> Result<DefragReport> {
+    pub fn defragment_file(&self, ino: Ino) -> Result<Defragmented> {
         let nid = fs::nid(ino)?;
         let (extents_before, blocks) = self.change()?.extents(nid)?;
         let mut extents_after = extents_before;
@@ -47,7 +37,7 @@ impl F2fs {
             self.write_checkpoint()?;
             extents_after = self.change()?.extents(nid)?.0;
         }
-        Ok(DefragReport { extents_before, extents_after, blocks })
+        Ok(Defragmented { extents_before, extents_after, blocks })
     }
 }
 

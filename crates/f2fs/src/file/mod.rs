@@ -10,6 +10,3 @@ mod pages;
 pub(crate) mod read_write;
 mod truncate;
 mod writeback;
-
-pub use defrag::DefragReport;
-pub use pages::PageAt;

@@ -1,23 +1,14 @@
-//! Where the pages of a file are, for who compares whole volumes and reads none of them through the
-//! page cache.
+//! Where the pages of a file are, for whoever compares whole volumes without reading them through
+//! the page cache.
 
 use std::ops::Range;
 
-use drive::{Block, Lba};
+use vfs::kind::PageAt;
 use vfs::{Errno, Ino};
 
 use crate::F2fs;
 use crate::error::Result;
 use crate::ondisk::{Nid, is_data_addr};
-
-/// Where a page is that is no hole.
-#[derive(Clone, Copy, Debug)]
-pub enum PageAt<'a> {
-    /// In memory: it may be newer than what the drive has.
-    Memory(&'a Block),
-    /// On the drive only.
-    Drive(Lba),
-}
 
 impl F2fs {
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if

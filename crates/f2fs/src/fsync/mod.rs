@@ -16,6 +16,7 @@ mod oprw;
 mod plan;
 mod posix;
 mod strict;
+pub mod technique;
 
 use cores::Stage;
 use queue::plan::{OnTheWay, Run};

@@ -10,19 +10,12 @@ use std::sync::Arc;
 
 use drive::{Concat, Drive, Identify};
 use queue::BlockQueue;
+use vfs::kind::Device as Named;
 
 use crate::error::{Error, Result};
 use crate::offline::mkfs::{MkfsOptions, check_blank};
 use crate::ondisk::superblock::{COPIES, Device, Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
-
-/// A drive, and what it is called in messages.
-pub struct Named {
-    /// A path.
-    pub name: String,
-    /// The drive.
-    pub drive: Arc<dyn Drive>,
-}
 
 /// The drives of an existing volume as one, in the volume's order.
 pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {

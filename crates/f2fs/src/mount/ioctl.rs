@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use queue::WriteSet;
+use vfs::kind::Shutdown;
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec};
 
 use crate::F2fs;
@@ -17,19 +18,6 @@ use crate::mount::fs::nid;
 use crate::mount::volume::{Caller, Health, Volume};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
-
-/// `F2FS_GOING_DOWN_*`: what [`F2fs::shutdown`] still writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// Everything, as `sync`.
-    FullSync,
-    /// A checkpoint, without file data.
-    MetaSync,
-    /// Nothing.
-    NoSync,
-    /// Metadata blocks, without the checkpoint that would make them count.
-    MetaFlush,
-}
 
 impl F2fs {
     /// `F2FS_IOC_SHUTDOWN`: stops the volume as a power failure would. Changes fail with `EIO` from

@@ -6,6 +6,7 @@ pub mod devices;
 pub(crate) mod fs;
 pub(crate) mod io;
 mod ioctl;
+mod kind;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
@@ -14,7 +15,7 @@ pub(crate) mod tunables;
 pub(crate) mod volume;
 
 pub use fs::F2fs;
-pub use ioctl::Shutdown;
+pub use kind::Format;
 pub(crate) use load::load;
 pub use maintain::Maintenance;
 pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};

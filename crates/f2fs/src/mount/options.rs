@@ -1,5 +1,6 @@
 //! Mount options, under the names `mount -t f2fs -o …` knows them by.
 
+use std::fmt;
 use std::str::FromStr;
 
 use bitflags::bitflags;
@@ -22,6 +23,17 @@ pub enum FsyncMode {
     Nobarrier,
 }
 
+/// As in `mount -o`.
+impl fmt::Display for FsyncMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Posix => "posix",
+            Self::Strict => "strict",
+            Self::Nobarrier => "nobarrier",
+        })
+    }
+}
+
 /// `mode=`: where new blocks may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllocationMode {
@@ -30,6 +42,16 @@ pub enum AllocationMode {
     Adaptive,
     /// Only whole free segments; the one mode zoned drives can have.
     Lfs,
+}
+
+/// As in `mount -o`.
+impl fmt::Display for AllocationMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Adaptive => "adaptive",
+            Self::Lfs => "lfs",
+        })
+    }
 }
 
 /// `background_gc=`.
@@ -44,6 +66,17 @@ pub enum BackgroundGc {
     Sync,
 }
 
+/// As in `mount -o`.
+impl fmt::Display for BackgroundGc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Sync => "sync",
+        })
+    }
+}
+
 /// `errors=`: what a failed write of the volume leads to. In each case nothing more is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
@@ -54,6 +87,17 @@ pub enum OnError {
     RemountRo,
     /// The process aborts.
     Panic,
+}
+
+/// As in `mount -o`.
+impl fmt::Display for OnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Continue => "continue",
+            Self::RemountRo => "remount-ro",
+            Self::Panic => "panic",
+        })
+    }
 }
 
 bitflags! {
@@ -196,6 +240,33 @@ impl FromStr for MountOptions {
         let mut options = Self::default();
         OPTIONS.set_list(&mut options, list)?;
         Ok(options)
+    }
+}
+
+/// As `/proc/mounts` shows them: what differs from the defaults, and always the fsync mode.
+impl fmt::Display for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        f.write_str(if self.read_only { "ro" } else { "rw" })?;
+        write!(f, ",fsync_mode={}", self.fsync_mode)?;
+        let flags = [
+            ("oprw", "nooprw", self.oprw, default.oprw),
+            ("wp_check", "nowp_check", self.wp_check, default.wp_check),
+            ("barrier", "nobarrier", self.barrier, default.barrier),
+            ("flush_merge", "noflush_merge", self.flush_merge, default.flush_merge),
+            ("roll_forward", "disable_roll_forward", self.roll_forward, default.roll_forward),
+            ("discard", "nodiscard", self.discard, default.discard),
+            ("inline_data", "noinline_data", self.inline_data, default.inline_data),
+            ("inline_dentry", "noinline_dentry", self.inline_dentry, default.inline_dentry),
+            ("inline_xattr", "noinline_xattr", self.inline_xattr, default.inline_xattr),
+        ];
+        for (on, off, is, usual) in flags {
+            if is != usual {
+                write!(f, ",{}", if is { on } else { off })?;
+            }
+        }
+        let Self { mode, background_gc, errors, .. } = self;
+        write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")
     }
 }
 

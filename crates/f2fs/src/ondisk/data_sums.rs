@@ -89,7 +89,7 @@ impl DataSums {
         match self.0.last_mut() {
             Some(run)
                 if run.blocks < MAX_RUN
-                    && u64::from(run.start) + u64::from(run.blocks) == addr.into() =>
+                    && u64::from(run.start) + u64::from(run.blocks) == u64::from(addr) =>
             {
                 run.blocks += 1;
                 run.sum = run.sum.wrapping_add(sum);

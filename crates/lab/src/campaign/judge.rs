@@ -8,8 +8,8 @@ use drive::{Drive, Ssd};
 use super::record::{Cut, Recording};
 use super::{Failure, Job, Progress};
 use crate::oracle::{Damage, Memo, Model, Verdict, verify};
-use crate::subject::{Recovery, Volume};
-use crate::{Result, machine};
+use crate::{Result, machine, rig};
+use vfs::kind::{Recovery, Volume};
 
 /// What one cut did.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ const OFF_NS: u64 = 86_400_000_000_000;
 type Models = [Model; 2];
 
 fn models(job: &Job) -> Models {
-    [(); 2].map(|()| Model::new(job.subject.habits()))
+    [(); 2].map(|()| Model::new(job.format.habits()))
 }
 
 pub(super) fn judge_stretch(
@@ -101,14 +101,14 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     stay_off();
     let drive = first.power_on(job);
     let begun = crate::now_ns();
-    let mounted = job.subject.mount(drive.clone(), &job.mount_options());
+    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
     let recovery_ns = crate::now_ns() - begun;
-    let recovery = mounted.as_ref().map_or_else(|_| Recovery::default(), |m| m.recovery);
+    let recovery = mounted.as_ref().map_or_else(|_| Recovery::default(), |fs| fs.recovery());
     let mut judged: Vec<(Judged, bool)> = cuts
         .iter()
         .map(|cut| {
             let (verdicts, in_flight) = match &mounted {
-                Ok(mounted) => verify(1, &*mounted.fs, &drive, cut),
+                Ok(mounted) => verify(1, &**mounted, &drive, cut),
                 Err(error) => (vec![corrupt("mount", "a volume that recovers", error)], false),
             };
             let Cut { index, at_ns, .. } = *cut;
@@ -116,8 +116,8 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
         })
         .collect();
     if let Ok(mounted) = mounted {
-        let later = afterwards(job, first.like, drive.clone(), &*mounted.fs, &mut |fs| {
-            // They all left the same state; at the last one most had been promised.
+        let later = afterwards(job, first.like, drive.clone(), &*mounted, &mut |fs| {
+            // All left the same, and by the last of them most had been promised.
             if let (Some(cut), Some((judged, _))) = (cuts.last(), judged.last_mut()) {
                 add_new(&mut judged.verdicts, verify(2, fs, &drive, cut).0);
             }
@@ -178,23 +178,24 @@ pub(crate) fn afterwards(
     }
     let mut verdicts = Vec::new();
     if job.is_checked(number) {
-        match job.subject.check(&drive) {
+        let about_data = |fault| job.format.is_about_data(fault);
+        match rig::check(job.format, &drive) {
             Ok(faults) => verdicts.extend(faults.iter().take(4).map(|fault| {
-                let verdict = corrupt("check", "no fault", &fault.text);
-                let damage = if fault.data_only { Damage::Garbage } else { Damage::Corrupt };
+                let verdict = corrupt("check", "no fault", &fault);
+                let damage = if about_data(fault) { Damage::Garbage } else { Damage::Corrupt };
                 Verdict { damage, in_flight: true, ..verdict }
             })),
             Err(error) => verdicts.push(corrupt("check", "a readable volume", &error)),
         }
     }
-    match job.subject.mount(drive, &job.sound_options()) {
+    match rig::mount(job.format, drive, &job.sound_options()) {
         Ok(again) => {
-            if !again.recovery.clean {
-                let found = format!("{:?}", again.recovery);
+            if !again.recovery().clean {
+                let found = format!("{:?}", again.recovery());
                 verdicts.push(corrupt("second mount", "nothing to recover", &found));
             }
             if job.is_checked(number) {
-                compare(&*again.fs);
+                compare(&*again);
             }
         }
         Err(error) => verdicts.push(corrupt("second mount", "a clean volume", &error)),

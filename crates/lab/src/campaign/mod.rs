@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use drive::Identify;
 
 use crate::Result;
-use crate::mode::Mode;
 use crate::oracle::Promise;
 use crate::report::ZoneMap;
 use crate::shard::Pick;
-use crate::subject::Subject;
 use crate::workload::Workload;
+use vfs::kind::Format;
+use vfs::kind::Technique;
 
 use judge::judge_stretch;
 pub use judge::{Judged, corrupt};
@@ -43,13 +43,13 @@ pub const CHECK_EVERY: usize = 10;
 #[derive(Clone)]
 pub struct Job {
     /// The file system.
-    pub subject: &'static dyn Subject,
+    pub format: &'static dyn Format,
     /// The drive's profile, by name.
     pub drive: String,
     /// What uses the file system.
     pub workload: Arc<dyn Workload>,
     /// The fsync mode.
-    pub mode: Mode,
+    pub technique: &'static Technique,
     /// A deliberate fault, by name.
     pub inject: Option<String>,
     /// How many cuts.
@@ -79,12 +79,12 @@ impl Job {
 
     /// That string without the deliberate fault.
     pub fn sound_options(&self) -> String {
-        self.mode.mount_options().to_owned() + self.workload.mount_options()
+        self.technique.options.to_owned() + self.workload.mount_options()
     }
 
     /// What the mode promises for this workload on such a drive.
     pub(crate) fn promise(&self, drive: &Identify) -> Promise {
-        let promise = Promise::of(self.mode, drive);
+        let promise = (self.technique.promise)(drive);
         Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
     }
 
@@ -95,7 +95,7 @@ impl Job {
 
     /// A command that judges cut `index` of this job alone.
     pub fn replay(&self, index: usize) -> String {
-        format!("{} --modes {} --only {index}", self.command, self.mode)
+        format!("{} --modes {} --only {index}", self.command, self.technique)
     }
 }
 

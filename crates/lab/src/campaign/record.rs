@@ -187,8 +187,8 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
     machine(job.seed)?.run(|| {
         let ssd = rig::new_drive(spec, Timing::Virtual, job.seed)?;
         let drive: Arc<dyn Drive> = ssd.clone();
-        job.subject.format(&drive)?;
-        let mounted = job.subject.mount(drive, &job.mount_options())?;
+        rig::make(job.format, &drive)?;
+        let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
         let started = Arc::new(AtomicU64::new(u64::MAX));
         let slot = Arc::new(Mutex::new(Taken::default()));
@@ -212,11 +212,11 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
             slot: slot.clone(),
         };
         ssd.observe(Box::new(move |event, moment| watcher.see(event, moment)));
-        let recorder = Recorder::new(mounted.fs.clone(), oracle.clone());
+        let recorder = Recorder::new(mounted.clone(), oracle.clone());
         let (mut begun, mut cleaned_before) = (0, 0);
         let ran = job.workload.run(&recorder, job.seed, &mut || {
             begun = crate::now_ns();
-            cleaned_before = mounted.fs.cleanings();
+            cleaned_before = mounted.cleanings();
             recorder.restart();
             started.store(begun, Ordering::Release);
         });
@@ -224,7 +224,7 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
         // Dropping the observer hands over what it took.
         drop(ssd.unobserve());
         ran?;
-        let cleanings = mounted.fs.cleanings() - cleaned_before;
+        let cleanings = mounted.cleanings() - cleaned_before;
         let fsyncs = recorder.fsyncs();
         drop(recorder);
         drop(mounted);

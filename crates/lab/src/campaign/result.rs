@@ -101,7 +101,7 @@ impl Failure {
         Self {
             cut: judged.index,
             at_ns: judged.at_ns,
-            broken: judged.verdicts.iter().any(|v| promise.broken_by(v)),
+            broken: judged.verdicts.iter().any(|v| v.breaks(promise)),
             verdicts: judged.verdicts.clone(),
             replay,
         }

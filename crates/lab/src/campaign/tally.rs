@@ -83,11 +83,11 @@ impl Tally {
         let [fsync_ns_p50, fsync_ns_p99] = latencies(&recording.fsyncs);
         let promise = recording.promise;
         let run = Run {
-            mode: job.mode.name().into(),
+            mode: job.technique.name.into(),
             drive: job.drive.clone(),
             workload: job.workload.name().into(),
             seed: job.seed,
-            fs: job.subject.name().into(),
+            fs: job.format.name().into(),
             inject: job.inject.clone(),
             command: job.command.clone(),
             cuts: recording.total,
@@ -105,7 +105,7 @@ impl Tally {
     /// The sums over `judged`; `replay` is the command that repeats a cut.
     pub fn of(run: Run, judged: &[Judged], replay: impl Fn(usize) -> String) -> Self {
         let promise = run.promise;
-        let broken = |j: &Judged| j.verdicts.iter().any(|v| promise.broken_by(v));
+        let broken = |j: &Judged| j.verdicts.iter().any(|v| v.breaks(promise));
         let count = |d: Damage| judged.iter().map(|j| files(&j.verdicts, d)).sum();
         let corrupt = |j: &&Judged| j.verdicts.iter().any(|v| v.damage == Damage::Corrupt);
         let failed = judged.iter().filter(|j| !j.verdicts.is_empty());

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::{CutPoints, Job, ModeResult, Progress, run, run_at, run_share};
-use crate::mode::Mode;
 use crate::shard::{Part, Pick, Share, merge};
-use crate::subject::snapshot::Snapshots;
+use crate::snapshot::Snapshots;
 use crate::workload::{Pattern, RandomOverwrite, Workload, small};
+use f2fs::technique;
 
 fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc<Job> {
     Arc::new(Job {
-        subject: &Snapshots,
+        format: &Snapshots,
         drive: "zn540-noplp".into(),
         workload,
-        mode: Mode::Strict,
+        technique: technique::STRICT,
         inject: inject.map(str::to_owned),
         cuts: 40,
         seed: 11,

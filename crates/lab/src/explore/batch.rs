@@ -8,11 +8,11 @@ use super::ace::Sequence;
 use super::table::Row;
 use super::{Bound, Counts, Explored, explore};
 use crate::campaign::{CHECK_EVERY, Failure, Job, Progress};
-use crate::mode::Mode;
 use crate::shard::{Pick, Shard};
-use crate::subject::Subject;
 use crate::workload::Rng;
 use crate::{Error, Result, rig};
+use vfs::kind::Format;
+use vfs::kind::Technique;
 
 /// Failures reported in full; the rest are counted.
 const FAILURES_SHOWN: usize = 20;
@@ -24,11 +24,11 @@ const ROUND: usize = 64;
 #[derive(Clone)]
 pub struct Batch {
     /// The file system.
-    pub subject: &'static dyn Subject,
+    pub format: &'static dyn Format,
     /// The drive's profile.
     pub drive: String,
     /// The fsync mode.
-    pub mode: Mode,
+    pub technique: &'static Technique,
     /// Operations in a sequence.
     pub length: u32,
     /// Not all sequences, but random ones until there are this many states.
@@ -42,12 +42,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Whether the mode exists on such a drive: OPRW needs write pointers, or checksums of
-    /// everything an fsync wrote.
+    /// Whether there is such a technique on such a drive.
     pub fn applies(&self) -> Result<bool> {
         let identify = rig::unkind(&self.drive, 0)?.identify();
         let identify = identify.map_err(|e| Error::Usage(e.to_string()))?;
-        Ok(!self.mode.is_oprw() || self.mode.is_strict() || identify.zones.is_some())
+        Ok((self.technique.runs_on)(&identify))
     }
 }
 
@@ -85,7 +84,7 @@ pub struct Explorations {
 /// Explores a batch, or a share of its sequences.
 pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<Explorations> {
     let result = BatchResult {
-        mode: batch.mode.name().into(),
+        mode: batch.technique.name.into(),
         drive: batch.drive.clone(),
         length: batch.length,
         complete: batch.sample.is_none(),
@@ -156,7 +155,7 @@ impl Explorations {
         let room = FAILURES_SHOWN.saturating_sub(self.result.failures.len());
         self.result.failures.extend(explored.failures.iter().take(room.min(1)).cloned());
         if let [(op, then)] = sequence.steps() {
-            self.outcomes.push(Row::new(*op, *then, batch.mode, explored));
+            self.outcomes.push(Row::new(*op, *then, batch.technique, explored));
         }
     }
 
@@ -205,10 +204,10 @@ fn job(batch: &Batch, sequence: &Sequence) -> Job {
     let Batch { drive, seed, inject, .. } = batch;
     let fault = inject.as_ref().map_or_else(String::new, |fault| format!(" --inject {fault}"));
     Job {
-        subject: batch.subject,
+        format: batch.format,
         drive: drive.clone(),
         workload: Arc::new(sequence.clone()),
-        mode: batch.mode,
+        technique: batch.technique,
         inject: inject.clone(),
         cuts: 0,
         seed: *seed,

@@ -8,7 +8,7 @@ use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
 use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt, stay_off};
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
-use crate::{Result, machine};
+use crate::{Result, machine, rig};
 
 /// How often each outcome was seen, before the last fsync returned (`false`) and after (`true`).
 pub type Seen = BTreeMap<(bool, Outcome), usize>;
@@ -58,7 +58,7 @@ struct Models {
 impl Models {
     fn new(job: &Job, tape: &Tape, outcomes: bool) -> Self {
         let (begin, end) = tape.positions;
-        let mut model = Model::new(job.subject.habits());
+        let mut model = Model::new(job.format.habits());
         let mut at = Vec::new();
         for position in begin..=end {
             model.advance(&tape.log, position);
@@ -90,7 +90,7 @@ pub(super) fn judge_all(
     let mut memo = Memo::default();
     let mut explored = Explored {
         workload: job.workload.name().into(),
-        mode: job.mode.name().into(),
+        mode: job.technique.name.into(),
         drive: job.drive.clone(),
         promise,
         seed: job.seed,
@@ -140,7 +140,7 @@ struct Judged {
 fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
     stay_off();
     let drive = Ssd::power_on(state.drive.clone(), Timing::Instant, job.seed);
-    let mounted = match job.subject.mount(drive.clone(), &job.mount_options()) {
+    let mounted = match rig::mount(job.format, drive.clone(), &job.mount_options()) {
         Ok(mounted) => mounted,
         Err(error) => {
             let verdict = corrupt("mount", "a volume that recovers", &error);
@@ -152,7 +152,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
             return state.positions.iter().map(judged).collect();
         }
     };
-    let mut against = |model: &Model| compare(job, &*mounted.fs, &drive, model, memo);
+    let mut against = |model: &Model| compare(job, &*mounted, &drive, model, memo);
     let ends = models.ends.as_ref().map(|(old, new)| {
         // New first: an operation that changes nothing visible counts as done.
         (against(new).is_empty(), against(old).is_empty())
@@ -165,7 +165,7 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         let in_flight = model.is_syncing();
         judged.push((Judged { position, verdicts, outcome }, in_flight));
     }
-    let later = afterwards(job, number, drive.clone(), &*mounted.fs, &mut |fs| {
+    let later = afterwards(job, number, drive.clone(), &*mounted, &mut |fs| {
         for (judged, _) in &mut judged {
             let model = models.get(judged.position);
             let again = compare(job, fs, &drive, model, memo);
@@ -209,7 +209,7 @@ impl Explored {
         if let Some(outcome) = outcome {
             *self.seen.entry((position == end, outcome)).or_default() += 1;
         }
-        let broken = verdicts.iter().any(|v| self.promise.broken_by(v));
+        let broken = verdicts.iter().any(|v| v.breaks(self.promise));
         self.counts.broken += usize::from(broken);
         // If a single state is asked for, everything is reported, promised or not.
         let told = broken || (job.pick.is_one() && !verdicts.is_empty());

@@ -164,7 +164,7 @@ pub(crate) fn first_failure(
     let state = &found.states[number].drive;
     let zone_map = campaign::zones_at(&tape.base, state, sent);
     let cut = Cut::of_state(number, position, state.clone());
-    let broken = verdicts.iter().any(|v| promise.broken_by(v));
+    let broken = verdicts.iter().any(|v| v.breaks(promise));
     let failure = Failure { cut: number, at_ns: 0, broken, verdicts, replay: job.replay(number) };
     let total = found.states.len();
     Ok(Some((failure, Recording::of_cut(tape.log, cut, total, promise, zone_map))))
@@ -195,11 +195,11 @@ fn take(job: &Job) -> Result<Tape> {
         // No time passes on the drive: it gets its commands one after the other.
         let ssd = rig::new_drive(&spec, Timing::Instant, job.seed)?;
         let drive: Arc<dyn Drive> = ssd.clone();
-        job.subject.format(&drive)?;
-        let mounted = job.subject.mount(drive, &job.mount_options())?;
+        rig::make(job.format, &drive)?;
+        let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
         let entries = Arc::new(Mutex::new(Vec::new()));
-        let recorder = Recorder::new(mounted.fs.clone(), oracle.clone());
+        let recorder = Recorder::new(mounted.clone(), oracle.clone());
         let (mut base, mut begun) = (None, 0);
         job.workload.run(&recorder, job.seed, &mut || {
             // The preparation is durable, whatever fault is injected.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ace::{Op, Then};
 use super::{Explored, Seen};
-use crate::mode::Mode;
+use vfs::kind::Technique;
 
 /// One operation made durable in one way, in one mode on one drive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,11 +27,11 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(op: Op, then: Then, mode: Mode, explored: &Explored) -> Self {
+    pub(super) fn new(op: Op, then: Then, mode: &'static Technique, explored: &Explored) -> Self {
         Self {
             operation: op.about().into(),
             then: then.name().into(),
-            mode: mode.name().into(),
+            mode: mode.name.into(),
             drive: explored.drive.clone(),
             before: outcomes(&explored.seen, false),
             after: outcomes(&explored.seen, true),

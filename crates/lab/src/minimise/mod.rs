@@ -68,7 +68,7 @@ struct Kind {
 
 impl Kind {
     fn of(verdicts: &[Verdict], promise: Promise) -> Option<Self> {
-        let broken = verdicts.iter().find(|v| promise.broken_by(v));
+        let broken = verdicts.iter().find(|v| v.breaks(promise));
         let worst = broken.or(verdicts.first())?;
         Some(Self { damage: worst.damage, broken: broken.is_some() })
     }

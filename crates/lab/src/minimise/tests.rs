@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::campaign::run_at;
-use crate::mode::Mode;
-use crate::subject;
 use crate::workload::{Pattern, Workload, named};
+use f2fs::technique;
+use vfs::kind::Technique;
 
-fn job(workload: Arc<dyn Workload>, mode: Mode, inject: Option<&str>) -> Job {
+fn job(workload: Arc<dyn Workload>, mode: &'static Technique, inject: Option<&str>) -> Job {
     Job {
-        subject: subject::named("f2fs").expect("it is known"),
+        format: subjects::named("f2fs").expect("it is known"),
         drive: "zn540-noplp".into(),
         workload,
-        mode,
+        technique: mode,
         inject: inject.map(str::to_owned),
         cuts: 0,
         seed: 1,
@@ -49,7 +49,7 @@ fn replays(job: &Job, minimal: &Minimal) {
 #[test]
 fn the_hole_of_posix_is_a_write_and_an_fsync() {
     let pattern = Arc::new(Pattern::sized(30, 40));
-    let job = job(pattern, Mode::Posix, None);
+    let job = job(pattern, technique::POSIX, None);
     let minimal = minimal(&job, Cuts::Every).expect("posix has a hole");
     let text = minimal.script.text();
     assert!(minimal.before > 100, "{}", minimal.before);
@@ -68,7 +68,7 @@ fn the_hole_of_posix_is_a_write_and_an_fsync() {
 #[test]
 fn a_fault_keeps_its_kind() {
     let workload: Arc<dyn Workload> = named("varmail", 40).expect("it is known").into();
-    let job = job(workload, Mode::Strict, Some("drop-flush"));
+    let job = job(workload, technique::STRICT, Some("drop-flush"));
     let minimal = minimal(&job, Cuts::Every).expect("a dropped flush shows");
     assert!(minimal.failure.broken && minimal.operations < 5, "{}", minimal.script.text());
     replays(&job, &minimal);
@@ -77,8 +77,8 @@ fn a_fault_keeps_its_kind() {
 #[test]
 fn of_states_too_and_of_nothing_nothing() {
     let workload: Arc<dyn Workload> = named("overwrite-fsync", 0).expect("it is known").into();
-    let faulty = job(workload.clone(), Mode::Posix, Some("drop-flush"));
+    let faulty = job(workload.clone(), technique::POSIX, Some("drop-flush"));
     let short = minimal(&faulty, Cuts::States).expect("a dropped flush shows");
     assert!(short.operations < 5, "{}", short.script.text());
-    assert!(minimal(&job(workload, Mode::Oprw, None), Cuts::Every).is_none());
+    assert!(minimal(&job(workload, technique::OPRW, None), Cuts::Every).is_none());
 }

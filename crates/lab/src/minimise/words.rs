@@ -10,8 +10,8 @@ use vfs::path::resolve;
 use crate::campaign::{Cut, Job, Recording};
 use crate::oracle::{Model, Verdict};
 use crate::report::ZoneMark;
-use crate::subject::{PageAt, Volume};
-use crate::{Result, machine};
+use crate::{Result, machine, rig};
+use vfs::kind::{PageAt, Volume};
 
 /// Blocks below a write pointer that are looked at for nodes.
 const NODES: u64 = 64;
@@ -57,14 +57,14 @@ fn found(job: &Job, cut: &Cut, zones: &[ZoneMark], size: u64, verdicts: &[Verdic
     let mut out = Vec::new();
     let drive = cut.power_on(job);
     let before = cut.power_on(job);
-    let mounted = job.subject.mount(drive.clone(), &job.mount_options());
+    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
     for verdict in verdicts {
         out.push(verdict.to_string());
         let Ok(mounted) = &mounted else { continue };
         let Some(index) = verdict.block else { continue };
-        let Ok(attr) = resolve(&*mounted.fs, verdict.path.as_bytes(), false) else { continue };
+        let Ok(attr) = resolve(&**mounted, verdict.path.as_bytes(), false) else { continue };
         let name = format!("block {index} of {}", verdict.path);
-        out.push(place(&*mounted.fs, attr.ino, index, &name, zones, size));
+        out.push(place(&**mounted, attr.ino, index, &name, zones, size));
         out.extend(nodes(job, &before, attr.ino, &verdict.path, zones, size));
     }
     out
@@ -115,7 +115,7 @@ fn nodes(
     };
     let node = |lba: Lba| {
         let mut what = None;
-        drive.look(&mut once(lba), &mut |block| what = job.subject.node(block, lba, ino));
+        drive.look(&mut once(lba), &mut |block| what = job.format.describe(block, lba, ino));
         let what = what?;
         let (zone, offset) = (lba / size, lba % size);
         Some(format!("{what} of {path}, at zone {zone} block {offset}, is on NAND"))

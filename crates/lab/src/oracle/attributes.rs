@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vfs::{Attr, FileKind, Ino, Timespec};
+use vfs::{Attr, FileKind, Ino, InodeFlags, Timespec};
 
 use super::event::{Meta, ObjId, ROOT};
 use super::verdict::{Damage, Verdict};
@@ -64,7 +64,7 @@ impl Walk<'_> {
     fn meta(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
         let has_flags = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
         let flags = match has_flags.then(|| self.fs.flags(attr.ino)).transpose() {
-            Ok(flags) => flags.unwrap_or_default(),
+            Ok(flags) => InodeFlags::from_bits_truncate(flags.unwrap_or_default()),
             Err(error) => return out.push(self.unreadable(obj, &error)),
         };
         let object = &self.model.objects[obj];

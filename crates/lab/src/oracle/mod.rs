@@ -24,8 +24,9 @@ pub use event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
 pub use model::Model;
 pub use object::{BlockVersions, Object, XattrValue};
 pub use order::{Call, Calls, Size, Versions};
-pub use verdict::{Damage, Promise, Verdict};
+pub use verdict::{Damage, Verdict};
 pub use verify::{Memo, verify};
+pub use vfs::kind::Promise;
 
 /// The log of one run, and the model at its end.
 #[derive(Default)]

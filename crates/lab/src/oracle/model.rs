@@ -17,7 +17,7 @@ use vfs::FileKind;
 use super::event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
 use super::object::Object;
 use super::order::{Call, Calls, Versions};
-use crate::subject::Habits;
+use vfs::kind::Habits;
 
 /// Everything that may be there.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use vfs::{Creator, FileKind, FileSystem, Ino, InodeFlags, MemFs, SetAttr, Timesp
 use super::event::{Event, Meta, ObjId, ROOT, Times};
 use super::order::Call;
 use super::{Damage, Memo, Model, verify};
-use crate::subject::Habits;
+use vfs::kind::Habits;
 
 /// What was done, as the oracle knows it.
 struct History {

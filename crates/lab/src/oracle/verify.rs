@@ -16,7 +16,7 @@ use super::model::Model;
 use super::object::{BlockVersions, Object};
 use super::order::Versions;
 use super::verdict::{Damage, Verdict};
-use crate::subject::{PageAt, Volume};
+use vfs::kind::{PageAt, Volume};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 

@@ -4,9 +4,10 @@ use cores::Trace;
 use vfs::Creator;
 
 use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
-use crate::mode::Mode;
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
+use f2fs::technique;
+use vfs::kind::Technique;
 
 const KIB: u64 = 1 << 10;
 /// The file written to.
@@ -26,12 +27,14 @@ pub(super) struct Ran {
 pub(super) fn without_protection(seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for size in SIZES {
-        let posix = random_writes(VOLATILE, Mode::Posix, size, seed)?.per_second;
+        let posix = random_writes(VOLATILE, technique::POSIX, size, seed)?.per_second;
         // "About 44%" below posix; not below posix, and not considerably above (section 6.3).
-        let compared =
-            [(Mode::Strict, "about 0.56", (0.50, 0.62)), (Mode::Oprw, "not below 1", (0.99, 1.05))];
+        let compared = [
+            (technique::STRICT, "about 0.56", (0.50, 0.62)),
+            (technique::OPRW, "not below 1", (0.99, 1.05)),
+        ];
         for (mode, paper, (low, high)) in compared {
-            let what = format!("{} KiB, {} / F2FS-posix", size / KIB, mode.title());
+            let what = format!("{} KiB, {} / F2FS-posix", size / KIB, mode.title);
             let ours = random_writes(VOLATILE, mode, size, seed)?.per_second / posix;
             rows.push(Row::new(Kind::Consequence, what, paper, ours, "x").within(low, high));
         }
@@ -42,8 +45,8 @@ pub(super) fn without_protection(seed: u64) -> Result<Vec<Row>> {
 /// Figure 6.1b. With PLP the drive needs no flush, so neither side sends one.
 pub(super) fn with_protection(seed: u64) -> Result<Vec<Row>> {
     let rows = SIZES.into_iter().map(|size| {
-        let f2fs = random_writes(PROTECTED, Mode::Nobarrier, size, seed)?.per_second;
-        let oprw = random_writes(PROTECTED, Mode::OprwNobarrier, size, seed)?.per_second;
+        let f2fs = random_writes(PROTECTED, technique::NOBARRIER, size, seed)?.per_second;
+        let oprw = random_writes(PROTECTED, technique::OPRW_NOBARRIER, size, seed)?.per_second;
         let what = format!("{} KiB, OPRW / F2FS", size / KIB);
         let row = Row::new(Kind::Consequence, what, "1.18 to 1.42", oprw / f2fs, "x");
         Ok(row.within(1.18, 1.42))
@@ -52,7 +55,12 @@ pub(super) fn with_protection(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// Overwrites a file of [`FILE`] bytes at random, `size` bytes and an fsync at a time.
-pub(super) fn random_writes(drive: &str, mode: Mode, size: u64, seed: u64) -> Result<Ran> {
+pub(super) fn random_writes(
+    drive: &str,
+    mode: &'static Technique,
+    size: u64,
+    seed: u64,
+) -> Result<Ran> {
     let footprint = 2 * FILE + WRITES * (size + 4 * KIB);
     on_volume(drive, mode, footprint, seed, |fs| {
         let file = fs.create(fs.root(), b"file", 0o644, Creator::default());

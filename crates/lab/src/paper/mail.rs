@@ -5,12 +5,13 @@ use std::sync::Arc;
 use cores::Semaphore;
 
 use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
-use crate::mode::Mode;
 use crate::oracle::Oracle;
 use crate::recorder::Recorder;
-use crate::subject::Volume;
 use crate::workload::Varmail;
 use crate::{Result, now_ns};
+use f2fs::technique;
+use vfs::kind::Technique;
+use vfs::kind::Volume;
 
 /// Mails of a thread: 1,000 among them all, as Filebench has it, or 100 each if that is more.
 const MAILS: u64 = 1000;
@@ -22,8 +23,8 @@ const THREADS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Figure 6.2.
 pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
-    let protected = gain(PROTECTED, [Mode::Nobarrier, Mode::OprwNobarrier], 1, seed)?;
-    let volatile = gain(VOLATILE, [Mode::Posix, Mode::Oprw], 1, seed)?;
+    let protected = gain(PROTECTED, [technique::NOBARRIER, technique::OPRW_NOBARRIER], 1, seed)?;
+    let volatile = gain(VOLATILE, [technique::POSIX, technique::OPRW], 1, seed)?;
     let row = |what: &str, paper: &str, ours| Row::new(Kind::Outcome, what, paper, ours, "x");
     Ok(vec![
         row("Varmail without PLP, OPRW / F2FS", "about 1", volatile).within(0.95, 1.05),
@@ -36,7 +37,8 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
 pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for threads in THREADS {
-        let ours = gain(PROTECTED, [Mode::Nobarrier, Mode::OprwNobarrier], threads, seed)?;
+        let ours =
+            gain(PROTECTED, [technique::NOBARRIER, technique::OPRW_NOBARRIER], threads, seed)?;
         let row = |paper: &str| {
             Row::new(Kind::Outcome, format!("{threads} threads, OPRW / F2FS"), paper, ours, "x")
         };
@@ -49,11 +51,16 @@ pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn gain(drive: &str, [f2fs, oprw]: [Mode; 2], threads: u64, seed: u64) -> Result<f64> {
+fn gain(
+    drive: &str,
+    [f2fs, oprw]: [&'static Technique; 2],
+    threads: u64,
+    seed: u64,
+) -> Result<f64> {
     Ok(turns_per_s(drive, oprw, threads, seed)? / turns_per_s(drive, f2fs, threads, seed)?)
 }
 
-fn turns_per_s(drive: &str, mode: Mode, threads: u64, seed: u64) -> Result<f64> {
+fn turns_per_s(drive: &str, mode: &'static Technique, threads: u64, seed: u64) -> Result<f64> {
     let files = (MAILS / threads).max(MAILS_MIN);
     let turns = TURNS / threads;
     let mailbox = Varmail { mailbox: 0, files, turns, mean: 16 << 10 };

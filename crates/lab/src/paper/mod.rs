@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use drive::{Drive, Timing};
 
-use crate::mode::Mode;
-use crate::subject::{F2fsSubject, Subject, Volume};
 use crate::{Error, Result, machine, rig};
+use vfs::kind::Technique;
+use vfs::kind::Volume;
 
 pub use row::{Comparison, Kind, Row};
 pub use sweep::{SENSITIVITY, Sweep, TABLE_6_2};
@@ -123,7 +123,7 @@ fn macro_benchmarks(seed: u64) -> Result<Vec<Row>> {
 /// `mode`, in simulated time.
 fn on_volume<T>(
     drive: &str,
-    mode: Mode,
+    mode: &'static Technique,
     footprint: u64,
     seed: u64,
     job: impl FnOnce(&Arc<dyn Volume>) -> Result<T>,
@@ -131,8 +131,8 @@ fn on_volume<T>(
     let spec = rig::spec(drive, footprint)?;
     machine(seed)?.run(|| {
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Virtual, seed)?;
-        F2fsSubject.format(&drive)?;
-        let fs = F2fsSubject.mount(drive, mode.mount_options())?.fs;
+        rig::make(&f2fs::Format, &drive)?;
+        let fs = rig::mount(&f2fs::Format, drive, mode.options)?;
         let result = job(&fs)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok(result)

@@ -22,10 +22,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfs::{Creator, Ino};
 
 use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
-use crate::mode::Mode;
-use crate::subject::Volume;
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
+use f2fs::technique;
+use vfs::kind::Technique;
+use vfs::kind::Volume;
 
 const KIB: u64 = 1 << 10;
 /// Redo bytes of an insert.
@@ -52,8 +53,8 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
     let row = |what: &str, paper: &str, ours| {
         Row::new(Kind::Outcome, format!("OLTP-insert {what}, OPRW / F2FS"), paper, ours, "x")
     };
-    let volatile = gain(VOLATILE, [Mode::Posix, Mode::Oprw], SERVER_NS, seed)?;
-    let protected = [Mode::Nobarrier, Mode::OprwNobarrier];
+    let volatile = gain(VOLATILE, [technique::POSIX, technique::OPRW], SERVER_NS, seed)?;
+    let protected = [technique::NOBARRIER, technique::OPRW_NOBARRIER];
     let whole = gain(PROTECTED, protected, SERVER_NS, seed)?;
     let alone = gain(PROTECTED, protected, 0, seed)?;
     Ok(vec![
@@ -63,12 +64,17 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
     ])
 }
 
-fn gain(drive: &str, [f2fs, oprw]: [Mode; 2], server_ns: u64, seed: u64) -> Result<f64> {
+fn gain(
+    drive: &str,
+    [f2fs, oprw]: [&'static Technique; 2],
+    server_ns: u64,
+    seed: u64,
+) -> Result<f64> {
     let rate = |mode| inserts_per_s(drive, mode, server_ns, seed);
     Ok(rate(oprw)? / rate(f2fs)?)
 }
 
-fn inserts_per_s(drive: &str, mode: Mode, server_ns: u64, seed: u64) -> Result<f64> {
+fn inserts_per_s(drive: &str, mode: &'static Technique, server_ns: u64, seed: u64) -> Result<f64> {
     let footprint = 2 * (LOG + TABLE) + INSERTS * 4 * LOG_BLOCK;
     on_volume(drive, mode, footprint, seed, |fs| {
         let server = Arc::new(Server::new(fs.clone(), seed)?);

@@ -10,12 +10,13 @@ use drive::{Drive, DriveState, Ssd, Timing};
 use vfs::Creator;
 
 use super::{Kind, Row, VOLATILE};
-use crate::mode::Mode;
 use crate::oracle::{Event, Oracle};
 use crate::recorder::Recorder;
-use crate::subject::{F2fsSubject, Subject, Volume};
 use crate::workload::{Rng, Varmail, Workload};
 use crate::{Error, Result, machine, now_ns, rig};
+use f2fs::technique;
+use vfs::kind::Technique;
+use vfs::kind::Volume;
 
 /// Scanned nodes, and the thesis's milliseconds without and with the check.
 type Published = (u64, f64, f64);
@@ -147,8 +148,8 @@ pub(super) fn measured(seed: u64) -> Result<Vec<Row>> {
     for (name, options) in [AS_IS, EVERY] {
         let (mut best, mut nodes) = ([f64::INFINITY; 2], 0);
         for _ in 0..MOUNTS {
-            for (mode, best) in [Mode::Posix, Mode::Oprw].into_iter().zip(&mut best) {
-                let options = format!("{}{options}", mode.mount_options());
+            for (mode, best) in [technique::POSIX, technique::OPRW].into_iter().zip(&mut best) {
+                let options = format!("{}{options}", mode.options);
                 let took;
                 (nodes, took) = mount(&state, &Machine::real(), Timing::Instant, &options)?;
                 *best = best.min(took);
@@ -184,8 +185,8 @@ fn fsynced(load: Load, nodes: u64, seed: u64) -> Result<(DriveState, Vec<u64>)> 
     let spec = rig::spec(VOLATILE, ROOM * nodes * 4096)?.conventional(CONVENTIONAL_ZONES);
     machine(seed)?.run(|| {
         let drive = rig::new_drive(&spec, Timing::Instant, seed)?;
-        F2fsSubject.format(&(drive.clone() as Arc<dyn Drive>))?;
-        let fs = F2fsSubject.mount(drive.clone(), Mode::Oprw.mount_options())?.fs;
+        rig::make(&f2fs::Format, &(drive.clone() as Arc<dyn Drive>))?;
+        let fs = rig::mount(&f2fs::Format, drive.clone(), technique::OPRW.options)?;
         let inodes = match load {
             Load::Overwrites => overwrite(&*fs, nodes, seed)?,
             Load::Varmail => run_varmail(&fs, nodes, seed)?,
@@ -232,8 +233,8 @@ fn run_varmail(fs: &Arc<dyn Volume>, nodes: u64, seed: u64) -> Result<Vec<u64>> 
 
 /// Milliseconds of a mount without and with the check, on the thesis's machine.
 fn simulated_mounts(state: &DriveState, options: &str, nodes: u64, seed: u64) -> Result<[f64; 2]> {
-    let timed = |mode: Mode| {
-        let options = format!("{}{options}", mode.mount_options());
+    let timed = |mode: &'static Technique| {
+        let options = format!("{}{options}", mode.options);
         let (scanned, took) = mount(state, &machine(seed)?, Timing::Virtual, &options)?;
         if scanned.abs_diff(nodes) > 1 {
             let message = format!("a chain of {scanned} nodes, not {nodes}");
@@ -241,7 +242,7 @@ fn simulated_mounts(state: &DriveState, options: &str, nodes: u64, seed: u64) ->
         }
         Ok(took / 1e6)
     };
-    Ok([timed(Mode::Posix)?, timed(Mode::Oprw)?])
+    Ok([timed(technique::POSIX)?, timed(technique::OPRW)?])
 }
 
 /// Nodes scanned by a mount, and the nanoseconds it took.
@@ -255,8 +256,8 @@ fn mount(
     machine.run(|| {
         let drive = Ssd::power_on(state, timing, 1);
         let from = now_ns();
-        let mounted = F2fsSubject.mount(drive, options)?;
-        Ok((mounted.recovery.scanned, (now_ns() - from) as f64))
+        let mounted = rig::mount(&f2fs::Format, drive, options)?;
+        Ok((mounted.recovery().scanned, (now_ns() - from) as f64))
     })?
 }
 

@@ -7,7 +7,7 @@ use cores::Stage;
 
 use super::{Kind, PROTECTED, Row, fio};
 use crate::Result;
-use crate::mode::Mode;
+use f2fs::technique;
 
 /// How far from the thesis's time ours may be. That is up to the model: each is an input, four as
 /// CPU costs taken from the table, the waits as the drive's time to write.
@@ -23,7 +23,7 @@ const STAGES: [(Stage, &str, f64, f64); 6] = [
 ];
 
 pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
-    let trace = fio::random_writes(PROTECTED, Mode::Posix, 4096, seed)?.trace;
+    let trace = fio::random_writes(PROTECTED, technique::POSIX, 4096, seed)?.trace;
     let time = |stage| trace.total(stage).time as f64;
     let all: f64 = STAGES.iter().map(|(stage, ..)| time(*stage)).sum();
     let fsyncs = trace.total(Stage::FsyncPrepare).count.max(1) as f64;

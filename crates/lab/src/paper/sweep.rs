@@ -72,7 +72,7 @@ impl Sweep {
                     Ok(1000.0 * failed as f64 / options.cuts.max(1) as f64)
                 });
                 let failed = failed.collect::<Result<Vec<f64>>>()?;
-                let what = format!("{what}: {}", mode.title());
+                let what = format!("{what}: {}", mode.title);
                 let mean = failed.iter().sum::<f64>() / failed.len().max(1) as f64;
                 let (low, high) = interval(published as f64, PUBLISHED_CUTS);
                 let row = Row::new(Kind::Outcome, what, published.to_string(), mean, "")

@@ -158,7 +158,7 @@ fn paper_section(campaigns: &[ModeResult]) -> String {
         let _ = write!(
             rows,
             "<tr><td class='name'>{}</td><td>1,000</td>{}<td>{}</td>{}</tr>",
-            mode.title(),
+            mode.title,
             count(paper),
             thousands(ours.cuts as u64),
             count(ours.failed),

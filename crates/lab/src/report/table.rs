@@ -1,11 +1,12 @@
 //! Tables for the terminal.
 
 use crate::campaign::ModeResult;
-use crate::mode::Mode;
+use f2fs::technique;
+use vfs::kind::Technique;
 
 /// Table 6.2 of the thesis: failures of 1,000 cuts each on a drive without PLP.
-pub(crate) const TABLE_6_2_FAILED: [(Mode, usize); 3] =
-    [(Mode::Posix, 30), (Mode::Strict, 0), (Mode::Oprw, 0)];
+pub(crate) const TABLE_6_2_FAILED: [(&Technique, usize); 3] =
+    [(technique::POSIX, 30), (technique::STRICT, 0), (technique::OPRW, 0)];
 
 /// One line per campaign.
 pub fn campaign_table(campaigns: &[ModeResult]) -> String {
@@ -56,7 +57,7 @@ pub fn campaign_table(campaigns: &[ModeResult]) -> String {
 pub fn paper_table(campaigns: &[ModeResult]) -> String {
     let rows: Vec<Vec<String>> = paper_rows(campaigns)
         .map(|(mode, paper, ours)| {
-            let row = [mode.title(), "1,000", &paper.to_string()].map(str::to_owned);
+            let row = [mode.title, "1,000", &paper.to_string()].map(str::to_owned);
             row.into_iter()
                 .chain([thousands(ours.cuts as u64), thousands(ours.failed as u64)])
                 .collect()
@@ -72,15 +73,16 @@ pub fn paper_table(campaigns: &[ModeResult]) -> String {
 /// Modes of Table 6.2 with the paper's failures and our campaign.
 pub(super) fn paper_rows(
     campaigns: &[ModeResult],
-) -> impl Iterator<Item = (Mode, usize, &ModeResult)> {
+) -> impl Iterator<Item = (&'static Technique, usize, &ModeResult)> {
     TABLE_6_2_FAILED.into_iter().filter_map(|(mode, paper)| {
-        let ours = campaigns.iter().find(|c| c.workload == "pattern" && c.mode == mode.name())?;
+        let ours = campaigns.iter().find(|c| c.workload == "pattern" && c.mode == mode.name)?;
         Some((mode, paper, ours))
     })
 }
 
 pub(super) fn title(mode: &str) -> &str {
-    mode.parse().map_or(mode, |known: Mode| known.title())
+    let all = subjects::ALL.iter().flat_map(|format| format.techniques());
+    all.into_iter().find(|known| known.name == mode).map_or(mode, |known| known.title)
 }
 
 /// Columns as wide as their widest cell; the first `left` are set flush left.

@@ -12,10 +12,9 @@ use drive::{Command, Completion, Drive, EventKind, Identify, Timing};
 use serde::Serialize;
 use vfs::Creator;
 
-use crate::mode::Mode;
-use crate::subject::{F2fsSubject, Subject};
 use crate::workload::Rng;
 use crate::{Error, Result, machine, rig};
+use vfs::kind::Technique;
 
 /// The file that is overwritten, and overwrites before the one that is drawn.
 const FILE: u64 = 4 << 20;
@@ -128,15 +127,15 @@ impl<D: Drive> Drive for Wire<D> {
 }
 
 /// The fsync after a 4 KiB overwrite, in `mode` on a drive of that profile.
-pub fn record(drive: &str, mode: Mode, seed: u64) -> Result<Timeline> {
+pub fn record(drive: &str, mode: &'static Technique, seed: u64) -> Result<Timeline> {
     let spec = rig::spec(drive, 4 * FILE)?;
     let program_ns = spec.profile().program_ns.value;
     machine(seed)?.run(|| {
         let ssd = rig::new_drive(&spec, Timing::Virtual, seed)?;
         let wire = Arc::new(Wire { below: ssd.clone(), sent: Mutex::new(Vec::new()) });
         let below: Arc<dyn Drive> = wire.clone();
-        F2fsSubject.format(&below)?;
-        let fs = F2fsSubject.mount(below, mode.mount_options())?.fs;
+        rig::make(&f2fs::Format, &below)?;
+        let fs = rig::mount(&f2fs::Format, below, mode.options)?;
         let file = fs.create(fs.root(), b"file", 0o644, Creator::default());
         let file = file.map_err(Error::at("create", b"file"))?.ino;
         let mut rng = Rng::new(seed, 7);
@@ -190,7 +189,7 @@ impl Drop for Programs {
 }
 
 fn put_together(
-    mode: Mode,
+    mode: &'static Technique,
     drive: &str,
     (from, to): (Nanos, Nanos),
     spans: &[cores::trace::Event],
@@ -233,7 +232,7 @@ fn put_together(
     let nand = ends.iter().filter(|end| **end > from);
     let nand = nand.map(|end| bar(What::Program, end.saturating_sub(program_ns), *end)).collect();
     Timeline {
-        mode: mode.name().into(),
+        mode: mode.name.into(),
         drive: drive.into(),
         took: to - from,
         cpu: busy(&prepared, &wait, to - from),
@@ -266,6 +265,8 @@ fn busy(prepared: &[Bar], wait: &[Bar], took: Nanos) -> Vec<Bar> {
 
 #[cfg(test)]
 mod tests {
+    use f2fs::technique;
+
     use super::*;
 
     const VOLATILE: &str = "zn540-noplp";
@@ -277,7 +278,8 @@ mod tests {
     #[test]
     fn each_mode_waits_for_what_its_plan_says() {
         let of = |mode| record(VOLATILE, mode, 1).expect("it runs");
-        let (posix, strict, oprw) = (of(Mode::Posix), of(Mode::Strict), of(Mode::Oprw));
+        let (posix, strict, oprw) =
+            (of(technique::POSIX), of(technique::STRICT), of(technique::OPRW));
         assert_eq!([&posix, &strict, &oprw].map(|t| waits(t, What::Flush)), [1, 2, 1]);
         // Posix sends its nodes when the data is there, OPRW at once.
         let first = |t: &Timeline, what| *t.dma.iter().find(|b| b.what == what).expect("a write");
@@ -291,6 +293,6 @@ mod tests {
             assert_eq!((kinds(What::Data), kinds(What::Node) > 0), (1, true), "{timeline:?}");
         }
         assert!(strict.took > posix.took && oprw.took <= posix.took);
-        assert_eq!(record(VOLATILE, Mode::Oprw, 1).expect("it runs"), oprw);
+        assert_eq!(record(VOLATILE, technique::OPRW, 1).expect("it runs"), oprw);
     }
 }

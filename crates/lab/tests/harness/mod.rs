@@ -2,32 +2,33 @@
 
 use std::sync::Arc;
 
+use f2fs::technique;
 use lab::campaign::{CutPoints, Job, ModeResult, Progress, run_at};
 use lab::shard::Pick;
 use lab::workload::Workload;
-use lab::{Mode, subject};
+use vfs::kind::Technique;
 
-/// The modes whose promises hold without PLP and without zones, thanks to checksums or unaided.
-pub(crate) const CONVENTIONAL_MODES: [Mode; 4] =
-    [Mode::Posix, Mode::Strict, Mode::Nobarrier, Mode::OprwStrict];
+/// What holds without PLP on a drive without zones, by checksums or not at all.
+pub(crate) const CONVENTIONAL_MODES: [&Technique; 4] =
+    [technique::POSIX, technique::STRICT, technique::NOBARRIER, technique::OPRW_STRICT];
 
 /// All cuts of one run of `workload`, each of them checked structure by structure.
 pub(crate) fn job(
     workload: impl Into<Arc<dyn Workload>>,
     drive: &str,
-    mode: Mode,
+    mode: &'static Technique,
     seed: u64,
 ) -> Job {
     let workload = workload.into();
     let name = workload.name();
     Job {
-        subject: subject::named("f2fs").expect("f2fs is known"),
+        format: subjects::named("f2fs").expect("f2fs is known"),
         drive: drive.into(),
         command: format!(
             "strandline crash --drive {drive} --workload {name} --seed {seed} --every-cut"
         ),
         workload,
-        mode,
+        technique: mode,
         inject: None,
         cuts: 0,
         seed,
@@ -40,7 +41,7 @@ pub(crate) fn job(
 /// The result; an error says how to repeat it.
 pub(crate) fn every_cut(job: Job) -> Result<ModeResult, String> {
     let quiet: Progress = Arc::new(|_| ());
-    let again = format!("{} --modes {}", job.command, job.mode);
+    let again = format!("{} --modes {}", job.command, job.technique);
     let ran = run_at(&Arc::new(job), CutPoints::Every, &quiet);
     ran.map(|(result, _)| result).map_err(|error| format!("{error}\n  {again}"))
 }
@@ -48,7 +49,7 @@ pub(crate) fn every_cut(job: Job) -> Result<ModeResult, String> {
 /// How a promise was broken first, and what repeats it.
 pub(crate) fn broken(result: &ModeResult) -> Option<String> {
     let told = result.failures.iter().find(|failure| failure.broken)?;
-    let first = told.verdicts.iter().find(|verdict| result.promise.broken_by(verdict))?;
+    let first = told.verdicts.iter().find(|verdict| verdict.breaks(result.promise))?;
     let (broken, cuts) = (result.broken, result.cuts);
     Some(format!("{broken} of {cuts} cuts; {first}\n  {}", told.replay))
 }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use drive::linux::{Access, BlockDevice};
 use drive::{Command, Drive, Output};
-use f2fs::devices::{Named, join, join_for_mkfs};
+use f2fs::devices::{join, join_for_mkfs};
 use f2fs::mkfs::{MkfsOptions, format};
 use f2fs::{F2fs, MountOptions};
+use vfs::kind::Device;
 use vfs::{Creator, FileSystem};
 
 use super::Done;
@@ -38,9 +39,9 @@ pub(super) fn zones(device: &str) -> Done {
     Ok(())
 }
 
-fn named(devices: &[&str]) -> Done<Vec<Named>> {
+fn named(devices: &[&str]) -> Done<Vec<Device>> {
     let named = |device: &&str| {
-        Ok(Named { name: (*device).to_owned(), drive: open(device, Access::Write)? })
+        Ok(Device { name: (*device).to_owned(), drive: open(device, Access::Write)? })
     };
     devices.iter().map(named).collect()
 }

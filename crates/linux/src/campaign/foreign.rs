@@ -1,9 +1,7 @@
 //! The kernel's file systems: how they are made and checked, and what they promise.
 
 use drive::{BLOCK_SIZE, Identify};
-use lab::Mode;
-use lab::oracle::Promise;
-use lab::subject::{F2fsSubject, Habits, Subject};
+use vfs::kind::{Format, Habits, Promise, Technique};
 
 use crate::{Error, Result};
 
@@ -42,7 +40,7 @@ impl Foreign {
 
     /// What it may leave after a cut that is its habit and not damage.
     pub(crate) fn habits(self) -> Habits {
-        if self == Self::F2fs { F2fsSubject.habits() } else { Habits::default() }
+        if self == Self::F2fs { f2fs::Format.habits() } else { Habits::default() }
     }
 
     /// Makes a volume on `devices`: one, or one for metadata and a zoned one.
@@ -90,12 +88,22 @@ impl Foreign {
         }
     }
 
-    /// What an fsync in `mode` promises there on such a drive. The kernel's F2FS says of `strict`
-    /// that it is as good as ext4 (Documentation/filesystems/f2fs.rst); nobody promises that an
+    /// The mount options of a technique, as Linux knows them; `None` if it does not know it.
+    pub fn options(self, technique: &Technique) -> Option<String> {
+        if self != Self::F2fs {
+            return Some(String::new());
+        }
+        let all: Vec<&str> = technique.options.split(',').collect();
+        let known = all.iter().filter(|option| **option != "nowp_check").copied();
+        (!all.contains(&"oprw")).then(|| known.collect::<Vec<_>>().join(","))
+    }
+
+    /// What an fsync by `technique` promises there on such a drive. The kernel's F2FS says that
+    /// `strict` is as good as ext4 (Documentation/filesystems/f2fs.rst); nobody promises that an
     /// fsync is there whole or not at all.
-    pub(crate) fn promise(self, mode: Mode, drive: &Identify) -> Promise {
+    pub(crate) fn promise(self, technique: &Technique, drive: &Identify) -> Promise {
         let promise = match self {
-            Self::F2fs => Promise::of(mode, drive),
+            Self::F2fs => (technique.promise)(drive),
             _ => {
                 let whole = drive.atomic_write as usize >= BLOCK_SIZE;
                 Promise { durable: true, intact: true, atomic: false, whole }

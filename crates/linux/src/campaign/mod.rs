@@ -14,11 +14,10 @@ use lab::campaign::{CHECK_EVERY, CutPoints, Job, Judged, Run, Tally, corrupt, la
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
 use lab::shard::Pick;
-use lab::subject::{self, Recovery};
 use lab::workload::{Workload, shell_word};
-use lab::{Mode, campaign};
 use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;
+use vfs::kind::{Recovery, Technique};
 
 pub use self::cuts::Choice;
 use self::cuts::{Cut, Cuts};
@@ -40,7 +39,7 @@ pub struct Campaign {
     /// What the drive is formatted with.
     pub fs: Foreign,
     /// How it is mounted.
-    pub mode: Mode,
+    pub technique: &'static Technique,
     /// Name of the drive's profile.
     pub drive: String,
     /// The drive.
@@ -108,7 +107,7 @@ impl Campaign {
     pub fn run(&self, step: &dyn Fn(usize)) -> Result<(Tally, Option<Error>)> {
         let served = self.serve()?;
         let identify = served.ssd.identify().clone();
-        let promise = self.fs.promise(self.mode, &identify);
+        let promise = self.fs.promise(self.technique, &identify);
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
         let kernel = String::from_utf8_lossy(&release).trim().to_owned();
         let recording = match &self.cuts {
@@ -143,7 +142,7 @@ impl Campaign {
 
     /// What the tables call it.
     fn mode_name(&self) -> &'static str {
-        if self.fs == Foreign::F2fs { self.mode.name() } else { self.fs.name() }
+        if self.fs == Foreign::F2fs { self.technique.name } else { self.fs.name() }
     }
 
     fn serve(&self) -> Result<Served> {
@@ -184,10 +183,10 @@ impl Campaign {
     }
 
     fn mount(&self, devices: &[String], blocks: &Blocks) -> Result<Remote, vfs::Error> {
-        let mut options = match self.fs {
-            Foreign::F2fs => self.mode.linux_options().to_owned() + self.workload.mount_options(),
-            _ => String::new(),
-        };
+        let mut options = self.fs.options(self.technique).unwrap_or_default();
+        if !options.is_empty() {
+            options += self.workload.mount_options();
+        }
         if !self.options.is_empty() {
             options = format!("{options},{}", self.options).trim_start_matches(',').to_owned();
         }
@@ -234,10 +233,10 @@ impl Campaign {
     fn recall(&self, path: &Path, events: usize) -> Result<Recording> {
         let state = image::open(path, true, Timing::Instant).map_err(problem)?.hold();
         let job = Job {
-            subject: subject::named("f2fs")?,
+            format: &f2fs::Format,
             drive: self.drive.clone(),
             workload: self.workload.clone(),
-            mode: Mode::Posix,
+            technique: f2fs::technique::POSIX,
             inject: None,
             cuts: 1,
             seed: self.seed,
@@ -246,7 +245,7 @@ impl Campaign {
             threads: 1,
             command: String::new(),
         };
-        let log = campaign::record(&job, CutPoints::Random(1))?.log;
+        let log = lab::campaign::record(&job, CutPoints::Random(1))?.log;
         if events > log.len() {
             let all = log.len();
             return Err(Error::Usage(format!("--events {events}: the workload has {all}")));
@@ -310,7 +309,7 @@ impl Campaign {
     /// the letter, so its number would not bring it back.
     fn again(&self, path: &Path, cut: &Cut) -> String {
         let (image, events) = (shell_word(&path.to_string_lossy()), cut.position);
-        format!("{} --modes {} --image {image} --events {events}", self.command, self.mode)
+        format!("{} --modes {} --image {image} --events {events}", self.command, self.technique)
     }
 
     /// The image in which the drive is, if it failed.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use drive::{BLOCK_SIZE, Block};
-use lab::subject::{PageAt, Volume};
+use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::ops::Op;
 use vfs::{
     Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, InodeFlags,
@@ -150,22 +150,20 @@ impl Remote {
 }
 
 impl Volume for Remote {
-    fn cleanings(&self) -> u64 {
-        0
+    /// What a kernel's recovery did, it does not tell.
+    fn recovery(&self) -> Recovery {
+        Recovery::default()
     }
 
-    fn clean(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn flags(&self, ino: Ino) -> Result<InodeFlags> {
+    fn flags(&self, ino: Ino) -> Result<u32> {
         match self.ask(&Ask::Getflags { path: self.path(ino)? }, b"")? {
-            (Answer::Count(flags), _) => Ok(InodeFlags::from_bits_truncate(flags as u32)),
+            (Answer::Count(flags), _) => Ok(flags as u32),
             _ => Err(Errno::PROTO.into()),
         }
     }
 
-    fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<()> {
+    fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        let flags = InodeFlags::from_bits_truncate(flags);
         self.apply(&Op::Chattr { path: self.path(ino)?, flags })
     }
 

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use lab::bench::{self, Bench as Job};
-use lab::subject;
 
 use crate::failure::Outcome;
 use crate::out;
@@ -48,7 +47,7 @@ impl Bench {
     pub(crate) fn run(self) -> Outcome {
         let job = Job {
             kind: self.bench.parse()?,
-            subject: subject::named(&self.fs)?,
+            format: subjects::named(&self.fs)?,
             drive: self.drive,
             machine: self.machine,
             mount_opts: self.mount_opts,

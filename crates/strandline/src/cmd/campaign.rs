@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use vfs::kind::{Format, Technique};
+
+use crate::failure::Outcome;
 
 /// Arguments of every run of crash campaigns.
 #[derive(Args)]
@@ -23,4 +26,12 @@ pub(crate) struct CampaignArgs {
     /// What was found as JSON: an object per mode, or the report
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The techniques of `format` by their names.
+pub(super) fn techniques(
+    format: &dyn Format,
+    names: &[String],
+) -> Outcome<Vec<&'static Technique>> {
+    Ok(names.iter().map(|name| subjects::technique(format, name)).collect::<Result<_, _>>()?)
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use lab::campaign::{self, Job, ModeResult};
+use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
 use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
-use lab::{Mode, explore};
 use linux::campaign::Choice;
+use vfs::kind::Technique;
 
-use super::campaign::CampaignArgs;
+use super::campaign::{CampaignArgs, techniques};
 use super::kernel_crash::{self, Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
@@ -141,7 +142,7 @@ impl Crash {
             Some(Command::Agent(agent)) => return agent.run(),
             None => {}
         }
-        let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
+        let modes = self.techniques()?;
         let workload = self.workload()?;
         if self.kernel.kernel {
             return self.kernel(modes, workload);
@@ -162,7 +163,7 @@ impl Crash {
             let job = Arc::new(self.job(workload.clone(), mode)?);
             // How many cuts there are, the first one tells.
             let quiet = self.campaign.json || self.shard.is_some();
-            let progress = Arc::new(Progress::new(0, mode.name(), quiet));
+            let progress = Arc::new(Progress::new(0, mode.name, quiet));
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
             let points = if self.every_cut {
@@ -189,7 +190,7 @@ impl Crash {
     }
 
     /// A campaign of the same against the kernel.
-    fn kernel(&self, modes: Vec<Mode>, workload: Arc<dyn Workload>) -> Outcome {
+    fn kernel(&self, modes: Vec<&'static Technique>, workload: Arc<dyn Workload>) -> Outcome {
         self.kernel.run(&Task {
             fs: &self.fs,
             drive: &self.drive,
@@ -207,7 +208,7 @@ impl Crash {
     }
 
     /// All states of one run in each mode.
-    fn explore(&self, modes: &[Mode], workload: &Arc<dyn Workload>) -> Outcome {
+    fn explore(&self, modes: &[&'static Technique], workload: &Arc<dyn Workload>) -> Outcome {
         let mut broken = false;
         for &mode in modes {
             let job = self.job(workload.clone(), mode)?;
@@ -225,11 +226,16 @@ impl Crash {
     }
 
     /// The first mode that fails, in as few operations as can be.
-    fn minimise(&self, modes: &[Mode], workload: &Arc<dyn Workload>, file: &Path) -> Outcome {
+    fn minimise(
+        &self,
+        modes: &[&'static Technique],
+        workload: &Arc<dyn Workload>,
+        file: &Path,
+    ) -> Outcome {
         let cuts = if self.every_state { Cuts::States } else { Cuts::Every };
         for &mode in modes {
             let job = self.job(workload.clone(), mode)?;
-            let progress = Arc::new(Progress::new(0, mode.name(), false));
+            let progress = Arc::new(Progress::new(0, mode.name, false));
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |_| told.step());
             let minimal = minimise::minimise(&job, cuts, &step)?;
@@ -252,7 +258,7 @@ impl Crash {
             "{} --seed {}{fault} {every} --modes {} --only {}",
             self.command_for(&format!("file:{}", file.display())),
             job.seed,
-            job.mode,
+            job.technique,
             failure.cut
         );
         let text = script.text();
@@ -265,7 +271,7 @@ impl Crash {
         let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
         out::line(format!(
             "{}: {before} operations made {operations} in {runs} runs ({kind}):\n",
-            job.mode
+            job.technique
         ))?;
         text.lines().try_for_each(|line| out::line(format!("  {line}")))?;
         out::line("")?;
@@ -306,12 +312,18 @@ impl Crash {
             .map_err(Failure::from)
     }
 
-    fn job(&self, workload: Arc<dyn Workload>, mode: Mode) -> Outcome<Job> {
+    fn techniques(&self) -> Outcome<Vec<&'static Technique>> {
+        // The kernel's F2FS has those of ours that it knows; its other file systems have none.
+        let fs = if self.kernel.kernel { "f2fs" } else { &self.fs };
+        techniques(kernel_crash::ours(fs)?, &self.modes)
+    }
+
+    fn job(&self, workload: Arc<dyn Workload>, mode: &'static Technique) -> Outcome<Job> {
         Ok(Job {
-            subject: kernel_crash::ours(&self.fs)?,
+            format: kernel_crash::ours(&self.fs)?,
             drive: self.drive.clone(),
             workload,
-            mode,
+            technique: mode,
             inject: self.inject.clone(),
             cuts: self.campaign.cuts as usize,
             seed: self.campaign.seed,

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use lab::campaign;
 use lab::explore::Counts;
 use lab::explore::batch::{self, Batch, BatchResult, Explorations};
 use lab::explore::table::{Row, markdown};
 use lab::shard::{Part, Shard, Share};
-use lab::{Mode, campaign, subject};
 use serde::Serialize;
 
+use super::campaign::techniques;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -36,13 +37,12 @@ pub(crate) struct Explore {
     /// Drawn sequences until there are so many states per mode and drive, instead of all
     #[arg(long)]
     states: Option<usize>,
-    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict. Those of OPRW on
-    /// zoned drives only
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "posix,strict,nobarrier,oprw,oprw-nobarrier,oprw-strict"
-    )]
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// fsync modes, each on the drives that it runs on; those of f2fs: posix, strict, nobarrier,
+    /// oprw, oprw-nobarrier, oprw-strict [default: all]
+    #[arg(long, value_delimiter = ',', hide_default_value = true)]
     modes: Vec<String>,
     /// Drive profiles
     #[arg(long, value_delimiter = ',', default_value = "zn540-noplp,conventional-noplp")]
@@ -76,7 +76,11 @@ pub(super) struct Found<'a> {
 
 impl Explore {
     pub(crate) fn run(self) -> Outcome {
-        let modes: Vec<Mode> = self.modes.iter().map(|m| m.parse()).collect::<Result<_, _>>()?;
+        let format = subjects::named(&self.fs)?;
+        let modes = match &self.modes[..] {
+            [] => format.techniques().to_vec(),
+            names => techniques(format, names)?,
+        };
         // Made at once: hours of work are not to end before a directory that is not there.
         let create = |path: &PathBuf| File::create(path).map_err(Failure::host(path));
         let table = self.table.as_ref().map(create).transpose()?;
@@ -84,9 +88,9 @@ impl Explore {
         for drive in &self.drives {
             for &mode in &modes {
                 let batch = Batch {
-                    subject: subject::named("f2fs")?,
+                    format,
                     drive: drive.clone(),
-                    mode,
+                    technique: mode,
                     length: self.length,
                     sample: self.states,
                     inject: self.inject.clone(),
@@ -97,7 +101,7 @@ impl Explore {
                     continue;
                 }
                 let quiet = self.json || self.shard.is_some();
-                let progress = Arc::new(Progress::new(0, mode.name(), quiet));
+                let progress = Arc::new(Progress::new(0, mode.name, quiet));
                 let told = progress.clone();
                 let step: campaign::Progress = Arc::new(move |all| told.step_of(all as u64));
                 let found = batch::run(&batch, self.shard, &step)?;

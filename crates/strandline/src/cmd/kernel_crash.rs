@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign::{ModeResult, Tally};
-use lab::subject::{self, Subject};
+use lab::rig;
 use lab::workload::{Workload, shell_word};
-use lab::{Mode, rig};
 use linux::agent;
 use linux::campaign::{Campaign, Choice, CutsOf, Foreign};
 use linux::machine::{Boot, Kind, Machine, Own};
+use vfs::kind::{Format, Technique};
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
@@ -72,7 +72,7 @@ pub(crate) struct KernelArgs {
 pub(crate) struct Task<'a> {
     pub(crate) fs: &'a str,
     pub(crate) drive: &'a str,
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<&'static Technique>,
     pub(crate) workload: Arc<dyn Workload>,
     pub(crate) choice: Choice,
     pub(crate) seed: u64,
@@ -102,7 +102,7 @@ impl KernelArgs {
             let campaign = Campaign {
                 machine: machine.clone(),
                 fs,
-                mode,
+                technique: mode,
                 drive: task.drive.to_owned(),
                 spec: spec.clone(),
                 workload: task.workload.clone(),
@@ -117,7 +117,7 @@ impl KernelArgs {
                 keep: self.keep.clone(),
                 command: self.command_line(task),
             };
-            let progress = Progress::new(0, mode.name(), task.json);
+            let progress = Progress::new(0, mode.name, task.json);
             let ran = campaign.run(&|cuts| progress.step_of(cuts as u64));
             progress.finish();
             // What was found before is told in any case.
@@ -183,8 +183,8 @@ impl KernelArgs {
 }
 
 /// A file system of ours; one that only a kernel has is told where it is run.
-pub(super) fn ours(name: &str) -> Outcome<&'static dyn Subject> {
-    subject::named(name).map_err(|error| match Foreign::named(name) {
+pub(super) fn ours(name: &str) -> Outcome<&'static dyn Format> {
+    subjects::named(name).map_err(|error| match Foreign::named(name) {
         Ok(_) => Failure::Usage(format!("--fs {name}: only a kernel has it; add --kernel")),
         Err(_) => error.into(),
     })
@@ -205,11 +205,11 @@ fn spec_for(fs: Foreign, task: &Task<'_>) -> Outcome<drive::Spec> {
 }
 
 /// Only F2FS has modes; the others are run once.
-fn modes(fs: Foreign, wanted: &[Mode]) -> Outcome<Vec<Mode>> {
+fn modes(fs: Foreign, wanted: &[&'static Technique]) -> Outcome<Vec<&'static Technique>> {
     if fs != Foreign::F2fs {
-        return Ok(vec![Mode::Posix]);
+        return Ok(wanted.iter().take(1).copied().collect());
     }
-    match wanted.iter().find(|mode| mode.is_oprw()) {
+    match wanted.iter().find(|mode| fs.options(mode).is_none()) {
         Some(mode) => Err(Failure::Usage(format!(
             "{mode}: the kernel has posix, strict and nobarrier; ours is run without --kernel"
         ))),

@@ -14,6 +14,7 @@ mod xattr;
 
 use cores::{Mutex, MutexGuard};
 
+use crate::kind::{Recovery, Volume};
 use crate::path::NAME_MAX;
 use crate::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
@@ -58,6 +59,12 @@ impl MemFs {
 impl Default for MemFs {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Volume for MemFs {
+    fn recovery(&self) -> Recovery {
+        Recovery { clean: true, ..Recovery::default() }
     }
 }
 

@@ -42,7 +42,8 @@ impl Dump {
             match step {
                 Step::Block(index, addr) => match &mut run {
                     Some((first, start, len))
-                        if *first + *len == index && u64::from(*start) + *len == addr.into() =>
+                        if *first + *len == index
+                            && u64::from(*start) + *len == u64::from(addr) =>
                     {
                         *len += 1;
                     }

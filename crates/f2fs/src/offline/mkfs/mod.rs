@@ -7,16 +7,15 @@ mod geometry;
 mod image;
 mod options;
 mod quota;
-mod signature;
 
 use std::sync::Arc;
 
 use drive::{Block, Drive, Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
+use vfs::kind::signature;
 
 pub use geometry::{Formula, Geometry, Request, ZoneShape, layout};
 pub use options::{Encoding, MkfsOptions};
-pub use signature::check_blank;
 
 use crate::error::{Error, Result};
 use crate::ondisk::sit::LogType;
@@ -62,6 +61,14 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     let image = Image::new(&options, &geometry, block_count, &queue.identify().joined, trimmed)?;
     write(&queue, &image, &options)?;
     Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
+}
+
+/// Fails if the drive holds something known.
+pub(crate) fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
+    match signature(drive)? {
+        Some(name) => Err(Error::usage(format!("the device holds {name}; -f overwrites it"))),
+        None => Ok(()),
+    }
 }
 
 /// The options with what the drive's zones dictate.

@@ -37,10 +37,10 @@ pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
     machine(job.seed)?.run(|| {
         let spec = rig::unkind(&job.drive, job.workload.footprint())?;
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Instant, job.seed)?;
-        job.subject.format(&drive)?;
-        let mounted = job.subject.mount(drive, &job.sound_options())?;
+        rig::make(job.format, &drive)?;
+        let mounted = rig::mount(job.format, drive, &job.sound_options())?;
         let tape = Arc::new(Tape::default());
-        let recorder = Recorder::taped(mounted.fs, Arc::new(Oracle::new()), tape.clone());
+        let recorder = Recorder::taped(mounted, Arc::new(Oracle::new()), tape.clone());
         job.workload.run(&recorder, job.seed, &mut || tape.note(Step::Begin))?;
         tape.steps()
     })?

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use super::*;
 use crate::campaign::{CutPoints, Job, Progress, run_at};
 use crate::explore::ace::Sequence;
-use crate::mode::Mode;
 use crate::shard::Pick;
-use crate::subject;
 use crate::workload::{Pattern, small};
+use f2fs::technique;
 
 fn job(workload: Arc<dyn Workload>) -> Job {
     Job {
-        subject: subject::named("f2fs").expect("it is known"),
+        format: subjects::named("f2fs").expect("it is known"),
         drive: "zn540-noplp".into(),
         workload,
-        mode: Mode::Posix,
+        technique: technique::POSIX,
         inject: None,
         cuts: 0,
         seed: 1,

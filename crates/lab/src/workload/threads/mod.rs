@@ -176,7 +176,10 @@ impl Workload for Threads {
         fs.sync()?;
         fs.overlap()?;
         started();
-        let upkeep = fs.volume().maintain(self.mix.evicts()).map_err(Error::at("maintain", b""))?;
+        if self.mix.evicts() {
+            fs.volume().clean_always().map_err(Error::of("clean"))?;
+        }
+        let upkeep = fs.volume().maintain();
         let workers: Vec<_> = scripts
             .into_iter()
             .zip(0..)

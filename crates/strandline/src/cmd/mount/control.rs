@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use drive::{Ssd, Stats};
-use f2fs::{F2fs, Shutdown};
+use f2fs::F2fs;
 use fuse::{Answer, Control, Ioctl};
 use rustix::io::Errno;
 use serde_json::json;
+use vfs::kind::Shutdown;
 use vfs::{Attr, Creator, FileSystem, Ino, Timespec};
 
 /// The way to the volume and the drives below a running mount.

@@ -1,17 +1,17 @@
-//! What else may live on a device: a file system is not overwritten unless told to.
+//! What else may live on a device, by its magic bytes.
 
 use std::sync::Arc;
 
-use drive::Drive;
-use queue::BlockQueue;
+use drive::{BLOCK_SIZE, Drive};
+use queue::{BlockQueue, IoError};
 
-use crate::error::{Error, Result};
-use crate::ondisk::{BLOCK_SIZE, MAGIC};
+/// `F2FS_SUPER_MAGIC`.
+const F2FS: &[u8] = &0xf2f5_2010_u32.to_le_bytes();
 
 /// Name, byte on the device, magic bytes.
 const SIGNATURES: [(&str, usize, &[u8]); 12] = [
-    ("F2FS", 1024, &MAGIC.to_le_bytes()),
-    ("F2FS", 5120, &MAGIC.to_le_bytes()),
+    ("F2FS", 1024, F2FS),
+    ("F2FS", 5120, F2FS),
     ("ext2, ext3 or ext4", 1024 + 56, &[0x53, 0xef]),
     ("XFS", 0, b"XFSB"),
     ("Btrfs", 65536 + 64, b"_BHRfS_M"),
@@ -24,8 +24,8 @@ const SIGNATURES: [(&str, usize, &[u8]); 12] = [
     ("a GPT partition table", 512, b"EFI PART"),
 ];
 
-/// Fails if the drive holds something known. Of several joined drives it looks at the first.
-pub fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
+/// The name of what the drive holds, if it is known. Of several that are joined it sees the first.
+pub fn signature(drive: &Arc<dyn Drive>) -> Result<Option<&'static str>, IoError> {
     let queue = BlockQueue::new(drive.clone());
     let blocks = queue.identify().blocks;
     for (name, byte, magic) in SIGNATURES {
@@ -34,9 +34,8 @@ pub fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
             continue;
         }
         if queue.read_block(lba)?.get(offset..offset + magic.len()) == Some(magic) {
-            let hint = "-f overwrites it";
-            return Err(Error::usage(format!("the device holds {name}; {hint}")));
+            return Ok(Some(name));
         }
     }
-    Ok(())
+    Ok(None)
 }

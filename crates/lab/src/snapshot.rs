@@ -9,47 +9,58 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use drive::{BLOCK_SIZE, Block, Blocks, Command, Drive, Output, ZoneAction, ZoneKind};
+use f2fs::technique;
+use vfs::kind::{self, Checked, Format, Label, Recovery, Technique, Volume};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
     Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
-
-use super::{Fault, Mounted, PageAt, Recovery, Subject, Volume};
-use crate::{Error, Result};
 
 const MAGIC: u64 = 0x5354_5241_4e44_4c4e;
 
 /// The subject.
 pub(crate) struct Snapshots;
 
-impl Subject for Snapshots {
+impl Format for Snapshots {
     fn name(&self) -> &'static str {
         "snapshots"
     }
 
-    fn format(&self, drive: &Arc<dyn Drive>) -> Result<()> {
+    fn make(&self, drive: &Arc<dyn Drive>) -> kind::Result<()> {
         let io = Io { drive: drive.clone(), next: 0, generation: 0, flush: true };
-        io.call(Command::ManageZone { action: ZoneAction::Reset, zone: None }).map(drop)
+        io.call(Command::ManageZone { action: ZoneAction::Reset, zone: None }).map(drop)?;
+        Ok(())
     }
 
-    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Mounted> {
+    fn probe(&self, _drive: &Arc<dyn Drive>) -> kind::Result<bool> {
+        Ok(true)
+    }
+
+    fn check_options(&self, _options: &str) -> kind::Result<()> {
+        Ok(())
+    }
+
+    fn techniques(&self) -> &'static [&'static Technique] {
+        &[technique::STRICT]
+    }
+
+    fn label(&self, _drive: &Arc<dyn Drive>) -> kind::Result<Label> {
+        Ok(Label { label: String::new(), uuid: [0; 16] })
+    }
+
+    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> kind::Result<Arc<dyn Volume>> {
         let flush = !options.contains("inject=drop-flush");
         let mut io = Io { drive, next: 0, generation: 0, flush };
         let memory = MemFs::new();
         if let Some(bytes) = io.newest()? {
-            restore(&memory, &bytes).map_err(Error::at("restore", b""))?;
+            restore(&memory, &bytes)?;
         }
         let keeps = !options.contains("inject=drop-names");
-        let fs = Arc::new(SnapshotFs { memory, io: Mutex::new(io), keeps });
-        Ok(Mounted { fs, recovery: Recovery { clean: true, ..Recovery::default() } })
+        Ok(Arc::new(SnapshotFs { memory, io: Mutex::new(io), keeps }))
     }
 
-    fn node(&self, _block: &Block, _lba: drive::Lba, _ino: Ino) -> Option<&'static str> {
-        None
-    }
-
-    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Vec<Fault>> {
-        self.mount(drive.clone(), "").map(|_| Vec::new())
+    fn check(&self, drive: &Arc<dyn Drive>) -> kind::Result<Checked> {
+        self.mount(drive.clone(), "").map(|_| Checked::default())
     }
 }
 
@@ -61,13 +72,13 @@ struct Io {
 }
 
 impl Io {
-    fn call(&self, command: Command) -> Result<Output> {
+    fn call(&self, command: Command) -> vfs::Result<Output> {
         self.drive.submit(0, 0, command);
         let done = self.drive.wait(0).expect("one command is in flight");
-        done.result.map_err(|e| Error::Volume { step: "drive", message: e.to_string() })
+        done.result.map_err(|error| vfs::Error::caused(Errno::IO, error))
     }
 
-    fn read(&self, lba: u64, blocks: u64) -> Result<Vec<u8>> {
+    fn read(&self, lba: u64, blocks: u64) -> vfs::Result<Vec<u8>> {
         let step = u64::from(self.drive.identify().max_transfer);
         let mut bytes = Vec::new();
         for at in (0..blocks).step_by(step as usize) {
@@ -80,8 +91,8 @@ impl Io {
         Ok(bytes)
     }
 
-    /// The newest whole snapshot; new ones go to zones that have not been written.
-    fn newest(&mut self) -> Result<Option<Vec<u8>>> {
+    /// The newest whole snapshot; new ones go to zones nothing was written in.
+    fn newest(&mut self) -> vfs::Result<Option<Vec<u8>>> {
         let Output::Zones(zones) = self.call(Command::ReportZones { lba: 0, max: u32::MAX })?
         else {
             panic!("a report answers zones");
@@ -112,7 +123,7 @@ impl Io {
         Ok(best)
     }
 
-    fn store(&mut self, body: &[u8]) -> Result<()> {
+    fn store(&mut self, body: &[u8]) -> vfs::Result<()> {
         let zones = self.drive.identify().zones.expect("a zoned drive");
         let blocks = 1 + (body.len() as u64).div_ceil(BLOCK_SIZE as u64);
         if self.next % zones.size + blocks > zones.capacity {
@@ -266,7 +277,7 @@ impl SnapshotFs {
     fn store_all_of(&self, memory: &MemFs) -> vfs::Result<()> {
         let mut body = Vec::new();
         save(memory, memory.root(), &mut body)?;
-        self.io.lock().store(&body).map_err(|e| vfs::Error::caused(Errno::IO, e))
+        self.io.lock().store(&body)
     }
 }
 
@@ -278,41 +289,8 @@ macro_rules! in_memory {
 }
 
 impl Volume for SnapshotFs {
-    fn cleanings(&self) -> u64 {
-        0
-    }
-
-    fn clean(&self) -> vfs::Result<()> {
-        Ok(())
-    }
-
-    fn pages(
-        &self,
-        _ino: Ino,
-        _range: std::ops::Range<u64>,
-        _see: &mut dyn FnMut(u64, PageAt<'_>),
-    ) -> vfs::Result<bool> {
-        Ok(false)
-    }
-}
-
-/// For tests of the oracle: its findings in a volume made by hand.
-impl Volume for MemFs {
-    fn cleanings(&self) -> u64 {
-        0
-    }
-
-    fn clean(&self) -> vfs::Result<()> {
-        Ok(())
-    }
-
-    fn pages(
-        &self,
-        _ino: Ino,
-        _range: std::ops::Range<u64>,
-        _see: &mut dyn FnMut(u64, PageAt<'_>),
-    ) -> vfs::Result<bool> {
-        Ok(false)
+    fn recovery(&self) -> Recovery {
+        Recovery { clean: true, ..Recovery::default() }
     }
 }
 

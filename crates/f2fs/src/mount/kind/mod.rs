@@ -1,0 +1,127 @@
+//! F2FS as the floors above know it: [`vfs::kind`] with what is here.
+
+mod ioctl;
+mod report;
+mod volume;
+
+use std::sync::Arc;
+
+use drive::{BLOCK_SIZE, Block, Drive, Lba};
+use queue::BlockQueue;
+use vfs::Ino;
+use vfs::kind::{self, Checked, Device, Finding, Habits, Label, Repaired, Result, Technique};
+
+use crate::F2fs;
+use crate::MountOptions;
+use crate::check::{CheckOptions, check, state};
+use crate::devices::join;
+use crate::error::Error;
+use crate::fsync::technique;
+use crate::label;
+use crate::mkfs::{MkfsOptions, format};
+use crate::ondisk::MAGIC;
+use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::superblock::{COPIES, RawSuperblock, Superblock};
+use crate::repair::{RepairOptions, repair};
+
+/// The Flash-Friendly File System, on the kernel's disk format.
+pub struct Format;
+
+impl From<Error> for kind::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(message) => Self::Usage(message.into()),
+            error => Self::Volume(error.into()),
+        }
+    }
+}
+
+impl kind::Format for Format {
+    fn name(&self) -> &'static str {
+        "f2fs"
+    }
+
+    /// By the magic number of either superblock, whatever else is in it.
+    fn probe(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
+        let queue = BlockQueue::new(drive.clone());
+        for copy in COPIES {
+            if u64::from(copy) >= queue.identify().blocks {
+                break;
+            }
+            let block = queue.read_block(copy.into()).map_err(Error::from)?;
+            if RawSuperblock::of(&block).magic.get() == MAGIC {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn join(&self, devices: Vec<Device>) -> Result<Arc<dyn Drive>> {
+        Ok(join(devices)?)
+    }
+
+    fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
+        Ok(format(drive, &MkfsOptions::default()).map(drop)?)
+    }
+
+    fn check_options(&self, options: &str) -> Result<()> {
+        Ok(options.parse::<MountOptions>().map(drop)?)
+    }
+
+    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
+        Ok(Arc::new(F2fs::mount(drive, &options.parse()?)?))
+    }
+
+    fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
+        Ok(state(drive)?.needs_no_check())
+    }
+
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {
+        Ok(check(drive, &CheckOptions::default())?.into())
+    }
+
+    /// Blocks that the volume counts as valid lie above the zone's write pointer.
+    fn is_about_data(&self, finding: &Finding) -> bool {
+        finding.what == "write pointer" && finding.allowed.starts_with("above ")
+    }
+
+    fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
+        Ok(repair(drive, &RepairOptions { rescue, ..RepairOptions::default() })?.into())
+    }
+
+    fn techniques(&self) -> &'static [&'static Technique] {
+        &technique::ALL
+    }
+
+    /// An fsync may be a checkpoint, which takes up all there is. Roll-forward takes each node as
+    /// it finds it, and makes the file as long as the blocks it points to (`recover_data`). What
+    /// fits is in the inode.
+    fn habits(&self) -> Habits {
+        let small_file = BLOCK_SIZE as u64;
+        Habits { takes_others_along: true, blocks_may_set_size: true, small_file }
+    }
+
+    fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
+        let (footer, ino) = (RawNodeFooter::of(block), u32::try_from(ino).ok()?);
+        let at = u32::try_from(lba).ok()?;
+        footer.check(footer.nid.get(), ino, at).ok()?;
+        Some(match (footer.is_inode(), footer.is_fsync()) {
+            (true, true) => "the inode with the mark of the fsync",
+            (true, false) => "the inode",
+            (false, true) => "a direct node with the mark of the fsync",
+            (false, false) => "a node",
+        })
+    }
+
+    fn label(&self, drive: &Arc<dyn Drive>) -> Result<Label> {
+        Ok(named(label::superblock(drive)?))
+    }
+
+    fn set_label(&self, drive: &Arc<dyn Drive>, label: &str) -> Result<Label> {
+        Ok(named(label::set(drive, label)?))
+    }
+}
+
+fn named(sb: Superblock) -> Label {
+    Label { label: sb.label, uuid: sb.uuid }
+}

@@ -1,0 +1,124 @@
+//! What a kind of file system is to everything above it: how to make, find, mount, check and repair
+//! one ([`Format`]), what a mounted one can do beyond POSIX ([`Volume`]), and the ways to do an
+//! fsync that it knows, with what each promises ([`Technique`]).
+//!
+//! The floors above speak to these traits only; `subjects` knows which there are.
+
+mod report;
+mod signature;
+mod technique;
+mod volume;
+
+use std::sync::Arc;
+
+use drive::{Block, Drive, Lba};
+use thiserror::Error;
+
+use crate::Ino;
+
+pub use report::{Checked, Finding, Label, Repaired, Row};
+pub use signature::signature;
+pub use technique::{Habits, Promise, Technique};
+pub use volume::{Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Volume};
+
+/// Result of an operation on a volume as a whole.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a volume cannot be made, mounted, checked or repaired.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The caller asked for something that does not exist.
+    #[error("{0}")]
+    Usage(String),
+    /// The drive holds something else, or nothing known.
+    #[error("{0}")]
+    Unknown(String),
+    /// The volume or its drive does not allow it.
+    #[error("{0}")]
+    Volume(#[from] crate::Error),
+}
+
+impl Error {
+    /// Whether a repair may be able to help.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Volume(error) if error.errno() == crate::Errno::UCLEAN)
+    }
+}
+
+/// A device of a volume that is on several.
+pub struct Device {
+    /// What people and superblocks call it.
+    pub name: String,
+    /// The device.
+    pub drive: Arc<dyn Drive>,
+}
+
+/// A kind of file system.
+pub trait Format: Send + Sync {
+    /// Name on the command line, and behind `mkfs.` and `fsck.`.
+    fn name(&self) -> &'static str;
+
+    /// Whether the drive holds such a volume, sound or damaged.
+    fn probe(&self, drive: &Arc<dyn Drive>) -> Result<bool>;
+
+    /// The devices of one volume as one drive, the first one first.
+    fn join(&self, devices: Vec<Device>) -> Result<Arc<dyn Drive>> {
+        drop(devices);
+        Err(Error::Usage(format!("{} volumes are on one device each", self.name())))
+    }
+
+    /// Makes an empty volume with the defaults of its mkfs.
+    fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
+
+    /// Fails if `options`, as in `mount -o`, are none of this file system's.
+    fn check_options(&self, options: &str) -> Result<()>;
+
+    /// Mounts, recovering first if need be. `options` as in `mount -o`.
+    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
+
+    /// Whether the volume says of itself that it was unmounted cleanly and has no errors.
+    fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
+        self.check(drive).map(|report| report.clean_unmount && report.findings.is_empty())
+    }
+
+    /// Compares everything an unmounted volume says of itself. An error means that there is no
+    /// volume to check; everything else is a finding.
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked>;
+
+    /// Whether a finding is of data and not of structure: sound structures point at a block that
+    /// never reached the medium. Then it is a matter of what the technique promises.
+    fn is_about_data(&self, finding: &Finding) -> bool {
+        let _ = finding;
+        false
+    }
+
+    /// Puts right what [`Format::check`] finds. With `rescue` nothing is trusted that can be built
+    /// anew. An error means that nothing was changed.
+    fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
+        let _ = (drive, rescue);
+        Err(Error::Usage(format!("there is no repair for {}", self.name())))
+    }
+
+    /// The ways it can do an fsync. Never empty; the first is the default.
+    fn techniques(&self) -> &'static [&'static Technique];
+
+    /// What it may leave after a cut that is its habit and not damage.
+    fn habits(&self) -> Habits {
+        Habits::default()
+    }
+
+    /// What the block at `lba` is, if it is part of what says where inode `ino` is.
+    fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
+        let _ = (block, lba, ino);
+        None
+    }
+
+    /// Label and UUID.
+    fn label(&self, drive: &Arc<dyn Drive>) -> Result<Label>;
+
+    /// Sets the label.
+    fn set_label(&self, drive: &Arc<dyn Drive>, label: &str) -> Result<Label> {
+        let _ = (drive, label);
+        Err(Error::Usage(format!("{} volumes have no label", self.name())))
+    }
+}
