@@ -5,15 +5,16 @@
 //! `checkpoint` makes metadata durable, and `recover` makes both true after a cut. [`check`] finds
 //! and repairs what is wrong; `offline` makes, resizes, labels and shows volumes.
 //!
-//! ```no_run
-//! use vfs::FileSystem;
+//! ```
+//! use f2fs::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let drive: std::sync::Arc<dyn drive::Drive> = drive::ram(1 << 15);
-//! f2fs::mkfs::format(&drive, &f2fs::mkfs::MkfsOptions::default())?;
-//! let fs = f2fs::F2fs::mount(drive, &"fsync_mode=strict".parse()?)?;
-//! let file = fs.create(fs.root(), b"hello", 0o644, vfs::Creator::default())?;
-//! fs.write(file.ino, 0, b"durable when the next line returns")?;
-//! fs.fsync(file.ino, false)?;
+//! let drive: Arc<dyn Drive> = drive::ram(1 << 15);
+//! mkfs::format(&drive, &MkfsOptions::default())?;
+//! let fs = F2fs::mount(drive, &"fsync_mode=strict".parse()?)?;
+//! let file = fs.create(fs.root(), b"hello", 0o644, Creator::default())?.ino;
+//! fs.write(file, 0, b"durable when the next line returns")?;
+//! fs.fsync(file, false)?;
+//! assert_eq!(path::read_to_vec(&fs, file)?, b"durable when the next line returns");
 //! fs.unmount()?;
 //! # Ok(())
 //! # }
@@ -43,3 +44,17 @@ pub use mount::{
 pub use offline::{dump, label, mkfs, resize};
 pub use ondisk::error;
 pub use recover::RecoveryReport;
+
+/// All that a program needs to have a volume inside it: `use f2fs::prelude::*;`.
+///
+/// With it come the crates [`drive`] and [`vfs`], so `strandline-f2fs` is enough to depend on.
+pub mod prelude {
+    pub use std::sync::Arc;
+
+    pub use drive::{self, Drive, Spec, Ssd, Timing, image};
+    pub use vfs::{self, Creator, DirEntry, FileKind, FileSystem, Ino, SetAttr, path};
+
+    pub use crate::check::{CheckOptions, check};
+    pub use crate::mkfs::{self, MkfsOptions};
+    pub use crate::{F2fs, FsyncMode, MountOptions};
+}
