@@ -9,4 +9,5 @@ pub(crate) mod nokey;
 #[cfg(not(feature = "foreign"))]
 #[path = "no_nokey.rs"]
 pub(crate) mod nokey;
+mod rename;
 pub(crate) mod wanted;

@@ -1,36 +1,31 @@
-//! A mounted F2FS: the lock around the volume, and POSIX on top of it.
+//! A mounted F2FS: the gate to the volume, and what waits for the drive outside it.
 
 use std::sync::Arc;
 
 use drive::Drive;
 use queue::BlockQueue;
 use vfs::inode::Turns;
-use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Gate, Hold, Ino,
-    RenameFlags, Seek, SetAttr, StatFs, XattrMode,
-};
+use vfs::{Errno, Gate, Hold, Ino};
 
-use crate::alloc::gc::{OPERATION_PAGES, Policy};
+use crate::alloc::gc::Policy;
 use crate::checkpoint::Reason;
-use crate::dir::namei::{NameIn, NewInode};
 use crate::error::{Error, Result};
-use crate::file::read_write::Miss;
 use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
 use crate::mount;
 use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
 use crate::mount::tunables::Tunables;
-use crate::mount::volume::{Caller, Health, Volume};
+use crate::mount::volume::{Caller, Volume};
+use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::recover::{RecoveryReport, recover};
 
 /// A mounted F2FS volume.
 ///
-/// Dropping it without [`FileSystem::unmount`] is a crash: what was not made durable is lost, and
-/// the next mount recovers.
+/// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not made durable is lost,
+/// and the next mount recovers.
 pub struct F2fs {
     gate: Gate<Volume>,
     queue: Arc<BlockQueue>,
@@ -198,21 +193,6 @@ impl F2fs {
         Ok(flushed?)
     }
 
-    /// Reads what a read missed, leaving the volume free while the drive works.
-    fn fetch<'a>(&'a self, mut volume: Hold<'a, Volume>, miss: &Miss) -> Result<Hold<'a, Volume>> {
-        if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
-            // In memory, some of it; or it is written in place, whoever reads it.
-            volume.read_miss(miss)?;
-            return Ok(volume);
-        }
-        let version = volume.begin_reading(miss);
-        drop(volume);
-        let blocks = self.queue.read_blocks(miss.addr.into(), miss.count);
-        let mut volume = self.lock();
-        volume.end_reading(miss, version, blocks)?;
-        Ok(volume)
-    }
-
     /// Waits until no other fsync or write-back of `ino` is under way.
     pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_> {
         if !self.injected(Inject::NO_TURN) {
@@ -228,38 +208,6 @@ impl F2fs {
         volume.check_usable()?;
         volume.operations += 1;
         Ok(volume)
-    }
-
-    /// Writes what one operation may.
-    fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        let written = match volume.kind_of(ino)? {
-            FileKind::Regular => {
-                volume.check_may_write(ino)?;
-                volume.check_unsealed(ino)?;
-                let to = volume.begin_write(ino, offset, data.len())?;
-                volume.write_file(to, offset, data)?
-            }
-            FileKind::Directory => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        };
-        if volume.is_sync(ino)? {
-            drop(volume);
-            fsync::execute(self, ino)?;
-        } else if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
-            drop(volume);
-            self.upkeep.kick();
-        } else if volume.pages.over_dirty_limit() {
-            drop(volume);
-            // This write is in memory whatever comes of it; a failed file's fsync will tell.
-            let _ = self.write_back_files();
-        }
-        Ok(written)
-    }
-
-    pub(crate) fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
-        Ok(volume.attr(ino)?)
     }
 }
 
@@ -278,236 +226,4 @@ fn unrecoverable(volume: &Volume, error: Error) -> Error {
 /// F2FS numbers inodes with 32 bits; a larger number names none.
 pub(crate) fn nid(ino: Ino) -> Result<Nid> {
     Nid::try_from(ino).map_err(|_| Error::Posix(Errno::NOENT))
-}
-
-impl FileSystem for F2fs {
-    fn root(&self) -> Ino {
-        3
-    }
-
-    fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
-        let _span = cores::span(cores::Stage::PathLookup);
-        let mut volume = self.volume()?;
-        let found = volume.find(nid(parent)?, name)?;
-        self.attr_of(&mut volume, found.ino)
-    }
-
-    fn getattr(&self, ino: Ino) -> vfs::Result<Attr> {
-        Ok(self.volume()?.attr(nid(ino)?)?)
-    }
-
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        volume.set_attr(ino, set)?;
-        self.attr_of(&mut volume, ino)
-    }
-
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
-        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-            return Err(Errno::INVAL.into());
-        }
-        let mut volume = self.change()?;
-        let parent = nid(parent)?;
-        let ino = volume.make(&NewInode { parent, name, kind, perm, rdev, creator })?;
-        self.attr_of(&mut volume, ino)
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let mut volume = self.change()?;
-        let (parent, kind) = (nid(parent)?, FileKind::Directory);
-        let ino = volume.make(&NewInode { parent, name, kind, perm, rdev: 0, creator })?;
-        self.attr_of(&mut volume, ino)
-    }
-
-    fn symlink(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        target: &[u8],
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
-        let mut volume = self.change()?;
-        let (parent, kind) = (nid(parent)?, FileKind::Symlink);
-        let new = NewInode { parent, name, kind, perm: 0o777, rdev: 0, creator };
-        let ino = volume.symlink(&new, target)?;
-        self.attr_of(&mut volume, ino)
-    }
-
-    fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {
-        let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        let inode = volume.inode(ino)?;
-        if inode.file_kind() != FileKind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
-        let len = inode.size.get().min(BLOCK_SIZE as u64) as usize;
-        drop(inode);
-        if let Some(target) = volume.encrypted_target(ino)? {
-            return Ok(target);
-        }
-        let mut target = vec![0; len];
-        volume.read_file(ino, 0, &mut target)?;
-        Ok(target)
-    }
-
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        volume.link(ino, nid(parent)?, name)?;
-        self.attr_of(&mut volume, ino)
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.unlink(nid(parent)?, name)?)
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.rmdir(nid(parent)?, name)?)
-    }
-
-    fn rename(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> vfs::Result<()> {
-        let from = NameIn { dir: nid(parent)?, name };
-        let to = NameIn { dir: nid(new_parent)?, name: new_name };
-        Ok(self.change()?.rename(from, to, flags)?)
-    }
-
-    fn open(&self, ino: Ino) -> vfs::Result<()> {
-        let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        volume.check_readable(ino)?;
-        volume.opens.open(ino.into());
-        Ok(())
-    }
-
-    fn release(&self, ino: Ino) {
-        if let Ok(ino) = nid(ino) {
-            self.release_inode(ino);
-        }
-    }
-
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
-        let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        match volume.kind_of(ino)? {
-            FileKind::Regular => volume.check_readable(ino)?,
-            FileKind::Directory => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
-        let mut done = 0;
-        loop {
-            let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
-            done += part.len;
-            let Some(miss) = part.miss else { return Ok(done) };
-            volume = self.fetch(volume, &miss)?;
-        }
-    }
-
-    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let mut done = 0;
-        loop {
-            // More at once might be more than there is room for.
-            let end = data.len().min(done + OPERATION_PAGES * BLOCK_SIZE);
-            let written = self.write_some(ino, offset + done as u64, &data[done..end]);
-            done += match written {
-                Err(_) if done > 0 => return Ok(done),
-                written => written?,
-            };
-            if done < end || end == data.len() {
-                return Ok(done);
-            }
-        }
-    }
-
-    /// `fdatasync` does the same: every write changes the inode's times, and recovery wants the
-    /// inode after the data anyway.
-    fn fsync(&self, ino: Ino, _datasync: bool) -> vfs::Result<()> {
-        let _span = cores::span(cores::Stage::Syscall);
-        Ok(fsync::execute(self, nid(ino)?)?)
-    }
-
-    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> vfs::Result<()> {
-        Ok(self.change()?.fallocate(nid(ino)?, mode, offset, len)?)
-    }
-
-    fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
-        Ok(self.volume()?.seek(nid(ino)?, offset, seek)?)
-    }
-
-    fn readdir(
-        &self,
-        ino: Ino,
-        from: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> vfs::Result<()> {
-        Ok(self.volume()?.read_dir(nid(ino)?, from, emit)?)
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {
-        Ok(self.volume()?.get_xattr(nid(ino)?, name)?)
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
-        Ok(self.change()?.set_xattr(nid(ino)?, name, Some(value), mode)?)
-    }
-
-    fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
-        Ok(self.volume()?.list_xattrs(nid(ino)?)?)
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.set_xattr(nid(ino)?, name, None, XattrMode::Replace)?)
-    }
-
-    fn statfs(&self) -> vfs::Result<StatFs> {
-        let volume = self.volume()?;
-        let (blocks, free) = volume.space.totals();
-        let nodes_free = u64::from(volume.nat.available()).min(free);
-        Ok(StatFs {
-            block_size: BLOCK_SIZE as u32,
-            blocks,
-            blocks_free: free,
-            blocks_available: free,
-            files: u64::from(volume.space.valid_nodes) + nodes_free,
-            files_free: nodes_free,
-            name_max: NAME_MAX as u32,
-        })
-    }
-
-    fn sync(&self) -> vfs::Result<()> {
-        {
-            let volume = self.volume()?;
-            if volume.options.read_only {
-                return Ok(());
-            }
-            volume.check_writable()?;
-        }
-        self.write_back_files()?;
-        self.write_checkpoint()?;
-        Ok(())
-    }
-
-    fn unmount(&self) -> vfs::Result<()> {
-        let mut volume = self.settled();
-        volume.check_usable()?;
-        let left = volume.options.read_only || volume.health == Health::Shutdown;
-        let written = if left { Ok(()) } else { volume.leave() };
-        volume.health = Health::Gone;
-        Ok(written?)
-    }
 }

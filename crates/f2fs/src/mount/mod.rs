@@ -10,6 +10,7 @@ mod kind;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
+mod posix;
 mod status;
 pub(crate) mod tunables;
 pub(crate) mod volume;

@@ -1,0 +1,193 @@
+//! Moving and swapping names (`f2fs_rename2`).
+
+use vfs::{Creator, Errno, FileKind, RenameFlags};
+
+use crate::dir::entries::Found;
+use crate::dir::namei::{NameIn, NewInode, check_name, is_dots};
+use crate::error::{Error, Result};
+use crate::mount::volume::Volume;
+use crate::ondisk::Nid;
+
+impl Volume {
+    /// Moves or swaps names.
+    pub(crate) fn rename(
+        &mut self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let no_replace = flags.contains(RenameFlags::NOREPLACE);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        if exchange && (no_replace || whiteout) {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_dir(from.dir)?;
+        self.check_dir(to.dir)?;
+        self.check_has_key(from.dir)?;
+        self.check_has_key(to.dir)?;
+        if is_dots(from.name) || is_dots(to.name) {
+            return Err(Errno::BUSY.into());
+        }
+        let source = self.find(from.dir, from.name)?;
+        check_name(to.name)?;
+        let target = match self.find_entry(to.dir, to.name)? {
+            Some(_) if no_replace => return Err(Errno::EXIST.into()),
+            None if exchange => return Err(Errno::NOENT.into()),
+            target => target,
+        };
+        if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_may_remove(from.dir, source.ino)?;
+        match target {
+            Some(found) => self.check_may_remove(to.dir, found.ino)?,
+            None => self.check_may_add(to.dir)?,
+        }
+        let move_over = |volume: &mut Self, target| match whiteout {
+            true => volume.replace_by_whiteout(from, source, to, target),
+            false => volume.replace(from, source, to, target, None),
+        };
+        let Some(found) = target else { return move_over(self, None) };
+        if found.kind == FileKind::Directory && self.is_within(from.dir, found.ino)? {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+        }
+        if found.ino == source.ino {
+            Ok(())
+        } else if exchange {
+            self.exchange(from, source, to, found)
+        } else {
+            move_over(self, target)
+        }
+    }
+
+    /// Leaves a device 0:0 behind under the old name (`RENAME_WHITEOUT`), for overlayfs.
+    fn replace_by_whiteout(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+    ) -> Result<()> {
+        let NameIn { dir: parent, name } = from;
+        let (kind, creator) = (FileKind::CharDevice, Creator::default());
+        let white = self.new_inode(&NewInode { parent, name, kind, perm: 0, rdev: 0, creator })?;
+        let moved = self.replace(from, source, to, target, Some(white));
+        if moved.is_err() {
+            self.evict(white)?;
+        }
+        moved
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
+        // A tree is no deeper than it has inodes; more steps mean that `..` runs in circles.
+        for _ in 0..=self.space.valid_inodes {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            if dir == self.sb.root_ino {
+                return Ok(false);
+            }
+            dir = self.find(dir, b"..")?.ino;
+        }
+        Err(Error::corrupt("dir_entry ..", dir, "a circle", "a way to the root"))
+    }
+
+    fn replace(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Option<Found>,
+        white: Option<Nid>,
+    ) -> Result<()> {
+        let is_dir = source.kind == FileKind::Directory;
+        let dots = self.dots_that_change(source, from.dir, to.dir)?;
+        if let Some(target) = target {
+            let lives_on = is_dir || self.inode(target.ino)?.links.get() > 1;
+            match (is_dir, target.kind == FileKind::Directory) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, true) if !self.is_empty_dir(target.ino)? => {
+                    return Err(Errno::NOTEMPTY.into());
+                }
+                _ => {}
+            }
+            self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+            self.lost_name(to, lives_on);
+        } else {
+            if self.inode(to.dir)?.links.get() == 0 {
+                return Err(Errno::NOENT.into());
+            }
+            self.add_entry(to.dir, to.name, source.ino, source.kind)?;
+        }
+        // Adding may have moved the old entry out of the inode: look again.
+        let old = self.find(from.dir, from.name)?;
+        match white {
+            Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
+            None => self.remove_entry(from.dir, old.place)?,
+        }
+        self.lost_name(from, true);
+        if is_dir && from.dir != to.dir {
+            self.add_links(from.dir, -1)?;
+            self.add_links(to.dir, 1)?;
+        }
+        self.moved(source, dots, to)?;
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)?;
+        match target {
+            Some(target) if is_dir => {
+                self.add_links(to.dir, -1)?;
+                self.drop_dir(target.ino)
+            }
+            Some(target) => self.drop_link(target.ino),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        from: NameIn<'_>,
+        source: Found,
+        to: NameIn<'_>,
+        target: Found,
+    ) -> Result<()> {
+        let source_dots = self.dots_that_change(source, from.dir, to.dir)?;
+        let target_dots = self.dots_that_change(target, to.dir, from.dir)?;
+        self.set_entry(from.dir, source.place, target.ino, target.kind)?;
+        self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+        if from.dir != to.dir {
+            let dirs = |found: Found| i32::from(found.kind == FileKind::Directory);
+            let gain = dirs(source) - dirs(target);
+            self.add_links(to.dir, gain)?;
+            self.add_links(from.dir, -gain)?;
+        }
+        self.moved(source, source_dots, to)?;
+        self.moved(target, target_dots, from)?;
+        self.lost_name(from, true);
+        self.lost_name(to, true);
+        self.touch_dir(from.dir)?;
+        self.touch_dir(to.dir)
+    }
+
+    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for while
+    /// nothing has changed: what cannot be read stays where it is.
+    fn dots_that_change(&mut self, what: Found, dir: Nid, to: Nid) -> Result<Option<Found>> {
+        let changes = what.kind == FileKind::Directory && dir != to;
+        if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
+    }
+
+    /// An inode came to a new name: its own record of that follows, and `dots`, its entry `..`.
+    fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(what.ino)?;
+        inode.set_name(to.dir, to.name);
+        inode.set_ctime(now);
+        self.since_checkpoint.moved.insert(what.ino);
+        if let Some(dots) = dots {
+            self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
+        }
+        Ok(())
+    }
+}
