@@ -74,6 +74,7 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
             layers::check(name, &text, &mut findings)?;
         }
     }
+    sizes::check_top(&sources, &mut findings);
     let ratchet = root.join(sizes::RATCHET);
     let allowed =
         if ratchet.exists() { Some(sizes::Ratchet::parse(&read(&ratchet)?)?) } else { None };

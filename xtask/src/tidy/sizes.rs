@@ -1,9 +1,10 @@
-//! Line width, and the sizes of files and functions as ratchets.
+//! Line width, the sizes of files and functions as ratchets, and a largest crate that shows its
+//! rooms at a glance.
 //!
 //! What is larger than the limit stands in `xtask/ratchet.toml` with its size. It may shrink, and
 //! then the entry must follow; it may not grow, and nothing may join it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{Finding, Source};
@@ -14,6 +15,7 @@ pub(super) const RATCHET: &str = "xtask/ratchet.toml";
 const WIDTH_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+const TOP_ENTRIES_MAX: usize = 12;
 
 /// What is larger than its limit, in lines: files by path, functions by `path::name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,23 @@ pub(super) fn check_width(source: &Source, findings: &mut Vec<Finding>) {
             let what = format!("{width} columns, more than {WIDTH_MAX}");
             findings.push(Finding::new(&source.path, number + 1, what));
         }
+    }
+}
+
+/// Looks how many entries the top folder of the largest crate has.
+pub(super) fn check_top(sources: &[Source], findings: &mut Vec<Finding>) {
+    let mut crates: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for source in sources {
+        let Some((name, rest)) = source.path.split_once("/src/") else { continue };
+        let (lines, entries) = crates.entry(name).or_default();
+        *lines += source.lines.len();
+        entries.extend(rest.split('/').next());
+    }
+    let largest = crates.into_iter().max_by_key(|(_, (lines, _))| *lines);
+    let Some((name, (_, entries))) = largest else { return };
+    if entries.len() > TOP_ENTRIES_MAX {
+        let what = format!("{} entries, more than {TOP_ENTRIES_MAX}", entries.len());
+        findings.push(Finding::new(&format!("{name}/src"), 0, what));
     }
 }
 
@@ -181,6 +200,21 @@ mod tests {
         let mut findings = Vec::new();
         check_width(&Source::new("a.rs", &text), &mut findings);
         assert_eq!(texts(&findings), ["a.rs:2: 101 columns, more than 100"]);
+    }
+
+    #[test]
+    fn the_largest_crate_has_few_entries_at_the_top() {
+        let sources = |entries: usize| -> Vec<Source> {
+            let small = (0..20).map(|n| Source::new(&format!("crates/a/src/f{n}.rs"), ""));
+            let large = (0..entries).map(|n| format!("crates/b/src/f{n}/a.rs"));
+            small.chain(large.map(|path| Source::new(&path, "mod x;\n"))).collect()
+        };
+        for (entries, said) in [(12, vec![]), (13, vec!["crates/b/src: 13 entries, more than 12"])]
+        {
+            let mut findings = Vec::new();
+            check_top(&sources(entries), &mut findings);
+            assert_eq!(texts(&findings), said);
+        }
     }
 
     #[test]
