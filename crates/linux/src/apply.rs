@@ -15,7 +15,7 @@ use vfs::{Errno, FileKind, InodeFlags, XattrMode};
 
 /// The directory itself, as a path below it.
 pub(crate) const ROOT: &str = ".";
-/// Leaves an owner as it is, as for chown(2).
+/// Leaves an owner unchanged, as for chown(2).
 pub(crate) const UNCHANGED: u32 = u32::MAX;
 
 /// A user of a directory of the kernel's. Dropping it closes what [`Op::Open`] opened.
@@ -98,7 +98,7 @@ impl Directory {
                 self.attributes(op)?;
             }
             Op::Truncate { path, size } => {
-                // By path, as opening for writing would answer for a directory already.
+                // By path, because opening a directory for writing already fails.
                 let size = i64::try_from(*size).map_err(|_| Errno::INVAL)?;
                 let path = self.path(path)?;
                 if sys::stat(&path)?.st_mode & 0o170_000 == 0o040_000 {
@@ -166,7 +166,7 @@ impl Directory {
                 let uid = (*uid != UNCHANGED).then(|| sys::Uid::from_raw(*uid));
                 let gid = (*gid != UNCHANGED).then(|| sys::Gid::from_raw(*gid));
                 sys::chown(&path, uid, gid)?;
-                // Clearing set-ID bits is the kernel's courtesy, and not what was asked for.
+                // The kernel clears set-ID bits on its own; that was not asked for.
                 if mode & 0o6000 == 0 {
                     return Ok(());
                 }
@@ -203,7 +203,7 @@ impl Directory {
                 write(&file, file.metadata().map_err(|e| errno(&e))?.len())
             }
             Op::Read { path, offset, len } => {
-                // Whoever compares must not change what is compared.
+                // Comparing must not change what is compared.
                 let file = self.open(path, OFlags::RDONLY | OFlags::NOATIME)?;
                 read(&file, *offset, *len as usize).map(Outcome::Bytes)
             }
@@ -259,8 +259,8 @@ impl Directory {
         }
     }
 
-    /// Whether the operation goes through a FIFO, socket or device, with which a system call does
-    /// something else than a file system is asked for.
+    /// Whether the operation goes through a FIFO, socket or device, on which a system call does
+    /// something that is not the file system's.
     pub fn meets_a_device(&self, op: &Op) -> bool {
         let paths: &[&String] = match op {
             Op::Copy { from, path, .. } => &[from, path],
@@ -285,7 +285,7 @@ impl Directory {
 pub(crate) fn read(file: &File, offset: u64, len: usize) -> Done<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut got = 0;
-    // Also where nothing is wanted: the kernel may refuse.
+    // Even if nothing is to be read: the kernel may refuse.
     loop {
         match file.read_at(&mut bytes[got..], offset.saturating_add(got as u64)) {
             Ok(0) => break,

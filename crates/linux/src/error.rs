@@ -11,7 +11,7 @@ pub enum Error {
     /// The caller asked for something that does not exist.
     #[error("{0}")]
     Usage(String),
-    /// The machine, its programs or a file of the host failed, told in one line.
+    /// The machine, its programs or a file of the host failed, in one line.
     #[error("{0}")]
     Problem(String),
     /// The workload could not run.

@@ -34,7 +34,7 @@ pub struct Output {
     share: TempDir,
 }
 
-/// A machine that is on. Dropped, it has ten seconds to end on its own.
+/// A running machine. When dropped, it has ten seconds to end on its own.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -118,7 +118,7 @@ impl Guest {
         self.with("--timeout", seconds.to_string())
     }
 
-    /// Has the machine's clock count instructions, so that it measures the same on a busy host.
+    /// Lets the machine's clock count instructions, so that it measures the same on a busy host.
     pub fn clock_of_instructions(self) -> Self {
         self.with("--clock", "instructions")
     }
@@ -140,7 +140,7 @@ impl Guest {
         self
     }
 
-    /// As [`Guest::program`], for whoever can do without it.
+    /// As [`Guest::program`], for callers that can do without it.
     pub(crate) fn copy_program(&self, path: &Path) -> io::Result<()> {
         let target = self.share.path().join(path.file_name().unwrap_or_default());
         // Debug information is most of a program here, and would have to go through the guest.
@@ -193,7 +193,7 @@ impl Guest {
 }
 
 impl Running {
-    /// Why it is off, if it is.
+    /// Why it has stopped, if it has.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = match self.child.try_wait() {
             Ok(None) => return None,
@@ -236,7 +236,7 @@ impl Output {
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}\n{}", path.display(), self.text))
     }
 
-    /// Where a file of `/host` lies while this value lives.
+    /// Where a file of `/host` is, as long as this value lives.
     pub fn path(&self, name: &str) -> PathBuf {
         self.share.path().join(name)
     }

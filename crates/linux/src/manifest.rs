@@ -1,4 +1,4 @@
-//! All that a tree says of itself, read through our engine or through the kernel, and compared.
+//! Everything a tree shows, read through our engine or through the kernel, and compared.
 //!
 //! The two readers look at the same image, so everything must agree: inode numbers, allocated
 //! blocks and the sizes of directories too. Contents are kept as a hash of each page that is not
@@ -67,7 +67,7 @@ impl Manifest {
         Ok(Self(entries))
     }
 
-    /// Everything in the directory `root`, as the running kernel says it.
+    /// Everything in the directory `root`, as the running kernel shows it.
     pub fn of_directory(root: &Path) -> Result<Self, Errno> {
         let mut entries = BTreeMap::from([(String::new(), Entry::of_file(root)?)]);
         let mut waiting = vec![root.to_owned()];

@@ -1,5 +1,5 @@
-//! The log that the kernel's `dm-log-writes` keeps of all that was written to a disk, and the disks
-//! that a loss of power at some moment of it could have left.
+//! The log that the kernel's `dm-log-writes` keeps of all writes to a disk, and the disks that a
+//! power cut at some moment could have left.
 //!
 //! Format: Documentation/admin-guide/device-mapper/log-writes.rst and the structures in
 //! drivers/md/dm-log-writes.c: a super block, then for each write a sector that describes it and

@@ -1,5 +1,5 @@
 //! Our mount beside the kernel's ext4 on a loop device and beside `fuse2fs`, all on images in
-//! /dev/shm: what a person waits for. Needs root, and says which of the others it could not mount.
+//! /dev/shm: what users wait for. Needs root, and says which of the others it could not mount.
 //!
 //!     cargo bench -p strandline --bench mount [-- NAME...]
 
@@ -42,7 +42,7 @@ const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "strandline-io_uring",
         mkfs: "$STRANDLINE mkfs -q $1",
-        // What the kernel offers is settled while it is mounted.
+        // Which features the kernel offers is settled at mount.
         mount: "was=$(cat $RINGS) && echo 1 >$RINGS && \
             $STRANDLINE mount $1 $2 -o io_uring && echo $was >$RINGS",
         umount: "$STRANDLINE umount $1",

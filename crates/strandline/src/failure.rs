@@ -14,10 +14,10 @@ pub(crate) const PROBLEM: u8 = 1;
 /// What stopped a command.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// The command line cannot be followed.
+    /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// Anything else, already told in one line.
+    /// Anything else, already put in one line.
     #[error("{0}")]
     Problem(String),
     /// As `Problem`, with the exit status another tool's users expect.

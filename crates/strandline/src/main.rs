@@ -115,7 +115,7 @@ fn helper<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| refuse(&error, Some(cmd::mount::USAGE)))
 }
 
-/// Says what is wrong with a command line and ends with `status`, or clap's.
+/// Reports a wrong command line and exits with `status`, or clap's.
 fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
     if let Some(status) = status.filter(|_| error.use_stderr()) {
         drop(error.print());
@@ -124,7 +124,7 @@ fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
     error.exit()
 }
 
-/// The name this program was called by: a link of another name is a helper of mount(8).
+/// The name by which this program was called: under some names it is a helper of mount(8).
 fn called_as() -> Option<String> {
     let name = std::env::args_os().next()?;
     std::path::Path::new(&name).file_name()?.to_str().map(str::to_owned)

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Type of our mounts, proc(5) `mountinfo`.
 const KIND: &[u8] = b"fuse.strandline";
-/// Before the requests to a mount.
+/// The prefix of requests to a mount.
 const PREFIX: &str = "user.strandline.";
 /// Longest value of an attribute.
 const ANSWER_MAX: usize = 65536;
@@ -34,7 +34,7 @@ impl Mounted {
         mounts.into_iter().find(|mounted| mounted.dir == path || mounted.image == path)
     }
 
-    /// As [`Mounted::find`], on a directory; else says that there is none.
+    /// As [`Mounted::find`], for a directory; fails if nothing is mounted there.
     pub(crate) fn on(dir: &Path) -> Outcome<Self> {
         let found = Self::find(dir).filter(|_| dir.is_dir());
         found.ok_or_else(|| {

@@ -32,8 +32,8 @@ pub(crate) fn flush() -> Outcome<()> {
     io::stdout().flush().map_err(Failure::Output)
 }
 
-/// What was told, or not for want of a reader who wanted more. For commands whose exit status is a
-/// verdict: it stays the same.
+/// Ignores that the reader has gone. For commands whose exit status is a verdict, which stays the
+/// same.
 pub(crate) fn heard(told: Outcome<()>) -> Outcome<()> {
     match told {
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -41,7 +41,7 @@ pub(crate) fn heard(told: Outcome<()>) -> Outcome<()> {
     }
 }
 
-/// One line on standard error. If that is gone there is nobody to tell.
+/// One line on standard error. If that is closed, there is nobody to report to.
 pub(crate) fn error(failure: &Failure) {
     complain(&failure.to_string());
 }
@@ -52,7 +52,7 @@ pub(crate) fn complain(text: &str) {
     drop(writeln!(io::stderr(), "strandline: {text}"));
 }
 
-/// What is told about errors, in the words of strerror(3), without the numbers that Rust adds.
+/// An error in the words of strerror(3), without the numbers that Rust adds.
 pub(crate) fn plain(error: impl std::fmt::Display) -> String {
     let text = error.to_string();
     let mut parts = text.split(" (os error ");

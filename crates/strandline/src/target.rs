@@ -90,7 +90,7 @@ pub(crate) struct Devices {
     pub(crate) others: Vec<PathBuf>,
 }
 
-/// A drive opened for one command: a block device, one that a file emulates, or several as one.
+/// A drive opened for one command: a block device, an emulated drive in a file, or several as one.
 pub(crate) struct Opened {
     /// The drive.
     pub(crate) drive: Arc<dyn Drive>,
@@ -103,7 +103,7 @@ impl Opened {
         &self.emulated
     }
 
-    /// A drive with the same contents to try things on; this one stays as it is.
+    /// A drive with the same contents for experiments; this one stays as it is.
     pub(crate) fn scratch(&self) -> Outcome<Arc<dyn Drive>> {
         Ok(match &self.emulated[..] {
             [ssd] => Ssd::power_on(ssd.survivors(0).writable(), Timing::Instant, 0),
@@ -118,7 +118,7 @@ impl Opened {
     }
 }
 
-/// The drive at `path`: a block device, or the file of an emulated one, as fast as it can be.
+/// The drive at `path`: a block device or an emulated drive, as fast as possible.
 pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
     open_timed(path, access, Timing::Instant)
 }
@@ -140,7 +140,7 @@ fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
     Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
 }
 
-/// A device, or a file used like one, in the kernel's hands.
+/// A device, or a file used like one, through the kernel.
 fn open_real(path: &Path, access: Access, engine: Engine) -> Outcome<Opened> {
     let device = BlockDevice::open_with(path, access, engine);
     let device = device.map_err(|error| Failure::Problem(error.to_string()))?;
@@ -148,7 +148,7 @@ fn open_real(path: &Path, access: Access, engine: Engine) -> Outcome<Opened> {
 }
 
 /// The drive, or the drives, of the volume that begins at `path`, for many at a time: as
-/// [`open_volume`], but with nothing emulated that a plain file does not need.
+/// [`open_volume`], but without emulating what a plain file does not need.
 pub(crate) fn open_to_serve(
     path: &Path,
     devices: &Devices,

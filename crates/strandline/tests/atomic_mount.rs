@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use mounting::Rig;
 use rusqlite::Connection;
 
-/// A database with one row in the way SQLite is when nobody asks for a WAL.
+/// A database with one row, in SQLite's default mode, without a WAL.
 fn database(rig: &Rig) -> Connection {
     let db = Connection::open(rig.point().join("test.db")).unwrap();
     let with = "SELECT sqlite_compileoption_used('ENABLE_BATCH_ATOMIC_WRITE')";
@@ -37,7 +37,7 @@ fn rows(rig: &Rig) -> (i64, String) {
 
 #[test]
 fn sqlite_commits_without_a_journal() {
-    // Where the kernel collects writes there are no atomic ones, and SQLite falls back.
+    // Where the kernel collects writes, atomic writes are not offered, and SQLite falls back.
     for (options, journal) in [("fsync_mode=strict", false), ("writeback", true)] {
         let rig = Rig::new(&["-o", options]);
         let db = database(&rig);

@@ -212,8 +212,8 @@ fn a_cut_copy_recovers() {
     }
 }
 
-/// Under oprw a node may reach flash before the data it points to. The check finds that out though
-/// nobody tells it how the volume was mounted; a kernel, which does not look, may follow.
+/// Under oprw a node may reach flash before the data it points to. The check finds that out without
+/// being told how the volume was mounted; a kernel, which does not look, may then mount it.
 #[test]
 fn fsck_finds_what_a_cut_took_from_under_oprw() {
     const BYTES: usize = 3 * 4096;

@@ -1,4 +1,4 @@
-//! `strandline cp` against what lstat(2) and its kin say: into an image and out again.
+//! `strandline cp` compared by lstat(2) and the like: into an image and out again.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! `strandline crash` with workloads of one's own: texts and traces.
+//! `strandline crash` with a user's own workloads: texts and traces.
 
 mod common;
 

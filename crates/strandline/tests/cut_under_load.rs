@@ -26,14 +26,14 @@ const MS: u64 = 1_000_000;
 /// Cuts of one volume in a row.
 const IN_A_ROW: u64 = 4;
 
-/// Each mode on a drive it keeps its promises on.
+/// Each mode on a drive on which it keeps its promises.
 const KEPT: [(Disk, &str); 3] = [
     (Disk::Zoned(VOLATILE, 64), "oprw"),
     (Disk::Zoned(VOLATILE, 64), "fsync_mode=strict"),
     (Disk::Zoned(PROTECTED, 64), "fsync_mode=posix"),
 ];
 
-/// A plain file has no power to lose, but a server.
+/// A plain file has no power to lose, but its server can be killed.
 const PLAIN: (Disk, &str) = (Disk::Plain(256), "fsync_mode=posix");
 
 #[test]
@@ -47,7 +47,7 @@ fn five_hundred_cuts() {
     cuts(500);
 }
 
-/// Cuts until there were so many; all that was promised is there.
+/// Cuts until there were this many; everything promised is there.
 fn cuts(default: u64) {
     let (cuts, first) = (number("CUTS", default), number("CUT_SEED", 1));
     let mut promises = BTreeMap::new();
@@ -80,7 +80,7 @@ fn a_mode_that_promises_nothing_is_found_out() {
     assert!(found, "20 cuts and nothing is missing");
 }
 
-/// A volume, and the loads it had.
+/// A volume, and its loads.
 struct Volume {
     rig: Rig,
     options: String,
@@ -108,7 +108,7 @@ impl Volume {
         }
     }
 
-    /// One cut under load; says what is missing afterwards.
+    /// One cut under load; returns what is missing afterwards.
     fn cut(&mut self) -> (&'static str, Vec<String>) {
         let power = match self.disk {
             Disk::Plain(_) => false,

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use common::text;
 
-/// Standard output of a program that has to succeed.
+/// Standard output of a program that must succeed.
 fn run(command: &mut Command) -> String {
     let out: Output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (said, wrote) = (text(&out.stderr), text(&out.stdout));

@@ -49,8 +49,8 @@ fn what_is_missing_is_told_in_a_line() {
 }
 
 /// The kernel's F2FS keeps what posix promises on zones, and what it does not promise fails: of a
-/// block whose fsync was under way when the power went the node was there and the data were not.
-/// The drive is kept, and what is printed judges it again.
+/// block whose fsync was under way when the power failed, the node was there and the data were not.
+/// The drive is kept, and the printed command judges it again.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_hole_of_posix_shows_on_zones() {
@@ -81,7 +81,7 @@ fn overwriting_in_place_keeps_the_promise_of_strict() {
     assert_eq!(code, Some(0));
 }
 
-/// Elsewhere it is as on zones: strict sends what posix sends (`kernel_fsync.rs`), and the same
+/// Otherwise it is as on zones: strict sends what posix sends (`kernel_fsync.rs`), and the same
 /// hole shows.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
@@ -110,7 +110,7 @@ fn an_acknowledged_fdatasync_of_strict_is_lost() {
     assert_eq!(code, Some(1));
 }
 
-/// What was acknowledged is lost by a drive that only says it flushed, and that is noticed.
+/// A drive that only claims to flush loses acknowledged writes, and that is noticed.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn a_drive_that_lies_is_noticed() {
@@ -121,7 +121,7 @@ fn a_drive_that_lies_is_noticed() {
     assert_eq!(code, Some(1));
 }
 
-/// Those that are used most, each through a run and its cuts.
+/// The most used ones, each through a run and its cuts.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn other_file_systems_keep_their_promise() {
@@ -134,7 +134,7 @@ fn other_file_systems_keep_their_promise() {
     }
 }
 
-/// A machine of one's own, which says that it comes to `--machine`. It does `besides` first.
+/// A machine of the user's own, which connects to `--machine`. It runs `besides` first.
 fn own_machine(besides: &str, arguments: &str) -> (Vec<serde_json::Value>, String, Option<i32>) {
     let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = free.local_addr().expect("bound").port();
@@ -166,7 +166,7 @@ fn a_machine_of_ones_own_will_do() {
     assert_eq!(code, Some(i32::from(counts(&results[0])[1] > Some(0))));
 }
 
-/// A kernel that panics is told in a line, and what was found is kept.
+/// A kernel panic is reported in one line, and earlier findings are kept.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn what_was_found_before_the_machine_died_is_kept() {

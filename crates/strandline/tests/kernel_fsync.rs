@@ -1,11 +1,12 @@
-//! What an fsync of the kernel's F2FS sends to the drive, in which order, and for what of it it
-//! waits: the kernel's own trace of block requests, beside what our drive was given to write.
+//! What an fsync of the kernel's F2FS sends to the drive, in which order, and which of it the
+//! kernel waits for: the kernel's own trace of block requests, beside the writes that reached our
+//! drive.
 //!
 //! A page of a file is overwritten; the page is found through a direct node. In the lines below
 //! `inode` and `node` are that file's, with `*` if they have the fsync mark that recovery looks
 //! for, and `FUA` before them if the write was forced. `|` stands where all requests so far had
-//! been answered. Where the kernel does not wait an answer may come early all the same, so of
-//! several rounds the one is told that returned after the fewest.
+//! been answered. Where the kernel does not wait, an answer may still come early, so of several
+//! rounds the one that returned after the fewest answers is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -77,7 +78,7 @@ done </host/cases
 nvme disconnect -n $nqn >/dev/null
 "#;
 
-/// What a block was when it was written.
+/// What a block held when it was written.
 fn kind(lba: Lba, block: &[u8; drive::BLOCK_SIZE]) -> &'static str {
     let footer = RawNodeFooter::of(block);
     // A node names the next of its log, which is the next block.
@@ -185,7 +186,7 @@ impl Requests {
         let (issued, answered) = (of("block_rq_issue:"), of("block_rq_complete:"));
         let (Some(at), Some(plus)) = (issued.or(answered), of("+")) else { return };
         let (device, rwbs) = (words[at + 1], words[at + 2]);
-        // A flush is `FF`, and of nothing, wherever it says it is.
+        // A flush is `FF` and has no length, whatever address it shows.
         let is_flush = rwbs == "FF";
         if !rwbs.contains('W') && !is_flush {
             return;
@@ -216,7 +217,7 @@ impl Requests {
     }
 }
 
-/// The round that returned after the fewest answers; all are to have sent the same.
+/// The round that returned after the fewest answers; all must have sent the same.
 fn least(case: &Case, rounds: &[Vec<String>]) -> String {
     let is_sent = |word: &&String| !["|", "return"].contains(&word.as_str());
     let sent = |round: &[String]| round.iter().filter(is_sent).cloned().collect::<Vec<_>>();
@@ -240,7 +241,7 @@ const ON_BOTH: [Case; 4] = [
     ("posix", "mode=lfs", "fdatasync"),
     ("strict", "mode=lfs", "fdatasync"),
 ];
-/// Without zones a page may be overwritten where it is, which no node has to tell.
+/// Without zones a page may be overwritten in place, which needs no node.
 const IN_PLACE: Case = ("strict", "mode=adaptive", "fsync");
 
 const FSYNC: Expected = ("data inode* node* flush", true);
@@ -267,7 +268,7 @@ fn judge(kernel: Option<&str>) {
             println!("    the first after a checkpoint: {}", rounds[0].join(" "));
             let words = told.split(' ').filter(|word| !["|", "return"].contains(word));
             assert_eq!(words.collect::<Vec<_>>().join(" "), sent, "{told}");
-            // That an answer came first may be chance; that it did not is none.
+            // That an answer came first may be chance; that it did not is not.
             assert!(!waits || told == waiting(sent), "{told}");
             assert!(waits || unordered || !told.ends_with("| return"), "{told}");
         }

@@ -1,5 +1,5 @@
-//! What happens by mistake or out of malice: the wrong file, one that was cut short, one without
-//! end, a reader that leaves. One line that says why, the right exit status, nothing left behind.
+//! Mistakes and malice: the wrong file, a truncated one, one without end, a reader that leaves. One
+//! line that says why, the right exit status, nothing left behind.
 
 mod common;
 
@@ -152,7 +152,7 @@ fn what_cannot_be_defragmented_is_left_in_good_order() {
     assert_eq!(strandline(&format!("fsck -n {image}")).status.code(), Some(0));
 }
 
-/// A shard that was killed before it had anything to say.
+/// A shard that was killed before it printed anything.
 #[test]
 fn nothing_is_no_share_of_a_campaign() {
     let scratch = Scratch::new("no-share");

@@ -140,8 +140,8 @@ fn files_can_begin_without_a_name() {
     run("lsattr", &["-d"], &rig.point());
 }
 
-/// Flags keep what they say, for root too and from the moment a file is opened (xfstests
-/// generic/545, 553).
+/// Flags are enforced, for root too, and from the moment a file is opened (xfstests generic/545,
+/// 553).
 #[test]
 fn flags_forbid_what_they_say() {
     mounting::require("chattr", "e2fsprogs");
@@ -184,7 +184,7 @@ fn flags_forbid_what_they_say() {
     rig.check();
 }
 
-/// The kernel's cache writes whole pages, of a file that is only appended to as well.
+/// The kernel's cache writes whole pages, even of a file that is only appended to.
 #[test]
 fn what_is_appended_to_may_be_cached() {
     mounting::require("chattr", "e2fsprogs");
@@ -201,8 +201,8 @@ fn what_is_appended_to_may_be_cached() {
     assert_eq!(fs::read(&log).unwrap(), b"one, two, three");
 }
 
-/// A volume keeps when a file was made if it was made to (`-O extra_attr,inode_crtime`), and does
-/// not make it up.
+/// A volume keeps creation times if it was made that way (`-O extra_attr,inode_crtime`), and does
+/// not invent them otherwise.
 #[test]
 fn what_is_not_kept_is_not_told() {
     let rig = Rig::new(&[]);

@@ -1,6 +1,6 @@
 //! Damaged volumes, mounted read-only with little memory: random bytes and chosen fields are wrong,
 //! most with checksums made right again, and everything that can be read is read. The server
-//! neither panics nor hangs nor grows; what it refuses, it refuses as mount(8) wants it.
+//! neither panics nor hangs nor grows; what it refuses, it refuses with mount(8)'s exit status.
 //!
 //! `FUZZ_CASES` is how many, `FUZZ_SEED` the first: a case is its seed. The damage is that of the
 //! engine's own fuzzing; here the kernel and a process's limits are part of it.
@@ -102,7 +102,7 @@ fn survive(rig: &Rig, seed: u64) -> Option<(bool, u64)> {
             None
         }
         Ok(()) => {
-            // It may fail, and often does. It may not take for ever.
+            // It may fail, and often does. It must not take for ever.
             let mut read = Command::new("timeout");
             read.args(["-s", "KILL", "300", "sh", "-c", READ_ALL]).arg(rig.point());
             let read = read.output().expect("timeout runs");

@@ -1,5 +1,5 @@
 //! Names, sizes, times and volumes at their limits, through a mount: the right errno, and nothing
-//! lost; and two users. What the engine says to the same is in its own `limits`.
+//! lost; and two users. The engine's own `limits` tests the same without a mount.
 
 mod mounting;
 
@@ -46,7 +46,7 @@ fn names_are_bytes() {
     rig.check();
 }
 
-/// Deeper than any path can say.
+/// Deeper than any path can be.
 #[test]
 fn a_tree_deeper_than_a_path() {
     let rig = Rig::new(&[]);
@@ -200,7 +200,7 @@ fn times_of_any_clock() {
     rig.check();
 }
 
-/// `mount` has the basics; this is what gets forgotten.
+/// `mount` has the basics; this is what is easily forgotten.
 #[test]
 fn what_another_user_may_not() {
     let rig = Rig::new(&[]);

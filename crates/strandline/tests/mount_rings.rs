@@ -12,7 +12,7 @@ use mounting::{Rig, run};
 /// Where the kernel, from 6.14 on, is told to offer rings.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The switch thrown, and put back in the end.
+/// Sets the switch, and restores it in the end.
 struct Offered(String);
 
 impl Offered {
@@ -30,7 +30,7 @@ impl Drop for Offered {
     }
 }
 
-/// Threads of who serves the mount that serve a ring.
+/// Threads of the server that serve a ring.
 fn rings(rig: &Rig) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", rig.server_id())).unwrap();
     let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());

@@ -1,5 +1,5 @@
-//! DH-HMAC-CHAP between the Linux kernel and `strandline drive serve`: who knows the secret gets
-//! in, in one direction and in both, and nobody else gets anything.
+//! DH-HMAC-CHAP between the Linux kernel and `strandline drive serve`: a host that knows the secret
+//! gets in, with authentication in one direction and in both, and nobody else gets anything.
 
 mod served;
 

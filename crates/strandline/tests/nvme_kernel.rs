@@ -25,7 +25,7 @@ fn geometry() -> String {
     )
 }
 
-/// A guest with a drive of QEMU's like ours.
+/// A guest with a drive of QEMU's that is like ours.
 fn with_qemus_drive(dir: &Path) -> Guest {
     let theirs = dir.join("qemu.img");
     let file = std::fs::File::create(&theirs).expect("file");
@@ -166,7 +166,7 @@ fn a_kernel_finds_the_drive_that_qemu_has() {
 }
 
 /// The kernel's F2FS on our two namespaces: what it fsynced is there after the drive was cut under
-/// it, first polite, then for good.
+/// it, first politely, then for good.
 const F2FS: &str = r#"
 set -e
 connect -l 30
@@ -275,7 +275,7 @@ fn fio_writes_zones_as_on_the_drive_that_qemu_has() {
     assert!(text.contains("zones are alike") && text.contains("is there"), "{text}");
 }
 
-/// fio and all it is linked with: too much to be in every guest.
+/// fio and everything it is linked with: too much to put into every guest.
 fn fio_into(dir: &Path) {
     std::fs::create_dir(dir).expect("the shared directory");
     let script = r#"set -e

@@ -43,8 +43,8 @@ suite bash ${zbd#/debian} -r -w $tests /dev/${controller}n1 ||
 disconnect
 "#;
 
-/// Why tests leave themselves out: they are of SCSI, of conventional zones, which NVMe has not, or
-/// of drives without zones.
+/// Why tests skip themselves: they are about SCSI, about conventional zones, which NVMe does not
+/// have, or about drives without zones.
 const LEFT_OUT: [&str; 3] =
     ["is not a SCSI device", " conventional zones", "is not a regular block device"];
 
@@ -75,8 +75,8 @@ disconnect
 exit $status
 "#;
 
-/// What of nvme-cli's suite is for our drive, and why the rest is not. Its tests want a drive on
-/// PCIe, for no other reason than that they were written for those.
+/// Which part of nvme-cli's suite applies to our drive, and why the rest does not. Its tests ask
+/// for a drive on PCIe, only because they were written for those.
 const CLI_SUITE: &str = r#"
 import glob, io, json, os, sys, unittest
 

@@ -15,7 +15,7 @@ fn commands() -> Vec<String> {
     while let Some(command) = ahead.pop() {
         let help = ok(&format!("{command} --help"));
         let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-        // What a command is for may go on in a second line, further in.
+        // A description may continue on a second, indented line.
         let named = list.take_while(|line| !line.is_empty()).filter(|l| !l.starts_with("   "));
         for line in named {
             let name = line.split_whitespace().next().expect("a name");
@@ -69,7 +69,7 @@ fn every_shell_completes_every_command() {
         assert!(script.contains("zone-capacity"), "{shell}: options are missing");
     }
     let file = scratch.path("strandline.bash");
-    // What bash itself offers for `strandline drive cr`.
+    // What bash itself completes for `strandline drive cr`.
     let ask = "\nCOMP_WORDS=(strandline drive cr) COMP_CWORD=2\n\
                _strandline strandline cr drive\necho \"${COMPREPLY[@]}\"\n";
     fs::write(&file, ok("completions bash") + ask).unwrap();

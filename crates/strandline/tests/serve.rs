@@ -146,7 +146,7 @@ fn a_drive_is_served_cut_and_brought_back() {
     ok(&["drive", "cut", path]);
 }
 
-/// A failure that is asked for by mistake leaves a drive that can be opened again.
+/// A fault requested by mistake leaves a drive that can be opened again.
 #[test]
 fn what_is_no_zone_does_not_fail() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn what_is_no_zone_does_not_fail() {
     ok(&["drive", "info", path]);
 }
 
-/// What was flushed, or forced, is there after kill -9; what is there is a prefix of what was sent.
+/// Flushed and forced writes are there after kill -9; what is there is a prefix of what was sent.
 #[test]
 fn killed_is_cut() {
     let dir = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ struct Setup {
     seed: u64,
 }
 
-/// What the drive has at one instant, and how many transactions had begun and were committed.
+/// What the drive holds at one instant, and how many transactions had begun and were committed.
 struct Cut {
     event: u64,
     begun: usize,
@@ -54,7 +54,7 @@ type Change = Vec<(i64, Option<Vec<u8>>)>;
 fn changes(seed: u64) -> Vec<Change> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut change = |_| {
-        // Now and then one that does not fit SQLite's cache and spills before it commits.
+        // Sometimes one that does not fit SQLite's cache and spills before it commits.
         let rows = if rng.random_ratio(1, 10) { 40 } else { rng.random_range(1..6) };
         let mut row = |_| {
             let length = rng.random_range(1..6000);
@@ -175,7 +175,7 @@ impl Setup {
         fs.unmount().map_err(|error| format!("unmount: {error}"))
     }
 
-    /// How many of so many cuts at random events show something that must not be.
+    /// How many of a number of cuts at random events show something that must not be.
     fn campaign(&self, cuts: usize) -> Vec<String> {
         let changes = changes(self.seed);
         let digests = digests(&changes);

@@ -3,8 +3,8 @@
 //! zoned drive. `FSX_SEED` is the seed of the first round.
 //!
 //! The crate `fsx` never unmaps what it mapped: a process gets slower with every operation, and at
-//! about 65,000 mappings it may have no more. So the operations come in rounds, each a process and
-//! a seed of its own, on the same two files.
+//! about 65,000 mappings it may have no more. So the operations come in rounds, each with its own
+//! process and seed, on the same two files.
 //!
 //! The crate `fsx` knows no `FALLOC_FL_ZERO_RANGE`, and FUSE lets neither `COLLAPSE_RANGE` nor
 //! `INSERT_RANGE` through. `ranges` makes up for the first; the model tests put the others to the
@@ -159,7 +159,7 @@ fn ranges() {
     }
 }
 
-/// A file and what it has to hold.
+/// A file and its expected contents.
 struct Mirror {
     path: PathBuf,
     file: File,

@@ -54,7 +54,7 @@ fn oltp_insert() {
     }
 }
 
-/// The rows inserted in so many seconds.
+/// The rows inserted in a number of seconds.
 fn inserts((drive, options): (&'static str, &str), seconds: u64) -> u64 {
     let options = format!("{options},timing=paced");
     let rig = Rig::on(Disk::Zoned(drive, ZONES), &["-o", &options]);
@@ -113,7 +113,7 @@ fn a_mode_that_promises_nothing_loses_commits() {
     assert!(!broken.is_empty(), "20 cuts and nothing is missing");
 }
 
-/// Contents of a row, told by its number.
+/// Contents of a row, derived from its number.
 const CONTENTS: &str = "repeat(char(97 + id % 26), 100 + id * 37 % 3000)";
 
 /// Cuts the power under inserts, each a commit, a table per cut; how many were acknowledged, and
@@ -160,8 +160,8 @@ fn cut_under_inserts(
     (committed.iter().sum(), Vec::new())
 }
 
-/// Inserts rows one by one into a new table while `cut` comes to pass; how many the server said
-/// were committed.
+/// Inserts rows one by one into a new table while `cut` comes to pass; returns how many the server
+/// acknowledged.
 fn insert_until(server: &Server, table: u64, outside: &Path, cut: impl FnOnce()) -> u64 {
     let create = "id INT PRIMARY KEY, contents TEXT) ENGINE=InnoDB";
     server.ask(&format!("CREATE TABLE cuts.t{table} ({create}")).unwrap();
@@ -182,7 +182,7 @@ fn insert_until(server: &Server, table: u64, outside: &Path, cut: impl FnOnce())
     fs::read_to_string(&answers).unwrap().lines().count() as u64
 }
 
-/// What is wrong with a table of which so many rows were committed.
+/// What is wrong with a table of which this many rows were committed.
 fn missing(server: &Server, table: u64, rows: u64) -> Option<String> {
     let right = format!("FROM cuts.t{table} WHERE id <= {rows} AND contents = {CONTENTS}");
     let found = server.ask(&format!("CHECK TABLE cuts.t{table}; SELECT count(*) {right}"));

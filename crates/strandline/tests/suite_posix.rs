@@ -1,5 +1,5 @@
-//! pjdfstest, the POSIX test suite, as root on a mounted volume: every one of its tests passes that
-//! applies, and these are exactly the known ones.
+//! pjdfstest, the POSIX test suite, as root on a mounted volume: every test that applies passes,
+//! and these are exactly the known ones.
 
 mod mounting;
 
@@ -13,9 +13,9 @@ use mounting::programs::{installed, said, with_mount_helper};
 /// All tests this version has for Linux.
 const TESTS: usize = 398;
 
-/// Not applicable: pathconf(3) has to say how many links a file may have, and the C library, which
-/// knows that by file system, says "unknown" for all that is mounted through FUSE. F2FS's limit is
-/// 2^32 - 1.
+/// Not applicable: pathconf(3) has to report how many links a file may have, and the C library,
+/// which knows that by file system, says "unknown" for everything mounted through FUSE. F2FS's
+/// limit is 2^32 - 1.
 const UNKNOWN_LINK_MAX: &str = "link::link_count_max";
 
 /// Each in a process of its own. They make the mount read-only, which a kernel refuses while a file
@@ -70,7 +70,7 @@ fn pjdfstest() {
     suite.rig.check();
 }
 
-/// Names of the tests that came to `verdict`.
+/// Names of the tests with this `verdict`.
 fn with<'a>(said: &'a str, verdict: &str) -> BTreeSet<&'a str> {
     let tests = said.lines().filter(|line| !line.starts_with(['\t', ' ']));
     tests
@@ -96,7 +96,7 @@ impl Suite {
         Self { program: installed("pjdfstest", "0.2.2"), rig: Rig::new(&[]), scratch }
     }
 
-    /// What pjdfstest says of the tests with these names, or of all.
+    /// pjdfstest's output for the tests with these names, or for all.
     fn run(&self, may_remount: bool, names: &[&str]) -> String {
         let scratch = self.scratch.path();
         let config = scratch.join("config.toml");

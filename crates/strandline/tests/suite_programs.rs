@@ -15,7 +15,7 @@ use mounting::{Disk, Rig, VOLATILE, number, require};
 const VOLUMES: [(Disk, &str); 2] =
     [(Disk::Plain(1536), "fsync_mode=posix"), (Disk::Zoned(VOLATILE, 384), "oprw")];
 
-/// Runs `work` on a volume of each kind. What it returns has to be the same after a remount.
+/// Runs `work` on a volume of each kind. Its result must be the same after a remount.
 fn on_each(work: impl Fn(&Rig), look: impl Fn(&Path) -> String) {
     for (disk, options) in VOLUMES {
         let rig = Rig::on(disk, &["-o", options]);
@@ -134,8 +134,8 @@ fn dbench() {
     on_each(work, tree);
 }
 
-/// Stressors of other things: binder's own file system; and what FUSE has no way for: `FIEMAP`, and
-/// fs-verity.
+/// Stressors of other things: binder's own file system, and what FUSE does not support: `FIEMAP`
+/// and fs-verity.
 const NOT_OURS: &str = "binderfs,fiemap,verity";
 
 /// All of stress-ng's file system stressors, one after the other, two of each at a time.

@@ -1,8 +1,8 @@
 //! How fast SQLite commits on a mount: through atomic writes, with a WAL and with a rollback
 //! journal, each with `synchronous=FULL`.
 //!
-//! SQLite in this process is built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` and then cannot be
-//! talked into a rollback journal; that of the program `sqlite3` is Debian's, without. So both do
+//! SQLite in this process is built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` and then cannot be made
+//! to use a rollback journal; the program `sqlite3` is Debian's, without that option. So both run
 //! the WAL. `COMMITS` is how many there are in a round. Needs root, /dev/fuse and the packages
 //! fuse3 and sqlite3.
 
@@ -27,7 +27,7 @@ const MOUNTS: [(&str, Disk, &str); 6] = [
     ("PLP", Disk::Zoned(PROTECTED, 64), "oprw,timing=paced"),
 ];
 
-/// Who commits, and in which way.
+/// Which SQLite commits, and in which way.
 const WAYS: [(&str, &str, Run); 4] = [
     ("atomic writes", "DELETE", here),
     ("WAL", "WAL", here),

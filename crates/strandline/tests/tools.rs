@@ -48,7 +48,7 @@ fn the_same_tree_makes_the_same_image() {
     let mut is = manifest(&scratch.0.join("back"));
     // Access times are those of modification: anything else would not be reproducible.
     for (name, entry) in is.iter_mut().filter(|(_, entry)| entry.atime.is_some()) {
-        // Under its second name a file has been read already, and looks it.
+        // Under its second name a file has been read already, and its access time shows it.
         if entry.same_as == *name {
             assert_eq!(entry.atime, Some(entry.mtime), "{:?}", text(name));
         }
@@ -89,7 +89,7 @@ fn mkfs_from_makes_the_tree_that_sload_f2fs_makes() {
     let out = |image: &str, name: &str| {
         ok(&format!("cp -a {image}:/. {}", scratch.path(name)));
         let mut tree = manifest(&scratch.0.join(name));
-        // sload.f2fs keeps whole seconds, and makes no difference between the times of links.
+        // sload.f2fs keeps whole seconds, and does not tell the times of links apart.
         for entry in tree.values_mut() {
             (entry.mtime, entry.atime) = ((entry.mtime.0, 0), None);
             if entry.mode & 0o170_000 == 0o120_000 {
@@ -125,7 +125,7 @@ fn labels_are_those_f2fslabel_sees() {
     ok(&format!("label {image} {}", "x".repeat(512)));
     let (code, said) = fails(&format!("label {image} {}", "x".repeat(513)));
     assert!(code == 1 && said.contains("512"), "{said}");
-    // One copy is enough, and setting the label makes two of it again.
+    // One copy is enough, and setting the label restores the second.
     fs::File::options().write(true).open(&image).unwrap().write_all_at(&[0; 4096], 0).unwrap();
     ok(&format!("label {image} again"));
     assert_fsck_clean(&image);
@@ -151,7 +151,7 @@ fn numbers(said: &str) -> BTreeMap<String, u64> {
     said.lines().filter_map(line).collect()
 }
 
-/// All that dump.f2fs says, we say.
+/// We show everything that dump.f2fs shows.
 fn assert_covers(ours: &str, theirs: &str, what: &str) {
     let (ours, mut theirs) = (numbers(ours), numbers(theirs));
     // dump.f2fs shows a byte of the bitmaps, and text of an inline file as addresses.

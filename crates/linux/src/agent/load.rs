@@ -1,9 +1,9 @@
-//! A load for real devices, to be killed in the middle, and the check of what it was promised.
+//! A load for real devices, to be killed in the middle, and the check of what it had been promised.
 //!
-//! It takes its steps for ever, and prints the number of each once its fsync has returned.
-//! A step is a pure function of the seed and its number: a file made and written, or a block of an
-//! older one overwritten, then fsync of that file. So the check needs to know only how many steps
-//! were acknowledged; the one after them may be there in part or not at all.
+//! It makes steps for ever, and prints the number of each once its fsync has returned. A step is a
+//! pure function of the seed and its number: a file made and written, or a block of an older one
+//! overwritten, then fsync of that file. So the check needs to know only how many steps were
+//! acknowledged; the one after them may be there in part or not at all.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

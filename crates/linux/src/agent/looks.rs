@@ -1,4 +1,5 @@
-//! What the agent tells of the mounted tree that operations do not: all that an oracle compares.
+//! What the agent reports about the mounted tree besides the results of operations: everything that
+//! an oracle compares.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -83,8 +84,8 @@ impl Directory {
         Ok(all)
     }
 
-    /// Less to send than the blocks are. Holes are not read; behind the last data there is nothing
-    /// to tell.
+    /// Smaller to send than the blocks. Holes are not read, and nothing is sent behind the last
+    /// data.
     fn digests(&self, path: &str, first: u64, blocks: u32) -> Done<Vec<u8>> {
         let file = self.open(path, OFlags::RDONLY | OFlags::NOATIME)?;
         let end = first.saturating_add(blocks.into());
@@ -99,7 +100,7 @@ impl Directory {
             digests.resize(digests.len() + (data - at) as usize, hole);
             let want = (end - data).min(STRIDE) as usize * BLOCK;
             let mut bytes = read(&file, data.saturating_mul(BLOCK as u64), want)?;
-            // A block that a file ends in counts as filled up with zeroes.
+            // A file's last block counts as padded with zeroes.
             bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
             digests.extend(bytes.chunks_exact(BLOCK).map(digest));
             at = data + (bytes.len() / BLOCK).max(1) as u64;

@@ -25,7 +25,7 @@ const STEPS: usize = 3000;
 /// them, and a volume of two devices knows the other one by the name it had when it was made.
 const NAME: &str = "/dev/strandline-";
 
-/// Who does what the host asks.
+/// Carries out what the host asks.
 struct Agent {
     /// Where volumes are mounted.
     mount: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
     let peer = link.peer_addr()?.ip();
     let mut agent = Agent { mount, tree, controller: None, names: Vec::new(), peer };
     let served = agent.converse(BufReader::new(link));
-    // Whatever became of the host: the machine may be somebody's own.
+    // However the host ended: the machine may belong to somebody.
     agent.leave();
     served
 }
@@ -145,7 +145,7 @@ impl Agent {
         })?;
         for (namespace, device) in (1..).zip(devices) {
             let name = format!("{NAME}{namespace}");
-            // That of an agent that was killed.
+            // Left by an agent that was killed.
             let _old = std::fs::remove_file(&name);
             std::os::unix::fs::symlink(device, &name)?;
             self.names.push(name);
@@ -160,7 +160,7 @@ impl Agent {
         let Some(number) = self.controller.take() else { return Ok(()) };
         let switch = format!("/sys/class/nvme/nvme{number}/delete_controller");
         match std::fs::write(switch, "1") {
-            // The kernel may have given it up before.
+            // The kernel may have given it up already.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

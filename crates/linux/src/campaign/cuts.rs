@@ -1,9 +1,10 @@
 //! What would be left of the drive at moments of the run, taken while it runs.
 //!
-//! A moment is a drive's event: a command arrives, or a NAND program ends. Between events nothing
-//! changes. The clock is no measure of how long a state lasts, as an emulated machine is slow and
-//! its drive is not, so all events are alike. How many there will be nobody knows before, so the
-//! choice is a reservoir: after any number of events each was kept with the same odds.
+//! A moment is an event of the drive: a command arrives, or a NAND program ends. Between events
+//! nothing changes. The clock does not measure how long a state lasts, because an emulated machine
+//! is slow and its drive is not; so all events count the same. Their number is not known
+//! beforehand, so they are chosen by a reservoir: after any number of events, each was kept with
+//! the same odds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +80,7 @@ impl Cuts {
         Self { ssd: ssd.clone(), started, taken }
     }
 
-    /// From here on the power may go.
+    /// From here on the power may fail.
     pub(crate) fn start(&self) {
         self.started.store(cores::now(), Ordering::Release);
     }
@@ -113,7 +114,7 @@ impl Watcher {
             };
             let state = moment.survivors(self.seed.wrapping_add(index as u64));
             let at_ns = event.at.saturating_sub(started);
-            // Taken after the state: what was acknowledged by then was durable before.
+            // Taken after the state: anything acknowledged by then was already durable in it.
             let position = self.oracle.position();
             let cut = Cut { index, at_ns, position, state };
             match self.kept.get_mut(slot) {

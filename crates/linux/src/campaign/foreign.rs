@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// A file system of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// The one that we have too.
+    /// The one that we have as well.
     F2fs,
     /// In ordered mode, as it is mounted by default.
     Ext4,
@@ -38,7 +38,7 @@ impl Foreign {
         }
     }
 
-    /// What it may leave after a cut that is its habit and not damage.
+    /// What it may leave after a cut that is a habit and not damage.
     pub(crate) fn habits(self) -> Habits {
         if self == Self::F2fs { f2fs::Format.habits() } else { Habits::default() }
     }
@@ -48,7 +48,7 @@ impl Foreign {
         let words: &[&str] = match (self, devices.len()) {
             (Self::F2fs, 1) => &["mkfs.f2fs", "-f"],
             (Self::F2fs, _) => &["mkfs.f2fs", "-f", "-m", "-c"],
-            // What a thread would write later is written now: cuts are of the workload.
+            // What a thread would write later is written now, so that cuts fall into the workload.
             (Self::Ext4, _) => &[
                 "mke2fs",
                 "-q",
@@ -99,8 +99,8 @@ impl Foreign {
     }
 
     /// What an fsync by `technique` promises there on such a drive. The kernel's F2FS says that
-    /// `strict` is as good as ext4 (Documentation/filesystems/f2fs.rst); nobody promises that an
-    /// fsync is there whole or not at all.
+    /// `strict` is as good as ext4 (Documentation/filesystems/f2fs.rst); nothing says that an fsync
+    /// is there completely or not at all.
     pub(crate) fn promise(self, technique: &Technique, drive: &Identify) -> Promise {
         let promise = match self {
             Self::F2fs => (technique.promise)(drive),

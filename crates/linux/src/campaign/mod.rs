@@ -1,4 +1,4 @@
-//! One file system in one mode: the run, its cuts, and what the kernel makes of each.
+//! One file system in one mode: the run, its cuts, and the kernel's recovery of each.
 
 pub(crate) mod cuts;
 pub(crate) mod foreign;
@@ -27,7 +27,7 @@ use crate::machine::wire::{Answer, Ask};
 use crate::machine::{Machine, Trouble};
 use crate::{Error, Result};
 
-/// Images that are kept, as many as failures are told in full.
+/// Images that are kept: as many as failures are reported in full.
 const KEPT_MAX: usize = 20;
 /// The drive's name.
 const NQN: &str = "nqn.2026-11.com.github.strandline:crash";
@@ -54,7 +54,7 @@ pub struct Campaign {
     pub fdatasync: bool,
     /// Mount options besides the mode's and the workload's; may be empty.
     pub options: String,
-    /// The drive says that it has flushed, and has not.
+    /// The drive reports flushes that it has not done.
     pub lies: bool,
     /// Where drives are kept as they were after cuts that failed.
     pub keep: Option<PathBuf>,
@@ -97,13 +97,13 @@ struct Found {
     judged: Vec<Judged>,
     /// What judges a cut again, by its number.
     again: BTreeMap<usize, String>,
-    /// What ended it before all were judged.
+    /// What ended it before all cuts were judged.
     early: Option<Error>,
 }
 
 impl Campaign {
-    /// Runs it. `step` is told after each cut how many there are. With what was found comes why
-    /// that is not all, if the machine was lost for good.
+    /// Runs it. Calls `step` after each cut with their number. If the machine was lost for good,
+    /// the result also says why it is incomplete.
     pub fn run(&self, step: &dyn Fn(usize)) -> Result<(Tally, Option<Error>)> {
         let served = self.serve()?;
         let identify = served.ssd.identify().clone();
@@ -229,7 +229,7 @@ impl Campaign {
     }
 
     /// The drive in an image as the one cut of a run. What a workload does depends on its seed
-    /// alone, so a run on our own F2FS tells the oracle the same as the kernel's did.
+    /// alone, so a run on our own F2FS gives the oracle the same events as the kernel's did.
     fn recall(&self, path: &Path, events: usize) -> Result<Recording> {
         let state = image::open(path, true, Timing::Instant).map_err(problem)?.hold();
         let job = Job {
@@ -254,8 +254,8 @@ impl Campaign {
         Ok(Recording { log, cuts, fsyncs: Vec::new(), span_ns: 0 })
     }
 
-    /// Mounts what each cut left. Cuts in a row that left the same are mounted once; what may be
-    /// there differs all the same.
+    /// Mounts what each cut left. Consecutive cuts that left the same state are mounted once; what
+    /// may be there can still differ.
     fn judge_all(
         &self,
         served: &Served,
@@ -305,8 +305,8 @@ impl Campaign {
         Ok(all_found)
     }
 
-    /// What judges a cut again whose drive is at `path`. The kernel does not do the same twice to
-    /// the letter, so its number would not bring it back.
+    /// What judges a cut again whose drive is at `path`. The kernel never does exactly the same
+    /// twice, so the number of the cut would not bring it back.
     fn again(&self, path: &Path, cut: &Cut) -> String {
         let (image, events) = (shell_word(&path.to_string_lossy()), cut.position);
         format!("{} --modes {} --image {image} --events {events}", self.command, self.technique)
@@ -338,7 +338,7 @@ impl Campaign {
         Ok(Some(path))
     }
 
-    /// Cuts that left the same. An error is the machine's, not the file system's.
+    /// Judges cuts that left the same state. An error is the machine's, not the file system's.
     fn judge(
         &self,
         served: &Served,
@@ -371,7 +371,7 @@ impl Campaign {
                 later.extend(complaint.map(|said| corrupt(&argv[0], "no fault", &said)));
             }
         }
-        // An answer that the machine still gives tells that it is there.
+        // If the machine still answers, it is alive.
         self.machine.ask(&Ask::Disconnect, b"")?;
         judged.iter_mut().for_each(|judged| judged.verdicts.extend(later.iter().cloned()));
         Ok(judged)

@@ -20,12 +20,12 @@ use crate::guest::{Guest, Running};
 
 /// Longest time for an answer: an emulated kernel that recovers takes some.
 const ANSWER: Duration = Duration::from_secs(180);
-/// Longest time for who connects to prove an agent.
+/// How long a program that connects may take to identify itself as an agent.
 const GREETING: Duration = Duration::from_secs(10);
 /// Longest time for a machine to start: an hour, as one guest runs at a time and this one may be
 /// the fourth.
 const START: u64 = 3600 * SECOND;
-/// Longest time for a machine of somebody's own to come back.
+/// Longest time for a user's own machine to come back.
 const BACK: u64 = 120 * SECOND;
 const STEP: u64 = SECOND / 10;
 const SECOND: u64 = 1_000_000_000;
@@ -52,12 +52,12 @@ pub struct Boot {
     pub words: String,
 }
 
-/// How a machine of somebody's own is met.
+/// How a user's own machine connects.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     /// Our address, to which its agent connects.
     pub at: SocketAddr,
-    /// Where drives are served for it, unless at the address to which it connects.
+    /// Where drives are served for it, if not at the address to which it connects.
     pub listen: Option<SocketAddr>,
 }
 
@@ -101,7 +101,7 @@ pub struct Machine {
     listener: TcpListener,
     /// Protects the connection: one question at a time, and none while the machine starts.
     running: Mutex<Option<Connected>>,
-    /// Takes a line for who waits.
+    /// Takes a line for the waiting user.
     pub(crate) tell: fn(&str),
 }
 
@@ -113,8 +113,8 @@ struct Connected {
 }
 
 impl Machine {
-    /// Boots a guest, or waits until somebody starts the agent. `tell` takes what whoever waits for
-    /// it should know, a line at a time.
+    /// Boots a guest, or waits until somebody starts the agent. `tell` takes messages for the
+    /// waiting user, a line at a time.
     pub fn start(kind: Kind, tell: fn(&str)) -> Result<Self, Trouble> {
         let at = match &kind {
             Kind::Guest(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -128,7 +128,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Starts it anew, whatever it is doing; one that is not ours is waited for.
+    /// Restarts it, whatever it is doing; a user's own machine is waited for.
     pub fn restart(&self) -> Result<(), Trouble> {
         self.run_within(if matches!(self.kind, Kind::Guest(_)) { START } else { BACK })
     }
@@ -157,7 +157,8 @@ impl Machine {
     fn accept(&self, mut guest: Option<Running>, until: u64) -> Result<Connected, Trouble> {
         while cores::now() < until {
             match self.listener.accept() {
-                // Who has gone again, or does not know the first question, is none.
+                // A program that has gone again, or does not know the first question, is not an
+                // agent.
                 Ok((stream, _)) => {
                     if let Ok(link) = greet(stream) {
                         return Ok(Connected { link, _guest: guest });
@@ -173,7 +174,7 @@ impl Machine {
         Err(Trouble::Start("no agent came".into()))
     }
 
-    /// Where a drive is to be served for it, and what it is told of that address.
+    /// Where to serve a drive for it, and the address to tell it.
     pub(crate) fn drive_address(&self) -> Result<(SocketAddr, Option<IpAddr>), Trouble> {
         if let Kind::Own(Own { listen: Some(listen), .. }) = self.kind {
             return Ok((listen, Some(listen.ip())));
@@ -210,7 +211,7 @@ impl Machine {
     }
 }
 
-/// The link to whoever has connected, if that is an agent.
+/// The link to the program that has connected, if that is an agent.
 fn greet(stream: TcpStream) -> Result<BufReader<TcpStream>, Trouble> {
     // Accepted from a listener that does not block.
     stream.set_nonblocking(false).map_err(lost)?;

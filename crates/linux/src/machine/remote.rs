@@ -1,8 +1,8 @@
 //! A file system of another machine's kernel, through the agent there: a [`FileSystem`] like ours,
 //! so that workloads, recorder and oracle need not know.
 //!
-//! The agent knows paths and this trait inodes, so the names of each inode are kept here as they
-//! come by.
+//! The agent knows paths and this trait inodes, so the names of each inode are remembered here as
+//! they are seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,7 +28,7 @@ const DIGESTS_MAX: u64 = 64 << 10;
 /// The directory that some file systems make for themselves.
 const OWN: &str = "lost+found";
 
-/// A volume that is mounted there.
+/// A volume mounted there.
 pub(crate) struct Remote {
     machine: Arc<Machine>,
     root: Ino,
@@ -128,7 +128,7 @@ impl Remote {
         Ok(block)
     }
 
-    /// Whole blocks that went there need not come back.
+    /// Whole blocks that were sent there need not come back.
     fn remember(&self, offset: u64, bytes: &[u8]) {
         let skip = (offset.next_multiple_of(BLOCK_SIZE as u64) - offset) as usize;
         let (whole, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<BLOCK_SIZE>();
@@ -138,7 +138,7 @@ impl Remote {
         }
     }
 
-    /// Nothing is at `name` any more, and an inode number may come back as another file.
+    /// `name` is gone, and its inode number may come back as another file.
     fn forget(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let place = (parent, text(name)?);
         self.known.lock().retain(|_, of| {
@@ -150,7 +150,7 @@ impl Remote {
 }
 
 impl Volume for Remote {
-    /// What a kernel's recovery did, it does not tell.
+    /// The kernel does not report what its recovery did.
     fn recovery(&self) -> Recovery {
         Recovery::default()
     }
@@ -310,7 +310,7 @@ impl FileSystem for Remote {
                 known.remove(&ino);
             }
             drop(known);
-            // Nobody is told how a close ends.
+            // The result of a close is not reported to anybody.
             let _closed = self.apply(&Op::Close { handle: ino.to_string() });
         }
     }

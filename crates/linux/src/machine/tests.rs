@@ -1,5 +1,5 @@
-//! The agent and the host's side of it, on a directory of this machine: what a workload did through
-//! them the oracle finds, and what somebody else did as well.
+//! The agent and the host's side of it, on a directory of this machine: the oracle finds what a
+//! workload did through them, and what somebody else did besides.
 
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -64,8 +64,8 @@ fn answer_one(stream: TcpStream) {
     drop(receive::<Ask>(&mut link));
 }
 
-/// A machine that hangs up is an error to whoever asks, and can be started anew. What connects
-/// and is no agent is passed over.
+/// A machine that hangs up is an error to whoever asks, and can be started anew. Programs that
+/// connect and are not agents are ignored.
 #[test]
 fn a_machine_that_is_lost_is_started_anew() {
     let address = free_address();
@@ -100,7 +100,7 @@ fn what_the_agent_did_the_oracle_finds() {
     agent.join();
 }
 
-/// Runs the script in `dir`; what it left is found, and what somebody else did besides.
+/// Runs the script in `dir`; its results are found, and other changes, too.
 fn judge(machine: &Arc<Machine>, dir: &Path) {
     let fs = Arc::new(Remote::new(machine.clone(), Blocks::default()).expect("a directory"));
     let oracle = Arc::new(Oracle::new());
@@ -114,7 +114,7 @@ fn judge(machine: &Arc<Machine>, dir: &Path) {
         verify(&fs, &|_, _| (), &model, &mut Memo::default())
     };
     assert_eq!(look(), []);
-    // What is damaged is found, each by its kind.
+    // Each kind of damage is found.
     let file = dir.join("g/f");
     let bytes = std::fs::read(&file).expect("a file");
     let mut wrong = bytes.clone();

@@ -1,4 +1,4 @@
-//! What host and agent say to each other: a line of text, and as many bytes after it as it says.
+//! Messages between host and agent: a line of text, followed by as many bytes as it says.
 //!
 //! ```text
 //! 0 {"mount":{"device":"/dev/strandline-1","kind":"f2fs","options":""}}
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The host asks, the agent answers, one thing at a time. A path is below the mount, `#n` a file
-//! opened as `n`. Both sides bound what they take, and hang up on whoever says something else.
+//! opened as `n`. Both sides bound what they take, and hang up on anything else.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, ErrorKind, Read, Write};

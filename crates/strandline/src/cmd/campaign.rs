@@ -1,4 +1,4 @@
-//! What `crash` and `lab run` are both told.
+//! The arguments that `crash` and `lab run` share.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `strandline completions`: what a shell completes, from the same definitions as `--help`.
+//! `strandline completions`: shell completions, from the same definitions as `--help`.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

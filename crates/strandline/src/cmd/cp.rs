@@ -18,12 +18,12 @@ use crate::target::{Devices, Inside, Opened, Target, Volume};
 /// cp(1).
 ///
 /// Owners, modes, times, hard links, extended attributes and holes are kept unless --preserve or
-/// --no-preserve say otherwise. What is in the way is removed first, never written through.
-/// Devices and other users' files need root on the host; what cannot be made is told, the rest is
-/// copied, and the exit status is 1.
+/// --no-preserve say otherwise. Existing files in the way are removed first, never written through.
+/// Devices and other users' files need root on the host; what cannot be made is reported, the rest
+/// is copied, and the exit status is 1.
 ///
-/// With --cut-at the power of the drive fails at that command; the image is left as its NAND had
-/// it, for `strandline fsck` to recover.
+/// With --cut-at the power of the drive fails at that command; the image is left with what NAND
+/// held, for `strandline fsck` to recover.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +37,7 @@ pub(crate) struct Cp {
     paths: Vec<OsString>,
     #[command(flatten)]
     devices: Devices,
-    /// Directories with all that is in them
+    /// Directories with everything in them
     #[arg(short = 'r', visible_short_alias = 'R', long)]
     recursive: bool,
     /// The same as -d -r --preserve=all
@@ -46,7 +46,7 @@ pub(crate) struct Cp {
     /// Symbolic links stay symbolic links; so they do with -r
     #[arg(short = 'd', visible_short_alias = 'P', long)]
     no_dereference: bool,
-    /// What symbolic links lead to, not the links
+    /// Copy the targets of symbolic links, not the links
     #[arg(short = 'L', long, conflicts_with_all = ["no_dereference", "archive"])]
     dereference: bool,
     /// Keep only mode, ownership and timestamps
@@ -62,7 +62,7 @@ pub(crate) struct Cp {
     /// What becomes a hole
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     sparse: Sparse,
-    /// Accepted: what is in the way is removed anyway
+    /// Accepted: files in the way are removed anyway
     #[arg(short = 'f', long)]
     force: bool,
     /// All sources into this directory
@@ -77,7 +77,7 @@ pub(crate) struct Cp {
     /// Cut the power as the N-th drive command arrives, counted from 0
     #[arg(long, value_name = "N")]
     cut_at: Option<u64>,
-    /// Seed of what a drive leaves to chance at the cut
+    /// Seed of the drive's random choices at the cut
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// One JSON object with what was copied
@@ -177,7 +177,7 @@ impl Cp {
             return Ok(Report { counts, power_cut: true, drive_commands: 0 });
         }
         let drive = volume.opened.emulated().first().cloned();
-        // What was copied before an error stays.
+        // Files copied before an error stay.
         let power_cut = volume.close_or_cut()?;
         let counts = copied?;
         Ok(Report {
@@ -214,7 +214,7 @@ impl Cp {
         Ok(Report { counts, ..Report::default() })
     }
 
-    /// The host's files, without the images that are copied from and to.
+    /// The host's files, without the images that take part in the copy.
     fn host(&self, sources: &[Target], to: Option<&Path>) -> Host {
         let from = sources.iter().filter_map(|source| match source {
             Target::Inside(inside) => Some(inside.image.as_path()),
@@ -264,7 +264,8 @@ impl Cp {
                 Target::Host(path) => self.one(host, path.clone(), source, to, place, options),
                 Target::Inside(inside) => {
                     let volume = Volume::look(&inside.image, &self.devices)?;
-                    // A link named on the command line is copied as such or followed later.
+                    // Whether a link named on the command line is copied as such or followed is
+                    // decided later.
                     let attr = volume.find(&inside.path, false)?;
                     let node = Found { ino: attr.ino, path: inside.path.clone() };
                     self.one(&volume, node, source, to, place, options)
@@ -298,7 +299,7 @@ impl Cp {
     }
 }
 
-/// Where sources go: a directory, and a name there if they do not bring their own.
+/// Where sources go: a directory, and a name in it unless they bring their own.
 struct Place<N> {
     dir: N,
     path: Vec<u8>,

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 
 /// Cut the power of an emulated drive at many moments of one run and judge every byte.
 ///
-/// Exit status 1 if a mode broke a promise it makes.
+/// Exit status 1 if a mode broke one of its promises.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -69,8 +69,8 @@ pub(crate) struct Crash {
     fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
     /// of order, and a cut may undo discards and zone resets; not so with `:orderly` behind the
-    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes.
-    /// `:NAME=VALUE`, right behind the profile, is another value than the profile's
+    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes. `:NAME=VALUE`, right
+    /// behind the profile's name, replaces one of its values
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
     /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
@@ -88,17 +88,17 @@ pub(crate) struct Crash {
     /// strace:PATH, a trace
     #[arg(long, default_value = "pattern")]
     workload: String,
-    /// The directory that a trace's paths are below; what is outside is left out
+    /// The directory below which a trace's paths count; everything outside is left out
     #[arg(long)]
     root: Option<PathBuf>,
-    /// Write the workload as text, as file:PATH takes it, and end
+    /// Print the workload as text for file:PATH, and exit
     #[arg(long)]
     print_workload: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
     #[command(flatten)]
     kernel: KernelArgs,
-    /// At most so many bytes of the tree, with k, m or g
+    /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
@@ -116,17 +116,17 @@ pub(crate) struct Crash {
     /// what survives, instead of at random moments
     #[arg(long)]
     every_cut: bool,
-    /// Make what fails, cut at every point (or with --every-state in every state), short: write the
-    /// fewest operations that still fail in the first mode that does to this file, and tell what is
-    /// on the drive at the earliest cut that fails
+    /// Shorten a failure: cut at every point (with --every-state, in every state), write the fewest
+    /// operations that still fail, in the first mode that fails, to this file, and say what is on
+    /// the drive at the earliest cut that fails
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "shard", "json"])]
     minimise: Option<PathBuf>,
-    /// Every state the drive may show after a cut, whatever its timing; --only is one of them
+    /// Every state the drive may show after a cut, whatever its timing; --only picks one of them
     #[arg(long, conflicts_with = "every_cut")]
     every_state: bool,
 }
 
-/// What else there is to do with campaigns.
+/// Other things to do with campaigns.
 #[derive(Subcommand)]
 enum Command {
     Merge(Merge),
@@ -161,7 +161,7 @@ impl Crash {
         let mut results = Vec::new();
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
-            // How many cuts there are, the first one tells.
+            // The first call says how many cuts there are.
             let quiet = self.campaign.json || self.shard.is_some();
             let progress = Arc::new(Progress::new(0, mode.name, quiet));
             let told = progress.clone();
@@ -189,7 +189,7 @@ impl Crash {
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
 
-    /// A campaign of the same against the kernel.
+    /// The same campaign against the kernel.
     fn kernel(&self, modes: Vec<&'static Technique>, workload: Arc<dyn Workload>) -> Outcome {
         self.kernel.run(&Task {
             fs: &self.fs,
@@ -225,7 +225,7 @@ impl Crash {
         Ok(if broken { PROBLEM } else { 0 })
     }
 
-    /// The first mode that fails, in as few operations as can be.
+    /// The first mode that fails, in as few operations as possible.
     fn minimise(
         &self,
         modes: &[&'static Technique],
@@ -266,7 +266,7 @@ impl Crash {
             "# {}: {before} operations made {operations} in {runs} runs. Again:\n# {again}\n",
             job.workload.name()
         );
-        // What took so long to find is told even if it cannot be kept.
+        // A result that took so long is printed even if it cannot be saved.
         let written = std::fs::write(file, format!("{header}{text}")).map_err(Failure::host(file));
         let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
         out::line(format!(
@@ -313,7 +313,7 @@ impl Crash {
     }
 
     fn techniques(&self) -> Outcome<Vec<&'static Technique>> {
-        // The kernel's F2FS has those of ours that it knows; its other file systems have none.
+        // The kernel's F2FS has some of our modes; its other file systems have none.
         let fs = if self.kernel.kernel { "f2fs" } else { &self.fs };
         techniques(kernel_crash::ours(fs)?, &self.modes)
     }
@@ -392,7 +392,7 @@ pub(super) fn tell(results: &[ModeResult]) -> Outcome<()> {
             out::line(format!("  {verdict}"))?;
         }
         out::line(match &*failure.replay {
-            // The kernel's run is another each time.
+            // The kernel's run differs each time.
             "" => "  not kept; another run is another: --keep DIR keeps drives".to_owned(),
             replay => format!("  again: {replay}"),
         })?;

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out::{self, lossy};
 use crate::target::{Devices, Target, Volume};
 
-/// Lay files out in one piece: a file, all below a directory, or all of a volume.
+/// Lay files out in one piece: a file, everything below a directory, or a whole volume.
 ///
 /// A file is moved only if that makes it fewer pieces. It takes as much free space as the largest
 /// file is long.
@@ -48,7 +48,7 @@ impl Defrag {
         };
         let volume = Volume::change_with(&image, &self.devices, |_| Ok(()))?;
         let done = self.files_at(&volume, &path);
-        // Whatever came of it, the volume is left in good order.
+        // Even after an error the volume is left in good order.
         volume.close_or_cut()?;
         done
     }
@@ -67,7 +67,7 @@ impl Defrag {
             .map_err(volume.about(path))?,
             _ => return Err(Failure::Problem(format!("{}: not a file", volume.name_of(path)))),
         }
-        // A file of several names has its blocks once.
+        // A file with several names has its blocks once.
         files.sort_by_key(|(_, ino)| *ino);
         files.dedup_by_key(|(_, ino)| *ino);
         let mut failed = false;

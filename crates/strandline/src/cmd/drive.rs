@@ -32,7 +32,7 @@ Examples:
 pub(crate) enum Drive {
     /// Make an empty drive
     Create(Create),
-    /// Make a drive of a raw dump and what `blkzone report` printed
+    /// Make a drive from a raw dump and the output of `blkzone report`
     Import(Import),
     /// Show what a drive is
     Info(Info),
@@ -70,7 +70,7 @@ pub(crate) struct Create {
     /// zn540, zn540-noplp, conventional-noplp, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
-    /// Size in bytes, with k, m, g or t; of a zoned drive rounded up to whole zones
+    /// Size in bytes, with k, m, g or t; rounded up to whole zones on a zoned drive
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
     /// Zone size
@@ -90,7 +90,7 @@ pub(crate) struct Create {
     json: bool,
 }
 
-/// Make a drive of a raw dump.
+/// Make a drive from a raw dump.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -138,11 +138,11 @@ pub(crate) struct Zones {
 
 /// Cut the power of a drive: what its write buffer held is gone.
 ///
-/// Of a mounted volume the drive is dead from then on (EIO) until it is unmounted; the next mount
-/// recovers. Of a served drive the controllers are lost, the connections drop, and who connects
-/// again finds it as NAND has it. Otherwise a drive in a file is switched off between commands, so
-/// its buffer is empty and nothing is lost unless something runs while the power fails; see
-/// `strandline cp --cut-at`.
+/// Below a mounted volume the drive is dead from then on (EIO) until the volume is unmounted; the
+/// next mount recovers. Of a served drive the controllers are lost and the connections drop;
+/// whoever connects again finds what was on NAND. Otherwise the drive is a file and is cut between
+/// commands, so its buffer is empty and nothing is lost; to cut it under load see `strandline cp
+/// --cut-at`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -152,7 +152,7 @@ Examples:
 pub(crate) struct Cut {
     /// Drive image, directory a volume is mounted on, or control socket
     path: PathBuf,
-    /// Seed of what the drive leaves to chance
+    /// Seed of the drive's random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -160,8 +160,8 @@ pub(crate) struct Cut {
 }
 
 /// Show the curves of a profile, simulated: latency and rate of writes by length and by zones
-/// written side by side, until and beyond a full write buffer; time of a flush by what is dirty.
-/// Each beside the closed form, and how far apart they are.
+/// written side by side, until and beyond a full write buffer; time of a flush by dirty blocks.
+/// Each beside the closed form, with the difference.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -17,7 +17,7 @@ use crate::target::{Devices, open_volume};
 /// Show the structures of a volume, damaged or not, in the kernel's names.
 ///
 /// Without a view: the superblock and the checkpoint in use. Numbers are decimal, or hexadecimal
-/// with 0x. What cannot be read is shown with the error, and the exit status is 1.
+/// with 0x. Whatever cannot be read is shown with the error, and the exit status is 1.
 #[derive(Args)]
 #[command(
     version,
@@ -160,7 +160,7 @@ impl Dump {
     }
 }
 
-/// Whether a copy is the one a mount takes: the checkpoint says so, a superblock by being sound.
+/// Whether a mount uses this copy: a table's by the checkpoint, a superblock's if it is sound.
 fn in_use(record: &Record) -> bool {
     match record.get("current") {
         Some(current) => *current == Value::Number(1),
@@ -172,7 +172,7 @@ fn told(result: f2fs::Result<()>) -> Result<(), String> {
     result.map_err(out::plain)
 }
 
-/// Writes records, and remembers whether one of them had something wrong with it.
+/// Writes records, and remembers whether any had an error.
 struct Printer {
     json: bool,
     failed: bool,
@@ -245,7 +245,7 @@ fn number(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| format!("'{text}' is not a number"))
 }
 
-/// `FIRST~LAST`; -1 is the last there is.
+/// `FIRST~LAST`; -1 is the last one.
 fn range(text: &str) -> Result<Range<u32>, String> {
     let Some((first, last)) = text.split_once('~') else {
         let one = number(text)?;

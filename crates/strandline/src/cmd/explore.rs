@@ -18,10 +18,10 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
 
-/// Run all sequences of so many operations over a few files, with fsync, fdatasync, fsync of the
-/// directory, sync or nothing after each, and judge every state a power cut may leave.
+/// Run all sequences of a number of operations over a few files, with fsync, fdatasync, fsync of
+/// the directory, sync or nothing after each, and judge every state a power cut may leave.
 ///
-/// Exit status 1 if a mode broke a promise it makes.
+/// Exit status 1 if a mode broke one of its promises.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +34,7 @@ pub(crate) struct Explore {
     /// Operations in a sequence
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3))]
     length: u32,
-    /// Drawn sequences until there are so many states per mode and drive, instead of all
+    /// Random sequences until there are this many states per mode and drive, instead of all
     #[arg(long)]
     states: Option<usize>,
     /// File system
@@ -81,7 +81,7 @@ impl Explore {
             [] => format.techniques().to_vec(),
             names => techniques(format, names)?,
         };
-        // Made at once: hours of work are not to end before a directory that is not there.
+        // Made at once: hours of work must not end with a directory that does not exist.
         let create = |path: &PathBuf| File::create(path).map_err(Failure::host(path));
         let table = self.table.as_ref().map(create).transpose()?;
         let (mut batches, mut rows) = (Vec::new(), Vec::new());

@@ -43,7 +43,7 @@ pub(crate) struct Fsck {
     image: Option<PathBuf>,
     #[command(flatten)]
     devices: Devices,
-    /// Check and repair only if the volume was not unmounted cleanly or says it has errors
+    /// Check and repair only if the volume was not unmounted cleanly or is marked as having errors
     #[arg(short = 'a', conflicts_with = "no")]
     auto: bool,
     /// Check everything and repair without asking
@@ -52,7 +52,7 @@ pub(crate) struct Fsck {
     /// Change nothing: recover and check a copy in memory
     #[arg(short = 'n', conflicts_with = "preen")]
     no: bool,
-    /// As -n, but may stand beside the options that repair
+    /// As -n, but allowed together with the options that repair
     #[arg(long)]
     dry_run: bool,
     /// As -a; with 1, check everything. Never asks
@@ -61,10 +61,11 @@ pub(crate) struct Fsck {
     /// Keep what every block held before the repair in FILE, which must not exist
     #[arg(short = 'z', long = "undo-file", value_name = "FILE")]
     undo_file: Option<PathBuf>,
-    /// Put back what FILE remembers, bit for bit, and do nothing else
+    /// Restore what FILE remembers, bit for bit, and do nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["auto", "yes", "no", "preen", "rescue"])]
     undo: Option<PathBuf>,
-    /// Trust no checkpoint, NAT or SIT: find the newest of all nodes and build everything anew
+    /// Trust no checkpoint, NAT or SIT: find the newest version of every node and rebuild
+    /// everything from them
     #[arg(long)]
     rescue: bool,
     /// Say more: 1 counts what was found
@@ -92,7 +93,7 @@ pub(crate) struct Fsck {
 enum Answer {
     Yes,
     No,
-    /// As a person at the terminal says; without one, no.
+    /// As the user at the terminal says; without a terminal, no.
     Ask,
 }
 
@@ -136,10 +137,10 @@ struct Outcomes {
     report: Option<CheckReport>,
     recovery: RecoveryReport,
     repair: Option<RepairReport>,
-    /// What could not even be checked or recovered.
+    /// The volume could not even be checked or recovered.
     stopped: Vec<String>,
     skipped: bool,
-    /// A repair was not wanted, after asking.
+    /// The user declined a repair.
     declined: bool,
 }
 
@@ -241,7 +242,7 @@ impl Fsck {
         if clean { Ok(()) } else { self.recover(opened, answer, done) }
     }
 
-    /// Replays what fsyncs made durable, as a mount does; that is not asked about.
+    /// Replays what fsyncs made durable, as a mount does, without asking.
     fn recover(&self, opened: &Opened, answer: Answer, done: &mut Outcomes) -> Outcome<()> {
         let drive = self.drive_to_change(opened, answer)?;
         match recover(&drive) {
@@ -288,7 +289,7 @@ impl Fsck {
         }
     }
 
-    /// The drive, or one that writes an undo log, if that is wanted; a copy if nothing may change.
+    /// The drive, or one that writes an undo log if asked for; a copy if nothing may change.
     fn drive_to_change(&self, opened: &Opened, answer: Answer) -> Outcome<Arc<dyn Drive>> {
         if answer == Answer::No {
             return opened.scratch().map_err(operational);
@@ -411,7 +412,7 @@ fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
 }
 
 impl Outcomes {
-    /// Whether to repair; remembers if a person, or nobody, did not want to.
+    /// Whether to repair; remembers if the answer was no.
     fn wants(&mut self, answer: Answer) -> Outcome<bool> {
         let wanted = answer.is_yes()?;
         self.declined = !wanted && answer == Answer::Ask;

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
 
-/// Blocks of the smallest drive without zones: xfs wants more than our own file systems.
+/// Blocks of the smallest drive without zones: xfs needs more than our own file systems.
 const SMALLEST: u64 = 512 << 8;
 
 /// The script that boots the guest, from a checkout's root.
@@ -25,7 +25,7 @@ const GUEST: &str = "guest/run";
 /// Names the kernel that it boots.
 const GUEST_KERNEL: &str = "GUEST_KERNEL";
 
-/// How to come by a kernel.
+/// How to get a kernel.
 #[derive(Args)]
 pub(crate) struct KernelArgs {
     /// Judge the Linux kernel's file system on the drive, served over NVMe/TCP, in a guest in QEMU;
@@ -51,15 +51,16 @@ pub(crate) struct KernelArgs {
     /// directory, for --image and `strandline drive serve`
     #[arg(long, value_name = "DIR", requires = "kernel")]
     keep: Option<PathBuf>,
-    /// With --kernel: no run, but the drive in an image of --keep; the workload, its seed and
+    /// With --kernel: judge the drive in an image of --keep instead of running; the workload, its
+    /// seed and
     /// --cuts are to be the same
     #[arg(long, value_name = "IMAGE", requires_all = ["kernel", "events"])]
     #[arg(conflicts_with = "keep")]
     image: Option<PathBuf>,
-    /// With --image: how much of what the workload did was before the cut, as told with it
+    /// With --image: how many of the workload's events came before the cut, as printed with it
     #[arg(long, value_name = "N", requires = "image")]
     events: Option<usize>,
-    /// With --kernel: the workload's fsyncs become fdatasyncs; of them is asked what an fsync is
+    /// With --kernel: the workload's fsyncs become fdatasyncs, and are judged as fsyncs
     #[arg(long, requires = "kernel")]
     fdatasync: bool,
     /// With --kernel: mount options besides the mode's, such as mode=lfs
@@ -120,7 +121,7 @@ impl KernelArgs {
             let progress = Progress::new(0, mode.name, task.json);
             let ran = campaign.run(&|cuts| progress.step_of(cuts as u64));
             progress.finish();
-            // What was found before is told in any case.
+            // Earlier results are printed in any case.
             let (tally, early): (Tally, _) = match ran {
                 Ok(found) => found,
                 Err(failure) => {
@@ -182,7 +183,7 @@ impl KernelArgs {
     }
 }
 
-/// A file system of ours; one that only a kernel has is told where it is run.
+/// A file system of ours; for one that only a kernel has, the error says how to run it.
 pub(super) fn ours(name: &str) -> Outcome<&'static dyn Format> {
     subjects::named(name).map_err(|error| match Foreign::named(name) {
         Ok(_) => Failure::Usage(format!("--fs {name}: only a kernel has it; add --kernel")),
@@ -217,7 +218,7 @@ fn modes(fs: Foreign, wanted: &[&'static Technique]) -> Outcome<Vec<&'static Tec
     }
 }
 
-/// An address, with any port if it names none.
+/// An address; without a port, any port.
 fn listen(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
     address
@@ -228,7 +229,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 /// On the machine whose kernel is judged: do what `crash --kernel --machine` asks.
 ///
 /// It mounts, formats and runs programs as root for whoever answers at that address: run it on a
-/// machine that can be lost, and for an address you know.
+/// machine that you can afford to lose, and only for an address you trust.
 #[derive(Args)]
 #[command(after_help = "\
 Example:

@@ -54,15 +54,15 @@ pub(crate) struct Run {
     /// Every table and figure of a paper, ours beside theirs: oprw
     #[arg(long, conflicts_with_all = ["name", "all"])]
     paper: Option<String>,
-    /// All of them, each into a directory of its own below --out
+    /// All of them, each into its own directory below --out
     #[arg(long, conflicts_with = "name")]
     all: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
-    /// table-6.2, sensitivity: over so many seeds, from --seed on, ours beside the thesis's
+    /// table-6.2, sensitivity: over this many seeds, from --seed on, ours beside the thesis's
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
-    /// At most so many bytes of the tree, with k, m or g
+    /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     /// Where the report goes
@@ -125,7 +125,7 @@ impl Run {
         Ok(code)
     }
 
-    /// What goes over seeds, if it was that.
+    /// The experiments that run over seeds.
     fn sweep(&self) -> Outcome<Option<&'static Sweep>> {
         match (self.name.as_deref(), self.seeds) {
             (Some("sensitivity"), _) => Ok(Some(&paper::SENSITIVITY)),
@@ -146,7 +146,8 @@ impl Run {
         self.tell_comparison(&found)
     }
 
-    /// A table or figure that is not a campaign. That ours differs is a result, not a failure.
+    /// A table or figure that is not a campaign. A difference from the paper is a result, not a
+    /// failure.
     fn figure(&self, figure: &Figure) -> Outcome {
         self.tell_comparison(&figure.run(self.campaign.seed)?)
     }

@@ -22,7 +22,7 @@ const ADMINISTRATION: &str = "8";
 Example:
   strandline man ~/.local/share/man/man1 && man strandline-mkfs")]
 pub(crate) struct Man {
-    /// The directory; it is made if need be
+    /// The directory; made if necessary
     dir: PathBuf,
 }
 

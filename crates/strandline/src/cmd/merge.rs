@@ -1,4 +1,4 @@
-//! `strandline crash merge`: shares of campaigns put together.
+//! `strandline crash merge`: combines shares of campaigns.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use super::{crash, explore};
 use crate::failure::{Outcome, PROBLEM};
 use crate::out;
 
-/// Put the shares of campaigns together that `--shard` made.
+/// Combine the shares of campaigns that `--shard` made.
 ///
-/// What it says is what one run without --shard says, bit for bit. Every share of each campaign has
-/// to be there, once. Exit status 1 if a mode broke a promise it makes.
+/// The result is what one run without --shard prints, bit for bit. Every share of each campaign
+/// must be there once. Exit status 1 if a mode broke one of its promises.
 #[derive(Args)]
 #[command(after_help = "\
 Example:

@@ -52,7 +52,7 @@ pub(crate) struct Mkfs {
     /// Extensions of files that often change
     #[arg(short = 'E', value_name = "LIST", value_delimiter = ',')]
     hot: Vec<String>,
-    /// A further device, after a conventional one; may be given up to seven times
+    /// A further device, after a conventional one; up to seven times
     #[arg(short = 'c', value_name = "DEVICE", action = ArgAction::Append)]
     devices: Vec<String>,
     /// Overwrite an existing file system
@@ -92,7 +92,7 @@ pub(crate) struct Mkfs {
     /// Segments in a section
     #[arg(short = 's', value_name = "N", default_value_t = 1)]
     segs_per_sec: u32,
-    /// Android sparse output, which is not made here
+    /// Android sparse output; not supported
     #[arg(short = 'S')]
     sparse: bool,
     /// Discard the device first
@@ -134,7 +134,7 @@ impl Mkfs {
     pub(crate) fn run(self) -> Outcome {
         let options = self.options()?;
         if let Some(from) = &self.from {
-            // Before there is only an empty volume left to put it on.
+            // Checked before the old contents are gone.
             std::fs::read_dir(from).map_err(Failure::host(from))?;
         }
         let devices = Devices { others: self.others()? };
@@ -250,7 +250,7 @@ impl Mkfs {
         self.devices.iter().map(named).collect()
     }
 
-    /// What the superblock will call the devices; nothing if there is only one.
+    /// The devices' names in the superblock; none if there is only one.
     fn device_names(&self) -> Outcome<Vec<String>> {
         let others = self.others()?;
         if others.is_empty() {
@@ -263,7 +263,7 @@ impl Mkfs {
         std::iter::once(&self.image).chain(&others).map(name).collect()
     }
 
-    /// Seconds for the times of what is made.
+    /// Seconds for the times of new inodes.
     fn time(&self, now: u64) -> Outcome<u64> {
         let wrong = |what: String| Failure::Usage(format!("{what}: not seconds since the epoch"));
         match self.time {

@@ -29,7 +29,7 @@ pub(crate) const USAGE: u8 = 1;
 const SYSTEM: u8 = 2;
 /// mount(8): mount failure.
 pub(crate) const FAILED: u8 = 32;
-/// What the process in the background says when the mount is there.
+/// What the background process says when the mount is ready.
 const READY: &str = "ready";
 
 /// Mount a volume on a directory, through FUSE.
@@ -67,7 +67,7 @@ pub(crate) struct Mount {
     /// Stay in the foreground
     #[arg(long, short = 'f')]
     foreground: bool,
-    /// Stay in the foreground, say when the mount is there, and let go of the terminal
+    /// Stay in the foreground, say when the mount is ready, and detach from the terminal
     #[arg(long, hide = true)]
     in_background: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Helper {
     /// Mount options, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Leave out what makes no sense to the file system
+    /// Ignore options unknown to the file system
     #[arg(short = 's')]
     sloppy: bool,
     /// Check everything, but do not mount
@@ -101,7 +101,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// What [`Mount`] makes of the same command line.
+    /// The same command line as a [`Mount`].
     pub(crate) fn run(self) -> Outcome {
         let options = if self.sloppy { known(&self.options) } else { self.options };
         let (image, dir) = (self.image, self.dir);
@@ -125,7 +125,7 @@ fn known(options: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// What `-o` says, sorted by whom it is for.
+/// The options of `-o`, sorted by recipient.
 struct Settings {
     /// `remount`: only the flags of the mount change.
     remount: bool,
@@ -195,7 +195,7 @@ impl Mount {
         if said.trim_end() == READY {
             return Ok(0);
         }
-        // It has said why on the standard error it shares with us.
+        // It has reported why on the standard error that it shares with us.
         let code = child.wait().map_err(system)?.code();
         Ok(code
             .and_then(|code| u8::try_from(code).ok())
@@ -204,14 +204,14 @@ impl Mount {
     }
 }
 
-/// Changes the flags of a mount. What is mounted read-only below stays so.
+/// Changes the flags of a mount. A volume mounted read-only below stays so.
 fn remount(dir: &Path, settings: &Settings) -> Outcome {
     let mounted = Mounted::on(dir).map_err(failed_plainly)?;
     if !settings.volume.read_only {
         mounted.ask("remount=rw").map_err(failed_plainly)?;
     }
     fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
-    // What was written until then is durable when a mount has become read-only.
+    // When a mount has become read-only, everything written before is durable.
     mounted.ask("sync").map_err(failed_plainly)?;
     Ok(0)
 }
@@ -220,7 +220,7 @@ fn failed_plainly(failure: Failure) -> Failure {
     Failure::Coded { message: failure.to_string(), code: FAILED }
 }
 
-/// The options for a process that is somewhere else.
+/// The options for a process with another working directory.
 fn with_absolute_devices(list: &str) -> String {
     let absolute = |option: &str| match option.strip_prefix("device=") {
         Some(device) => std::path::absolute(device)
@@ -230,7 +230,7 @@ fn with_absolute_devices(list: &str) -> String {
     list.split(',').map(absolute).collect::<Vec<_>>().join(",")
 }
 
-/// Said of a mount whose `io_uring` comes to nothing.
+/// Printed for a mount that cannot have its `io_uring`.
 const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offer; \
     from Linux 6.14 on it does after: echo 1 >/sys/module/fuse/parameters/enable_uring";
 
@@ -265,12 +265,12 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     Ok(0)
 }
 
-/// Leaves the session and the terminal of who called.
+/// Leaves the session and the terminal of the caller.
 fn let_go() -> std::io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    // Who is a session's leader already may stay it.
+    // A process that already leads a session may stay in it.
     let _ = rustix::process::setsid();
-    // In one write, and before the descriptors go: this is what the caller waits for.
+    // In one write, and before the descriptors are closed: the caller waits for this.
     rustix::io::write(rustix::stdio::stdout(), format!("{READY}\n").as_bytes())?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;

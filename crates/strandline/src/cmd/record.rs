@@ -14,9 +14,9 @@ use lab::workload::Watched;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
-/// Make a workload of what a program does in a directory.
+/// Make a workload from what a program does in a directory.
 ///
-/// The program runs in an empty directory, a mount in memory that takes down each change and each
+/// The program runs in an empty directory, a mount in memory that records each change and each
 /// fsync. Bytes are made up. The file is a text that `crash --workload file:FILE` cuts.
 #[derive(Args)]
 #[command(after_help = "\
@@ -27,7 +27,7 @@ Examples:
 pub(crate) struct Record {
     /// File to write
     file: PathBuf,
-    /// Shell command to run before: what it does is durable before the power may go
+    /// Shell command to run first: what it does is durable before the power may fail
     #[arg(long, value_name = "COMMAND")]
     setup: Option<String>,
     /// Program and arguments
@@ -44,7 +44,7 @@ impl Record {
             .map_err(Failure::host(dir.path()))?;
         let worked = self.work(&fs, dir.path());
         if let Err(error) = fuse::unmount(dir.path(), false) {
-            // Who still uses it finds it gone when this process ends.
+            // Processes that still use it lose it when this process ends.
             let _ = fuse::unmount(dir.path(), true);
             return worked.and(Err(Failure::on("what the program began still goes on")(error)));
         }
@@ -58,7 +58,7 @@ impl Record {
         Ok(0)
     }
 
-    /// All of it or nothing: half a workload is one, too.
+    /// All or nothing: half a workload would be one, too.
     fn save(&self, text: &str) -> io::Result<()> {
         let saved = fs::write(&self.file, text);
         if saved.is_err() && self.file.is_file() {
@@ -76,7 +76,7 @@ impl Record {
     }
 }
 
-/// Its output is the user's to see.
+/// Its output goes to the user.
 fn succeed(command: &mut Command) -> Outcome<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(Failure::on(&program))?;

@@ -1,4 +1,4 @@
-//! `strandline resize`: what resize.f2fs does, and shrinking too.
+//! `strandline resize`: what resize.f2fs does, including shrinking.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::target::open_drive;
 
-/// Bytes of a sector, whatever the volume says: what resize.f2fs counts in.
+/// Bytes of a sector, whatever the volume says: resize.f2fs counts in these.
 const SECTOR: u64 = 512;
 
 /// Make a volume larger or smaller. It must not be mounted.
 ///
-/// Power may fail at any moment: the volume is as before or as after. A file that holds the volume
-/// keeps its size: extend it first to grow, and truncate it afterwards if shrunk.
+/// The power may fail at any moment: the volume is then either the old or the new one. A file that
+/// holds the volume keeps its size: extend it first to grow, and truncate it afterwards if shrunk.
 #[derive(Args)]
 #[command(
     version,

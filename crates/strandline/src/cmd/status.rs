@@ -1,5 +1,5 @@
-//! `strandline status`: what a mounted volume and its drive have done and how they are, under the
-//! names of `/sys/fs/f2fs/<disk>/`.
+//! `strandline status`: state and statistics of a mounted volume and its drive, under the names of
+//! `/sys/fs/f2fs/<disk>/`.
 
 use std::path::PathBuf;
 

@@ -32,7 +32,7 @@ pub(crate) struct Helper {
     /// Options of umount(8) that change nothing here
     #[arg(short, long, num_args = 0)]
     flags: bool,
-    /// Lazy: take it out of the tree now, unmount when nobody uses it any more
+    /// Lazy: take it out of the tree now, unmount when nobody uses it
     #[arg(short = 'l')]
     lazy: bool,
     /// Do not write /etc/mtab, which is never done
@@ -69,8 +69,8 @@ fn unmount(dir: &Path, lazy: bool) -> Outcome {
     let mounted = Mounted::on(dir).map_err(|_| failed("no volume is mounted here".into()))?;
     fuse::unmount(&mounted.dir, lazy).map_err(|error| failed(error.to_string()))?;
     if !lazy && let Ok(image) = File::open(&mounted.image) {
-        // Whoever serves the mount holds a lock until all is written; who may not ask need not
-        // wait.
+        // The serving process holds a lock until everything is written; a caller that may not ask
+        // need not wait.
         let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
     }
     Ok(0)

@@ -15,8 +15,8 @@ use vfs::{Attr, Errno, FileKind, Result, Seek, Timespec};
 
 use super::{New, Sink, Source, Xattrs};
 
-/// The file systems of this machine, but for the images that are copied from or to: an image is no
-/// part of itself, and what is read from must not be in the way.
+/// The file systems of this machine, except the images that take part in the copy: an image must
+/// not be copied into itself, nor removed as being in the way.
 pub(crate) struct Host {
     images: Vec<(u64, u64)>,
 }
@@ -115,7 +115,7 @@ impl Source for Host {
                 Ok(len) => {
                     all.push((name.to_vec(), room.get(..len).unwrap_or_default().to_vec()));
                 }
-                // Gone since, or not for this user to read.
+                // Gone since, or not readable for this user.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -172,7 +172,7 @@ impl Sink for Host {
     fn make(&self, dir: &PathBuf, name: &[u8], new: &New<'_>) -> Result<PathBuf> {
         let path = dir.join(OsStr::from_bytes(name));
         match new {
-            // Nobody else looks in before the mode is set.
+            // Closed to others until the mode is set.
             New::Directory => fs::DirBuilder::new().mode(0o700).create(&path).map_err(errno)?,
             New::File => {
                 let mut options = OpenOptions::new();
@@ -215,7 +215,8 @@ impl Sink for Host {
         match lchown(node, Some(uid), Some(gid)) {
             Ok(()) => Ok(true),
             Err(error) if !rustix::process::geteuid().is_root() => {
-                // Without privileges it was not to be expected; the group may still be one's own.
+                // Without privileges that was to be expected; the group may still be one of the
+                // user's.
                 let _group = lchown(node, None, Some(gid));
                 match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::PERM | Errno::INVAL) => Ok(false),

@@ -1,4 +1,4 @@
-//! What a copy keeps besides contents: `--preserve` and its kin.
+//! What a copy keeps besides contents: `--preserve` and related options.
 
 use vfs::Attr;
 

@@ -1,9 +1,9 @@
 //! Copying trees between the host and volumes, with the rules and the words of cp(1).
 //!
-//! One engine; what it copies from is a [`Source`], what it copies to a [`Sink`], and both the
-//! host and a mounted volume are either. Below the destination nothing follows a symbolic link and
-//! what is in the way is removed, never written through: a volume is foreign data, and its names
-//! must not lead out of where they are copied to.
+//! One engine; it copies from a [`Source`] to a [`Sink`], and the host and a mounted volume can be
+//! either. Below the destination no symbolic link is followed, and files in the way are removed,
+//! never written through: a volume is foreign data, and its names must not lead out of the
+//! destination.
 
 mod host;
 mod keep;
@@ -39,7 +39,7 @@ pub(crate) trait Source {
     fn show(&self, node: &Self::Node) -> String;
     /// Attributes; symbolic links are not followed.
     fn attr(&self, node: &Self::Node) -> Result<Attr>;
-    /// What two names of one file have in common.
+    /// Identifies a file: two names of one file have it in common.
     fn identity(&self, node: &Self::Node, attr: &Attr) -> (u64, u64);
     /// What a symbolic link leads to.
     fn follow(&self, node: &Self::Node) -> Result<Self::Node>;
@@ -92,7 +92,7 @@ pub(crate) trait Sink {
     fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
     /// Sets the size.
     fn set_size(&self, file: &Self::File, size: u64) -> Result<()>;
-    /// Sets owner and group; whether they now are as asked.
+    /// Sets owner and group; returns whether they are now as requested.
     fn set_owner(&self, node: &Self::Node, uid: u32, gid: u32) -> Result<bool>;
     /// Sets the permission bits; not of a symbolic link.
     fn set_mode(&self, node: &Self::Node, perm: u16) -> Result<()>;
@@ -102,7 +102,7 @@ pub(crate) trait Sink {
     fn set_xattr(&self, node: &Self::Node, name: &[u8], value: &[u8]) -> Result<()>;
     /// Makes a file durable.
     fn fsync(&self, node: &Self::Node) -> Result<()>;
-    /// Whether nothing can be written any more.
+    /// Whether writing has become impossible.
     fn is_gone(&self) -> bool;
 }
 
@@ -141,9 +141,9 @@ pub(crate) enum Times {
     /// Those of the originals.
     #[default]
     Own,
-    /// The originals' modification times for both: access times change by being looked at.
+    /// The originals' modification times for both: access times change when files are read.
     Modified,
-    /// As `Modified`, but none later than this, as SOURCE_DATE_EPOCH is meant.
+    /// As `Modified`, but none later than this: the meaning of SOURCE_DATE_EPOCH.
     AtMost(Timespec),
     /// This one.
     All(Timespec),
@@ -170,7 +170,7 @@ pub(crate) struct Counts {
     pub(crate) specials: u64,
     pub(crate) hard_links: u64,
     pub(crate) bytes: u64,
-    /// What could not be copied, or not whole; told on standard error.
+    /// What could not be copied completely; reported on standard error.
     pub(crate) errors: u64,
 }
 
@@ -199,7 +199,7 @@ pub(crate) struct Copy<'a, S: Source, T: Sink> {
     chunk: Vec<u8>,
 }
 
-/// The error is told and counted; the rest of the tree goes on.
+/// The error is reported and counted; the rest of the tree goes on.
 struct Told;
 
 impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
@@ -277,7 +277,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         let show = self.from.show(source);
         let found = found.map_err(|e| self.fail(format!("cannot access '{show}'"), &e))?;
         for (name, child) in found {
-            // What is wrong with one of them is told, and the others are copied.
+            // An error with one of them is reported, and the others are copied.
             let _told = self.node(child, dir, &join(path, &name), &name, true);
         }
         Ok(())
@@ -409,7 +409,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         })
     }
 
-    /// Copies what holds data, as far as `--sparse` cares.
+    /// Copies the parts that hold data, as `--sparse` asks.
     fn extents(
         &mut self,
         input: &S::File,
@@ -418,7 +418,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         chunk: &mut [u8],
     ) -> Result<(), End> {
         if size == 0 {
-            // Files of proc(5) say so and are not.
+            // Files of proc(5) claim to be empty and are not.
             return self.range(input, output, 0..u64::MAX, chunk).map(drop);
         }
         let mut offset = 0;
@@ -485,7 +485,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         if keep.ownership {
             match self.to.set_owner(node, attr.uid, attr.gid) {
                 Ok(true) => {}
-                // Set-id bits are the owner's to give.
+                // Only the owner may give set-id bits.
                 Ok(false) => perm &= 0o1777,
                 Err(e) => {
                     return Err(self.fail(format!("failed to preserve ownership for '{to}'"), &e));
@@ -518,8 +518,8 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
     fn set_xattrs(&mut self, xattrs: &Xattrs, node: &T::Node, path: &[u8]) -> Result<(), Told> {
         for (name, value) in xattrs {
             match self.to.set_xattr(node, name, value) {
-                // Namespaces the place does not keep, or not for this user: as `cp -a`, only who
-                // asks for attributes by name hears of it.
+                // Namespaces that the destination does not keep, or not for this user: as with `cp
+                // -a`, that is an error only if attributes were asked for by name.
                 Err(e)
                     if !self.options.keep.strict_xattr
                         && matches!(e.errno(), Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
@@ -538,7 +538,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
 
     fn tell(&mut self, text: String) -> Told {
         self.counts.errors += 1;
-        // After a power cut everything fails, and the cut is what is told.
+        // After a power cut everything fails, and the cut is what is reported.
         if !self.to.is_gone() {
             self.progress.aside(|| out::complain(&text));
         }
@@ -552,7 +552,7 @@ enum End {
     Write(vfs::Error),
 }
 
-/// How many files `node` and all below it are.
+/// How many files there are in the tree at `node`.
 pub(crate) fn count<S: Source>(from: &S, node: &S::Node) -> u64 {
     let is_dir = from.attr(node).is_ok_and(|attr| attr.kind == FileKind::Directory);
     let below = if is_dir { from.children(node).unwrap_or_default() } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! A tree of everything a file system can hold, and what lstat(2) and its kin say of it.
+//! A tree of everything a file system can hold, and what lstat(2) and the like report about it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,7 +11,8 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
 use super::text;
 
-/// All that a copy keeps of one file. Directories' sizes and allocation are each file system's own.
+/// Everything that a copy keeps of one file. Sizes and allocation of directories depend on the file
+/// system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     pub mode: u32,

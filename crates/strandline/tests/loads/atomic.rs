@@ -1,5 +1,5 @@
 //! SQLite that commits through the file system's atomic writes and has no journal. A transaction
-//! whose commit returned is there, and none is there in part.
+//! whose commit returned is there, and none is there partially.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const TABLE: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, made_by INTEGER, co
 /// A row that every transaction replaces.
 const LAST: i64 = -1;
 
-/// Of each row the transaction that made it, and its contents.
+/// For each row the transaction that made it, and its contents.
 type Rows = BTreeMap<i64, (usize, String)>;
 
 /// What each transaction wrote, and how many were committed.

@@ -19,7 +19,7 @@ pub(crate) trait Load {
     /// How many promises it was given.
     fn promises(&self) -> u64;
 
-    /// What of them is not kept in `dir`, in words.
+    /// Which of them are not kept in `dir`, in words.
     fn broken(&self, dir: &Path) -> Vec<String>;
 }
 

@@ -1,5 +1,5 @@
-//! SQLite with `synchronous=FULL`: rows in transactions of their own, by the `sqlite3` program.
-//! What it answered with was committed.
+//! SQLite with `synchronous=FULL`: rows in transactions of their own, by the `sqlite3` program. A
+//! transaction that it answered was committed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use super::Load;
 
 const ROWS: u32 = 20_000;
-/// Contents of a row, told by its number.
+/// Contents of a row, derived from its number.
 const CONTENTS: &str = "printf('%.*c', 100 + id * 37 % 3000, char(97 + id % 26))";
 
 /// Journals whose commits `synchronous=FULL` makes durable. Not `DELETE`: FULL does not sync the
@@ -23,7 +23,7 @@ pub(crate) struct Filling {
     journal: &'static str,
 }
 
-/// A database that no longer is.
+/// A database that is no longer being filled.
 pub(crate) struct Log {
     committed: u64,
     journal: &'static str,

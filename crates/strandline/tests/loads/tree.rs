@@ -1,6 +1,6 @@
 //! A tree that grows, changes and shrinks: files are made, replaced by renaming a new one over
 //! them, and removed, with fsyncs of files and directories. After a cut every path is as the last
-//! fsync that covered it left it, or as something done since has.
+//! fsync that covered it left it, or as a later operation did.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

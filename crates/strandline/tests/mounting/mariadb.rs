@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use super::programs::succeed;
 use super::{Rig, require};
 
-/// A server that runs. Its socket and what it says are outside of the volume.
+/// A running server. Its socket and its output are outside the volume.
 pub(crate) struct Server {
     process: Child,
     outside: PathBuf,
@@ -27,7 +27,7 @@ fn data(rig: &Rig) -> String {
 }
 
 impl Server {
-    /// Starts the server, which recovers what a cut left. The error is what it says if it ends
+    /// Starts the server, which recovers what a cut left. The error is its output if it ends
     /// instead.
     pub(crate) fn start(rig: &Rig, outside: &Path) -> Result<Self, String> {
         let log = outside.join("log");

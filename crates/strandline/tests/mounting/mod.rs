@@ -16,8 +16,8 @@ use cores::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-/// How often something that is on its way is looked for, and how long it is waited for in between.
-/// No deadline by the clock: it goes on while a machine, and all on it, stands still.
+/// How often to look for something that is on its way, and how long to wait in between. Not a
+/// deadline by the clock, which goes on while the machine stands still.
 const LOOKS: u32 = 4_000;
 const PAUSE_NS: u64 = 5_000_000;
 /// nobody and nogroup.
@@ -30,7 +30,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// What a volume is on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disk {
-    /// A plain file of so many MiB: a conventional drive.
+    /// A plain file of this many MiB: a conventional drive.
     Plain(u64),
     /// An emulated zoned drive: its profile and its zones, of 4 MiB each and writable as a whole,
     /// because `fsck.f2fs` takes a file for a drive whose zones are.
@@ -55,7 +55,7 @@ pub(crate) fn require(program: &str, package: &str) {
     assert!(found.unwrap().status.success(), "{program} is missing: install the package {package}");
 }
 
-/// The number the environment variable `name` has, or `default`.
+/// The value of the environment variable `name`, or `default`.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number"))
@@ -120,7 +120,7 @@ impl Rig {
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: load the module fuse");
         require("fusermount3", "fuse3");
         let dir = tempfile::tempdir().unwrap();
-        // Other users have to get to the mount point.
+        // Other users must be able to reach the mount point.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::create_dir(dir.path().join("point")).unwrap();
@@ -142,7 +142,7 @@ impl Rig {
         self.dir.path().join("point")
     }
 
-    /// Mounts in the foreground of a process of its own, which can be killed.
+    /// Mounts in a foreground process of its own, which can be killed.
     pub(crate) fn mount(&self, args: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
         command.arg("mount").arg("-f").args(args).arg(self.image()).arg(self.point());
@@ -154,8 +154,8 @@ impl Rig {
         });
     }
 
-    /// Mounts with no more than so many KiB of address space, and what is said written to a file;
-    /// the exit status if that fails.
+    /// Mounts with at most this many KiB of address space, with the output in a file; returns the
+    /// exit status if that fails.
     pub(crate) fn attempt(&self, kib: u64, args: &[&str], said: File) -> Result<(), ExitStatus> {
         let limited = format!("ulimit -v {kib}; exec \"$@\"");
         let mut command = Command::new("sh");
@@ -196,14 +196,14 @@ impl Rig {
         self.mount(args);
     }
 
-    /// Unmounts with `umount`; the server has to end well.
+    /// Unmounts with `umount`; the server must succeed.
     pub(crate) fn unmount(&self) {
         self.umount();
         let status = self.ended();
         assert!(status.success(), "mount ended with {status}");
     }
 
-    /// Unmounts what can no longer be written back; the server has to say so.
+    /// Unmounts what can no longer be written back; the server must report it.
     pub(crate) fn give_up(&self) {
         self.umount();
         assert_eq!(self.ended().code(), Some(32));
@@ -220,7 +220,7 @@ impl Rig {
         });
     }
 
-    /// What mount(8) calls for a file system of type strandline; the error is what it says.
+    /// What mount(8) calls for a file system of type strandline; the error is its output.
     pub(crate) fn helper(&self, options: &str) -> Result<(), String> {
         let mut helper = Command::new(env!("CARGO_BIN_EXE_strandline"));
         helper.arg0("mount.strandline").arg(self.image()).arg(self.point()).args(["-o", options]);
@@ -292,7 +292,7 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.borrow_mut().take() {
-            // Of a test that failed; there is nobody to tell.
+            // After a failed test; there is nobody to report to.
             let _ = Command::new("umount").arg("-l").arg(self.point()).status();
             let _ = server.kill();
             let _ = server.wait();

@@ -1,4 +1,4 @@
-//! Programs of others that judge a mounted volume.
+//! Other people's programs that judge a mounted volume.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub(crate) fn installed(program: &str, version: &str) -> PathBuf {
     })
 }
 
-/// Runs a command that has to succeed; returns what it printed.
+/// Runs a command that must succeed; returns what it printed.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, said(&output));
@@ -37,7 +37,7 @@ pub(crate) fn shell(script: &str, dir: &Path) -> String {
     succeed(Command::new("sh").args(["-eu", "-c", script]).current_dir(dir))
 }
 
-/// Has the command run where mount(8) calls this build for our volumes: in a mount namespace of its
+/// Runs the command where mount(8) calls this build for our volumes: in a mount namespace of its
 /// own, in which a script that calls it as `mount.strandline` lies over the helper that is
 /// installed. Outside, and afterwards, nothing has changed.
 pub(crate) fn with_mount_helper(program: &Path, scratch: &Path) -> Command {

@@ -39,12 +39,12 @@ pub struct Served {
     pub image: PathBuf,
     port: u16,
     pub nqn: String,
-    /// What it has to say later, which ends it if nobody listens.
+    /// Its later output; it would end if nobody read it.
     _said: BufReader<ChildStdout>,
 }
 
 impl Served {
-    /// A drive in `dir`, created and served with such options.
+    /// A drive in `dir`, created and served with these options.
     pub fn new(dir: &Path, create: &str, options: &[&str]) -> Self {
         let image = dir.join("disk.img");
         let create = ["drive", "create"].into_iter().chain(create.split_whitespace());

@@ -85,7 +85,7 @@ pub(super) fn register(name: CString, volume: Arc<Volume>) -> rusqlite::Result<(
 
 pub(super) fn unregister(name: &str) {
     let Ok(name) = CString::new(name) else { return };
-    // SAFETY: `name` is a string of C; of the structure that is found only SQLite's list lets go.
+    // SAFETY: `name` is a string of C; only SQLite's list releases the structure that is found.
     unsafe {
         let vfs = sqlite3_vfs_find(name.as_ptr());
         if !vfs.is_null() {
@@ -228,8 +228,8 @@ unsafe extern "C" fn x_sector_size(_: *mut sqlite3_file) -> c_int {
     drive::BLOCK_SIZE as c_int
 }
 
-/// A block is old or new after a cut, so bytes beside those written stay. More is promised only of
-/// atomic writes; an SQLite built without `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` asks for none.
+/// A block is old or new after a cut, so bytes beside those written stay. Only atomic writes
+/// promise more; an SQLite built without `SQLITE_ENABLE_BATCH_ATOMIC_WRITE` asks for none.
 unsafe extern "C" fn x_device_characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: `file` is open.
     let atomic = unsafe { open_file(file) }.atomic;
@@ -269,7 +269,7 @@ unsafe extern "C" fn x_shm_barrier(_: *mut sqlite3_file) {
     fence(Ordering::SeqCst);
 }
 
-/// The index is in memory only: whether it is to be deleted makes no difference.
+/// The index is in memory only, so deleting it makes no difference.
 unsafe extern "C" fn x_shm_unmap(file: *mut sqlite3_file, _delete: c_int) -> c_int {
     // SAFETY: `file` is open.
     let file = unsafe { open_file(file) };
@@ -317,7 +317,7 @@ unsafe extern "C" fn x_full_pathname(
     SQLITE_OK
 }
 
-/// SQLite asks its default VFS for chance; this one has none to add.
+/// SQLite gets randomness from its default VFS; this one has none to add.
 unsafe extern "C" fn x_randomness(_: *mut sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
     0
 }

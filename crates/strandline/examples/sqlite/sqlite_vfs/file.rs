@@ -1,10 +1,10 @@
 //! SQLite's idea of files, on a Strandline volume. No `unsafe` here.
 //!
-//! What a commit rests on: xSync is `fsync`, or `fdatasync` where SQLite asks for no more. A new
-//! file's name is durable with its first fsync, as F2FS has it, so its directory needs none. A
+//! What a commit rests on: xSync is `fsync`, or `fdatasync` where that is all SQLite asks for. A
+//! new file's name is durable with its first fsync, as F2FS has it, so its directory needs none. A
 //! rollback journal that is deleted is the commit of its transaction, and with `synchronous=FULL`
-//! SQLite leaves it to chance when that becomes durable. Here the journal is emptied, which commits
-//! just the same, and fsynced, and then unlinked: one fsync, and every commit is there.
+//! SQLite does not make sure that it becomes durable. Here the journal is emptied, which commits as
+//! well, fsynced and then unlinked: one fsync makes every commit durable.
 
 use std::collections::BTreeMap;
 use std::os::raw::c_int;
@@ -66,7 +66,7 @@ impl Volume {
         self.fs.lock().clone().ok_or(ffi::SQLITE_CANTOPEN)
     }
 
-    /// xOpen. Without a path: a file that has no name and goes when it is closed.
+    /// xOpen. Without a path: a file without a name that vanishes when it is closed.
     pub(crate) fn open(&self, path: Option<&[u8]>, flags: c_int) -> Result<File, Code> {
         let fs = self.fs()?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -99,8 +99,8 @@ impl Volume {
         fs.release(ino);
     }
 
-    /// xDelete. `sync_dir`: SQLite wants the name gone for good, as of the journal of several
-    /// databases, whose name is what counts.
+    /// xDelete. `sync_dir`: SQLite needs the name's removal to be durable, as for the journal of a
+    /// transaction over several databases, which commits by its name.
     pub(crate) fn delete(&self, path: &[u8], sync_dir: bool) -> Result<(), Code> {
         let fs = self.fs()?;
         let failed = |error: vfs::Error| match error.errno() {

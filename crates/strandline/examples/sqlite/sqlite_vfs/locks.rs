@@ -1,4 +1,4 @@
-//! What connections of one process share of a database: SQLite's five locking levels, and the
+//! What connections of one process share about a database: SQLite's five locking levels, and the
 //! memory of the WAL index with its eight locks. There is no other process: a volume has one owner.
 //!
 //! Source: <https://www.sqlite.org/lockingv3.html>, <https://www.sqlite.org/walformat.html> section
@@ -35,7 +35,7 @@ struct Index {
     /// Atomics, since SQLite writes here from any thread. They stay where they are.
     regions: Vec<Arc<[AtomicU64]>>,
     users: u32,
-    /// Per slot how many share it, or that one has it alone.
+    /// For each slot, how many share it, or that one has it alone.
     slots: [Slot; SLOTS],
 }
 
@@ -47,7 +47,7 @@ enum Slot {
     Exclusive,
 }
 
-/// What one open file holds of a [`Shared`].
+/// What one open file holds in a [`Shared`].
 pub(crate) struct Held {
     /// Tells holders apart.
     id: u64,
@@ -57,14 +57,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Nothing yet; `id` is no other's.
+    /// Holds nothing yet; nobody else has this `id`.
     pub(crate) fn nothing(id: u64) -> Self {
         Self { id, level: ffi::SQLITE_LOCK_NONE, mapped: false, slots: [Slot::Free; SLOTS] }
     }
 }
 
 impl Shared {
-    /// xLock: up to `level`, or false if others are in the way.
+    /// xLock: rises to `level`; false if others are in the way.
     pub(crate) fn lock(&self, held: &mut Held, level: i32) -> bool {
         let mut levels = self.levels.lock();
         if level <= held.level {
@@ -88,7 +88,7 @@ impl Shared {
         true
     }
 
-    /// xUnlock: down to SHARED or to nothing.
+    /// xUnlock: falls to SHARED or to nothing.
     pub(crate) fn unlock(&self, held: &mut Held, level: i32) {
         let mut levels = self.levels.lock();
         if level >= held.level {

@@ -1,9 +1,8 @@
 //! An SQLite VFS in process: database, journal and WAL are files of a Strandline volume, no mount.
 //!
-//! `file` and `locks` do the work; `ffi` hands SQLite's calls to them and is all the `unsafe`. The
-//! crates that offer a safe trait for this do not serve here: sqlite-plugin builds with libclang
-//! and keeps from us whether a deletion has to be durable, sqlite-vfs calls itself a prototype and
-//! has no WAL.
+//! `file` and `locks` do the work; `ffi` hands SQLite's calls to them and has all the `unsafe`. The
+//! crates that offer a safe trait for this do not fit: sqlite-plugin builds with libclang and does
+//! not tell whether a deletion must be durable; sqlite-vfs calls itself a prototype and has no WAL.
 
 mod ffi;
 mod file;
@@ -24,9 +23,9 @@ pub(crate) struct SqliteVfs {
 }
 
 impl SqliteVfs {
-    /// Makes `fs` known to SQLite under `name`, which no other VFS has. What SQLite keeps of it,
-    /// some 200 bytes, is never freed: a connection may outlive this. `atomic`: where it would make
-    /// a rollback journal it commits through atomic writes instead.
+    /// Makes `fs` known to SQLite under `name`, which no other VFS has. The 200 or so bytes that
+    /// SQLite keeps are never freed, because a connection may outlive this. With `atomic`, it
+    /// commits through atomic writes where it would use a rollback journal.
     pub(crate) fn register(name: &str, fs: Arc<F2fs>, atomic: bool) -> rusqlite::Result<Self> {
         let volume = Arc::new(Volume::new(fs, atomic));
         let raw = CString::new(name).map_err(rusqlite::Error::NulError)?;
@@ -34,7 +33,7 @@ impl SqliteVfs {
         Ok(Self { name: name.to_owned(), volume })
     }
 
-    /// Opens the database at `path` of the volume; it is made if need be.
+    /// Opens the database at `path` of the volume, making it if necessary.
     pub(crate) fn open(&self, path: &str) -> rusqlite::Result<Connection> {
         Connection::open_with_flags_and_vfs(path, OpenFlags::default(), self.name.as_str())
     }

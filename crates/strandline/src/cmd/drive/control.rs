@@ -35,7 +35,7 @@ impl Served {
         std::os::unix::net::UnixStream::connect(&socket)
             .map(drop)
             .or_else(|error| match error.kind() {
-                // Too long a name for this, not for the server.
+                // The name is too long for this, though not for the server.
                 std::io::ErrorKind::InvalidInput => Ok(()),
                 _ => Err(error),
             })
@@ -50,7 +50,7 @@ impl Served {
         })
     }
 
-    /// Asks about the drive the path says; what the server has to tell.
+    /// Asks about the drive that the path names; returns the server's answer.
     pub(super) fn ask(&self, request: &Request) -> Outcome<serde_json::Value> {
         self.ask_of(&Which { namespace: None }, request)
     }
@@ -72,11 +72,11 @@ impl Served {
     }
 }
 
-/// Which of several drives that are served together.
+/// Which of several drives served together.
 #[derive(Args)]
 pub(crate) struct Which {
-    /// Of drives served together: the one with this namespace [default: the one PATH names, or the
-    /// first of a control socket]
+    /// Among drives served together, the one with this namespace [default: the one that PATH names,
+    /// or the first of a control socket]
     #[arg(long, value_name = "NSID")]
     namespace: Option<u32>,
 }
@@ -94,19 +94,20 @@ pub(crate) struct CutServed {
     /// Of a served drive: as the Nth command from now on arrives
     #[arg(long, value_name = "N")]
     after: Option<u64>,
-    /// Of a served drive: at one of the next N commands, which one the seed says
+    /// Of a served drive: at one of the next N commands, chosen by the seed
     #[arg(long, value_name = "N", conflicts_with = "after")]
     within: Option<u64>,
     /// Of a served drive: the power stays away until `drive restore`
     #[arg(long)]
     stay_off: bool,
-    /// Of a served drive: it goes on saying yes, read only, so that a host can unmount
+    /// Of a served drive: it becomes read only and acknowledges everything, so that a host can
+    /// unmount
     #[arg(long, conflicts_with = "stay_off")]
     polite: bool,
 }
 
 impl CutServed {
-    /// Whether something is asked that only a served drive can do.
+    /// Whether an option needs a served drive.
     pub(super) fn is_asked(&self) -> bool {
         self.after.is_some() || self.within.is_some() || self.stay_off || self.polite
     }
@@ -148,7 +149,7 @@ Examples:
 pub(crate) struct Restore {
     /// Drive image, or control socket
     path: PathBuf,
-    /// Name of a snapshot the drives are to hold; else they hold what they have
+    /// Name of the snapshot to restore; without it the drives keep what they hold
     name: Option<String>,
 }
 
@@ -166,8 +167,8 @@ pub(crate) struct Freeze {
     thaw: bool,
 }
 
-/// Keep what served drives hold, under a name. Costs what changes afterwards; of a drive in a file,
-/// a copy of it in memory.
+/// Keep what served drives hold, under a name. Costs memory for later changes; for a drive in a
+/// file, a copy of the whole drive.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -212,7 +213,7 @@ pub(crate) enum Fault {
     Commands(FaultCommands),
     /// Make a zone read only, or offline
     Zone(FaultZone),
-    /// Forget all faults but those of zones, which stay
+    /// Forget all faults except those of zones, which stay
     #[command(after_help = "Example:\n  strandline drive fault clear disk.img")]
     Clear {
         /// Drive image, or control socket
@@ -252,10 +253,10 @@ pub(crate) struct FaultCommands {
 pub(crate) struct FaultZone {
     /// Drive image, or control socket
     path: PathBuf,
-    /// A byte of the drive that is in the zone, with k, m, g or t
+    /// A byte address in the zone, with k, m, g or t
     #[arg(value_parser = parse_size)]
     at: u64,
-    /// Offline: its contents are gone. Else it is read only
+    /// Offline: its contents are gone. Without this it is read only
     #[arg(long)]
     offline: bool,
     #[command(flatten)]

@@ -24,7 +24,7 @@ const NQN_MAX: usize = 223;
 /// Longest file of secrets.
 #[cfg(feature = "auth")]
 const KEYS_MAX: u64 = 1 << 20;
-/// Before the drive's name in ours.
+/// The prefix of our names, before the drive's.
 const NQN_START: &str = "nqn.2026-11.com.github.strandline:";
 
 /// Serve drives to real kernels, over NVMe/TCP.
@@ -47,21 +47,23 @@ pub(crate) struct Serve {
     /// Drive images, or any files; each one or two namespaces
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Where to listen; beyond this machine only --dhchap-key-file keeps strangers out
+    /// Where to listen; on other addresses than this machine's own, only --dhchap-key-file keeps
+    /// strangers out
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// Name of the subsystem [default: nqn.2026-11.com.github.strandline:FILE]
     #[arg(long)]
     nqn: Option<String>,
-    /// Serve those who authenticate. Line 1 is the hosts' secret, as nvme gen-dhchap-key prints it;
-    /// line 2, if there is one, ours for hosts that ask. What is said then is not encrypted, and
-    /// nvme discover, which sends no secret, finds nothing. Only in builds with --features auth
+    /// Serve only hosts that authenticate. Line 1 is the hosts' secret, as nvme gen-dhchap-key
+    /// prints it; line 2, if there is one, is ours, for hosts that ask. The connection is not
+    /// encrypted, and nvme discover, which sends no secret, finds nothing. Only in builds with
+    /// --features auth
     #[arg(long, value_name = "FILE")]
     dhchap_key_file: Option<PathBuf>,
     /// Control socket [default: PATH.control, beside each drive]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// As fast as it can be, or as fast as the drive's profile says
+    /// As fast as possible, or as fast as the drive's profile says
     #[arg(long, value_enum, default_value = "instant")]
     timing: Speed,
     /// Say that several controllers may share the drives: Linux then uses its multipath driver
@@ -181,7 +183,7 @@ impl Serve {
         }
     }
 
-    /// Says what to type, and who can reach it.
+    /// Prints what to type, and who can connect.
     fn tell(&self, server: &Server, controls: &[Control]) -> Outcome<()> {
         let address = server.address();
         let (ip, port) = (address.ip(), address.port());

@@ -1,4 +1,4 @@
-//! What a running mount tells and takes through the extended attributes of its root directory.
+//! Requests to a running mount, through the extended attributes of its root directory.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use vfs::{Attr, Creator, FileSystem, Ino, Timespec};
 /// The way to the volume and the drives below a running mount.
 pub(super) struct Switch {
     pub(super) volume: Arc<F2fs>,
-    /// The drives it is on, if they are emulated ones.
+    /// The drives it is on, if they are emulated.
     pub(super) drives: Vec<Arc<Ssd>>,
     /// The volume was mounted read-only.
     pub(super) read_only: bool,
@@ -98,7 +98,7 @@ impl Switch {
     }
 }
 
-/// How a volume and its drives are and what they have done.
+/// State and statistics of a volume and its drives.
 fn report(volume: &F2fs, drives: &[Arc<Ssd>]) -> serde_json::Value {
     // Numbers and lists of names: always JSON.
     let mut report = serde_json::to_value(volume.status()).unwrap_or_else(|_| json!({}));
