@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use drive::{Drive, Ssd};
 
-use super::record::{Cut, Recording};
+use super::record::Recording;
+use super::watch::Cut;
 use super::{Failure, Job, Progress};
 use crate::oracle::{Damage, Memo, Model, Verdict, verify};
 use crate::{Result, machine, rig};

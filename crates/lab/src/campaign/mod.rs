@@ -13,6 +13,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,11 +31,12 @@ use vfs::kind::Technique;
 use judge::judge_stretch;
 pub use judge::{Judged, corrupt};
 pub(crate) use judge::{add_new, afterwards, compare, first_failure, stay_off};
-pub(crate) use record::zones_at;
-pub use record::{Cut, CutPoints, Recording, record};
+pub use record::{Recording, record};
 pub use result::{Failure, ModeResult};
 pub use tally::{Run, Tally, latencies};
 pub use view::{Fate, View};
+pub(crate) use watch::zones_at;
+pub use watch::{Cut, CutPoints, Watch};
 
 /// A sensible [`Job::check_every`] for many cuts.
 pub const CHECK_EVERY: usize = 10;

@@ -1,7 +1,6 @@
 //! One file system in one mode: the run, its cuts, and the kernel's recovery of each.
 
-pub(crate) mod cuts;
-pub(crate) mod foreign;
+mod foreign;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -10,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
-use lab::campaign::{CHECK_EVERY, CutPoints, Job, Judged, Run, Tally, corrupt, latencies};
+use lab::campaign::{
+    CHECK_EVERY, Cut, CutPoints, Job, Judged, Run, Tally, Watch, corrupt, latencies,
+};
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
 use lab::shard::Pick;
@@ -19,8 +20,6 @@ use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;
 use vfs::kind::{Recovery, Technique};
 
-pub use self::cuts::Choice;
-use self::cuts::{Cut, Cuts};
 pub use self::foreign::Foreign;
 use crate::machine::remote::{Blocks, Remote};
 use crate::machine::wire::{Answer, Ask};
@@ -65,7 +64,7 @@ pub struct Campaign {
 /// Where the cuts come from.
 pub enum CutsOf {
     /// A run of the workload.
-    Run(Choice),
+    Run(CutPoints),
     /// A drive that was kept, and how many of the oracle's events were before the cut.
     Image {
         /// Where it is.
@@ -111,7 +110,7 @@ impl Campaign {
         let (_, release) = self.machine.ask(&Ask::Uname, b"").map_err(problem)?;
         let kernel = String::from_utf8_lossy(&release).trim().to_owned();
         let recording = match &self.cuts {
-            CutsOf::Run(choice) => self.record(&served, *choice)?,
+            CutsOf::Run(points) => self.record(&served, *points)?,
             CutsOf::Image { path, events } => self.recall(path, *events)?,
         };
         let Found { judged, again, early } = self.judge_all(&served, &recording, step)?;
@@ -198,7 +197,7 @@ impl Campaign {
     }
 
     /// The workload, once.
-    fn record(&self, served: &Served, choice: Choice) -> Result<Recording> {
+    fn record(&self, served: &Served, points: CutPoints) -> Result<Recording> {
         let devices = self.connect(served).map_err(problem)?;
         let argv = self.fs.mkfs(&devices);
         let (status, said) = self.machine.run(&argv).map_err(Error::on(&argv[0]))?;
@@ -208,7 +207,7 @@ impl Campaign {
         }
         let fs = Arc::new(self.mount(&devices, &served.blocks).map_err(Error::on("mount"))?);
         let oracle = Arc::new(Oracle::new());
-        let cuts = Cuts::new(&served.ssd, &oracle, choice, self.seed);
+        let watch = Watch::live(&served.ssd, &oracle, points, self.seed);
         let recorder = Recorder::new(fs.clone(), oracle.clone());
         // An fdatasync does not promise them.
         let recorder = if self.fdatasync { recorder.without_times() } else { recorder };
@@ -216,10 +215,10 @@ impl Campaign {
         let ran = self.workload.run(&recorder, self.seed, &mut || {
             begun = cores::now();
             recorder.restart();
-            cuts.start();
+            watch.start(begun);
         });
         let span_ns = cores::now() - begun;
-        let cuts = cuts.end();
+        let cuts = watch.cuts();
         ran?;
         let fsyncs = recorder.fsyncs();
         drop(recorder);
@@ -250,7 +249,7 @@ impl Campaign {
             let all = log.len();
             return Err(Error::Usage(format!("--events {events}: the workload has {all}")));
         }
-        let cuts = vec![Cut { index: 0, at_ns: 0, position: events, state }];
+        let cuts = vec![Cut::of_state(0, events, state)];
         Ok(Recording { log, cuts, fsyncs: Vec::new(), span_ns: 0 })
     }
 
@@ -265,7 +264,7 @@ impl Campaign {
         let (mut model, mut memo) = (Model::new(self.fs.habits()), Memo::default());
         let (mut all_found, mut kept) = (Found::default(), 0);
         let all = recording.cuts.len();
-        let alike = recording.cuts.chunk_by(|one, next| one.state.is_same(&next.state));
+        let alike = recording.cuts.chunk_by(Cut::is_like);
         for (number, cuts) in alike.enumerate() {
             let check = number.is_multiple_of(CHECK_EVERY) || all == 1;
             let mut verify = |fs: &Remote, cut: &Cut| {
@@ -331,9 +330,9 @@ impl Campaign {
                 _ => {}
             }
         }
-        image::create(&path, cut.state.spec()).map_err(problem)?;
+        image::create(&path, cut.state().spec()).map_err(problem)?;
         let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
-        ssd.power_again(Some(cut.state.clone()), self.seed).map_err(Error::host(&path))?;
+        ssd.power_again(Some(cut.state().clone()), self.seed).map_err(Error::host(&path))?;
         drop(ssd.power_off());
         Ok(Some(path))
     }
@@ -348,7 +347,7 @@ impl Campaign {
     ) -> Result<Vec<Judged>, Trouble> {
         let Some(first) = cuts.first() else { return Ok(Vec::new()) };
         let start = |error: std::io::Error| Trouble::Start(error.to_string());
-        served.server.replace(std::slice::from_ref(&first.state)).map_err(start)?;
+        served.server.replace(std::slice::from_ref(first.state())).map_err(start)?;
         let devices = self.connect(served)?;
         let begun = cores::now();
         let mounted = self.mount(&devices, &served.blocks);

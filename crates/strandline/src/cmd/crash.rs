@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use lab::campaign::{self, Job, ModeResult};
+use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
 use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
-use linux::campaign::Choice;
 use vfs::kind::Technique;
 
 use super::campaign::{CampaignArgs, techniques};
@@ -166,12 +165,7 @@ impl Crash {
             let progress = Arc::new(Progress::new(0, mode.name, quiet));
             let told = progress.clone();
             let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
-            let points = if self.every_cut {
-                campaign::CutPoints::Every
-            } else {
-                campaign::CutPoints::Random(job.cuts)
-            };
-            let tally = campaign::run_share(&job, points, &step)?;
+            let tally = campaign::run_share(&job, self.points(), &step)?;
             progress.finish();
             let result = tally.result();
             if let Some(shard) = self.shard {
@@ -189,6 +183,13 @@ impl Crash {
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
 
+    fn points(&self) -> CutPoints {
+        match self.every_cut {
+            true => CutPoints::Every,
+            false => CutPoints::Random(self.campaign.cuts as usize),
+        }
+    }
+
     /// The same campaign against the kernel.
     fn kernel(&self, modes: Vec<&'static Technique>, workload: Arc<dyn Workload>) -> Outcome {
         self.kernel.run(&Task {
@@ -196,10 +197,7 @@ impl Crash {
             drive: &self.drive,
             modes,
             workload,
-            choice: match self.every_cut {
-                true => Choice::All,
-                false => Choice::Random(self.campaign.cuts as usize),
-            },
+            points: self.points(),
             seed: self.campaign.seed,
             inject: self.inject.as_deref(),
             json: self.campaign.json,

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lab::campaign::{ModeResult, Tally};
+use lab::campaign::{CutPoints, ModeResult, Tally};
 use lab::rig;
 use lab::workload::{Workload, shell_word};
 use linux::agent;
-use linux::campaign::{Campaign, Choice, CutsOf, Foreign};
+use linux::campaign::{Campaign, CutsOf, Foreign};
 use linux::machine::{Boot, Kind, Machine, Own};
 use vfs::kind::{Format, Technique};
 
@@ -75,7 +75,7 @@ pub(crate) struct Task<'a> {
     pub(crate) drive: &'a str,
     pub(crate) modes: Vec<&'static Technique>,
     pub(crate) workload: Arc<dyn Workload>,
-    pub(crate) choice: Choice,
+    pub(crate) points: CutPoints,
     pub(crate) seed: u64,
     pub(crate) inject: Option<&'a str>,
     pub(crate) json: bool,
@@ -109,7 +109,7 @@ impl KernelArgs {
                 workload: task.workload.clone(),
                 cuts: match (&self.image, self.events) {
                     (Some(path), Some(events)) => CutsOf::Image { path: path.clone(), events },
-                    _ => CutsOf::Run(task.choice),
+                    _ => CutsOf::Run(task.points),
                 },
                 seed: task.seed,
                 fdatasync: self.fdatasync,
