@@ -46,7 +46,8 @@ impl kind::Volume for F2fs {
     }
 
     fn clean_always(&self) -> kind::Result<()> {
-        self.set(&[("gc_urgent_sleep_time", CLEAN_EVERY_MS), ("gc_urgent", "1")])
+        self.set(&[("gc_urgent_sleep_time", CLEAN_EVERY_MS)])?;
+        self.set(&[("gc_urgent", "1")])
     }
 
     fn cleanings(&self) -> u64 {
