@@ -1,4 +1,4 @@
-//! Writing a checkpoint (`f2fs_write_checkpoint`): the one moment at which metadata becomes true.
+//! Writing a checkpoint (`f2fs_write_checkpoint`): the one moment at which metadata becomes valid.
 //!
 //! What can tear: everything before the pack's last block is written in any order. What orders it:
 //! that last block is written with a flush before it and FUA, after every earlier write has
@@ -28,7 +28,7 @@ pub(crate) enum Reason {
     Umount,
 }
 
-/// A checkpoint on its way to the drive, which needs no hold on the volume any more.
+/// A checkpoint on its way to the drive; it no longer needs the volume.
 pub(crate) struct Submitted {
     set: WriteSet,
     /// The last block and where it goes.
@@ -36,12 +36,13 @@ pub(crate) struct Submitted {
     barrier: bool,
     /// Injected: the last block without flush and FUA.
     plain: bool,
-    /// Injected: the last block before what others have submitted.
+    /// Injected: the last block does not wait for what others have submitted.
     early: bool,
 }
 
 impl Submitted {
-    /// Writes the last block: before it nothing of this checkpoint counts, after it all does.
+    /// Writes the last block: before it nothing of this checkpoint counts, after it everything
+    /// does.
     pub(crate) fn commit(mut self, queue: &BlockQueue) -> Result<()> {
         self.set.wait(queue)?;
         // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
@@ -94,7 +95,7 @@ impl Volume {
         self.end_checkpoint(written)
     }
 
-    /// Submits a checkpoint but for its last block. From here to [`Volume::end_checkpoint`] nothing
+    /// Submits a checkpoint except its last block. From here to [`Volume::end_checkpoint`] nothing
     /// may change.
     pub(crate) fn begin_checkpoint(&mut self, reason: Reason) -> Result<Submitted> {
         self.check_writable()?;
@@ -109,8 +110,8 @@ impl Volume {
                 early: self.options.inject.contains(Inject::EARLY_TAIL),
             }),
             Err(error) => {
-                // Half a checkpoint is on the drive; the last whole one must stay the truth. What
-                // is in flight still owns its blocks; its outcome no longer matters.
+                // Half a checkpoint is on the drive; the last complete one must stay valid. Writes
+                // in flight still own their blocks; their outcome no longer matters.
                 set.submit(self.io.writer());
                 let _ = set.wait(self.io.queue());
                 self.stop(&error);
@@ -174,7 +175,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Submits the pack but for its last block, which is returned with its address.
+    /// Submits the pack except its last block, which is returned with its address.
     fn write_pack(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
         let umount = reason == Reason::Umount;
         let kbytes = self.lifetime_kbytes();
@@ -193,7 +194,7 @@ impl Volume {
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
         next.flags = flags;
-        // What follows an unmount may be somebody else's; a mount begins with one of its own.
+        // After an unmount somebody else may write; a mount begins with its own checkpoint.
         next.ours = !umount;
         next.sealed = !umount && self.io.tears();
         next.pack_total = total as u32;
@@ -262,7 +263,7 @@ impl Volume {
         (blocks, compact)
     }
 
-    /// The checkpoint is durable: what it freed may be used again.
+    /// The checkpoint is durable: what it freed may be reused.
     fn after_commit(&mut self) -> Result<()> {
         self.io.forget_meta();
         self.segments.set_checkpointed();
@@ -275,15 +276,15 @@ impl Volume {
         self.last_checkpoint = cores::now();
         let freed = self.segments.free_prefree();
         if self.discard(&freed) {
-            // Until then a cut may bring an old zone back, whole and with its write pointer: what
-            // was lost of new contents would lie below it, and recovery would believe it there.
+            // Until then a cut may restore an old zone with its write pointer: lost new contents
+            // would then lie below the pointer, and recovery would believe that they are there.
             self.flush().inspect_err(|error| self.stop(error))?;
         }
         Ok(())
     }
 
-    /// Tells the drive what is free: a whole section in a sequential zone by resetting the zone,
-    /// a segment elsewhere by a discard. A zone that cannot be reset is not used again. Says
+    /// Tells the drive what is free: a whole section in a sequential zone by resetting the zone, a
+    /// segment elsewhere by a discard. A zone that cannot be reset is not used again. Returns
     /// whether a zone was reset.
     fn discard(&mut self, freed: &[SegNo]) -> bool {
         let mut has_reset = false;
@@ -317,7 +318,7 @@ impl Volume {
         }
     }
 
-    /// Resets the zone at `start`; false if the drive would not.
+    /// Resets the zone at `start`; false if the drive refused.
     pub(crate) fn reset_zone(&self, start: u32) -> bool {
         let reset = Command::ManageZone { action: ZoneAction::Reset, zone: Some(start.into()) };
         self.io.queue().run(reset).is_ok()

@@ -1,10 +1,10 @@
 //! Folding of names as the kernel's `fs/unicode` does it for UTF-8 12.1: decomposed (NFD), full
-//! case folding, without what Unicode calls default ignorable ("NFDICF").
+//! case folding, without default ignorable characters ("NFDICF").
 //!
-//! Directories that fold case hash and compare folded names; on the drive a name stands as it was
-//! given. The tables are those of crates, which follow newer versions of Unicode. What the later
-//! versions changed for characters of 12.1 is nothing, as both mappings are stable by Unicode's
-//! policy; characters that 12.1 does not have make a name invalid, as they do for the kernel.
+//! Directories that fold case hash and compare folded names; on the drive a name is stored as
+//! given. The tables come from crates, which follow newer versions of Unicode. For characters of
+//! 12.1 that makes no difference, because both mappings are stable by Unicode's policy; characters
+//! that 12.1 does not have make a name invalid, as they do for the kernel.
 
 use std::sync::OnceLock;
 
@@ -35,8 +35,8 @@ impl Set {
     }
 }
 
-/// Characters the kernel takes, and those that do not count in a name. It takes those of Unicode
-/// 12.1, and those that are reserved but already said not to count.
+/// Characters that the kernel accepts, and those that it ignores in a name. It accepts those of
+/// Unicode 12.1, and reserved ones that are already declared ignorable.
 fn sets() -> &'static (Set, Set) {
     static SETS: OnceLock<(Set, Set)> = OnceLock::new();
     SETS.get_or_init(|| {
@@ -47,7 +47,7 @@ fn sets() -> &'static (Set, Set) {
 }
 
 /// The folded form of `name`; `None` if it is not valid UTF-8 of Unicode 12.1, or folds to nothing
-/// or to more than the kernel has room for. Such a name is just its bytes.
+/// or to more than the kernel has room for. Such a name counts by its bytes.
 pub(crate) fn fold(name: &[u8]) -> Option<Vec<u8>> {
     let folded = if name.is_ascii() {
         name.to_ascii_lowercase()
@@ -57,8 +57,8 @@ pub(crate) fn fold(name: &[u8]) -> Option<Vec<u8>> {
     (1..=FOLDED_MAX).contains(&folded.len()).then_some(folded)
 }
 
-/// Each character is decomposed and folded by itself and only then all are put into canonical
-/// order, as in the kernel's tables: folding makes a letter of the mark U+0345, which then stays
+/// Each character is decomposed and folded by itself, and only then are all put into canonical
+/// order, as in the kernel's tables: folding turns the mark U+0345 into a letter, which then stays
 /// where it is.
 fn fold_unicode(name: &str) -> Option<String> {
     let (known, ignorable) = sets();
@@ -86,9 +86,9 @@ mod tests {
         // Composed and decomposed are one; Hangul decomposes by rule.
         assert_eq!(folded("É"), folded("e\u{301}"));
         assert_eq!(folded("한"), "\u{1112}\u{1161}\u{11ab}");
-        // Soft hyphen and zero width joiner do not count.
+        // Soft hyphen and zero width joiner are ignored.
         assert_eq!(folded("a\u{ad}b\u{200d}c"), "abc");
-        // Nor does U+FFF0, although nobody knows yet what it will be.
+        // So is U+FFF0, although it is not assigned yet.
         assert_eq!(folded("a\u{fff0}"), "a");
         // The iota below becomes a letter before marks are ordered.
         assert_eq!(folded("α\u{345}\u{301}"), "αι\u{301}");

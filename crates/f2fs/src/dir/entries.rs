@@ -36,7 +36,7 @@ impl Volume {
         self.naming(dir).map(drop)
     }
 
-    /// How directory `dir` stores names; fails if it is none.
+    /// How directory `dir` stores names; fails if it is not a directory.
     pub(crate) fn naming(&mut self, dir: Nid) -> Result<Naming> {
         let inode = self.inode(dir)?;
         if inode.is_dir() {
@@ -224,14 +224,14 @@ impl Volume {
         raw.size.set(BLOCK_SIZE as u64);
         raw.current_depth.set(raw.current_depth.get().max(1));
         if !keeps_xattrs && !flexible {
-            // The room for attributes came with the inline entries and goes with them.
+            // The room reserved for attributes came with the inline entries and goes with them.
             self.set_layout(dir, InodeLayout::new(extra, 0));
         }
         self.pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
         Ok(())
     }
 
-    /// Whether nothing but `.` and `..` is in the directory.
+    /// Whether the directory holds only `.` and `..`.
     pub(crate) fn is_empty_dir(&mut self, dir: Nid) -> Result<bool> {
         let mut empty = true;
         self.read_dir(dir, 0, &mut |entry| {

@@ -21,7 +21,7 @@ const LINK_MAX: u32 = 0xffff_ffff;
 /// Set-group-id bit.
 const S_ISGID: u16 = 0o2000;
 
-/// What a new inode is to be.
+/// What kind of inode to make.
 pub(crate) struct NewInode<'a> {
     pub(crate) parent: Nid,
     pub(crate) name: &'a [u8],
@@ -346,7 +346,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes note that somebody lost this name who lives on, or is a directory.
+    /// Notes that an inode that still exists, or a directory, has lost this name.
     pub(super) fn lost_name(&mut self, at: NameIn<'_>, lives_on: bool) {
         self.since_checkpoint.removed_from.insert(at.dir);
         if lives_on {

@@ -1,4 +1,4 @@
-//! Names in encrypted directories, as who has no key sees them (`fs/crypto/fname.c`).
+//! Names in encrypted directories, as they appear without the key (`fs/crypto/fname.c`).
 //!
 //! The directory stores ciphertext. The kernel shows base64url, without padding, of `struct
 //! fscrypt_nokey_name`: the entry's hash, a second hash F2FS does not use, and the ciphertext or,
@@ -17,7 +17,7 @@ const HASHES: usize = 8;
 /// Shortest ciphertext (`FSCRYPT_FNAME_MIN_MSG_LEN`).
 const MIN_CIPHERTEXT: usize = 16;
 
-/// An encrypted name, by what its no-key form tells of it.
+/// An encrypted name, as far as its no-key form shows it.
 pub(crate) struct NoKeyName {
     /// Hash of the directory entry.
     hash: u32,
@@ -41,7 +41,7 @@ pub(crate) fn encode(hash: u32, ciphertext: &[u8], at: impl Into<u64>) -> Result
 }
 
 impl NoKeyName {
-    /// What `name` says; `None` if it is not a no-key name.
+    /// Parses `name`; `None` if it is not a no-key name.
     pub(crate) fn decode(name: &[u8]) -> Option<Self> {
         let raw = BASE64URL_NOPAD.decode(name).ok()?;
         let (hashes, bytes) = raw.split_at_checked(HASHES)?;

@@ -81,7 +81,8 @@ impl Volume {
 
     /// Whether `dir` is `ancestor` or lies below it.
     fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
-        // A tree is no deeper than it has inodes; more steps mean that `..` runs in circles.
+        // A tree is not deeper than its number of inodes; more steps mean that `..` runs in
+        // circles.
         for _ in 0..=self.space.valid_inodes {
             if dir == ancestor {
                 return Ok(true);
@@ -171,14 +172,14 @@ impl Volume {
         self.touch_dir(to.dir)
     }
 
-    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for while
-    /// nothing has changed: what cannot be read stays where it is.
+    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for before
+    /// anything changes, so that an unreadable directory stays where it is.
     fn dots_that_change(&mut self, what: Found, dir: Nid, to: Nid) -> Result<Option<Found>> {
         let changes = what.kind == FileKind::Directory && dir != to;
         if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
     }
 
-    /// An inode came to a new name: its own record of that follows, and `dots`, its entry `..`.
+    /// An inode has a new name: updates its own record of it, and `dots`, its entry `..`.
     fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
         let now = self.clock.now();
         let inode = self.inode_mut(what.ino)?;

@@ -1,4 +1,4 @@
-//! A name as it is looked for in one directory: by its bytes, folded, or without its key.
+//! How a name is looked up in a directory: by its bytes, folded, or without the key.
 
 use vfs::Errno;
 
@@ -14,14 +14,14 @@ use crate::ondisk::inode::{Advise, FileFlags, RawInode};
 pub(crate) enum Naming {
     /// As they are.
     Exact,
-    /// As they are, but found by any that folds to the same.
+    /// As given, but matched by any name that folds to the same.
     Folded(Casefold),
     /// As ciphertext; if folded too, with hashes that only the key gives.
     Encrypted { folded: bool },
 }
 
 impl Naming {
-    /// That of directory `dir` on a volume that folds by `casefold`.
+    /// The one for directory `dir` on a volume that folds by `casefold`.
     pub(crate) fn of(dir: &RawInode, casefold: Option<Casefold>) -> Naming {
         let folded = casefold.filter(|_| dir.file_flags().contains(FileFlags::CASEFOLD));
         if dir.advise().contains(Advise::ENCRYPT) {
@@ -30,7 +30,7 @@ impl Naming {
         folded.map_or(Naming::Exact, Naming::Folded)
     }
 
-    /// What a user's `name` asks for; `None` if nothing in the directory can have it.
+    /// What to look for under a user's `name`; `None` if nothing in the directory can have it.
     pub(crate) fn wanted(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
         if name == b"." || name == b".." {
             return Ok(Some(Wanted::Exact(name)));
@@ -46,18 +46,19 @@ impl Naming {
         })
     }
 
-    /// The hash of the stored `name`; `None` if only the key tells, or a strict encoding has none.
+    /// The hash of the stored `name`; `None` if it depends on the key, or a strict encoding does
+    /// not allow the name.
     pub(crate) fn hash_of(self, name: &[u8]) -> Option<u32> {
         self.stored(name).ok().flatten().map(|wanted| wanted.hash())
     }
 
-    /// The same where it is that of the very bytes.
+    /// The same, where it is the hash of the bytes themselves.
     pub(crate) fn hash_of_exact(self, name: &[u8]) -> Option<u32> {
         let exact = matches!(self, Naming::Exact | Naming::Encrypted { folded: false });
         exact.then(|| dentry_hash(name))
     }
 
-    /// What `name` asks for that was read from the volume, as it is stored.
+    /// What to look for under a stored `name`, read from the volume.
     pub(crate) fn stored(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
         match self {
             Naming::Encrypted { folded: false } => Ok(Some(Wanted::Exact(name))),
@@ -67,7 +68,7 @@ impl Naming {
     }
 }
 
-/// A name to be found in a directory, or put into it.
+/// A name to find in a directory, or to add to it.
 pub(crate) enum Wanted<'a> {
     /// These very bytes.
     Exact(&'a [u8]),

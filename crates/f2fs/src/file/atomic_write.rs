@@ -1,22 +1,23 @@
 //! Atomic writes (`F2FS_IOC_START_ATOMIC_WRITE`, as Linux has them since 6.0): what is written to a
-//! file between start and commit becomes part of it as a whole, or not at all.
+//! file between start and commit becomes part of it completely, or not at all.
 //!
-//! A nameless inode lies over the file, the COW inode. It is a file like any other: writes go
+//! A nameless inode, the COW inode, lies over the file. It is a file like any other: writes go
 //! there, its pages are cached, reserved, written back and cleaned as its own. A reader of the file
-//! sees a page of the COW inode where it has one. The file itself has nothing of it, so neither
-//! has a checkpoint that comes meanwhile; and the COW inode is an orphan, freed after a cut.
+//! sees a page of the COW inode where it has one. The file itself does not change, so a checkpoint
+//! in the meantime contains nothing of the write; and the COW inode is an orphan, freed after a
+//! cut.
 //!
 //! What makes the commit one step: in one hold of the volume the COW inode's slots become the
-//! file's, what is still dirty is submitted and the nodes are taken down. From there on it is an
-//! fsync that marks its last node only ([`fsync::ATOMIC`] or [`fsync::STRICT`], whatever fsyncs of
-//! this mount do), or the checkpoint that such an fsync may become.
+//! file's, remaining dirty data is submitted and the nodes are captured. From there on it is an
+//! fsync that marks its last node only ([`fsync::ATOMIC`] or [`fsync::STRICT`], whatever the
+//! mount's own mode is), or the checkpoint that such an fsync may become.
 //!
-//! What can tear: a moved block's summary names the file from the commit on, and a checkpoint that
-//! is cut may leave it so on the drive, while by the one before the block is the COW inode's.
-//! Recovery frees orphans before it asks any summary.
+//! What can tear: a moved block's summary names the file from the commit on, and an interrupted
+//! checkpoint may leave it so on the drive, although by the previous checkpoint the block belongs
+//! to the COW inode. Recovery frees orphans before it asks any summary.
 //!
-//! Space for both versions is taken by the writes, and the file's own nodes are made by them, so a
-//! commit takes none.
+//! The writes take the space for both versions and make the file's own nodes, so a commit needs no
+//! more.
 
 use drive::Block;
 use vfs::{Creator, Errno, FileKind, Ino};
@@ -36,29 +37,30 @@ use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_add
 pub(crate) struct AtomicWrite {
     /// The COW inode.
     cow: Nid,
-    /// The file was open when it began: with the last who closes it, it is dropped.
+    /// The file was open when it began; it is dropped when the file is last closed.
     opened: bool,
 }
 
 impl F2fs {
     /// `F2FS_IOC_START_ATOMIC_WRITE`: from now on writes to the file wait for
     /// [`F2fs::commit_atomic_write`]. Its readers see them. They are dropped by
-    /// [`F2fs::abort_atomic_write`], with the last who closes the file, at unmount, and by a cut.
+    /// [`F2fs::abort_atomic_write`], when the file is last closed, at unmount, and by a cut.
     /// Nothing happens if it has begun already.
     ///
-    /// Until then the file can neither be cut off nor extended but by writing to it (`EBUSY`).
+    /// Until then the file can neither be truncated nor extended except by writing to it (`EBUSY`).
     ///
     /// # Errors
     ///
-    /// `EINVAL` if this is no regular file, or one that is compressed or pinned.
+    /// `EINVAL` if this is not a regular file, or if it is compressed or pinned.
     pub fn start_atomic_write(&self, ino: Ino) -> Result<()> {
         let ino = nid(ino)?;
         let _turn = self.take_turn(ino);
         self.change()?.start_atomic(ino)
     }
 
-    /// `F2FS_IOC_COMMIT_ATOMIC_WRITE`: when it returns, all that was written since the start is
-    /// durable; after a cut before, all of it is there or nothing. An fsync if nothing was started.
+    /// `F2FS_IOC_COMMIT_ATOMIC_WRITE`: when it returns, everything written since the start is
+    /// durable; after an earlier cut, all of it is there or nothing. An fsync if nothing was
+    /// started.
     ///
     /// # Errors
     ///
@@ -66,7 +68,8 @@ impl F2fs {
     pub fn commit_atomic_write(&self, ino: Ino) -> Result<()> {
         let ino = nid(ino)?;
         let Some(cow) = self.settled().cow_inode(ino) else { return fsync::execute(self, ino) };
-        // With it nothing of the COW inode is in flight that the commit would not wait for.
+        // Holding the turn, no write of the COW inode is in flight that the commit would not wait
+        // for.
         let _turn = self.take_turn(cow);
         fsync::execute_with(self, ino, |volume| volume.merge_atomic(ino, cow))
     }
@@ -123,7 +126,7 @@ impl Volume {
         self.atomic_writes.get(&ino).map(|write| write.cow)
     }
 
-    /// The inode that says how long the file is, and is written to.
+    /// The inode that has the file's size and gets the writes.
     pub(crate) fn top_inode(&self, ino: Nid) -> Nid {
         self.cow_inode(ino).unwrap_or(ino)
     }
@@ -136,7 +139,7 @@ impl Volume {
         Ok(if has_it { cow } else { ino })
     }
 
-    /// What page `index` of an inode is before its first write, where it has none yet.
+    /// What page `index` of an inode is before its first write.
     pub(crate) fn page_below(&mut self, ino: Nid, index: u64) -> Result<Block> {
         let of_file = self.atomic_writes.iter().find(|(_, write)| write.cow == ino);
         let below = match of_file.map(|(file, _)| *file) {
@@ -146,8 +149,8 @@ impl Volume {
         Ok(below.unwrap_or_else(Block::zeroed))
     }
 
-    /// The inode that a write of so many bytes to the file goes to. Makes the nodes that the file
-    /// will need for them.
+    /// The inode to which a write of this many bytes goes. Makes the nodes that the file will need
+    /// for them.
     pub(crate) fn begin_write(&mut self, ino: Nid, offset: u64, len: usize) -> Result<Nid> {
         let Some(cow) = self.cow_inode(ino) else { return Ok(ino) };
         let end = offset.saturating_add(len as u64).min(self.max_size(ino)?);
@@ -164,13 +167,13 @@ impl Volume {
         if self.cow_inode(ino).is_some() { Err(Errno::BUSY.into()) } else { Ok(()) }
     }
 
-    /// Makes what was written since the start the file's. The plan of the fsync that is to follow
-    /// in this hold of the volume.
+    /// Makes everything written since the start part of the file. Returns the plan of the fsync
+    /// that must follow in this hold of the volume.
     fn merge_atomic(&mut self, ino: Nid, cow: Nid) -> Result<&'static Plan> {
         if self.cow_inode(ino) != Some(cow) {
             return Err(Errno::AGAIN.into());
         }
-        // Checksums of what was written back are the COW inode's, and none of the file's.
+        // Checksums of blocks written back belong to the COW inode, not to the file.
         let ordered_at_recovery = self.options.oprw && !self.unjudged.contains_key(&cow);
         let written = self.written_pages(cow)?;
         if let Err(error) = self.take_over(ino, cow, &written) {
@@ -192,14 +195,15 @@ impl Volume {
             from = first + addrs.len() as u64;
             written.extend((first..end).zip(addrs).filter(|(_, addr)| *addr != NULL_ADDR));
         }
-        // What was reserved for a write that failed.
+        // A reservation for a write that failed.
         written
             .retain(|(index, addr)| *addr != NEW_ADDR || self.pages.is_dirty(cow.into(), *index));
         Ok(written)
     }
 
-    /// Moves pages from the COW inode to the file. A slot goes over as it is, with its block or
-    /// reserved; what the file had there is given up, so that nothing is written in its place.
+    /// Moves pages from the COW inode to the file. A slot is moved as it is, with its block or
+    /// reservation; the file's old block there is given up, so that nothing is overwritten in
+    /// place.
     fn take_over(&mut self, ino: Nid, cow: Nid, written: &[(u64, BlockAddr)]) -> Result<()> {
         for &(index, addr) in written {
             let Lookup::Slot(from) = self.lookup_slot(cow, index)? else { continue };
@@ -250,14 +254,14 @@ impl Volume {
         self.truncate_blocks(ino, end)
     }
 
-    /// Drops all that was not committed, before the volume is unmounted.
+    /// Drops everything not committed, before the volume is unmounted.
     pub(crate) fn abort_all_atomic(&mut self) -> Result<()> {
         let mut inos: Vec<Nid> = self.atomic_writes.keys().copied().collect();
         inos.sort_unstable();
         inos.into_iter().try_for_each(|ino| self.abort_atomic(ino))
     }
 
-    /// Whether the last who had the file open started an atomic write and did not commit it.
+    /// Whether the last handle of the file was closed with an atomic write not committed.
     pub(crate) fn is_left_atomic(&self, ino: Nid) -> bool {
         self.atomic_writes.get(&ino).is_some_and(|write| write.opened)
     }

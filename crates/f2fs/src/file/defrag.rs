@@ -1,4 +1,4 @@
-//! Laying a whole file out in one piece, and what that made of it.
+//! Laying a whole file out in one piece, and the result.
 //!
 //! What can tear: nothing. Blocks move as the cleaner moves them: the old ones are not used again
 //! before a checkpoint knows the new ones.

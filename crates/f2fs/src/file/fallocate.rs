@@ -11,7 +11,7 @@ use crate::ondisk::Nid;
 use crate::ondisk::inode::Advise;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Pages of which an insertion notes at once which are allocated.
+/// How many pages an insertion looks up at once.
 const MOVE_WINDOW: u64 = 1 << 16;
 
 /// Whole pages within a byte range, and the ragged ends.
@@ -88,7 +88,7 @@ impl Volume {
         self.extend(ino, to, keep_size)
     }
 
-    /// The size after an operation that reached `to`; blocks beyond a kept size are noted, so that
+    /// Sets the size after an operation that reached `to`; notes blocks beyond a kept size, so that
     /// recovery does not take them for contents.
     fn extend(&mut self, ino: Nid, to: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode_mut(ino)?;
@@ -177,7 +177,7 @@ impl Volume {
         self.drop_pages(ino, pages.start + gap..end + gap)
     }
 
-    /// Makes page `to` what page `from`, which is allocated, is.
+    /// Gives page `to` the contents of page `from`, which is allocated.
     fn move_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
         let page = self.page(ino, from, from + 1)?.cloned();
         self.reserve_block(ino, to)?;
@@ -196,7 +196,7 @@ impl Volume {
         if offset >= size {
             return Err(Errno::NXIO.into());
         }
-        // What is a hole in one of the two may be none in the other.
+        // A hole in one of the two need not be one in the other.
         if top != ino || self.has_inline_data(ino)? {
             return Ok(if seek == Seek::Data { offset } else { size });
         }

@@ -1,5 +1,5 @@
-//! Contents of files: reading and writing them in memory, writing them back, and all that changes
-//! where they are.
+//! Contents of files: reading and writing them in memory, writing them back, and everything that
+//! changes where they are.
 
 pub(crate) mod atomic_write;
 mod compress;

@@ -4,9 +4,9 @@
 //! durable only when the nodes ahead of its own are there too, whoever wrote them
 //! (`f2fs_wait_on_node_pages_writeback` with its sequence number).
 //!
-//! Invariant: places are given out in the order of the log, under the hold of the volume that
-//! submits the nodes, and whoever has a place gives it back as soon as the drive has answered. So
-//! nobody waits here for anything but the drive.
+//! Invariant: places are given out in the order of the log, in the hold of the volume that submits
+//! the nodes, and each is given back as soon as the drive has answered. So nobody waits here for
+//! anything but the drive.
 
 use std::collections::VecDeque;
 
@@ -25,16 +25,16 @@ pub(crate) struct Chain {
 struct State {
     /// Nodes of all places before this one have arrived.
     first: u64,
-    /// For each place from there on, whether its nodes have.
+    /// For each place from there on, whether its nodes have arrived.
     has_arrived: VecDeque<bool>,
-    /// A node was not written: the chain ends there, and nothing behind it counts.
+    /// A node was not written: the chain ends there, and no later node counts.
     broken: bool,
     /// Fsyncs asleep here.
     waiting: u32,
 }
 
-/// An fsync's place in the chain. Dropped before the drive has answered, it breaks the chain: what
-/// became of its nodes is not known.
+/// An fsync's place in the chain. Dropped before the drive has answered, it breaks the chain,
+/// because the fate of its nodes is unknown.
 pub(crate) struct Place<'a> {
     chain: &'a Chain,
     number: u64,
@@ -71,8 +71,8 @@ impl Chain {
 }
 
 impl Place<'_> {
-    /// The drive has answered for the nodes of this place. If they are to be `in_order`, sleeps
-    /// until all ahead of them have arrived, too; fails if one never will.
+    /// The drive has answered for the nodes of this place. With `in_order`, sleeps until all nodes
+    /// ahead of them have arrived, too; fails if one never will.
     pub(crate) fn arrive(self, written: bool, in_order: bool) -> Result<()> {
         let (chain, number) = (self.chain, self.number);
         std::mem::forget(self);

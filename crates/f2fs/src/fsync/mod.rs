@@ -3,9 +3,9 @@
 //!
 //! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. The volume is
 //! locked while a step allocates and submits, and free while it waits for the drive. Three rules
-//! make an fsync true whatever other threads do meanwhile:
-//! - what it has to do is decided ([`need`]) in the hold of the volume that does it;
-//! - what must be of one instant is taken down in one hold ([`Frozen`]), and written as it was;
+//! keep an fsync's promise whatever other threads do meanwhile:
+//! - what it has to do is decided ([`need`]) in the same hold of the volume in which it is done;
+//! - what must be of one instant is captured in one hold ([`Frozen`]), and written as it was;
 //! - it returns when the nodes ahead of its own are durable, too ([`chain`]).
 
 mod atomic;
@@ -56,8 +56,8 @@ pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
     execute_with(fs, ino, |_| Ok(fs.plan()))
 }
 
-/// Makes `ino` durable by the plan that `begin` returns. What that does is done in the hold of the
-/// volume in which the data is submitted.
+/// Makes `ino` durable by the plan that `begin` returns; `begin` runs in the hold of the volume in
+/// which the data is submitted.
 pub(crate) fn execute_with(
     fs: &F2fs,
     ino: Nid,
@@ -79,11 +79,11 @@ pub(crate) fn execute_with(
     Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume)
 }
 
-/// How an fsync ends that does not go through with its plan.
+/// How an fsync ends that does not complete its plan.
 enum End {
     /// With a checkpoint.
     Checkpoint,
-    /// At once: there is nothing left to do, or it cannot be told what.
+    /// At once: there is nothing left to do, or finding out has failed.
     Return(Result<()>),
 }
 
@@ -93,12 +93,12 @@ struct Fsync<'a> {
     ino: Nid,
     plan: &'static Plan,
     writes: OnTheWay,
-    /// The nodes as they were when the data was submitted, where the plan is of one instant.
+    /// The nodes as they were when the data was submitted, if the plan is of one instant.
     frozen: Option<Frozen>,
     place: Option<Place<'a>>,
     /// The checkpoint it began after.
     version: u64,
-    /// Injected: what was decided at first.
+    /// Injected: the first decision.
     decided: Option<Need>,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Fsync<'a> {
         Self { fs, ino, plan, writes, frozen, place, version, decided }
     }
 
-    /// Runs the plan. `volume` is the hold that the first step goes on with.
+    /// Runs the plan. The first step uses the hold `volume`.
     fn run(mut self, mut volume: Hold<'a, Volume>) -> Result<()> {
         if self.fs.injected(Inject::DECIDE_ONCE) {
             self.decided = Some(volume.fsync_need(self.ino)?);
@@ -125,7 +125,7 @@ impl<'a> Fsync<'a> {
         }
     }
 
-    /// What is dirty of the file has been submitted: a checkpoint is all that is missing.
+    /// The file's dirty data has been submitted: only a checkpoint is missing.
     fn checkpoint(mut self) -> Result<()> {
         let waited = self.writes.data.wait(self.fs.queue());
         let volume = self.fs.settled();
@@ -135,7 +135,7 @@ impl<'a> Fsync<'a> {
         self.fs.checkpoint(volume, Caller::Foreground).map(drop)
     }
 
-    /// What is in flight still owns its blocks; its outcome matters only to the fsyncs behind.
+    /// Writes in flight still own their blocks; their outcome matters only to later fsyncs.
     fn give_up(&mut self, error: Error) -> Error {
         let mut volume = self.fs.lock();
         let OnTheWay { data, meta } = &mut self.writes;
@@ -161,9 +161,9 @@ impl<'a> Fsync<'a> {
         Ok(end)
     }
 
-    /// Submits the nodes; in this hold of the volume it was decided to.
+    /// Submits the nodes, in the same hold of the volume in which that was decided.
     fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Option<End>> {
-        // Data of which neither write pointers nor checksums will tell recovery is ordered here.
+        // Data that neither write pointers nor checksums cover is ordered here.
         if volume.has_unjudgeable(self.ino, self.plan)? {
             volume.unjudged.remove(&self.ino);
             drop(volume);
@@ -181,7 +181,7 @@ impl<'a> Fsync<'a> {
         };
         let mark = match mark {
             _ if self.fs.injected(Inject::MARK_EVERY_NODE) => Mark::Every,
-            // The last node vouches for all.
+            // The last node vouches for all of them.
             _ if volume.checkpoint.sealed => Mark::Last,
             mark => mark,
         };
@@ -190,7 +190,7 @@ impl<'a> Fsync<'a> {
         Ok(None)
     }
 
-    /// How to end as things are now; `None` to go on.
+    /// How to end in the present state; `None` to go on.
     fn decide(&self, volume: &mut Volume) -> Option<End> {
         let need = match self.decided {
             Some(need) => Ok(need),
@@ -207,7 +207,7 @@ impl<'a> Fsync<'a> {
     fn need(&self, volume: &mut Volume) -> Result<Need> {
         volume.check_writable()?;
         if volume.checkpoint.version != self.version {
-            // It began after the data was submitted, and has made all of it durable.
+            // The checkpoint began after the data was submitted, and has made it durable.
             return Ok(Need::Nothing);
         }
         let is_there = match &self.frozen {
@@ -273,7 +273,7 @@ impl<'a> Run for Fsync<'a> {
         if self.fs.injected(Inject::DROP_FLUSH) {
             return Ok(());
         }
-        // Before the flush: what is written back during it has to be flushed again.
+        // Before the flush: what is written back during the flush must be flushed again.
         self.fs.lock().unflushed.remove(&self.ino);
         self.fs.flush()
     }

@@ -1,7 +1,7 @@
 //! What an fsync has to do: nothing, its plan, or a checkpoint (`need_do_checkpoint`).
 //!
 //! It is decided in the hold of the volume in which the nodes are put together, so that nothing can
-//! happen between the decision and the deed.
+//! change between the decision and the act.
 
 use vfs::{Errno, FileKind};
 
@@ -17,7 +17,7 @@ use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
 /// What an fsync has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Everything of this file has been written and flushed before.
+    /// Everything of this file has already been written and flushed.
     Nothing,
     /// Roll-forward could not restore this state; only a checkpoint can.
     Checkpoint,
@@ -27,8 +27,8 @@ pub(crate) enum Need {
 
 impl Volume {
     /// Whether `ino` can be fsynced now. On a volume that has stopped it cannot, as in
-    /// `f2fs_sync_file`: what a checkpoint that failed had taken up is clean in memory, and not on
-    /// the drive.
+    /// `f2fs_sync_file`: what a failed checkpoint included is clean in memory, but not on the
+    /// drive.
     pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<()> {
         self.check_usable()?;
         if self.write_errors.remove(&ino) {
@@ -44,8 +44,8 @@ impl Volume {
         self.check_writable()
     }
 
-    /// Whether this file needs an fsync at all, and whether roll-forward could repeat it. What is
-    /// dirty of it has been submitted.
+    /// Whether this file needs an fsync at all, and whether roll-forward could repeat it. Its dirty
+    /// data has been submitted.
     pub(super) fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
         let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
         if self.is_dir(ino)? {
@@ -76,7 +76,7 @@ impl Volume {
         Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
     }
 
-    /// Whether the file has data of which recovery could not tell that it is there.
+    /// Whether the file has data that recovery could not verify.
     pub(super) fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool> {
         let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
             return Ok(false);
@@ -87,8 +87,8 @@ impl Volume {
         Ok(!storable)
     }
 
-    /// Whether recovery would make the file anew under a name that is not its owner's of before to
-    /// lose. Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
+    /// Whether recovery would create the file under a name that still belongs to another file.
+    /// Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
     fn takes_left_name(&mut self, ino: Nid) -> Result<bool> {
         let left = &self.since_checkpoint.left_names;
         if left.is_empty() || !self.nat.needs_dentry_mark(&self.io, ino)? {
@@ -96,16 +96,16 @@ impl Volume {
         }
         let inode = self.inode(ino)?;
         let dir = inode.pino.get();
-        // Elsewhere other bytes may be the same name.
+        // In other directories different bytes may be the same name.
         let exact = self.naming(dir)? == Naming::Exact;
         let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
         let mut of_dir = left.take_while(|(of, _)| *of == dir);
         Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
     }
 
-    /// Whether a node of the file was freed whose place recovery would take for unchanged: one of
-    /// attributes, or one of blocks that does not lie behind the end of the file, where recovery
-    /// cuts off.
+    /// Whether a node of the file was freed whose place recovery would take for unchanged: a node
+    /// of attributes, or one of blocks before the end of the file (recovery cuts off only what lies
+    /// behind it).
     fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
         let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
         let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
@@ -125,7 +125,7 @@ impl Volume {
         }))
     }
 
-    /// Roll-forward keeps old blocks until it is done, so all it may claim must fit
+    /// Roll-forward keeps old blocks until it is done, so everything it may claim must fit
     /// (`f2fs_space_for_roll_forward`).
     fn has_room_to_roll_forward(&self) -> bool {
         let (total, _) = self.space.totals();

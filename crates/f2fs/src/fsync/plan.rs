@@ -15,15 +15,15 @@ pub enum Submit {
     Data,
     /// The dirty nodes, in the order of the node log.
     Nodes(Mark),
-    /// Both, as the file is at one instant.
+    /// Both, as they are at one instant.
     Both(Mark),
 }
 
 /// Which nodes of an fsync carry the mark that roll-forward looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Each: what arrived is recovered. Where a drive may tear a block, this means [`Mark::Last`]:
-    /// the last node vouches for all.
+    /// Each: nodes that arrived are recovered. Where a drive may tear a block, this means
+    /// [`Mark::Last`]: the last node vouches for all.
     Every,
     /// The last one only: without it none is recovered.
     Last,

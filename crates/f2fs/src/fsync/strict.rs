@@ -2,9 +2,9 @@
 //!
 //! Data is on NAND before the first node is submitted, and only the last node carries the mark, so
 //! an fsync is recovered whole or not at all ([`Plan::atomic`] says what that means). The nodes are
-//! those of when the data was submitted, whatever others did to the file during the first flush.
-//! Linux leaves that flush out on zoned drives; the thesis puts it in for a correct comparison, and
-//! so does this.
+//! as they were when the data was submitted, whatever others did to the file during the first
+//! flush. Linux leaves that flush out on zoned drives; the thesis puts it in for a correct
+//! comparison, and so do we.
 
 use super::plan::{Mark, Plan, Step, Submit, Writes};
 

@@ -3,7 +3,7 @@
 use drive::{BLOCK_SIZE, Identify};
 use vfs::kind::{Promise, Technique};
 
-/// All of them. Without OPRW recovery is to be like Linux's, so it believes every pointer.
+/// All of them. Without OPRW, recovery behaves like Linux's and believes every pointer.
 pub const ALL: [&Technique; 6] = [POSIX, STRICT, NOBARRIER, OPRW, OPRW_NOBARRIER, OPRW_STRICT];
 
 /// Wait for data, wait for nodes, one FLUSH.
@@ -60,7 +60,7 @@ pub const OPRW_STRICT: &Technique = &Technique {
     runs_on: |_| true,
 };
 
-/// What makes a difference to what is promised.
+/// The properties on which the promise depends.
 #[derive(Clone, Copy)]
 struct Way {
     /// An fsync ends with a FLUSH.
@@ -71,7 +71,7 @@ struct Way {
     oprw: bool,
 }
 
-/// OPRW compares with write pointers. What is recovered whole has checksums, and needs none.
+/// OPRW compares with write pointers. Fsyncs recovered whole have checksums and do not need them.
 fn has_write_pointers(drive: &Identify) -> bool {
     drive.zones.is_some()
 }
@@ -80,8 +80,8 @@ fn has_write_pointers(drive: &Identify) -> bool {
 /// ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the thesis's
 /// section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability. `oprw` needs
 /// write pointers and so a zoned drive, or checksums, which only fsyncs recovered whole have;
-/// `strict` is atomic where nothing is updated in place: there too. What is updated in place, the
-/// drive may tear.
+/// `strict` is atomic where nothing is updated in place. What is updated in place, the drive may
+/// tear.
 fn promise(way: Way, drive: &Identify) -> Promise {
     let (volatile, zoned) = (drive.volatile_cache, drive.zones.is_some());
     Promise {

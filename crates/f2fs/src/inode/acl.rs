@@ -80,7 +80,7 @@ impl Volume {
     }
 
     /// Sets the list that decides about access, and with it the permission bits. A list that says
-    /// no more than they do is not kept.
+    /// no more than they do is not stored.
     pub(crate) fn set_access_acl(&mut self, ino: Nid, acl: &Acl) -> Result<()> {
         self.set_perm_bits(ino, acl.perm())?;
         if acl.is_minimal() {
@@ -105,7 +105,7 @@ impl Volume {
     }
 
     /// Gives a new inode the lists it inherits from `dir` (`f2fs_init_acl`); its permission bits
-    /// are still those that were asked for.
+    /// are still the requested ones.
     pub(crate) fn inherit_acl(&mut self, dir: Nid, ino: Nid, kind: FileKind) -> Result<()> {
         if kind == FileKind::Symlink {
             return Ok(());

@@ -18,8 +18,8 @@ fn time(secs: U64, nanos: U32) -> Timespec {
     Timespec { secs: secs.get().cast_signed(), nanos: nanos.get().min(999_999_999) }
 }
 
-/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block is none of the file's,
-/// but what a file or directory keeps inside it fills as many sectors as it is long.
+/// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block does not count, but
+/// contents inside the inode count as the sectors they fill.
 fn sectors(inode: &Inode) -> u64 {
     let inside = match inode.file_kind() {
         FileKind::Regular => inode.inline().intersects(Inline::DATA | Inline::DENTRY),
@@ -51,7 +51,7 @@ impl RawInode {
     }
 }
 
-/// Access times kept for later before a checkpoint writes them.
+/// How many access times may wait before a checkpoint writes them.
 const LAZY_ATIMES_MAX: usize = 16 * 1024;
 
 impl Volume {

@@ -1,5 +1,5 @@
-//! The end of an inode: it goes when nobody names it, has it open or is at work on it
-//! (`f2fs_evict_inode`).
+//! The end of an inode: it is freed when it has no name, nobody has it open, and no operation on it
+//! is under way (`f2fs_evict_inode`).
 
 use vfs::{FileKind, Ino};
 
@@ -23,8 +23,8 @@ impl Volume {
         }
     }
 
-    /// Frees an inode whose name is gone whatever comes of this: if something of it cannot be read
-    /// it stays an orphan, and the next mount tries again.
+    /// Frees an inode whose name is already gone. If part of it cannot be read it stays an orphan,
+    /// and the next mount tries again.
     pub(crate) fn evict_orphan(&mut self, ino: Nid) {
         if self.evict(ino).is_err() {
             self.checkpoint.flags |= CpFlags::FSCK;

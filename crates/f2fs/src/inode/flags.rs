@@ -1,6 +1,6 @@
 //! Inode flags (`FS_IOC_GETFLAGS`), what they forbid, and pinned files.
 //!
-//! Who may set a flag is for the layer that knows users; what a set flag forbids holds for
+//! The layer that knows users decides who may set a flag; what a set flag forbids holds for
 //! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
 
 use vfs::{Errno, FallocateMode, FileKind, SetAttr};
@@ -62,8 +62,8 @@ impl Volume {
         Ok(flags.bits())
     }
 
-    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`): what can be shown may be given back; of that, what
-    /// can be set is.
+    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`): flags that are only shown are accepted unchanged;
+    /// of the others, the settable ones are set.
     pub(crate) fn set_flags(&mut self, ino: Nid, bits: u32) -> Result<()> {
         let gettable = (SETTABLE | FileFlags::INDEX).bits() | NOCOW | INLINE_DATA | SHOWN_ONLY;
         if bits & !gettable != 0 {
@@ -90,7 +90,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Fails unless `ino` can begin or cease to fold case: only an empty directory can.
+    /// Fails unless `ino` can start or stop folding case: only an empty directory can.
     fn check_may_fold(&mut self, ino: Nid) -> Result<()> {
         if self.sb.casefold.is_none() {
             return Err(Errno::OPNOTSUPP.into());
@@ -116,19 +116,19 @@ impl Volume {
         self.forbid(dir, FileFlags::IMMUTABLE)
     }
 
-    /// Fails if `dir` may not lose its name for `ino`.
+    /// Fails if the name of `ino` may not be removed from `dir`.
     pub(crate) fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<()> {
         self.check_changeable(dir)?;
         self.check_changeable(ino)
     }
 
-    /// Fails if `ino` may not be written. That a file is only appended to is for who opens it, as
-    /// in the kernel's VFS (`may_open`): what comes from a page cache comes in whole pages.
+    /// Fails if `ino` may not be written. Append-only is enforced at open, as in the kernel's VFS
+    /// (`may_open`): writes from a page cache come in whole pages.
     pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<()> {
         self.forbid(ino, FileFlags::IMMUTABLE)
     }
 
-    /// Fails if the attributes of `ino` may not change like this: who appends to a file changes its
+    /// Fails if the attributes of `ino` may not change like this: appending to a file changes its
     /// times.
     pub(crate) fn check_may_set(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
         match change {
@@ -194,7 +194,7 @@ impl Volume {
         Ok(())
     }
 
-    /// `i_gc_failures`: of a regular file the low half of this field.
+    /// `i_gc_failures`: in a regular file, the low half of this field.
     fn gc_failures(&mut self, ino: Nid) -> Result<u32> {
         Ok(self.raw_inode(ino)?.current_depth.get() & MAX_PIN_FAILURES)
     }
@@ -208,8 +208,8 @@ impl Volume {
         if self.is_pinned(ino)? { self.gc_failures(ino) } else { Ok(0) }
     }
 
-    /// Notes that cleaning which somebody waits for left a block of a pinned file where it is;
-    /// after too many the file is not pinned any more (`f2fs_pin_file_control`).
+    /// Notes that foreground cleaning left a block of a pinned file where it is; after too many
+    /// such failures the file is no longer pinned (`f2fs_pin_file_control`).
     pub(crate) fn count_pin_failure(&mut self, ino: Nid) -> Result<()> {
         if self.is_too_often_in_the_way(ino)? {
             return self.mark_pinned(ino, false);

@@ -182,7 +182,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes note in the summaries whose block `addr` is.
+    /// Notes in the summaries whose block `addr` is.
     pub(crate) fn set_summary(&mut self, addr: BlockAddr, summary: RawSummary) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
@@ -286,7 +286,7 @@ impl Volume {
     }
 
     /// Reserves block `index` for data to come: it is counted now, so that writing it back cannot
-    /// run out of space. Says whether it was a hole.
+    /// run out of space. Returns whether it was a hole.
     pub(crate) fn reserve_block(&mut self, ino: Nid, index: u64) -> Result<bool> {
         self.expand_cluster(ino, index)?;
         let slot = self.make_slot(ino, index)?;
@@ -299,8 +299,9 @@ impl Volume {
         Ok(true)
     }
 
-    /// Reserves the blocks of `range`, a node's worth at a time. The page up to which they are; the
-    /// one there is for [`Volume::reserve_block`], which says what is wrong with it.
+    /// Reserves the blocks of `range`, a node's worth at a time. Returns the page up to which they
+    /// are reserved; [`Volume::reserve_block`] handles the next one and reports what is wrong with
+    /// it.
     pub(crate) fn reserve_run(&mut self, ino: Nid, range: Range<u64>) -> Result<u64> {
         let mut index = range.start;
         if self.layout(ino)?.cluster().is_some() {

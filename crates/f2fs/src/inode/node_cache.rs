@@ -16,7 +16,7 @@ use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 
-/// A node block and what was learnt when it was checked.
+/// A node block and what its check found out.
 pub(crate) struct CachedNode {
     pub(crate) block: Block,
     ino: Nid,
@@ -36,8 +36,8 @@ pub(crate) struct NodeCache {
     map: FxHashMap<Nid, CachedNode>,
     /// By inode, so that an fsync finds its own.
     dirty: BTreeSet<(Nid, Nid)>,
-    /// Those in which the cleaner changed addresses and nobody else anything: until the next
-    /// checkpoint the addresses they have on the drive are good too, so no fsync writes them.
+    /// Nodes in which only the cleaner changed addresses: until the next checkpoint the old
+    /// addresses are valid, too, so no fsync writes them.
     moved: BTreeSet<(Nid, Nid)>,
     /// How many changed nodes each log will get.
     waiting: [usize; LogType::ALL.len()],
@@ -62,8 +62,8 @@ impl NodeCache {
         self.map.get(&nid).is_some_and(|node| self.dirty.contains(&(node.ino, nid)))
     }
 
-    /// Takes note that of a changed node's contents only places of blocks have changed, all of
-    /// which are stable.
+    /// Notes that only addresses of blocks have changed in a node, and that these blocks are
+    /// stable.
     pub(crate) fn leave_to_checkpoint(&mut self, nid: Nid) {
         if let Some(node) = self.map.get(&nid)
             && self.dirty.remove(&(node.ino, nid))
@@ -108,7 +108,7 @@ impl NodeCache {
         }
     }
 
-    /// Puts a node there that exists nowhere else yet.
+    /// Adds a node that exists nowhere else yet.
     pub(crate) fn insert_new(&mut self, nid: Nid, ino: Nid, block: Block, layout: InodeLayout) {
         self.remove(nid);
         let node = CachedNode { block, ino, layout, dirty: true, referenced: true };
@@ -117,7 +117,7 @@ impl NodeCache {
         self.dirty.insert((ino, nid));
     }
 
-    /// The node is about to be written: hands out its bytes for a last touch and marks it clean.
+    /// The node is about to be written: hands out its bytes for final changes and marks it clean.
     /// `None` if it is not here, or has changed since it was `frozen`.
     pub(crate) fn clean(&mut self, nid: Nid, frozen: Option<&Block>) -> Option<&mut Block> {
         let node = self.map.get_mut(&nid)?;
@@ -236,8 +236,7 @@ impl Volume {
         Ok(Inode { block: node.block.clone(), layout: node.layout })
     }
 
-    /// As [`Volume::inode`], for a look that ends before anything else is done: without a hold on
-    /// the block, which costs.
+    /// As [`Volume::inode`], for a short look: without the cost of a reference to the block.
     pub(crate) fn raw_inode(&mut self, ino: Nid) -> Result<&RawInode> {
         Ok(&RawInodeBlock::of(&self.inode_node(ino)?.block).i)
     }
@@ -279,7 +278,7 @@ impl Volume {
         Ok(&mut RawInodeBlock::of_mut(self.node_mut(ino)?).i)
     }
 
-    /// Takes note that the inode's flags changed the use of its slots.
+    /// Notes that the inode's flags changed the use of its slots.
     pub(crate) fn set_layout(&mut self, ino: Nid, layout: InodeLayout) {
         if let Some(node) = self.nodes.map.get_mut(&ino) {
             node.layout = layout;
@@ -316,7 +315,7 @@ impl Volume {
         self.add_blocks(ino, -1)
     }
 
-    /// Frees inode `ino` itself, when nothing of it is left.
+    /// Frees inode `ino` itself, once everything else of it is freed.
     pub(crate) fn free_inode_node(&mut self, ino: Nid) -> Result<()> {
         self.drop_node_block(ino, ino)?;
         self.space.give_node(true);

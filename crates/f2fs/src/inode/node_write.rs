@@ -17,7 +17,7 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BlockAddr, Nid};
 
-/// What roll-forward is to make of a node.
+/// What roll-forward should do with a node.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     fsync: bool,
@@ -25,7 +25,7 @@ struct Marks {
 }
 
 /// Nodes of one file as they were at one instant, in the order they are written in. Blocks are
-/// copied on write, so whoever changes a node meanwhile pays for it.
+/// copied on write, so a node changed meanwhile costs a copy.
 #[derive(Default)]
 pub(crate) struct Frozen(SmallVec<[(Nid, Block); 2]>);
 
@@ -84,8 +84,8 @@ impl Volume {
                 data.store(&mut inode.i, self.checkpoint.node_cp_ver(), sums.is_some());
             }
             if self.checkpoint.sealed {
-                // One that no fsync ends with, too: whoever finds the first sector of it here after
-                // a cut is to see that it is ours.
+                // Also if no fsync ends with it: after a cut, its first sector must show that it is
+                // ours.
                 sums.map(std::mem::take).unwrap_or_default().close(addr, inode);
             }
             inode.seal(&self.sb);
@@ -100,7 +100,7 @@ impl Volume {
 
     /// The nodes an fsync of `ino` has to write, as they are now: the changed direct nodes, then
     /// that of attributes, and last and always the inode, the node that tells recovery all was
-    /// written. Indirect nodes are left to the checkpoint: recovery makes them anew.
+    /// written. Indirect nodes are left to the checkpoint: recovery rebuilds them.
     pub(crate) fn freeze_nodes(&mut self, ino: Nid) -> Result<Frozen> {
         if let Some(atime) = self.lazy_atimes.remove(&ino) {
             self.inode_mut(ino)?.set_atime(atime);
@@ -149,9 +149,9 @@ impl Volume {
             let marks = match NodeKind::of(offset) {
                 Some(NodeKind::Inode) => Marks { fsync: true, dent },
                 Some(NodeKind::Direct) => Marks { fsync: mark == Mark::Every, dent: false },
-                // One attribute may lie half in this node and half in the inode. Without a mark,
-                // and with no other node between the two, it is recovered with the inode or not
-                // at all.
+                // An attribute may lie partly in this node and partly in the inode. Without a mark,
+                // and with no other node between the two, this node is recovered with the inode or
+                // not at all.
                 _ => Marks::default(),
             };
             self.write_node(nid, Some(block), marks, sums.as_mut(), set)?;

@@ -31,8 +31,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed
-    /// with the blocks that this saved given back.
+    /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed,
+    /// with the saved blocks given back.
     pub(crate) fn check_unsealed(&mut self, ino: Nid) -> Result<()> {
         self.check_readable(ino)?;
         let inode = self.raw_inode(ino)?;

@@ -2,8 +2,8 @@
 //! metadata, the others, zoned or not, for more of the main area.
 //!
 //! The superblock says how many segments are on each and where each was when the volume was made.
-//! Those names are told and never trusted: whoever mounts names the devices, in that order, and
-//! they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's. One drive
+//! Those names are shown but never trusted: the caller of mount names the devices, in that order,
+//! and they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's. One drive
 //! with both kinds of zones, which a kernel saw as two namespaces, needs no joining.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {
     concat(&drives, &lengths(&sb))
 }
 
-/// The drives for a new volume as one: of each as much as whole zones fill.
+/// The drives for a new volume as one, each cut to whole zones.
 pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dyn Drive>> {
     if let [only] = &drives[..] {
         return Ok(only.drive.clone());
@@ -98,7 +98,7 @@ fn names(devices: &[Device]) -> String {
     if names.is_empty() { String::new() } else { format!(" (once {})", names.join(", ")) }
 }
 
-/// A name from a superblock is whatever somebody wrote there.
+/// A name from a superblock may be anything.
 fn printable(path: &str) -> String {
     path.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -109,7 +109,7 @@ fn superblock(drive: &Arc<dyn Drive>) -> Result<Superblock> {
 }
 
 /// Only the first device begins with a superblock. Where both copies are on another one, the
-/// devices are out of order, or one belongs to somebody else: a write there would destroy that.
+/// devices are out of order, or one belongs to another volume, which a write would destroy.
 fn check_has_no_volume(named: &Named) -> Result<()> {
     let queue = BlockQueue::new(named.drive.clone());
     let has = |copy: BlockAddr| match queue.read_block(copy.into()) {

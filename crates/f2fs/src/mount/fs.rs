@@ -212,7 +212,7 @@ impl F2fs {
 }
 
 /// A chain or an orphan that does not fit the checkpoint fails some operation with a plain errno;
-/// to who mounts it is corruption.
+/// to whoever mounts the volume it is corruption.
 fn unrecoverable(volume: &Volume, error: Error) -> Error {
     match error {
         Error::Posix(errno) => {

@@ -1,5 +1,5 @@
 //! The volume's way to the drive: its blocks, and metadata held back until the checkpoint that
-//! makes it true.
+//! makes it valid.
 
 use std::ops::Range;
 use std::sync::Arc;

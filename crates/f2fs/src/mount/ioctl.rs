@@ -1,6 +1,6 @@
 //! What the kernel offers by ioctl and flags of open, as methods (`f2fs_ioctl`, uapi/linux/f2fs.h).
 //!
-//! Permissions are for the layer that knows users. Atomic writes are in `atomic_write`. Left out:
+//! The layer that knows users checks permissions. Atomic writes are in `atomic_write`. Left out:
 //! compression, resizing.
 
 use std::ops::Range;
@@ -97,8 +97,8 @@ impl F2fs {
     /// `F2FS_IOC_SET_PIN_FILE`: from now on the file's blocks stay where they are.
     pub fn set_pin_file(&self, ino: Ino, pin: bool) -> Result<()> {
         if pin && self.options().oprw {
-            // What is overwritten in place from now on must not be held against the checksums of
-            // an fsync that went before.
+            // Data overwritten in place from now on must not be compared with the checksums of an
+            // earlier fsync.
             self.checkpoint(self.settled(), Caller::Foreground)?;
         }
         self.change()?.set_pinned(nid(ino)?, pin)
@@ -109,8 +109,8 @@ impl F2fs {
         self.volume()?.pin_failures(nid(ino)?)
     }
 
-    /// `F2FS_IOC_DEFRAGMENT`: writes the blocks of a byte range anew, side by side. Returns the
-    /// bytes moved, 0 if they lay so already.
+    /// `F2FS_IOC_DEFRAGMENT`: rewrites the blocks of a byte range side by side. Returns the bytes
+    /// moved, 0 if they already lay so.
     pub fn defragment(&self, ino: Ino, start: u64, len: u64) -> Result<u64> {
         let block = BLOCK_SIZE as u64;
         let end = start.checked_add(len).ok_or(Error::Posix(Errno::INVAL))?;
@@ -173,7 +173,7 @@ impl Volume {
         }
         self.check_not_atomic(ino)?;
         if self.layout(ino)?.cluster().is_some() {
-            // What is in the blocks of a cluster is not what is in its pages.
+            // The blocks of a cluster do not hold what its pages hold.
             return Err(Errno::OPNOTSUPP.into());
         }
         if self.has_inline_data(ino)? {

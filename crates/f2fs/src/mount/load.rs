@@ -74,7 +74,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         .assemble())
 }
 
-/// What a volume is made of: read by [`load`], or worked out by a repair.
+/// The parts of a volume: read by [`load`], or derived by a repair.
 pub(crate) struct Parts {
     pub(crate) sb: Arc<Superblock>,
     pub(crate) options: MountOptions,
@@ -244,7 +244,8 @@ pub(crate) fn footer_summary(
     if entry.valid == 0 {
         return Ok(summary);
     }
-    // Not to the end of what is usable: of a read-only zone nothing is, and all can be read.
+    // Not to the end of the usable part: of a read-only zone nothing is usable, but all can be
+    // read.
     let used = bits::msb_last_one(&entry.map).map_or(0, |last| last as u32 + 1);
     let blocks = io.read_run(sb.seg_start(segno), used)?;
     for (offset, block) in blocks.iter().enumerate() {

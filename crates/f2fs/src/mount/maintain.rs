@@ -2,8 +2,8 @@
 //! `cp_interval`, and background cleaning (`gc_thread_func`).
 //!
 //! [`Maintenance`] runs two threads of [`cores`], so on a virtual machine hours of it pass in
-//! milliseconds, and the same every time. They use nothing but the volume's own operations; a
-//! volume without them is as true, only less tidy.
+//! milliseconds, and the same every time. They use only the volume's own operations; a volume
+//! without them is just as correct, only less tidy.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const LEAST_GAIN_PERCENT: u32 = 20;
 /// What the threads of a volume and its operations tell each other.
 pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 
-/// What is wanted of the threads.
+/// What the threads are asked to do.
 pub struct Wishes {
     /// Cleaning is wanted now (`gc_wake`).
     gc_wake: bool,
@@ -51,7 +51,7 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Ends the threads and waits for them; what they were at is finished.
+    /// Ends the threads and waits for them; they finish what they are doing.
     pub fn stop(self) {}
 }
 
@@ -59,7 +59,7 @@ impl Drop for Maintenance {
     fn drop(&mut self) {
         self.fs.upkeep.end();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; the volume's own state tells the rest.
+            // A thread that panicked has reported it; the volume's own state shows the rest.
             let _ = thread.result();
         }
     }
@@ -136,7 +136,7 @@ impl Flushed for F2fs {
     }
 
     fn commit_if_older(&self, age: Nanos) {
-        // The next operation on a volume whose checkpoint failed tells.
+        // The next operation on the volume reports that its checkpoint failed.
         let _ = self.checkpoint_if_older(age);
     }
 }
@@ -183,7 +183,7 @@ impl F2fs {
         } else {
             let idle = self.is_idle(tunables);
             let volume = self.lock();
-            // An operation would soon have to do it, so this does not wait for a quiet moment.
+            // An operation would soon have to do it, so it does not wait for a quiet moment.
             let short = volume.zones.is_some() && volume.is_nearly_short();
             if !idle && !short {
                 return tunables.longer(wait);
@@ -211,7 +211,7 @@ impl F2fs {
         }
     }
 
-    /// `gc_remaining_trials`: an urgent mode ends after so many rounds.
+    /// `gc_remaining_trials`: an urgent mode ends after this many rounds.
     fn count_down_urgency(&self) {
         let tunables = &mut self.upkeep.lock().own.tunables;
         if tunables.gc_mode != GcMode::Normal && tunables.gc_remaining_trials > 0 {
@@ -245,7 +245,7 @@ impl F2fs {
             drop(volume);
             volume = self.change()?;
         }
-        // What was moved frees the section only when a checkpoint knows.
+        // Moving blocks frees the section only with the next checkpoint.
         self.checkpoint(volume, caller)?;
         Ok(true)
     }

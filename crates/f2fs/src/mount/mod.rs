@@ -1,6 +1,6 @@
 //! A volume from mount to unmount: `load` reads it from the drive, `fs` is the file system around
-//! it and `volume` all that its lock protects; beside them its options, what can be asked of it
-//! and set, and what it does by itself.
+//! it, and `volume` everything that its lock protects; beside them its options, requests and
+//! settings, and its background work.
 
 pub mod devices;
 pub(crate) mod fs;

@@ -77,7 +77,7 @@ impl fmt::Display for BackgroundGc {
     }
 }
 
-/// `errors=`: what a failed write of the volume leads to. In each case nothing more is written.
+/// `errors=`: what happens after a failed write. In each case nothing more is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// Changes fail with `EIO`, reads go on.
@@ -170,12 +170,12 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `fsync_mode=posix|strict|nobarrier`.
     pub fsync_mode: FsyncMode,
-    /// `oprw`: fsync no longer waits between data and nodes, for recovery judges data by the
-    /// zones' write pointers (thesis §5). With `fsync_mode=strict` it is atomic all the same, and
-    /// does without write pointers.
+    /// `oprw`: fsync no longer waits between data and nodes, for recovery judges data by the zones'
+    /// write pointers (thesis §5). With `fsync_mode=strict` it is still atomic, and does not need
+    /// write pointers.
     pub oprw: bool,
     /// Cleared by `nowp_check`: recovery believes every pointer, as Linux's does. What was fsynced
-    /// under `oprw` needs the check, whoever mounts the volume after the cut.
+    /// under `oprw` needs the check at the first mount after the cut, in whatever mode.
     pub wp_check: bool,
     /// Cleared by `nobarrier`: no flushes anywhere.
     pub barrier: bool,
@@ -203,8 +203,8 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,
-    /// What the clock says for as long as the volume is mounted; `None` asks the machine. For
-    /// images that have to come out the same every time.
+    /// A fixed time for as long as the volume is mounted; `None` asks the machine. For images that
+    /// must be the same every time.
     pub frozen_time: Option<vfs::Timespec>,
 }
 
@@ -271,7 +271,7 @@ impl fmt::Display for MountOptions {
 }
 
 impl MountOptions {
-    /// Every option with every value, as they are written, and what they do.
+    /// Every option with every value, as written, and its effect.
     pub fn help() -> impl Iterator<Item = (String, &'static str)> {
         OPTIONS.help()
     }

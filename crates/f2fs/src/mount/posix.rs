@@ -19,7 +19,7 @@ impl F2fs {
     /// Reads what a read missed, leaving the volume free while the drive works.
     fn fetch<'a>(&'a self, mut volume: Hold<'a, Volume>, miss: &Miss) -> Result<Hold<'a, Volume>> {
         if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
-            // In memory, some of it; or it is written in place, whoever reads it.
+            // Some of it is in memory; or it is written in place while it is read.
             volume.read_miss(miss)?;
             return Ok(volume);
         }
@@ -53,7 +53,7 @@ impl F2fs {
             self.upkeep.kick();
         } else if volume.pages.over_dirty_limit() {
             drop(volume);
-            // This write is in memory whatever comes of it; a failed file's fsync will tell.
+            // This write is in memory in any case; the file's fsync will report a failure.
             let _ = self.write_back_files();
         }
         Ok(written)
@@ -204,7 +204,7 @@ impl FileSystem for F2fs {
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
         let mut done = 0;
         loop {
-            // More at once might be more than there is room for.
+            // More at once might not fit.
             let end = data.len().min(done + OPERATION_PAGES * BLOCK_SIZE);
             let written = self.write_some(ino, offset + done as u64, &data[done..end]);
             done += match written {
@@ -217,7 +217,7 @@ impl FileSystem for F2fs {
         }
     }
 
-    /// `fdatasync` does the same: every write changes the inode's times, and recovery wants the
+    /// `fdatasync` does the same: every write changes the inode's times, and recovery needs the
     /// inode after the data anyway.
     fn fsync(&self, ino: Ino, _datasync: bool) -> vfs::Result<()> {
         let _span = cores::span(cores::Stage::Syscall);

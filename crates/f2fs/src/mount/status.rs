@@ -1,4 +1,4 @@
-//! What a mounted volume says of itself, under the names of `/sys/fs/f2fs/<disk>/`
+//! What a mounted volume says about itself, under the names of `/sys/fs/f2fs/<disk>/`
 //! (Documentation/ABI/testing/sysfs-fs-f2fs). Every figure is counted or read, none estimated.
 
 use serde::Serialize;
@@ -39,7 +39,7 @@ const SBI_IS_SHUTDOWN: u32 = 1 << 6;
 pub struct Status {
     /// Segments nothing is in.
     pub free_segments: u32,
-    /// Segments that hold valid blocks and others, and are no log's.
+    /// Segments with valid and invalid blocks that no log uses.
     pub dirty_segments: u32,
     /// Segments users cannot have.
     pub ovp_segments: u32,

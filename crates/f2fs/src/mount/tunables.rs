@@ -25,7 +25,7 @@ pub struct Tunables {
     pub gc_mode: GcMode,
     /// Rounds left of an urgent or idle mode; 0 is no limit.
     pub gc_remaining_trials: u64,
-    /// How long nothing may have been asked of the volume for it to be idle.
+    /// How long the volume must have had no requests to count as idle.
     pub gc_idle_interval: u64,
     /// Zoned: no cleaning while more than this share of the sections is free.
     pub gc_no_zoned_gc_percent: u32,
@@ -33,14 +33,14 @@ pub struct Tunables {
     pub gc_boost_zoned_gc_percent: u32,
     /// Longest time between checkpoints.
     pub cp_interval: u64,
-    /// Moves in the foreground, failed because a file is pinned, after which it is not any more.
+    /// How many failed foreground moves unpin a file.
     pub gc_pin_file_thresh: u64,
     /// Node blocks roll-forward may have to read before an fsync writes a checkpoint; 0 is no
     /// limit.
     pub max_roll_forward_node_blocks: u64,
 }
 
-/// Tunables that are looked at with the volume locked.
+/// Tunables that are read with the volume locked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// `gc_pin_file_thresh`.
@@ -83,7 +83,7 @@ pub enum GcMode {
 }
 
 impl GcMode {
-    /// Whether the gc thread is to look at once.
+    /// Whether the gc thread should look at once.
     pub(crate) fn is_urgent(self) -> bool {
         matches!(self, Self::UrgentHigh | Self::UrgentMid)
     }
@@ -100,7 +100,7 @@ impl GcMode {
 }
 
 impl Tunables {
-    /// The kernel's defaults; a zoned volume is looked after more often (`DEF_GC_THREAD_*_ZONED`).
+    /// The kernel's defaults; a zoned volume is cleaned more often (`DEF_GC_THREAD_*_ZONED`).
     pub(crate) fn new(options: &MountOptions, zoned: bool) -> Self {
         let (min, max, none) = if zoned { (10, 20, 60_000) } else { (30_000, 60_000, 300_000) };
         Self {
@@ -119,7 +119,7 @@ impl Tunables {
         }
     }
 
-    /// Those that the volume itself heeds.
+    /// Those that the volume itself uses.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             pin_failures: self.gc_pin_file_thresh,

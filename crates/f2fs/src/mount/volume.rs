@@ -58,7 +58,7 @@ pub(crate) struct Volume {
     pub(crate) allocated_since_checkpoint: u64,
     /// Files whose last writes may not be stable yet.
     pub(crate) unflushed: FxHashSet<Nid>,
-    /// Under OPRW: data that may not be stable yet and of which no write pointer tells, by file.
+    /// Under OPRW: data that may not be stable yet and that no write pointer covers, by file.
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
     pub(crate) cleaner: Cleaner,
     pub(crate) limits: Limits,
@@ -79,20 +79,20 @@ pub(crate) struct Volume {
     pub(crate) operations: u64,
     /// Runs of blocks being read with the volume not locked: they are not written in place.
     pub(crate) reading: Vec<Range<BlockAddr>>,
-    /// Files of which a write failed that no fsync was waiting for; the next one says so, once
+    /// Files with a failed write that no fsync was waiting for; the next fsync reports it, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,
-    /// Roll-forward leaves out an inode whose nodes are damaged; else it fails.
+    /// Roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
     pub(crate) repairing: bool,
 }
 
-/// Whether a volume still does what it is asked.
+/// Whether a volume still accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     /// It does.
     Sound,
     /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that what is durable stays so;
-    /// what is in memory and on the drive can still be read.
+    /// memory and drive can still be read.
     Stopped,
     /// It was told to stop (`F2FS_IOC_SHUTDOWN`), as if the power had failed.
     Shutdown,
@@ -126,14 +126,14 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) moved: BTreeSet<Nid>,
     /// Directories that lost a name.
     pub(crate) removed_from: BTreeSet<Nid>,
-    /// Names, by directory, that somebody lost who lives on under another, or that a directory
-    /// lost. Where recovery finds such a name it frees whose it was by the checkpoint, and what is
-    /// in it with it.
+    /// Names, by directory, that were lost by a directory, or by an inode that still exists under
+    /// another name. Where recovery meets such a name, it frees the inode that had it by the
+    /// checkpoint, with everything in it.
     pub(crate) left_names: BTreeSet<(Nid, Vec<u8>)>,
     /// Directories whose attributes changed.
     pub(crate) xattr_changed: BTreeSet<Nid>,
-    /// Nodes freed and not made anew, by inode and node offset: they leave no trace in the chain,
-    /// and recovery would find what they held where it still is.
+    /// Nodes freed and not replaced, by inode and node offset: they leave no trace in the chain, so
+    /// recovery would find their old contents still in place.
     pub(crate) freed_nodes: BTreeSet<(Nid, u32)>,
 }
 
@@ -185,7 +185,7 @@ impl Clock {
 }
 
 impl Volume {
-    /// Fails if nothing may be done with this volume any more.
+    /// Fails if the volume accepts no more requests.
     pub(crate) fn check_usable(&self) -> Result<()> {
         if self.health == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }
     }
@@ -200,15 +200,15 @@ impl Volume {
         }
     }
 
-    /// Something was not written that had to be: from now on nothing is. Not if it found no room:
-    /// then it still is dirty.
+    /// A necessary write failed: from now on nothing is written. Not if it found no room: then the
+    /// data is still dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
         if !matches!(error, Error::NoSpace) {
             self.halt(error);
         }
     }
 
-    /// What is in memory cannot be relied on any more: nothing is written from now on
+    /// Memory can no longer be relied on: nothing is written from now on
     /// (`f2fs_handle_critical_error`).
     pub(crate) fn halt(&mut self, error: &Error) {
         if self.health != Health::Sound {
@@ -221,7 +221,7 @@ impl Volume {
         }
     }
 
-    /// Whether roll-forward would have to read more nodes than it may: then an fsync is to be a
+    /// Whether roll-forward would have to read more nodes than it may: then an fsync becomes a
     /// checkpoint (`max_roll_forward_node_blocks`).
     pub(crate) fn chain_is_long(&self) -> bool {
         let limit = self.limits.chain_nodes;

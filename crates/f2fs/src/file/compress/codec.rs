@@ -18,7 +18,7 @@ pub(super) struct Damage(pub(super) &'static str);
 pub(super) struct Decoder(fn(&[u8], &mut [u8]) -> Result<usize, Damage>);
 
 impl Decoder {
-    /// That of `algorithm`, if this build has it.
+    /// The codec of `algorithm`, if this build has it.
     pub(super) fn of(algorithm: Algorithm) -> Result<Self> {
         Ok(Self(match algorithm {
             #[cfg(feature = "foreign")]
@@ -32,7 +32,7 @@ impl Decoder {
         }))
     }
 
-    /// Decodes `input`, which has to fill `output`, a whole cluster.
+    /// Decodes `input`, which must fill `output`, a whole cluster.
     pub(super) fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<(), Damage> {
         let len = (self.0)(input, output)?;
         if len == output.len() { Ok(()) } else { Err(Damage("less than a cluster")) }
@@ -43,7 +43,7 @@ fn lz4(input: &[u8], output: &mut [u8]) -> Result<usize, Damage> {
     lz4_flex::block::decompress_into(input, output).map_err(|_| Damage("not a block of LZ4"))
 }
 
-/// The kernel gives a frame no more window than the cluster has bytes, and so do we.
+/// Like the kernel, allows a frame no larger window than the cluster has bytes.
 fn zstd(input: &[u8], output: &mut [u8]) -> Result<usize, Damage> {
     let bad = |_| Damage("not a frame of Zstandard with a window within the cluster");
     let window = output.len() as u64;

@@ -9,7 +9,7 @@ use super::codec::Damage;
 
 /// Distances of the long form begin behind this one.
 const FAR: usize = 0x4000;
-/// Of a stream with runs of zeroes: what stands where the distance would.
+/// In a stream with runs of zeroes: the value in place of the distance.
 const ZERO_RUN: usize = 0xfffc;
 const MIN_ZERO_RUN: usize = 4;
 /// First byte of a stream that names its version; no other stream begins so.
@@ -59,8 +59,8 @@ impl Stream<'_> {
         Ok(byte.into())
     }
 
-    /// A length whose field in the instruction was `field`: 0 means that it goes on behind, where
-    /// each zero byte stands for 255.
+    /// A length whose field in the instruction was `field`: 0 means that it continues in the
+    /// following bytes, where each zero byte stands for 255.
     fn length(&mut self, field: usize, most: usize) -> Result<usize, Damage> {
         if field > 0 {
             return Ok(field);
@@ -179,7 +179,7 @@ impl Stream<'_> {
 mod tests {
     use super::*;
 
-    /// Decodes into as much room as there may be, and says what came out.
+    /// Decodes with as much room as allowed, and returns the output.
     fn decoded(input: &[u8]) -> Result<Vec<u8>, Damage> {
         let mut output = [0xaa; 600];
         let len = decode(input, &mut output)?;

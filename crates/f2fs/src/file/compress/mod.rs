@@ -1,7 +1,7 @@
 //! Compressed files (`compress.c`): reading their clusters, and taking a cluster out of compression
 //! before anything in it changes.
 //!
-//! Nothing is compressed here. A cluster that is written to, cut or punched is expanded: its
+//! Nothing is compressed here. A cluster that is written to, truncated or punched is expanded: its
 //! contents become plain blocks, which the format allows for any cluster at any time. The expanded
 //! blocks are written at once, so that a checkpoint never has the slots without the data. Only a
 //! file whose saved blocks were given back (`F2FS_IOC_RELEASE_COMPRESS_BLOCKS`) cannot change: to
@@ -59,8 +59,8 @@ impl Volume {
         Ok(Some(Cluster { start, slot, addrs }))
     }
 
-    /// Brings the cluster that block `wanted` is in into the cache, if it is compressed; says
-    /// whether it was. The page asked for goes in last: in a full cache each may push out one
+    /// Brings the cluster that block `wanted` is in into the cache, if it is compressed; returns
+    /// whether it was. The requested page goes in last: in a full cache each may push out one
     /// before it.
     pub(crate) fn load_cluster(&mut self, ino: Nid, wanted: u64) -> Result<bool> {
         let Some(cluster) = self.compressed_cluster(ino, wanted)? else { return Ok(false) };
@@ -114,7 +114,7 @@ impl Volume {
         compression.ok_or_else(|| Error::corrupt("inode.i_flags", ino, "plain", "compressed"))
     }
 
-    /// Makes block `index` of a file plain, with all its cluster, so that it may change.
+    /// Makes block `index` of a file, with its whole cluster, plain, so that it may change.
     pub(crate) fn expand_cluster(&mut self, ino: Nid, index: u64) -> Result<()> {
         let Some(cluster) = self.compressed_cluster(ino, index)? else { return Ok(()) };
         if self.is_released(ino)? {
@@ -168,8 +168,8 @@ impl Volume {
         Ok(inode.extra().is_none_or(|extra| extra.compr_blocks.get() == 0))
     }
 
-    /// The cluster whose slots begin at `slot` is no longer compressed: what it saved no longer
-    /// counts (`f2fs_i_compr_blocks_update`). True if its first slot counts as a block.
+    /// The cluster whose slots begin at `slot` is no longer compressed: the saved blocks no longer
+    /// count (`f2fs_i_compr_blocks_update`). True if its first slot counts as a block.
     pub(crate) fn forget_cluster(&mut self, ino: Nid, slot: Slot) -> Result<bool> {
         let Some(blocks) = self.layout(ino)?.cluster() else {
             let found = "COMPRESS_ADDR";
@@ -187,8 +187,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Of `addrs`, which begin at block `index`, makes those in compressed clusters
-    /// `COMPRESS_ADDR`: all of such a cluster is data, whatever its slots hold.
+    /// Sets those of `addrs`, which begin at block `index`, to `COMPRESS_ADDR` that lie in
+    /// compressed clusters: all of such a cluster is data, whatever its slots hold.
     pub(crate) fn fill_clusters(
         &mut self,
         ino: Nid,

@@ -1,4 +1,4 @@
-//! F2FS as the floors above know it: [`vfs::kind`] with what is here.
+//! F2FS as the floors above know it: the traits of [`vfs::kind`].
 
 mod ioctl;
 mod report;
@@ -93,9 +93,9 @@ impl kind::Format for Format {
         &technique::ALL
     }
 
-    /// An fsync may be a checkpoint, which takes up all there is. Roll-forward takes each node as
-    /// it finds it, and makes the file as long as the blocks it points to (`recover_data`). What
-    /// fits is in the inode.
+    /// An fsync may be a checkpoint, which makes everything durable. Roll-forward takes each node
+    /// as it finds it, and makes the file as long as the blocks it points to (`recover_data`).
+    /// Small contents are in the inode.
     fn habits(&self) -> Habits {
         let small_file = BLOCK_SIZE as u64;
         Habits { takes_others_along: true, blocks_may_set_size: true, small_file }

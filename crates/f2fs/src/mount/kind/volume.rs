@@ -11,7 +11,7 @@ use vfs::{Attr, Creator, Errno, Ino, Result, Timespec};
 use super::ioctl::ioctl;
 use crate::F2fs;
 
-/// How long the cleaner sleeps where it is to clean all the time: the shortest it can be told.
+/// How long the cleaner sleeps if it should clean all the time: the shortest setting.
 const CLEAN_EVERY_MS: &str = "1";
 
 impl kind::Volume for F2fs {
