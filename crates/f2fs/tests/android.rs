@@ -195,7 +195,7 @@ fn names_that_fold_alike_are_one() {
     let bytes = fs.create(dir, b"A\xff", 0o644, who).unwrap().ino;
     assert_eq!(fs.lookup(dir, b"A\xff").unwrap().ino, bytes);
     assert_eq!(fs.lookup(dir, b"a\xff").unwrap_err().errno(), Errno::NOENT);
-    // The name stays as it was given, also when another takes its place.
+    // The name stays as given, also when another takes its place.
     fs.rename(dir, b"sTRASSE", fs.root(), b"road", RenameFlags::empty()).unwrap();
     fs.rename(fs.root(), b"road", dir, "ÉTÉ".as_bytes(), RenameFlags::empty()).unwrap();
     let decomposed = "e\u{301}te\u{301}";

@@ -1,5 +1,5 @@
-//! Atomic writes: what is written between start and commit is there whole or not at all after every
-//! cut, and what was committed is there.
+//! Atomic writes: after every cut, what is written between start and commit is there completely or
+//! not at all, and what was committed is there.
 
 mod harness;
 mod judge;
@@ -168,7 +168,7 @@ impl Setup {
         if found.is_empty() { Ok(state) } else { Err(found) }
     }
 
-    /// What every `step`-th cut shows that must not be.
+    /// What every `step`-th cut shows that must not be there.
     fn broken(self, step: usize) -> Vec<String> {
         let rounds = rounds(self.seed);
         let versions = versions(&rounds);
@@ -334,7 +334,7 @@ fn what_is_written_is_seen_at_once_and_durable_with_the_commit() {
 #[test]
 fn an_abort_leaves_what_was() {
     type End = fn(&Scene);
-    // Told to, with the last who closes it, or at unmount.
+    // On request, when the file is last closed, or at unmount.
     let ends: [(End, bool); 3] = [
         (|on| on.fs.abort_atomic_write(on.file).unwrap(), true),
         (|on| on.fs.release(on.file), true),
@@ -414,7 +414,7 @@ fn what_cannot_be_written_atomically_says_so() {
 }
 
 /// Small contents leave the inode; a second name makes the commit a checkpoint; a file without a
-/// name goes, and what lies over it goes with it.
+/// name is freed, together with what lies over it.
 #[test]
 fn files_of_every_kind_are_written_atomically() {
     for on in Scene::all() {

@@ -1,5 +1,5 @@
-//! Every structure, one field wrong at a time: the check says so. And any bit wrong anywhere:
-//! whatever it says, it does not panic or hang.
+//! Every structure, one field wrong at a time: the check reports it. And any bit wrong anywhere:
+//! whatever the check reports, it does not panic or hang.
 
 mod judge;
 
@@ -116,7 +116,7 @@ impl Specimen {
         }
     }
 
-    /// What the check says with `bytes` at `offset` of block `addr`; the block is restored.
+    /// What the check reports with `bytes` at `offset` of block `addr`; the block is restored.
     fn with(&self, addr: u32, change: impl FnOnce(&mut Bytes)) -> Result<(), String> {
         let before = read(&self.file, addr);
         let mut after = before;
@@ -240,8 +240,8 @@ fn every_field_of_the_checkpoint() {
     assert_eq!(s.verdict(), Ok(()));
 }
 
-/// A kernel that was cut leaves a checkpoint that says it has nat_bits, and those of its last
-/// unmount. `fsck.f2fs` writes them anew and finds no fault.
+/// After a cut, a kernel leaves a checkpoint that says it has nat_bits, and those of its last
+/// unmount. `fsck.f2fs` rewrites them and finds no fault.
 #[test]
 fn nat_bits_of_an_older_checkpoint_are_no_fault() {
     use f2fs::ondisk::checkpoint::CpFlags;

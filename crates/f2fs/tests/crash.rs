@@ -9,7 +9,7 @@ use harness::{Kind, dump, findings, mount, power_on};
 use judge::{Scratch, assert_fsck_clean};
 use vfs::FileSystem;
 
-/// What a mode is worth on a drive with a volatile cache.
+/// What a mode guarantees on a drive with a volatile cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Worth {
     /// What was fsynced is there, and each block is the file's own.
@@ -48,7 +48,7 @@ fn assert_recovers(cut: &Cut, options: &str, worth: Worth, name: &str, scratch: 
     fs.unmount().unwrap();
     let state = drive.power_off();
     for finding in findings(&state).lines() {
-        // Blocks that count though they lie above the write pointer.
+        // Blocks that count although they lie above the write pointer.
         let above = finding.contains("write pointer: found") && finding.contains("should be above");
         let excused = options.contains("nowp_check") && above;
         assert!(excused, "{name}: {finding}");

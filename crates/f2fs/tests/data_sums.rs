@@ -1,4 +1,5 @@
-//! Atomic OPRW on a drive without write pointers: what an fsync wrote is known by its checksums.
+//! Atomic OPRW on a drive without write pointers: recovery recognises what an fsync wrote by its
+//! checksums.
 
 mod harness;
 
@@ -12,7 +13,7 @@ use vfs::{Creator, FileSystem, Ino};
 
 const PAGE: usize = 4096;
 const OPTIONS: &str = "fsync_mode=strict,oprw";
-/// Leaves nothing of the field it lies in.
+/// Fills its whole field.
 const LONG: [u8; 255] = [b'l'; 255];
 
 fn create(fs: &F2fs, name: &[u8]) -> Ino {
@@ -32,7 +33,7 @@ fn recovered(state: &DriveState, options: &str) -> (F2fs, Arc<Ssd>) {
     (mount(&drive, options), drive)
 }
 
-/// A page of a database's: it ends in its own checksum.
+/// A page of a database, which ends in its own checksum.
 fn page(byte: u8) -> [u8; PAGE] {
     let mut page = [byte; PAGE];
     let sum = crc32(0, &page[..PAGE - 4]);

@@ -116,7 +116,7 @@ impl Drive for Watched {
     }
 }
 
-/// A drive whose flushes do nothing: what a volume must not be promised on.
+/// A drive whose flushes do nothing: no volume can keep its promises there.
 struct NeverFlushes(Arc<Ssd>);
 
 impl Drive for NeverFlushes {
@@ -293,7 +293,7 @@ fn transfer(from: &Arc<Ssd>, to: &Arc<Ssd>, at: u64) {
 }
 
 /// A kernel that is served a drive with both kinds of zones makes its volume on two namespaces.
-/// What is left of that drive is given as one.
+/// Afterwards the drive is given as one.
 #[test]
 fn two_devices_may_be_the_zones_of_one_drive() {
     let rig = Rig::new();

@@ -1,6 +1,6 @@
-//! An fsync keeps its word whatever other threads do while it waits for the drive. Each test holds
-//! one fsync up, lets a second thread act, cuts the power, and looks at what survived. The same run
-//! with the injected fault shows that the test can fail.
+//! An fsync keeps its promise whatever other threads do while it waits for the drive. Each test
+//! holds one fsync up, lets a second thread act, cuts the power, and looks at what survived. The
+//! same run with the injected fault shows that the test can fail.
 
 mod harness;
 
@@ -14,7 +14,7 @@ use harness::{Kind, mount_on, power_on};
 use vfs::{Creator, FileSystem, Ino, RenameFlags, SetAttr};
 
 const MS: u64 = 1_000_000;
-/// How long a write takes that is held up.
+/// How long a held-up write takes.
 const HELD: u64 = 10 * MS;
 const PAGE: u64 = 4096;
 /// Blocks of a file that needs a node beside its inode.
@@ -64,7 +64,8 @@ impl Scene {
     }
 }
 
-/// Runs `scene` in every mode on both kinds of drives; what `judge` says of the survivors.
+/// Runs `scene` in every mode on both kinds of drives; returns what `judge` says about the
+/// survivors.
 fn broken(
     fault: &str,
     scene: fn(&Scene) -> Vec<DriveState>,
@@ -78,7 +79,7 @@ fn broken(
                 continue; // There are no write pointers to recover by.
             }
             let inject = if fault.is_empty() { String::new() } else { format!(",inject={fault}") };
-            // Nothing is written in place: only the chain tells of it.
+            // Nothing is written in place: only the chain shows it.
             let options = format!("{mode},mode=lfs,cache=1m{inject}");
             let run = move || scene(&Scene::new(kind, &options));
             let Ok(states) = Machine::simulated(&profile, 1).run(run) else {
@@ -171,7 +172,7 @@ fn a_file_that_gets_a_name_during_its_fsync_stays_recoverable() {
 }
 
 /// A durable block moves while an fsync of its file waits for its data. The nodes that follow point
-/// to where it is now: there it has to be as durable as it was.
+/// to its new place, where it must be as durable as before.
 #[test]
 fn what_is_cleaned_during_an_fsync_stays_durable() {
     fn scene(on: &Scene) -> Vec<DriveState> {
@@ -223,7 +224,7 @@ fn a_name_stays_with_the_file_that_was_fsynced_under_it() {
     assert!(!broken("decide-once", scene, judge).is_empty());
 }
 
-/// A node goes and leaves its place empty, during another fsync of the same file.
+/// A node is freed and leaves its place empty, during another fsync of the same file.
 #[test]
 fn a_truncation_during_an_fsync_is_not_undone() {
     fn scene(on: &Scene) -> Vec<DriveState> {
@@ -248,7 +249,7 @@ fn a_truncation_during_an_fsync_is_not_undone() {
     assert_eq!(broken("", scene, judge), Vec::<String>::new());
 }
 
-/// Nobody has the file open, and its only name goes.
+/// Nobody has the file open, and its only name is removed.
 #[test]
 fn an_fsync_outlives_the_removal_of_its_file() {
     fn scene(on: &Scene) -> Vec<DriveState> {
@@ -265,9 +266,9 @@ fn an_fsync_outlives_the_removal_of_its_file() {
     assert_eq!(broken("", scene, judge), Vec::<String>::new());
 }
 
-/// In the modes that recover an fsync whole or not at all, what others append during it is not
-/// half of it: not even where there is no room for checksums, so that the data is flushed before
-/// the nodes go.
+/// In the modes that recover an fsync whole or not at all, what others append meanwhile does not
+/// become half of it, not even where there is no room for checksums, so that the data is flushed
+/// before the nodes go.
 #[test]
 fn an_append_during_an_atomic_fsync_is_no_part_of_it() {
     const NAME: &str = match str::from_utf8(&[b'n'; 250]) {

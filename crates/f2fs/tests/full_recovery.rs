@@ -1,5 +1,6 @@
-//! Recovery of volumes that are nearly full: cut over and over it must need no more room, nor more
-//! of the drive's resources, the tenth time than the first, and find what the cleaner moved.
+//! Recovery of volumes that are nearly full: cut over and over, it must need no more room and no
+//! more of the drive's resources the tenth time than the first, and must find what the cleaner
+//! moved.
 
 mod harness;
 
@@ -35,7 +36,7 @@ fn name(file: usize) -> String {
     format!("f{file}")
 }
 
-/// Where in a recovery it is cut.
+/// Where a recovery is cut.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// Anywhere.
@@ -156,7 +157,7 @@ fn survives(spec: &Spec, options: &str, at: At, seed: u64) {
     assert_eq!(findings(&drive.power_off()), "", "{what}");
 }
 
-/// `SEED=7 SEEDS=1` repeats seed 7. Each seed has options and a temper of the drive of its own.
+/// `SEED=7 SEEDS=1` repeats seed 7. Each seed has its own options and its own drive.
 fn survive(spec: &Spec, options: &[&str]) {
     let number =
         |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
@@ -182,8 +183,8 @@ fn conventional() {
     survive(&spec, &["mode=lfs", "fsync_mode=strict,oprw", ""]);
 }
 
-/// A block is overwritten in place where the cleaner has put it, before a checkpoint knows of that
-/// place: the fsync has to tell of it.
+/// A block is overwritten in place where the cleaner has put it, before a checkpoint knows that
+/// place: the fsync has to record it.
 #[test]
 fn what_is_overwritten_where_the_cleaner_put_it_is_found_there() {
     /// A page that a node beside the inode points to.

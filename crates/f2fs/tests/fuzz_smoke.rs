@@ -18,8 +18,8 @@ use fuzz_body::{MemoryDrive, Outcome, bases, run};
 use rustix::time::{ClockId, clock_gettime};
 use vfs::FileSystem;
 
-/// A case that takes more of a processor is taken for one that does not end: however busy the
-/// machine is, a case of a few milliseconds does not come near.
+/// A case that uses more processor time counts as endless: however busy the machine is, a case of a
+/// few milliseconds does not come near.
 const CASE_MAX: Nanos = 5_000_000_000;
 /// Longest tape; a case seldom reads more.
 const TAPE_LEN: usize = 96;

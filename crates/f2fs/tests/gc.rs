@@ -81,7 +81,7 @@ impl Aged {
         self.fs.unlink(self.fs.root(), name.as_bytes()).unwrap();
     }
 
-    /// Overwrites, removes and makes anew, `rounds` times, at the same fullness.
+    /// Overwrites, removes and recreates, `rounds` times, at the same fullness.
     fn churn(&mut self, rounds: u32, percent: u64, pages: u64) {
         for round in 0..rounds {
             for _ in 0..100 {
@@ -116,7 +116,7 @@ impl Aged {
         }
     }
 
-    /// Reads all, remounts, reads all, and asks the judges.
+    /// Reads everything, remounts, reads everything again, and asks the judges.
     fn finish(self) {
         self.assert_contents(&self.fs);
         self.fs.unmount().unwrap();
@@ -188,8 +188,8 @@ fn cleaning_in_the_background_frees_sections() {
     }
 }
 
-/// Whoever cleans between a write and its fsync must not take along half of what the fsync is to
-/// bring whole or not at all.
+/// Cleaning between a write and its fsync must not make half of it durable if the fsync is all or
+/// nothing.
 #[test]
 fn strict_moves_what_is_durable() {
     let mut aged = Aged::new(Kind::Zoned, "fsync_mode=strict,oprw", 5);

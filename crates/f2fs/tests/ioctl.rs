@@ -138,8 +138,8 @@ fn a_file_with_the_sync_flag_needs_no_fsync() {
     assert_eq!(after.lookup(3, b"file").unwrap().size, PAGE as u64);
 }
 
-/// A pinned file that was in the cleaner's way too often is pinned no more, and cannot be pinned
-/// again before its user has let go of it (`gc_pin_file_thresh`).
+/// A pinned file that was in the cleaner's way too often is no longer pinned, and cannot be pinned
+/// again before its user has unpinned it (`gc_pin_file_thresh`).
 #[test]
 fn a_file_is_pinned_until_too_many_moves_have_failed() {
     let drive = Kind::Conventional.formatted(1);
@@ -176,7 +176,7 @@ fn a_file_is_pinned_until_too_many_moves_have_failed() {
     finish(&drive, &fs);
 }
 
-/// Where the blocks of a file are, as far as cleaning may tell: it must move none of a pinned one.
+/// Where the blocks of a file are: cleaning must move none of a pinned file.
 #[test]
 fn a_pinned_file_stays_where_it_is() {
     let drive = Kind::Conventional.formatted(1);
@@ -195,7 +195,7 @@ fn a_pinned_file_stays_where_it_is() {
             .find(|lba| state.media().read(*lba).unwrap()[..] == [1; PAGE])
     };
     let before = place(&drive).unwrap();
-    // Every section but the logs' own is cleaned, so the log must go on first.
+    // Every section except the logs' own is cleaned, so the log must move on first.
     let (sb, _) = checkpoint_of(&drive.survivors(1));
     for n in 0..300 {
         let small = create(&fs, &format!("{n}"));
@@ -376,7 +376,7 @@ fn the_status_counts_what_happened() {
     finish(&drive, &fs);
 }
 
-/// The unmount after a cut knows again which NAT blocks are full and which empty.
+/// The unmount after a cut finds out again which NAT blocks are full and which are empty.
 #[test]
 fn nat_bits_come_back_after_a_cut() {
     use f2fs::ondisk::checkpoint::CpFlags;

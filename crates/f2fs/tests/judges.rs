@@ -33,7 +33,7 @@ fn assert_judged_clean(drive: &Arc<dyn Drive>, image: &Path) {
     assert_fsck_clean(image);
 }
 
-/// A little of everything, so often that directories deepen and files get indirect nodes.
+/// A little of everything, repeated until directories deepen and files get indirect nodes.
 fn work(fs: &F2fs) -> vfs::Result<()> {
     let (root, who) = (fs.root(), Creator::default());
     let dir = fs.mkdir(root, b"dir", 0o755, who)?.ino;

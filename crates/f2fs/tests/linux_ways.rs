@@ -1,5 +1,4 @@
-//! Where Linux once disagreed with us on the same image (found by the crate `judge`), as tests that
-//! need no kernel.
+//! Where Linux once disagreed with us on the same image, as tests that need no kernel.
 
 mod harness;
 

@@ -137,8 +137,8 @@ fn a_zoned_volume_with_much_free_is_not_cleaned() {
     });
 }
 
-/// A zoned volume that runs short of sections is cleaned in the background while it is busy; that
-/// is work its operations would have to do.
+/// A zoned volume that runs short of sections is cleaned in the background while it is busy,
+/// because otherwise its operations would have to do that work.
 #[test]
 fn a_busy_zoned_volume_is_cleaned_when_it_runs_short() {
     on_virtual_cores(|| {

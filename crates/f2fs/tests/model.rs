@@ -2,7 +2,7 @@
 //! real machine and a virtual one, with remounts and power cuts in between; `fsck.f2fs` looks at
 //! some of what is left.
 //!
-//! A failure prints the operations, made few, and the seed; `PROPTEST_RNG_SEED` tries others.
+//! A failure prints the shrunk operations and the seed; `PROPTEST_RNG_SEED` tries others.
 
 mod harness;
 mod judge;

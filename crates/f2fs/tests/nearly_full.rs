@@ -1,7 +1,7 @@
-//! What a nearly full volume writes for a block of a user's, beside what the simplest of logs with
-//! the same sections and the same contents would: one that is cleaned greedily, keeps a section for
-//! that and knows no checkpoint. The log writes the nodes of each fsync as the volume does; so what
-//! is compared is moving, and what a checkpoint costs, all of which counts as the volume's.
+//! What a nearly full volume writes per block of its user, compared with the simplest log with the
+//! same sections and contents: one that is cleaned greedily, keeps a section for that and knows no
+//! checkpoint. The log writes the nodes of each fsync as the volume does; so the comparison is
+//! about moving, and about checkpoints, whose whole cost counts against the volume.
 //!
 //! Time is simulated. The table of all cases:
 //! `cargo test --release -p strandline-f2fs --test nearly_full -- --ignored --nocapture`
@@ -25,11 +25,11 @@ const PAGE: u64 = 4096;
 const BATCH: u64 = 32;
 /// Blocks that a direct node points to.
 const PER_NODE: u64 = 1018;
-/// What a volume may write, times what the log writes.
+/// What a volume may write, as a multiple of what the log writes.
 const BAR: f64 = 1.5;
-/// Sections the log can use and the volume cannot: the log does with three open ones where F2FS has
-/// six; and on zones a section is kept for each of the logs that a cut makes start afresh before
-/// anything can be cleaned, three at least. On a small volume that is much of what is spare.
+/// Sections the log can use and the volume cannot: the log needs three open ones where F2FS has
+/// six; and on zones a section is kept for each log (three at least) that a cut forces to start
+/// afresh before anything can be cleaned. On a small volume that is much of the spare room.
 const HELD: usize = 3;
 const HELD_ON_ZONES: usize = 3;
 
@@ -88,7 +88,7 @@ struct Log {
     /// Blocks of each section, valid or not, and how many are.
     sections: Vec<(Vec<u64>, u64)>,
     free: Vec<usize>,
-    /// Sections that are being filled: by data, by nodes, by data that moves.
+    /// Sections that are being filled: by data, by nodes, by moved data.
     open: [usize; 3],
     written: u64,
 }
@@ -155,7 +155,7 @@ impl Log {
     }
 }
 
-/// How long each of a kind of operations took, in ns.
+/// How long each operation of a kind took, in ns.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -174,7 +174,7 @@ impl Times {
 }
 
 struct Measured {
-    /// Blocks written for each of a user's.
+    /// Blocks written for each block of a user's.
     wrote: f64,
     /// By the log, and by one with as many sections as the volume has.
     logs: [f64; 2],
@@ -309,7 +309,7 @@ fn remove(case: &Case, count: u64) -> (f64, f64) {
     (count as f64 / seconds, written as f64 / count as f64)
 }
 
-/// What is removed makes room; that must not need more of it than there is.
+/// Removing makes room; it must not need more room than there is.
 #[test]
 fn removing_files_is_cheap_when_full() {
     for case in cases(2048, 64 << 10) {

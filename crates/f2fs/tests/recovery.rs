@@ -1,4 +1,4 @@
-//! What recovery brings back, and that a cut of recovery itself takes nothing away.
+//! What recovery brings back, and that a cut during recovery takes nothing away.
 
 mod harness;
 
@@ -20,8 +20,8 @@ enum Step {
     Truncate(usize),
 }
 
-/// What becomes of a durable file or directory whose name a new file then has. Recovery gives the
-/// new file its name and frees whose it was; who lives on under another name must not be.
+/// A durable file or directory whose name a new file has taken. Recovery gives the new file its
+/// name and frees the former owner, but not if that still exists under another name.
 const NAMES_TAKEN: [&str; 6] = [
     // xfstests generic/342
     "create x; write x 0+8192; sync; rename x y; create x; write x 0+4096; fsync x",
@@ -105,7 +105,7 @@ fn each_fsync_of_a_changing_file_comes_back() {
     }
 }
 
-/// A mount takes as long as there are files fsynced, not fsyncs of them.
+/// The time of a mount depends on the number of files fsynced, not of their fsyncs.
 #[test]
 fn what_later_fsyncs_replaced_is_not_applied() {
     let drive = Kind::Zoned.formatted(2);
@@ -119,8 +119,8 @@ fn what_later_fsyncs_replaced_is_not_applied() {
     assert!(report.scanned_nodes >= 100 && report.replayed_nodes <= 2, "{report:?}");
 }
 
-/// Where nodes are stands in blocks of a table, hundreds in each: one of them is read once, not for
-/// each node.
+/// The places of nodes are in blocks of a table, hundreds in each: such a block is read once, not
+/// for each node.
 #[test]
 fn the_node_table_is_not_read_for_each_new_file() {
     let drive = Kind::Zoned.formatted(4);
@@ -243,8 +243,8 @@ fn cut_again(state: &DriveState, options: &str, name: &str) -> RecoveryReport {
     first.recovery().clone()
 }
 
-/// Under oprw data may be lost that nodes point to. Whoever mounts the volume after the cut finds
-/// that out, and writes no checkpoint that makes the loss last.
+/// Under oprw data may be lost that nodes point to. Every mount after the cut finds that out, and
+/// writes no checkpoint that would make the loss permanent.
 #[test]
 fn what_oprw_relies_on_does_not_depend_on_who_recovers() {
     for (kind, options) in [
@@ -268,7 +268,7 @@ fn what_oprw_relies_on_does_not_depend_on_who_recovers() {
 }
 
 /// Whoever unmounted it cannot know who mounts it next. Linux acknowledges fsyncs whose nodes point
-/// to other data that is still on its way, so its chains are not judged.
+/// to other data that is still on its way, so its chains are not checked.
 #[test]
 fn only_nodes_of_ours_are_judged() {
     let drive = Kind::Zoned.formatted(1);
@@ -283,8 +283,8 @@ fn only_nodes_of_ours_are_judged() {
     assert!(!ours());
 }
 
-/// What recovery keeps from being overwritten must not be missing where there is little room: the
-/// mount would fail for ever.
+/// The space that recovery protects from overwriting must not be what is missing on a full volume:
+/// the mount would fail for ever.
 #[test]
 fn a_long_chain_on_a_volume_nearly_full_is_recovered() {
     for (kind, options, percent) in

@@ -1,4 +1,4 @@
-//! Bugs that Linux's F2FS had, each as a test that this engine does not have it. The kernel named
+//! Bugs that Linux's F2FS had, each with a test that this engine does not have it. The kernel named
 //! is the one that fixed the bug.
 
 mod harness;
@@ -69,9 +69,9 @@ fn chain_of(state: &DriveState) -> Vec<u32> {
     chain
 }
 
-/// 5.15: without a flush between them a node may reach NAND before its data; after the cut the
-/// file shows blocks that were never its own (ML:beac93cf4). Posix has the hole, by design, where
-/// recovery does not look at the write pointers; strict does without that.
+/// 5.15: without a flush between them a node may reach NAND before its data; after the cut the file
+/// shows blocks that were never its own (ML:beac93cf4). Posix has the hole, by design, where
+/// recovery does not look at the write pointers; strict does not need that.
 #[test]
 fn garbage_shows_in_posix_only() {
     let broken = |options: &str| -> usize {
@@ -143,8 +143,8 @@ fn a_chain_that_loops_ends_with_an_error() {
 }
 
 /// 6.7 and 6.8: write pointers were believed after an unclean unmount, and not looked at again
-/// after roll-forward (ML:430759459, ML:b613ca5ff). Every log must be able to write on, and stay
-/// able over further cuts.
+/// after roll-forward (ML:430759459, ML:b613ca5ff). Every log must be able to go on writing, also
+/// after further cuts.
 #[test]
 fn logs_meet_their_zones_after_every_recovery() {
     let mut moved = 0;

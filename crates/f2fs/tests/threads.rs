@@ -13,8 +13,8 @@ use vfs::{Creator, FileSystem, Ino};
 const THREADS: usize = 6;
 const ROUNDS: u64 = 40;
 
-/// Each thread has a file of its own and a block of a shared one, and fsyncs both again and again;
-/// one writes checkpoints in between.
+/// Each thread has its own file and a block of a shared one, and fsyncs both again and again; one
+/// writes checkpoints in between.
 fn work(fs: &F2fs, shared: Ino, me: usize) {
     let name = format!("own {me}");
     let own = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap().ino;
@@ -112,8 +112,8 @@ fn overwrite(fs: &F2fs, file: Ino, rounds: u8) {
     }
 }
 
-/// Reads blocks of `file` in an order of its own: each is whole, and none is ever older than it has
-/// been seen before.
+/// Reads blocks of `file` in its own order: each is whole, and none is ever older than when it was
+/// last seen.
 fn watch(fs: &F2fs, file: Ino, step: u64) {
     let mut seen = vec![0; SHARED_PAGES as usize];
     let mut block = [0; 4096];
@@ -142,7 +142,7 @@ fn read_and_write(drive: Arc<Ssd>, options: &str) {
     assert_eq!(harness::findings(&drive.power_off()), "");
 }
 
-/// Reads ask the drive with the volume free; what they bring back must still be true.
+/// Reads ask the drive with the volume free; their results must still be valid when they return.
 #[test]
 fn reads_beside_writes_never_go_back() {
     let profile = Profile::named("xeon-4116").unwrap();

@@ -37,7 +37,7 @@ fn fsyncs(drive: &Arc<Ssd>, options: &str, name: &[u8]) -> ([DriveState; 3], Ino
             fs.write(file, place + n * PAGE, &[n as u8 + 1; PAGE as usize]).unwrap();
         }
         fs.fsync(file, false).unwrap();
-        // With nobarrier nobody else asks for it.
+        // With nobarrier nothing else asks for it.
         drive.issue(0, 0, Command::Flush).expect("answered").result.unwrap();
         drive.survivors(1)
     });
@@ -83,7 +83,7 @@ fn an_fsync_ends_before_the_first_node_that_is_torn() {
                 let at = sector * SECTOR..(sector + 1) * SECTOR;
                 let (mut torn, old) = (read(&after, lba), read(&before, lba));
                 torn.make_mut()[at.clone()].copy_from_slice(&old[at]);
-                // What was free and is as it was is not torn.
+                // A free block that is unchanged is not torn.
                 let whole = torn == read(&after, lba);
                 let state = put(&after, lba, torn);
                 for with in [options, "", "ro"] {
@@ -111,8 +111,8 @@ fn a_name_that_leaves_no_room_makes_an_fsync_a_checkpoint() {
     }
 }
 
-/// Linux writes no checkpoint at a mount that finds nothing to recover. It goes on after ours, and
-/// what is behind the name in its inodes is nothing, or from before.
+/// Linux writes no checkpoint at a mount that finds nothing to recover. It continues after ours,
+/// and behind the names in its inodes there is nothing, or something old.
 #[test]
 fn what_linux_fsynced_after_our_checkpoint_is_recovered() {
     for (options, marks_all) in [("fsync_mode=posix", true), ("fsync_mode=strict", false)] {
@@ -140,7 +140,7 @@ fn what_linux_fsynced_after_our_checkpoint_is_recovered() {
     }
 }
 
-/// Of the first fsync after a checkpoint nothing else tells whose it is.
+/// For the first fsync after a checkpoint nothing else shows who wrote it.
 #[test]
 fn a_first_fsync_that_is_torn_is_not_taken_for_one_of_linux() {
     for features in [MkfsOptions::default(), harness::mkfs_options()] {

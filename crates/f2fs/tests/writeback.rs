@@ -1,5 +1,5 @@
-//! Writes on their way: what is read meanwhile, what two of one block leave, and who hears of one
-//! that failed.
+//! Writes on their way: what is read meanwhile, what two writes of one block leave, and who learns
+//! of a failed one.
 
 mod harness;
 
@@ -102,7 +102,7 @@ fn what_is_evicted_in_flight_is_read_as_written() {
     }
 }
 
-/// A drive may finish two writes of one block in either order; the later one has to be the last.
+/// A drive may finish two writes of one block in either order; the later write must win.
 #[test]
 fn a_block_in_flight_is_not_overwritten() {
     let below = on_virtual_cores(|| {
@@ -124,7 +124,7 @@ fn a_block_in_flight_is_not_overwritten() {
     assert_eq!(read_page(&fs, file), 3);
 }
 
-/// A checkpoint takes the drive its time; who only looks does not wait for it.
+/// A checkpoint takes time on the drive; a caller that only looks does not wait for it.
 #[test]
 fn reads_go_on_while_a_checkpoint_is_on_its_way() {
     for kind in Kind::ALL {
@@ -174,7 +174,7 @@ fn a_failed_write_back_is_told_to_the_next_fsync_once() {
         let (hit, durable) = (create(&fs, "hit"), file);
         fs.sync().unwrap();
         drive.fail_nth(FaultOn::Write, 0, Status::WriteFault);
-        // Nobody waits for what is written back because there is too much of it.
+        // Nobody waits for pages that are written back because there are too many.
         let wrote = fs.write(hit, 0, &vec![7; 300 * PAGE]).unwrap();
         assert!(wrote > 0, "the write itself was into memory");
         assert_eq!(errno(fs.fsync(hit, false)), Errno::IO, "{options}: told");
@@ -207,7 +207,7 @@ fn a_checkpoint_that_fails_leaves_the_volume_readable_and_the_last_one_true() {
     assert_eq!(fs.getattr(file).unwrap().size, PAGE as u64);
 }
 
-/// What a checkpoint that failed was to make durable is clean in memory, and not on the drive.
+/// What a failed checkpoint should have made durable is clean in memory, but not on the drive.
 #[test]
 fn nothing_is_fsynced_after_a_checkpoint_that_failed() {
     let (drive, fs, file) = failing("");

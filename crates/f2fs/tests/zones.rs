@@ -9,7 +9,7 @@ use drive::{Drive, Ssd, Timing};
 use vfs::{Creator, FileSystem};
 
 /// A cut leaves the zones of up to six logs active. A drive has fourteen such resources (ZN540), so
-/// a mount that did not finish what it leaves behind would fail after two or three of them.
+/// mounts that did not finish zones would fail after two or three cuts.
 #[test]
 fn forty_cuts_leave_the_drive_writable() {
     let mut drive = Kind::Zoned.formatted(1);

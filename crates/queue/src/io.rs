@@ -3,8 +3,8 @@
 //!
 //! Invariant (the kernel's `PG_writeback`): a block whose write the drive has not completed is read
 //! from the write's own memory, so pages and metadata may be evicted as soon as they are submitted;
-//! and it is not written again before ([`Io::is_in_flight`]), for a drive may finish two writes of
-//! one block in either order.
+//! and it is not written again before that ([`Io::is_in_flight`]), because a drive may finish two
+//! writes of one block in either order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,8 +38,8 @@ impl Run {
 
 /// What is on its way to the drive, by first block.
 ///
-/// A run is in flight while its [`WriteSet`] holds it too: whoever waits for it lets go of it, and
-/// needs no lock for that. Those that are done are weeded out now and then.
+/// A run is in flight while its [`WriteSet`] also holds it: waiting for it drops it there, which
+/// needs no lock. Completed runs are weeded out from time to time.
 #[derive(Default)]
 struct InFlight {
     runs: BTreeMap<Lba, Arc<Run>>,
@@ -63,8 +63,8 @@ impl InFlight {
             self.blocks = self.runs.values().map(|run| run.blocks.len()).sum();
             self.weed_at = WEED_BLOCKS.max(2 * self.blocks);
         }
-        // Nothing is written twice at a time, so what begins within this run is done, and would
-        // hide the rest of it.
+        // Nothing is written twice at a time, so a run that begins within this one is done, and
+        // would hide the rest of it.
         let end = run.start + run.blocks.len() as u64;
         while let Some((&start, _)) = self.runs.range(run.start..end).next() {
             let done = self.runs.remove(&start);
@@ -163,8 +163,8 @@ impl Io {
 
     /// Reads `count` adjacent blocks.
     pub fn read_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
-        // What completes during the read is taken from memory too: it was in flight when the drive
-        // was asked.
+        // A write that completes during the read is also taken from memory: it was in flight when
+        // the drive was asked.
         let any = if self.in_flight.runs.is_empty() { 0 } else { count };
         let held: SmallVec<[(usize, Block); 4]> = (0..any)
             .filter_map(|i| Some((i as usize, self.in_flight.get(lba + u64::from(i))?.clone())))

@@ -15,8 +15,9 @@ bitflags! {
     pub struct Writes: u8 {
         /// The file's dirty data blocks.
         const DATA = 1;
-        /// What leads recovery to the data, the file's nodes or a journal's blocks, and what stands
-        /// ahead of it in its log: recovery reads no further than the first that is missing.
+        /// What leads recovery to the data (the file's nodes, or a journal's blocks), and what
+        /// stands ahead of it in its log: recovery reads no further than the first block that is
+        /// missing.
         const META = 2;
     }
 }
@@ -28,14 +29,14 @@ pub enum Step<S> {
     Submit(S),
     /// Wait until the drive has completed these (DMA, not NAND).
     Wait(Writes),
-    /// Make all that has completed stable before anything else is submitted. The one that keeps
-    /// data ahead of what leads to it.
+    /// Make all that has completed stable before anything else is submitted. This is what keeps
+    /// data ahead of the metadata that leads to it.
     PreFlush,
     /// Make all that has completed stable before returning.
     Flush,
 }
 
-/// A technique: its steps, and what they are worth.
+/// A technique: its steps, and what they guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan<S: 'static> {
     /// Name as in the tables.
@@ -48,12 +49,12 @@ pub struct Plan<S: 'static> {
     /// never another.
     pub data_consistent: bool,
     /// Where nothing is overwritten in place: recovery brings back all of an fsync, or the file as
-    /// its last fsync or the last checkpoint had it. That checkpoint may have taken up what
-    /// write-back had written of a half-made update; only an atomic write keeps that out.
+    /// its last fsync or the last checkpoint had it. That checkpoint may include what write-back
+    /// had written of half an update; only an atomic write prevents that.
     pub atomic: bool,
 }
 
-/// What a run of a plan has on its way to the drive.
+/// What a run of a plan has under way to the drive.
 #[derive(Default)]
 pub struct OnTheWay {
     /// [`Writes::DATA`]
@@ -66,14 +67,14 @@ pub struct OnTheWay {
 pub trait Run {
     /// What can be submitted.
     type Submit: Copy;
-    /// The volume, held when the run begins; the first submission goes on with that hold.
+    /// The volume, held when the run begins; the first submission uses that hold.
     type Hold;
-    /// How a run ends that does not go through with its plan.
+    /// How a run ends that does not complete its plan.
     type End;
     /// What can go wrong.
     type Error: From<IoError>;
 
-    /// Allocates and submits, or finds that the plan is not what is wanted any more.
+    /// Allocates and submits, or finds that the plan no longer applies.
     fn submit(
         &mut self,
         what: Self::Submit,
@@ -94,7 +95,8 @@ pub trait Run {
 }
 
 impl<S: Copy + PartialEq> Plan<S> {
-    /// Whether it is recovery that puts data before what leads to it: nothing in the plan does.
+    /// Whether recovery restores the order of data and metadata, because nothing in the plan
+    /// ensures it.
     pub fn orders_at_recovery(&self) -> bool {
         self.data_consistent && !self.steps.contains(&Step::PreFlush)
     }

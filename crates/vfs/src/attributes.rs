@@ -1,5 +1,4 @@
-//! What can be set of a mounted volume, as the files below `/sys/fs` are written to: numbers, each
-//! with its range.
+//! The settings of a mounted volume, as in the files below `/sys/fs`: numbers, each with its range.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +17,7 @@ pub struct Attribute<T> {
 /// What is wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeError {
-    /// There is none of this name.
+    /// There is none with this name.
     #[error("{0}: no such attribute, or not writable")]
     Unknown(String),
     /// It may not be that.

@@ -1,4 +1,4 @@
-//! Metadata held back until the commit that makes it true.
+//! Metadata held back until the commit that makes it valid.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Buffers {
         self.0.insert(lba, block);
     }
 
-    /// A block that has changed, to change it more.
+    /// A block that has changed, to change it further.
     pub fn get_mut(&mut self, lba: Lba) -> Option<&mut Block> {
         self.0.get_mut(&lba)
     }

@@ -5,14 +5,14 @@ use std::fmt;
 /// What a repair does about a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remedy {
-    /// It is set to what it should be, or derived anew.
+    /// It is set to what it should be, or recomputed.
     #[default]
     Set,
     /// The pointer is cleared: a hole, or no node.
     Cleared,
     /// The entry is removed; what it named may end in `lost+found`.
     Removed,
-    /// The entry goes where its name is looked for.
+    /// The entry moves to where a lookup finds it.
     Moved,
     /// The second owner gets a copy.
     Copied,
@@ -24,7 +24,7 @@ pub enum Remedy {
     Reconnected,
 }
 
-/// One thing that is wrong, in a place `P` as the file system names it.
+/// One thing that is wrong, at a place `P` as the file system names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<P> {
     /// Where.

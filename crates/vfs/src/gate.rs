@@ -1,4 +1,5 @@
-//! The gate to a mounted volume: who looks, who changes, and a commit that lets others look.
+//! The gate to a mounted volume: for those who look, those who change, and a commit during which
+//! others may look.
 //!
 //! One lock holds the volume. A commit, as a checkpoint or a journal's transaction, is put together
 //! under it and written without it; until the drive has all of it, nothing may change, and
@@ -17,7 +18,7 @@ pub struct Gate<V> {
 
 struct State<V> {
     volume: V,
-    /// What is in memory is on its way to the drive, and must not change.
+    /// The contents of memory are on their way to the drive, and must not change.
     committing: bool,
 }
 
@@ -38,7 +39,7 @@ impl<V> DerefMut for Hold<'_, V> {
 }
 
 impl<V> Gate<V> {
-    /// A gate to `volume`. `name` is the lock's, in what is told of waiting.
+    /// A gate to `volume`. `name` is the lock's name in reports.
     pub fn new(name: &'static str, volume: V) -> Self {
         let state = State { volume, committing: false };
         Self { state: Mutex::named(name, state), committed: Condvar::new() }

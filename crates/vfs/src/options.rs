@@ -1,5 +1,5 @@
-//! Lists of mount options, as `mount -o` takes them: one table says what there is, reads a list and
-//! explains it.
+//! Lists of mount options, as `mount -o` takes them: one table defines the options, parses a list
+//! and explains them.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ pub struct Choice<T: 'static> {
 /// What is wrong with an option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
-    /// There is none of this name.
+    /// There is none with this name.
     #[error("{given}: not a mount option of {of}")]
     Unknown {
         /// As it was given.
@@ -70,7 +70,7 @@ pub enum OptionError {
         /// As it was given.
         given: String,
     },
-    /// Its value is missing or is none of those it may have.
+    /// Its value is missing or not one of those allowed.
     #[error("{given}: {what}; expected {expected}")]
     Value {
         /// As it was given.
@@ -125,7 +125,7 @@ impl<T> Options<T> {
         Ok(())
     }
 
-    /// Every option with every value, as they are written, and what they do.
+    /// Every option with every value, as written, and its effect.
     pub fn help(&self) -> impl Iterator<Item = (String, &'static str)> {
         self.table.iter().flat_map(|MountOption { name, value }| match value {
             Value::None { help, .. } => vec![((*name).to_owned(), *help)],

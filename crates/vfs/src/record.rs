@@ -11,7 +11,7 @@ pub enum Value {
     Number(u64),
     /// Text.
     Text(String),
-    /// Bytes that are no text: a map, a UUID.
+    /// Bytes that are not text: a map, a UUID.
     Bytes(Vec<u8>),
     /// Several of a kind.
     List(Vec<Value>),
@@ -60,7 +60,7 @@ impl Record {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Says what is wrong with it.
+    /// Adds what is wrong with it.
     pub fn complain(&mut self, error: &dyn fmt::Display) -> &mut Self {
         self.put("error", error.to_string())
     }

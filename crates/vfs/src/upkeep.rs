@@ -1,8 +1,8 @@
-//! What a mounted volume does by itself: dirty pages written back by age and amount (the kernel's
-//! flusher), a commit every so often, and a way to tell a quiet moment.
+//! What a mounted volume does by itself: writes back dirty pages by age and amount (the kernel's
+//! flusher), commits from time to time, and detects quiet moments.
 //!
-//! Idle means: no operation began for some time. Operations are counted, not timed, which costs
-//! them nothing; so idleness is noticed up to one interval of the flusher late.
+//! Idle means that no operation has begun for some time. Operations are counted, not timed, which
+//! costs them nothing; so idleness is noticed up to one interval of the flusher late.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ const WRITEBACK_INTERVAL: Nanos = 5_000_000_000;
 /// Age at which dirty pages are written back (`dirty_expire_centisecs`).
 const DIRTY_EXPIRE: Nanos = 30_000_000_000;
 
-/// What the threads of a volume and its operations tell each other; `S` is what the file system
-/// keeps there besides.
+/// What the threads of a volume and its operations tell each other; `S` is the file system's own
+/// part.
 pub struct Upkeep<S> {
     /// Taken alone, or last.
     state: Mutex<State<S>>,
@@ -26,7 +26,7 @@ pub struct Upkeep<S> {
     kicked: AtomicBool,
 }
 
-/// What is behind the lock of an [`Upkeep`].
+/// The state behind the lock of an [`Upkeep`].
 pub struct State<S> {
     /// The file system's own.
     pub own: S,
@@ -38,7 +38,7 @@ pub struct State<S> {
 }
 
 impl<S> Upkeep<S> {
-    /// Nothing to tell yet. `name` is the lock's, in what is told of waiting.
+    /// Nothing to tell yet. `name` is the lock's name in reports.
     pub fn new(name: &'static str, own: S) -> Self {
         let state = State { own, stop: false, seen: 0, quiet_since: now() };
         Self {
@@ -48,10 +48,10 @@ impl<S> Upkeep<S> {
         }
     }
 
-    /// More is dirty than should be. Costs next to nothing while the flusher has not looked yet.
+    /// Notes that too much is dirty. Costs almost nothing while the flusher has not looked yet.
     pub fn kick(&self) {
         if !self.kicked.swap(true, Ordering::Relaxed) {
-            // Whoever goes to sleep has looked at the flag under this lock.
+            // A thread that goes to sleep has checked the flag under this lock.
             drop(self.state.lock());
             self.changed.notify_all();
         }
@@ -73,7 +73,7 @@ impl<S> Upkeep<S> {
         self.changed.notify_all();
     }
 
-    /// Sleeps until `deadline` or until `early` says so; `None` if it is time to end.
+    /// Sleeps until `deadline`, or until `early` is true; `None` if it is time to end.
     pub fn sleep(
         &self,
         deadline: Nanos,
@@ -90,7 +90,7 @@ impl<S> Upkeep<S> {
 }
 
 impl<S> State<S> {
-    /// Takes note if operations have begun since it last looked.
+    /// Notes whether operations have begun since it last looked.
     fn note_idleness(&mut self, operations: u64) {
         if self.seen != operations {
             (self.seen, self.quiet_since) = (operations, now());
@@ -108,13 +108,13 @@ pub trait Flushed {
     /// What the file system keeps in its [`Upkeep`].
     type Own;
 
-    /// Where the flusher hears of changes.
+    /// Where the flusher learns of changes.
     fn upkeep(&self) -> &Upkeep<Self::Own>;
 
     /// How old the last commit may grow.
     fn commit_interval(own: &Self::Own) -> Nanos;
 
-    /// Whether there still is anything to look after.
+    /// Whether there is still anything to look after.
     fn is_sound(&self) -> bool;
 
     /// Operations begun since the mount.
@@ -123,16 +123,16 @@ pub trait Flushed {
     /// Inodes with dirty pages.
     fn dirty_inos(&self) -> Vec<Ino>;
 
-    /// Writes back the dirty pages of `ino`. If that fails, the next fsync of it tells.
+    /// Writes back the dirty pages of `ino`. A failure is reported by its next fsync.
     fn write_back(&self, ino: Ino);
 
-    /// Commits if the last commit is `age` old and anything has changed since. If that fails, the
-    /// next operation tells.
+    /// Commits if the last commit is `age` old and anything has changed since. A failure is
+    /// reported by the next operation.
     fn commit_if_older(&self, age: Nanos);
 }
 
-/// Writes back what has been dirty for long, all of it if it is much, and commits in time, until it
-/// is told to end.
+/// Writes back what has been dirty for long, or everything if it is much, and commits in time,
+/// until it is told to end.
 pub fn flush<F: Flushed>(fs: &F) {
     let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
     let mut next = now() + WRITEBACK_INTERVAL;

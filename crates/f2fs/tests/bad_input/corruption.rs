@@ -75,7 +75,7 @@ const STRUCTURES: [Fields; 9] = [
     },
 ];
 
-/// What a field becomes: an edge, or one bit wrong.
+/// A field's damaged value: an edge case, or one bit wrong.
 fn wrong_values(old: u64, width: usize) -> Vec<u64> {
     let top = 8 * width as u32 - 1;
     let all = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
@@ -131,7 +131,7 @@ fn every_field_of_every_structure() {
             noticed += refused;
         }
         println!("{:?}: {cases} cases, {noticed} noticed", base.kind);
-        // Not all: names, times, and tables that a journal overrides.
+        // Not every field: names, times, and tables that a journal overrides do not matter.
         assert!(noticed > cases / 20, "{:?}: {noticed} of {cases} noticed", base.kind);
     }
 }

@@ -9,7 +9,7 @@ use crate::harness::{Kind, dump};
 use crate::judge::{Scratch, assert_fsck_clean};
 use crate::{small_drive, try_mount};
 
-/// A way to fill a volume, and how to undo some of it.
+/// A way to fill a volume, and to undo some of it.
 struct Filling {
     name: &'static str,
     fill: fn(&F2fs, u32) -> vfs::Result<()>,
@@ -50,7 +50,7 @@ const FILLINGS: [Filling; 3] = [
     Filling { name: "entries", fill: write_entry, free: unlink::<255> },
 ];
 
-/// `ENOSPC` and nothing else; what is there can be fsynced, freed and used again.
+/// `ENOSPC` and nothing else; existing data can be fsynced, freed and reused.
 fn fill_and_go_on(kind: Kind, filling: &Filling, image: &Path) {
     let what = format!("{kind:?} {}", filling.name);
     let drive = small_drive(kind);

@@ -1,6 +1,6 @@
 //! Operations that fail on their way, at each read they make and for each block they lack: the
-//! volume is whole, a change of names was made or was not, and what a file then is it still is
-//! after an fsync and a cut.
+//! volume is sound, a change of names was made or not made, and a file keeps its state through an
+//! fsync and a cut.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ fn ops(text: &str) -> Vec<Op> {
     parse(text).unwrap()
 }
 
-/// What there is to do, and whether it must be done or not done.
+/// What to do, and whether it must be done completely or not at all.
 fn all() -> impl Iterator<Item = (Op, bool)> {
     let of = |text, is_whole| ops(text).into_iter().map(move |op| (op, is_whole));
     of(NAMES, true).chain(of(CONTENTS, false))
@@ -148,8 +148,8 @@ fn path_of(op: &Op) -> String {
     op.to_string().split_whitespace().nth(1).unwrap().into()
 }
 
-/// What is wrong after an operation that failed; nothing, if names are as they were or as they were
-/// to be, if a file is after fsync and cut what it was before, and if the check finds nothing.
+/// What is wrong after an operation that failed; nothing is, if names are all old or all new, if a
+/// file is the same after fsync and cut, and if the check finds nothing.
 fn judge(fs: F2fs, drive: &Ssd, op: &Op, allowed: Option<&[Tree]>) -> Vec<String> {
     let found = tree(&fs);
     let mut wrong = Vec::new();
@@ -204,7 +204,7 @@ fn any_read_may_fail() {
     assert_nothing_wrong(&wrong);
 }
 
-/// Fills the volume up to so many blocks.
+/// Fills the volume except for this many blocks.
 fn leave(fs: &F2fs, blocks: u64) {
     let grow = |pages: u64| {
         let size = fs.getattr(fs.lookup(fs.root(), b"filler").unwrap().ino).unwrap().size;

@@ -43,7 +43,7 @@ fn one_superblock_is_enough() {
     }
 }
 
-/// A checkpoint whose last block never came is none: the one before is the volume.
+/// A checkpoint whose last block never arrived does not count: the previous one does.
 #[test]
 fn a_torn_checkpoint_leaves_the_older_one() {
     let memory = MemoryDrive::on(base(fuzz_body::Kind::Clean).snapshot.clone());

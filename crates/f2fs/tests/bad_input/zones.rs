@@ -57,7 +57,7 @@ fn zones_behind(ssd: &Arc<Ssd>, name: &str) -> BTreeSet<u64> {
     read.lock().clone()
 }
 
-/// What was in an offline zone is lost, and says so in one line and as `EIO`; all the rest is
+/// Data in an offline zone is lost, which is reported in one line and as `EIO`; everything else is
 /// served.
 #[test]
 fn an_offline_zone_before_the_mount() {

@@ -19,7 +19,7 @@ pub enum Kind {
     Clean,
     /// Conventional, all optional features, left with fsyncs to recover and an orphan.
     Crashed,
-    /// Conventional, no optional feature, left like that: nothing but the format's own checks.
+    /// Conventional, no optional feature, left in the same state: only the format's own checks.
     Plain,
     /// Zoned, left like that.
     Zoned,

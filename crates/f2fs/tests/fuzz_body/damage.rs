@@ -13,7 +13,7 @@ use super::tape::Tape;
 
 type Bytes = [u8; BLOCK_SIZE];
 
-/// Where damage goes: nodes twice as often as anything else.
+/// Where damage goes: to nodes twice as often as to anything else.
 const AIM: [Area; 8] = [
     Area::Node,
     Area::Node,

@@ -24,7 +24,7 @@ impl Outcome {
     }
 }
 
-/// Reads all there is to read, from the root down.
+/// Reads everything, from the root down.
 pub fn read_everything(fs: &F2fs, outcome: &mut Outcome) {
     outcome.note(fs.statfs());
     let mut pending = vec![fs.root()];

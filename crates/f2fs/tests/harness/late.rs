@@ -27,7 +27,7 @@ impl Late {
         Self { below, delay: AtomicU64::new(0), writes: Mutex::new(Vec::new()) }
     }
 
-    /// The drive that has only what is due.
+    /// The drive below, which has only the writes that are due.
     pub fn below(&self) -> &Arc<Ssd> {
         &self.below
     }
@@ -43,7 +43,7 @@ impl Late {
         self.writes.lock().len()
     }
 
-    /// Does what is due, the earliest first.
+    /// Carries out what is due, the earliest first.
     fn settle(&self) {
         let mut writes = self.writes.lock();
         writes.sort_by_key(|write| write.due);

@@ -1,4 +1,4 @@
-//! Drives for tests, and a model to hold the engine against.
+//! Drives for tests, and a model to compare the engine with.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
@@ -68,7 +68,7 @@ pub fn mount(drive: &Arc<Ssd>, options: &str) -> F2fs {
     mount_on(drive.clone(), options)
 }
 
-/// Mounts what is on any drive.
+/// Mounts the volume on a drive of any kind.
 pub fn mount_on(drive: Arc<dyn Drive>, options: &str) -> F2fs {
     let options: MountOptions = options.parse().unwrap();
     F2fs::mount(drive, &options).unwrap_or_else(|error| panic!("mount: {error}"))
@@ -126,7 +126,7 @@ impl Pair {
     }
 
     /// Applies `ops` to both. After every `stretch` operations the volume is unmounted or, every
-    /// other time, synced and cut off its power; the first difference in words.
+    /// other time, synced and its power cut; returns the first difference in words.
     pub fn run(&mut self, ops: &[Op], stretch: usize) -> Result<(), String> {
         for (round, chunk) in ops.chunks(stretch).enumerate() {
             let fs = mount(&self.drive, &self.options);

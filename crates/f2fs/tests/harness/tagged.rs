@@ -31,7 +31,7 @@ pub struct Cut {
     pub promise: Promise,
 }
 
-/// The workload and what it was promised so far.
+/// The workload and what it has been promised so far.
 pub struct Tagged {
     rng: Xoshiro256PlusPlus,
     promise: Arc<Mutex<Promise>>,
@@ -126,7 +126,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// What was written to `file`, or to all, is promised from now on.
+    /// Everything written to `file`, or to all files, is promised from now on.
     fn kept(&mut self, file: Option<u32>) {
         let mut promise = self.promise.lock();
         self.pending.retain(|&(of, page), generation| {
@@ -151,7 +151,7 @@ impl Tagged {
 }
 
 impl Promise {
-    /// What `fs` holds that was never promised, or lacks though it was; `None` if nothing.
+    /// What `fs` holds that was never promised, or lacks although it was; `None` if nothing.
     pub fn broken(&self, fs: &F2fs) -> Option<String> {
         self.lost(fs).or_else(|| self.strange(fs))
     }

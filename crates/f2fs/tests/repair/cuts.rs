@@ -1,5 +1,5 @@
-//! The power fails during a repair, at every command. The next repair ends where an undisturbed
-//! one does, and no file has lost anything to the cut.
+//! The power fails during a repair, at every command. The next repair ends where an undisturbed one
+//! does, and no file has lost anything through the cut.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn tree_of(state: &DriveState) -> Tree {
     snapshot(&fs).unwrap()
 }
 
-/// Repairs what the drive holds; what it then holds.
+/// Repairs the volume on the drive; returns what the drive then holds.
 fn repaired(state: &DriveState, what: &str) -> DriveState {
     let ssd = power_on(state);
     let drive: Arc<dyn Drive> = ssd.clone();

@@ -1,5 +1,5 @@
 //! Every field of every structure, wrong in several ways, its checksum made right again where there
-//! is one: what is left is the field itself.
+//! is one: only the field itself is wrong.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,7 @@ fn fields(base: &Base, area: Area, addr: u32) -> Vec<Field> {
     }
 }
 
-/// One case: what changed, and what came of it.
+/// One case: the change and its result.
 fn attempt(base: &Base, held: Snapshot, judged: bool) -> Result<Vec<String>, String> {
     let after = repaired(held, &RepairOptions::default())?;
     if judged && !base.kind.is_zoned() {

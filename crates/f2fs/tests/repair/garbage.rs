@@ -1,5 +1,5 @@
-//! Damage of any kind and amount, checksums made right again: a repair ends, without a panic, and
-//! what it calls repaired is.
+//! Damage of any kind and amount, checksums made right again: a repair ends without a panic, and
+//! what it calls repaired is sound.
 
 use std::collections::BTreeMap;
 

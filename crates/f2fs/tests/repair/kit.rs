@@ -1,4 +1,4 @@
-//! What every test of a repair asks of it.
+//! What every test of a repair checks.
 
 #![allow(unreachable_pub, reason = "shared by the files of one test binary")]
 
@@ -44,7 +44,7 @@ pub struct Repaired {
     pub tree: Tree,
 }
 
-/// Repairs, and asserts of the result all that can be asserted of any repair.
+/// Repairs, and asserts everything that must hold after any repair.
 pub fn repaired(held: Snapshot, options: &RepairOptions) -> Result<Repaired, String> {
     let memory = MemoryDrive::on(held);
     let drive: Arc<dyn Drive> = memory.clone();

@@ -1,4 +1,5 @@
-//! The undo log puts back every bit, whatever was repaired, and knows what is not one.
+//! The undo log restores every bit, whatever was repaired, and files that are not undo logs are
+//! refused.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ fn assert_same(before: &Snapshot, after: &Snapshot, what: &str) {
     assert_eq!(pointers(before), pointers(after), "{what}");
 }
 
-/// Repairs with a log, takes it back; whether the repair changed anything.
+/// Repairs with a log and undoes it; returns whether the repair changed anything.
 fn there_and_back(held: &Snapshot, options: &RepairOptions, what: &str) -> bool {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("undo");
@@ -25,7 +26,7 @@ fn there_and_back(held: &Snapshot, options: &RepairOptions, what: &str) -> bool 
     let drive: Arc<dyn Drive> = memory.clone();
     let log = File::create_new(&path).unwrap();
     let logged: Arc<dyn Drive> = Arc::new(Undo::new(Arc::clone(&drive), log).unwrap());
-    // What becomes of the repair does not matter: a log of half a repair is one too.
+    // The repair's result does not matter: the log of half a repair is a log, too.
     let _ = repair(&logged, options);
     let changed = memory.changes() > 0;
     undo(&drive, File::open(&path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What every file system keeps of an inode in use: whose turn it is, and who has it open.
+//! What every file system keeps about an inode in use: whose turn it is, and how often it is open.
 
 mod opens;
 mod turns;

@@ -1,4 +1,4 @@
-//! Who has an inode open: one without a name lives until nobody has.
+//! Open inodes: one without a name lives until the last user has closed it.
 
 use rustc_hash::FxHashMap;
 
@@ -13,7 +13,7 @@ pub struct Opens(FxHashMap<Ino, Users>);
 struct Users {
     /// Calls of `open` not yet matched by `release`.
     opens: u32,
-    /// Made without a name, and may yet be given one (`I_LINKABLE`).
+    /// Made without a name, and may still be given one (`I_LINKABLE`).
     linkable: bool,
 }
 
@@ -28,7 +28,7 @@ impl Opens {
         self.0.insert(ino, Users { opens: 1, linkable });
     }
 
-    /// One has closed `ino`. True if it was the last.
+    /// A user has closed `ino`. True if it was the last.
     pub fn release(&mut self, ino: Ino) -> bool {
         let Some(users) = self.0.get_mut(&ino) else { return false };
         users.opens = users.opens.saturating_sub(1);
@@ -39,7 +39,7 @@ impl Opens {
         is_last
     }
 
-    /// Whoever has `ino` open does not count any more.
+    /// Users that have `ino` open no longer count.
     pub fn forget(&mut self, ino: Ino) {
         self.0.remove(&ino);
     }

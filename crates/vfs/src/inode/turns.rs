@@ -1,7 +1,7 @@
-//! Turns: one fsync or write-back of a file at a time, and the file stays in being meanwhile.
+//! Turns: one fsync or write-back of a file at a time, during which the file is not freed.
 //!
-//! Two at once could each take the other's writes for done. And an inode that lost its last name
-//! during one must not be freed under it: whoever would free it leaves that to the end of the turn.
+//! Two at once could each mistake the other's writes for completed ones. And an inode that loses
+//! its last name meanwhile must not be freed: that is left to the end of the turn.
 
 use cores::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
@@ -10,13 +10,13 @@ use crate::Ino;
 
 /// Whose turns are under way.
 pub struct Turns {
-    /// By inode; whether it is to be freed at the end. Taken alone, or within the volume's lock.
+    /// By inode, whether to free it at the end. Taken alone, or within the volume's lock.
     busy: Mutex<FxHashMap<Ino, bool>>,
     ended: Condvar,
 }
 
 impl Turns {
-    /// No turns yet. `name` is the lock's, in what is told of waiting.
+    /// No turns yet. `name` is the lock's name in reports.
     pub fn new(name: &'static str) -> Self {
         Self { busy: Mutex::named(name, FxHashMap::default()), ended: Condvar::new() }
     }
@@ -30,14 +30,14 @@ impl Turns {
         busy.insert(ino, false);
     }
 
-    /// Ends a turn. True if the inode is to be freed now.
+    /// Ends a turn. True if the inode must be freed now.
     pub fn end(&self, ino: Ino) -> bool {
         let to_be_freed = self.busy.lock().remove(&ino).unwrap_or(false);
         self.ended.notify_all();
         to_be_freed
     }
 
-    /// If a turn of `ino` is under way, leaves it to its end to free the inode.
+    /// If a turn of `ino` is under way, leaves freeing the inode to its end.
     pub fn will_free(&self, ino: Ino) -> bool {
         match self.busy.lock().get_mut(&ino) {
             Some(to_be_freed) => {

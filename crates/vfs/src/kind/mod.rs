@@ -70,30 +70,30 @@ pub trait Format: Send + Sync {
     /// Makes an empty volume with the defaults of its mkfs.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
-    /// Fails if `options`, as in `mount -o`, are none of this file system's.
+    /// Fails if `options`, as in `mount -o`, are not this file system's.
     fn check_options(&self, options: &str) -> Result<()>;
 
-    /// Mounts, recovering first if need be. `options` as in `mount -o`.
+    /// Mounts, recovering first if necessary. `options` as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 
-    /// Whether the volume says of itself that it was unmounted cleanly and has no errors.
+    /// Whether the volume is marked as cleanly unmounted and free of errors.
     fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
         self.check(drive).map(|report| report.clean_unmount && report.findings.is_empty())
     }
 
-    /// Compares everything an unmounted volume says of itself. An error means that there is no
-    /// volume to check; everything else is a finding.
+    /// Checks everything that an unmounted volume says about itself. An error means that there is
+    /// no volume to check; everything else is a finding.
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked>;
 
-    /// Whether a finding is of data and not of structure: sound structures point at a block that
-    /// never reached the medium. Then it is a matter of what the technique promises.
+    /// Whether a finding is about data and not structure: sound structures point at a block that
+    /// never reached the medium. Whether that is damage depends on what the technique promises.
     fn is_about_data(&self, finding: &Finding) -> bool {
         let _ = finding;
         false
     }
 
-    /// Puts right what [`Format::check`] finds. With `rescue` nothing is trusted that can be built
-    /// anew. An error means that nothing was changed.
+    /// Puts right what [`Format::check`] finds. With `rescue` nothing is trusted that can be
+    /// rebuilt. An error means that nothing was changed.
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         let _ = (drive, rescue);
         Err(Error::Usage(format!("there is no repair for {}", self.name())))
@@ -102,12 +102,12 @@ pub trait Format: Send + Sync {
     /// The ways it can do an fsync. Never empty; the first is the default.
     fn techniques(&self) -> &'static [&'static Technique];
 
-    /// What it may leave after a cut that is its habit and not damage.
+    /// What it may leave after a cut that is a habit and not damage.
     fn habits(&self) -> Habits {
         Habits::default()
     }
 
-    /// What the block at `lba` is, if it is part of what says where inode `ino` is.
+    /// What the block at `lba` is, if it is part of inode `ino`'s metadata.
     fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
         let _ = (block, lba, ino);
         None

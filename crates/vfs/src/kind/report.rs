@@ -51,7 +51,7 @@ pub struct Repaired {
 /// What a volume calls itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// As a person named it; may be empty.
+    /// As its user named it; may be empty.
     pub label: String,
     /// Its UUID.
     pub uuid: [u8; 16],

@@ -24,7 +24,8 @@ const SIGNATURES: [(&str, usize, &[u8]); 12] = [
     ("a GPT partition table", 512, b"EFI PART"),
 ];
 
-/// The name of what the drive holds, if it is known. Of several that are joined it sees the first.
+/// The name of what the drive holds, if it is known. Of several joined drives it looks at the
+/// first.
 pub fn signature(drive: &Arc<dyn Drive>) -> Result<Option<&'static str>, IoError> {
     let queue = BlockQueue::new(drive.clone());
     let blocks = queue.identify().blocks;

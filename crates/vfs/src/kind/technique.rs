@@ -34,28 +34,28 @@ impl std::fmt::Display for Technique {
 /// by every file system that recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// What an fsync that returned has written is there.
+    /// Everything that a completed fsync wrote is there.
     pub durable: bool,
     /// Every block is an old or a new block of its file, never anything else.
     pub intact: bool,
-    /// Of an fsync all blocks are there, or those that changed since the last checkpoint are as
-    /// they were: what write-back had written by then, the checkpoint has taken up.
+    /// All blocks of an fsync are there, or all blocks changed since the last checkpoint are as
+    /// they were. (The checkpoint includes what write-back had written by then.)
     pub atomic: bool,
     /// No block has sectors of several of its versions.
     pub whole: bool,
 }
 
-/// What a file system's way to make things durable leaves after a cut that no call explains, and
-/// that it may leave. Nothing by default.
+/// What a file system may leave after a cut that no call explains, because of its way of making
+/// things durable. Nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// Whatever is synced, sizes, attributes and holes of all other files may become durable with
-    /// it, as they are then, and of their contents what was written back.
+    /// When anything is synced, the current sizes, attributes and holes of all other files may
+    /// become durable with it, and those of their contents that were written back.
     pub takes_others_along: bool,
-    /// What an fsync writes counts piece by piece: a block may be there, and the size not. The file
-    /// ends with the block then.
+    /// The parts of an fsync count one by one: a block may be there without the size. The file then
+    /// ends with the block.
     pub blocks_may_set_size: bool,
-    /// A file up to so long may be kept elsewhere than in blocks: as it grows, its first block
-    /// moves with whatever else is written.
+    /// Files up to this length may be kept outside blocks: as one grows, its first block moves with
+    /// whatever else is written.
     pub small_file: u64,
 }

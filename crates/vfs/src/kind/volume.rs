@@ -24,7 +24,7 @@ pub struct Recovery {
     pub orphans: u64,
 }
 
-/// Where a page is that is no hole.
+/// Where a page is that is not a hole.
 #[derive(Clone, Copy, Debug)]
 pub enum PageAt<'a> {
     /// In memory: it may be newer than what the drive has.
@@ -51,7 +51,7 @@ pub enum Shutdown {
 pub enum Atomic {
     /// From now on the file changes for its writer only.
     Start,
-    /// All that was written since is in the file, or after a cut none of it.
+    /// Everything written since is in the file or, after a cut, none of it.
     Commit,
     /// The file is what it was at the start.
     Abort,
@@ -81,7 +81,7 @@ pub struct Defragmented {
     pub blocks: u64,
 }
 
-/// A mounted volume. What a file system does not have, it need not implement.
+/// A mounted volume. A file system need not implement what it does not have.
 pub trait Volume: FileSystem {
     /// What recovery did when it was mounted.
     fn recovery(&self) -> Recovery;
@@ -104,7 +104,7 @@ pub trait Volume: FileSystem {
         }
     }
 
-    /// Starts the threads that look after the volume. What it returns ends them when it is dropped.
+    /// Starts the threads that look after the volume. Dropping the returned value ends them.
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
         Box::new(())
     }
@@ -182,8 +182,8 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
-    /// it cannot say, and the file is to be read.
+    /// Shows, in order, which of these pages of a file are not holes, and where they are. False if
+    /// it cannot tell, so that the file must be read.
     fn pages(
         &self,
         ino: Ino,
