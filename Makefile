@@ -7,11 +7,11 @@ TREE ?= /usr/share/doc
 CUTS ?= 1000000
 SHARD ?= 1/1
 
-.PHONY: help demo campaign test test-all test-kernel lint bench docs deb
+.PHONY: help demo campaign test test-all test-kernel lint bench docs deb check-targets
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: ## cut the power 1,000 times per mode and report (TREE=/usr/share/doc)
 	$(CARGO) build --release --package strandline
@@ -83,3 +83,9 @@ docs: ## the book, in target/book, and whether its links and commands are good (
 
 deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
 	$(CARGO) xtask package
+
+# The file system and its tools, without mounts. Only checked: nothing runs the result here.
+TARGETS = x86_64-apple-darwin x86_64-pc-windows-gnu
+check-targets: ## whether the library compiles for macOS and Windows
+	rustup target add $(TARGETS)
+	$(CARGO) check --package strandline-f2fs $(TARGETS:%=--target %)
