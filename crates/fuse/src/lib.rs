@@ -1,4 +1,4 @@
-//! Serves any [`vfs::FileSystem`] to the Linux kernel through FUSE.
+//! Serves any [`vfs::kind::Volume`] to the Linux kernel through FUSE.
 //!
 //! [`Session::start`] mounts, its threads answer the kernel's requests, [`Session::wait`] waits for
 //! the end. The protocol is spoken directly (`abi`, `wire`); ARCHITECTURE.md says why.
@@ -19,5 +19,5 @@ mod wire;
 pub use atime::Atime;
 pub use mount::{MountError, remount, unmount};
 pub use options::MountOptions;
-pub use server::{Answer, Control, Ioctl};
+pub use server::Control;
 pub use session::{Ended, Session};

@@ -8,7 +8,7 @@ use cores::JoinHandle;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use vfs::FileSystem;
+use vfs::kind::Volume;
 
 use crate::abi::Init;
 use crate::mount::{self, MountError};
@@ -46,7 +46,7 @@ impl Session {
     ///
     /// See [`MountError`]; nothing is mounted then.
     pub fn start(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Volume>,
         control: Option<Arc<dyn Control>>,
         source: &Path,
         point: &Path,

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use clap::Args;
 use drive::linux::{Access, BlockDevice, Engine};
 use drive::{Drive, Ssd, Timing, image};
-use f2fs::devices::{join, join_for_mkfs};
+use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::MkfsOptions;
-use f2fs::{F2fs, MountOptions};
-use vfs::kind::Device;
-use vfs::{Attr, FileSystem};
+use vfs::Attr;
+use vfs::kind::{self, Device};
 
 use crate::failure::{Failure, Outcome};
 use crate::out::lossy;
@@ -163,7 +162,7 @@ pub(crate) fn open_to_serve(
             open_timed(path, access, timing)
         }
     };
-    open_all(path, devices, open, join)
+    open_all(path, devices, open, join_volume)
 }
 
 /// The drive, or the drives, of the volume that begins at `path`; emulated ones take the time that
@@ -174,7 +173,7 @@ pub(crate) fn open_volume(
     access: Access,
     timing: Timing,
 ) -> Outcome<Opened> {
-    open_all(path, devices, |path| open_timed(path, access, timing), join)
+    open_all(path, devices, |path| open_timed(path, access, timing), join_volume)
 }
 
 /// The drive, or the drives, for a new volume.
@@ -187,15 +186,23 @@ pub(crate) fn open_for_mkfs(
         path,
         devices,
         |path| open_drive(path, Access::Write),
-        |all| join_for_mkfs(all, options),
+        |all| Ok(join_for_mkfs(all, options)?),
     )
+}
+
+/// The devices of one volume, whose first says what it is, as one drive.
+fn join_volume(devices: Vec<Device>) -> kind::Result<Arc<dyn Drive>> {
+    let Some(first) = devices.first() else {
+        return Err(kind::Error::Usage("no device given".into()));
+    };
+    subjects::probe(&first.drive)?.join(devices)
 }
 
 fn open_all(
     path: &Path,
     devices: &Devices,
     open: impl Fn(&Path) -> Outcome<Opened>,
-    join: impl FnOnce(Vec<Device>) -> f2fs::Result<Arc<dyn Drive>>,
+    join: impl FnOnce(Vec<Device>) -> kind::Result<Arc<dyn Drive>>,
 ) -> Outcome<Opened> {
     let first = open(path)?;
     if devices.others.is_empty() {
@@ -222,7 +229,7 @@ fn open_all(
 /// A mounted volume of a drive.
 pub(crate) struct Volume {
     /// The file system.
-    pub(crate) fs: F2fs,
+    pub(crate) fs: Arc<dyn kind::Volume>,
     /// The drive below.
     pub(crate) opened: Opened,
     image: PathBuf,
@@ -248,24 +255,23 @@ impl Volume {
     }
 
     fn mount(image: &Path, opened: Opened, read_only: bool) -> Outcome<Self> {
-        let options = MountOptions { read_only, ..MountOptions::default() };
-        Self::mount_with(image, opened, &options)
+        let options = if read_only { "ro" } else { "" };
+        Self::new(image, opened, |drive| subjects::probe(&drive)?.mount(drive, options))
     }
 
-    /// Mounts the volume on a drive, which was opened at `image`.
-    pub(crate) fn mount_with(
+    /// The volume on a drive, which was opened at `image`, as `mount` mounts it.
+    pub(crate) fn new(
         image: &Path,
         opened: Opened,
-        options: &MountOptions,
+        mount: impl FnOnce(Arc<dyn Drive>) -> kind::Result<Arc<dyn kind::Volume>>,
     ) -> Outcome<Self> {
-        let fs = F2fs::mount(opened.drive.clone(), options);
-        let fs = fs.map_err(Failure::on(image.display()))?;
+        let fs = mount(opened.drive.clone()).map_err(Failure::on(image.display()))?;
         Ok(Self { fs, opened, image: image.to_owned() })
     }
 
     /// The inode `path` leads to.
     pub(crate) fn find(&self, path: &[u8], follow: bool) -> Outcome<Attr> {
-        vfs::path::resolve(&self.fs, path, follow).map_err(self.about(path))
+        vfs::path::resolve(&*self.fs, path, follow).map_err(self.about(path))
     }
 
     /// The name of `path` for people: `IMAGE:/path`.

@@ -32,6 +32,18 @@ pub fn probe(drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
     }))
 }
 
+/// Fails if no file system has such mount options; with what the default one says of them.
+pub fn check_options(options: &str) -> Result<()> {
+    let mut wrong = Ok(());
+    for format in ALL {
+        match format.check_options(options) {
+            Ok(()) => return Ok(()),
+            Err(error) => wrong = wrong.and(Err(error)),
+        }
+    }
+    wrong
+}
+
 /// The technique called `name` of a file system.
 pub fn technique(format: &dyn Format, name: &str) -> Result<&'static Technique> {
     let all = format.techniques();

@@ -6,8 +6,6 @@
 pub mod acl;
 pub mod attributes;
 mod buffers;
-#[cfg(not(target_os = "linux"))]
-mod errno;
 mod error;
 pub mod finding;
 mod fs;

@@ -108,7 +108,7 @@ impl ZoneLog for ZonesFile {
             self.append(&lines)?;
         }
         if self.unsynced {
-            self.file.sync_data()?;
+            rustix::fs::fdatasync(&self.file)?;
             self.unsynced = false;
         }
         Ok(())

@@ -4,7 +4,6 @@
 //! power cut only has to forget it.
 
 mod file;
-mod host;
 mod over;
 mod ram;
 

@@ -213,15 +213,8 @@ impl Server {
     /// Notes that `ino` was read.
     pub(super) fn accessed(&self, ino: Ino) {
         // A read does not fail because its time could not be recorded.
-        let Ok(Some(attr)) = self.is_atime_due(ino) else { return };
-        let touched = match &self.control {
-            Some(control) => control.touch_atime(ino, now()),
-            None => {
-                let (atime, ctime) = (Some(now()), Some(attr.ctime));
-                self.fs.setattr(ino, &SetAttr { atime, ctime, ..SetAttr::default() }).map(drop)
-            }
-        };
-        if touched.is_ok() {
+        let Ok(Some(_)) = self.is_atime_due(ino) else { return };
+        if self.fs.touch_atime(ino, now()).is_ok() {
             let until = cores::now().saturating_add(self.behaviour.atime.fresh_for());
             self.nodes.set_atime_fresh(ino, until);
         }

@@ -14,12 +14,12 @@ mod xattrs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfs::{Attr, Creator, Errno, FileSystem, Ino, Timespec};
+use vfs::kind::Volume;
+use vfs::{Attr, Errno, Ino};
 
 use crate::abi::{
     self, AttrOut, EntryOut, Init, InitIn, InitInExt, InitOut, OutHeader, ROOT_ID, op,
 };
-pub use ioctl::{Answer, Ioctl};
 
 use crate::atime::AtimePolicy;
 use crate::nodes::Nodes;
@@ -48,27 +48,17 @@ pub(crate) struct Behaviour {
     pub(crate) io_uring: bool,
 }
 
-/// What a mount offers beyond [`FileSystem`].
+/// The way to the volume and the drive below a running mount.
 pub trait Control: Send + Sync {
-    /// The way to the volume and the drive below a running mount, for root and the mount's owner:
-    /// they ask by reading extended attributes of the root directory, which works read-only, too.
-    /// Carries out `request` and returns its answer. `ENODATA` if it stands for nothing.
+    /// Root and the mount's owner ask by reading extended attributes of the root directory, which
+    /// works read-only, too. Carries out `request` and returns its answer. `ENODATA` if it stands
+    /// for nothing.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
-
-    /// ioctl(2) on `ino`. The caller has checked that the process has the privileges that the ioctl
-    /// needs.
-    fn ioctl(&self, ino: Ino, ioctl: Ioctl) -> vfs::Result<Answer>;
-
-    /// Makes a regular file without a name, `O_TMPFILE`. It is open, as by [`FileSystem::open`].
-    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> vfs::Result<Attr>;
-
-    /// Sets the access time of `ino`, and nothing else.
-    fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()>;
 }
 
 /// Answers the requests of one mount.
 pub(crate) struct Server {
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<dyn Volume>,
     device: Arc<Device>,
     control: Option<Arc<dyn Control>>,
     behaviour: Behaviour,
@@ -83,7 +73,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Volume>,
         device: Arc<Device>,
         control: Option<Arc<dyn Control>>,
         behaviour: Behaviour,
@@ -219,8 +209,13 @@ impl Server {
 
     /// The control of this mount, if the caller is root or mounted it.
     fn control(&self, request: &Request<'_>) -> Option<&dyn Control> {
+        self.control.as_deref().filter(|_| self.is_privileged(request))
+    }
+
+    /// Whether the caller is root or mounted the volume.
+    fn is_privileged(&self, request: &Request<'_>) -> bool {
         let uid = request.header.uid;
-        self.control.as_deref().filter(|_| uid == 0 || uid == self.owner)
+        uid == 0 || uid == self.owner
     }
 
     fn put_attr(&self, attr: &Attr, reply: &mut Reply<'_>) {

@@ -77,10 +77,9 @@ impl Server {
     /// `O_TMPFILE`.
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let parent = self.ino(request.header.nodeid);
-        let control = self.control.as_deref().ok_or(Errno::OPNOTSUPP)?;
         let (args, _) = request.args_and_name::<CreateIn>()?;
         let perm = self.new_perm(parent, args.mode, args.umask);
-        let attr = control.tmpfile(parent, perm, creator(request)).map_err(errno)?;
+        let attr = self.fs.tmpfile(parent, perm, creator(request)).map_err(errno)?;
         self.nodes.looked_up_nameless(attr.ino);
         reply.put(&self.entry_out(&attr));
         reply.put(&self.open_out(args.flags, true));

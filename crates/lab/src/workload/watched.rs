@@ -6,6 +6,7 @@
 
 use cores::Mutex;
 use rustc_hash::FxHashMap;
+use vfs::kind::{Recovery, Volume};
 use vfs::ops::Op;
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
@@ -98,6 +99,12 @@ impl Watched {
         let op = op(path, &mut noted.tree);
         noted.tree.push(op);
         Ok(done)
+    }
+}
+
+impl Volume for Watched {
+    fn recovery(&self) -> Recovery {
+        self.fs.recovery()
     }
 }
 

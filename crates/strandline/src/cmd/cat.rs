@@ -1,7 +1,7 @@
 //! `strandline cat`.
 
 use clap::Args;
-use vfs::{Errno, FileKind, FileSystem};
+use vfs::{Errno, FileKind};
 
 use crate::failure::Outcome;
 use crate::out;

@@ -224,7 +224,7 @@ impl Cp {
     }
 
     fn place_inside(&self, volume: &Volume, to: &Inside, sources: usize) -> Outcome<Place<Ino>> {
-        let found = match vfs::path::resolve(&volume.fs, &to.path, true) {
+        let found = match vfs::path::resolve(&*volume.fs, &to.path, true) {
             Ok(attr) => Some(attr),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(volume.about(&to.path)(error)),
@@ -234,7 +234,7 @@ impl Cp {
             return Ok(Place { dir: dir.ino, path: to.path.clone(), name: None });
         }
         self.single_name(volume.name_of(&to.path), sources, found.is_some())?;
-        let parent = vfs::path::resolve_parent(&volume.fs, &to.path);
+        let parent = vfs::path::resolve_parent(&*volume.fs, &to.path);
         let (dir, name) = parent.map_err(volume.about(&to.path))?;
         let end = to.path.windows(name.len()).rposition(|w| w == name).unwrap_or(0);
         let path = to.path.get(..end).unwrap_or_default().to_vec();

@@ -58,7 +58,7 @@ impl Defrag {
         let mut files = Vec::new();
         match attr.kind {
             FileKind::Regular => files.push((path.to_vec(), attr.ino)),
-            FileKind::Directory => vfs::path::walk(&volume.fs, attr.ino, &mut |below, attr| {
+            FileKind::Directory => vfs::path::walk(&*volume.fs, attr.ino, &mut |below, attr| {
                 if attr.kind == FileKind::Regular {
                     files.push((crate::copy::join(path, below), attr.ino));
                 }
@@ -72,7 +72,7 @@ impl Defrag {
         files.dedup_by_key(|(_, ino)| *ino);
         let mut failed = false;
         for (path, ino) in files {
-            match volume.fs.defragment_file(ino) {
+            match volume.fs.defragment(ino) {
                 Ok(report) => out::heard(self.tell(&Moved {
                     path: lossy(&path),
                     extents_before: report.extents_before,

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use drive::linux::Access;
+use drive::undo::{Undo, undo};
 use drive::{Drive, Timing};
-use f2fs::check::{CheckOptions, CheckReport, Finding, Place, VolumeState, check, state};
-use f2fs::repair::{RepairOptions, RepairReport, Undo, repair, undo};
-use f2fs::{F2fs, MountOptions, RecoveryReport};
 use serde::Serialize;
+use vfs::kind::{Checked, Finding, Format, Recovery, Repaired, Row};
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -107,7 +106,7 @@ struct Told<'a> {
 }
 
 #[derive(Serialize)]
-struct Checked<'a> {
+struct Report<'a> {
     image: String,
     clean: bool,
     exit_code: u8,
@@ -134,9 +133,9 @@ impl Answer {
 /// What came of a run.
 #[derive(Default)]
 struct Outcomes {
-    report: Option<CheckReport>,
-    recovery: RecoveryReport,
-    repair: Option<RepairReport>,
+    report: Option<Checked>,
+    recovery: Recovery,
+    repair: Option<Repaired>,
     /// The volume could not even be checked or recovered.
     stopped: Vec<String>,
     skipped: bool,
@@ -189,10 +188,11 @@ impl Fsck {
         let drive = opened.drive.clone();
         let mut done = Outcomes::default();
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
-        if lazy && !self.rescue && state(&drive).is_ok_and(VolumeState::needs_no_check) {
+        let format = subjects::probe(&drive).map_err(operational).map_err(about(&image))?;
+        if lazy && !self.rescue && format.is_clean(&drive).unwrap_or(false) {
             done.skipped = true;
         } else {
-            self.check(&opened, answer, &mut done).map_err(about(&image))?;
+            self.check(format, &opened, answer, &mut done).map_err(about(&image))?;
         }
         opened.close();
         let code = done.code();
@@ -220,39 +220,55 @@ impl Fsck {
         Ok((image, level))
     }
 
-    fn check(&self, opened: &Opened, answer: Answer, done: &mut Outcomes) -> Outcome<()> {
+    fn check(
+        &self,
+        format: &dyn Format,
+        opened: &Opened,
+        answer: Answer,
+        done: &mut Outcomes,
+    ) -> Outcome<()> {
         let drive = opened.drive.clone();
         if self.rescue {
-            return self.repair(&self.drive_to_change(opened, answer)?, done);
+            return self.repair(format, &self.drive_to_change(opened, answer)?, done);
         }
-        let first = match check(&drive, &CheckOptions::default()) {
+        let first = match format.check(&drive) {
             Ok(report) => report,
-            Err(error @ f2fs::Error::Corrupt { .. }) => {
+            Err(error) if error.is_corruption() => {
                 done.stopped.push(out::plain(error));
-                return self.repair_if_wanted(opened, answer, done);
+                return self.repair_if_wanted(format, opened, answer, done);
             }
             Err(error) => return Err(operational(error)),
         };
         done.recovery.clean = first.clean_unmount;
-        let (clean, sound) = (first.clean_unmount, first.is_clean());
+        let (clean, sound) = (first.clean_unmount, first.findings.is_empty());
         done.report = Some(first);
         if !sound {
-            return self.repair_if_wanted(opened, answer, done);
+            return self.repair_if_wanted(format, opened, answer, done);
         }
-        if clean { Ok(()) } else { self.recover(opened, answer, done) }
+        if clean { Ok(()) } else { self.recover(format, opened, answer, done) }
     }
 
     /// Replays what fsyncs made durable, as a mount does, without asking.
-    fn recover(&self, opened: &Opened, answer: Answer, done: &mut Outcomes) -> Outcome<()> {
+    fn recover(
+        &self,
+        format: &dyn Format,
+        opened: &Opened,
+        answer: Answer,
+        done: &mut Outcomes,
+    ) -> Outcome<()> {
         let drive = self.drive_to_change(opened, answer)?;
-        match recover(&drive) {
+        match recover(format, &drive) {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => {
                 done.stopped.push(out::plain(error));
-                return if done.wants(answer)? { self.repair(&drive, done) } else { Ok(()) };
+                return if done.wants(answer)? {
+                    self.repair(format, &drive, done)
+                } else {
+                    Ok(())
+                };
             }
         }
-        match check(&drive, &CheckOptions::default()) {
+        match format.check(&drive) {
             Ok(report) => done.report = Some(report),
             Err(error) => done.stopped.push(out::plain(error)),
         }
@@ -261,27 +277,32 @@ impl Fsck {
 
     fn repair_if_wanted(
         &self,
+        format: &dyn Format,
         opened: &Opened,
         answer: Answer,
         done: &mut Outcomes,
     ) -> Outcome<()> {
         if done.wants(answer)? {
-            return self.repair(&self.drive_to_change(opened, answer)?, done);
+            return self.repair(format, &self.drive_to_change(opened, answer)?, done);
         }
         Ok(())
     }
 
-    fn repair(&self, drive: &Arc<dyn Drive>, done: &mut Outcomes) -> Outcome<()> {
-        let options = RepairOptions { rescue: self.rescue, ..RepairOptions::default() };
-        match repair(drive, &options) {
+    fn repair(
+        &self,
+        format: &dyn Format,
+        drive: &Arc<dyn Drive>,
+        done: &mut Outcomes,
+    ) -> Outcome<()> {
+        match format.repair(drive, self.rescue) {
             Ok(report) => {
                 done.stopped.clear();
-                done.report = check(drive, &CheckOptions::default()).ok();
-                done.recovery = report.recovery.clone();
+                done.report = format.check(drive).ok();
+                done.recovery = report.recovery;
                 done.repair = Some(report);
                 Ok(())
             }
-            Err(error @ f2fs::Error::Corrupt { .. }) => {
+            Err(error) if error.is_corruption() => {
                 done.stopped.push(out::plain(error));
                 Ok(())
             }
@@ -307,23 +328,23 @@ impl Fsck {
         let faults: Vec<String> =
             done.stopped.iter().cloned().chain(findings.clone().map(Finding::to_string)).collect();
         if self.json {
-            let changes = done.repair.as_ref().map(|report| &report.changes);
-            return out::json(&Checked {
+            return out::json(&Report {
                 image: image.display().to_string(),
                 clean: code == 0,
                 exit_code: code,
-                recovered_nodes: done.recovery.replayed_nodes,
-                skipped_inodes: done.recovery.skipped_inodes,
+                recovered_nodes: done.recovery.replayed,
+                skipped_inodes: done.recovery.skipped,
                 orphans: done.recovery.orphans,
                 faults,
                 findings: findings.map(Told::from).collect(),
                 repaired: repaired.map(Told::from).collect(),
-                reconnected: changes
+                reconnected: done
+                    .repair
                     .iter()
-                    .flat_map(|changes| &changes.reconnected)
+                    .flat_map(|repair| &repair.reconnected)
                     .map(|(_, name)| format!("lost+found/{name}"))
                     .collect(),
-                rescued: changes.is_some_and(|changes| changes.rescued),
+                rescued: done.repair.as_ref().is_some_and(|repair| repair.rescued),
             });
         }
         if done.skipped {
@@ -341,40 +362,30 @@ impl Fsck {
             out::line("Info: not repaired; -y repairs, and -z FILE with it can be taken back")?;
         }
         if code == CORRECTED {
-            let RecoveryReport { replayed_nodes, skipped_inodes, orphans, .. } = done.recovery;
+            let Recovery { replayed, skipped, orphans, .. } = done.recovery;
             out::line(format!(
-                "[FSCK] recovered: {replayed_nodes} nodes replayed, {skipped_inodes} inodes kept \
+                "[FSCK] recovered: {replayed} nodes replayed, {skipped} inodes kept \
                  at an older version, {orphans} orphans"
             ))?;
         }
         if let Some(report) = &done.report {
             if self.debug > 0 {
-                let CheckReport { dirs, files, inodes, nodes, blocks, .. } = report;
-                out::line(format!(
-                    "Info: {dirs} directories, {files} files, {inodes} inodes, {nodes} nodes, \
-                     {blocks} blocks; checkpoint version {:#x}",
-                    report.checkpoint_version
-                ))?;
+                out::line(format!("Info: {}", report.summary))?;
             }
             rows(report)?;
         }
         Ok(())
     }
 
-    fn tell_changes(&self, image: &Path, repair: &RepairReport) -> Outcome<()> {
-        let changes = &repair.changes;
+    fn tell_changes(&self, image: &Path, repair: &Repaired) -> Outcome<()> {
         if repair.omitted > 0 {
             out::line(format!("Info: {} more findings of the same kind", repair.omitted))?;
         }
-        for (ino, name) in &changes.reconnected {
+        for (ino, name) in &repair.reconnected {
             out::line(format!("[FSCK] inode {ino} is now lost+found/{name}"))?;
         }
-        if changes.copied_blocks > 0 {
-            let count = changes.copied_blocks;
-            out::line(format!("[FSCK] {count} blocks that two files claimed were copied"))?;
-        }
-        if changes.dropped_chain {
-            out::line("[FSCK] what was fsynced since the checkpoint could not be replayed")?;
+        for note in &repair.notes {
+            out::line(format!("[FSCK] {note}"))?;
         }
         match &self.undo_file {
             Some(log) if !self.no && !self.dry_run => out::line(format!(
@@ -422,9 +433,9 @@ impl Outcomes {
     fn code(&self) -> u8 {
         match &self.report {
             _ if self.skipped => 0,
-            Some(report) if self.stopped.is_empty() && report.is_clean() => {
-                let changed = self.repair.as_ref().is_some_and(|repair| repair.passes > 0)
-                    || self.repair.as_ref().is_some_and(|repair| !repair.findings.is_empty());
+            Some(report) if self.stopped.is_empty() && report.findings.is_empty() => {
+                let mends = |repair: &Repaired| repair.changed || !repair.findings.is_empty();
+                let changed = self.repair.as_ref().is_some_and(mends);
                 if changed || !self.recovery.clean { CORRECTED } else { 0 }
             }
             _ => UNCORRECTED,
@@ -445,36 +456,19 @@ impl<'a> From<&'a Finding> for Told<'a> {
 }
 
 /// Mounts and unmounts: that replays what fsyncs made durable.
-fn recover(drive: &Arc<dyn Drive>) -> Result<RecoveryReport, String> {
-    use vfs::FileSystem;
-    let fs = F2fs::mount(drive.clone(), &MountOptions::default()).map_err(|e| e.to_string())?;
-    let report = fs.recovery().clone();
+fn recover(format: &dyn Format, drive: &Arc<dyn Drive>) -> Result<Recovery, String> {
+    let fs = format.mount(drive.clone(), "").map_err(|e| e.to_string())?;
+    let report = fs.recovery();
     fs.unmount().map_err(|e| format!("unmount: {e}"))?;
     Ok(report)
 }
 
-/// The rows of `fsck.f2fs`.
-fn rows(report: &CheckReport) -> Outcome<()> {
-    let of = |what: &str| report.findings.iter().filter(|f| f.what == what).count();
-    let nat = |f: &&Finding| matches!(f.place, Place::Nat { .. }) && f.what == "use";
-    let unreachable = report.findings.iter().filter(nat).count();
-    let row = |name: &str, bad: bool, value: Option<u64>| {
-        let mark = if bad { "[Fail]" } else { "[Ok..]" };
+/// The checker's table.
+fn rows(report: &Checked) -> Outcome<()> {
+    for Row { name, failed, value } in &report.rows {
+        let mark = if *failed { "[Fail]" } else { "[Ok..]" };
         let value = value.map_or_else(String::new, |value| format!(" [{value:#x}]"));
-        out::line(format!("[FSCK] {name:<54}{mark}{value}"))
-    };
-    row("Unreachable nat entries", unreachable > 0, Some(unreachable as u64))?;
-    let sit = of("SIT map") + of("SIT bit") + of("SIT type") + of("sit_entry.vblocks");
-    row("SIT valid block bitmap checking", sit > 0, None)?;
-    row("Hard link checking for regular file", of("i_links") > 0, Some(report.linked_files))?;
-    for (name, what, value) in [
-        ("valid_block_count matching with CP", "valid_block_count", report.blocks),
-        ("valid_node_count matching with CP (nat lookup)", "valid_node_count", report.nodes),
-        ("valid_inode_count matched with CP", "valid_inode_count", report.inodes),
-        ("free segment_count matched with CP", "free_segment_count", report.free_segments.into()),
-    ] {
-        row(name, of(what) > 0, Some(value))?;
+        out::line(format!("[FSCK] {name:<54}{mark}{value}"))?;
     }
-    row("next block offset is free", of("valid block ahead of the log") > 0, None)?;
-    row("other corrupted bugs", !report.is_clean(), None)
+    Ok(())
 }

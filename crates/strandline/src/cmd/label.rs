@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use drive::linux::Access;
-use f2fs::label;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -44,17 +43,17 @@ impl Label {
     pub(crate) fn run(self) -> Outcome {
         let access = if self.label.is_some() { Access::Write } else { Access::Read };
         let opened = open_drive(&self.image, access)?;
-        let done = match &self.label {
-            Some(label) => label::set(&opened.drive, label),
-            None => label::superblock(&opened.drive),
-        };
-        let sb = done.map_err(Failure::on(self.image.display()))?;
+        let done = subjects::probe(&opened.drive).and_then(|format| match &self.label {
+            Some(label) => format.set_label(&opened.drive, label),
+            None => format.label(&opened.drive),
+        });
+        let told = done.map_err(Failure::on(self.image.display()))?;
         if self.label.is_some() {
             opened.close();
         }
-        let digits: Vec<String> = sb.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: Vec<String> = told.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         let groups = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());
-        let shown = Shown { label: sb.label, uuid: groups.join("-") };
+        let shown = Shown { label: told.label, uuid: groups.join("-") };
         if self.json {
             out::json(&shown)?;
         } else if self.uuid {

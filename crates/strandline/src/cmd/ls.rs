@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use vfs::{Attr, FileKind, FileSystem};
+use vfs::{Attr, FileKind};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
@@ -41,7 +41,7 @@ impl Ls {
         let attr = volume.find(path, true)?;
         let mut entries = vec![(path.clone(), attr)];
         if attr.kind == FileKind::Directory {
-            let listed = vfs::path::read_dir(&volume.fs, attr.ino).map_err(volume.about(path))?;
+            let listed = vfs::path::read_dir(&*volume.fs, attr.ino).map_err(volume.about(path))?;
             entries.clear();
             for entry in listed {
                 let attr = volume.fs.getattr(entry.ino).map_err(volume.about(&entry.name))?;

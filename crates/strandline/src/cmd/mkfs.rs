@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
-use f2fs::MountOptions;
-use f2fs::mkfs::{Encoding, MkfsOptions, format};
+use f2fs::mkfs::{Encoding, MkfsOptions, format, mount_new};
 use f2fs::ondisk::superblock::Features;
 use serde::Serialize;
-use vfs::{FileSystem, Timespec};
+use vfs::Timespec;
 
 use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -189,8 +188,7 @@ impl Mkfs {
             (None, Some(_)) => Times::AtMost(now),
             _ => Times::Modified,
         };
-        let options = MountOptions { frozen_time: Some(now), ..MountOptions::default() };
-        let volume = Volume::mount_with(&self.image, opened, &options)?;
+        let volume = Volume::new(&self.image, opened, |drive| mount_new(drive, now))?;
         let options = Options { recursive: true, times, ..Options::default() };
         let source = from.to_owned();
         let progress =

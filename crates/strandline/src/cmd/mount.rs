@@ -12,9 +12,7 @@ use std::sync::Arc;
 use clap::{Args, Parser};
 use drive::Timing;
 use drive::linux::Access;
-use f2fs::F2fs;
 use fuse::{MountOptions, Session};
-use vfs::FileSystem;
 
 use control::Switch;
 
@@ -130,7 +128,8 @@ struct Settings {
     /// `remount`: only the flags of the mount change.
     remount: bool,
     mount: MountOptions,
-    volume: f2fs::MountOptions,
+    /// Those of the file system.
+    volume: String,
     timing: Timing,
     devices: Devices,
 }
@@ -153,9 +152,11 @@ impl Settings {
                 },
             }
         }
-        let volume = of_volume.join(",").parse::<f2fs::MountOptions>();
-        let mut volume = volume.map_err(|error| usage(error.to_string()))?;
-        volume.read_only |= mount.read_only;
+        if mount.read_only {
+            of_volume.push("ro".into());
+        }
+        let volume = of_volume.join(",");
+        subjects::check_options(&volume).map_err(|error| usage(error.to_string()))?;
         Ok(Self { remount, mount, volume, timing, devices })
     }
 }
@@ -207,7 +208,7 @@ impl Mount {
 /// Changes the flags of a mount. A volume mounted read-only below stays so.
 fn remount(dir: &Path, settings: &Settings) -> Outcome {
     let mounted = Mounted::on(dir).map_err(failed_plainly)?;
-    if !settings.volume.read_only {
+    if !settings.mount.read_only {
         mounted.ask("remount=rw").map_err(failed_plainly)?;
     }
     fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
@@ -236,15 +237,18 @@ const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offe
 
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
-    let access = if settings.volume.read_only { Access::Read } else { Access::Write };
+    let access = if settings.mount.read_only { Access::Read } else { Access::Write };
     let opened = open_to_serve(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
-    let volume = F2fs::mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
-    let volume = Arc::new(volume);
+    let format = subjects::probe(&opened.drive).map_err(failed(image))?;
+    format
+        .check_options(&settings.volume)
+        .map_err(|error| Failure::Coded { message: error.to_string(), code: USAGE })?;
+    let volume = format.mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let control = Arc::new(Switch {
         volume: volume.clone(),
         drives: opened.emulated().to_vec(),
-        read_only: settings.volume.read_only,
+        read_only: settings.mount.read_only,
     });
     let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
         .map_err(failed(dir))?;
@@ -254,9 +258,9 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     if in_background {
         let_go().map_err(failed(dir))?;
     }
-    let maintenance = volume.maintain();
+    let maintenance = volume.clone().maintain();
     let ended = session.wait();
-    maintenance.stop();
+    drop(maintenance);
     let unmounted = volume.unmount();
     if let Err(errno) = ended {
         return Err(failed(dir)(errno));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use vfs::{Attr, FileKind, FileSystem, Timespec};
+use vfs::{Attr, FileKind, Timespec};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use vfs::{FileKind, FileSystem};
+use vfs::FileKind;
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
@@ -44,7 +44,7 @@ pub(crate) fn show(target: &Inside, devices: &Devices, json: bool) -> Outcome<()
     let attr = volume.find(&target.path, true)?;
     let mut found = Vec::new();
     if attr.kind == FileKind::Directory {
-        let all = vfs::path::walk(&volume.fs, attr.ino, &mut |path, attr| {
+        let all = vfs::path::walk(&*volume.fs, attr.ino, &mut |path, attr| {
             found.push((path.to_vec(), *attr));
             Ok(())
         });

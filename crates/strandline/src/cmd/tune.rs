@@ -15,7 +15,7 @@ Examples:
   strandline tune /mnt cp_interval=10 max_roll_forward_node_blocks=1000
 
 Names and values are those of /sys/fs/f2fs/<disk>/; `strandline status` shows them. They hold until
-the volume is unmounted.")]
+the volume is unmounted. If one of them is refused, none is set.")]
 pub(crate) struct Tune {
     /// Directory the volume is mounted on
     dir: PathBuf,
@@ -32,11 +32,9 @@ impl Tune {
             return Err(Failure::Usage(format!("{wrong}: not NAME=VALUE")));
         }
         let mounted = Mounted::on(&self.dir)?;
-        for setting in &self.settings {
-            let refusal = mounted.ask(&format!("tune={setting}"))?;
-            if !refusal.is_empty() {
-                return Err(Failure::Usage(String::from_utf8_lossy(&refusal).into_owned()));
-            }
+        let refusal = mounted.ask(&format!("tune={}", self.settings.join(",")))?;
+        if !refusal.is_empty() {
+            return Err(Failure::Usage(String::from_utf8_lossy(&refusal).into_owned()));
         }
         Ok(0)
     }

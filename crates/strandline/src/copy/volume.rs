@@ -36,12 +36,12 @@ impl Source for Volume {
     }
 
     fn follow(&self, node: &Found) -> Result<Found> {
-        let attr = vfs::path::resolve(&self.fs, &node.path, true)?;
+        let attr = vfs::path::resolve(&*self.fs, &node.path, true)?;
         Ok(Found { ino: attr.ino, path: node.path.clone() })
     }
 
     fn children(&self, node: &Found) -> Result<Vec<(Vec<u8>, Found)>> {
-        let mut entries = vfs::path::read_dir(&self.fs, node.ino)?;
+        let mut entries = vfs::path::read_dir(&*self.fs, node.ino)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let child = |entry: vfs::DirEntry| {
             // A volume is foreign data: a name must not lead out of the destination.
@@ -70,7 +70,7 @@ impl Source for Volume {
     }
 
     fn seek(&self, file: &Ino, offset: u64, seek: Seek) -> Result<Option<u64>> {
-        seek_in(&self.fs, *file, offset, seek)
+        seek_in(&*self.fs, *file, offset, seek)
     }
 }
 
@@ -116,7 +116,7 @@ impl Sink for Volume {
     }
 
     fn write(&self, file: &Ino, offset: u64, data: &[u8]) -> Result<()> {
-        vfs::path::write_all(&self.fs, *file, offset, data)
+        vfs::path::write_all(&*self.fs, *file, offset, data)
     }
 
     fn set_size(&self, file: &Ino, size: u64) -> Result<()> {

@@ -15,6 +15,7 @@ use drive::{Block, Drive, Lba};
 use thiserror::Error;
 
 use crate::Ino;
+use crate::record::Record;
 
 pub use report::{Checked, Finding, Label, Repaired, Row};
 pub use signature::signature;
@@ -111,6 +112,19 @@ pub trait Format: Send + Sync {
     fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
         let _ = (block, lba, ino);
         None
+    }
+
+    /// Shows structures as they are on the drive, damaged or not: a view by its name and of it
+    /// `which`, or without one what a mount begins with. `see` returns false to see no more.
+    fn dump(
+        &self,
+        drive: &Arc<dyn Drive>,
+        view: Option<&str>,
+        which: Option<&str>,
+        see: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<()> {
+        let _ = (drive, view, which, see);
+        Err(Error::Usage(format!("nothing is shown of {}", self.name())))
     }
 
     /// Label and UUID.

@@ -1,5 +1,6 @@
 //! F2FS as the floors above know it: the traits of [`vfs::kind`].
 
+mod dump;
 mod ioctl;
 mod report;
 mod volume;
@@ -10,6 +11,7 @@ use drive::{BLOCK_SIZE, Block, Drive, Lba};
 use queue::BlockQueue;
 use vfs::Ino;
 use vfs::kind::{self, Checked, Device, Finding, Habits, Label, Repaired, Result, Technique};
+use vfs::record::Record;
 
 use crate::F2fs;
 use crate::MountOptions;
@@ -111,6 +113,16 @@ impl kind::Format for Format {
             (false, true) => "a direct node with the mark of the fsync",
             (false, false) => "a node",
         })
+    }
+
+    fn dump(
+        &self,
+        drive: &Arc<dyn Drive>,
+        view: Option<&str>,
+        which: Option<&str>,
+        see: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<()> {
+        dump::dump(drive, view, which, see)
     }
 
     fn label(&self, drive: &Arc<dyn Drive>) -> Result<Label> {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use drive::{Block, Drive, Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
-use vfs::kind::signature;
+use vfs::Timespec;
+use vfs::kind::{self, signature};
 
 pub use geometry::{Formula, Geometry, Request, ZoneShape, layout};
 pub use options::{Encoding, MkfsOptions};
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::superblock::{COPIES, Features, Superblock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
+use crate::{F2fs, MountOptions};
 use image::Image;
 
 /// Blocks of zeroes written at once where a drive cannot discard.
@@ -61,6 +63,13 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     let image = Image::new(&options, &geometry, block_count, &queue.identify().joined, trimmed)?;
     write(&queue, &image, &options)?;
     Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
+}
+
+/// Mounts a volume to fill it. For as long as it is mounted the clock says `now`, so that images
+/// come out the same every time.
+pub fn mount_new(drive: Arc<dyn Drive>, now: Timespec) -> kind::Result<Arc<dyn kind::Volume>> {
+    let options = MountOptions { frozen_time: Some(now), ..MountOptions::default() };
+    Ok(Arc::new(F2fs::mount(drive, &options)?))
 }
 
 /// Fails if the drive holds something known.
