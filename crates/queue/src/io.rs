@@ -88,6 +88,7 @@ pub struct WriteSet {
 
 impl WriteSet {
     /// Adds the write of `block` at `lba`.
+    #[inline]
     pub fn push(&mut self, io: &mut Io, lba: Lba, block: Block) {
         let follows = !self.run.is_empty()
             && self.start + self.run.len() as u64 == lba
@@ -180,11 +181,13 @@ impl Io {
     }
 
     /// Whether some of these blocks may be on their way to the drive.
+    #[inline]
     pub fn has_in_flight(&self, mut lbas: Range<Lba>) -> bool {
         !self.in_flight.runs.is_empty() && lbas.any(|lba| self.is_in_flight(lba))
     }
 
     /// Whether a write of this block has been submitted that the drive may not have completed.
+    #[inline]
     pub fn is_in_flight(&self, lba: Lba) -> bool {
         self.in_flight.get(lba).is_some()
     }

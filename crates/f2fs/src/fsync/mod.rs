@@ -4,9 +4,9 @@
 //! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. The volume is
 //! locked while a step allocates and submits, and free while it waits for the drive. Three rules
 //! keep an fsync's promise whatever other threads do meanwhile:
-//! - what it has to do is decided ([`need`]) in the same hold of the volume in which it is done;
-//! - what must be of one instant is captured in one hold ([`Frozen`]), and written as it was;
-//! - it returns when the nodes ahead of its own are durable, too ([`chain`]).
+//! - what it has to do is decided (`need`) in the same hold of the volume in which it is done;
+//! - what must be of one instant is captured in one hold (`Frozen`), and written as it was;
+//! - it returns when the nodes ahead of its own are durable, too (`chain`).
 
 mod atomic;
 pub(crate) mod chain;

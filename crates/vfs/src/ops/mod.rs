@@ -2,8 +2,8 @@
 //!
 //! An [`Op`] is one system call on paths, printed as one line of text (see [`parse`]); a failing
 //! case is a list of lines that replays. [`Generator`] makes sequences from a seed, a [`Session`]
-//! applies them to any [`FileSystem`], and a [`Tree`] is what a file system then holds, to be
-//! compared with another's.
+//! applies them to any file system, and a [`Tree`] is what that then holds, to be compared with
+//! another's.
 //!
 //! A path `#NAME` stands for the inode that [`Op::Open`] kept under that handle, whatever became of
 //! its name since.

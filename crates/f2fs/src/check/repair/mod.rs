@@ -1,13 +1,13 @@
 //! Repair: the check's walk says what every structure should be; here it becomes so.
 //!
 //! A repair is a mount. What the walk found out makes a volume in memory as a sound checkpoint
-//! would have ([`engine`]); mended nodes and directory blocks are dirty in it ([`apply`]);
+//! would have (`engine`); mended nodes and directory blocks are dirty in it (`apply`);
 //! roll-forward replays what fsyncs left; one checkpoint ends it. So a repair inherits the engine's
 //! guarantees: blocks go out of place, and a cut at any moment leaves either the damaged volume as
 //! it was, for the next repair, or the repaired one. Only summaries (SSA) are written in place;
 //! each is right for both.
 //!
-//! Blocks nobody points to are looked for if something is missing ([`search`]): then the walk
+//! Blocks nobody points to are looked for if something is missing (`search`): then the walk
 //! starts over with what was found. Without any checkpoint everything is found that way.
 
 mod apply;

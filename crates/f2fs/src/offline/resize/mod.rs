@@ -1,9 +1,9 @@
 //! Growing and shrinking a volume that is not mounted (`resize.f2fs`).
 //!
 //! What can tear: nothing a mount relies on. The new tables never lie where the old ones do: first
-//! the blocks are emptied that the volume has to give up ([`evacuate`]); then all tables are
+//! the blocks are emptied that the volume has to give up (`evacuate`); then all tables are
 //! written behind both the old ones and their final place, and the superblock points there; then
-//! they are written to their final place, and the superblock points to that ([`relocate`]). What
+//! they are written to their final place, and the superblock points to that (`relocate`). What
 //! orders it: each superblock is written when everything it points to is stable. Who repairs:
 //! nobody has to, because at every moment the superblock in use describes a complete volume.
 
