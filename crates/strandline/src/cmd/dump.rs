@@ -33,7 +33,8 @@ pub(crate) struct Dump {
     image: PathBuf,
     #[command(flatten)]
     devices: Devices,
-    /// What to show; of f2fs: superblock, checkpoint, nat, sit, ssa, inode, extents, dir, node, block
+    /// What to show; of f2fs: superblock, checkpoint, nat, sit, ssa, inode, extents, dir, node,
+    /// block
     view: Option<String>,
     /// Which: a number for inode, extents, dir, node and block; FIRST~LAST for nat, sit and ssa
     #[arg(value_name = "WHICH", allow_hyphen_values = true)]
