@@ -7,11 +7,11 @@ TREE ?= /usr/share/doc
 CUTS ?= 1000000
 SHARD ?= 1/1
 
-.PHONY: help demo campaign test test-all test-kernel lint bench docs deb
+.PHONY: help demo campaign test test-all test-kernel lint bench docs deb dist check-targets
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: ## cut the power 1,000 times per mode and report (TREE=/usr/share/doc)
 	$(CARGO) build --release --package strandline
@@ -83,3 +83,23 @@ docs: ## the book, in target/book, and whether its links and commands are good (
 
 deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
 	$(CARGO) xtask package
+
+# rustup adds the standard library of a target once.
+MUSL = x86_64-unknown-linux-musl
+dist: export CARGO_PROFILE_RELEASE_STRIP = symbols
+dist: ## target/dist: a static binary, an OCI image of it, the Debian package
+	rustup target add $(MUSL)
+	$(CARGO) build --release --package strandline --target $(MUSL) --target-dir target
+	rm -rf target/dist && mkdir -p target/dist
+	cp target/$(MUSL)/release/strandline target/dist/strandline-x86_64
+	packaging/oci-image target/dist/strandline-x86_64 target/dist/strandline-oci.tar
+	podman run --rm oci-archive:target/dist/strandline-oci.tar --version || \
+	  echo "dist: no container ran here, the image is untested"
+	cp "$$($(CARGO) xtask package)" target/dist/
+	cd target/dist && sha256sum * >SHA256SUMS
+
+# The file system and its tools, without mounts. Only checked: nothing runs the result here.
+TARGETS = x86_64-apple-darwin x86_64-pc-windows-gnu
+check-targets: ## whether the library compiles for macOS and Windows
+	rustup target add $(TARGETS)
+	$(CARGO) check --package strandline-f2fs $(TARGETS:%=--target %)

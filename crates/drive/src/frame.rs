@@ -21,6 +21,10 @@ use crate::BLOCK_SIZE;
 
 /// Bytes of a slab, the size of a huge page.
 const SLAB_SIZE: usize = 2 << 20;
+const SLAB: Layout = match Layout::from_size_align(SLAB_SIZE, SLAB_SIZE) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a slab is aligned to its size"),
+};
 /// Frames in a slab.
 const SLAB_FRAMES: usize = SLAB_SIZE / BLOCK_SIZE;
 /// Frames a thread keeps before it gives half of them to the others.
@@ -142,20 +146,7 @@ fn take(local: &mut Vec<FreeFrame>) -> FreeFrame {
 
 /// Fresh frames, all zero.
 fn slab() -> impl Iterator<Item = FreeFrame> {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-    // Twice the size holds an aligned slab wherever it begins; the rest is never touched.
-    // SAFETY: a new mapping overlaps nothing.
-    let map = unsafe {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        mmap_anonymous(std::ptr::null_mut(), 2 * SLAB_SIZE, access, MapFlags::PRIVATE)
-    };
-    let Some(map) = map.ok().and_then(|map| NonNull::new(map.cast::<u8>())) else {
-        handle_alloc_error(Layout::new::<[u8; SLAB_SIZE]>())
-    };
-    // SAFETY: the offset to the next multiple of the size is below it.
-    let start = unsafe { map.add(map.align_offset(SLAB_SIZE)) };
-    // SAFETY: advice for memory that was just mapped. Without huge pages all works, only slower.
-    let _ = unsafe { madvise(start.as_ptr().cast(), SLAB_SIZE, Advice::LinuxHugepage) };
+    let Some(start) = zeroed_slab() else { handle_alloc_error(SLAB) };
     let counts: &'static [AtomicU32] =
         Box::leak((0..SLAB_FRAMES).map(|_| AtomicU32::new(0)).collect());
     counts.iter().enumerate().map(move |(i, count)| {
@@ -163,6 +154,31 @@ fn slab() -> impl Iterator<Item = FreeFrame> {
         let bytes = unsafe { start.add(i * BLOCK_SIZE) }.cast();
         FreeFrame { bytes, count }
     })
+}
+
+/// Zeroed memory of a slab's size, aligned to it.
+#[cfg(target_os = "linux")]
+fn zeroed_slab() -> Option<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    // Twice the size holds an aligned slab wherever it begins; the rest is never touched.
+    // SAFETY: a new mapping overlaps nothing.
+    let map = unsafe {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        mmap_anonymous(std::ptr::null_mut(), 2 * SLAB_SIZE, access, MapFlags::PRIVATE)
+    };
+    let map = NonNull::new(map.ok()?.cast::<u8>())?;
+    // SAFETY: the offset to the next multiple of the size is below it.
+    let start = unsafe { map.add(map.align_offset(SLAB_SIZE)) };
+    // SAFETY: advice for memory that was just mapped. Without huge pages all works, only slower.
+    let _ = unsafe { madvise(start.as_ptr().cast(), SLAB_SIZE, Advice::LinuxHugepage) };
+    Some(start)
+}
+
+/// Zeroed memory of a slab's size, aligned to it.
+#[cfg(not(target_os = "linux"))]
+fn zeroed_slab() -> Option<NonNull<u8>> {
+    // SAFETY: the size is not zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(SLAB) })
 }
 
 #[cfg(test)]

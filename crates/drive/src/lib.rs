@@ -8,6 +8,7 @@ mod concat;
 mod fault;
 mod frame;
 pub mod image;
+#[cfg(target_os = "linux")]
 pub mod linux;
 mod media;
 mod overlay;

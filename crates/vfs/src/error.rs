@@ -1,6 +1,10 @@
 //! One error for all file systems: an errno and, if there is one, the reason behind it.
 
+#[cfg(target_os = "linux")]
 pub use rustix::io::Errno;
+
+#[cfg(not(target_os = "linux"))]
+pub use crate::errno::Errno;
 
 /// The error of a file system operation. A plain errno costs nothing to make; a fault of the medium
 /// carries its typed cause, which names structure, block, found and allowed.

@@ -12,6 +12,8 @@
 pub mod acl;
 pub mod attributes;
 mod buffers;
+#[cfg(not(target_os = "linux"))]
+mod errno;
 mod error;
 pub mod finding;
 mod fs;

@@ -9,14 +9,11 @@
 mod zones_file;
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::blkzone::{self, ReportError};
@@ -168,14 +165,15 @@ pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
 }
 
 /// Copies `len` bytes, leaving holes where there are only zeroes.
-fn copy(from: &File, to: &File, len: u64) -> io::Result<()> {
+fn copy(mut from: &File, mut to: &File, len: u64) -> io::Result<()> {
     to.set_len(len)?;
     let mut piece = vec![0; 64 * BLOCK_SIZE];
     for offset in (0..len).step_by(piece.len()) {
         let piece = &mut piece[..(len - offset).min(64 * BLOCK_BYTES) as usize];
-        from.read_exact_at(piece, offset)?;
+        from.read_exact(piece)?;
         if piece.iter().any(|byte| *byte != 0) {
-            to.write_all_at(piece, offset)?;
+            to.seek(SeekFrom::Start(offset))?;
+            to.write_all(piece)?;
         }
     }
     to.sync_all()
@@ -225,17 +223,12 @@ fn is_plain(spec: &Spec) -> bool {
 }
 
 fn lock(file: &File, path: &Path, shared: bool) -> Result<(), ImageError> {
-    let how = if shared {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
     patiently(
         |error| matches!(error, ImageError::Busy(_)),
-        || match flock(file, how) {
+        || match if shared { file.try_lock_shared() } else { file.try_lock() } {
             Ok(()) => Ok(()),
-            Err(Errno::WOULDBLOCK) => Err(ImageError::Busy(path.to_owned())),
-            Err(errno) => Err(ImageError::Io { path: path.to_owned(), source: errno.into() }),
+            Err(TryLockError::WouldBlock) => Err(ImageError::Busy(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(at(path)(error)),
         },
     )
 }

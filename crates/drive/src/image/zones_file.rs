@@ -108,7 +108,7 @@ impl ZoneLog for ZonesFile {
             self.append(&lines)?;
         }
         if self.unsynced {
-            rustix::fs::fdatasync(&self.file)?;
+            self.file.sync_data()?;
             self.unsynced = false;
         }
         Ok(())

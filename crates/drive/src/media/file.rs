@@ -1,14 +1,12 @@
-//! A sparse file as media: `preadv`, `pwritev`, holes for what was discarded.
+//! A sparse file as media, with holes for what was discarded.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::slice;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
-use rustix::io::{Errno, preadv, pwritev};
 use smallvec::SmallVec;
 
-use super::RamMedia;
+use super::{RamMedia, host};
 use crate::{BLOCK_SIZE, Block, Blocks, Lba};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
@@ -56,7 +54,7 @@ impl FileMedia {
             blocks.iter_mut().map(|block| IoSliceMut::new(block.make_mut())).collect();
         let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
         while !rest.is_empty() {
-            match preadv(&self.file, rest, at) {
+            match host::read(&self.file, rest, at) {
                 // Somebody cut the file shorter than the drive: a hole like any other.
                 Ok(0) => {
                     rest.iter_mut().for_each(|slice| slice.fill(0));
@@ -66,8 +64,8 @@ impl FileMedia {
                     IoSliceMut::advance_slices(&mut rest, read);
                     at += read as u64;
                 }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -80,14 +78,14 @@ impl FileMedia {
                 blocks.iter().map(|block| IoSlice::new(block.bytes())).collect();
             let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
             while !rest.is_empty() {
-                match pwritev(&self.file, rest, at) {
+                match host::write(&self.file, rest, at) {
                     Ok(0) => return Err(ErrorKind::WriteZero.into()),
                     Ok(written) => {
                         IoSlice::advance_slices(&mut rest, written);
                         at += written as u64;
                     }
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno.into()),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
                 }
             }
             Ok(())
@@ -96,21 +94,19 @@ impl FileMedia {
 
     /// Punches a hole. A file system without holes gets zeroes.
     pub fn discard(&self, lba: Lba, blocks: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let (from, len) = (byte(lba)?, byte(blocks)?);
-        match fallocate(&self.file, flags, from, len) {
-            Err(Errno::OPNOTSUPP) => {
+        match host::punch(&self.file, byte(lba)?, byte(blocks)?) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
                 let zero = Block::zeroed();
                 (lba..lba.saturating_add(blocks))
                     .try_for_each(|at| self.write(at, slice::from_ref(&zero)))
             }
-            result => Ok(result?),
+            result => result,
         }
     }
 
-    /// `fdatasync`.
+    /// Makes all that was written durable.
     pub fn sync(&self) -> io::Result<()> {
-        Ok(fdatasync(&self.file)?)
+        self.file.sync_data()
     }
 
     /// All data of the file in memory, and how many blocks could not be read.
@@ -129,9 +125,8 @@ impl FileMedia {
 
     /// The first block from `lba` on that may hold data.
     fn next_data(&self, lba: Lba) -> Option<Lba> {
-        let found = match seek(&self.file, SeekFrom::Data(byte(lba).ok()?)) {
-            Ok(at) => at / BLOCK_BYTES,
-            Err(Errno::NXIO) => return None,
+        let found = match host::next_data(&self.file, byte(lba).ok()?) {
+            Ok(at) => at? / BLOCK_BYTES,
             Err(_) => lba,
         };
         (found < self.blocks).then_some(found.max(lba))

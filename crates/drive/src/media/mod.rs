@@ -4,6 +4,7 @@
 //! power cut only has to forget it.
 
 mod file;
+mod host;
 mod over;
 mod ram;
 
