@@ -1,5 +1,6 @@
 //! Powers on what survived one cut, recovers it, and compares it with the oracle.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -92,9 +93,35 @@ pub(crate) fn first_failure(
     Ok(None)
 }
 
-/// How the volume differs, after the first mount or the second, from what may be there after a cut,
-/// and whether an fsync was under way at the cut.
-type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> (Vec<Verdict>, bool) + 'a;
+/// What is wrong with a volume after one cut, and whether an fsync was under way at the cut.
+pub type Found = (Vec<Verdict>, bool);
+
+/// Holds a volume, if it mounted, against what may be there after each of `cuts`, which left the
+/// same state.
+pub fn compare_each<V, E: Display, C>(
+    mounted: Result<&V, &E>,
+    cuts: &[C],
+    mut compare: impl FnMut(&V, &C) -> Found,
+) -> Vec<Found> {
+    let found = |cut| match mounted {
+        Ok(fs) => compare(fs, cut),
+        Err(error) => (vec![corrupt("mount", "a volume that recovers", error)], false),
+    };
+    cuts.iter().map(found).collect()
+}
+
+/// Adds to each cut's findings those about the volume as a whole, which came later.
+pub fn with_later(found: Vec<Found>, later: &[Verdict]) -> Vec<Vec<Verdict>> {
+    let add = |(mut verdicts, in_flight): Found| {
+        let later = later.iter().cloned();
+        verdicts.extend(later.map(|v| Verdict { in_flight: v.in_flight && in_flight, ..v }));
+        verdicts
+    };
+    found.into_iter().map(add).collect()
+}
+
+/// How the volume differs, after the first mount or the second, from what may be there after a cut.
+type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> Found + 'a;
 
 /// Judges cuts that left the same state, on the current machine.
 fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
@@ -105,34 +132,25 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
     let recovery_ns = crate::now_ns() - begun;
     let recovery = mounted.as_ref().map_or_else(|_| Recovery::default(), |fs| fs.recovery());
-    let mut judged: Vec<(Judged, bool)> = cuts
-        .iter()
-        .map(|cut| {
-            let (verdicts, in_flight) = match &mounted {
-                Ok(mounted) => verify(1, &**mounted, &drive, cut),
-                Err(error) => (vec![corrupt("mount", "a volume that recovers", error)], false),
-            };
-            let Cut { index, at_ns, .. } = *cut;
-            (Judged { index, at_ns, recovery_ns, recovery, verdicts }, in_flight)
-        })
-        .collect();
-    if let Ok(mounted) = mounted {
-        let later = afterwards(job, first.like, drive.clone(), &*mounted, &mut |fs| {
-            // All left the same, and by the last of them most had been promised.
-            if let (Some(cut), Some((judged, _))) = (cuts.last(), judged.last_mut()) {
-                add_new(&mut judged.verdicts, verify(2, fs, &drive, cut).0);
-            }
-        });
-        for (judged, in_flight) in &mut judged {
-            judged.verdicts.extend(
-                later.iter().cloned().map(|verdict| Verdict {
-                    in_flight: verdict.in_flight && *in_flight,
-                    ..verdict
-                }),
-            );
-        }
-    }
-    judged.into_iter().map(|(judged, _)| judged).collect()
+    let mounted = mounted.as_ref();
+    let mut found = compare_each(mounted, cuts, |fs, cut| verify(1, &**fs, &drive, cut));
+    let later = mounted.map_or_else(
+        |_| Vec::new(),
+        |fs| {
+            afterwards(job, first.like, drive.clone(), &**fs, &mut |fs| {
+                // All left the same, and by the last of them most had been promised.
+                if let (Some(cut), Some((verdicts, _))) = (cuts.last(), found.last_mut()) {
+                    add_new(verdicts, verify(2, fs, &drive, cut).0);
+                }
+            })
+        },
+    );
+    let verdicts = with_later(found, &later);
+    let judged = |(cut, verdicts): (&Cut, _)| {
+        let Cut { index, at_ns, .. } = *cut;
+        Judged { index, at_ns, recovery_ns, recovery, verdicts }
+    };
+    cuts.iter().zip(verdicts).map(judged).collect()
 }
 
 /// Lets the power be off for a while. Otherwise recovery's changes would be dated within the run,

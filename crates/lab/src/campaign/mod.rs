@@ -29,7 +29,7 @@ use vfs::kind::Format;
 use vfs::kind::Technique;
 
 use judge::judge_stretch;
-pub use judge::{Judged, corrupt};
+pub use judge::{Found, Judged, compare_each, corrupt, with_later};
 pub(crate) use judge::{add_new, afterwards, compare, first_failure, stay_off};
 pub use record::{Recording, record};
 pub use result::{Failure, ModeResult};

@@ -6,7 +6,9 @@ use drive::{Ssd, Timing};
 
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
-use crate::campaign::{Failure, Job, add_new, afterwards, compare, corrupt, stay_off};
+use crate::campaign::{
+    Failure, Job, add_new, afterwards, compare, compare_each, stay_off, with_later,
+};
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
 use crate::{Result, machine, rig};
 
@@ -140,47 +142,35 @@ struct Judged {
 fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
     stay_off();
     let drive = Ssd::power_on(state.drive.clone(), Timing::Instant, job.seed);
-    let mounted = match rig::mount(job.format, drive.clone(), &job.mount_options()) {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            let verdict = corrupt("mount", "a volume that recovers", &error);
-            let judged = |&position| Judged {
-                position,
-                verdicts: vec![verdict.clone()],
-                outcome: Some(Outcome::Corrupt),
-            };
-            return state.positions.iter().map(judged).collect();
-        }
-    };
-    let mut against = |model: &Model| compare(job, &*mounted, &drive, model, memo);
-    let ends = models.ends.as_ref().map(|(old, new)| {
+    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
+    let mounted = mounted.as_ref();
+    let ends = models.ends.as_ref().zip(mounted.ok()).map(|((old, new), fs)| {
+        let mut against = |model| compare(job, &**fs, &drive, model, memo).is_empty();
         // New first: an operation that changes nothing visible counts as done.
-        (against(new).is_empty(), against(old).is_empty())
+        (against(new), against(old))
     });
-    let mut judged: Vec<(Judged, bool)> = Vec::new();
-    for &position in &state.positions {
+    let mut found = compare_each(mounted, &state.positions, |fs, &position| {
         let model = models.get(position);
-        let verdicts = against(model);
-        let outcome = ends.map(|ends| outcome(ends, &verdicts));
-        let in_flight = model.is_syncing();
-        judged.push((Judged { position, verdicts, outcome }, in_flight));
-    }
-    let later = afterwards(job, number, drive.clone(), &*mounted, &mut |fs| {
-        for (judged, _) in &mut judged {
-            let model = models.get(judged.position);
-            let again = compare(job, fs, &drive, model, memo);
-            add_new(&mut judged.verdicts, again);
-        }
+        (compare(job, &**fs, &drive, model, memo), model.is_syncing())
     });
-    for (judged, in_flight) in &mut judged {
-        judged.verdicts.extend(
-            later
-                .iter()
-                .cloned()
-                .map(|verdict| Verdict { in_flight: verdict.in_flight && *in_flight, ..verdict }),
-        );
-    }
-    judged.into_iter().map(|(judged, _)| judged).collect()
+    let outcomes: Vec<_> = match mounted {
+        Ok(_) => found.iter().map(|(of, _)| ends.map(|ends| outcome(ends, of))).collect(),
+        Err(_) => vec![Some(Outcome::Corrupt); found.len()],
+    };
+    let later = mounted.map_or_else(
+        |_| Vec::new(),
+        |fs| {
+            afterwards(job, number, drive.clone(), &**fs, &mut |fs| {
+                for (&position, (verdicts, _)) in state.positions.iter().zip(&mut found) {
+                    let again = compare(job, fs, &drive, models.get(position), memo);
+                    add_new(verdicts, again);
+                }
+            })
+        },
+    );
+    let verdicts = with_later(found, &later);
+    let judged = |((&position, verdicts), outcome)| Judged { position, verdicts, outcome };
+    state.positions.iter().zip(verdicts).zip(outcomes).map(judged).collect()
 }
 
 fn outcome((new, old): (bool, bool), verdicts: &[Verdict]) -> Outcome {

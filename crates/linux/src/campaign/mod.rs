@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
 use lab::campaign::{
-    CHECK_EVERY, Cut, CutPoints, Job, Judged, Run, Tally, Watch, corrupt, latencies,
+    CHECK_EVERY, Cut, CutPoints, Job, Judged, Run, Tally, Watch, compare_each, corrupt, latencies,
+    with_later,
 };
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
 use lab::recorder::{FsyncSample, Recorder};
@@ -352,15 +353,10 @@ impl Campaign {
         let begun = cores::now();
         let mounted = self.mount(&devices, &served.blocks);
         let recovery_ns = cores::now() - begun;
+        let mounted = mounted.as_ref();
+        let found = compare_each(mounted, cuts, |fs, cut| (verify(fs, cut), false));
         let mut later = Vec::new();
-        let mut judged: Vec<Judged> = match &mounted {
-            Ok(fs) => cuts.iter().map(|cut| of_cut(cut, recovery_ns, verify(fs, cut))).collect(),
-            Err(error) => {
-                later.push(corrupt("mount", "a volume that recovers", error));
-                cuts.iter().map(|cut| of_cut(cut, recovery_ns, Vec::new())).collect()
-            }
-        };
-        if let Ok(fs) = &mounted {
+        if let Ok(fs) = mounted {
             if let Err(error) = fs.unmount() {
                 later.push(corrupt("unmount", "a clean unmount", &error));
             } else if check {
@@ -372,8 +368,8 @@ impl Campaign {
         }
         // If the machine still answers, it is alive.
         self.machine.ask(&Ask::Disconnect, b"")?;
-        judged.iter_mut().for_each(|judged| judged.verdicts.extend(later.iter().cloned()));
-        Ok(judged)
+        let judged = cuts.iter().zip(with_later(found, &later));
+        Ok(judged.map(|(cut, verdicts)| of_cut(cut, recovery_ns, verdicts)).collect())
     }
 }
 
