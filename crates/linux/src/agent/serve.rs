@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
-
 use vfs::ops::{Op, Outcome};
 
 use crate::apply::{Directory, errno};

@@ -32,6 +32,7 @@ const OWN: &str = "lost+found";
 pub(crate) struct Remote {
     machine: Arc<Machine>,
     root: Ino,
+    /// Protects the names of inodes and who has them open, which every call needs.
     known: Mutex<BTreeMap<Ino, Known>>,
     blocks: Blocks,
     /// Every fsync is an fdatasync.
@@ -39,7 +40,17 @@ pub(crate) struct Remote {
 }
 
 /// Blocks that were read, by their digests, for all volumes of a campaign.
-pub(crate) type Blocks = Arc<Mutex<BTreeMap<u64, Block>>>;
+#[derive(Clone)]
+pub(crate) struct Blocks(
+    /// Protects them: volumes of one campaign add to them.
+    Arc<Mutex<BTreeMap<u64, Block>>>,
+);
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::named("blocks", BTreeMap::new())))
+    }
+}
 
 /// What is known of an inode.
 #[derive(Default)]
@@ -52,7 +63,7 @@ struct Known {
 impl Remote {
     /// The volume that the agent has just mounted.
     pub(crate) fn new(machine: Arc<Machine>, blocks: Blocks) -> Result<Self> {
-        let known = Mutex::new(BTreeMap::new());
+        let known = Mutex::named("names", BTreeMap::new());
         let mut new = Self { machine, root: 0, known, blocks, data_only: false };
         new.root = new.stat(ROOT.into())?.ino;
         Ok(new)
@@ -118,13 +129,13 @@ impl Remote {
 
     /// A block of a file whose digest is known; what was read once needs not come again.
     fn block(&self, ino: Ino, index: u64, digest: u64) -> Result<Block> {
-        if let Some(block) = self.blocks.lock().get(&digest) {
+        if let Some(block) = self.blocks.0.lock().get(&digest) {
             return Ok(block.clone());
         }
         let mut bytes = [0; BLOCK_SIZE];
         self.read(ino, index * BLOCK_SIZE as u64, &mut bytes)?;
         let block = Block::new(bytes);
-        self.blocks.lock().insert(digest, block.clone());
+        self.blocks.0.lock().insert(digest, block.clone());
         Ok(block)
     }
 
@@ -132,7 +143,7 @@ impl Remote {
     fn remember(&self, offset: u64, bytes: &[u8]) {
         let skip = (offset.next_multiple_of(BLOCK_SIZE as u64) - offset) as usize;
         let (whole, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<BLOCK_SIZE>();
-        let mut blocks = self.blocks.lock();
+        let mut blocks = self.blocks.0.lock();
         for block in whole {
             blocks.entry(digest(block)).or_insert_with(|| Block::new(*block));
         }
