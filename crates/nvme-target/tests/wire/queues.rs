@@ -3,15 +3,13 @@
 //!
 //! Clauses are those of NVMe base 2.0 and NVMe TCP transport 1.0.
 
-mod host;
-
 use std::io::{Read, Write};
 
-use drive::{Timing, ram};
-use host::{
-    BLOCK, Data, HOST_NQN, Host, NQN, Queue, Setup, admin, at, connect_data, io, pattern, serve,
-    serve_with, sqe, zoned,
+use crate::host::{
+    self, BLOCK, Data, HOST_NQN, Host, NQN, Queue, Setup, admin, at, connect_data, io, pattern,
+    serve, serve_with, sqe, zoned,
 };
+use drive::{Timing, ram};
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())

@@ -2,16 +2,14 @@
 //! connects again, whenever the cut came; nothing is there that was never written; and write
 //! pointers are where they were left.
 //!
-//! `CUTS=10000 cargo test -p strandline-nvme-target --test durability` makes more of them, `SEED`
-//! others.
-
-mod host;
+//! `CUTS=10000 cargo test -p strandline-nvme-target --test wire durability` makes more of them,
+//! `SEED` others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::host::{BLOCK, Data, FUA, Host, NQN, Queue, Setup, at, serve, sqe, zoned};
 use drive::{Ssd, Timing};
-use host::{BLOCK, Data, FUA, Host, NQN, Queue, Setup, at, serve, sqe, zoned};
 use nvme_target::{After, Options, Server, Unit, When};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -4,16 +4,14 @@
 //! The host's side is written here from NVMe base 2.0, section 8.13, and shares no code with the
 //! server's; what both agree on is checked against other code by the server's unit tests.
 
-mod host;
-
 use std::sync::Arc;
 
+use crate::host::{
+    BLOCK, Data, Done, HOST_NQN, NQN, Queue, Setup, connect_data, pattern, serve_with, sqe,
+};
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Resize};
 use hmac::{Hmac, Mac};
-use host::{
-    BLOCK, Data, Done, HOST_NQN, NQN, Queue, Setup, connect_data, pattern, serve_with, sqe,
-};
 use nvme_target::{DISCOVERY_NQN, Keys, Secret, Server};
 use sha2::{Digest, Sha256, Sha512};
 

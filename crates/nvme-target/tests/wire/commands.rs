@@ -2,10 +2,10 @@
 //!
 //! Clauses are those of NVM command set 1.0 and ZNS 1.1.
 
-mod host;
-
+use crate::host::{
+    self, BLOCK, DEALLOCATE, Data, FUA, Host, Setup, at, pattern, serve, sqe, zoned,
+};
 use drive::{Timing, ram};
-use host::{BLOCK, DEALLOCATE, Data, FUA, Host, Setup, at, pattern, serve, sqe, zoned};
 
 const SETUPS: [Setup; 4] = [
     Setup { header_digest: false, data_digest: false, align: 0, no_flow_control: false },

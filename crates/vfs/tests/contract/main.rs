@@ -1,0 +1,6 @@
+//! What the crate promises to file systems and to those who use them.
+
+mod memfs;
+mod ops;
+mod page_cache;
+mod path;
