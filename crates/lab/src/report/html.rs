@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::svg::{Bar, Plot, STRAND_CELLS, Scale, Strand, bars, escape, strands};
 use super::table::{paper_rows, thousands, title};
-use super::{Report, Timeline, ZoneMap, lanes};
+use super::{Report, Timeline, ZoneMap, lanes, words};
 use crate::campaign::ModeResult;
 
 /// Points a curve or a cloud is thinned to.
-const POINTS: usize = 1200;
+const POINTS: usize = 500;
 
 /// Zones drawn.
 const ZONES: usize = 12;
@@ -16,32 +16,47 @@ const ZONES: usize = 12;
 /// Cells drawn above the higher write pointer, if the zone goes on.
 const CELLS_ABOVE: u64 = 8;
 
+/// What the axes of latencies are called.
+const LATENCY: &str = "latency, µs (log scale)";
+
 /// Height of one mode's lane in the timeline.
 const LANE: f64 = 170.0;
 
 /// The page.
 pub fn html(report: &Report) -> String {
-    let mut page = format!(
+    let body = sections(report);
+    format!(
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width, initial-scale=1'>\
          <title>{title}</title><style>{css}</style></head><body><main>\
-         <header><h1>{title}</h1><p>{about}</p></header>",
+         <header><h1>{title}</h1><p>{about}</p></header>{tiles}{nav}{body}\
+         <footer><p>Repeat with <code>{command}</code>. The same seed gives the same figures.</p>\
+         </footer></main></body></html>\n",
         title = escape(&report.title),
         css = include_str!("style.css"),
         about = escape(&report.about),
-    );
-    page += &tiles(&report.campaigns);
-    page += &section(
+        tiles = tiles(&report.campaigns),
+        nav = navigation(&body),
+        command = escape(&report.command),
+    )
+}
+
+/// All sections, in order.
+fn sections(report: &Report) -> String {
+    let mut page = section(
         "What each mode kept, and what it cost",
-        "Every cut is recovered, every byte compared. Times and rates are of the simulated drive \
-         and machine. A promise “not made”: cuts failed, in a way the mode does not exclude on \
-         this drive.",
+        "Every cut is recovered, and every byte compared. Times and rates are those of the \
+         simulated drive and machine. “No guarantee”: cuts failed, but in a way that the mode does \
+         not exclude on this drive.",
         &modes_table(&report.campaigns),
     );
+    if let Some(map) = &report.zone_map {
+        page += &zone_section(map);
+    }
     page += &paper_section(&report.campaigns);
     page += &section(
         "Recovered and lost",
-        "Share of power cuts after which everything was as it must be.",
+        "The share of power cuts after which everything was as it must be.",
         &outcome(&report.campaigns),
     );
     page += &timeline_sections(&report.timelines);
@@ -51,22 +66,29 @@ pub fn html(report: &Report) -> String {
             report.campaigns.iter().filter(|c| c.workload == workload).collect();
         page += &latency_sections(&workload, &of);
     }
-    if let Some(map) = &report.zone_map {
-        page += &zone_section(map);
-    }
     page += &failures(&report.campaigns);
-    let command = escape(&report.command);
-    let _ = writeln!(
-        page,
-        "<footer><p>Repeat with <code>{command}</code>. The same seed gives the same figures.</p>\
-         </footer></main></body></html>"
-    );
-    page
+    page + &section("Words", "What the words on this page mean.", &words::glossary())
 }
 
+/// The end of a section's opening tag and the beginning of its heading.
+const HEADING: &str = "'><h2>";
+
 fn section(heading: &str, text: &str, body: &str) -> String {
+    let anchor: String = heading.chars().filter(char::is_ascii_alphanumeric).collect();
     let (heading, text) = (escape(heading), escape(text));
-    format!("<section><h2>{heading}</h2><p>{text}</p>{body}</section>")
+    format!("<section id='{anchor}{HEADING}{heading}</h2><p>{text}</p>{body}</section>")
+}
+
+/// A link to each section of `body`.
+fn navigation(body: &str) -> String {
+    let mut out = String::from("<nav>");
+    for part in body.split("<section id='").skip(1) {
+        if let Some((anchor, rest)) = part.split_once(HEADING) {
+            let heading = rest.split("</h2>").next().unwrap_or_default();
+            let _ = write!(out, "<a href='#{anchor}'>{heading}</a>");
+        }
+    }
+    out + "</nav>"
 }
 
 fn workloads(campaigns: &[ModeResult]) -> Vec<String> {
@@ -120,7 +142,7 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
             format!("<span class='broken'>broken {}×</span>", c.broken)
         } else if c.failed > 0 {
             // What failed was never promised: kept, but it does not deserve a green word.
-            "<span class='none'>not made</span>".into()
+            "<span class='none'>no guarantee</span>".into()
         } else {
             "<span class='kept'>kept</span>".into()
         };
@@ -170,8 +192,8 @@ fn paper_section(campaigns: &[ModeResult]) -> String {
     section(
         "Table 6.2, the paper's and ours",
         "A file holds a pattern; random blocks are overwritten with the same pattern and fsynced; \
-         whenever the power goes, any other byte is a failure. Drive without power-loss \
-         protection.",
+         if any other byte is there after a power cut, the cut has failed. Drive without \
+         power-loss protection.",
         &format!(
             "<table class='narrow'><tr class='groups'><th></th><th colspan='2'>the paper</th>\
              <th colspan='2'>ours, simulated</th></tr><tr><th class='name'>mode</th><th>cuts</th>\
@@ -202,11 +224,15 @@ fn outcome(campaigns: &[ModeResult]) -> String {
     bars(&rows, 1.0, "recovered and lost")
 }
 
-/// The files at one cut of each campaign.
+/// The files at one cut of each campaign that did damage, and of one that did none: the others look
+/// the same.
 fn views(campaigns: &[ModeResult]) -> String {
     let mut out = String::new();
+    let mut clean = false;
     for (c, view) in campaigns.iter().filter_map(|c| Some((c, c.view.as_ref()?))) {
         let [kept, open, lost, garbage] = view.counts.map(|n| thousands(n as u64));
+        let harmed = view.counts[2] + view.counts[3] > 0;
+        let drawn = harmed || !std::mem::replace(&mut clean, true);
         let what = if view.blocks { "blocks" } else { "files" };
         let cell = match (view.unit, view.blocks) {
             (1, true) => "a cell is a block of 4 KiB".into(),
@@ -216,13 +242,13 @@ fn views(campaigns: &[ModeResult]) -> String {
         let _ = write!(
             out,
             "<div class='view'><b>{} · {}</b>, cut {} at {:.3} ms: {kept} {what} there, {open} old \
-             or new, <span class='{}'>{lost} lost, {garbage} garbage</span>; {cell}{}</div>",
+             or new, <span class='{}'>{lost} lost, {garbage} garbage</span>{}</div>",
             escape(title(&c.mode)),
             escape(&c.workload),
             view.cut,
             view.at_ns as f64 / 1e6,
-            if view.counts[2] + view.counts[3] > 0 { "some" } else { "kept" },
-            lanes::cells(view),
+            if harmed { "some" } else { "kept" },
+            if drawn { format!("; {cell}{}", lanes::cells(view)) } else { String::new() },
         );
     }
     if out.is_empty() {
@@ -235,7 +261,8 @@ fn views(campaigns: &[ModeResult]) -> String {
                   </span></div>";
     section(
         "Recovered and lost, file by file",
-        "Each campaign at its worst cut, or at the one in the middle if none did damage.",
+        "Each campaign at its worst cut, or at the middle one if none did damage. Of those \
+         without damage only the first is drawn.",
         &format!("{legend}{out}"),
     )
 }
@@ -278,8 +305,7 @@ fn latency_sections(workload: &str, campaigns: &[&ModeResult]) -> String {
         return String::new();
     }
     let (low, high) = (low.max(0.1) * 0.8, (high * 1.25).max(1.0));
-    let mut cdf =
-        Plot::new(Scale::Log(low, high), Scale::Linear(0.0, 100.0), "latency, µs", "fsyncs, %");
+    let mut cdf = Plot::new(Scale::Log(low, high), Scale::Linear(0.0, 100.0), LATENCY, "fsyncs, %");
     for c in campaigns {
         let mut values: Vec<f64> = c.samples.iter().map(|s| s.took_ns as f64 / 1e3).collect();
         values.sort_by(f64::total_cmp);
@@ -310,7 +336,7 @@ fn lanes(campaigns: &[&ModeResult], latency: Scale) -> String {
         let axis =
             if i + 1 == campaigns.len() { "time since the start of the run, ms" } else { "" };
         let time = Scale::Linear(0.0, end.max(1e-6));
-        let mut lane = Plot::with_height(LANE, time, latency, axis, "latency, µs");
+        let mut lane = Plot::with_height(LANE, time, latency, axis, LATENCY);
         let step = c.samples.len().div_ceil(POINTS).max(1);
         for s in c.samples.iter().step_by(step) {
             lane.dot(s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3, 1.4, &c.mode);
@@ -358,7 +384,7 @@ fn zone_section(map: &ZoneMap) -> String {
         "The strand line: zones at one cut",
         &format!(
             "The drive {:.3} ms into the run, at the cut that found most not yet on NAND. A \
-             cell is {cell} of 4 KiB; a zone goes on beyond what is drawn. Full and empty zones \
+             cell is {cell} of 4 KiB; a zone continues beyond what is drawn. Full and empty zones \
              are left out.",
             map.at_ns as f64 / 1e6
         ),
@@ -388,7 +414,7 @@ fn failures(campaigns: &[ModeResult]) -> String {
     }
     section(
         "Failures, and how to see one again",
-        "The first of each campaign; the JSON has more.",
+        "The first ones of each campaign; the JSON has more.",
         &format!("<ul>{items}</ul>"),
     )
 }

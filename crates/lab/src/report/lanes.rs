@@ -123,13 +123,12 @@ pub(super) fn cells(view: &View) -> String {
             Fate::Lost => ("lost", "lost"),
             Fate::Garbage => ("garbage", "garbage"),
         };
-        let _ = write!(
-            body,
-            "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{size}' height='{size}' rx='1.5'>\
-             <title>{}: {word}</title></rect>",
-            escape(what),
-            size = CELL - 1.5
-        );
+        let _ = write!(body, "<rect class='{class}' x='{x}' y='{y}' width='8.5' height='8.5'");
+        // Most cells are there, and need no words.
+        let _ = match fate {
+            Fate::Kept => write!(body, "/>"),
+            _ => write!(body, "><title>{}: {word}</title></rect>", escape(what)),
+        };
     }
     let rows = view.cells.len().div_ceil(COLUMNS);
     svg(rows as f64 * CELL + 4.0, "files after the cut", &body)

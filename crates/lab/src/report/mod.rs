@@ -5,6 +5,7 @@ mod lanes;
 mod svg;
 mod table;
 mod timeline;
+mod words;
 
 use std::path::Path;
 

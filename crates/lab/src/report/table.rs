@@ -43,7 +43,7 @@ pub fn campaign_table(campaigns: &[ModeResult]) -> String {
             format!("{:.3}", c.recovery_ms_max),
             match (c.broken, c.failed) {
                 (0, 0) => "kept".into(),
-                (0, _) => "not made".into(),
+                (0, _) => "no guarantee".into(),
                 (broken, _) => format!("BROKEN {broken}×"),
             },
         ]
