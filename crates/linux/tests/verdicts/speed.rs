@@ -40,5 +40,5 @@ fn write_and_fsync_is_at_least_as_fast_as_the_kernels() {
     println!(
         "4 KiB write + fsync on zoned null_blk, by instructions executed: {median:.2}× the kernel's"
     );
-    assert!(median >= LEAST, "{median:.3}× of the kernel's rate, wants {LEAST}");
+    assert!(median >= LEAST, "{median:.3}× of the kernel's rate, expected {LEAST}");
 }

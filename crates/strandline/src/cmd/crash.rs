@@ -293,7 +293,7 @@ impl Crash {
             return Ok(Arc::new(Tree::new(Arc::new(source))));
         }
         if let Some(trace) = self.workload.strip_prefix("strace:") {
-            let wanted = || Failure::Usage("a trace wants --root DIR: whose files?".into());
+            let wanted = || Failure::Usage("a trace needs --root DIR: whose files?".into());
             let root = self.root.as_ref().ok_or_else(wanted)?;
             let converted = strace::load(Path::new(trace), root)?;
             out::complain(&format!("{trace}: {converted}"));
