@@ -100,6 +100,7 @@ dist: ## target/dist: a static binary, an OCI image of it, the Debian package
 
 # The file system and its tools, without mounts. Only checked: nothing runs the result here.
 TARGETS = x86_64-apple-darwin x86_64-pc-windows-gnu
-check-targets: ## whether the library compiles for macOS and Windows
+check-targets: ## whether the library compiles for macOS and Windows, the command without features
 	rustup target add $(TARGETS)
 	$(CARGO) check --package strandline-f2fs $(TARGETS:%=--target %)
+	$(CARGO) check --package strandline --no-default-features
