@@ -85,7 +85,7 @@ pub enum UndoError {
     #[error("undo log: {0}")]
     File(#[from] io::Error),
     /// The file does not begin as a log does.
-    #[error("undo log: not one, or damaged")]
+    #[error("not an undo log, or damaged")]
     NotALog,
     /// The log is of another version of this format.
     #[error("undo log: version {0}, not {VERSION}")]

@@ -117,11 +117,16 @@ fn helper<T: Parser>() -> T {
 
 /// Reports a wrong command line and exits with `status`, or clap's.
 fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
-    if let Some(status) = status.filter(|_| error.use_stderr()) {
-        drop(error.print());
-        std::process::exit(status.into());
+    if !error.use_stderr() {
+        error.exit();
     }
-    error.exit()
+    // What is wrong, in one line like all our messages; clap's usage and hints are in --help.
+    let text = error.render().to_string();
+    let wrong = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+    let wrong = wrong.collect::<Vec<_>>().join(" ");
+    let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
+    out::complain(&format!("{wrong}; see --help"));
+    std::process::exit(status.map_or_else(|| error.exit_code(), i32::from));
 }
 
 /// The name by which this program was called: under some names it is a helper of mount(8).

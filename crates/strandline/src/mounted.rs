@@ -27,7 +27,8 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// The volume mounted on the directory `path`, or from the image `path`.
     pub(crate) fn find(path: &Path) -> Option<Self> {
-        let path = std::fs::canonicalize(path).ok()?;
+        // Of a mount whose server has died the kernel says only that it is not connected.
+        let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok()?;
         let table = std::fs::read("/proc/self/mountinfo").ok()?;
         // Later mounts hide earlier ones.
         let mounts = table.rsplit(|&byte| byte == b'\n').filter_map(parse);
@@ -36,7 +37,7 @@ impl Mounted {
 
     /// As [`Mounted::find`], for a directory; fails if nothing is mounted there.
     pub(crate) fn on(dir: &Path) -> Outcome<Self> {
-        let found = Self::find(dir).filter(|_| dir.is_dir());
+        let found = Self::find(dir).filter(|mounted| dir.is_dir() || mounted.is_dead());
         found.ok_or_else(|| {
             Failure::Problem(format!("{}: no volume is mounted here", dir.display()))
         })
@@ -51,9 +52,18 @@ impl Mounted {
         Ok(answer)
     }
 
+    /// Whether the process that served the mount has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        rustix::fs::stat(&self.dir).err() == Some(Errno::NOTCONN)
+    }
+
     fn refused(&self, errno: Errno) -> Failure {
         let dir = self.dir.display();
         Failure::Problem(match errno {
+            Errno::NOTCONN => format!(
+                "{dir}: the process that served this mount has died; `strandline umount {dir}` \
+                 removes the mount, and mounting again recovers the volume"
+            ),
             Errno::NODATA => format!("{dir}: only root and who mounted it can do this"),
             Errno::OPNOTSUPP => format!("{dir}: only an emulated drive can be cut"),
             errno => format!("{dir}: {errno}"),

@@ -197,7 +197,9 @@ fn dump_says_what_dump_f2fs_says() {
     assert_eq!(blocks, 9_000_000_u64.div_ceil(4096));
     let (code, said) = fails(&format!("dump {image} inode 99999999"));
     assert!(code == 1 && said.contains("node number"), "{said}");
-    assert_eq!(fails(&format!("dump {image} inode many")).0, 1);
+    for wrong in ["inode many", "inode", "sit 3~1", "inodes"] {
+        assert_eq!(fails(&format!("dump {image} {wrong}")).0, 2, "{wrong}");
+    }
 }
 
 /// `key: value` pairs of a line.

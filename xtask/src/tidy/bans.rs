@@ -38,13 +38,35 @@ const UNSAFE_CRATES: [&str; 2] = ["crates/cores/", "crates/drive/"];
 /// Crates that deny it, for one module needs it: a ring shared with the kernel.
 const UNSAFE_IN_PART: [&str; 1] = ["crates/fuse/"];
 
+/// The floors above `subjects`: they know file systems by `vfs::kind` only.
+const ABOVE_SUBJECTS: [&str; 5] = [
+    "crates/fuse/src/",
+    "crates/nvme-target/src/",
+    "crates/lab/src/",
+    "crates/linux/src/",
+    "crates/strandline/src/",
+];
+
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
+    check_kinds(source, findings);
     check_unfinished(source, findings);
     check_attributes(source, findings);
     check_unsafe(source, findings);
     if !FREE.iter().any(|(path, _)| source.path.contains(path)) {
         check_std(source, findings);
         check_paths(source, findings);
+    }
+}
+
+/// The kernel's F2FS, which has the same name, is another one.
+fn check_kinds(source: &Source, findings: &mut Vec<Finding>) {
+    let is_above = ABOVE_SUBJECTS.iter().any(|path| source.path.starts_with(path));
+    let is_kernel = source.path == "crates/linux/src/campaign/foreign.rs";
+    for (number, code) in numbered(source).filter(|_| is_above && !is_kernel) {
+        if has_word(&code.replace("Foreign::F2fs", ""), "F2fs") {
+            let what = "`F2fs` above `subjects`: use vfs::kind::Volume";
+            findings.push(Finding::new(&source.path, number, what));
+        }
     }
 }
 
@@ -212,6 +234,15 @@ mod tests {
             assert_eq!(findings(path, "use std::time::Instant;"), [], "{path}");
             assert_eq!(findings(path, "todo!()").len(), 1, "{path}");
         }
+    }
+
+    #[test]
+    fn above_subjects_nobody_names_f2fs() {
+        let line = "let fs = F2fs::mount(drive, &options)?;\n";
+        assert_eq!(findings("crates/lab/src/rig.rs", line).len(), 1);
+        assert!(findings("crates/lab/tests/rig.rs", line).is_empty());
+        assert!(findings("crates/f2fs/src/lib.rs", line).iter().all(|f| f.line != 1));
+        assert!(findings("crates/linux/src/x.rs", "Foreign::F2fs => 1,\n").is_empty());
     }
 
     #[test]

@@ -8,13 +8,13 @@ use zerocopy::IntoBytes;
 
 use super::{Checker, Place};
 use crate::alloc::zones::WritePointers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::nat::{self, NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::NatBits;
 use crate::ondisk::sit::{self, LogType, MAP_SIZE, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
-use crate::ondisk::superblock::{COPIES, Features, Superblock};
+use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
 /// Blocks each of the caches of NAT and SSA holds.
@@ -67,19 +67,8 @@ impl BlockCache {
 
 impl Volume {
     pub(crate) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
-        Self::fits(&queue, &sb)?;
         let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
         Self::new(queue, sb, selected, true)
-    }
-
-    /// The drive is not smaller than the volume: otherwise no part of it could be relied on.
-    pub(crate) fn fits(queue: &BlockQueue, sb: &Superblock) -> Result<()> {
-        let (at, blocks) = (COPIES[0], queue.identify().blocks);
-        if u64::from(sb.main_end()) > blocks {
-            let allowed = format!("at most {blocks} blocks, the drive");
-            return Err(Error::corrupt("superblock.segment_count", at, sb.main_end(), allowed));
-        }
-        Ok(())
     }
 
     /// A volume as `selected` has it; without SIT and summaries if those are gone.

@@ -60,10 +60,11 @@ pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dy
 
 /// Fails unless `drive` is all of the volume that `sb` describes, and nothing else.
 pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
-    if lengths(sb) == drive.joined || is_on_one(sb, drive) {
-        return Ok(());
+    if lengths(sb) != drive.joined && !is_on_one(sb, drive) {
+        return Err(wrong_number(sb, drive.joined.len().max(1)));
     }
-    Err(wrong_number(sb, drive.joined.len().max(1)))
+    let (volume, drive) = (sb.main_end().into(), drive.blocks);
+    if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
 }
 
 /// Whether the volume's two devices are the conventional zones of `drive` and its others, end to

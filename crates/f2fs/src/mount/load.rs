@@ -145,10 +145,6 @@ fn written_before(checkpoint: &Checkpoint, logs: &[Log; 6]) -> u64 {
 fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<()> {
     let identity = io.queue().identify();
     check_complete(sb, identity)?;
-    if u64::from(sb.main_end()) > identity.blocks {
-        let allowed = format!("at most {} blocks, the size of the drive", identity.blocks);
-        return Err(Error::corrupt("superblock.segment_count", 0_u32, sb.main_end(), allowed));
-    }
     let foreign = sb.features & feature::all(|f| f.mount == Mount::Foreign);
     if !foreign.is_empty() {
         return Err(Error::foreign(format!("a volume with {}", feature::names(foreign))));

@@ -28,6 +28,14 @@ pub enum Error {
         /// What it uses.
         feature: Box<str>,
     },
+    /// The volume is larger than its drive: no part of it can be relied on.
+    #[error("the volume has {volume} blocks, the drive only {drive}: it is truncated")]
+    Truncated {
+        /// Blocks up to the end of the main area.
+        volume: u64,
+        /// Blocks of the drive.
+        drive: u64,
+    },
     /// An option or argument the caller gave makes no sense.
     #[error("{0}")]
     Usage(Box<str>),
@@ -90,7 +98,7 @@ impl Error {
         match self {
             Self::Corrupt { .. } => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
-            Self::Usage(_) => Errno::INVAL,
+            Self::Truncated { .. } | Self::Usage(_) => Errno::INVAL,
             Self::Io(_) => Errno::IO,
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,

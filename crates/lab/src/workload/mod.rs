@@ -95,8 +95,8 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
             small::named(name).map(|small| Box::new(small) as Box<dyn Workload>).ok_or_else(|| {
                 let known: Vec<&str> = NAMES.into_iter().chain(small::names()).collect();
                 Error::Usage(format!(
-                    "unknown workload '{name}'; known: file:PATH, strace:PATH, tree, \
-                     ace:OP+THEN,…, threads:N, {}",
+                    "unknown workload '{name}'; expected file:PATH, strace:PATH, tree, \
+                     ace:OP+THEN,…, threads:N[:MIX], pattern:sync=N, {}",
                     known.join(", ")
                 ))
             })

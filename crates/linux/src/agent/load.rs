@@ -12,11 +12,10 @@ use std::sync::Arc;
 
 use drive::linux::{Access, BlockDevice};
 use drive::{Command, Drive, Output};
-use f2fs::devices::{join, join_for_mkfs};
+use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::{MkfsOptions, format};
-use f2fs::{F2fs, MountOptions};
-use vfs::kind::Device;
-use vfs::{Creator, FileSystem};
+use vfs::kind::{Device, Format, Volume};
+use vfs::Creator;
 
 use super::Done;
 
@@ -54,9 +53,8 @@ pub(super) fn mkfs(devices: &[&str]) -> Done {
     Ok(())
 }
 
-fn mount(options: &str, devices: &[&str]) -> Done<F2fs> {
-    let options: MountOptions = options.parse()?;
-    Ok(F2fs::mount(join(named(devices)?)?, &options)?)
+fn mount(options: &str, devices: &[&str]) -> Done<Arc<dyn Volume>> {
+    Ok(f2fs::Format.mount(f2fs::Format.join(named(devices)?)?, options)?)
 }
 
 /// What one step does: bytes of `value` in `pages` pages of `file`, from `page` on.
@@ -83,7 +81,7 @@ impl Step {
         format!("file{}", self.file)
     }
 
-    fn take(&self, fs: &F2fs) -> vfs::Result<()> {
+    fn take(&self, fs: &dyn Volume) -> vfs::Result<()> {
         let name = self.name();
         let ino = match fs.lookup(fs.root(), name.as_bytes()) {
             Ok(attr) => attr.ino,
@@ -111,7 +109,7 @@ pub(super) fn load(options: &str, seed: u64, from: u64, devices: &[&str]) -> Don
     println!("mounted");
     let mut out = std::io::stdout();
     for number in from.. {
-        Step::of(seed, number).take(&fs).map_err(|e| format!("step {number}: {e}"))?;
+        Step::of(seed, number).take(&*fs).map_err(|e| format!("step {number}: {e}"))?;
         // One write each, so that a kill leaves whole lines.
         out.write_all(format!("{}\n", number + 1).as_bytes())?;
         out.flush()?;
@@ -128,7 +126,7 @@ pub(super) fn verify(options: &str, seed: u64, count: u64, devices: &[&str]) -> 
     let open = Step::of(seed, count);
     for (name, expected) in &files {
         let attr = fs.lookup(fs.root(), name.as_bytes()).map_err(|e| format!("{name}: {e}"))?;
-        let found = vfs::path::read_to_vec(&fs, attr.ino)?;
+        let found = vfs::path::read_to_vec(&*fs, attr.ino)?;
         let mut after = expected.clone();
         open.apply(&mut after);
         let may_differ = *name == open.name();

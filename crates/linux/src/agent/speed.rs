@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use drive::linux::{Access, BlockDevice};
-use f2fs::{F2fs, MountOptions};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vfs::{Creator, FileSystem};
+use vfs::Creator;
+use vfs::kind::Format;
 
 use super::Done;
 
@@ -19,8 +19,8 @@ const FILE_PAGES: u64 = 4096;
 
 /// Operations per second of our engine on the volume on `device`.
 pub(super) fn ours(device: &Path, options: &str, ops: u64) -> Done<f64> {
-    let options: MountOptions = options.parse()?;
-    let fs = F2fs::mount(Arc::new(BlockDevice::open(device, Access::Write)?), &options)?;
+    let device = Arc::new(BlockDevice::open(device, Access::Write)?);
+    let fs = f2fs::Format.mount(device, options)?;
     let file = fs.create(fs.root(), b"file", 0o644, Creator::default())?.ino;
     let rate = measure(
         ops,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use vfs::kind::{Format, Technique};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// Arguments of every run of crash campaigns.
 #[derive(Args)]
@@ -21,11 +21,19 @@ pub(crate) struct CampaignArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Real threads to judge on; the result does not depend on it
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least_one)]
     pub(crate) threads: usize,
     /// What was found as JSON: an object per mode, or the report
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// For clap: a number of threads.
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a number from 1 on".into()),
+        Ok(threads) => Ok(threads),
+    }
 }
 
 /// The techniques of `format` by their names.
@@ -33,5 +41,9 @@ pub(super) fn techniques(
     format: &dyn Format,
     names: &[String],
 ) -> Outcome<Vec<&'static Technique>> {
+    let mut before = names.iter().enumerate();
+    if let Some((_, name)) = before.find(|(n, name)| names[..*n].contains(name)) {
+        return Err(Failure::Usage(format!("mode {name}: given twice")));
+    }
     Ok(names.iter().map(|name| subjects::technique(format, name)).collect::<Result<_, _>>()?)
 }

@@ -72,9 +72,9 @@ pub(crate) struct Crash {
     /// behind the profile's name, replaces one of its values
     #[arg(long, default_value = "zn540-noplp")]
     drive: String,
-    /// fsync modes: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
-    #[arg(long, value_delimiter = ',', default_value = "posix,strict,oprw")]
-    #[arg(default_value_if("kernel", "true", "posix,strict"))]
+    /// fsync modes, of f2fs: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
+    /// [default: those of posix, strict and oprw that run on the drive]
+    #[arg(long, value_delimiter = ',')]
     modes: Vec<String>,
     /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail,
     /// random-overwrite, versions, or a database's way to commit: bbolt, lmdb, lmdb-writemap; or
@@ -133,6 +133,9 @@ enum Command {
     Agent(Agent),
 }
 
+/// The modes of a run that names none; those of Table 6.2 of the OPRW thesis.
+const USUAL: [&str; 3] = ["posix", "strict", "oprw"];
+
 impl Crash {
     pub(crate) fn run(mut self) -> Outcome {
         match self.command.take() {
@@ -176,7 +179,8 @@ impl Crash {
             results.push(result);
         }
         if !self.campaign.json && self.shard.is_none() {
-            let (command, modes) = (self.command_line(), self.modes.join(","));
+            let modes: Vec<_> = results.iter().map(|result| result.mode.as_str()).collect();
+            let (command, modes) = (self.command_line(), modes.join(","));
             let repeat = || out::line(format!("\nrepeat: {command} --modes {modes}"));
             out::heard(tell(&results).and_then(|()| repeat()))?;
         }
@@ -313,7 +317,17 @@ impl Crash {
     fn techniques(&self) -> Outcome<Vec<&'static Technique>> {
         // The kernel's F2FS has some of our modes; its other file systems have none.
         let fs = if self.kernel.kernel { "f2fs" } else { &self.fs };
-        techniques(kernel_crash::ours(fs)?, &self.modes)
+        let format = kernel_crash::ours(fs)?;
+        if !self.modes.is_empty() {
+            return techniques(format, &self.modes);
+        }
+        let drive = lab::rig::unkind(&self.drive, 0)?.identify();
+        let drive = drive.map_err(|error| Failure::Usage(error.to_string()))?;
+        let here = format.techniques().iter().copied().filter(|way| (way.runs_on)(&drive));
+        let (usual, others): (Vec<_>, Vec<_>) = here.partition(|way| USUAL.contains(&way.name));
+        let usual = usual.into_iter().filter(|way| !self.kernel.kernel || way.name != "oprw");
+        let usual: Vec<_> = usual.collect();
+        Ok(if usual.is_empty() { others } else { usual })
     }
 
     fn job(&self, workload: Arc<dyn Workload>, mode: &'static Technique) -> Outcome<Job> {

@@ -4,10 +4,11 @@ mod control;
 mod serve;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use drive::linux::Access;
-use drive::{Identify, Spec, image};
+use drive::{Identify, Spec, Ssd, Timing, image};
 use lab::drive_bench::Figure;
 use lab::workload::script::read_bounded;
 use serde::Serialize;
@@ -229,12 +230,8 @@ impl Create {
         let spec = self.spec()?;
         image::create(&self.path, &spec).map_err(|e| Failure::Problem(e.to_string()))?;
         let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
-        if identify.zones.is_some_and(|zones| zones.conventional == 0) {
-            let path = self.path.display();
-            out::complain(&format!(
-                "{path}: no zone takes random writes, as F2FS needs for its metadata: add \
-                 --conventional N, or use the drive behind a conventional one (mkfs -c)"
-            ));
+        if let Some(why) = unfit(&spec)? {
+            out::complain(&format!("{}: mkfs will refuse this drive: {why}", self.path.display()));
         }
         show(&self.path, &identify, self.json)
     }
@@ -256,6 +253,22 @@ impl Create {
         spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(spec)
     }
+}
+
+/// Largest drive on which a volume is tried.
+const TRIED_BYTES: u64 = 64 << 30;
+
+/// Why no volume fits on such a drive alone, if none does: one is made in memory.
+fn unfit(spec: &Spec) -> Outcome<Option<String>> {
+    let problem = |error: drive::ProfileError| Failure::Usage(error.to_string());
+    if spec.identify().map_err(problem)?.blocks * BLOCK > TRIED_BYTES {
+        return Ok(None);
+    }
+    let drive: Arc<dyn drive::Drive> =
+        Ssd::new(spec.clone(), Timing::Instant, 0).map_err(problem)?;
+    let made = subjects::ALL.iter().map(|format| format.make(&drive));
+    let refused = made.map_while(Result::err).map(|error| error.to_string());
+    Ok(refused.collect::<Vec<_>>().into_iter().next())
 }
 
 impl Bench {
@@ -393,6 +406,9 @@ impl Cut {
             return Err(Failure::Usage(format!("{path}: that is for a drive that is served")));
         } else if let Some(mounted) = Mounted::find(&self.path) {
             mounted.ask(&format!("cut={}", self.seed))?;
+        } else if self.path.is_dir() {
+            let path = self.path.display();
+            return Err(Failure::Problem(format!("{path}: no volume is mounted here")));
         } else {
             let opened = open_drive(&self.path, Access::Write)?;
             let [ssd] = opened.emulated() else {

@@ -13,7 +13,7 @@ use lab::explore::table::{Row, markdown};
 use lab::shard::{Part, Shard, Share};
 use serde::Serialize;
 
-use super::campaign::techniques;
+use super::campaign::{at_least_one, techniques};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -54,7 +54,7 @@ pub(crate) struct Explore {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Real threads; the result does not depend on it
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least_one)]
     threads: usize,
     /// Only the i-th of n shares of the sequences, i/n from 1; the output is for `crash merge`
     #[arg(long, conflicts_with = "table")]

@@ -122,6 +122,7 @@ struct Made {
     segments: u32,
     segs_per_sec: u32,
     overprovision_percent: f64,
+    user_blocks: u64,
     overprovision_segments: u32,
     reserved_segments: u32,
     zones_reset: u32,
@@ -158,6 +159,7 @@ impl Mkfs {
             segments: sb.segment_count,
             segs_per_sec: sb.segs_per_sec,
             overprovision_percent: report.geometry.overprovision,
+            user_blocks: report.geometry.user_blocks,
             overprovision_segments: report.geometry.overprov,
             reserved_segments: report.geometry.reserved,
             zones_reset: report.zones_reset,
@@ -189,6 +191,16 @@ impl Mkfs {
             _ => Times::Modified,
         };
         let volume = Volume::new(&self.image, opened, |drive| mount_new(drive, now))?;
+        let (needed, free) =
+            (copy::blocks(&host, &from.to_owned()), volume.fs.statfs().map(|s| s.blocks_free));
+        if free.is_ok_and(|free| needed > free) {
+            volume.close_or_cut()?;
+            let (needed, image) = (needed.div_ceil(256), self.image.display());
+            return Err(Failure::Problem(format!(
+                "{image}: too small for {}: that needs about {needed} MiB; made, and left empty",
+                from.display()
+            )));
+        }
         let options = Options { recursive: true, times, ..Options::default() };
         let source = from.to_owned();
         let progress =
@@ -224,6 +236,12 @@ impl Mkfs {
         if !made.label.is_empty() {
             lines.push(format!("Info: Label = {}", made.label));
         }
+        lines.push(format!(
+            "Info: Space for files = {} MB; kept for cleaning and metadata, or beyond the zones' \
+             capacity: {} MB",
+            made.user_blocks >> 8,
+            drive.blocks.saturating_sub(made.user_blocks) >> 8
+        ));
         lines.push(format!("Info: Overprovision ratio = {:.3}%", made.overprovision_percent));
         lines.push(format!(
             "Info: Overprovision segments = {} (GC reserved = {})",

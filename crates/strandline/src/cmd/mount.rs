@@ -43,19 +43,25 @@ nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's def
 noallow_other; writeback: the kernel collects writes; io_uring: requests come over rings, for short
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
 threads=N; timing=instant|paced, of an emulated drive.
-Those of F2FS: fsync_mode=, oprw, nobarrier, mode=, background_gc=, nodiscard, noinline_data,
-noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=; noflush_merge: fsyncs
-that wait at the same time do not share flushes; nowp_check: recovery believes what nodes point to,
-as Linux's does.
+Those of F2FS: fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=, nodiscard,
+noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=;
+noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
+what nodes point to, as Linux's does.
+What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict, for
+a flush before and one after the last node: a file is recovered as one of its fsyncs left it;
+nobarrier, for no flush: safe only on drives that keep what they acknowledged. With oprw, data and
+nodes are sent at once, and recovery goes by the zones' write pointers. `strandline status` shows
+what is in effect.
 
 `umount DIR` ends it, as does SIGTERM; both write everything back first.
 
 Exit status, as in mount(8): 0 mounted, 1 wrong usage, 2 system error, 32 it cannot be mounted.")]
 pub(crate) struct Mount {
-    /// Image of a drive, any file with a volume in it, or a block device
+    /// Image of a drive, any file with a volume in it, or a block device. With -o remount the
+    /// directory is enough
     image: PathBuf,
     /// Directory to mount on
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     /// Mount options, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
@@ -110,6 +116,7 @@ impl Helper {
         if self.verbose {
             out::line(format!("{} on {}", image.display(), dir.display()))?;
         }
+        let dir = Some(dir);
         Mount { image, dir, options, read_only: false, foreground: false, in_background: false }
             .run()
     }
@@ -134,9 +141,12 @@ struct Settings {
     devices: Devices,
 }
 
+fn usage(message: String) -> Failure {
+    Failure::Coded { message, code: USAGE }
+}
+
 impl Settings {
     fn parse(lists: &[String]) -> Outcome<Self> {
-        let usage = |message: String| Failure::Coded { message, code: USAGE };
         let (mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
         let (mut remount, mut timing) = (false, Timing::Instant);
         let mut of_volume = Vec::new();
@@ -168,10 +178,19 @@ impl Mount {
         }
         let settings = Settings::parse(&self.options)?;
         let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));
-        let (image, dir) = (absolute(&self.image)?, absolute(&self.dir)?);
-        if settings.remount {
-            return remount(&dir, &settings);
+        // remount needs the directory only.
+        let dir = match &self.dir {
+            Some(dir) => dir,
+            None if settings.remount => &self.image,
+            None => return Err(usage("on which directory? see mount --help".into())),
+        };
+        if let Some(mounted) = Mounted::find(dir).filter(Mounted::is_dead) {
+            mounted.ask("status").map_err(failed_plainly)?;
         }
+        if settings.remount {
+            return remount(&absolute(dir)?, &settings);
+        }
+        let (image, dir) = (absolute(&self.image)?, absolute(dir)?);
         if self.foreground || self.in_background {
             return serve(&image, &dir, &settings, self.in_background);
         }
@@ -241,9 +260,7 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     let opened = open_to_serve(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
     let format = subjects::probe(&opened.drive).map_err(failed(image))?;
-    format
-        .check_options(&settings.volume)
-        .map_err(|error| Failure::Coded { message: error.to_string(), code: USAGE })?;
+    format.check_options(&settings.volume).map_err(|error| usage(error.to_string()))?;
     let volume = format.mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let control = Arc::new(Switch {
         volume: volume.clone(),

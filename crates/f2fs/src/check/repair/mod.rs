@@ -25,6 +25,7 @@ use crate::check::{
 };
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
+use crate::mount::devices::check_complete;
 use crate::mount::options::MountOptions;
 use crate::mount::volume::Volume;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
@@ -142,7 +143,7 @@ fn check_packs(checker: &mut Checker) {
 fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Superblock> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, used) = Superblock::select(read)?;
-    Checked::fits(queue, &sb)?;
+    check_complete(&sb, queue.identify())?;
     let good = read(used)?;
     for copy in COPIES.into_iter().filter(|&copy| copy != used) {
         let place = Place::Superblock { copy };

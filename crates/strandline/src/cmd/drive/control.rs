@@ -45,8 +45,15 @@ impl Served {
 
     fn must(path: &Path) -> Outcome<Self> {
         Self::find(path).ok_or_else(|| {
-            let path = path.display();
-            Failure::Problem(format!("{path}: nobody serves this drive; see drive serve"))
+            let path = path.display().to_string();
+            let why = match std::os::unix::net::UnixStream::connect(socket_beside(Path::new(&path)))
+            {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    "it is served, but its control socket is another user's"
+                }
+                _ => "no `strandline drive serve` serves this drive",
+            };
+            Failure::Problem(format!("{path}: {why}"))
         })
     }
 

@@ -51,6 +51,9 @@ pub(crate) struct Serve {
     /// strangers out
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
+    /// Let anybody in who reaches the address
+    #[arg(long)]
+    insecure: bool,
     /// Name of the subsystem [default: nqn.2026-11.com.github.strandline:FILE]
     #[arg(long)]
     nqn: Option<String>,
@@ -87,6 +90,13 @@ impl Serve {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::on("signals"))?;
         let units: Vec<Unit> =
             self.paths.iter().map(|path| self.open(path)).collect::<Outcome<_>>()?;
+        if !self.listen.ip().is_loopback() && self.dhchap_key_file.is_none() && !self.insecure {
+            return Err(Failure::Usage(format!(
+                "--listen {}: anybody who reaches this address could read and write the drives; \
+                 --dhchap-key-file asks hosts for a secret, --insecure lets all in",
+                self.listen
+            )));
+        }
         let listener = TcpListener::bind(self.listen).map_err(Failure::on(self.listen))?;
         let drives: Vec<Arc<Ssd>> = units.iter().map(|unit| unit.ssd().clone()).collect();
         let server = Server::start(listener, units, options);
