@@ -47,8 +47,8 @@ Those of F2FS: fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, backgr
 noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=;
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
 what nodes point to, as Linux's does.
-What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict, for
-a flush before and one after the last node: a file is recovered as one of its fsyncs left it;
+What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict,
+for a flush before and one after the last node: a file is recovered as one of its fsyncs left it;
 nobarrier, for no flush: safe only on drives that keep what they acknowledged. With oprw, data and
 nodes are sent at once, and recovery goes by the zones' write pointers. `strandline status` shows
 what is in effect.
