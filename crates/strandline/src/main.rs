@@ -10,6 +10,7 @@ mod out;
 mod progress;
 mod target;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -75,6 +76,9 @@ enum Command {
     Man(cmd::man::Man),
 }
 
+/// Commands that may be called by the names of another project's tools, as in `mkfs.f2fs`.
+const TOOLS: [&str; 5] = ["mkfs", "fsck", "dump", "resize", "defrag"];
+
 fn main() -> ExitCode {
     let done = match called_as().as_deref() {
         Some("mount.strandline" | "mount.fuse.strandline") => helper::<cmd::mount::Helper>().run(),
@@ -99,15 +103,29 @@ fn main() -> ExitCode {
 /// The command line; some commands have a status of their own for wrong usage, and scripts rely on
 /// it.
 fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
-        let command = std::env::args_os().nth(1).unwrap_or_default();
-        let status = match command.to_str().unwrap_or_default() {
+    let words = words();
+    Cli::try_parse_from(&words).unwrap_or_else(|error| {
+        let command = words.get(1).and_then(|command| command.to_str());
+        let status = match command.unwrap_or_default() {
             "fsck" => Some(cmd::fsck::USAGE),
             "mount" | "umount" => Some(cmd::mount::USAGE),
             _ => None,
         };
         refuse(&error, status)
     })
+}
+
+/// The command line. Called as `mkfs.f2fs` it is that of `strandline mkfs`, and so on.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let name = called_as().unwrap_or_default();
+    if let Some((tool, format)) = name.split_once('.')
+        && TOOLS.contains(&tool)
+        && subjects::names().contains(&format)
+    {
+        words.splice(0..1, ["strandline".into(), tool.into()]);
+    }
+    words
 }
 
 /// The command line of a helper of mount(8).
@@ -129,7 +147,7 @@ fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
     std::process::exit(status.map_or_else(|| error.exit_code(), i32::from));
 }
 
-/// The name by which this program was called: under some names it is a helper of mount(8).
+/// The name by which this program was called.
 fn called_as() -> Option<String> {
     let name = std::env::args_os().next()?;
     std::path::Path::new(&name).file_name()?.to_str().map(str::to_owned)

@@ -168,6 +168,23 @@ fn what_is_not_a_volume_is_told_in_one_line() {
 }
 
 #[test]
+fn it_answers_to_the_names_of_f2fs_tools() {
+    let scratch = Scratch::new("names");
+    let image = scratch.path("disk.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let called = |name: &str, words: &[&str]| {
+        let link = scratch.path(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_strandline"), &link).expect("a link");
+        Command::new(&link).args(words).output().expect("it runs")
+    };
+    assert_eq!(called("mkfs.f2fs", &["-q", "-l", "names", &image]).status.code(), Some(0));
+    let shown = called("dump.f2fs", &[&image]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("volume_name"), "{shown:?}");
+    assert_eq!(called("fsck.f2fs", &["--never"]).status.code(), Some(16));
+    assert_eq!(called("mkfs.f3fs", &[&image]).status.code(), Some(2));
+}
+
+#[test]
 fn a_tree_goes_in_and_comes_out_the_same() {
     let scratch = Scratch::new("round-trip");
     let image = scratch.volume();

@@ -20,14 +20,13 @@ fn plain(scratch: &Scratch, bytes: u64) -> String {
 fn an_image_that_was_cut_short_is_refused_or_left_as_it_is() {
     let scratch = Scratch::new("cut-short");
     let image = plain(&scratch, 64 << 20);
-    for (bytes, status) in [(0, 8), (4095, 8), (4096, 4), (8192, 4), (2 << 20, 4), (67_108_863, 4)]
-    {
+    for bytes in [0, 4095, 4096, 8192, 2 << 20, 67_108_863] {
         File::options().write(true).open(&image).unwrap().set_len(bytes).expect("shorter");
         let before = std::fs::read(&image).expect("the image");
         for how in ["-n", "-y"] {
             let out = strandline(&format!("fsck {how} {image}"));
             let said = text(&out.stdout) + &text(&out.stderr);
-            assert_eq!(out.status.code(), Some(status), "{bytes} bytes, {how}: {said}");
+            assert_eq!(out.status.code(), Some(8), "{bytes} bytes, {how}: {said}");
             assert!(!said.contains("-y repairs"), "{bytes} bytes, {how}: {said}");
             let names_it = said.contains("the drive") || said.contains("plain.img");
             assert!(names_it, "{bytes} bytes, {how}: {said}");

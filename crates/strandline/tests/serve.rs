@@ -141,7 +141,7 @@ fn a_drive_is_served_cut_and_brought_back() {
     assert_eq!(served.signal(Signal::TERM), Some(0));
     assert!(!dir.path().join("a disk.img.control").exists());
     ok(&["drive", "info", path]);
-    assert!(refused(&["drive", "stats", path], 1).contains("nobody serves"));
+    assert!(refused(&["drive", "stats", path], 1).contains("serves this drive"));
     assert!(refused(&["drive", "cut", path, "--polite"], 2).contains("served"));
     ok(&["drive", "cut", path]);
 }
