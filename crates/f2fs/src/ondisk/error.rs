@@ -96,9 +96,9 @@ impl Error {
     /// read only says nothing about the volume.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Corrupt { .. } | Self::Truncated { .. } => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
-            Self::Truncated { .. } | Self::Usage(_) => Errno::INVAL,
+            Self::Usage(_) => Errno::INVAL,
             Self::Io(_) => Errno::IO,
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,

@@ -14,8 +14,8 @@ use drive::linux::{Access, BlockDevice};
 use drive::{Command, Drive, Output};
 use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::{MkfsOptions, format};
-use vfs::kind::{Device, Format, Volume};
 use vfs::Creator;
+use vfs::kind::{Device, Format, Volume};
 
 use super::Done;
 

@@ -31,7 +31,7 @@ pub enum Error {
     /// The caller asked for something that does not exist.
     #[error("{0}")]
     Usage(String),
-    /// The drive holds something else, or nothing known.
+    /// The drive holds something else, nothing known, or only a part of a volume.
     #[error("{0}")]
     Unknown(String),
     /// The volume or its drive does not allow it.

@@ -33,6 +33,8 @@ impl From<Error> for kind::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Usage(message) => Self::Usage(message.into()),
+            // No repair can help what is not there.
+            error @ Error::Truncated { .. } => Self::Unknown(error.to_string()),
             error => Self::Volume(error.into()),
         }
     }
