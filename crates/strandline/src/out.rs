@@ -41,6 +41,12 @@ pub(crate) fn heard(told: Outcome<()>) -> Outcome<()> {
     }
 }
 
+/// How many columns the terminal has that standard output is; 80 if it is none.
+pub(crate) fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(80)
+}
+
 /// One line on standard error. If that is closed, there is nobody to report to.
 pub(crate) fn error(failure: &Failure) {
     complain(&failure.to_string());

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::report::columns;
+use crate::report::{columns, micro};
 
 /// What our figure can say about the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,9 +81,9 @@ impl Row {
         vec![
             self.what.clone(),
             self.kind.to_string(),
-            self.paper.clone(),
+            micro(&self.paper),
             self.band.map(pair).unwrap_or_default(),
-            format!("{} {}", number(self.ours), self.unit).trim_end().into(),
+            micro(format!("{} {}", number(self.ours), self.unit).trim_end()),
             self.range.map(pair).unwrap_or_default(),
             match self.agrees {
                 Some(true) => "agrees".into(),
@@ -116,7 +116,7 @@ impl Comparison {
         let time = if *simulated { "simulated" } else { "measured" };
         let head = ["", "kind", "paper", "agrees from", "ours", "least to most", ""];
         let table = columns(&head, rows.iter().map(Row::cells).collect(), 2);
-        format!("{name}: {about} ({time})\n{table}{command}\n")
+        format!("{name}: {about} ({time})\n{table}\nrepeat: {command}\n")
     }
 }
 
@@ -139,10 +139,14 @@ mod tests {
         let row = Row::new(Kind::Input, "flush", "2.12 us", 2.5, "us").near(2.12, 0.1);
         let rows = vec![row];
         let name = "table-3.1";
-        let it = Comparison { name, about: "", command: String::new(), simulated: true, rows };
+        let command = "strandline lab run table-3.1".to_owned();
+        let it = Comparison { name, about: "", command, simulated: true, rows };
         let (text, json) = (it.text(), serde_json::to_string(&it).expect("it is plain"));
         assert!(text.contains("input") && text.contains("does not agree"), "{text}");
+        assert!(text.contains("2.12 µs") && text.contains("2.50 µs"), "{text}");
+        assert!(text.ends_with("\nrepeat: strandline lab run table-3.1\n"), "{text}");
         assert!(json.contains(r#""kind":"input""#), "{json}");
+        assert!(json.contains(r#""paper":"2.12 us""#), "{json}");
         assert!(json.contains(r#""agrees":false"#), "{json}");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::svg::{Bar, Plot, STRAND_CELLS, Scale, Strand, bars, escape, strands};
-use super::table::{paper_rows, thousands, title};
+use super::table::{counted, paper_rows, promise, thousands, title};
 use super::{Report, Timeline, ZoneMap, lanes, words};
 use crate::campaign::ModeResult;
 
@@ -17,7 +17,7 @@ const ZONES: usize = 12;
 const CELLS_ABOVE: u64 = 8;
 
 /// What the axes of latencies are called.
-const LATENCY: &str = "latency, µs (log scale)";
+const LATENCY: &str = "latency, µs (log)";
 
 /// Height of one mode's lane in the timeline.
 const LANE: f64 = 170.0;
@@ -30,7 +30,7 @@ pub fn html(report: &Report) -> String {
          <meta name='viewport' content='width=device-width, initial-scale=1'>\
          <title>{title}</title><style>{css}</style></head><body><main>\
          <header><h1>{title}</h1><p>{about}</p></header>{tiles}{nav}{body}\
-         <footer><p>Repeat with <code>{command}</code>. The same seed gives the same figures.</p>\
+         <footer><p>The same seed gives the same figures.<br>repeat: <code>{command}</code></p>\
          </footer></main></body></html>\n",
         title = escape(&report.title),
         css = include_str!("style.css"),
@@ -67,7 +67,8 @@ fn sections(report: &Report) -> String {
         page += &latency_sections(&workload, &of);
     }
     page += &failures(&report.campaigns);
-    page + &section("Words", "What the words on this page mean.", &words::glossary())
+    let words = words::glossary(&[&*report.about, &page].concat());
+    page + &section("Words", "What the words on this page mean.", &words)
 }
 
 /// The end of a section's opening tag and the beginning of its heading.
@@ -116,10 +117,10 @@ fn tiles(campaigns: &[ModeResult]) -> String {
         let _ = write!(
             out,
             "<div class='tile {mode}'><span>{}</span><b>{} failed</b>\
-             <span>of {} power cuts<br>{} fsyncs/s ({}, simulated)</span></div>",
+             <span>of {}<br>{} fsyncs/s ({}, simulated)</span></div>",
             escape(title(mode)),
             thousands(failed as u64),
-            thousands(cuts as u64),
+            counted(cuts, "power cut"),
             thousands(rate.round() as u64),
             escape(workload),
         );
@@ -138,19 +139,16 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
          <th class='name'>promise</th></tr>",
     );
     for c in campaigns {
-        let promise = if c.broken > 0 {
-            format!("<span class='broken'>broken {}×</span>", c.broken)
-        } else if c.failed > 0 {
-            // What failed was never promised: kept, but it does not deserve a green word.
-            "<span class='none'>no guarantee</span>".into()
-        } else {
-            "<span class='kept'>kept</span>".into()
+        let class = match (c.broken, c.failed) {
+            (0, 0) => "kept",
+            (0, _) => "none",
+            _ => "broken",
         };
         let _ = write!(
             out,
             "<tr><td class='name'>{}</td><td class='name'>{}</td><td>{}</td><td>{:.1}</td>\
              <td>{:.1}</td><td>{}</td>{}{}{}{}{}<td>{:.3}</td><td>{:.3}</td>\
-             <td class='name'>{promise}</td></tr>",
+             <td class='name'><span class='{class}'>{}</span></td></tr>",
             escape(title(&c.mode)),
             escape(&c.workload),
             thousands(c.fsyncs_per_s.round() as u64),
@@ -164,6 +162,7 @@ fn modes_table(campaigns: &[ModeResult]) -> String {
             count(c.corrupt),
             c.recovery_ms_p50,
             c.recovery_ms_max,
+            promise(c),
         );
     }
     out + "</table>"
@@ -338,12 +337,10 @@ fn lanes(campaigns: &[&ModeResult], latency: Scale) -> String {
         let time = Scale::Linear(0.0, end.max(1e-6));
         let mut lane = Plot::with_height(LANE, time, latency, axis, LATENCY);
         let step = c.samples.len().div_ceil(POINTS).max(1);
-        for s in c.samples.iter().step_by(step) {
-            lane.dot(s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3, 1.4, &c.mode);
-        }
-        for (at, _) in c.instants.iter().filter(|(_, failed)| *failed) {
-            lane.mark(*at as f64 / 1e6, "harm");
-        }
+        let samples = c.samples.iter().step_by(step);
+        lane.dots(samples.map(|s| (s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3)), &c.mode);
+        let failed = c.instants.iter().filter(|(_, failed)| *failed);
+        lane.marks(failed.map(|(at, _)| *at as f64 / 1e6), "harm");
         let (mode, name) = (&c.mode, escape(title(&c.mode)));
         let _ = write!(
             out,

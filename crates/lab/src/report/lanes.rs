@@ -40,7 +40,7 @@ pub(super) fn timelines(all: &[&Timeline]) -> String {
     let group = 4.0 * LANE + 30.0;
     let height = all.len() as f64 * group + 44.0;
     let mut body = String::new();
-    for tick in scale.ticks() {
+    for tick in scale.ticks(8.0) {
         let at = x(tick);
         let _ = write!(
             body,
@@ -110,25 +110,32 @@ fn draw(body: &mut String, bar: &Bar, y: f64, x: &dyn Fn(f64) -> f64) {
     );
 }
 
-/// Cells of files or blocks.
+/// Cells of files or blocks. Those that are alike are one element; what is damaged has its name.
 pub(super) fn cells(view: &View) -> String {
     const COLUMNS: usize = 96;
     const CELL: f64 = 10.0;
-    let mut body = String::new();
+    /// Cells with a name.
+    const NAMED: usize = 100;
+    let mut alike: [(&str, String); 4] =
+        ["ok", "open", "lost", "garbage"].map(|class| (class, String::new()));
+    let (mut body, mut named) = (String::new(), 0);
     for (n, (fate, what)) in view.cells.iter().enumerate() {
         let (x, y) = ((n % COLUMNS) as f64 * CELL, (n / COLUMNS) as f64 * CELL + 2.0);
-        let (class, word) = match fate {
-            Fate::Kept => ("ok", "there"),
-            Fate::Open => ("open", "old or new"),
-            Fate::Lost => ("lost", "lost"),
-            Fate::Garbage => ("garbage", "garbage"),
-        };
-        let _ = write!(body, "<rect class='{class}' x='{x}' y='{y}' width='8.5' height='8.5'");
-        // Most cells are there, and need no words.
-        let _ = match fate {
-            Fate::Kept => write!(body, "/>"),
-            _ => write!(body, "><title>{}: {word}</title></rect>", escape(what)),
-        };
+        let (class, path) = &mut alike[*fate as usize];
+        if *fate >= Fate::Lost && named < NAMED {
+            named += 1;
+            let _ = write!(
+                body,
+                "<rect class='{class}' x='{x}' y='{y}' width='8.5' height='8.5'>\
+                 <title>{}: {class}</title></rect>",
+                escape(what)
+            );
+        } else {
+            let _ = write!(path, "M{x} {y}h8.5v8.5h-8.5z");
+        }
+    }
+    for (class, path) in alike.iter().filter(|(_, path)| !path.is_empty()) {
+        let _ = write!(body, "<path class='{class}' d='{path}'/>");
     }
     let rows = view.cells.len().div_ceil(COLUMNS);
     svg(rows as f64 * CELL + 4.0, "files after the cut", &body)

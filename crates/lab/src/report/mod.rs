@@ -4,6 +4,8 @@ mod html;
 mod lanes;
 mod svg;
 mod table;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod words;
 
@@ -16,7 +18,7 @@ use crate::{Error, Result};
 
 pub use html::html;
 pub(crate) use table::{TABLE_6_2_FAILED, columns};
-pub use table::{campaign_table, paper_table};
+pub use table::{campaign_table, counted, micro, paper_table};
 pub use timeline::{Timeline, record as record_timeline};
 
 /// One zone at the moment of a cut. Blocks are counted from the zone's start.

@@ -9,6 +9,14 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
 
+/// Room that a number takes on a horizontal and on a vertical axis.
+const NUMBER: (f64, f64) = (42.0, 14.0);
+
+/// For a logarithmic axis: the marks of a decade, and how much of one the closest of them leave
+/// between them.
+const MARKS: [(f64, &[f64]); 3] =
+    [(0.079, &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]), (0.301, &[1.0, 2.0, 5.0]), (1.0, &[1.0])];
+
 /// Cells of a [`Strand`].
 pub(super) const STRAND_CELLS: u64 = 48;
 
@@ -29,20 +37,20 @@ impl Scale {
         part.clamp(0.0, 1.0)
     }
 
-    pub(super) fn ticks(self) -> Vec<f64> {
+    /// Round numbers on an axis that has room for `room` of them, side by side.
+    pub(super) fn ticks(self, room: f64) -> Vec<f64> {
         match self {
             Self::Linear(low, high) => {
-                let step = nice((high - low) / 8.0);
+                let step = nice((high - low) / room.min(8.0));
                 let first = (low / step).ceil() as i64;
                 (first..).map(|i| i as f64 * step).take_while(|&t| t <= high * 1.000_001).collect()
             }
             Self::Log(low, high) => {
-                // Within about a decade there is room for more marks than 1, 2, 5.
-                let few: &[f64] = &[1.0, 2.0, 5.0];
-                let many: &[f64] = &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
-                let steps = if high / low.max(1e-12) < 12.0 { many } else { few };
+                let decades = (high / low.max(1e-12)).log10();
+                let fit = MARKS.iter().find(|(least, _)| least * room >= decades);
+                let marks = fit.map_or(&[1.0][..], |(_, marks)| marks);
                 (-9..12)
-                    .flat_map(|e| steps.iter().map(move |m| m * 10_f64.powi(e)))
+                    .flat_map(|e| marks.iter().map(move |m| m * 10_f64.powi(e)))
                     .filter(|t| (low..=high).contains(t))
                     .collect()
             }
@@ -80,12 +88,12 @@ impl Plot {
         y_label: &str,
     ) -> Self {
         let mut plot = Self { x, y, height, body: String::new() };
-        for tick in x.ticks() {
+        for tick in x.ticks((WIDTH - LEFT - RIGHT) / NUMBER.0) {
             let at = plot.px(tick);
             plot.line((at, TOP), (at, height - BOTTOM), "grid");
             plot.text((at, height - BOTTOM + 17.0), "middle", &label(tick));
         }
-        for tick in y.ticks() {
+        for tick in y.ticks((height - TOP - BOTTOM) / NUMBER.1) {
             let at = plot.py(tick);
             plot.line((LEFT, at), (WIDTH - RIGHT, at), "grid");
             plot.text((LEFT - 8.0, at + 4.0), "end", &label(tick));
@@ -133,19 +141,25 @@ impl Plot {
         let _ = write!(self.body, "<path class='curve {class}' d='{d}'/>");
     }
 
-    /// A dot with a tooltip.
-    pub(super) fn dot(&mut self, x: f64, y: f64, radius: f64, class: &str) {
-        let (cx, cy) = (self.px(x), self.py(y));
-        let _ = write!(
-            self.body,
-            "<circle class='dot {class}' cx='{cx:.1}' cy='{cy:.1}' r='{radius}'/>"
-        );
+    /// A dot at each of `points`: all are one element, since thousands would be a large page.
+    pub(super) fn dots(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+        let mut d = String::new();
+        for (x, y) in points {
+            let _ = write!(d, "M{:.1} {:.1}h0", self.px(x), self.py(y));
+        }
+        let _ = write!(self.body, "<path class='dot {class}' d='{d}'/>");
     }
 
-    /// A mark on the x axis.
-    pub(super) fn mark(&mut self, x: f64, class: &str) {
-        let (at, floor) = (self.px(x), self.height - BOTTOM);
-        self.line((at, floor - 9.0), (at, floor), class);
+    /// A mark on the x axis at each of `places`, one where several would cover each other.
+    pub(super) fn marks(&mut self, places: impl Iterator<Item = f64>, class: &str) {
+        let mut places: Vec<i64> = places.map(|x| self.px(x).round() as i64).collect();
+        places.sort_unstable();
+        places.dedup();
+        let mut d = String::new();
+        for at in places {
+            let _ = write!(d, "M{at} {}v9", self.height - BOTTOM - 9.0);
+        }
+        let _ = write!(self.body, "<path class='{class}' d='{d}'/>");
     }
 
     /// The finished element.
@@ -310,9 +324,10 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers_within_the_scale() {
-        assert_eq!(Scale::Linear(0.0, 10.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(Scale::Log(10.0, 200.0).ticks(), [10.0, 20.0, 50.0, 100.0, 200.0]);
-        assert_eq!(Scale::Log(450.0, 1100.0).ticks(), [500.0, 600.0, 800.0, 1000.0]);
+        assert_eq!(Scale::Linear(0.0, 10.0).ticks(20.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(Scale::Log(10.0, 200.0).ticks(8.0), [10.0, 20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(Scale::Log(450.0, 1100.0).ticks(8.0), [500.0, 600.0, 800.0, 1000.0]);
+        assert_eq!(Scale::Log(0.5, 2e4).ticks(8.0), [1.0, 10.0, 100.0, 1000.0, 10_000.0]);
     }
 
     #[test]

@@ -8,49 +8,101 @@ use vfs::kind::Technique;
 pub(crate) const TABLE_6_2_FAILED: [(&Technique, usize); 3] =
     [(technique::POSIX, 30), (technique::STRICT, 0), (technique::OPRW, 0)];
 
-/// One line per campaign.
-pub fn campaign_table(campaigns: &[ModeResult]) -> String {
-    let head = [
-        "mode",
-        "workload",
-        "fsyncs/s*",
-        "p50 µs*",
-        "p99 µs*",
-        "cuts",
-        "failed",
-        "lost",
-        "garbage",
-        "torn",
-        "corrupt",
-        "recovery ms*",
-        "max ms*",
-        "promise",
-    ];
-    let rows = campaigns.iter().map(|c| {
-        vec![
-            title(&c.mode).to_owned(),
-            c.workload.clone(),
-            thousands(c.fsyncs_per_s.round() as u64),
-            format!("{:.1}", c.fsync_us_p50),
-            format!("{:.1}", c.fsync_us_p99),
-            thousands(c.cuts as u64),
-            thousands(c.failed as u64),
-            thousands(c.files_lost as u64),
-            thousands(c.files_garbage as u64),
-            thousands(c.files_torn as u64),
-            thousands(c.corrupt as u64),
-            format!("{:.3}", c.recovery_ms_p50),
-            format!("{:.3}", c.recovery_ms_max),
-            match (c.broken, c.failed) {
-                (0, 0) => "kept".into(),
-                (0, _) => "no guarantee".into(),
-                (broken, _) => format!("BROKEN {broken}×"),
-            },
-        ]
-    });
-    let table = columns(&head, rows.collect(), 2);
+/// Columns of [`campaign_table`].
+const HEAD: [&str; 14] = [
+    "mode",
+    "workload",
+    "fsyncs/s*",
+    "p50 µs*",
+    "p99 µs*",
+    "cuts",
+    "failed",
+    "lost",
+    "garbage",
+    "torn",
+    "corrupt",
+    "recovery ms*",
+    "max ms*",
+    "promise",
+];
+
+/// Those of them that say what the cuts found, and those that say what it cost.
+const FOUND: &[usize] = &[5, 6, 7, 8, 9, 10, 13];
+const COST: &[usize] = &[2, 3, 4, 11, 12];
+
+/// One line per campaign. If that is wider than `width`, a table of what the cuts found, and below
+/// it one of what it cost.
+pub fn campaign_table(campaigns: &[ModeResult], width: usize) -> String {
+    let rows: Vec<Vec<String>> = campaigns.iter().map(cells).collect();
     let machine = campaigns.iter().find_map(|c| c.machine.as_deref());
-    format!("{table}* {}\n", machine.unwrap_or("simulated drive and machine"))
+    let note = format!("* {}\n", machine.unwrap_or("simulated drive and machine"));
+    let whole = columns(&HEAD, rows.clone(), 2);
+    if fits(&whole, width) {
+        return whole + &note;
+    }
+    // Room is short: a workload that all have in common is named once.
+    let (names, common) = match campaigns {
+        [first, rest @ ..] if rest.iter().all(|c| c.workload == first.workload) => {
+            (&[0][..], format!("workload: {}\n\n", first.workload))
+        }
+        _ => (&[0, 1][..], String::new()),
+    };
+    let parts = [FOUND, COST].map(|part| folded(&rows, names, part, width));
+    common + &parts.join("\n") + &note
+}
+
+/// A campaign's cells, under [`HEAD`].
+fn cells(c: &ModeResult) -> Vec<String> {
+    vec![
+        title(&c.mode).to_owned(),
+        c.workload.clone(),
+        thousands(c.fsyncs_per_s.round() as u64),
+        format!("{:.1}", c.fsync_us_p50),
+        format!("{:.1}", c.fsync_us_p99),
+        thousands(c.cuts as u64),
+        thousands(c.failed as u64),
+        thousands(c.files_lost as u64),
+        thousands(c.files_garbage as u64),
+        thousands(c.files_torn as u64),
+        thousands(c.corrupt as u64),
+        format!("{:.3}", c.recovery_ms_p50),
+        format!("{:.3}", c.recovery_ms_max),
+        promise(c),
+    ]
+}
+
+/// What became of a mode's promise. What failed but was never promised is no merit of the mode's.
+pub(super) fn promise(c: &ModeResult) -> String {
+    match (c.broken, c.failed) {
+        (0, 0) => "kept".into(),
+        (0, _) => "no guarantee".into(),
+        (broken, _) => format!("BROKEN {broken}×"),
+    }
+}
+
+/// The columns `names` and `part` of `rows`; of `part` as many in one table as fit, and the rest in
+/// others below it.
+fn folded(rows: &[Vec<String>], names: &[usize], part: &[usize], width: usize) -> String {
+    let table = |of: &[usize]| {
+        let of: Vec<usize> = [names, of].concat();
+        let head: Vec<&str> = of.iter().map(|&i| HEAD[i]).collect();
+        let rows = rows.iter().map(|row| of.iter().map(|&i| row[i].clone()).collect());
+        columns(&head, rows.collect(), names.len())
+    };
+    let mut tables = Vec::new();
+    let mut from = 0;
+    for next in 1..part.len() {
+        if !fits(&table(&part[from..=next]), width) {
+            tables.push(table(&part[from..next]));
+            from = next;
+        }
+    }
+    tables.push(table(&part[from..]));
+    tables.join("\n")
+}
+
+fn fits(table: &str, width: usize) -> bool {
+    table.lines().all(|line| line.chars().count() <= width)
 }
 
 /// The thesis's Table 6.2 beside ours. Empty unless all three modes ran the pattern test.
@@ -106,6 +158,20 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> Str
     out
 }
 
+/// A number of things: "1 cut", "2 cuts".
+pub fn counted(number: usize, what: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {what}{ending}", thousands(number as u64))
+}
+
+/// A figure's unit, alone or behind its number, for people. In the JSON `us` stands for `µs`.
+pub fn micro(text: &str) -> String {
+    match text.strip_suffix("us") {
+        Some(number) if number.is_empty() || number.ends_with(' ') => format!("{number}µs"),
+        _ => text.to_owned(),
+    }
+}
+
 /// `1234567` as `1,234,567`.
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -129,6 +195,21 @@ mod tests {
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(1_000), "1,000");
         assert_eq!(thousands(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(0, "cut"), "0 cuts");
+        assert_eq!(counted(1, "cut"), "1 cut");
+        assert_eq!(counted(1_500, "cut"), "1,500 cuts");
+    }
+
+    #[test]
+    fn microseconds_have_their_letter() {
+        assert_eq!(
+            ["us", "2.12 us", "bonus", "", "ms"].map(micro),
+            ["µs", "2.12 µs", "bonus", "", "ms"]
+        );
     }
 
     #[test]

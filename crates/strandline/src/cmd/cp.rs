@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drive::CutPoint;
+use lab::report::counted;
 use vfs::{Errno, FileKind, Ino};
 
 use crate::copy::{self, Copy, Counts, Found, Host, Keep, Options, Sink, Source, Sparse};
@@ -125,13 +126,14 @@ impl Cp {
     }
 
     fn tell(&self, report: &Report) -> Outcome<()> {
-        let (files, commands) = (report.counts.files, report.drive_commands);
+        let files = counted(report.counts.files as usize, "file");
+        let commands = counted(report.drive_commands as usize, "drive command");
         if self.json {
             out::json(report)
         } else if report.power_cut {
-            out::line(format!("power cut after {files} files"))
+            out::line(format!("power cut after {files}"))
         } else if self.cut_at.is_some() {
-            out::line(format!("no power cut: {files} files took {commands} drive commands"))
+            out::line(format!("no power cut: {files} took {commands}"))
         } else {
             Ok(())
         }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
+use lab::report::counted;
 use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
 use vfs::kind::Technique;
@@ -253,7 +254,8 @@ impl Crash {
     }
 
     fn tell_minimal(&self, job: &Job, minimal: &Minimal, file: &Path) -> Outcome<()> {
-        let Minimal { before, operations, runs, failure, script, recording, .. } = minimal;
+        let Minimal { operations, failure, script, recording, .. } = minimal;
+        let (before, runs) = (counted(minimal.before, "operation"), counted(minimal.runs, "run"));
         let fault = self.inject.as_ref().map_or_else(String::new, |f| format!(" --inject {f}"));
         let every = if minimal.cuts == Cuts::States { "--every-state" } else { "--every-cut" };
         let again = format!(
@@ -265,16 +267,13 @@ impl Crash {
         );
         let text = script.text();
         let header = format!(
-            "# {}: {before} operations made {operations} in {runs} runs. Again:\n# {again}\n",
+            "# {}: {before} made {operations} in {runs}. Again:\n# {again}\n",
             job.workload.name()
         );
         // A result that took so long is printed even if it cannot be saved.
         let written = std::fs::write(file, format!("{header}{text}")).map_err(Failure::host(file));
         let kind = if failure.broken { "broke its promise" } else { "no promise broken" };
-        out::line(format!(
-            "{}: {before} operations made {operations} in {runs} runs ({kind}):\n",
-            job.technique
-        ))?;
+        out::line(format!("{}: {before} made {operations} in {runs} ({kind}):\n", job.technique))?;
         text.lines().try_for_each(|line| out::line(format!("  {line}")))?;
         out::line("")?;
         let short = Job { workload: Arc::new(script.clone()), ..job.clone() };
@@ -379,10 +378,11 @@ impl Crash {
 /// All states of one run in one line, then the first failure.
 pub(super) fn tell_states(found: &explore::Explored) -> Outcome<()> {
     let explore::Explored { mode, workload, counts, .. } = found;
-    let explore::Counts { states, judged, sampled, broken, torn } = counts;
+    let explore::Counts { states, judged, sampled, broken, torn } = *counts;
+    let (states, sampled) = (counted(states, "state"), counted(sampled, "instant"));
     out::line(format!(
-        "{mode:14} {workload}: {states} states, {judged} judged, {broken} broke a promise, {torn} \
-         torn; {sampled} instants sampled"
+        "{mode:14} {workload}: {states}, {judged} judged, {broken} broke a promise, {torn} torn; \
+         {sampled} sampled"
     ))?;
     if let Some(failure) = found.failures.first() {
         for verdict in &failure.verdicts {
@@ -395,7 +395,7 @@ pub(super) fn tell_states(found: &explore::Explored) -> Outcome<()> {
 
 /// The table, then the first failure of each mode and how to repeat it.
 pub(super) fn tell(results: &[ModeResult]) -> Outcome<()> {
-    out::text(&lab::report::campaign_table(results))?;
+    out::text(&lab::report::campaign_table(results, out::width()))?;
     for result in results {
         let Some(failure) = result.failures.first() else { continue };
         let kind = if failure.broken { "broke its promise" } else { "no promise broken" };

@@ -282,13 +282,16 @@ impl Bench {
         for figure in &figures {
             if figure.curve != last {
                 last = figure.curve;
-                out::line(format!("{last} ({}), {} simulated", figure.unit, self.profile))?;
+                let unit = lab::report::micro(figure.unit);
+                out::line(format!("{last} ({unit}), {} simulated", self.profile))?;
                 out::line(format!("{:>8} {:>10} {:>12} {:>8}", "", "model", "closed form", "off"))?;
             }
             let Figure { x, model, formula, .. } = figure;
             let off = figure.off_percent();
             out::line(format!("{x:>8} {model:>10.1} {formula:>12.1} {off:>+7.1}%"))?;
         }
+        let Self { profile, seed, .. } = self;
+        out::line(format!("\nrepeat: strandline drive bench --profile {profile} --seed {seed}"))?;
         Ok(0)
     }
 }

@@ -10,6 +10,7 @@ use lab::campaign;
 use lab::explore::Counts;
 use lab::explore::batch::{self, Batch, BatchResult, Explorations};
 use lab::explore::table::{Row, markdown};
+use lab::report::counted;
 use lab::shard::{Part, Shard, Share};
 use serde::Serialize;
 
@@ -130,10 +131,13 @@ impl Explore {
 /// One line, and the first failure.
 pub(super) fn tell(result: &BatchResult) -> Outcome<()> {
     let BatchResult { mode, drive, length, sequences, counts, .. } = result;
-    let Counts { states, judged, sampled, broken, torn } = counts;
+    let Counts { states, judged, sampled, broken, torn } = *counts;
+    let (length, sequences) =
+        (counted(*length as usize, "operation"), counted(*sequences, "sequence"));
+    let (states, sampled) = (counted(states, "state"), counted(sampled, "instant"));
     out::line(format!(
-        "{mode:14} {drive:18} {length} operations: {sequences} sequences, {states} states, \
-         {judged} judged, {broken} broke a promise, {torn} torn; {sampled} instants sampled"
+        "{mode:14} {drive:18} {length}: {sequences}, {states}, {judged} judged, {broken} broke a \
+         promise, {torn} torn; {sampled} sampled"
     ))?;
     if let Some(failure) = result.failures.first() {
         for verdict in &failure.verdicts {

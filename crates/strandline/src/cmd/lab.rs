@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use lab::campaign;
 use lab::experiment::{self, Experiment, Options};
 use lab::paper::{self, Comparison, Figure, Sweep};
-use lab::report::{self, Report};
+use lab::report::{self, Report, counted};
 use serde::Serialize;
 
 use super::campaign::CampaignArgs;
@@ -185,8 +185,11 @@ impl Run {
             progress.say(&format!("{} {}", result.workload, result.mode));
             if !self.campaign.json && said.is_ok() {
                 let text = format!(
-                    "{:10} {:9} {} cuts, {} failed",
-                    result.mode, result.workload, result.cuts, result.failed
+                    "{:14} {:9} {}, {} failed",
+                    result.mode,
+                    result.workload,
+                    counted(result.cuts, "cut"),
+                    result.failed
                 );
                 said = progress.aside(|| out::line(text));
             }
@@ -204,7 +207,7 @@ impl Run {
             return out::json(report);
         }
         out::line(format!("\n{}\n", report.about))?;
-        out::text(&report::campaign_table(&report.campaigns))?;
+        out::text(&report::campaign_table(&report.campaigns, out::width()))?;
         let paper = report::paper_table(&report.campaigns);
         if !paper.is_empty() {
             out::text(&format!("\n{paper}"))?;
