@@ -4,6 +4,7 @@
 //! never shows old data.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
 
@@ -29,6 +30,12 @@ impl FileData {
     /// Allocated pages.
     pub(super) fn pages(&self) -> u64 {
         self.pages.len() as u64
+    }
+
+    /// The pages of `range` that were written, in order.
+    pub(super) fn written(&self, range: Range<u64>) -> Vec<(u64, Block)> {
+        let written = |(&page, block): (&u64, &Option<Block>)| Some((page, block.clone()?));
+        self.pages.range(range).filter_map(written).collect()
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
@@ -161,7 +168,7 @@ impl State {
 
     pub(super) fn read(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let got = self.file(ino)?.read(offset, buf);
-        self.node_mut(ino)?.touch_atime();
+        self.mark_access(ino)?;
         Ok(got)
     }
 

@@ -12,9 +12,11 @@ mod node;
 mod state;
 mod xattr;
 
+use std::ops::Range;
+
 use cores::{Mutex, MutexGuard};
 
-use crate::kind::{Recovery, Volume};
+use crate::kind::{PageAt, Recovery, Volume};
 use crate::path::NAME_MAX;
 use crate::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
@@ -50,6 +52,14 @@ impl MemFs {
         Self { state: Mutex::named("memfs", State::new(bytes / BLOCK)) }
     }
 
+    /// The same without marks of access: for a file system that keeps its tree in one, and whose
+    /// caller says when something was read ([`Volume::touch_atime`]).
+    #[must_use]
+    pub fn without_atime(self) -> Self {
+        self.state.lock().marks_access = false;
+        self
+    }
+
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
         if state.unmounted { Err(Errno::IO.into()) } else { Ok(state) }
@@ -65,6 +75,18 @@ impl Default for MemFs {
 impl Volume for MemFs {
     fn recovery(&self) -> Recovery {
         Recovery { clean: true, ..Recovery::default() }
+    }
+
+    fn pages(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        see: &mut dyn FnMut(u64, PageAt<'_>),
+    ) -> Result<bool> {
+        // Shown outside the lock, as `readdir` emits.
+        let written = self.state()?.file(ino)?.written(range);
+        written.iter().for_each(|(page, block)| see(*page, PageAt::Memory(block)));
+        Ok(true)
     }
 }
 

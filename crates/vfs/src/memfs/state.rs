@@ -15,6 +15,8 @@ pub(super) struct State {
     /// Pages of all files, written or preallocated.
     pub(super) pages: u64,
     pub(super) pages_max: u64,
+    /// Reading sets access times.
+    pub(super) marks_access: bool,
     pub(super) unmounted: bool,
 }
 
@@ -26,6 +28,7 @@ impl State {
             ino_next: ROOT + 1,
             pages: 0,
             pages_max,
+            marks_access: true,
             unmounted: false,
         }
     }
@@ -101,8 +104,15 @@ impl State {
                 DirEntry { name: name.to_vec(), ino, kind, next }
             })
             .collect();
-        self.node_mut(ino)?.touch_atime();
+        self.mark_access(ino)?;
         Ok(entries)
+    }
+
+    pub(super) fn mark_access(&mut self, ino: Ino) -> Result<()> {
+        if self.marks_access {
+            self.node_mut(ino)?.touch_atime();
+        }
+        Ok(())
     }
 
     pub(super) fn release(&mut self, ino: Ino) {
