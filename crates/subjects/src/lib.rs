@@ -8,7 +8,11 @@ use drive::Drive;
 use vfs::kind::{Error, Format, Result, Technique, signature};
 
 /// All of them; the first is the default.
-pub static ALL: &[&dyn Format] = &[&f2fs::Format];
+pub static ALL: &[&dyn Format] = &[
+    &f2fs::Format,
+    #[cfg(feature = "plainfs")]
+    &plainfs::Format,
+];
 
 /// The file system called `name`.
 pub fn named(name: &str) -> Result<&'static dyn Format> {
