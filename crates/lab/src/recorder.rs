@@ -436,6 +436,12 @@ impl Recorder {
         self.oracle.with_model(|m| *m.objects[node.obj].meta.current())
     }
 
+    /// Whether the file system knows extended attributes at all.
+    pub fn has_xattrs(&self, node: Node) -> bool {
+        let asked = self.fs.getxattr(node.ino, b"user.any");
+        asked.map_or_else(|error| error.errno() != Errno::OPNOTSUPP, |_| true)
+    }
+
     /// Sets an extended attribute.
     pub fn set_xattr(&self, node: Node, name: &[u8], value: &[u8]) -> Result<()> {
         self.tape(|tape, model| Op::SetXattr {

@@ -215,8 +215,9 @@ fn job(batch: &Batch, sequence: &Sequence) -> Job {
         check_every: CHECK_EVERY,
         threads: 1,
         command: format!(
-            "strandline crash --every-state --drive {drive} --workload {sequence} \
-             --seed {seed}{fault}"
+            "strandline crash --every-state --fs {} --drive {drive} --workload {sequence} \
+             --seed {seed}{fault}",
+            batch.format.name()
         ),
     }
 }
