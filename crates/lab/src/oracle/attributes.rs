@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use vfs::{Attr, FileKind, Ino, InodeFlags, Timespec};
 
+use super::contents::head;
 use super::event::{Meta, ObjId, ROOT};
 use super::verdict::{Damage, Verdict};
-use super::verify::{Walk, head, text};
+use super::verify::{Walk, text};
 
 /// The names that lead to each inode, and the links it claims to have, collected on the walk.
 #[derive(Default)]

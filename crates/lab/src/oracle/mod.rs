@@ -7,12 +7,14 @@
 //! once.
 
 mod attributes;
+mod contents;
 mod event;
 mod model;
 mod object;
 mod order;
 #[cfg(test)]
 mod tests;
+mod torn;
 mod verdict;
 mod verify;
 
@@ -20,12 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cores::Mutex;
 
+pub use contents::Memo;
 pub use event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
 pub use model::Model;
 pub use object::{BlockVersions, Object, XattrValue};
 pub use order::{Call, Calls, Size, Versions};
 pub use verdict::{Damage, Verdict};
-pub use verify::{Memo, verify};
+pub use verify::verify;
 pub use vfs::kind::Promise;
 
 /// The log of one run, and the model at its end.

@@ -5,106 +5,24 @@
 //! never written through: a volume is foreign data, and its names must not lead out of the
 //! destination.
 
+mod attributes;
+mod contents;
+mod ends;
 mod host;
 mod keep;
 mod volume;
 
 use std::collections::BTreeMap;
 
-use vfs::{Attr, Errno, FileKind, Result, Seek, Timespec};
+use vfs::{Attr, FileKind, Result, Timespec};
 
+pub(crate) use ends::{New, Sink, Source, Xattrs};
 pub(crate) use host::Host;
 pub(crate) use keep::Keep;
 pub(crate) use volume::Found;
 
 use crate::out;
 use crate::progress::Progress;
-
-/// Bytes per read and write.
-const CHUNK: usize = 1 << 20;
-/// What `--sparse=always` looks at for zeroes.
-const HOLE: usize = 4096;
-
-/// A file's extended attributes: names and values.
-pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Where a copy comes from.
-pub(crate) trait Source {
-    /// One file or directory.
-    type Node;
-    /// An open file.
-    type File;
-
-    /// Its name for people.
-    fn show(&self, node: &Self::Node) -> String;
-    /// Attributes; symbolic links are not followed.
-    fn attr(&self, node: &Self::Node) -> Result<Attr>;
-    /// Identifies a file: two names of one file have it in common.
-    fn identity(&self, node: &Self::Node, attr: &Attr) -> (u64, u64);
-    /// What a symbolic link leads to.
-    fn follow(&self, node: &Self::Node) -> Result<Self::Node>;
-    /// What is in a directory, in the order of the names' bytes.
-    fn children(&self, node: &Self::Node) -> Result<Vec<(Vec<u8>, Self::Node)>>;
-    /// Contents of a symbolic link.
-    fn target(&self, node: &Self::Node) -> Result<Vec<u8>>;
-    /// Extended attributes.
-    fn xattrs(&self, node: &Self::Node) -> Result<Xattrs>;
-    /// Opens a regular file.
-    fn open(&self, node: &Self::Node) -> Result<Self::File>;
-    /// Reads at `offset`; 0 only at the end.
-    fn read(&self, file: &Self::File, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// Next data or hole at or behind `offset`; `None` if there is none.
-    fn seek(&self, file: &Self::File, offset: u64, seek: Seek) -> Result<Option<u64>>;
-}
-
-/// What to make.
-pub(crate) enum New<'a> {
-    /// An empty directory.
-    Directory,
-    /// An empty file.
-    File,
-    /// A symbolic link.
-    Symlink(&'a [u8]),
-    /// Anything else, with its device number.
-    Special(FileKind, u64),
-}
-
-/// Where a copy goes to.
-pub(crate) trait Sink {
-    /// One file or directory.
-    type Node: Clone;
-    /// An open file.
-    type File;
-
-    /// The name of `path` for people.
-    fn show(&self, path: &[u8]) -> String;
-    /// What `name` stands for in a directory, if anything.
-    fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, FileKind)>>;
-    /// Makes `name`, which is not there.
-    fn make(&self, dir: &Self::Node, name: &[u8], new: &New<'_>) -> Result<Self::Node>;
-    /// Gives a file one more name.
-    fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<()>;
-    /// Removes a name that is not a directory's.
-    fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<()>;
-    /// Opens a regular file for writing.
-    fn open(&self, node: &Self::Node) -> Result<Self::File>;
-    /// Writes all of `data`.
-    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
-    /// Sets the size.
-    fn set_size(&self, file: &Self::File, size: u64) -> Result<()>;
-    /// Sets owner and group; returns whether they are now as requested.
-    fn set_owner(&self, node: &Self::Node, uid: u32, gid: u32) -> Result<bool>;
-    /// Sets the permission bits; not of a symbolic link.
-    fn set_mode(&self, node: &Self::Node, perm: u16) -> Result<()>;
-    /// Sets access and modification time.
-    fn set_times(&self, node: &Self::Node, atime: Timespec, mtime: Timespec) -> Result<()>;
-    /// Sets an extended attribute.
-    fn set_xattr(&self, node: &Self::Node, name: &[u8], value: &[u8]) -> Result<()>;
-    /// Makes a file durable.
-    fn fsync(&self, node: &Self::Node) -> Result<()>;
-    /// Whether writing has become impossible.
-    fn is_gone(&self) -> bool;
-}
 
 /// `--sparse`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -210,7 +128,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         progress: &'a Progress,
     ) -> Self {
         let (counts, links) = (Counts::default(), BTreeMap::new());
-        Self { from, to, options, progress, counts, links, chunk: vec![0; CHUNK] }
+        Self { from, to, options, progress, counts, links, chunk: vec![0; contents::CHUNK] }
     }
 
     /// Copies `source` to `name` in the directory `dir`, whose path is `path`.
@@ -386,152 +304,6 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         made.map_err(|e| self.fail(format!("cannot create {what} '{to}'"), &e))
     }
 
-    fn contents(
-        &mut self,
-        source: &S::Node,
-        attr: &Attr,
-        node: &T::Node,
-        path: &[u8],
-    ) -> Result<(), Told> {
-        let (from, to) = (self.from.show(source), self.to.show(path));
-        let opened = self.from.open(source);
-        let input =
-            opened.map_err(|e| self.fail(format!("cannot open '{from}' for reading"), &e))?;
-        let opened = self.to.open(node);
-        let output =
-            opened.map_err(|e| self.fail(format!("cannot open '{to}' for writing"), &e))?;
-        let mut chunk = std::mem::take(&mut self.chunk);
-        let copied = self.extents(&input, &output, attr.size, &mut chunk);
-        self.chunk = chunk;
-        copied.map_err(|end| match end {
-            End::Read(e) => self.fail(format!("error reading '{from}'"), &e),
-            End::Write(e) => self.fail(format!("error writing '{to}'"), &e),
-        })
-    }
-
-    /// Copies the parts that hold data, as `--sparse` asks.
-    fn extents(
-        &mut self,
-        input: &S::File,
-        output: &T::File,
-        size: u64,
-        chunk: &mut [u8],
-    ) -> Result<(), End> {
-        if size == 0 {
-            // Files of proc(5) claim to be empty and are not.
-            return self.range(input, output, 0..u64::MAX, chunk).map(drop);
-        }
-        let mut offset = 0;
-        let mut written = 0;
-        while offset < size {
-            let mut end = size;
-            if self.options.sparse != Sparse::Never {
-                let data = self.from.seek(input, offset, Seek::Data).map_err(End::Read)?;
-                let Some(data) = data.filter(|data| *data < size) else { break };
-                offset = data;
-                let hole = self.from.seek(input, offset, Seek::Hole).map_err(End::Read)?;
-                end = hole.unwrap_or(size).min(size);
-            }
-            written = self.range(input, output, offset..end, chunk)?.max(written);
-            offset = end.max(offset + 1);
-        }
-        self.counts.bytes += size;
-        if written < size {
-            self.to.set_size(output, size).map_err(End::Write)?;
-        }
-        Ok(())
-    }
-
-    /// Copies one range; returns where the last written byte ends.
-    fn range(
-        &self,
-        input: &S::File,
-        output: &T::File,
-        range: std::ops::Range<u64>,
-        chunk: &mut [u8],
-    ) -> Result<u64, End> {
-        let mut written = 0;
-        let mut offset = range.start;
-        while offset < range.end {
-            let want = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(chunk.len());
-            let got = self.from.read(input, offset, &mut chunk[..want]).map_err(End::Read)?;
-            if got == 0 {
-                break;
-            }
-            let pieces = if self.options.sparse == Sparse::Always { HOLE } else { got };
-            for (piece, at) in chunk[..got].chunks(pieces).zip((offset..).step_by(pieces)) {
-                if pieces == got || piece.iter().any(|byte| *byte != 0) {
-                    self.to.write(output, at, piece).map_err(End::Write)?;
-                    written = at + piece.len() as u64;
-                }
-            }
-            offset += got as u64;
-        }
-        Ok(written)
-    }
-
-    /// Owner, extended attributes, mode, times, in this order: a new owner clears set-id bits and
-    /// capabilities, a new mode changes an ACL's mask, and all of them touch the times.
-    fn attributes(
-        &mut self,
-        source: &S::Node,
-        attr: &Attr,
-        node: &T::Node,
-        path: &[u8],
-    ) -> Result<(), Told> {
-        let keep = &self.options.keep;
-        let to = self.to.show(path);
-        let mut perm = keep.perm(attr);
-        if keep.ownership {
-            match self.to.set_owner(node, attr.uid, attr.gid) {
-                Ok(true) => {}
-                // Only the owner may give set-id bits.
-                Ok(false) => perm &= 0o1777,
-                Err(e) => {
-                    return Err(self.fail(format!("failed to preserve ownership for '{to}'"), &e));
-                }
-            }
-        }
-        let xattrs = if keep.xattr { self.xattrs_of(source)? } else { Vec::new() };
-        let (acls, others): (Xattrs, Xattrs) =
-            xattrs.into_iter().partition(|(name, _)| name.starts_with(b"system."));
-        self.set_xattrs(&others, node, path)?;
-        if attr.kind != FileKind::Symlink {
-            let set = self.to.set_mode(node, perm);
-            set.map_err(|e| self.fail(format!("preserving permissions for '{to}'"), &e))?;
-        }
-        self.set_xattrs(&acls, node, path)?;
-        if keep.timestamps {
-            let (atime, mtime) = self.options.times.of(attr);
-            let set = self.to.set_times(node, atime, mtime);
-            set.map_err(|e| self.fail(format!("preserving times for '{to}'"), &e))?;
-        }
-        Ok(())
-    }
-
-    fn xattrs_of(&mut self, source: &S::Node) -> Result<Xattrs, Told> {
-        let found = self.from.xattrs(source);
-        let from = self.from.show(source);
-        found.map_err(|e| self.fail(format!("getting attributes of '{from}'"), &e))
-    }
-
-    fn set_xattrs(&mut self, xattrs: &Xattrs, node: &T::Node, path: &[u8]) -> Result<(), Told> {
-        for (name, value) in xattrs {
-            match self.to.set_xattr(node, name, value) {
-                // Namespaces that the destination does not keep, or not for this user: as with `cp
-                // -a`, that is an error only if attributes were asked for by name.
-                Err(e)
-                    if !self.options.keep.strict_xattr
-                        && matches!(e.errno(), Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-                set => set.map_err(|e| {
-                    let (name, to) = (out::lossy(name), self.to.show(path));
-                    self.fail(format!("setting attribute '{name}' for '{to}'"), &e)
-                })?,
-            }
-        }
-        Ok(())
-    }
-
     fn fail(&mut self, what: String, error: &vfs::Error) -> Told {
         self.tell(format!("{what}: {}", out::plain(error)))
     }
@@ -544,12 +316,6 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         }
         Told
     }
-}
-
-/// Why a file's contents end early.
-enum End {
-    Read(vfs::Error),
-    Write(vfs::Error),
 }
 
 /// How many files there are in the tree at `node`.
