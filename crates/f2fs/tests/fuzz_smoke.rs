@@ -15,6 +15,8 @@ use drive::Drive;
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use fuzz_body::{MemoryDrive, Outcome, bases, run};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::SplitMix64;
 use rustix::time::{ClockId, clock_gettime};
 use vfs::FileSystem;
 
@@ -29,21 +31,10 @@ fn from_environment(name: &str, default: u64) -> u64 {
     value.map_or(default, |v| v.parse().unwrap_or_else(|e| panic!("{name}={v}: {e}")))
 }
 
-/// splitmix64.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn tape(seed: u64, number: u64) -> [u8; TAPE_LEN] {
-    let mut state = seed ^ number.wrapping_mul(0xd134_2543_de82_ef95);
     let mut tape = [0; TAPE_LEN];
-    for chunk in tape.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&next(&mut state).to_le_bytes());
-    }
+    let seed = seed ^ number.wrapping_mul(0xd134_2543_de82_ef95);
+    SplitMix64::seed_from_u64(seed).fill_bytes(&mut tape);
     tape
 }
 

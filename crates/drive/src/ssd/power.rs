@@ -4,7 +4,7 @@
 //! and the bytes above are gone; with power-loss protection everything buffered is there. Of the
 //! random-write blocks not on NAND each is old or new, as the seed decides.
 
-use cores::Nanos;
+use cores::{Nanos, splitmix64};
 
 use super::cache::Pending;
 use super::model::Model;
@@ -319,16 +319,9 @@ impl Luck {
     }
 }
 
-/// A number from a seed, an address and a salt: the finaliser of splitmix64, twice.
+/// A number from a seed, an address and a salt.
 fn coin(seed: u64, lba: Lba, salt: u64) -> u64 {
-    mix(mix(seed ^ salt.rotate_left(56)) ^ lba)
-}
-
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    splitmix64(splitmix64(seed ^ salt.rotate_left(56)) ^ lba)
 }
 
 /// Power comes back: the zones are where they were left.

@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drive::BLOCK_SIZE;
 use f2fs::repair::RepairOptions;
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::SplitMix64;
 use vfs::ops::Tree;
 
 use crate::fuzz_body::{Area, Base, Snapshot, bases};
-use crate::kit::{judge, next, repaired, tree_of};
+use crate::kit::{judge, repaired, tree_of};
 
 const AREAS: [Area; 7] =
     [Area::Super, Area::Checkpoint, Area::Sit, Area::Nat, Area::Ssa, Area::Node, Area::Data];
 
 /// The volume with one bit of one block of `area` flipped, and where.
-fn flip(base: &Base, area: Area, state: &mut u64) -> (Snapshot, String) {
+fn flip(base: &Base, area: Area, rng: &mut SplitMix64) -> (Snapshot, String) {
     let mut held = base.snapshot.clone();
     let blocks = &base.part(area).blocks;
-    let addr = blocks[(next(state) % blocks.len() as u64) as usize];
-    let choice = next(state);
+    let addr = blocks[(rng.next_u64() % blocks.len() as u64) as usize];
+    let choice = rng.next_u64();
     // Half of the flips go where a block has its fields.
     let byte = match choice % 4 {
         0 => (choice >> 8) as usize % 0x180,
@@ -46,10 +48,10 @@ fn run(seeds: std::ops::Range<u64>, judged_every: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let (mut failed, mut touched) = (Vec::new(), BTreeMap::<String, u64>::new());
     for seed in seeds.clone() {
-        let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
-        let base = &bases()[(next(&mut state) % 4) as usize];
-        let area = AREAS[(next(&mut state) % 7) as usize];
-        let (held, place) = flip(base, area, &mut state);
+        let mut rng = SplitMix64::seed_from_u64(seed.wrapping_mul(0xd134_2543_de82_ef95));
+        let base = &bases()[(rng.next_u64() % 4) as usize];
+        let area = AREAS[(rng.next_u64() % 7) as usize];
+        let (held, place) = flip(base, area, &mut rng);
         let result = repaired(held, &RepairOptions::default()).and_then(|after| {
             let expected = tree_of(&base.snapshot)?;
             let differences = expected.diff(&after.tree);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use f2fs::repair::RepairOptions;
 
 use crate::fuzz_body::{bases, damaged};
-use crate::kit::{judge, next, repaired};
+use crate::kit::{judge, repaired, tape};
 
 /// What a repair may answer instead of repairing: there is nothing it could start from.
 const REFUSALS: [&str; 4] = ["superblock", "not supported", "no space left", "undo"];
@@ -15,9 +15,7 @@ fn run(seeds: std::ops::Range<u64>, judged_every: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let (mut failed, mut refused, mut done) = (Vec::new(), BTreeMap::<String, u64>::new(), 0);
     for seed in seeds.clone() {
-        let mut state = seed.wrapping_mul(0xa076_1d64_78bd_642f);
-        let tape: Vec<u8> = (0..12).flat_map(|_| next(&mut state).to_le_bytes()).collect();
-        let (base, held) = damaged(&tape);
+        let (base, held) = damaged(&tape(seed.wrapping_mul(0xa076_1d64_78bd_642f)));
         let zoned = bases()[base].kind.is_zoned();
         match repaired(held, &RepairOptions::default()) {
             Ok(after) => {

@@ -12,17 +12,17 @@ use drive::{BLOCK_SIZE, Block, Drive};
 use f2fs::check::{CheckOptions, Finding, check};
 use f2fs::repair::{RepairOptions, RepairReport, repair};
 use f2fs::{F2fs, MountOptions};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::SplitMix64;
 use vfs::ops::{Tree, snapshot};
 
 use crate::fuzz_body::{MemoryDrive, Snapshot};
 
-/// splitmix64.
-pub fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// The bytes that say how a volume is damaged.
+pub fn tape(seed: u64) -> [u8; 96] {
+    let mut tape = [0; 96];
+    SplitMix64::seed_from_u64(seed).fill_bytes(&mut tape);
+    tape
 }
 
 /// Files as they are on a volume, read without changing it.

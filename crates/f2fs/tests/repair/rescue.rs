@@ -1,6 +1,8 @@
 //! Both checkpoints gone, and NAT, SIT and SSA with them: everything from the nodes.
 
 use f2fs::repair::RepairOptions;
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 use crate::fuzz_body::{Base, Kind, Snapshot, bases};
 use crate::kit::{judge, repaired, tree_of};
@@ -12,8 +14,8 @@ fn wiped(base: &Base, range: std::ops::Range<u32>, noise: bool) -> Snapshot {
         held.change(addr, |bytes| {
             bytes.fill(0);
             if noise {
-                let mut state = u64::from(addr);
-                bytes.fill_with(|| crate::kit::next(&mut state) as u8);
+                let mut rng = SplitMix64::seed_from_u64(addr.into());
+                bytes.fill_with(|| rng.next_u64() as u8);
             }
         });
     }

@@ -8,7 +8,7 @@ use drive::Drive;
 use f2fs::repair::{RepairOptions, Undo, repair, undo};
 
 use crate::fuzz_body::{Area, MemoryDrive, Snapshot, bases, damaged};
-use crate::kit::next;
+use crate::kit::tape;
 
 fn assert_same(before: &Snapshot, after: &Snapshot, what: &str) {
     for lba in 0..before.blocks {
@@ -50,9 +50,7 @@ fn every_bit_comes_back() {
     }
     assert_eq!(changed, 8);
     for seed in 0..20 {
-        let mut state = seed;
-        let tape: Vec<u8> = (0..12).flat_map(|_| next(&mut state).to_le_bytes()).collect();
-        let (_, held) = damaged(&tape);
+        let (_, held) = damaged(&tape(seed));
         there_and_back(&held, &RepairOptions::default(), &format!("seed {seed}"));
     }
 }

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use cores::splitmix64;
 use drive::linux::{Access, BlockDevice};
 use drive::{Command, Drive, Output};
 use f2fs::devices::join_for_mkfs;
@@ -67,7 +68,7 @@ struct Step {
 
 impl Step {
     fn of(seed: u64, number: u64) -> Self {
-        let dice = mix(seed ^ mix(number));
+        let dice = splitmix64(seed ^ splitmix64(number));
         let made = number.min(FILES);
         if made < FILES && number.is_multiple_of(2) {
             let pages = 1 + dice % 40;
@@ -143,12 +144,4 @@ pub(super) fn verify(options: &str, seed: u64, count: u64, devices: &[&str]) -> 
     fs.unmount()?;
     println!("verified {} files after {count} steps", files.len());
     Ok(())
-}
-
-/// The finaliser of `splitmix64`.
-fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -47,7 +47,7 @@ pub fn fill(seed: u32, offset: u64, buf: &mut [u8]) {
     for (at, byte) in (offset..).zip(buf) {
         if at / 8 != word_at {
             word_at = at / 8;
-            word = mix(u64::from(seed) << 40 ^ word_at).to_le_bytes();
+            word = cores::mix(u64::from(seed) << 40 ^ word_at).to_le_bytes();
         }
         *byte = word[(at % 8) as usize];
     }
@@ -264,11 +264,4 @@ impl Drop for Session<'_> {
             self.fs.release(ino);
         }
     }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection of 64-bit words.
-pub(super) fn mix(word: u64) -> u64 {
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }

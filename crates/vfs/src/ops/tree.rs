@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::apply::mix;
 use crate::path::walk;
 use crate::{Attr, Errno, FileKind, FileSystem, Ino, Result, Seek};
 
@@ -190,7 +189,7 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        mix(sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_add(sum)
+        cores::mix(sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_add(sum)
     })
 }
 

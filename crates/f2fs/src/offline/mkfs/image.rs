@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use cores::splitmix64;
 use drive::Block;
 use vfs::FileKind;
 use zerocopy::little_endian::U32;
@@ -337,7 +338,7 @@ impl Image {
 
 /// `checkpoint_ver`: odd, so never 0.
 fn first_version(seed: u64) -> u64 {
-    if seed == 0 { SEED_0_VERSION } else { mix(seed) & 0x7fff_ffff | 1 }
+    if seed == 0 { SEED_0_VERSION } else { splitmix64(seed) & 0x7fff_ffff | 1 }
 }
 
 /// Bytes of extra attributes the features ask for, as `mkfs.f2fs` sizes them.
@@ -442,16 +443,8 @@ fn set_devices(sb: &mut RawSuperblock, options: &MkfsOptions, g: &Geometry, join
 
 /// A version 4 UUID that is a function of the seed.
 fn derived_uuid(seed: u64) -> [u8; 16] {
-    let halves = [mix(seed ^ 1).to_be_bytes(), mix(seed ^ 2).to_be_bytes()].concat();
+    let halves = [1, 2].map(|half| splitmix64(seed ^ half).to_be_bytes()).concat();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&halves);
     uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
-}
-
-/// The finalizer of `splitmix64`.
-fn mix(seed: u64) -> u64 {
-    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use cores::splitmix64;
 use drive::Zone;
 use nvme_target::control::{CutAfter, CutWhen, Reply, Request, ask_of, is_socket};
 
@@ -127,7 +128,7 @@ impl CutServed {
     pub(super) fn request(&self, seed: u64) -> Request {
         let when = match (self.after, self.within) {
             (Some(n), _) => CutWhen::Commands(n),
-            (None, Some(n)) => CutWhen::Commands(below(seed, n)),
+            (None, Some(n)) => CutWhen::Commands(splitmix64(seed) % n.max(1)),
             (None, None) => CutWhen::Now,
         };
         let after = match (self.stay_off, self.polite) {
@@ -137,14 +138,6 @@ impl CutServed {
         };
         Request::Cut { when, seed, after }
     }
-}
-
-/// A number below `n` from a seed: splitmix64.
-fn below(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) % n.max(1)
 }
 
 /// Give a served drive its power back. Hosts lose their controllers and connect again.
