@@ -36,8 +36,8 @@ impl Format for Snapshots {
         Ok(true)
     }
 
-    fn check_options(&self, _options: &str) -> kind::Result<()> {
-        Ok(())
+    fn check_options(&self, options: &str) -> kind::Result<String> {
+        Ok(options.to_owned())
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {

@@ -104,7 +104,9 @@ impl Directory {
                 if sys::stat(&path)?.st_mode & 0o170_000 == 0o040_000 {
                     return Err(Errno::ISDIR);
                 }
-                sys::ftruncate(sys::open(&path, OFlags::WRONLY, Mode::empty())?, size as u64)?;
+                // A FIFO would wait for a reader.
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                sys::ftruncate(sys::open(&path, flags, Mode::empty())?, size as u64)?;
             }
             Op::Fallocate { path, mode, offset, len } => {
                 let mode = FallocateFlags::from_bits_retain(mode.bits());
@@ -205,7 +207,7 @@ impl Directory {
             Op::Read { path, offset, len } => {
                 // Comparing must not change what is compared.
                 let file = self.open(path, OFlags::RDONLY | OFlags::NOATIME)?;
-                read(&file, *offset, *len as usize).map(Outcome::Bytes)
+                read(&file, *offset, (*len as usize).min(READ_MAX)).map(Outcome::Bytes)
             }
             Op::Copy { from, from_offset, path, offset, len } => {
                 let from = self.open(from, OFlags::RDONLY)?;
@@ -280,6 +282,9 @@ impl Directory {
         })
     }
 }
+
+/// Most that is read at once, whatever is asked for.
+const READ_MAX: usize = 16 << 20;
 
 /// Up to `len` bytes, fewer at the end of the file.
 pub(crate) fn read(file: &File, offset: u64, len: usize) -> Done<Vec<u8>> {

@@ -87,8 +87,8 @@ impl kind::Format for Format {
         Ok(disk.mark_clean()?)
     }
 
-    fn check_options(&self, options: &str) -> Result<()> {
-        is_read_only(options).map(drop)
+    fn check_options(&self, options: &str) -> Result<String> {
+        is_read_only(options).map(|read_only| if read_only { "ro" } else { "rw" }.into())
     }
 
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {

@@ -13,6 +13,7 @@ mod target;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use failure::{Failure, Outcome};
@@ -121,7 +122,7 @@ fn words() -> Vec<OsString> {
     let name = called_as().unwrap_or_default();
     if let Some((tool, format)) = name.split_once('.')
         && TOOLS.contains(&tool)
-        && subjects::names().contains(&format)
+        && (format == "strandline" || subjects::names().contains(&format))
     {
         words.splice(0..1, ["strandline".into(), tool.into()]);
     }
@@ -135,7 +136,8 @@ fn helper<T: Parser>() -> T {
 
 /// Reports a wrong command line and exits with `status`, or clap's.
 fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
-    if !error.use_stderr() {
+    let lacks_command = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !error.use_stderr() || error.kind() == lacks_command {
         error.exit();
     }
     // What is wrong, in one line like all our messages; clap's usage and hints are in --help.

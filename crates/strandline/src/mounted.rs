@@ -37,7 +37,10 @@ impl Mounted {
 
     /// As [`Mounted::find`], for a directory; fails if nothing is mounted there.
     pub(crate) fn on(dir: &Path) -> Outcome<Self> {
-        let found = Self::find(dir).filter(|mounted| dir.is_dir() || mounted.is_dead());
+        let path = |dir: &Path| {
+            std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir)).unwrap_or_default()
+        };
+        let found = Self::find(dir).filter(|mounted| mounted.dir == path(dir));
         found.ok_or_else(|| {
             Failure::Problem(format!("{}: no volume is mounted here", dir.display()))
         })
@@ -54,7 +57,10 @@ impl Mounted {
 
     /// Whether the process that served the mount has died.
     pub(crate) fn is_dead(&self) -> bool {
-        rustix::fs::stat(&self.dir).err() == Some(Errno::NOTCONN)
+        // The kernel has attributes in its cache; a request has to go to the server.
+        let mut nothing: [u8; 0] = [];
+        let asked = rustix::fs::getxattr(&self.dir, format!("{PREFIX}status"), &mut nothing[..]);
+        asked.err() == Some(Errno::NOTCONN)
     }
 
     fn refused(&self, errno: Errno) -> Failure {

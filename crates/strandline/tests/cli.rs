@@ -181,6 +181,7 @@ fn it_answers_to_the_names_of_f2fs_tools() {
     let shown = called("dump.f2fs", &[&image]);
     assert!(String::from_utf8_lossy(&shown.stdout).contains("volume_name"), "{shown:?}");
     assert_eq!(called("fsck.f2fs", &["--never"]).status.code(), Some(16));
+    assert_eq!(called("fsck.strandline", &["--never"]).status.code(), Some(16));
     assert_eq!(called("mkfs.f3fs", &[&image]).status.code(), Some(2));
 }
 

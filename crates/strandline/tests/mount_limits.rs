@@ -1,5 +1,6 @@
 //! Names, sizes, times and volumes at their limits, through a mount: the right errno, and nothing
-//! lost; and two users. The engine's own `limits` tests the same without a mount.
+//! lost; two users; a server that died; a remount. The engine's own `limits` tests the first
+//! without a mount.
 
 mod mounting;
 
@@ -11,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use mounting::programs::shell;
-use mounting::{Disk, Rig, as_nobody, number};
+use mounting::{Disk, Rig, as_nobody, number, strandline};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -239,4 +240,44 @@ fn what_another_user_may_not() {
     assert!(as_nobody("cat f && getfattr -n user.kept f && stat f", &rig.point()));
     let root = rustix::fs::statat(CWD, at("f"), rustix::fs::AtFlags::empty()).unwrap();
     assert_eq!((root.st_uid, root.st_mode & 0o777), (0, 0o644));
+}
+
+#[test]
+fn a_mount_whose_server_died_says_so_and_can_be_removed() {
+    let rig = Rig::new(&[]);
+    fs::write(rig.point().join("f"), b"bytes").unwrap();
+    // With this the kernel has the directory's attributes, and need not ask for them again.
+    fs::read_dir(rig.point()).unwrap().for_each(drop);
+    rig.die();
+    let status = strandline(&["status"], &rig.point());
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    assert!(status.status.code() == Some(1) && said.contains("has died"), "{said}");
+    let image = rig.image();
+    let again = strandline(&["mount", image.to_str().unwrap()], &rig.point());
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.code() == Some(32) && said.contains("has died"), "{said}");
+    assert_eq!(strandline(&["umount"], &rig.point()).status.code(), Some(0));
+    rig.mount(&[]);
+    rig.unmount();
+    rig.check();
+}
+
+#[test]
+fn a_remount_changes_no_promise() {
+    let rig = Rig::new(&["-o", "fsync_mode=nobarrier"]);
+    let remount = |options: &str| {
+        let options = format!("remount,{options}");
+        let output = strandline(&["mount", "-o", &options], &rig.point());
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = remount("fsync_mode=strict");
+    assert!(code == Some(32) && said.contains("unmount first"), "{said}");
+    assert_eq!(remount("noatime,fsync_mode=nobarrier").0, Some(0));
+    assert_eq!(remount("ro").0, Some(0));
+    assert!(fs::write(rig.point().join("f"), b"bytes").is_err());
+    assert_eq!(remount("rw").0, Some(0));
+    let status = String::from_utf8(strandline(&["status"], &rig.point()).stdout).unwrap();
+    assert!(status.contains("fsync_mode=nobarrier"), "{status}");
+    rig.unmount();
+    rig.check();
 }

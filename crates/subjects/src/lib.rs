@@ -36,16 +36,17 @@ pub fn probe(drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
     }))
 }
 
-/// Fails if no file system has such mount options; with what the default one says of them.
-pub fn check_options(options: &str) -> Result<()> {
-    let mut wrong = Ok(());
+/// Mount options as a volume mounted with them shows them. Fails if no file system has such
+/// options, with what the default one says of them.
+pub fn check_options(options: &str) -> Result<String> {
+    let mut wrong = None;
     for format in ALL {
         match format.check_options(options) {
-            Ok(()) => return Ok(()),
-            Err(error) => wrong = wrong.and(Err(error)),
+            Ok(shown) => return Ok(shown),
+            Err(error) => wrong = wrong.or(Some(error)),
         }
     }
-    wrong
+    Err(wrong.unwrap_or_else(|| Error::Usage("there is no file system".into())))
 }
 
 /// The technique called `name` of a file system.

@@ -6,6 +6,7 @@ use drive::Drive;
 use queue::BlockQueue;
 
 use crate::error::Result;
+use crate::mount::devices::check_complete;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::superblock::Superblock;
 
@@ -30,6 +31,7 @@ pub fn state(drive: &Arc<dyn Drive>) -> Result<VolumeState> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, _) = Superblock::select(read)?;
+    check_complete(&sb, queue.identify())?;
     let flags = Checkpoint::select(&sb, read)?.checkpoint.flags;
     let asks = CpFlags::ERROR | CpFlags::FSCK | CpFlags::QUOTA_NEED_FSCK;
     Ok(VolumeState {

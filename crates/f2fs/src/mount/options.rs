@@ -243,7 +243,8 @@ impl FromStr for MountOptions {
     }
 }
 
-/// As `/proc/mounts` shows them: what differs from the defaults, and always the fsync mode.
+/// As the kernel would show them in `/proc/mounts`: what differs from the defaults, and always the
+/// modes.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -266,7 +267,17 @@ impl fmt::Display for MountOptions {
             }
         }
         let Self { mode, background_gc, errors, .. } = self;
-        write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")
+        write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")?;
+        if self.checkpoint_interval != default.checkpoint_interval {
+            write!(f, ",checkpoint_interval={}", self.checkpoint_interval)?;
+        }
+        if self.cache_bytes != default.cache_bytes {
+            write!(f, ",cache={}", self.cache_bytes)?;
+        }
+        let faults =
+            self.inject.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
+        let faults: Vec<String> = faults.collect();
+        if faults.is_empty() { Ok(()) } else { write!(f, ",inject={}", faults.join("+")) }
     }
 }
 

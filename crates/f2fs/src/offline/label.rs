@@ -27,7 +27,11 @@ pub fn set(drive: &Arc<dyn Drive>, label: &str) -> Result<Superblock> {
     if queue.identify().read_only {
         return Err(Error::ReadOnly);
     }
-    let (mut raw, _) = super_write::read(&queue)?;
+    let (mut raw, sb) = super_write::read(&queue)?;
+    if u64::from(sb.main_end()) > queue.identify().blocks && sb.devices.is_empty() {
+        let (volume, drive) = (sb.main_end().into(), queue.identify().blocks);
+        return Err(Error::Truncated { volume, drive });
+    }
     raw.set_label(label);
     super_write::replace(&queue, raw)
 }

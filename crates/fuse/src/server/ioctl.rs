@@ -147,6 +147,9 @@ impl Server {
             ABORT_ATOMIC_WRITE => Atomic::Abort,
             number => {
                 let answer = self.fs.ioctl(ino, self.call(request, number, data)).map_err(errno)?;
+                if answer.len() > args.out_size as usize {
+                    return Err(Errno::IO);
+                }
                 reply.put(&IoctlOut::default());
                 reply.bytes(&answer);
                 return Ok(());

@@ -190,7 +190,9 @@ impl Machine {
         let machine = running.as_mut().ok_or_else(gone)?;
         match question(&mut machine.link, ask, bytes) {
             Ok((Answer::Failed { errno, what }, _)) => {
-                Err(Trouble::Refused { errno: Errno::from_raw_os_error(errno), what })
+                let known = (1..4096).contains(&errno);
+                let errno = if known { Errno::from_raw_os_error(errno) } else { Errno::IO };
+                Err(Trouble::Refused { errno, what })
             }
             Err(trouble) => {
                 drop(running.take());

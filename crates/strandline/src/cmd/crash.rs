@@ -326,6 +326,12 @@ impl Crash {
         let (usual, others): (Vec<_>, Vec<_>) = here.partition(|way| USUAL.contains(&way.name));
         let usual = usual.into_iter().filter(|way| !self.kernel.kernel || way.name != "oprw");
         let usual: Vec<_> = usual.collect();
+        for name in USUAL.iter().filter(|_| !self.kernel.kernel && !usual.is_empty()) {
+            if !usual.iter().any(|way| way.name == *name) {
+                let drive = &self.drive;
+                out::complain(&format!("{name} does not run on {drive}; see --modes for others"));
+            }
+        }
         Ok(if usual.is_empty() { others } else { usual })
     }
 

@@ -261,14 +261,15 @@ const TRIED_BYTES: u64 = 64 << 30;
 /// Why no volume fits on such a drive alone, if none does: one is made in memory.
 fn unfit(spec: &Spec) -> Outcome<Option<String>> {
     let problem = |error: drive::ProfileError| Failure::Usage(error.to_string());
-    if spec.identify().map_err(problem)?.blocks * BLOCK > TRIED_BYTES {
-        return Ok(None);
+    let identify = spec.identify().map_err(problem)?;
+    if identify.blocks * BLOCK > TRIED_BYTES {
+        let none = identify.zones.is_some_and(|zones| zones.conventional == 0);
+        return Ok(none.then(|| "no zone takes random writes; add --conventional N".into()));
     }
     let drive: Arc<dyn drive::Drive> =
         Ssd::new(spec.clone(), Timing::Instant, 0).map_err(problem)?;
-    let made = subjects::ALL.iter().map(|format| format.make(&drive));
-    let refused = made.map_while(Result::err).map(|error| error.to_string());
-    Ok(refused.collect::<Vec<_>>().into_iter().next())
+    // The first is what mkfs makes.
+    Ok(subjects::ALL[0].make(&drive).err().map(|error| error.to_string()))
 }
 
 impl Bench {
@@ -418,6 +419,10 @@ impl Cut {
                 let path = self.path.display();
                 return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
             };
+            if !image::zones_path(&self.path).exists() {
+                let path = self.path.display();
+                return Err(Failure::Usage(format!("{path}: only an emulated drive can be cut")));
+            }
             ssd.cut(self.seed);
         }
         let done = if self.served.is_later() { "power will be cut" } else { "power cut" };

@@ -37,6 +37,7 @@ pub(crate) struct Explore {
     length: u32,
     /// Random sequences until there are this many states per mode and drive, instead of all
     #[arg(long)]
+    #[arg(value_parser = at_least_one)]
     states: Option<usize>,
     /// File system
     #[arg(long, default_value = "f2fs")]
@@ -117,6 +118,10 @@ impl Explore {
                 batches.push(result);
                 rows.extend(outcomes);
             }
+        }
+        if batches.is_empty() {
+            let text = "none of these modes runs on any of these drives: nothing to explore";
+            return Err(Failure::Usage(text.into()));
         }
         if self.json && self.shard.is_none() {
             out::heard(out::json(&Found { batches: &batches, outcomes: &rows }))?;

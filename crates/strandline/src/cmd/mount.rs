@@ -227,6 +227,7 @@ impl Mount {
 /// Changes the flags of a mount. A volume mounted read-only below stays so.
 fn remount(dir: &Path, settings: &Settings) -> Outcome {
     let mounted = Mounted::on(dir).map_err(failed_plainly)?;
+    check_unchanged(&mounted, &settings.volume)?;
     if !settings.mount.read_only {
         mounted.ask("remount=rw").map_err(failed_plainly)?;
     }
@@ -234,6 +235,28 @@ fn remount(dir: &Path, settings: &Settings) -> Outcome {
     // When a mount has become read-only, everything written before is durable.
     mounted.ask("sync").map_err(failed_plainly)?;
     Ok(0)
+}
+
+/// Fails if the volume's own options would change: they cannot while it is mounted.
+fn check_unchanged(mounted: &Mounted, wanted: &str) -> Outcome<()> {
+    let failed = failed(&mounted.dir);
+    let status = mounted.ask("status").map_err(failed_plainly)?;
+    let status: serde_json::Value = serde_json::from_slice(&status).map_err(&failed)?;
+    let now = status["mount_options"].as_str().unwrap_or_default().to_owned();
+    let then = format!("{now},{wanted}");
+    // Whether it is read-only is the mount's matter.
+    let canonical = |options: &str| {
+        subjects::check_options(&format!("{options},rw")).map_err(|error| usage(error.to_string()))
+    };
+    if canonical(&then)? == canonical(&now)? {
+        return Ok(());
+    }
+    let dir = mounted.dir.display();
+    let message = format!(
+        "{dir}: mounted {now}; only ro, rw and the mount's own flags can change on remount: \
+         unmount first"
+    );
+    Err(Failure::Coded { message, code: FAILED })
 }
 
 fn failed_plainly(failure: Failure) -> Failure {

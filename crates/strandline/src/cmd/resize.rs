@@ -66,6 +66,7 @@ impl Resize {
             large_nat_bitmap: self.large_nat_bitmap,
             overprovision: self.overprovision,
         };
+        subjects::probe(&opened.drive).map_err(Failure::on(self.image.display()))?;
         let done = resize(&opened.drive, &options);
         opened.close();
         let report = done.map_err(Failure::on(self.image.display()))?;

@@ -26,12 +26,19 @@ pub(crate) struct Tune {
     settings: Vec<String>,
 }
 
+/// What a request to a mount has room for, besides its name (`XATTR_NAME_MAX`).
+const SETTINGS_MAX: usize = 230;
+
 impl Tune {
     pub(crate) fn run(self) -> Outcome {
         if let Some(wrong) = self.settings.iter().find(|setting| !setting.contains('=')) {
             return Err(Failure::Usage(format!("{wrong}: not NAME=VALUE")));
         }
         let mounted = Mounted::on(&self.dir)?;
+        if self.settings.join(",").len() > SETTINGS_MAX {
+            let most = format!("at most {SETTINGS_MAX} bytes of settings at a time");
+            return Err(Failure::Usage(most));
+        }
         let refusal = mounted.ask(&format!("tune={}", self.settings.join(",")))?;
         if !refusal.is_empty() {
             return Err(Failure::Usage(String::from_utf8_lossy(&refusal).into_owned()));

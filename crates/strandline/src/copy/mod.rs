@@ -325,12 +325,15 @@ pub(crate) fn count<S: Source>(from: &S, node: &S::Node) -> u64 {
     1 + below.iter().map(|(_, child)| count(from, child)).sum::<u64>()
 }
 
-/// About how many blocks of 4 KiB everything below takes: contents, and a node for each file.
+/// How many blocks of 4 KiB everything below takes at least: contents, and a node for each file,
+/// which has room for the contents of small ones. Of several names one counts.
 pub(crate) fn blocks<S: Source>(from: &S, node: &S::Node) -> u64 {
     let Ok(attr) = from.attr(node) else { return 0 };
     match attr.kind {
         // A hole takes nothing.
-        FileKind::Regular => 1 + attr.size.div_ceil(4096).min(attr.blocks.div_ceil(8)),
+        FileKind::Regular if attr.nlink > 1 => 0,
+        FileKind::Regular if attr.size < 4096 => 1,
+        FileKind::Regular => 1 + attr.size.div_ceil(4096).min(attr.blocks / 8),
         FileKind::Directory => {
             let below = from.children(node).unwrap_or_default();
             1 + below.iter().map(|(_, child)| blocks(from, child)).sum::<u64>()

@@ -229,10 +229,15 @@ impl Rig {
         if output.status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// Kills the server and clears the mount away.
-    pub(crate) fn kill(&self) {
+    /// Kills the server; the mount stays.
+    pub(crate) fn die(&self) {
         self.signal(Signal::KILL);
         assert!(!self.ended().success());
+    }
+
+    /// Kills the server and clears the mount away.
+    pub(crate) fn kill(&self) {
+        self.die();
         run("umount", &["-l"], &self.point());
     }
 

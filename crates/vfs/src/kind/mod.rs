@@ -71,8 +71,9 @@ pub trait Format: Send + Sync {
     /// Makes an empty volume with the defaults of its mkfs.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
-    /// Fails if `options`, as in `mount -o`, are not this file system's.
-    fn check_options(&self, options: &str) -> Result<()>;
+    /// What [`Volume::options`] of a volume mounted with these `options` would be. Fails if they
+    /// are none of this file system's.
+    fn check_options(&self, options: &str) -> Result<String>;
 
     /// Mounts, recovering first if necessary. `options` as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;

@@ -48,16 +48,17 @@ impl kind::Format for Format {
     /// By the magic number of either superblock, whatever else is in it.
     fn probe(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
         let queue = BlockQueue::new(drive.clone());
-        for copy in COPIES {
-            if u64::from(copy) >= queue.identify().blocks {
-                break;
-            }
-            let block = queue.read_block(copy.into()).map_err(Error::from)?;
-            if RawSuperblock::of(&block).magic.get() == MAGIC {
-                return Ok(true);
+        let copies = COPIES.map(u64::from).into_iter();
+        let mut unreadable = Ok(false);
+        for copy in copies.filter(|copy| *copy < queue.identify().blocks) {
+            match queue.read_block(copy) {
+                Ok(block) if RawSuperblock::of(&block).magic.get() == MAGIC => return Ok(true),
+                Ok(_) => {}
+                // The other copy may be there all the same.
+                Err(error) => unreadable = Err(Error::from(error).into()),
             }
         }
-        Ok(false)
+        unreadable
     }
 
     fn join(&self, devices: Vec<Device>) -> Result<Arc<dyn Drive>> {
@@ -68,8 +69,8 @@ impl kind::Format for Format {
         Ok(format(drive, &MkfsOptions::default()).map(drop)?)
     }
 
-    fn check_options(&self, options: &str) -> Result<()> {
-        Ok(options.parse::<MountOptions>().map(drop)?)
+    fn check_options(&self, options: &str) -> Result<String> {
+        Ok(options.parse::<MountOptions>()?.to_string())
     }
 
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {

@@ -207,6 +207,7 @@ impl Serve {
         let secret = self.dhchap_key_file.as_ref().map_or_else(String::new, |path| {
             format!(" --dhchap-secret \"$(head -1 '{}')\"", path.display())
         });
+        let ip = if ip.is_unspecified() { "HOST".to_owned() } else { ip.to_string() };
         out::line(format!("nvme connect -t tcp -a {ip} -s {port} -n {}{secret}", server.nqn()))?;
         for control in controls {
             out::line(format!("control: {}", control.path().display()))?;
