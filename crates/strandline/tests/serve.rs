@@ -119,9 +119,10 @@ fn a_drive_is_served_cut_and_brought_back() {
     io.append(2, 0, &two).ok();
     io.submit(&host::sqe(0, 2, &[]), Data::None);
     assert!(io.reap().is_none() && admin.pdu().is_none(), "the controller is lost");
-    assert!(zones().contains("wptr 0x000008"), "{}", zones());
+    // Hosts notice the cut before the power is back.
     let (_admin, mut io) = served.host();
     assert!(io.read(2, 0, 1).ok().data == one);
+    assert!(zones().contains("wptr 0x000008"), "{}", zones());
     assert_eq!(io.append(2, 0, &two).ok().result, 1);
     ok(&["drive", "restore", path, "flushed"]);
     let (_admin, mut io) = served.host();
