@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Serves until the file system is unmounted or a signal asks for the end. Afterwards it is no
-    /// longer in the tree, and all that users wrote has been handed to the [`FileSystem`].
+    /// longer in the tree, and all that users wrote has been handed to the file system.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Every state a power cut could leave of a run, not only those that one order of programs shows.
 //!
 //! A run is recorded as the commands that the drive was sent and the oracle's position at each.
-//! From these follow all states the drive may show after a cut ([`states`]), whatever its timing.
+//! From these follow all states the drive may show after a cut (`states`), whatever its timing.
 //! Each is mounted, compared with the oracle at every position at which it can occur, checked,
 //! unmounted and mounted again. [`ace`] makes all short sequences of operations to do that with,
 //! [`table`] says what was seen.

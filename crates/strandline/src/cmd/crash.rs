@@ -83,9 +83,9 @@ pub(crate) struct Crash {
     /// replace-by-rename, link, truncate-up, truncate-down, truncate-and-grow, unlink-open,
     /// two-files-one-dir, multi-node, inline-to-block, xattr, xattr-shrink, symlink-dir, meta,
     /// times, flags, xattr-list, many-links, devices, gc-between, gc-adaptive,
-    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N[:MIX], N threads at once,
-    /// MIX being private, shared, names, cleaning or all; or file:PATH, a text as below, or
-    /// strace:PATH, a trace
+    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N or threads:N:MIX, N
+    /// threads at once, MIX being private, shared, names, cleaning or all; or file:PATH, a text as
+    /// below, or strace:PATH, a trace
     #[arg(long, default_value = "pattern")]
     workload: String,
     /// The directory below which a trace's paths count; everything outside is left out
