@@ -63,6 +63,11 @@ pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
     if lengths(sb) != drive.joined && !is_on_one(sb, drive) {
         return Err(wrong_number(sb, drive.joined.len().max(1)));
     }
+    check_size(sb, drive)
+}
+
+/// Fails if the volume is larger than `drive`.
+pub(crate) fn check_size(sb: &Superblock, drive: &Identify) -> Result<()> {
     let (volume, drive) = (sb.main_end().into(), drive.blocks);
     if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
 }

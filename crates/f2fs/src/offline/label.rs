@@ -6,6 +6,7 @@ use drive::Drive;
 use queue::BlockQueue;
 
 use crate::error::{Error, Result};
+use crate::mount::devices::check_size;
 use crate::offline::super_write;
 use crate::ondisk::superblock::Superblock;
 
@@ -28,9 +29,9 @@ pub fn set(drive: &Arc<dyn Drive>, label: &str) -> Result<Superblock> {
         return Err(Error::ReadOnly);
     }
     let (mut raw, sb) = super_write::read(&queue)?;
-    if u64::from(sb.main_end()) > queue.identify().blocks && sb.devices.is_empty() {
-        let (volume, drive) = (sb.main_end().into(), queue.identify().blocks);
-        return Err(Error::Truncated { volume, drive });
+    // Of several devices the first has the superblocks, and is smaller than the volume.
+    if sb.devices.is_empty() {
+        check_size(&sb, queue.identify())?;
     }
     raw.set_label(label);
     super_write::replace(&queue, raw)
