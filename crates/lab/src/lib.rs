@@ -7,7 +7,6 @@
 
 pub mod bench;
 pub mod campaign;
-pub mod drive_bench;
 mod error;
 pub mod experiment;
 pub mod explore;

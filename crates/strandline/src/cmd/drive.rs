@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use drive::linux::Access;
 use drive::{Identify, Spec, Ssd, Timing, image};
-use lab::drive_bench::Figure;
+use lab::bench::drive::Figure;
 use lab::workload::script::read_bounded;
 use serde::Serialize;
 
@@ -274,7 +274,7 @@ fn unfit(spec: &Spec) -> Outcome<Option<String>> {
 
 impl Bench {
     fn run(self) -> Outcome {
-        let figures = lab::drive_bench::run(&self.profile, self.seed)?;
+        let figures = lab::bench::drive::run(&self.profile, self.seed)?;
         if self.json {
             figures.iter().try_for_each(out::json)?;
             return Ok(0);

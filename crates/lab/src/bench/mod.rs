@@ -2,11 +2,13 @@
 //! read. On the real machine the drive is paced by the clock (the `ram` profile takes no time); on
 //! a virtual one everything is simulated, and the result says so.
 
+pub mod drive;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use drive::{Drive, Timing};
+use ::drive::{Drive, Timing};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
