@@ -91,7 +91,7 @@ fn crash(c: &mut Criterion) {
             inject: None,
             cuts: CUTS,
             seed: 1,
-            pick: lab::shard::Pick::All,
+            pick: lab::campaign::shard::Pick::All,
             check_every: lab::campaign::CHECK_EVERY,
             threads: cores::core_count(),
             command: String::new(),

@@ -8,17 +8,12 @@
 pub mod bench;
 pub mod campaign;
 mod error;
-pub mod experiment;
 pub mod explore;
 pub mod minimise;
 pub mod oracle;
 pub mod paper;
-pub mod recorder;
 pub mod report;
 pub mod rig;
-pub mod shard;
-#[cfg(test)]
-mod snapshot;
 pub mod workload;
 
 use cores::{Machine, Profile};

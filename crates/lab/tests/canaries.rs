@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use f2fs::technique;
+use lab::campaign::shard::Pick;
 use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run, run_at};
-use lab::shard::Pick;
 use lab::workload::{self, Pattern, Versions, Workload, small};
 use vfs::kind::Technique;
 

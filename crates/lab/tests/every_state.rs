@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use f2fs::technique;
+use lab::campaign::shard::{Part, Pick, Share, merge};
 use lab::campaign::{CHECK_EVERY, Job, Progress};
 use lab::explore::batch::{self, Batch};
 use lab::explore::{Bound, Explored, explore};
-use lab::shard::{Part, Pick, Share, merge};
 use lab::workload;
 use vfs::kind::Technique;
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use lab::campaign::shard::Pick;
 use lab::campaign::{CHECK_EVERY, Job, ModeResult, Progress, run};
 use lab::explore::batch::{self, Batch, Explorations};
-use lab::shard::Pick;
 use lab::workload;
 
 const DRIVE: &str = "conventional-noplp";

@@ -9,6 +9,9 @@
 mod judge;
 mod record;
 mod result;
+pub mod shard;
+#[cfg(test)]
+mod snapshot;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -23,7 +26,6 @@ use drive::Identify;
 use crate::Result;
 use crate::oracle::Promise;
 use crate::report::ZoneMap;
-use crate::shard::Pick;
 use crate::workload::Workload;
 use vfs::kind::Format;
 use vfs::kind::Technique;
@@ -33,6 +35,7 @@ pub use judge::{Found, Judged, compare_each, corrupt, with_later};
 pub(crate) use judge::{add_new, afterwards, compare, first_failure, stay_off};
 pub use record::{Recording, record};
 pub use result::{Failure, ModeResult};
+use shard::Pick;
 pub use tally::{Run, Tally, latencies};
 pub use view::{Fate, View};
 pub(crate) use watch::zones_at;

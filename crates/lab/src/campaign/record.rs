@@ -12,9 +12,9 @@ use drive::{Drive, Spec, Timing};
 use super::Job;
 use super::watch::{Cut, CutPoints, Plan, Taken, Watch};
 use crate::oracle::{Event, Oracle, Promise};
-use crate::recorder::{FsyncSample, Recorder};
 use crate::report::ZoneMap;
 use crate::workload::Rng;
+use crate::workload::recorder::{FsyncSample, Recorder};
 use crate::{Error, Result, machine, rig};
 
 /// A run and its cuts, in order of time.

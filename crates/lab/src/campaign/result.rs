@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Job, Judged, Recording, Tally, View};
 use crate::oracle::{Damage, Promise, Verdict};
-use crate::recorder::FsyncSample;
+use crate::workload::recorder::FsyncSample;
 
 /// The campaign of one mode. All times are of the simulated drive and machine, if there is one.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::result::{Failure, ModeResult, files, percentile, round};
 use super::{Job, Judged, Recording};
 use crate::oracle::{Damage, Promise};
-use crate::recorder::FsyncSample;
+use crate::workload::recorder::FsyncSample;
 
 /// Failures reported in full; the rest are counted.
 const FAILURES_SHOWN: usize = 20;

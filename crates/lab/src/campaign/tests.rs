@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::snapshot::Snapshots;
 use super::{CutPoints, Job, ModeResult, Progress, run, run_at, run_share};
-use crate::shard::{Part, Pick, Share, merge};
-use crate::snapshot::Snapshots;
+use crate::campaign::shard::{Part, Pick, Share, merge};
 use crate::workload::{Pattern, RandomOverwrite, Workload, small};
 use f2fs::technique;
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::workload::{Rng, Workload};
 use crate::{Error, Result};
 

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::campaign::{self, Cut, Failure, Job, Recording};
 use crate::oracle::{Event, Oracle, Promise, Verdict};
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 use crate::{Error, Result, machine, rig};
 
 pub use judge::Seen;

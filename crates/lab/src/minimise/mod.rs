@@ -15,10 +15,10 @@ use std::sync::Arc;
 use vfs::ops::shrink;
 
 use crate::Result;
+use crate::campaign::shard::Pick;
 use crate::campaign::{self, CutPoints, Failure, Job, Progress, Recording, record};
 use crate::explore::{self, Bound};
 use crate::oracle::{Damage, Promise, Verdict};
-use crate::shard::Pick;
 use crate::workload::Script;
 use crate::workload::script::Step;
 

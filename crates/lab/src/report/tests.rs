@@ -9,8 +9,8 @@ use vfs::kind::{Promise, Technique};
 
 use super::{Report, campaign_table, html};
 use crate::campaign::{Fate, ModeResult, View};
-use crate::experiment::{self, Options};
-use crate::recorder::FsyncSample;
+use crate::paper::experiment::{self, Options};
+use crate::workload::recorder::FsyncSample;
 
 /// Limit of a page, in bytes: small enough for a mail and a telephone.
 const SIZE_MAX: usize = 500_000;

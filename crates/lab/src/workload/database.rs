@@ -21,7 +21,7 @@ use vfs::FileSystem;
 use super::Workload;
 use super::content::Rng;
 use crate::oracle::{Damage, Transactions, Verdict};
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 const PAGE: u64 = BLOCK_SIZE as u64;

@@ -8,6 +8,7 @@ mod database;
 mod known;
 mod pattern;
 mod random_overwrite;
+pub mod recorder;
 pub mod script;
 pub mod small;
 pub mod strace;
@@ -21,8 +22,9 @@ use vfs::FileSystem;
 
 use crate::explore::ace::Sequence;
 use crate::oracle::{Transactions, Verdict};
-use crate::recorder::Recorder;
 use crate::{Error, Result};
+
+use recorder::Recorder;
 
 pub use content::Rng;
 pub use database::{Database, Kind};

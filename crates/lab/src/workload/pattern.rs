@@ -7,7 +7,7 @@ use drive::{BLOCK_SIZE, Block};
 use super::Workload;
 use super::content::{Rng, pattern};
 use crate::Result;
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 
 /// What [`Pattern::sync_every`] is unless told.
 const SYNC_EVERY: u64 = 100;

@@ -4,7 +4,7 @@
 use super::Workload;
 use super::content::Rng;
 use crate::Result;
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 
 /// Parameters.
 #[derive(Clone, Copy, Debug)]

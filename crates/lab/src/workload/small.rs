@@ -5,7 +5,7 @@ use vfs::{FileKind, InodeFlags, Timespec};
 
 use super::Workload;
 use super::content::Rng;
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 type Step = fn(&Recorder, &mut Rng) -> Result<()>;

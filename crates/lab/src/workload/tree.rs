@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vfs::Timespec;
 
 use super::Workload;
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 /// Bytes per write call.

@@ -3,7 +3,7 @@
 
 use super::Workload;
 use super::content::Rng;
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 /// Parameters; Filebench's defaults are 1,000 files, 16 KiB mean size and 16 KiB mean append.

@@ -9,7 +9,7 @@ use drive::BLOCK_SIZE;
 use super::Workload;
 use super::content::Rng;
 use crate::Result;
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 
 /// Blocks of a file from one direct node to the next.
 const STRIDE: u64 = 1018;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use f2fs::technique;
+use lab::campaign::shard::Pick;
 use lab::campaign::{CutPoints, Job, ModeResult, Progress, run_at};
-use lab::shard::Pick;
 use lab::workload::Workload;
 use vfs::kind::Technique;
 

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
+use lab::campaign::shard::Pick;
 use lab::campaign::{
     CHECK_EVERY, Cut, CutPoints, Job, Judged, Run, Tally, Watch, compare_each, corrupt, latencies,
     with_later,
 };
 use lab::oracle::{Event, Memo, Model, Oracle, Verdict, verify};
-use lab::recorder::{FsyncSample, Recorder};
-use lab::shard::Pick;
+use lab::workload::recorder::{FsyncSample, Recorder};
 use lab::workload::{Workload, shell_word};
 use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lab::oracle::{Damage, Memo, Model, Oracle, Verdict, verify};
-use lab::recorder::Recorder;
+use lab::workload::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
 use super::remote::{Blocks, Remote};

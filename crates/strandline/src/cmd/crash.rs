@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use lab::campaign::shard::{Part, Pick, Shard, Share};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
 use lab::report::counted;
-use lab::shard::{Part, Pick, Shard, Share};
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
 use vfs::kind::Technique;
 

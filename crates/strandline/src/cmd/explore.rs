@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use lab::campaign;
+use lab::campaign::shard::{Part, Shard, Share};
 use lab::explore::Counts;
 use lab::explore::batch::{self, Batch, BatchResult, Explorations};
 use lab::explore::table::{Row, markdown};
 use lab::report::counted;
-use lab::shard::{Part, Shard, Share};
 use serde::Serialize;
 
 use super::campaign::{at_least_one, techniques};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use lab::campaign;
-use lab::experiment::{self, Experiment, Options};
+use lab::paper::experiment::{self, Experiment, Options};
 use lab::paper::{self, Comparison, Figure, Sweep};
 use lab::report::{self, Report, counted};
 use serde::Serialize;

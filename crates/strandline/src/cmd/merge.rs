@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lab::campaign::shard::{self, Part};
 use lab::campaign::{ModeResult, Tally};
 use lab::explore::Explored;
 use lab::explore::batch::Explorations;
-use lab::shard::{self, Part};
 
 use super::{crash, explore};
 use crate::failure::{Outcome, PROBLEM};

@@ -26,7 +26,7 @@ use vfs::ops::{Op, is_comment};
 
 use super::Workload;
 use crate::campaign::Job;
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 use crate::{Error, Result};
 
 pub(crate) use tape::{Tape, handle};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vfs::ops::{Op, fill};
 use vfs::{Errno, FileKind};
 
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 /// Bytes read or copied at a time.

@@ -14,7 +14,7 @@ use vfs::ops::Op;
 use super::{STEPS_MAX, Step};
 use crate::campaign::Job;
 use crate::oracle::{Model, ObjId, Oracle, Place, ROOT};
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 use crate::{Error, Result, machine, rig};
 
 /// What was written where: file, offset, length, bytes by their hash.

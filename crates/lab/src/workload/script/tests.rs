@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::campaign::shard::Pick;
 use crate::campaign::{CutPoints, Job, Progress, run_at};
 use crate::explore::ace::Sequence;
-use crate::shard::Pick;
 use crate::workload::{Pattern, small};
 use f2fs::technique;
 

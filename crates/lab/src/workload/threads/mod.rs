@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::Workload;
 use super::content::Rng;
-use crate::recorder::{Node, Recorder};
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 use script::{Script, Step};

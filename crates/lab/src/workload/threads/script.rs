@@ -6,8 +6,8 @@ use vfs::{Errno, FallocateMode, FileKind, InodeFlags, Timespec};
 
 use super::World;
 use super::table::{File, Name};
-use crate::recorder::{Node, Recorder};
 use crate::workload::Rng;
+use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
 /// Steps of a thread.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cores::Mutex;
 
 use crate::Result;
-use crate::recorder::{Node, Recorder};
 use crate::workload::Rng;
+use crate::workload::recorder::{Node, Recorder};
 
 /// Names in each of the first directories.
 const NAMES: usize = 6;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::{OPRW, SENSITIVITY};
+use crate::campaign::shard::Pick;
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
-use crate::paper;
 use crate::report::{Report, Timeline, record_timeline};
-use crate::shard::Pick;
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result};
 use f2fs::technique;
@@ -73,8 +73,8 @@ pub const ALL: [Experiment; 3] = [
 /// The experiment called `name`.
 pub fn named(name: &str) -> Result<&'static Experiment> {
     ALL.iter().find(|e| e.name == name).ok_or_else(|| {
-        let figures = paper::OPRW.iter().map(|figure| figure.name);
-        let known = ALL.iter().map(|e| e.name).chain(figures).chain([paper::SENSITIVITY.name]);
+        let figures = OPRW.iter().map(|figure| figure.name);
+        let known = ALL.iter().map(|e| e.name).chain(figures).chain([SENSITIVITY.name]);
         let known: Vec<_> = known.collect();
         Error::Usage(format!("unknown experiment '{name}'; known: {}", known.join(", ")))
     })

@@ -11,7 +11,7 @@ use vfs::Creator;
 
 use super::{Kind, Row, VOLATILE};
 use crate::oracle::{Event, Oracle};
-use crate::recorder::Recorder;
+use crate::workload::recorder::Recorder;
 use crate::workload::{Rng, Varmail, Workload};
 use crate::{Error, Result, machine, now_ns, rig};
 use f2fs::technique;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{Comparison, Kind, Row};
+use super::experiment::{DRIVE, MODES, Options, job};
 use crate::Result;
 use crate::campaign::{self, Progress};
-use crate::experiment::{DRIVE, MODES, Options, job};
+use crate::paper::{Comparison, Kind, Row};
 use crate::report::TABLE_6_2_FAILED;
 use crate::workload;
 

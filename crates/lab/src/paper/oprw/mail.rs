@@ -6,8 +6,8 @@ use cores::Semaphore;
 
 use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
 use crate::oracle::Oracle;
-use crate::recorder::Recorder;
 use crate::workload::Varmail;
+use crate::workload::recorder::Recorder;
 use crate::{Result, now_ns};
 use f2fs::technique;
 use vfs::kind::Technique;
