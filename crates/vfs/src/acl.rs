@@ -7,18 +7,18 @@
 
 use crate::{Errno, Result};
 
-/// Attribute that holds the list that decides about access.
+/// The attribute that holds a file's access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute of a directory that holds the list its new entries inherit.
+/// The attribute of a directory that holds the list its new entries inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_SIZE: usize = 4;
 const ENTRY_SIZE: usize = 8;
-/// `id` of an entry that names nobody.
+/// The `id` of an entry that names nobody.
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about, in the order the entries of a list have.
+/// Whom an entry concerns, in the order of the entries in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tag {
     /// `ACL_USER_OBJ`: the owner.
@@ -29,7 +29,7 @@ pub enum Tag {
     GroupObj,
     /// `ACL_GROUP`.
     Group(u32),
-    /// `ACL_MASK`: the most that named users and all groups can have.
+    /// `ACL_MASK`: the most that named users and any group can have.
     Mask,
     /// `ACL_OTHER`.
     Other,
@@ -48,7 +48,7 @@ impl Tag {
         }
     }
 
-    /// Whose number a named entry has.
+    /// The user or group of a named entry.
     pub const fn id(self) -> Option<u32> {
         match self {
             Self::User(id) | Self::Group(id) => Some(id),
@@ -56,7 +56,7 @@ impl Tag {
         }
     }
 
-    /// The tag with this number; `id` counts for named entries only.
+    /// The tag with this number. Only named entries use `id`.
     pub const fn from_number(number: u16, id: u32) -> Option<Self> {
         Some(match number {
             0x01 => Self::UserObj,
@@ -70,10 +70,10 @@ impl Tag {
     }
 }
 
-/// One entry: who, and the bits `rwx` as in a digit of chmod(1).
+/// One entry: who, and the bits `rwx` as in one digit of chmod(1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whom it is about.
+    /// Whom it concerns.
     pub tag: Tag,
     /// 0..=7.
     pub perm: u16,
@@ -86,11 +86,11 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// A list of these entries; `None` unless it is valid: the entries in order, each once, the
-    /// three obligatory ones there, and a mask if anybody is named.
+    /// A list of these entries, or `None` if it is not valid. A valid list is in order, has each
+    /// entry once and the three obligatory ones, and has a mask if it names anybody.
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         let ordered = entries.windows(2).all(|pair| {
-            // Linux requires only the order of the kinds; named entries come in any order.
+            // Linux requires order among kinds only; named entries may come in any order.
             pair[0].tag.number() <= pair[1].tag.number()
         });
         let count = |tag| entries.iter().filter(|e| e.tag == tag).count();
@@ -104,7 +104,8 @@ impl Acl {
         valid.then_some(Self { entries })
     }
 
-    /// The list in an attribute's value; `None` for one without entries, which means to have none.
+    /// The list in an attribute's value; `None` if it has no entries, which stands for having no
+    /// list.
     ///
     /// # Errors
     ///
@@ -146,8 +147,8 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// The nine permission bits `stat` shows for a file with this list: those of the group are the
-    /// mask's.
+    /// The nine permission bits that `stat` shows for a file with this list. The group's bits are
+    /// the mask's.
     pub fn perm(&self) -> u16 {
         self.entries.iter().fold(0, |perm, entry| match entry.tag {
             Tag::UserObj => perm | entry.perm << 6,
@@ -168,8 +169,8 @@ impl Acl {
         self.map_classes(|_, class| perm >> class & 7)
     }
 
-    /// What a new file that asks for `perm` inherits from this default list: its list, and the
-    /// permission bits that go with it (`posix_acl_create`).
+    /// What a new file that asks for `perm` inherits from this default list: its own list and the
+    /// permission bits that match it (`posix_acl_create`).
     #[must_use]
     pub fn inherited(&self, perm: u16) -> (Self, u16) {
         let list = self.map_classes(|old, class| old & (perm >> class & 7));
@@ -177,8 +178,8 @@ impl Acl {
         (list, perm & !0o777 | bits)
     }
 
-    /// Changes the entries the permission bits stand for, given their bits and the position of
-    /// theirs in the mode.
+    /// Changes the entries that the permission bits stand for. `change` gets an entry's bits and
+    /// the position of its bits in the mode.
     fn map_classes(&self, change: impl Fn(u16, u16) -> u16) -> Self {
         let has_mask = self.has_mask();
         let mut entries = self.entries.clone();

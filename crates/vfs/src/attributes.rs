@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct Attribute<T> {
     /// Its name.
     pub name: &'static str,
-    /// What it may be.
+    /// The values it can have.
     pub range: RangeInclusive<u64>,
     /// Sets it to a number within the range.
     pub set: fn(&mut T, u64),
@@ -17,17 +17,17 @@ pub struct Attribute<T> {
 /// What is wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeError {
-    /// There is none with this name.
+    /// There is no attribute with this name.
     #[error("{0}: no such attribute, or not writable")]
     Unknown(String),
-    /// It may not be that.
+    /// The value is not allowed.
     #[error("{name}: {value:?} is not a value for it; expected {expected}")]
     Value {
         /// The attribute.
         name: &'static str,
         /// As it was given.
         value: String,
-        /// What it may be.
+        /// The values it can have.
         expected: String,
     },
 }

@@ -1,17 +1,17 @@
-//! Metadata held back until the commit that makes it valid.
+//! Metadata kept in memory until the commit that makes it valid.
 
 use std::collections::BTreeMap;
 
 use drive::{Block, Lba};
 use queue::{Io, WriteSet};
 
-/// Metadata blocks changed since the last commit. Nothing but a commit writes them, so a cut can
-/// only see all of them or none.
+/// Metadata blocks changed since the last commit. Only a commit writes them, so after a power cut
+/// either all of them are there or none.
 #[derive(Default)]
 pub struct Buffers(BTreeMap<Lba, Block>);
 
 impl Buffers {
-    /// A block, as the next commit will have it, if it has changed.
+    /// A block as the next commit will write it, if it has changed.
     pub fn get(&self, lba: Lba) -> Option<&Block> {
         self.0.get(&lba)
     }
@@ -26,8 +26,8 @@ impl Buffers {
         self.0.get_mut(&lba)
     }
 
-    /// Submits all of them, in the order of the drive. They stay here, to be read, until
-    /// [`Buffers::forget`]: a commit that fails leaves the drive with half of it.
+    /// Submits all blocks, in the order of their addresses. They stay readable here until
+    /// [`Buffers::forget`], since a commit that fails leaves only some of them on the drive.
     pub fn submit(&self, io: &mut Io, set: &mut WriteSet) {
         for (lba, block) in &self.0 {
             set.push(io, *lba, block.clone());
@@ -35,7 +35,7 @@ impl Buffers {
         set.submit(io);
     }
 
-    /// The commit that wrote them is durable.
+    /// To be called when the commit that wrote them is durable.
     pub fn forget(&mut self) {
         self.0.clear();
     }

@@ -1,5 +1,5 @@
-//! Error numbers for hosts that are not Linux, whose own are others: Linux's, which file systems of
-//! Linux speak.
+//! Linux's error numbers, for hosts that are not Linux and have other ones. File systems of Linux
+//! speak Linux's.
 
 /// An error number of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

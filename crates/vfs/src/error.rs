@@ -7,7 +7,8 @@ pub use rustix::io::Errno;
 pub use crate::errno::Errno;
 
 /// The error of a file system operation. A plain errno costs nothing to make; a fault of the medium
-/// carries its typed cause, which names structure, block, found and allowed.
+/// carries its typed cause, which says which structure and block it is, what was found there and
+/// what is allowed.
 #[derive(Debug)]
 pub struct Error {
     errno: Errno,
@@ -23,7 +24,7 @@ impl Error {
         Self { errno, cause: Some(Box::new(cause)) }
     }
 
-    /// The number the caller of a system call would see.
+    /// The number that the caller of a system call would see.
     pub fn errno(&self) -> Errno {
         self.errno
     }

@@ -1,22 +1,22 @@
-//! What a check reports: where, what, found, allowed; one line each.
+//! What a check reports, a line for each finding: where, what, found, allowed.
 
 use std::fmt;
 
 /// What a repair does about a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remedy {
-    /// It is set to what it should be, or recomputed.
+    /// The value is set to what it should be, or recomputed.
     #[default]
     Set,
-    /// The pointer is cleared: a hole, or no node.
+    /// The pointer is cleared, which leaves a hole or no node.
     Cleared,
-    /// The entry is removed; what it named may end in `lost+found`.
+    /// The entry is removed; the inode it named may end up in `lost+found`.
     Removed,
     /// The entry moves to where a lookup finds it.
     Moved,
     /// The second owner gets a copy.
     Copied,
-    /// Another block is found to be the right one.
+    /// Another block turned out to be the right one.
     Found,
     /// The node is written to another place.
     Rewritten,
@@ -24,12 +24,12 @@ pub enum Remedy {
     Reconnected,
 }
 
-/// One thing that is wrong, at a place `P` as the file system names it.
+/// One thing that is wrong, at a place `P` in the file system's own terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<P> {
     /// Where.
     pub place: P,
-    /// What of it.
+    /// Which property of that place.
     pub what: &'static str,
     /// As it is.
     pub found: Box<str>,
@@ -40,7 +40,7 @@ pub struct Finding<P> {
 }
 
 impl<P> Finding<P> {
-    /// A finding.
+    /// A new finding.
     pub fn new(place: P, what: &'static str, found: impl ToString, allowed: impl ToString) -> Self {
         Self {
             place,
@@ -53,7 +53,7 @@ impl<P> Finding<P> {
 }
 
 impl<P: ToString> Finding<P> {
-    /// The same with its place in words.
+    /// The same finding, with its place in words.
     pub fn in_words(self) -> Finding<String> {
         let Self { place, what, found, allowed, remedy } = self;
         Finding { place: place.to_string(), what, found, allowed, remedy }

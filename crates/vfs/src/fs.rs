@@ -1,8 +1,8 @@
 //! The `FileSystem` trait: POSIX by inode number, the shape FUSE needs.
 //!
 //! Every file system here implements it and everything above speaks only to it. Names are bytes.
-//! Permission checks, `O_APPEND` and descriptors belong to the caller; a file system keeps what is
-//! unlinked alive while [`FileSystem::open`] has been called more often than
+//! Permission checks, `O_APPEND` and descriptors belong to the caller; a file system keeps an
+//! unlinked inode alive as long as [`FileSystem::open`] has been called more often than
 //! [`FileSystem::release`].
 
 use crate::{
@@ -49,19 +49,19 @@ pub trait FileSystem: Send + Sync {
     /// Makes a symbolic link holding `target`.
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr>;
 
-    /// Contents of a symbolic link.
+    /// Target of a symbolic link.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Another name for `ino`.
+    /// Gives `ino` another name.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name, unless it is a directory's.
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
 
     /// Removes an empty directory.
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
 
-    /// Moves a name, replacing what is there unless `flags` say otherwise.
+    /// Moves a name. What is there already is replaced, unless `flags` forbid it.
     fn rename(
         &self,
         parent: Ino,
@@ -71,7 +71,7 @@ pub trait FileSystem: Send + Sync {
         flags: RenameFlags,
     ) -> Result<()>;
 
-    /// Announces a user of `ino`.
+    /// Counts one more user of `ino`.
     fn open(&self, ino: Ino) -> Result<()>;
 
     /// Ends what [`FileSystem::open`] began; the last release frees an unlinked inode.
@@ -80,8 +80,8 @@ pub trait FileSystem: Send + Sync {
     /// Reads into `buf` from `offset`; short only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` at `offset`, extending the file as needed. Short only if it failed on
-    /// the way, for example because the volume filled up.
+    /// Writes all of `data` at `offset`, extending the file as needed. Short only if it failed
+    /// partway, for example because the volume filled up.
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Makes the file durable; `datasync` leaves out what reading the data back does not need.
@@ -93,8 +93,8 @@ pub trait FileSystem: Send + Sync {
     /// `SEEK_DATA` and `SEEK_HOLE`; `ENXIO` past the end.
     fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64>;
 
-    /// Hands entries behind cookie `from` (0 = start; `.` and `..` included) to `emit` until it
-    /// returns false.
+    /// Passes the entries behind cookie `from` (0 = start; `.` and `..` included) to `emit`, until
+    /// it returns false.
     fn readdir(&self, ino: Ino, from: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
     /// Value of an extended attribute; `name` with its namespace prefix.
@@ -106,7 +106,7 @@ pub trait FileSystem: Send + Sync {
     /// Names of all extended attributes.
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
 
-    /// Removes an extended attribute; `ENODATA` if not there.
+    /// Removes an extended attribute; `ENODATA` if it is not there.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 
     /// Space and inode counts.

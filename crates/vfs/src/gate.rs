@@ -1,9 +1,9 @@
-//! The gate to a mounted volume: for those who look, those who change, and a commit during which
-//! others may look.
+//! The gate to a mounted volume: some callers read it, some change it, and during a commit others
+//! may still read.
 //!
-//! One lock holds the volume. A commit, as a checkpoint or a journal's transaction, is put together
-//! under it and written without it; until the drive has all of it, nothing may change, and
-//! everything may be looked at.
+//! One lock holds the volume. A commit (a checkpoint, or a journal's transaction) is put together
+//! under the lock and written without it. Until all of it is on the drive, everything may be read,
+//! but nothing may change.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,7 +11,7 @@ use cores::{Condvar, Mutex, MutexGuard};
 
 /// A volume behind its lock.
 pub struct Gate<V> {
-    /// Everything of the volume, and whether it is being committed.
+    /// The whole volume, and whether it is being committed.
     state: Mutex<State<V>>,
     committed: Condvar,
 }
@@ -45,13 +45,13 @@ impl<V> Gate<V> {
         Self { state: Mutex::named(name, state), committed: Condvar::new() }
     }
 
-    /// The volume, to look at it: during a commit, too, when what is in memory may not be durable
-    /// and must not change.
+    /// The volume, for reading. Also during a commit, when what is in memory may not be durable and
+    /// must not change.
     pub fn look(&self) -> Hold<'_, V> {
         Hold(self.state.lock())
     }
 
-    /// The volume while no commit is on its way: it may change.
+    /// The volume while no commit is being written, so that it may change.
     pub fn settled(&self) -> Hold<'_, V> {
         let mut state = self.state.lock();
         while state.committing {
@@ -60,7 +60,7 @@ impl<V> Gate<V> {
         Hold(state)
     }
 
-    /// Writes a commit that was put together in this hold, without holding the volume meanwhile.
+    /// Writes a commit that was put together in this hold. The volume is not held meanwhile.
     pub fn commit<'a, T>(
         &'a self,
         mut hold: Hold<'a, V>,

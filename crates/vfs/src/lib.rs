@@ -1,11 +1,11 @@
-//! What every file system here has in common: the [`FileSystem`] trait and, beyond it, what
-//! [`kind`] of file system it is; the rooms they are built from; an in-memory reference file system
-//! with which tests compare them.
+//! What all file systems here have in common: the [`FileSystem`] trait; [`kind`], what a file
+//! system can do beyond it; the parts from which they are built; and an in-memory file system with
+//! which tests compare them.
 //!
-//! The rooms: [`Gate`] holds a volume, [`inode`] says whose turn an inode is and who has it open,
-//! [`PageCache`] keeps contents and [`Buffers`] metadata until a commit, [`upkeep`] writes back
+//! The parts: [`Gate`] holds a volume. [`inode`] says who works on an inode and who has it open.
+//! [`PageCache`] keeps contents and [`Buffers`] metadata until a commit, and [`upkeep`] writes back
 //! what has been dirty for long. [`options`] and [`attributes`] are what can be set at mount and
-//! later; [`finding`] and [`record`] what a check and a dump show.
+//! later, [`finding`] and [`record`] what a check and a dump show.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Lists of mount options, as `mount -o` takes them: one table defines the options, parses a list
-//! and explains them.
+//! Lists of mount options, as `mount -o` takes them. One table defines the options; it is used to
+//! parse a list and to explain the options.
 
 use std::fmt;
 
@@ -27,18 +27,18 @@ pub enum Value<T: 'static> {
     None {
         /// What the option does.
         help: &'static str,
-        /// Does it.
+        /// Sets it.
         set: fn(&mut T),
     },
     /// `=` and one of these.
     OneOf(&'static [Choice<T>]),
-    /// `=` and something else.
+    /// `=` and some other text.
     Text {
-        /// What stands for it in the help.
+        /// What stands for the value in the help.
         form: &'static str,
         /// What the option does.
         help: &'static str,
-        /// Does it, or says what it expected.
+        /// Sets it, or says what it expected.
         set: fn(&mut T, &str) -> Result<(), String>,
     },
 }
@@ -49,14 +49,14 @@ pub struct Choice<T: 'static> {
     pub name: &'static str,
     /// What it does.
     pub help: &'static str,
-    /// Does it.
+    /// Sets it.
     pub set: fn(&mut T),
 }
 
 /// What is wrong with an option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
-    /// There is none with this name.
+    /// There is no option with this name.
     #[error("{given}: not a mount option of {of}")]
     Unknown {
         /// As it was given.
@@ -64,7 +64,7 @@ pub enum OptionError {
         /// Name of the file system.
         of: &'static str,
     },
-    /// It stands alone.
+    /// It takes no value.
     #[error("{given}: takes no value")]
     TakesNoValue {
         /// As it was given.
@@ -77,7 +77,7 @@ pub enum OptionError {
         given: String,
         /// Missing or unknown.
         what: &'static str,
-        /// What may be there.
+        /// What is allowed there.
         expected: String,
     },
 }
@@ -125,7 +125,7 @@ impl<T> Options<T> {
         Ok(())
     }
 
-    /// Every option with every value, as written, and its effect.
+    /// Every option with every value, as it is written, and its effect.
     pub fn help(&self) -> impl Iterator<Item = (String, &'static str)> {
         self.table.iter().flat_map(|MountOption { name, value }| match value {
             Value::None { help, .. } => vec![((*name).to_owned(), *help)],

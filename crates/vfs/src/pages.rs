@@ -1,14 +1,14 @@
 //! The page cache: 4 KiB pages of files, which of them are dirty, and a memory limit.
 //!
 //! A file system owns its cache and locks it, so there is no lock in here. Pages live in chunks of
-//! 64 neighbours with one bit per page for present, dirty and referenced; a file finds its chunks
-//! by a B-tree, and the chunk of the last access is tried first, so that sequential access seldom
-//! searches. A dirty page is never evicted: the limit binds the clean ones, and
+//! 64 neighbours, with one bit per page for each of present, dirty and referenced. A file's chunks
+//! are in a B-tree, and the chunk of the last access is tried first, so that sequential access
+//! seldom searches. A dirty page is never evicted. The limit holds for the clean ones, and
 //! [`PageCache::over_dirty_limit`] tells the owner when to write back.
 //!
 //! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
-//! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so a
-//! history of calls always leaves the same pages.
+//! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so the
+//! same calls always leave the same pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,9 +29,9 @@ const DIRTY_PERCENT_DEFAULT: u8 = 50;
 pub struct PageCache {
     files: FxHashMap<Ino, FilePages>,
     chunks: Vec<Chunk>,
-    /// Slots of `chunks` to use again, last freed first.
+    /// Slots of `chunks` that can be used again, the last one freed first.
     free: Vec<u32>,
-    /// Slot of the last access; only a guess, the chunk itself says whose it is.
+    /// Slot of the last access. It is only a guess: the chunk itself says to which file it belongs.
     last: u32,
     /// Next slot the clock looks at.
     hand: usize,
@@ -101,8 +101,8 @@ impl PageCache {
         self.chunks[slot].pages[bit_of(index)].as_ref()
     }
 
-    /// Puts in a page that equals what the drive has. A page already there is replaced and becomes
-    /// clean.
+    /// Puts in a page that is the same as on the drive. A page that is already there is replaced
+    /// and becomes clean.
     pub fn insert_clean(&mut self, ino: Ino, index: u64, page: Block) {
         let (slot, bit) = self.insert(ino, index, page);
         self.clear_dirty(slot, 1 << bit);
@@ -115,8 +115,8 @@ impl PageCache {
         self.set_dirty(slot, bit);
     }
 
-    /// The page to change, if it is here; it becomes dirty. A write in flight keeps its own copy,
-    /// because [`Block::make_mut`] copies what is shared.
+    /// The page, to be changed, if it is here; it becomes dirty. A write in flight keeps its own
+    /// copy, because [`Block::make_mut`] copies a block that is shared.
     #[inline]
     pub fn dirty_mut(&mut self, ino: Ino, index: u64) -> Option<&mut Block> {
         let (slot, bit) = self.find(ino, index)?;
@@ -131,8 +131,8 @@ impl PageCache {
             .is_some_and(|slot| self.chunks[slot].dirty & 1 << bit_of(index) != 0)
     }
 
-    /// Marks the page as handed to the drive. From now on it may be evicted, so a read must find a
-    /// write that is still in flight.
+    /// Marks the page as submitted to the drive. It may be evicted from now on, so a read must find
+    /// a write that is still in flight.
     pub fn mark_clean(&mut self, ino: Ino, index: u64) {
         if let Some((slot, bit)) = self.find(ino, index) {
             self.clear_dirty(slot, 1 << bit);
@@ -167,7 +167,8 @@ impl PageCache {
     /// The first dirty page of `ino` at or behind `from`.
     pub fn next_dirty(&self, ino: Ino, from: u64) -> Option<u64> {
         let file = self.files.get(&ino).filter(|f| f.dirty > 0)?;
-        // Most often it is in the chunk of the last access, or all that is dirty is in there.
+        // Most often the page is in the chunk of the last access, or that chunk has all dirty
+        // pages.
         let last = self.chunks.get(self.last as usize);
         if let Some(chunk) = last.filter(|chunk| chunk.ino == ino && chunk.present != 0) {
             let first = chunk.number * CHUNK_PAGES;
@@ -204,12 +205,13 @@ impl PageCache {
         inos.into_iter()
     }
 
-    /// Whether more is dirty than the configured share of the limit: time to write back.
+    /// Whether more pages are dirty than the configured share of the limit, so that it is time to
+    /// write back.
     pub fn over_dirty_limit(&self) -> bool {
         self.dirty > self.dirty_max
     }
 
-    /// Whether half of that is dirty: time for somebody to begin writing back.
+    /// Whether half of that is dirty, so that somebody should begin to write back.
     pub fn over_background_limit(&self) -> bool {
         self.dirty > self.dirty_max / 2
     }
@@ -360,8 +362,8 @@ impl PageCache {
         }
     }
 
-    /// Evicts until one more page fits, or nothing clean is left. The first look at a chunk takes
-    /// the use marks away, the second takes the pages nobody used in between.
+    /// Evicts until one more page fits or no clean page is left. The first pass over a chunk clears
+    /// the referenced bits; the second evicts the pages that nobody has used since.
     fn make_room(&mut self) {
         while self.pages >= self.pages_max && self.pages > self.dirty {
             self.hand %= self.chunks.len();

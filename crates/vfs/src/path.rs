@@ -1,8 +1,8 @@
-//! Paths on top of inode numbers: resolution as in POSIX.1-2024, 4.16 (Pathname Resolution), and
-//! the few helpers that every user of a file system would otherwise write again.
+//! Paths on top of inode numbers: resolution as in POSIX.1-2024, 4.16 (Pathname Resolution), and a
+//! few helpers that every user of a file system needs.
 //!
 //! A path is bytes and is resolved from the root, whether or not it begins with a slash. A trailing
-//! slash counts as a trailing `/.`: what is before it must be, or lead to, a directory.
+//! slash counts as a trailing `/.`: what comes before it must be a directory or lead to one.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{Attr, Creator, DirEntry, Errno, FileKind, FileSystem, Ino, Result};
 
 /// Longest name in a directory, in bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest path in bytes, with the NUL a C string would end in.
+/// Longest path in bytes, including the NUL that ends a C string.
 pub const PATH_MAX: usize = 4096;
 /// Symbolic links followed in one resolution; more is `ELOOP`, as on Linux.
 pub const SYMLINKS_MAX: u32 = 40;
@@ -92,7 +92,7 @@ pub fn read_to_vec(fs: &dyn FileSystem, ino: Ino) -> Result<Vec<u8>> {
     }
 }
 
-/// Writes all of `data` or fails; a volume that fills up on the way is `ENOSPC`.
+/// Writes all of `data` or fails. If the volume fills up on the way, that is `ENOSPC`.
 pub fn write_all(fs: &dyn FileSystem, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < data.len() {
@@ -117,8 +117,8 @@ pub fn read_dir(fs: &dyn FileSystem, ino: Ino) -> Result<Vec<DirEntry>> {
 }
 
 /// Visits everything below directory `ino`, depth first, parents before children, names in byte
-/// order. Paths are relative to `ino`. A directory met twice is `EUCLEAN`: on a sound volume a
-/// directory has one parent.
+/// order. Paths are relative to `ino`. If it meets a directory twice, that is `EUCLEAN`, since on a
+/// sound volume a directory has one parent.
 pub fn walk(
     fs: &dyn FileSystem,
     ino: Ino,

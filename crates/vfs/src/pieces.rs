@@ -1,4 +1,4 @@
-//! A byte range of a file, page by page: what a read or write does with its buffer.
+//! A byte range of a file, page by page, as a read or write needs it for its buffer.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use drive::BLOCK_SIZE;
 pub struct Piece {
     /// Index of the page in the file.
     pub page: u64,
-    /// Its bytes concerned.
+    /// Which bytes of the page.
     pub within: Range<usize>,
-    /// Where they are in the buffer.
+    /// Which bytes of the buffer.
     pub buffer: Range<usize>,
 }
 

@@ -1,5 +1,5 @@
-//! What is on a volume, for people who debug: records of named fields, as `dump.f2fs` and `debugfs`
-//! write them.
+//! The contents of a volume, for people who debug it: records of named fields, as `dump.f2fs` and
+//! `debugfs` print them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,16 +13,16 @@ pub enum Value {
     Text(String),
     /// Bytes that are not text: a map, a UUID.
     Bytes(Vec<u8>),
-    /// Several of a kind.
+    /// Several values of one kind.
     List(Vec<Value>),
     /// A structure within.
     Record(Record),
 }
 
-/// How a record is written for people.
+/// How a record is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A line for each field, as `dump.f2fs -d1` has it.
+    /// One line for each field, as `dump.f2fs -d1` prints it.
     Structure,
     /// All on one line: an entry of a table.
     Row,
@@ -33,7 +33,7 @@ pub enum Shape {
 pub struct Record {
     /// What it is.
     pub what: Cow<'static, str>,
-    /// How to write it.
+    /// How to print it.
     pub shape: Shape,
     /// Names and values.
     pub fields: Vec<(Cow<'static, str>, Value)>,
@@ -60,7 +60,7 @@ impl Record {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Adds what is wrong with it.
+    /// Adds a field that says what is wrong with the record.
     pub fn complain(&mut self, error: &dyn fmt::Display) -> &mut Self {
         self.put("error", error.to_string())
     }

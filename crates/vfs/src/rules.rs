@@ -10,8 +10,8 @@ const XATTR_NAME_MAX: usize = 255;
 /// Whether an inode of `kind` may have an attribute `name` (with its prefix).
 ///
 /// `user.` attributes belong to files and directories; on anything else the answer is `not_here`.
-/// ACLs belong to all but symbolic links. Other prefixes than `user.`, `trusted.`, `security.` and
-/// those of ACLs are `EOPNOTSUPP`.
+/// ACLs belong to everything but symbolic links. All prefixes but `user.`, `trusted.`, `security.`
+/// and those of ACLs are `EOPNOTSUPP`.
 pub fn check_xattr_name(kind: FileKind, name: &[u8], not_here: Errno) -> Result<()> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Errno::RANGE.into());
@@ -35,7 +35,8 @@ pub fn check_xattr_name(kind: FileKind, name: &[u8], not_here: Errno) -> Result<
     Ok(())
 }
 
-/// Whether an entry can have this `name`: not empty, not too long, without slash and NUL.
+/// Whether an entry can have this `name`: it is not empty and not too long, and has no slash and no
+/// NUL.
 pub fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         Err(Errno::NOENT.into())

@@ -91,11 +91,11 @@ pub struct Attr {
     pub ctime: Timespec,
     /// Creation; zero where the file system does not keep it.
     pub crtime: Timespec,
-    /// Tells two inodes of the same number apart.
+    /// Tells apart two inodes that had the same number one after the other.
     pub generation: u32,
 }
 
-/// What `setattr` changes; `None` leaves a field alone.
+/// What `setattr` changes; `None` leaves a field as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// New permission bits.
@@ -110,7 +110,7 @@ pub struct SetAttr {
     pub atime: Option<Timespec>,
     /// New modification time.
     pub mtime: Option<Timespec>,
-    /// Time of this change of the inode; the present if not given.
+    /// Time of this change of the inode; now, if not given.
     pub ctime: Option<Timespec>,
 }
 
@@ -193,9 +193,9 @@ bitflags! {
         const SYNC = 0x08;
         /// Nothing about it may change.
         const IMMUTABLE = 0x10;
-        /// It is only appended to.
+        /// It can only be appended to.
         const APPEND = 0x20;
-        /// dump(8) passes it over.
+        /// dump(8) skips it.
         const NODUMP = 0x40;
         /// Reading does not change its access time.
         const NOATIME = 0x80;

@@ -2,7 +2,7 @@
 //! flusher), commits from time to time, and detects quiet moments.
 //!
 //! Idle means that no operation has begun for some time. Operations are counted, not timed, which
-//! costs them nothing; so idleness is noticed up to one interval of the flusher late.
+//! costs them nothing. In return, idleness is noticed up to one interval of the flusher late.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,23 +16,22 @@ const WRITEBACK_INTERVAL: Nanos = 5_000_000_000;
 /// Age at which dirty pages are written back (`dirty_expire_centisecs`).
 const DIRTY_EXPIRE: Nanos = 30_000_000_000;
 
-/// What the threads of a volume and its operations tell each other; `S` is the file system's own
-/// part.
+/// What a volume's threads and operations tell each other. `S` is the file system's own part.
 pub struct Upkeep<S> {
     /// Taken alone, or last.
     state: Mutex<State<S>>,
     changed: Condvar,
-    /// More is dirty than may wait for its age, and the flusher has not looked yet.
+    /// Too much is dirty to wait until it is old enough, and the flusher has not looked yet.
     kicked: AtomicBool,
 }
 
 /// The state behind the lock of an [`Upkeep`].
 pub struct State<S> {
-    /// The file system's own.
+    /// The file system's own part.
     pub own: S,
-    /// Threads are to end.
+    /// The threads have to end.
     stop: bool,
-    /// Operations begun when last looked, and since when none has.
+    /// How many operations had begun when it last looked, and since when none has.
     seen: u64,
     quiet_since: Nanos,
 }
@@ -48,7 +47,7 @@ impl<S> Upkeep<S> {
         }
     }
 
-    /// Notes that too much is dirty. Costs almost nothing while the flusher has not looked yet.
+    /// Notes that too much is dirty. Almost free as long as the flusher has not looked yet.
     pub fn kick(&self) {
         if !self.kicked.swap(true, Ordering::Relaxed) {
             // A thread that goes to sleep has checked the flag under this lock.
@@ -63,12 +62,12 @@ impl<S> Upkeep<S> {
         self.changed.notify_all();
     }
 
-    /// The state, to look at it or change it.
+    /// The state, to be read or changed.
     pub fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock()
     }
 
-    /// Wakes the threads, to look at what has changed.
+    /// Wakes the threads, so that they look at what has changed.
     pub fn wake(&self) {
         self.changed.notify_all();
     }
@@ -90,7 +89,7 @@ impl<S> Upkeep<S> {
 }
 
 impl<S> State<S> {
-    /// Notes whether operations have begun since it last looked.
+    /// Notes whether operations have begun since the last look.
     fn note_idleness(&mut self, operations: u64) {
         if self.seen != operations {
             (self.seen, self.quiet_since) = (operations, now());
@@ -111,10 +110,10 @@ pub trait Flushed {
     /// Where the flusher learns of changes.
     fn upkeep(&self) -> &Upkeep<Self::Own>;
 
-    /// How old the last commit may grow.
+    /// How old the last commit may become.
     fn commit_interval(own: &Self::Own) -> Nanos;
 
-    /// Whether there is still anything to look after.
+    /// Whether the volume is still sound, so that looking after it makes sense.
     fn is_sound(&self) -> bool;
 
     /// Operations begun since the mount.
@@ -131,8 +130,8 @@ pub trait Flushed {
     fn commit_if_older(&self, age: Nanos);
 }
 
-/// Writes back what has been dirty for long, or everything if it is much, and commits in time,
-/// until it is told to end.
+/// Writes back what has been dirty for long, or everything if there is much of it, and commits in
+/// time. Returns when it is told to end.
 pub fn flush<F: Flushed>(fs: &F) {
     let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
     let mut next = now() + WRITEBACK_INTERVAL;
@@ -154,7 +153,7 @@ pub fn flush<F: Flushed>(fs: &F) {
     }
 }
 
-/// Files to write back now, and since when the others have been dirty.
+/// Files to write back now. `dirty_since` says since when the others have been dirty.
 fn due(fs: &impl Flushed, dirty_since: &mut BTreeMap<Ino, Nanos>, all: bool) -> Vec<Ino> {
     let now = now();
     let dirty = fs.dirty_inos();

@@ -1,4 +1,5 @@
-//! What every file system keeps about an inode in use: whose turn it is, and how often it is open.
+//! What every file system keeps about an inode in use: who is at work on it, and how often it is
+//! open.
 
 mod opens;
 mod turns;

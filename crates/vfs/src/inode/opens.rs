@@ -1,4 +1,4 @@
-//! Open inodes: one without a name lives until the last user has closed it.
+//! Open inodes. One that has no name lives until its last user has closed it.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +8,7 @@ use crate::Ino;
 #[derive(Debug, Default)]
 pub struct Opens(FxHashMap<Ino, Users>);
 
-/// Never here without a call of `open`.
+/// An inode's users. There is no entry without a call of `open`.
 #[derive(Debug, Default)]
 struct Users {
     /// Calls of `open` not yet matched by `release`.
@@ -18,7 +18,7 @@ struct Users {
 }
 
 impl Opens {
-    /// One more has `ino` open.
+    /// Counts one more user of `ino`.
     pub fn open(&mut self, ino: Ino) {
         self.0.entry(ino).or_default().opens += 1;
     }
@@ -28,7 +28,7 @@ impl Opens {
         self.0.insert(ino, Users { opens: 1, linkable });
     }
 
-    /// A user has closed `ino`. True if it was the last.
+    /// A user has closed `ino`. True if it was the last one.
     pub fn release(&mut self, ino: Ino) -> bool {
         let Some(users) = self.0.get_mut(&ino) else { return false };
         users.opens = users.opens.saturating_sub(1);
@@ -39,7 +39,7 @@ impl Opens {
         is_last
     }
 
-    /// Users that have `ino` open no longer count.
+    /// Drops the count of `ino`, whoever still has it open.
     pub fn forget(&mut self, ino: Ino) {
         self.0.remove(&ino);
     }

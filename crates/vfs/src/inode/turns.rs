@@ -1,16 +1,17 @@
-//! Turns: one fsync or write-back of a file at a time, during which the file is not freed.
+//! Turns: only one fsync or write-back of a file at a time, and the file is not freed meanwhile.
 //!
-//! Two at once could each mistake the other's writes for completed ones. And an inode that loses
-//! its last name meanwhile must not be freed: that is left to the end of the turn.
+//! Two at once could each take the other's writes for completed ones. An inode that loses its last
+//! name during a turn is freed at the end of that turn.
 
 use cores::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
 use crate::Ino;
 
-/// Whose turns are under way.
+/// The inodes that have a turn under way.
 pub struct Turns {
-    /// By inode, whether to free it at the end. Taken alone, or within the volume's lock.
+    /// For each inode, whether to free it at the end of its turn. Taken alone, or within the
+    /// volume's lock.
     busy: Mutex<FxHashMap<Ino, bool>>,
     ended: Condvar,
 }
@@ -21,7 +22,7 @@ impl Turns {
         Self { busy: Mutex::named(name, FxHashMap::default()), ended: Condvar::new() }
     }
 
-    /// Waits until no other turn of `ino` is under way, and begins one.
+    /// Waits until `ino` has no other turn under way, and begins one.
     pub fn begin(&self, ino: Ino) {
         let mut busy = self.busy.lock();
         while busy.contains_key(&ino) {
@@ -30,14 +31,14 @@ impl Turns {
         busy.insert(ino, false);
     }
 
-    /// Ends a turn. True if the inode must be freed now.
+    /// Ends a turn. True if the caller must free the inode now.
     pub fn end(&self, ino: Ino) -> bool {
         let to_be_freed = self.busy.lock().remove(&ino).unwrap_or(false);
         self.ended.notify_all();
         to_be_freed
     }
 
-    /// If a turn of `ino` is under way, leaves freeing the inode to its end.
+    /// If a turn of `ino` is under way, leaves it to that turn's end to free the inode.
     pub fn will_free(&self, ino: Ino) -> bool {
         match self.busy.lock().get_mut(&ino) {
             Some(to_be_freed) => {

@@ -1,8 +1,8 @@
 //! What a kind of file system is to everything above it: how to make, find, mount, check and repair
-//! one ([`Format`]), what a mounted one can do beyond POSIX ([`Volume`]), and the ways to do an
-//! fsync that it knows, with what each promises ([`Technique`]).
+//! one ([`Format`]), what a mounted one can do beyond POSIX ([`Volume`]), and its ways to do an
+//! fsync, each with its promises ([`Technique`]).
 //!
-//! The floors above speak to these traits only; `subjects` knows which there are.
+//! The layers above use only these traits; `subjects` lists the implementations.
 
 mod report;
 mod signature;
@@ -31,7 +31,7 @@ pub enum Error {
     /// The caller asked for something that does not exist.
     #[error("{0}")]
     Usage(String),
-    /// The drive holds something else, nothing known, or only a part of a volume.
+    /// The drive holds something else, nothing known, or only part of a volume.
     #[error("{0}")]
     Unknown(String),
     /// The volume or its drive does not allow it.
@@ -46,9 +46,9 @@ impl Error {
     }
 }
 
-/// A device of a volume that is on several.
+/// One device of a volume that spans several.
 pub struct Device {
-    /// What people and superblocks call it.
+    /// Its name, as people and superblocks write it.
     pub name: String,
     /// The device.
     pub drive: Arc<dyn Drive>,
@@ -56,13 +56,13 @@ pub struct Device {
 
 /// A kind of file system.
 pub trait Format: Send + Sync {
-    /// Name on the command line, and behind `mkfs.` and `fsck.`.
+    /// The name on the command line, and the word behind `mkfs.` and `fsck.`.
     fn name(&self) -> &'static str;
 
     /// Whether the drive holds such a volume, sound or damaged.
     fn probe(&self, drive: &Arc<dyn Drive>) -> Result<bool>;
 
-    /// The devices of one volume as one drive, the first one first.
+    /// Joins the devices of one volume into one drive, the first device first.
     fn join(&self, devices: Vec<Device>) -> Result<Arc<dyn Drive>> {
         drop(devices);
         Err(Error::Usage(format!("{} volumes are on one device each", self.name())))
@@ -71,11 +71,11 @@ pub trait Format: Send + Sync {
     /// Makes an empty volume with the defaults of its mkfs.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
-    /// What [`Volume::options`] of a volume mounted with these `options` would be. Fails if they
-    /// are none of this file system's.
+    /// What [`Volume::options`] would say of a volume mounted with these `options`. Fails if this
+    /// file system does not know one of them.
     fn check_options(&self, options: &str) -> Result<String>;
 
-    /// Mounts, recovering first if necessary. `options` as in `mount -o`.
+    /// Mounts, after recovery if it is needed. `options` are as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 
     /// Whether the volume is marked as cleanly unmounted and free of errors.
@@ -87,15 +87,16 @@ pub trait Format: Send + Sync {
     /// no volume to check; everything else is a finding.
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked>;
 
-    /// Whether a finding is about data and not structure: sound structures point at a block that
-    /// never reached the medium. Whether that is damage depends on what the technique promises.
+    /// Whether a finding is about data rather than structure: the structures are sound, but point
+    /// to a block that never reached the medium. Whether that is damage depends on the technique's
+    /// promise.
     fn is_about_data(&self, finding: &Finding) -> bool {
         let _ = finding;
         false
     }
 
-    /// Puts right what [`Format::check`] finds. With `rescue` nothing is trusted that can be
-    /// rebuilt. An error means that nothing was changed.
+    /// Repairs what [`Format::check`] finds. With `rescue`, nothing is trusted that can be rebuilt.
+    /// An error means that nothing was changed.
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         let _ = (drive, rescue);
         Err(Error::Usage(format!("there is no repair for {}", self.name())))
@@ -104,7 +105,7 @@ pub trait Format: Send + Sync {
     /// The ways it can do an fsync. Never empty; the first is the default.
     fn techniques(&self) -> &'static [&'static Technique];
 
-    /// What it may leave after a cut that is a habit and not damage.
+    /// What it may leave after a cut by habit, which is not damage.
     fn habits(&self) -> Habits {
         Habits::default()
     }
@@ -115,8 +116,9 @@ pub trait Format: Send + Sync {
         None
     }
 
-    /// Shows structures as they are on the drive, damaged or not: a view by its name and of it
-    /// `which`, or without one what a mount begins with. `see` returns false to see no more.
+    /// Shows structures as they are on the drive, damaged or not. `view` names the kind of
+    /// structure and `which` selects one; without `which` it shows what a mount reads first. `see`
+    /// returns false to stop.
     fn dump(
         &self,
         drive: &Arc<dyn Drive>,

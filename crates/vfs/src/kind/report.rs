@@ -1,18 +1,18 @@
-//! What a check or a repair says, whatever the file system.
+//! What a check or a repair reports, for every file system.
 
 use super::Recovery;
 
-/// One thing that is wrong with a volume; where, in the file system's words.
+/// One thing that is wrong with a volume. The place is in the file system's own words.
 pub type Finding = crate::finding::Finding<String>;
 
-/// One line of the table that a checker of this kind prints.
+/// One line of the table that the checker of this file system prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// What was compared.
     pub name: &'static str,
     /// Whether it failed.
     pub failed: bool,
-    /// How many there are.
+    /// How many were found.
     pub value: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// The volume was unmounted cleanly.
     pub clean_unmount: bool,
-    /// What was counted, in a line.
+    /// What was counted, in one line.
     pub summary: String,
     /// The checker's table.
     pub rows: Vec<Row>,
@@ -38,11 +38,11 @@ pub struct Repaired {
     pub omitted: u64,
     /// Whether anything was written.
     pub changed: bool,
-    /// Inodes that nothing led to: number, and name in `lost+found`.
+    /// Inodes that no name led to: number, and new name in `lost+found`.
     pub reconnected: Vec<(u64, String)>,
-    /// What else was done, a line each.
+    /// What else was done, one line each.
     pub notes: Vec<String>,
-    /// Everything was built anew.
+    /// Whether everything was rebuilt.
     pub rescued: bool,
     /// What recovery did on the way.
     pub recovery: Recovery,

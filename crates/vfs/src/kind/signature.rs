@@ -1,4 +1,4 @@
-//! What else may live on a device, by its magic bytes.
+//! What else a device may hold, by its magic bytes.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const SIGNATURES: [(&str, usize, &[u8]); 12] = [
     ("a GPT partition table", 512, b"EFI PART"),
 ];
 
-/// The name of what the drive holds, if it is known. Of several joined drives it looks at the
-/// first.
+/// The name of what the drive holds, if it is known. If several drives are joined, the first one
+/// decides.
 pub fn signature(drive: &Arc<dyn Drive>) -> Result<Option<&'static str>, IoError> {
     let queue = BlockQueue::new(drive.clone());
     let blocks = queue.identify().blocks;

@@ -1,20 +1,20 @@
-//! The ways to do an fsync, and what a file system says about what a power cut may leave.
+//! The ways to do an fsync, and what a file system says a power cut may leave.
 
 use drive::Identify;
 use serde::{Deserialize, Serialize};
 
-/// A way to do an fsync: what it waits for, and what recovery makes of it.
+/// A way to do an fsync: what it waits for, and what recovery does with it.
 #[derive(Debug)]
 pub struct Technique {
     /// Short name, as on the command line.
     pub name: &'static str,
-    /// The name that reports use: the paper's.
+    /// The name in reports, which is the paper's.
     pub title: &'static str,
     /// The `mount -o` string.
     pub options: &'static str,
     /// What it promises on a drive.
     pub promise: fn(&Identify) -> Promise,
-    /// Whether there is such a way on a drive.
+    /// Whether it works on a drive.
     pub runs_on: fn(&Identify) -> bool,
 }
 
@@ -30,32 +30,32 @@ impl std::fmt::Display for Technique {
     }
 }
 
-/// What a technique promises on a drive. That a volume mounts and its structures agree is promised
-/// by every file system that recovers.
+/// What a technique promises on a drive. Every file system that recovers also promises that a
+/// volume mounts and that its structures agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     /// Everything that a completed fsync wrote is there.
     pub durable: bool,
-    /// Every block is an old or a new block of its file, never anything else.
+    /// Every block is an old or a new block of its own file, never anything else.
     pub intact: bool,
-    /// All blocks of an fsync are there, or all blocks changed since the last checkpoint are as
-    /// they were. (The checkpoint includes what write-back had written by then.)
+    /// Either all blocks of an fsync are there, or all blocks changed since the last checkpoint are
+    /// as they were at that checkpoint, with what write-back had written by then.
     pub atomic: bool,
-    /// No block has sectors of several of its versions.
+    /// No block mixes sectors of several of its versions.
     pub whole: bool,
 }
 
-/// What a file system may leave after a cut that no call explains, because of its way of making
-/// things durable. Nothing by default.
+/// What a file system may leave after a cut although no call explains it, because of the way it
+/// makes things durable. Nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
     /// When anything is synced, the current sizes, attributes and holes of all other files may
-    /// become durable with it, and those of their contents that were written back.
+    /// become durable too, and so may any of their contents that were written back.
     pub takes_others_along: bool,
-    /// The parts of an fsync count one by one: a block may be there without the size. The file then
-    /// ends with the block.
+    /// The parts of an fsync count one by one: a block may be there although the new size is not.
+    /// The file then ends with that block.
     pub blocks_may_set_size: bool,
-    /// Files up to this length may be kept outside blocks: as one grows, its first block moves with
-    /// whatever else is written.
+    /// Files up to this length may be kept outside blocks. When such a file grows, its first block
+    /// is written along with anything else.
     pub small_file: u64,
 }

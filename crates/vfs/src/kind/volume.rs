@@ -12,19 +12,19 @@ use crate::{Attr, Creator, Errno, FileSystem, Ino, Result, SetAttr, Timespec};
 /// What recovery found and did at mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last unmount was clean: there was nothing to do.
+    /// The last unmount was clean, so there was nothing to do.
     pub clean: bool,
-    /// Log entries (node blocks, transactions) looked at.
+    /// Log entries (node blocks, transactions) that were read.
     pub scanned: u64,
     /// Entries replayed.
     pub replayed: u64,
-    /// Inodes of which something was discarded.
+    /// Inodes of which some entries were discarded.
     pub skipped: u64,
-    /// Unlinked but open inodes, now freed.
+    /// Inodes that were open but had no name, now freed.
     pub orphans: u64,
 }
 
-/// Where a page is that is not a hole.
+/// Where a page is, if it is not a hole.
 #[derive(Clone, Copy, Debug)]
 pub enum PageAt<'a> {
     /// In memory: it may be newer than what the drive has.
@@ -33,27 +33,27 @@ pub enum PageAt<'a> {
     Drive(Lba),
 }
 
-/// What is durable when a volume is shut down while it is mounted (`FS_IOC_SHUTDOWN`).
+/// What becomes durable when a mounted volume is shut down (`FS_IOC_SHUTDOWN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Everything, as `sync`.
+    /// Everything, as after `sync`.
     FullSync,
     /// Metadata, without file data.
     MetaSync,
-    /// What is durable already.
+    /// Nothing more than is durable already.
     NoSync,
-    /// Metadata that is dirty, each where it is.
+    /// Dirty metadata, each block at its own place.
     MetaFlush,
 }
 
 /// A step of an atomic write of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// From now on the file changes for its writer only.
+    /// From now on, only the writer sees its changes to the file.
     Start,
-    /// Everything written since is in the file or, after a cut, none of it.
+    /// All writes since the start take effect together; after a cut all of them are there or none.
     Commit,
-    /// The file is what it was at the start.
+    /// The file is again what it was at the start.
     Abort,
 }
 
@@ -62,15 +62,15 @@ pub enum Atomic {
 pub struct Ioctl<'a> {
     /// Its number.
     pub number: u32,
-    /// The bytes handed over.
+    /// The bytes passed in.
     pub input: &'a [u8],
-    /// The caller is root or has mounted the volume.
+    /// The caller is root, or is the user who mounted the volume.
     pub privileged: bool,
     /// The mount offers atomic writes.
     pub atomic_writes: bool,
 }
 
-/// How a file was laid out and is.
+/// How a file was laid out, and how it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defragmented {
     /// Pieces before.
@@ -81,12 +81,12 @@ pub struct Defragmented {
     pub blocks: u64,
 }
 
-/// A mounted volume. A file system need not implement what it does not have.
+/// A mounted volume. A file system leaves out what it does not have.
 pub trait Volume: FileSystem {
     /// What recovery did when it was mounted.
     fn recovery(&self) -> Recovery;
 
-    /// How it is mounted, as for `mount -o`: what was asked for, and what its drive asks for.
+    /// The options in force, as for `mount -o`: those asked for, and those that its drive requires.
     fn options(&self) -> String {
         String::new()
     }
@@ -104,17 +104,17 @@ pub trait Volume: FileSystem {
         }
     }
 
-    /// Starts the threads that look after the volume. Dropping the returned value ends them.
+    /// Starts the threads that look after the volume. They end when the returned value is dropped.
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
         Box::new(())
     }
 
-    /// Cleans now, if anything is worth it.
+    /// Cleans now, if it is worth it.
     fn clean(&self) -> Result<()> {
         Ok(())
     }
 
-    /// From now on the threads of [`Volume::maintain`] clean all the time.
+    /// From now on the threads of [`Volume::maintain`] clean continuously.
     fn clean_always(&self) -> super::Result<()> {
         Ok(())
     }
@@ -124,19 +124,19 @@ pub trait Volume: FileSystem {
         0
     }
 
-    /// Stops the volume: nothing is written any more.
+    /// Stops the volume: nothing is written from now on.
     fn shut_down(&self, how: Shutdown) -> Result<()> {
         let _ = how;
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// A file without a name, `O_TMPFILE`.
+    /// Makes a file without a name, `O_TMPFILE`.
     fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
         let _ = (parent, perm, creator);
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Notes that an inode was read. It need not become durable soon.
+    /// Records that an inode was read. The time need not become durable soon.
     fn touch_atime(&self, ino: Ino, time: Timespec) -> Result<()> {
         let (atime, ctime) = (Some(time), Some(self.getattr(ino)?.ctime));
         self.setattr(ino, &SetAttr { atime, ctime, ..SetAttr::default() }).map(drop)
@@ -153,7 +153,7 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// The project an inode is accounted to.
+    /// The project that an inode is accounted to.
     fn project(&self, ino: Ino) -> Result<u32> {
         self.getattr(ino).map(|_| 0)
     }
@@ -164,26 +164,26 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// A step of an atomic write.
+    /// Takes a step of an atomic write.
     fn atomic_write(&self, ino: Ino, step: Atomic) -> Result<()> {
         let _ = (ino, step);
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Any other ioctl; answers with the bytes handed back, or `ENOTTY`.
+    /// Any other ioctl. Returns the bytes to pass back, or `ENOTTY`.
     fn ioctl(&self, ino: Ino, call: Ioctl<'_>) -> Result<Vec<u8>> {
         let _ = (ino, call);
         Err(Errno::NOTTY.into())
     }
 
-    /// Lays a file out in one piece, if that makes it fewer pieces.
+    /// Moves a file's blocks together, if that leaves it in fewer pieces.
     fn defragment(&self, ino: Ino) -> Result<Defragmented> {
         let _ = ino;
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Shows, in order, which of these pages of a file are not holes, and where they are. False if
-    /// it cannot tell, so that the file must be read.
+    /// Shows which of these pages of a file are not holes and where they are, in order. False if it
+    /// cannot tell, so that the caller must read the file.
     fn pages(
         &self,
         ino: Ino,

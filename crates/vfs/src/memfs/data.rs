@@ -1,7 +1,7 @@
-//! Contents of regular files: a map of pages, holes where there is none.
+//! Contents of regular files: a map of pages, in which a missing page is a hole.
 //!
-//! Invariant: every byte of a page that lies behind the end of the file is zero, so growing a file
-//! never shows old data.
+//! Invariant: every byte of a page behind the end of the file is zero, so growing a file never
+//! shows old data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) const FILE_SIZE_MAX: u64 = 1 << 44;
 #[derive(Default)]
 pub(super) struct FileData {
     size: u64,
-    /// By page index. `None` is allocated and reads as zeroes (an unwritten extent).
+    /// By page index. `None` is allocated but never written, and reads as zeroes.
     pages: BTreeMap<u64, Option<Block>>,
 }
 
@@ -51,7 +51,7 @@ impl FileData {
         len
     }
 
-    /// Writes until `pages_free` new pages are used up; returns how much.
+    /// Writes until `pages_free` new pages are used up; returns how many bytes it wrote.
     fn write(&mut self, offset: u64, data: &[u8], mut pages_free: u64) -> usize {
         let mut done = 0;
         for piece in pieces(offset, data.len()) {
@@ -90,7 +90,7 @@ impl FileData {
         }
     }
 
-    /// Zeroes what `start..end` covers of its first and last page unless it covers them wholly.
+    /// Zeroes the part of `start..end` in its first and last page, if it covers them only partly.
     fn wipe_edges(&mut self, start: u64, end: u64) {
         self.wipe(start, end.min(start.next_multiple_of(BLOCK)));
         self.wipe(start.max(end / BLOCK * BLOCK), end);
@@ -146,7 +146,7 @@ impl FileData {
         }
     }
 
-    /// New pages `start..end` would take.
+    /// How many new pages `start..end` would take.
     fn missing(&self, start: u64, end: u64) -> u64 {
         let pages = start / BLOCK..end.div_ceil(BLOCK);
         (pages.end - pages.start) - self.pages.range(pages).count() as u64

@@ -1,8 +1,8 @@
 //! The reference file system: POSIX in memory, written to be read rather than to be fast.
 //!
-//! Tests compare the real file systems with it, so where POSIX.1-2024 leaves a choice it does what
-//! Linux does (errno values and their precedence included), and where Linux leaves it to the file
-//! system, what F2FS does. Everything is in B-trees under one lock; nothing is ever lost, so
+//! Tests compare the real file systems with it. So where POSIX.1-2024 leaves a choice, it does what
+//! Linux does, down to which errno comes first; where Linux leaves the choice to the file system,
+//! it does what F2FS does. Everything is in B-trees under one lock; nothing is ever lost, so
 //! `fsync` has nothing to do. Deliberately left to the caller, as [`FileSystem`] says: permission
 //! checks, and clearing of set-id bits.
 
@@ -26,9 +26,9 @@ use data::BLOCK;
 use node::Body;
 use state::{ROOT, State};
 
-/// Entries `readdir` takes out under the lock at a time.
+/// How many entries `readdir` takes out at a time while it holds the lock.
 const READDIR_BATCH: usize = 128;
-/// What `MemFs::new` offers; pages are only kept once they are written.
+/// The capacity of `MemFs::new`. Only pages that are written take memory.
 const CAPACITY_DEFAULT: u64 = 64 << 30;
 
 /// An in-memory [`FileSystem`]. See the module's header.
@@ -37,9 +37,9 @@ pub struct MemFs {
 }
 
 impl MemFs {
-    /// Hard links an inode may have, as ext4 counts; one more is `EMLINK`.
+    /// How many hard links an inode may have, as on ext4; one more is `EMLINK`.
     pub const LINK_MAX: u32 = 65_000;
-    /// Largest file in bytes; beyond is `EFBIG`.
+    /// Largest size of a file in bytes; beyond it is `EFBIG`.
     pub const FILE_SIZE_MAX: u64 = data::FILE_SIZE_MAX;
 
     /// An empty file system of 64 GiB. The root belongs to root, with permissions 0755.
@@ -52,8 +52,8 @@ impl MemFs {
         Self { state: Mutex::named("memfs", State::new(bytes / BLOCK)) }
     }
 
-    /// The same without marks of access: for a file system that keeps its tree in one, and whose
-    /// caller says when something was read ([`Volume::touch_atime`]).
+    /// The same, but reading does not change access times. For a file system that keeps its tree in
+    /// one of these and whose caller reports reads ([`Volume::touch_atime`]).
     #[must_use]
     pub fn without_atime(self) -> Self {
         self.state.lock().marks_access = false;
@@ -83,7 +83,7 @@ impl Volume for MemFs {
         range: Range<u64>,
         see: &mut dyn FnMut(u64, PageAt<'_>),
     ) -> Result<bool> {
-        // Shown outside the lock, as `readdir` emits.
+        // Shown without the lock, as in `readdir`.
         let written = self.state()?.file(ino)?.written(range);
         written.iter().for_each(|(page, block)| see(*page, PageAt::Memory(block)));
         Ok(true)
@@ -217,7 +217,7 @@ impl FileSystem for MemFs {
     fn readdir(&self, ino: Ino, from: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let mut from = from;
         loop {
-            // Emitting outside the lock lets the receiver call back.
+            // `emit` is called without the lock, so that it may call back.
             let batch = self.state()?.list(ino, from, READDIR_BATCH)?;
             let Some(last) = batch.last() else { return Ok(()) };
             from = last.next;

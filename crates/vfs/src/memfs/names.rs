@@ -1,4 +1,4 @@
-//! Everything that changes which name stands for which inode.
+//! Everything that changes which inode a name stands for.
 
 use super::MemFs;
 use super::node::{Body, Node};
@@ -88,7 +88,7 @@ impl State {
         flags: RenameFlags,
     ) -> Result<()> {
         if flags.contains(RenameFlags::WHITEOUT) {
-            // As on Linux where a file system has no whiteouts.
+            // As on Linux, where the file system has no whiteouts.
             return Err(Errno::INVAL.into());
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -172,7 +172,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives an inode its new parent; a directory's `..` counts as a link to it.
+    /// Gives an inode its new parent. A directory's `..` counts as a link to the parent.
     fn settle(&mut self, ino: Ino, from: Ino, to: Ino) {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         node.touch_ctime();

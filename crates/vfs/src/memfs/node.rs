@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::data::{BLOCK, FileData};
 use crate::{Attr, Creator, FileKind, Ino, Timespec};
 
-/// How old an access time may get although nothing changed: Linux's `relatime`.
+/// How old an access time may get while nothing changes: Linux's `relatime`.
 const RELATIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct Node {
@@ -35,8 +35,8 @@ pub(super) enum Body {
     },
 }
 
-/// Names by byte order for lookups, and by cookie for `readdir`: an entry keeps its cookie, so that
-/// continued reading sees every entry that was there all the time exactly once.
+/// Names in byte order for lookups, and by cookie for `readdir`. An entry keeps its cookie, so a
+/// reader that continues sees every entry exactly once if it was there all the time.
 pub(super) struct Dir {
     pub(super) parent: Ino,
     pub(super) entries: BTreeMap<Vec<u8>, Entry>,
@@ -112,8 +112,8 @@ impl Node {
         self.ctime = self.mtime;
     }
 
-    /// Marks an access as `relatime` does: only if the old mark is not newer than the last
-    /// change, or a day old.
+    /// Marks an access as `relatime` does: only if the old mark is not newer than the last change,
+    /// or is a day old.
     pub(super) fn touch_atime(&mut self) {
         let now = now();
         let old = now.secs.saturating_sub(self.atime.secs) >= RELATIME.as_secs() as i64;

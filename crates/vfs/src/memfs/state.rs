@@ -1,4 +1,4 @@
-//! The inode table: finding, listing and freeing inodes.
+//! The inode table: finds, lists and frees inodes.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl State {
         matches!(self.nodes.get(&ino), Some(Node { body: Body::Dir(_), .. }))
     }
 
-    /// A directory that still has a name. Linux finds nothing, and makes nothing, in one that was
-    /// removed while in use.
+    /// A directory that still has a name. If it was removed while in use, Linux finds nothing in it
+    /// and makes nothing there.
     pub(super) fn dir(&self, ino: Ino) -> Result<&Dir> {
         let node = self.node(ino)?;
         match &node.body {
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// A regular file. On anything else: `EISDIR`, `EINVAL`, as read(2) and write(2).
+    /// A regular file. Anything else is `EISDIR` or `EINVAL`, as for read(2) and write(2).
     pub(super) fn file(&self, ino: Ino) -> Result<&FileData> {
         match &self.node(ino)?.body {
             Body::File(file) => Ok(file),

@@ -6,7 +6,7 @@ use super::Op;
 use crate::path::{read_dir, resolve, resolve_parent};
 use crate::{Attr, Creator, Errno, FileKind, FileSystem, Ino, Result, SetAttr};
 
-/// The answer of a successful operation, without anything in which file systems may differ (inode
+/// The answer of a successful operation, without what may differ between file systems (inode
 /// numbers, times, allocated blocks, the size of a directory).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -30,13 +30,13 @@ pub struct Session<'f> {
     handles: BTreeMap<String, Ino>,
 }
 
-/// Applies one operation on its own; a handle it opens is closed again.
+/// Applies one operation on its own. A handle that it opens is closed again.
 pub fn apply(fs: &dyn FileSystem, op: &Op) -> Result<Outcome, Errno> {
     Session::new(fs).apply(op)
 }
 
-/// Writes the bytes that `seed` stands for at file offset `offset`: no two offsets' words are the
-/// same, so misplaced data shows. Seed 0 is zeroes.
+/// Writes the bytes of `seed` at file offset `offset`. No two offsets have the same words, so
+/// misplaced data shows. Seed 0 is zeroes.
 pub fn fill(seed: u32, offset: u64, buf: &mut [u8]) {
     if seed == 0 {
         buf.fill(0);
@@ -85,7 +85,7 @@ impl<'f> Session<'f> {
             | Op::Utimens { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. } => self.change_attributes(op).map(|()| Outcome::Done),
-            // An ioctl, which is no part of the trait.
+            // This is an ioctl, which is not part of the trait.
             Op::Chattr { .. } => Err(Errno::OPNOTSUPP.into()),
             Op::Read { .. } | Op::GetXattr { .. } | Op::Stat { .. } | Op::List { .. } => {
                 self.look(op)

@@ -1,8 +1,8 @@
 //! Random sequences of operations from a seed.
 //!
-//! The name space is small so that operations meet: directories `d0` to `d2` up to three deep, and
-//! a dozen leaf names. Names mostly keep their role (`d` directories, `f` files, `s` links), which
-//! makes most operations succeed; one in ten ignores it.
+//! There are few names, so that operations meet: directories `d0` to `d2`, up to three deep, and a
+//! dozen names in them. A name mostly keeps its role (`d` directories, `f` files, `s` links), so
+//! that most operations succeed; one in ten ignores it.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,7 +12,7 @@ use crate::{FallocateMode, FileKind, RenameFlags, XattrMode};
 
 const PAGE: u64 = 4096;
 
-/// Directories that every sequence begins by making, so that few paths lead nowhere.
+/// Directories that every sequence makes first, so that few paths lead nowhere.
 const PRELUDE: [&str; 5] = ["d0", "d1", "d2", "d0/d1", "d1/d2"];
 
 /// How often each family of operations comes, as weights.
@@ -34,7 +34,7 @@ pub struct Mix {
     pub reads: u32,
     /// Fsync, fdatasync, sync.
     pub syncs: u32,
-    /// Largest offset of a write or size of a file, usually; one in thirty goes to 16 times that.
+    /// Largest offset of a write or size of a file; one in thirty goes up to 16 times that.
     pub file_bytes: u64,
 }
 
@@ -93,7 +93,7 @@ impl Generator {
         of[self.rng.random_range(0..of.len())]
     }
 
-    /// A path whose last name has the role `role`, mostly.
+    /// A path whose last name mostly has the role `role`.
     fn path(&mut self, role: char) -> String {
         let depth = self.pick(&[0, 0, 0, 0, 0, 1, 1, 1, 2]);
         let mut path = String::new();
@@ -117,7 +117,7 @@ impl Generator {
         if self.one_in(8) { format!("#{}", self.below(3)) } else { self.path('f') }
     }
 
-    /// Anything that exists, more often a file than a directory.
+    /// Anything that exists, a file more often than a directory.
     fn any(&mut self) -> String {
         let role = self.pick(&['f', 'f', 'f', 'd', 'd', 's']);
         self.path(role)
@@ -243,7 +243,7 @@ impl Generator {
         }
     }
 
-    /// Mostly one of four inodes; otherwise no attribute would ever be used twice.
+    /// Mostly one of four inodes, since otherwise no attribute would be used twice.
     fn xattr_owner(&mut self) -> String {
         if self.one_in(4) { self.any() } else { self.pick(&["f0", "f1", "d0", "d1/d2"]).into() }
     }

@@ -1,12 +1,12 @@
 //! A language of file system operations, for model tests and campaigns.
 //!
-//! An [`Op`] is one system call on paths, printed as one line of text (see [`parse`]); a failing
-//! case is a list of lines that replays. [`Generator`] makes sequences from a seed, a [`Session`]
-//! applies them to any file system, and a [`Tree`] is what that then holds, to be compared with
-//! another's.
+//! An [`Op`] is one system call on paths, printed as one line of text (see [`parse`]). A failing
+//! case is a list of such lines, which can be replayed. [`Generator`] makes sequences from a seed,
+//! a [`Session`] applies them to any file system, and a [`Tree`] is what the file system then
+//! holds, for comparison with another's.
 //!
-//! A path `#NAME` stands for the inode that [`Op::Open`] kept under that handle, whatever became of
-//! its name since.
+//! A path `#NAME` stands for the inode that [`Op::Open`] kept under that handle, even if its name
+//! is gone or stands for another inode.
 
 mod apply;
 mod generate;
@@ -24,19 +24,19 @@ pub use tree::{Tree, TreeNode, snapshot};
 
 use crate::{FallocateMode, FileKind, InodeFlags, RenameFlags, Timespec, XattrMode};
 
-/// One operation. Offsets, lengths and sizes in bytes; data is never stored but made by [`fill`].
+/// One operation. Offsets, lengths and sizes are in bytes; data is not stored but made by [`fill`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the system call's arguments")]
 pub enum Op {
-    /// A new regular file; `EEXIST` if there.
+    /// Makes a regular file; `EEXIST` if the name is taken.
     Create { path: String, perm: u16 },
-    /// A new directory.
+    /// Makes a directory.
     Mkdir { path: String, perm: u16 },
-    /// A new node of another kind.
+    /// Makes a node of another kind.
     Mknod { path: String, kind: FileKind, perm: u16, rdev: u64 },
-    /// A new symbolic link at `path`.
+    /// Makes a symbolic link at `path`.
     Symlink { target: String, path: String },
-    /// Another name for `from`, which is not followed.
+    /// Gives `from` another name. A symbolic link `from` is not followed.
     Link { from: String, path: String },
     /// Removes a name.
     Unlink { path: String },
@@ -66,7 +66,7 @@ pub enum Op {
     Chown { path: String, uid: u32, gid: u32 },
     /// Sets the times of the last access and the last change; `None` leaves one as it is.
     Utimens { path: String, atime: Option<Timespec>, mtime: Option<Timespec> },
-    /// Sets the flags, all of them.
+    /// Sets all the flags.
     Chattr { path: String, flags: InodeFlags },
     /// Sets an attribute to `len` bytes of [`fill`]`(seed)`.
     SetXattr { path: String, name: String, len: u64, seed: u32, mode: XattrMode },
@@ -74,7 +74,7 @@ pub enum Op {
     GetXattr { path: String, name: String },
     /// Removes an attribute.
     RemoveXattr { path: String, name: String },
-    /// Looks at the attributes.
+    /// Reads the attributes of an inode.
     Stat { path: String },
     /// Lists a directory.
     List { path: String },

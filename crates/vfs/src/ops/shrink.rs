@@ -1,8 +1,8 @@
-//! Making a failing sequence short.
+//! Makes a failing sequence short.
 
-/// The shortest sequence that removing items from `ops` leads to while `fails` stays true: halves
-/// first, then ever smaller pieces, until no single operation can go (Zeller and
-/// Hildebrandt's delta debugging, 2002, with complements only).
+/// Removes items from `ops` while `fails` stays true, and returns the shortest sequence it reaches.
+/// It tries halves first, then smaller and smaller pieces, until no single operation can go (delta
+/// debugging by Zeller and Hildebrandt, 2002, with complements only).
 pub fn shrink<T: Clone>(ops: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut short = ops.to_vec();
     let mut piece = short.len().div_ceil(2);
@@ -19,14 +19,14 @@ pub fn shrink<T: Clone>(ops: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T
                 start = end;
             }
         }
-        // One by one until a whole round removes nothing.
+        // Single operations, until a whole round removes none.
         piece = if piece == 1 && removed { 1 } else { piece / 2 };
     }
     short
 }
 
 /// A proptest strategy for sequences of up to `max` operations. It shrinks by leaving operations
-/// out, as each of them has its own seed.
+/// out; the others stay as they are, since each has its own seed.
 #[cfg(feature = "proptest")]
 pub fn sequences(max: usize) -> impl proptest::strategy::Strategy<Value = Vec<super::Op>> {
     use proptest::strategy::Strategy;

@@ -1,4 +1,4 @@
-//! The text form: one operation a line, words between blanks, the verb first.
+//! The text form: one operation on each line, words separated by blanks, the verb first.
 //!
 //! ```text
 //! mkdir d0 755
@@ -9,11 +9,11 @@
 //! fsync f2
 //! ```
 //!
-//! Numbers are decimal, modes octal, ranges `offset+length`, times seconds and nine digits behind a
-//! point, or `omit`. Blanks, `%` and control characters in a name are `%` and two hexadecimal
+//! Numbers are decimal, modes octal, ranges `offset+length`, times seconds with nine decimals, or
+//! `omit`. In a name, blanks, `%` and control characters are written as `%` and two hexadecimal
 //! digits. Empty lines and those that begin with `;` or `#` are skipped. A line written by hand may
-//! omit at its end: the mode of `create` (644) and `mkdir` (755), the flags of `rename` (none), the
-//! mode of `setxattr` (set), and a seed: each such line gets its own bytes.
+//! leave out at its end: the mode of `create` (644) and `mkdir` (755), the flags of `rename`
+//! (none), the mode of `setxattr` (set), and a seed: each such line gets its own bytes.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
@@ -57,7 +57,7 @@ pub fn is_comment(line: &str) -> bool {
     line.is_empty() || line.starts_with([';', '#'])
 }
 
-/// The text of a sequence, a line each.
+/// The text of a sequence, one line for each operation.
 pub fn print(ops: &[Op]) -> String {
     ops.iter().fold(String::new(), |mut text, op| {
         // Writing to a string cannot fail.
@@ -220,7 +220,7 @@ fn parse_data(verb: &str, words: &mut Words<'_>) -> Result<Op, String> {
     })
 }
 
-/// The words of a line, each parsed as what it should be.
+/// The words of a line; each is parsed as what is expected there.
 struct Words<'l> {
     left: std::iter::Peekable<std::str::SplitAsciiWhitespace<'l>>,
     /// The seed where none is given.
@@ -320,7 +320,7 @@ impl<'l> Words<'l> {
     }
 }
 
-/// A name in which everything that would break the line is escaped.
+/// A name, with everything escaped that would break the line.
 struct Name<'n>(&'n str);
 
 impl Display for Name<'_> {
@@ -332,7 +332,7 @@ impl Display for Name<'_> {
     }
 }
 
-/// Seconds, which may be negative, and the nanoseconds that come on top of them.
+/// Seconds, which may be negative, and nanoseconds, which are added to them.
 struct Time(Option<Timespec>);
 
 impl Display for Time {

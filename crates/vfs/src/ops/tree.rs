@@ -1,4 +1,4 @@
-//! What a file system holds, by path, and how two of them differ, in words.
+//! What a file system holds, by path, and in words how two of them differ.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{Attr, Errno, FileKind, FileSystem, Ino, Result, Seek};
 const PAGE: usize = 4096;
 /// Bytes read at a time.
 const STEP: usize = 64 * PAGE;
-/// Pages a difference names before it only counts.
+/// A difference names this many pages; it only counts the others.
 const PAGES_NAMED: usize = 4;
 
 /// Everything below the root, and the root itself as the empty path. Inode numbers, times,
@@ -39,11 +39,11 @@ pub struct TreeNode {
     pub target: Option<Vec<u8>>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first path, in byte order of the walk, of the same inode; `None` if this is it.
+    /// The first path of the same inode, in the byte order of the walk; `None` if this is it.
     pub same_as: Option<Vec<u8>>,
 }
 
-/// Reads all of `fs`. Fails with whatever reading it fails with.
+/// Reads all of `fs`. Fails if any read fails.
 pub fn snapshot(fs: &dyn FileSystem) -> Result<Tree> {
     let mut tree = Tree::default();
     let mut first_path: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
@@ -51,7 +51,7 @@ pub fn snapshot(fs: &dyn FileSystem) -> Result<Tree> {
     tree.0.insert(Vec::new(), TreeNode::read(fs, &root)?);
     walk(fs, fs.root(), &mut |path, attr| {
         let mut node = match first_path.get(&attr.ino).and_then(|first| tree.0.get(first)) {
-            // The contents of an inode need reading only once.
+            // The contents of an inode are read only once.
             Some(seen) => seen.clone(),
             None => TreeNode::read(fs, attr)?,
         };
@@ -64,8 +64,8 @@ pub fn snapshot(fs: &dyn FileSystem) -> Result<Tree> {
 }
 
 impl Tree {
-    /// The differences, one sentence each, `self` being what was expected and `other` what was
-    /// found; empty if there are none.
+    /// The differences, one sentence each; empty if there are none. `self` is what was expected and
+    /// `other` what was found.
     pub fn diff(&self, other: &Self) -> Vec<String> {
         let mut words = Vec::new();
         for (path, expected) in &self.0 {
