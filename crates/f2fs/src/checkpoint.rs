@@ -2,8 +2,8 @@
 //!
 //! What can tear: everything before the pack's last block is written in any order. What orders it:
 //! that last block is written with a flush before it and FUA, after every earlier write has
-//! completed. Who repairs: mount takes the newer pack whose first and last block agree; blocks
-//! valid in the older one are not overwritten before this one is durable.
+//! completed. Who repairs: mount takes the newer pack whose first and last block agree. Blocks that
+//! are valid in the older one are not overwritten before this one is durable.
 
 use drive::{Block, Blocks, Command, ZoneAction};
 use queue::{BlockQueue, WriteSet};
@@ -28,10 +28,10 @@ pub(crate) enum Reason {
     Umount,
 }
 
-/// A checkpoint on its way to the drive; it no longer needs the volume.
+/// A checkpoint being written. It no longer needs the volume.
 pub(crate) struct Submitted {
     set: WriteSet,
-    /// The last block and where it goes.
+    /// The last block and its address.
     tail: (BlockAddr, Block),
     barrier: bool,
     /// Injected: the last block without flush and FUA.
@@ -41,7 +41,7 @@ pub(crate) struct Submitted {
 }
 
 impl Submitted {
-    /// Writes the last block: before it nothing of this checkpoint counts, after it everything
+    /// Writes the last block. Before it nothing of this checkpoint counts, after it everything
     /// does.
     pub(crate) fn commit(mut self, queue: &BlockQueue) -> Result<()> {
         self.set.wait(queue)?;
@@ -59,14 +59,14 @@ impl Submitted {
     }
 }
 
-/// Flags that live on from checkpoint to checkpoint.
+/// Flags that a checkpoint takes over from the one before.
 const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
     .union(CpFlags::ERROR)
     .union(CpFlags::FSCK)
     .union(CpFlags::QUOTA_NEED_FSCK);
 
 impl Volume {
-    /// Whether the next checkpoint would differ from the last in more than its version.
+    /// Whether the next checkpoint would differ from the last one in more than its version.
     pub(crate) fn has_changed(&self) -> bool {
         self.nodes.dirty_count() > 0
             || self.nat.dirty_count() > 0
@@ -82,7 +82,7 @@ impl Volume {
         self.flush()
     }
 
-    /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
+    /// Makes everything stable that the drive has completed, unless mounted `nobarrier`.
     pub(crate) fn flush(&self) -> Result<()> {
         if self.options.barrier { self.io.flush() } else { Ok(()) }
     }
@@ -95,8 +95,8 @@ impl Volume {
         self.end_checkpoint(written)
     }
 
-    /// Submits a checkpoint except its last block. From here to [`Volume::end_checkpoint`] nothing
-    /// may change.
+    /// Submits a checkpoint except for its last block. Nothing may change until
+    /// [`Volume::end_checkpoint`].
     pub(crate) fn begin_checkpoint(&mut self, reason: Reason) -> Result<Submitted> {
         self.check_writable()?;
         let _span = cores::span(cores::Stage::Checkpoint);
@@ -110,8 +110,8 @@ impl Volume {
                 early: self.options.inject.contains(Inject::EARLY_TAIL),
             }),
             Err(error) => {
-                // Half a checkpoint is on the drive; the last complete one must stay valid. Writes
-                // in flight still own their blocks; their outcome no longer matters.
+                // Half a checkpoint is on the drive, and the last complete one must stay valid.
+                // Writes in flight still own their blocks; their outcome no longer matters.
                 set.submit(self.io.writer());
                 let _ = set.wait(self.io.queue());
                 self.stop(&error);
@@ -128,13 +128,13 @@ impl Volume {
         self.write_dirty_directories(set)?;
         self.write_all_dirty_nodes(set)?;
         set.submit(self.io.writer());
-        // No room is needed from here on.
+        // From here on no more room is needed.
         self.fill_journals(reason)?;
         self.io.submit_meta(set);
         self.write_pack(reason, set)
     }
 
-    /// The checkpoint is durable, or has failed.
+    /// To be called when the checkpoint is durable or has failed.
     pub(crate) fn end_checkpoint(&mut self, written: Result<()>) -> Result<()> {
         match written {
             Ok(()) => self.after_commit(),
@@ -145,7 +145,7 @@ impl Volume {
         }
     }
 
-    /// Flushes NAT and SIT to their tables or to the journals of the data logs' summaries.
+    /// Writes NAT and SIT entries to their tables, or to the journals in the data logs' summaries.
     fn fill_journals(&mut self, reason: Reason) -> Result<()> {
         if reason == Reason::Umount {
             self.nat.rebuild_bits(&self.io)?;
@@ -175,7 +175,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Submits the pack except its last block, which is returned with its address.
+    /// Submits the pack except for its last block, which it returns with its address.
     fn write_pack(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
         let umount = reason == Reason::Umount;
         let kbytes = self.lifetime_kbytes();
@@ -194,7 +194,7 @@ impl Volume {
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
         next.flags = flags;
-        // After an unmount somebody else may write; a mount begins with its own checkpoint.
+        // After an unmount somebody else may write. A mount begins with a checkpoint of its own.
         next.ours = !umount;
         next.sealed = !umount && self.io.tears();
         next.pack_total = total as u32;
@@ -225,7 +225,7 @@ impl Volume {
         Ok((start + total as u32 - 1, tail))
     }
 
-    /// Blocks of a checkpoint at most.
+    /// The most blocks that a checkpoint can have.
     fn pack_blocks(&self) -> usize {
         let orphans = self.orphans.len().div_ceil(ORPHANS_PER_BLOCK);
         1 + self.sb.cp_payload as usize + orphans + LogType::ALL.len() + 1
@@ -242,7 +242,8 @@ impl Volume {
         blocks.collect()
     }
 
-    /// Summaries of the data logs, compact if they fit two blocks, and at unmount of the node logs.
+    /// Summaries of the data logs, compact if they fit into two blocks, and at unmount also of the
+    /// node logs.
     fn summary_blocks(&self, with_nodes: bool) -> (Vec<Block>, bool) {
         let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
         let used = data.map(|log| {
@@ -263,7 +264,7 @@ impl Volume {
         (blocks, compact)
     }
 
-    /// The checkpoint is durable: what it freed may be reused.
+    /// After the checkpoint is durable: makes what it freed reusable.
     fn after_commit(&mut self) -> Result<()> {
         self.io.forget_meta();
         self.segments.set_checkpointed();
@@ -276,16 +277,17 @@ impl Volume {
         self.last_checkpoint = cores::now();
         let freed = self.segments.free_prefree();
         if self.discard(&freed) {
-            // Until then a cut may restore an old zone with its write pointer: lost new contents
-            // would then lie below the pointer, and recovery would believe that they are there.
+            // Before the flush, a cut may restore an old zone with its write pointer. New contents
+            // that are lost would then lie below the pointer, and recovery would believe that they
+            // are there.
             self.flush().inspect_err(|error| self.stop(error))?;
         }
         Ok(())
     }
 
-    /// Tells the drive what is free: a whole section in a sequential zone by resetting the zone, a
-    /// segment elsewhere by a discard. A zone that cannot be reset is not used again. Returns
-    /// whether a zone was reset.
+    /// Tells the drive what is free: in a sequential zone by resetting the zone, once its section
+    /// is free; elsewhere by discarding segments. A zone that cannot be reset is not used again.
+    /// Returns whether a zone was reset.
     fn discard(&mut self, freed: &[SegNo]) -> bool {
         let mut has_reset = false;
         let mut sections: Vec<u32> = freed.iter().map(|s| self.sb.section_of(*s)).collect();

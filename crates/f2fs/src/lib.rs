@@ -1,8 +1,8 @@
 //! F2FS in user space, on the kernel's disk format.
 //!
-//! The rooms: [`ondisk`] is the format; `mount` a volume from mount to unmount; `alloc` where a
-//! block goes; `inode`, `dir` and `file` what users see; [`fsync`] holds the techniques,
-//! `checkpoint` makes metadata durable, and `recover` makes both true after a cut. [`check`] finds
+//! The parts: [`ondisk`] is the format, `mount` a volume from mount to unmount, and `alloc` decides
+//! where a block goes. `inode`, `dir` and `file` are what users see. [`fsync`] has the techniques,
+//! `checkpoint` makes metadata durable, and `recover` restores both after a cut. [`check`] finds
 //! and repairs what is wrong; `offline` makes, resizes, labels and shows volumes.
 //!
 //! ```
@@ -45,9 +45,10 @@ pub use offline::{dump, label, mkfs, resize};
 pub use ondisk::error;
 pub use recover::RecoveryReport;
 
-/// All that a program needs to have a volume inside it: `use f2fs::prelude::*;`.
+/// Everything a program needs to have a volume inside it: `use f2fs::prelude::*;`.
 ///
-/// With it come the crates [`drive`] and [`vfs`], so `strandline-f2fs` is enough to depend on.
+/// The crates [`drive`] and [`vfs`] come with it, so a program need only depend on
+/// `strandline-f2fs`.
 pub mod prelude {
     pub use std::sync::Arc;
 

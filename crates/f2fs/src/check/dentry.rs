@@ -1,5 +1,5 @@
-//! The entries of one directory block as a list. When mending, a damaged entry is read as what it
-//! most likely was: its hash gives the length of the name, its inode the type.
+//! The entries of one directory block, as a list. When mending, a damaged entry is read as what it
+//! most likely was: its hash tells the length of the name, its inode the type.
 
 use vfs::FileKind;
 
@@ -27,7 +27,7 @@ impl Entry {
 }
 
 impl Checker {
-    /// The block's entries, and whether any differs from what the block holds.
+    /// The block's entries, and whether any of them differs from what the block holds.
     pub(super) fn list_entries(
         &mut self,
         dir: &Reading,
@@ -84,7 +84,7 @@ impl Checker {
         Some(Entry { slot, name, hash, ino, kind })
     }
 
-    /// When mending, a name whose hash would be right with another length gets that length.
+    /// When mending, gives a name another length if its hash would then be right.
     fn check_length(&mut self, dir: &Reading, entries: &Dentries<'_>, entry: &mut Entry) -> bool {
         let hash = dir.naming.hash_of_exact(&entry.name);
         if !self.mending() || hash.is_none_or(|hash| hash == entry.hash) {
@@ -98,7 +98,8 @@ impl Checker {
     }
 }
 
-/// The length of the name at `slot`, if one length gives it this hash. `.` and `..` have hash 0.
+/// The length that gives the name at `slot` this hash, if there is just one. `.` and `..` have hash
+/// 0.
 fn length_by_hash(entries: &Dentries<'_>, slot: usize, hash: u32) -> Option<usize> {
     let room = (entries.slots().saturating_sub(slot)) * SLOT_LEN;
     (1..=room.min(NAME_MAX))

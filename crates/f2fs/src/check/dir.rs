@@ -1,8 +1,8 @@
 //! Directories: every entry's hash, place, target and type, and how often each inode is linked.
 //!
 //! A block's entries are first read ([`super::dentry`]), then judged one by one here. When mending,
-//! a block with any error is rewritten from the entries that stay, each in its old slot, so that
-//! positions handed out by `readdir` stay valid.
+//! a block with an error is rewritten from the entries that stay, each in its old slot, so that
+//! earlier positions of `readdir` stay valid.
 
 use std::collections::BTreeSet;
 
@@ -51,14 +51,14 @@ impl Reading {
     }
 }
 
-/// What is to become of an entry.
+/// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// It stays, perhaps changed.
     Keep,
-    /// It names nothing, or an inode that has this name already.
+    /// It names nothing, or an inode that already has this name.
     Drop,
-    /// It is right, but in a place where no lookup would find it.
+    /// It is right, but no lookup would find it there.
     Move,
 }
 
@@ -154,7 +154,7 @@ impl Checker {
         }
     }
 
-    /// Judges a block's entries. When mending, returns those that stay, if anything has to change.
+    /// Judges a block's entries. When mending, returns those that stay if anything must change.
     fn read_entries(
         &mut self,
         dir: &mut Reading,
@@ -210,7 +210,7 @@ impl Checker {
         Verdict::Keep
     }
 
-    /// The block is one of the bucket that the hash names.
+    /// Whether the block belongs to the bucket that the hash selects.
     fn check_place(&mut self, dir: &mut Reading, entry: &Entry, index: Option<u64>) -> Verdict {
         let Some(index) = index else { return Verdict::Keep };
         let level = level_of(index, dir.dir_level);
@@ -233,7 +233,7 @@ impl Checker {
         Verdict::Keep
     }
 
-    /// What the entry names: directories are visited later, everything else at once.
+    /// Checks what the entry names. Directories are visited later, everything else at once.
     fn check_child(&mut self, dir: &mut Reading, entry: &mut Entry) -> Verdict {
         let ino = entry.ino;
         if !self.volume.sb.is_node_id(ino) {
@@ -282,7 +282,7 @@ impl Checker {
         Verdict::Keep
     }
 
-    /// Whether the entry names an existing inode; corrects the entry's type.
+    /// Whether the entry names an existing inode. Corrects the entry's type.
     fn mend_target(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
         let Some((_, block)) = self.locate_node(entry.ino, entry.ino, 0) else {
             self.find(place_of(dir, entry), "ino", format!("{}, no inode", entry.ino), "an inode");
@@ -325,8 +325,8 @@ impl Checker {
         true
     }
 
-    /// `dir_level` decides where every name belongs. If most are in the wrong place under this
-    /// level but not under another, the level is wrong.
+    /// `dir_level` decides where every name belongs. If most names are in the wrong place under
+    /// this level but not under another, the level is wrong.
     fn mend_dir_level(&mut self, dir: &mut Reading, opened: &mut Opened, blocks: &[(u64, u32)]) {
         if !self.mending() || blocks.len() < 2 && dir.dir_level == 0 {
             return;
@@ -359,7 +359,7 @@ fn level_of(index: u64, dir_level: u8) -> Option<u32> {
     (0..=MAX_DIR_DEPTH).find(|&level| index < level_start(level + 1, dir_level))
 }
 
-/// An inode that must be a directory becomes one; its contents are read as a directory.
+/// Turns an inode that must be a directory into one. Its contents are then read as a directory.
 fn make_directory(inode: &mut RawInodeBlock) {
     let permissions = inode.i.mode.get() & 0o7777;
     inode.i.mode.set(FileKind::Directory.mode_bits() as u16 | permissions);
@@ -382,7 +382,7 @@ pub(super) fn place_of(dir: &Reading, entry: &Entry) -> Place {
 }
 
 impl Checker {
-    /// The name has the right hash and only bytes that a name can have.
+    /// Checks that the name has the right hash and only bytes that a name can have.
     fn check_name(&mut self, dir: &Reading, entry: &mut Entry) {
         if dir.naming.hash_of(&entry.name).is_some_and(|hash| hash != entry.hash)
             && self.mending()
@@ -404,10 +404,11 @@ impl Checker {
         }
     }
 
-    /// Replaces a name that does not match its hash by one that does: the name in the inode, or the
-    /// name with one bit flipped. Not if one flipped bit of the hash explains it as well.
+    /// Replaces a name that does not match its hash with one that does: the name in the inode, or
+    /// the name with one bit flipped. Leaves it if one flipped bit of the hash would explain it as
+    /// well.
     fn restore_name(&mut self, dir: &Reading, entry: &mut Entry) -> bool {
-        // Many names have the same hash after folding.
+        // After folding, many names have the same hash.
         let hash = dir.naming.hash_of_exact(&entry.name);
         if hash.is_none_or(|hash| (hash ^ entry.hash).is_power_of_two()) {
             return false;
@@ -433,7 +434,7 @@ impl Checker {
     }
 }
 
-/// The entry's name with the one bit flipped that gives it its hash.
+/// The entry's name with that one bit flipped that makes it match its hash.
 fn corrected_name(entry: &Entry) -> Option<Vec<u8>> {
     let mut name = entry.name.clone();
     for at in 0..name.len() {

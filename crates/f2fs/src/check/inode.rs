@@ -1,4 +1,4 @@
-//! One file: its inode, its node tree, the blocks they point to, its extended attributes.
+//! One file: its inode, its node tree, the blocks to which they point, and its extended attributes.
 
 use drive::Block;
 use vfs::FileKind;
@@ -19,7 +19,7 @@ use crate::ondisk::{
 };
 use crate::ondisk::{SYMLINK_MAX, xattr};
 
-/// Where the five trees below an inode begin: node offset, and levels of indirect nodes.
+/// Where each of the five trees below an inode begins: node offset, and levels of indirect nodes.
 const TREES: [(u32, u32); 5] =
     [(1, 0), (2, 0), (3, 1), (4 + NIDS_PER_BLOCK, 1), (5 + 2 * NIDS_PER_BLOCK, 2)];
 
@@ -37,7 +37,7 @@ impl Opened {
         RawInodeBlock::of(&self.block)
     }
 
-    /// The inode, to change; only what is mended is written.
+    /// The inode, to be changed. It is written only if something was mended.
     pub(super) fn change(&mut self) -> &mut RawInodeBlock {
         self.changed = true;
         RawInodeBlock::of_mut(self.block.make_mut())
@@ -50,15 +50,15 @@ struct Walk {
     addrs: AddrCounts,
     /// Blocks in a cluster of a compressed file.
     cluster: Option<u16>,
-    /// The heads of compressed clusters no longer take a block.
+    /// The heads of compressed clusters no longer use a block.
     released: bool,
-    /// As `i_blocks` counts.
+    /// Counted as in `i_blocks`.
     blocks: u64,
     extent: RawExtent,
-    /// How many blocks lie where the extent says.
+    /// How many blocks are where the extent says.
     extent_hits: u32,
     log: LogType,
-    /// Behind the last block.
+    /// Index behind the last block.
     end: u64,
     /// Directories only: blocks by index.
     dir_blocks: Option<Vec<(u64, BlockAddr)>>,
@@ -70,7 +70,8 @@ impl Walk {
     }
 }
 
-/// Slots of one node: the node, the life of its number, the file block the first is for.
+/// The slots of one node: the node, the version of its NAT entry, and the file block of the first
+/// slot.
 #[derive(Clone, Copy)]
 struct Slots {
     nid: Nid,
@@ -98,14 +99,14 @@ impl Checker {
         Some(Opened { block, layout, addr: nat.addr, nat, changed })
     }
 
-    /// Ends the walk of inode `ino`: notes what must change.
+    /// Ends the walk of inode `ino`, and notes what must change.
     pub(super) fn close_inode(&mut self, ino: Nid, opened: Opened) {
         if opened.changed {
             self.put_node(ino, ino, opened.block);
         }
     }
 
-    /// Claims everything below an inode. For a directory, its blocks by index.
+    /// Claims everything below an inode. Returns a directory's blocks, by index.
     pub(super) fn walk_file(&mut self, ino: Nid, opened: &mut Opened) -> Vec<(u64, BlockAddr)> {
         let raw = opened.raw();
         let kind = raw.i.kind();
@@ -145,8 +146,8 @@ impl Checker {
         walk.dir_blocks.unwrap_or_default()
     }
 
-    /// A node below the inode and what is below it; `levels` deep, at most two. Returns the number
-    /// that should stand in place of `nid`.
+    /// Walks a node below the inode, and everything below that, at most two `levels` deep. Returns
+    /// the number that should stand in place of `nid`.
     fn walk_node(&mut self, walk: &mut Walk, nid: Nid, offset: u32, levels: u32) -> Nid {
         let nid = if nid == 0 { self.fsynced_child(walk.ino, offset) } else { nid };
         if nid == 0 {
@@ -167,7 +168,7 @@ impl Checker {
                 changed = true;
             }
         } else {
-            // The nodes of a child's tree, the child included, stand before the next child.
+            // A child's whole tree, including the child, comes before the next child.
             let step = if levels == 1 { 1 } else { NIDS_PER_BLOCK + 1 };
             let nids = RawIndirectNode::of(&block).nid.map(U32::get);
             for (i, child) in (0..).zip(nids) {
@@ -184,8 +185,8 @@ impl Checker {
         nid
     }
 
-    /// Without checkpoint and chain: a node that an fsync wrote and whose parent does not point to
-    /// it. 0 if there is none.
+    /// Used without checkpoint and chain: a node that an fsync wrote and to which its parent does
+    /// not point. 0 if there is none.
     fn fsynced_child(&self, ino: Nid, offset: u32) -> Nid {
         let hints = self.mend.as_ref().map(|mend| &mend.hints).filter(|_| !self.volume.has_sit);
         let found = hints.and_then(|hints| {
@@ -195,8 +196,8 @@ impl Checker {
         found.copied().unwrap_or(0)
     }
 
-    /// Opens the node at `offset` of inode `ino`: `nid` or, when mending, another one that a search
-    /// has found for that place.
+    /// Opens the node at `offset` of inode `ino`. That is `nid` or, when mending, a node that a
+    /// search has found for this place.
     fn open_child(&mut self, ino: Nid, nid: Nid, offset: u32) -> Option<(Nid, NatEntry, Block)> {
         let place = self.mend.as_ref().and_then(|mend| mend.hints.places.get(&(ino, offset)));
         if let Some(&other) = place.filter(|&&other| other != nid && !self.is_reached_node(other))
@@ -216,7 +217,7 @@ impl Checker {
         let opened = self.open_node(nid, ino, offset);
         if opened.is_none() && self.mending() {
             self.remedy(Remedy::Cleared);
-            // Nothing is there: some other pointer may be right.
+            // Nothing is there, so some other pointer to this number may be right.
             crate::ondisk::bits::lsb::clear(&mut self.nids_reached, nid as usize);
         }
         opened.map(|(nat, block)| (nid, nat, block))
@@ -299,8 +300,8 @@ impl Checker {
         addr
     }
 
-    /// A block that nothing points to and whose summary names this slot, if the slot points to a
-    /// block that is not its own.
+    /// If the slot points to a block that is not its own: a block to which nothing points and whose
+    /// summary names this slot.
     fn better_block(&mut self, nid: Nid, slot: u16, addr: BlockAddr) -> Option<BlockAddr> {
         let stray = *self.mend.as_ref()?.hints.data.get(&(nid, slot))?;
         if stray == addr || self.is_reached(stray) {
@@ -383,8 +384,8 @@ impl Checker {
         }
     }
 
-    /// A file without a name: claims all of it and checks the link count, without entering
-    /// directories. `false` if there is none.
+    /// Visits a file without a name: claims all of it and checks the link count. Does not enter
+    /// directories. `false` if there is no such file.
     pub(super) fn visit_unnamed(&mut self, ino: Nid, links: u32, what: &'static str) -> bool {
         if !self.reach(ino) {
             return false;
@@ -400,7 +401,7 @@ impl Checker {
         true
     }
 
-    /// As [`Checker::locate_node`], without findings or changes.
+    /// As [`Checker::locate_node`], but without findings or changes.
     fn locate_quietly(&mut self, nid: Nid, ino: Nid, offset: u32) -> Option<Block> {
         if !self.volume.sb.is_node_id(nid) || self.is_reached_node(nid) {
             return None;

@@ -1,8 +1,8 @@
-//! What a repair has to change, collected while the check walks: the check decides once what every
+//! What a repair has to change, collected while the check walks. The check decides once what every
 //! structure should be, says so in its findings, and notes it here.
 //!
-//! Nothing here writes. Nodes and directory blocks are kept as they should be; what can be derived
-//! from the tree (SIT, SSA, counts) is not kept at all but taken from the walk's own bitmaps.
+//! Nothing here writes. Nodes and directory blocks are kept as they should be. What follows from
+//! the tree (SIT, SSA, counts) is not kept, but taken from the bitmaps of the walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use crate::ondisk::nat::NatEntry;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
-/// What a search of unreferenced blocks has found; a second walk uses it.
+/// What a search among unreferenced blocks has found. A second walk uses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hints {
     /// Intact node blocks, the newest of each number.
     pub nodes: BTreeMap<Nid, NodeHint>,
-    /// Data blocks, by the node and slot their summary names.
+    /// Data blocks, by the node and slot that their summary names.
     pub data: BTreeMap<(Nid, u16), BlockAddr>,
-    /// Nodes by the inode they belong to and their offset in its tree.
+    /// Nodes, by their inode and their offset in its tree.
     pub places: BTreeMap<(Nid, u32), Nid>,
-    /// Nodes that an fsync wrote after the newest checkpoint named by any node.
+    /// Nodes that an fsync wrote after the newest checkpoint that any node names.
     pub fsynced: BTreeSet<Nid>,
     /// That checkpoint's version.
     pub version: u32,
-    /// How much of the volume was looked at.
+    /// How much of the volume was searched.
     pub depth: Search,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Search {
     /// Not at all.
     #[default]
     None,
-    /// Blocks that SIT calls valid and nothing reaches.
+    /// Blocks that SIT calls valid and the walk did not reach.
     Strays,
     /// Every block of the main area.
     Everything,
@@ -70,11 +70,11 @@ pub(crate) struct Copy {
     pub from: BlockAddr,
 }
 
-/// All that is to change.
+/// Everything that must change.
 #[derive(Default)]
 pub(crate) struct Mend {
     pub hints: Hints,
-    /// A hint might help: blocks that a search of this depth would find are missing.
+    /// A search of this depth would find blocks that are missing.
     pub wanted: Search,
     /// Nodes as they should be, with their inode.
     pub nodes: BTreeMap<Nid, (Nid, Block)>,
@@ -88,11 +88,11 @@ pub(crate) struct Mend {
     pub names: Vec<NewName>,
     /// Inodes without a name, which go to `lost+found`.
     pub lost: Vec<Nid>,
-    /// Blocks two files claim.
+    /// Blocks that two files claim.
     pub copies: Vec<Copy>,
     /// Orphans that are sound.
     pub orphans: BTreeSet<Nid>,
-    /// Sound nodes that nothing leads to; their NAT entries are freed.
+    /// Sound nodes to which nothing leads. Their NAT entries are freed.
     pub freed: Vec<Nid>,
 }
 
@@ -103,7 +103,7 @@ impl Mend {
 }
 
 impl Checker {
-    /// Whether a repair is being prepared.
+    /// Whether this check prepares a repair.
     pub(super) fn mending(&self) -> bool {
         self.mend.is_some()
     }
@@ -155,18 +155,18 @@ impl Checker {
         }
     }
 
-    /// A finding about a node or inode, whichever `nid` is.
+    /// The place of node `nid`, which may be an inode.
     pub(super) fn node_place(nid: Nid, ino: Nid) -> Place {
         if nid == ino { Place::Inode { ino } } else { Place::Node { nid } }
     }
 
-    /// Adds the findings of mending a structure.
+    /// Adds the findings made while a structure was mended.
     pub(super) fn add_all(&mut self, findings: Vec<Finding>) {
         findings.into_iter().for_each(|finding| self.add(finding));
     }
 }
 
-/// The questions of a search for lost blocks.
+/// What a search for lost blocks asks.
 impl Checker {
     /// Whether SIT calls a block valid that the walk did not reach.
     pub(crate) fn is_stray(&self, segno: SegNo, offset: usize) -> bool {

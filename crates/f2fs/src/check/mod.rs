@@ -1,13 +1,14 @@
 //! Our own fsck: everything a volume says about itself, compared with what can be reached.
 //!
-//! The volume is taken as its newest checkpoint has it; replaying what an fsync left behind is
-//! the mount's work. Nothing is written. The walk starts at the root directory (and orphans and
-//! quota files), claims every block it reaches, and at the end what was claimed has to be what
-//! NAT, SIT and checkpoint count.
+//! The volume is checked as of its newest checkpoint; it is for the mount to replay what an fsync
+//! left behind. Nothing is written. The walk starts at the root directory, the orphans and the
+//! quota files, and claims every block that it reaches. At the end, the claimed blocks must be
+//! those that NAT, SIT and checkpoint count.
 //!
 //! Memory: three bitmaps (node numbers twice, blocks of the main area), the SIT's maps, two small
 //! block caches, a list of directories still to visit, and files with several links. No image can
-//! make it loop: a node is entered once, and nothing recurses deeper than a node tree, three.
+//! make it loop: a node is entered only once, and recursion is never deeper than a node tree, which
+//! is three.
 
 mod dentry;
 mod dir;
@@ -49,7 +50,7 @@ pub(crate) use volume::Volume;
 /// How to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Findings kept; the rest are only counted.
+    /// How many findings are kept; the rest are only counted.
     pub max_findings: usize,
 }
 
@@ -64,7 +65,7 @@ impl Default for CheckOptions {
 pub struct CheckReport {
     /// What is wrong.
     pub findings: Vec<Finding>,
-    /// Findings beyond the most that are kept.
+    /// How many more findings there were than are kept.
     pub omitted: u64,
     /// The checkpoint was written at unmount.
     pub clean_unmount: bool,
@@ -80,9 +81,9 @@ pub struct CheckReport {
     pub orphans: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Nodes, inodes among them.
+    /// Nodes, including inodes.
     pub nodes: u64,
-    /// Blocks in use or reserved, nodes among them.
+    /// Blocks in use or reserved, including nodes.
     pub blocks: u64,
     /// Segments without a valid block.
     pub free_segments: u32,
@@ -95,7 +96,7 @@ impl CheckReport {
     }
 }
 
-/// Checks the volume on `drive`. An error means there is no volume to check, or none this crate
+/// Checks the volume on `drive`. An error means that there is no volume, or none that this crate
 /// understands; everything else is a finding.
 pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckReport> {
     let queue = BlockQueue::new(Arc::clone(drive));
@@ -110,8 +111,8 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
     Ok(checker.report)
 }
 
-/// The checkpoint is the newest one: a newer one of which only the header is damaged would be
-/// ignored by every mount.
+/// Checks that the checkpoint is the newest one. If only the header of a newer one is damaged,
+/// every mount ignores that one.
 fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
     let newest = Checkpoint::select_any(&volume.sb, |addr| volume.read(addr));
     if let Ok(Selected { checkpoint, pack }) = newest
@@ -123,7 +124,7 @@ fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Both copies must be sound and equal.
+/// Checks that both copies are sound and equal.
 fn check_superblocks(queue: &BlockQueue, findings: &mut Vec<Finding>) -> Result<Superblock> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     let (sb, used) = Superblock::select(read)?;
@@ -153,14 +154,14 @@ pub(crate) struct Checker {
     /// What a repair has to change, if one is being prepared.
     pub(crate) mend: Option<Mend>,
     max_findings: usize,
-    /// Node numbers the NAT gives an address, least significant bit first.
+    /// Node numbers to which the NAT gives an address, least significant bit first.
     nids_used: Vec<u8>,
-    /// Node numbers the walk reached.
+    /// Node numbers that the walk reached.
     nids_reached: Vec<u8>,
-    /// Blocks of the main area the walk reached, most significant bit first as in SIT maps.
+    /// Blocks of the main area that the walk reached, most significant bit first as in SIT maps.
     pub(crate) blocks_reached: Vec<u8>,
     links: BTreeMap<Nid, Links>,
-    /// Directories named but not yet read, with the directory that names them.
+    /// Directories that were named but not yet read, and the directory that names each.
     pending: Vec<(Nid, Option<Nid>)>,
 }
 
@@ -195,7 +196,7 @@ impl Checker {
         }
     }
 
-    /// Walks all there is.
+    /// Walks the whole volume.
     pub(crate) fn run(&mut self) {
         if self.volume.has_sit {
             self.load_sit();
@@ -217,7 +218,7 @@ impl Checker {
         }
     }
 
-    /// Without a checkpoint the NAT is what a search of all blocks has found.
+    /// Without a checkpoint, a search of all blocks takes the place of the NAT.
     fn use_found_nodes(&mut self) {
         let Some(mend) = &self.mend else { return };
         let found: Vec<_> = mend.hints.nodes.iter().map(|(nid, hint)| (*nid, *hint)).collect();
@@ -254,7 +255,7 @@ impl Checker {
         self.add(Finding::new(place, what, found, allowed));
     }
 
-    /// The value, or a finding in its place.
+    /// The value, or else a finding.
     fn keep<T>(&mut self, place: impl FnOnce() -> Place, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.add(place().finding(error))).ok()
     }

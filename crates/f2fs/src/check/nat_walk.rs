@@ -1,5 +1,5 @@
 //! The node address table from end to end: which node numbers are in use, and what nat_bits say
-//! about that.
+//! about them.
 
 use drive::Block;
 
@@ -11,11 +11,11 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummaryBlock;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, bits};
 
-/// What the NAT stores as address of the two reserved node numbers.
+/// The address that the NAT has for the two reserved node numbers.
 const RESERVED_ADDR: u32 = 1;
 
 impl Checker {
-    /// Reads all of the NAT, then the journal above it.
+    /// Reads the whole NAT, then the journal, which overrides it.
     pub(super) fn scan_nat(&mut self) {
         let nat_bits = self.read_nat_bits();
         let mut counted = NatBits::new(&self.volume.sb);
@@ -90,8 +90,8 @@ impl Checker {
             bytes.extend_from_slice(self.keep(place, read)?.bytes());
         }
         let found = NatBits::decode(&self.volume.sb, &self.volume.cp, &bytes);
-        // Linux writes them when it unmounts, and other checkpoints keep the flag: what is there
-        // then belongs to an older one and is ignored at mount.
+        // Linux writes them when it unmounts. Other checkpoints keep the flag, but the nat_bits
+        // then belong to an older one and a mount ignores them.
         if found.is_none() && self.volume.cp.flags.contains(CpFlags::UMOUNT) {
             let place = Place::Block { addr: u64::from(pack + start) };
             self.find(place, "nat_bits", "another checkpoint's", "this checkpoint's");
@@ -100,7 +100,7 @@ impl Checker {
     }
 
     fn check_nat_bits(&mut self, nat_bits: &NatBits, index: u32, used: usize) {
-        // Number 0 is never used, but counts as if it were.
+        // Number 0 is never used, but is counted as if it were.
         let used = if index == 0 { used + 1 } else { used };
         for (what, map, allowed) in [
             ("nat_bits full", &nat_bits.full, used == nat::ENTRIES_PER_BLOCK),

@@ -111,7 +111,7 @@ impl Checker {
         Ok(block)
     }
 
-    /// Node `nid` where a search has found it; the NAT will point there.
+    /// Node `nid` in the place where a search has found it. The NAT will point there.
     fn find_elsewhere(
         &mut self,
         nid: Nid,
@@ -131,8 +131,8 @@ impl Checker {
         Some((found, block))
     }
 
-    /// The block the NAT names with its footer made right, if two more witnesses than the NAT say
-    /// that it is this node: fields of the footer, or the segment's summary.
+    /// The block that the NAT names, with its footer corrected, if two witnesses besides the NAT
+    /// say that it is this node: fields of the footer, or the segment's summary.
     fn mend_footer(
         &mut self,
         nat: NatEntry,
@@ -162,8 +162,9 @@ impl Checker {
         Some(block)
     }
 
-    /// Claims the block of a node. When mending, a node whose block belongs to another owner, or
-    /// lies among data, gets another block: its NAT entry says that it has not been written yet.
+    /// Claims the block of a node. When mending, a node gets another block if its own belongs to
+    /// another owner or lies among data: the NAT entry then says that the node has not been written
+    /// yet.
     pub(super) fn claim_node(
         &mut self,
         nid: Nid,

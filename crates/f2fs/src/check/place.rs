@@ -28,7 +28,7 @@ pub enum Place {
         /// Node it is for.
         nid: Nid,
     },
-    /// A segment of the main area, and what SIT and SSA say of it.
+    /// A segment of the main area, and what SIT and SSA say about it.
     Segment {
         /// Its number.
         segno: SegNo,
@@ -52,7 +52,7 @@ pub enum Place {
     Dentry {
         /// Directory.
         dir: Nid,
-        /// Name, unprintable bytes escaped.
+        /// Name, with unprintable bytes escaped.
         name: Box<str>,
     },
     /// A zone of the drive.
@@ -63,8 +63,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// The result of a structure's own checks, or why it could not be read. This place is used if
-    /// the error names no block.
+    /// Turns an error into a finding: the result of a structure's own checks, or why it could not
+    /// be read. This place is used if the error names no block.
     pub(crate) fn finding(self, error: Error) -> Finding {
         match error {
             Error::Corrupt { structure, found, allowed, .. } => {

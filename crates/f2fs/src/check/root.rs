@@ -1,4 +1,4 @@
-//! A root directory for a volume that has lost its own: empty, to hold `lost+found`.
+//! A root directory for a volume that has lost its own. It is empty, for `lost+found`.
 
 use drive::Block;
 use vfs::FileKind;
@@ -15,7 +15,7 @@ use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCK_SIZE, NEW_ADDR};
 
 impl Checker {
-    /// Makes a root directory if even a search of all blocks has found none.
+    /// Makes a root directory if even a search of all blocks found none.
     pub(super) fn mend_root(&mut self) {
         let root = self.volume.sb.root_ino;
         if self.locate_node(root, root, 0).is_some() || !self.searched(Search::Everything) {

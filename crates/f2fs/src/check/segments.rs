@@ -1,5 +1,5 @@
-//! Blocks: each reached one is claimed and compared with SIT and SSA; at the end SIT may hold no
-//! others.
+//! Blocks: each one that the walk reaches is claimed, and compared with SIT and SSA. In the end,
+//! SIT may not have any others.
 
 use drive::Block;
 
@@ -8,14 +8,14 @@ use crate::ondisk::sit::{LogType, MAP_SIZE};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock, TYPE_DATA, TYPE_NODE};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
-/// Who points to a block.
+/// What points to a block.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
     /// For data, the node that points to it; for a node, itself.
     nid: Nid,
     /// What the block's summary should be.
     summary: RawSummary,
-    /// The log such a block is written to.
+    /// The log to which such a block is written.
     log: LogType,
 }
 
@@ -31,16 +31,16 @@ impl Owner {
     }
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// The block is the claimant's.
+    /// The block belongs to the claimant.
     Granted,
     /// The address is outside the main area, or above its zone's write pointer.
     Outside,
-    /// It is somebody else's already.
+    /// The block belongs to somebody else already.
     Taken,
-    /// Its segment is of the other class: nodes, not data, or data, not nodes.
+    /// Its segment is of the other class: data where nodes belong, or nodes where data belongs.
     Alien,
 }
 
@@ -85,8 +85,8 @@ impl Checker {
         bits::msb::test(&self.blocks_reached, self.block_index(addr))
     }
 
-    /// Whether the segment's class is the owner's, by SIT. When mending, it is not if the walk has
-    /// found blocks of the other class there, or if SIT and SSA agree on the other class.
+    /// Whether the segment's class is the owner's, by SIT. When mending, the class is wrong if the
+    /// walk has found blocks of the other class there, or if SIT and SSA both name the other class.
     fn check_class(&mut self, addr: BlockAddr, segno: SegNo, owner: Owner) -> bool {
         let is_node = owner.log.is_node();
         let log = self.volume.sit_types[segno as usize];
@@ -116,7 +116,7 @@ impl Checker {
         (kind <= TYPE_NODE).then_some(kind == TYPE_NODE)
     }
 
-    /// What the summaries say of the block at `addr`, if they can be read and belong to `log`'s
+    /// What the summaries say about the block at `addr`, if they can be read and belong to `log`'s
     /// class.
     pub(super) fn summary_of(&mut self, addr: BlockAddr, is_node: bool) -> Option<RawSummary> {
         let (segno, offset) = self.volume.sb.locate(addr)?;
@@ -130,7 +130,7 @@ impl Checker {
         let read = self.volume.summary(segno);
         let summary = match self.keep(|| Place::Segment { segno }, read) {
             Some(Some(block)) => block,
-            // A node log's, which the next mount rebuilds from the nodes.
+            // A node log's summary, which the next mount rebuilds from the nodes.
             Some(None) => return,
             None => return self.set_summary(addr, owner.summary),
         };
@@ -161,7 +161,7 @@ impl Checker {
         }
     }
 
-    /// SIT compared with what was reached, and the count of free segments.
+    /// Compares SIT with what was reached, and checks the count of free segments.
     pub(super) fn check_segments(&mut self) {
         for segno in 0..self.volume.sb.segment_count_main {
             let start = segno as usize * MAP_SIZE;
@@ -186,7 +186,7 @@ impl Checker {
         }
     }
 
-    /// Each log: its segment has its type, and nothing where it writes next.
+    /// Checks each log: its segment has its type, and nothing is where it writes next.
     pub(super) fn check_cursegs(&mut self) {
         for log in LogType::ALL {
             if !self.volume.sb.has_log(log) {

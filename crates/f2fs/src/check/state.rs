@@ -1,4 +1,4 @@
-//! What a volume says about its own state: enough to decide whether it needs a check at all.
+//! What a volume says about its own state, which tells whether it needs a check at all.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::ondisk::superblock::Superblock;
 pub struct VolumeState {
     /// The last checkpoint was written at unmount.
     pub clean_unmount: bool,
-    /// Checkpoint or superblock say that something was found wrong, or ask for a check.
+    /// Checkpoint or superblock say that something is wrong, or ask for a check.
     pub has_errors: bool,
 }
 
@@ -26,7 +26,7 @@ impl VolumeState {
     }
 }
 
-/// Reads superblock and checkpoint of the volume on `drive`, and nothing else.
+/// Reads only the superblock and the checkpoint of the volume on `drive`.
 pub fn state(drive: &Arc<dyn Drive>) -> Result<VolumeState> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);

@@ -1,14 +1,14 @@
 //! Finds the single wrong bit of a block from its checksum.
 //!
-//! A CRC is linear: flipping a bit changes the checksum by a value that depends on the bit's place
-//! alone. So the difference between the stored checksum and the computed one names the bit, if it
-//! was one. Source: the algebra; no tool of the field does this.
+//! A CRC is linear: flipping a bit changes the checksum by a value that depends only on the bit's
+//! place. So if just one bit is wrong, the difference between the stored and the computed checksum
+//! tells which.
 
 use std::sync::OnceLock;
 
 use crate::ondisk::{BLOCK_SIZE, crc32};
 
-/// What flipping each bit does to the checksum of a block, sorted by that.
+/// What flipping each bit of a block does to its checksum, sorted by that change.
 fn table() -> &'static [(u32, u16)] {
     static TABLE: OnceLock<Vec<(u32, u16)>> = OnceLock::new();
     TABLE.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Node numbers in use that the walk did not reach: a finding each. When mending, inodes among them
-//! are walked as well and noted for `lost+found`; everything else is freed.
+//! Node numbers in use that the walk did not reach: one finding for each. When mending, the inodes
+//! among them are walked too and noted for `lost+found`; everything else is freed.
 
 use drive::Block;
 use vfs::FileKind;
@@ -16,14 +16,14 @@ use crate::ondisk::{NULL_ADDR, Nid, bits};
 struct Lost {
     ino: Nid,
     kind: FileKind,
-    /// Directory it was in.
+    /// The directory it was in.
     parent: Nid,
-    /// Its name there, if that is where it belongs.
+    /// Its name there, if it belongs there.
     name: Option<Vec<u8>>,
 }
 
 impl Checker {
-    /// Every node number in use must have been reached.
+    /// Checks that the walk reached every node number in use.
     pub(super) fn check_unreached_nids(&mut self) {
         for nid in self.unreached() {
             self.find(Place::Nat { nid }, "use", "unreachable", "reachable, or free");
@@ -48,7 +48,7 @@ impl Checker {
     fn mend_unreached(&mut self) {
         let lost: Vec<Lost> =
             self.unreached().into_iter().filter_map(|nid| self.lost_inode(nid)).collect();
-        // A directory goes before what is in it, or its files would lose it.
+        // A directory is visited before what is in it, so that its files stay there.
         let dirs = || lost.iter().filter(|inode| inode.kind == FileKind::Directory);
         let is_lost_dir = |ino: Nid| {
             lost.binary_search_by_key(&ino, |l| l.ino)
@@ -70,7 +70,7 @@ impl Checker {
         }
     }
 
-    /// The inode `nid`, if that is what it is and it still has a link.
+    /// The inode `nid`, if it is an inode and still has a link.
     fn lost_inode(&mut self, nid: Nid) -> Option<Lost> {
         let nat = self.volume.nat(nid).ok()?;
         let block = self.probe(nat.addr, nid, nid, 0).ok()?;
@@ -85,8 +85,8 @@ impl Checker {
         Some(Lost { ino: nid, kind: i.kind()?, parent: i.pino.get(), name })
     }
 
-    /// Without checkpoint and chain: the name of a file that was fsynced after its directory was
-    /// last written.
+    /// Used without checkpoint and chain: the name of a file that was fsynced after its directory
+    /// was last written.
     fn fsynced_name(&mut self, ino: Nid, block: &Block) -> Option<Vec<u8>> {
         if self.volume.has_sit || !self.mend.as_ref()?.hints.fsynced.contains(&ino) {
             return None;
@@ -103,8 +103,8 @@ impl Checker {
         (dir.kind() == Some(FileKind::Directory) && age(dir) < age(i)).then(|| i.name().to_vec())
     }
 
-    /// Without a NAT, a node block may belong to a deleted file: one whose directory does not name
-    /// it, or was deleted itself. It is left alone.
+    /// Without a NAT, a node block may belong to a deleted file: its directory does not name it, or
+    /// was itself deleted. Such a file is left alone.
     fn may_revive(&mut self, ino: Nid, parent: Nid) -> bool {
         if self.volume.has_sit {
             return true;

@@ -17,7 +17,7 @@ use crate::ondisk::summary::{RawSummaryBlock, unpack_compact};
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
-/// Blocks each of the caches of NAT and SSA holds.
+/// How many blocks each of the caches of NAT and SSA holds.
 const CACHE_BLOCKS: usize = 512;
 
 /// What the check reads.
@@ -32,15 +32,15 @@ pub(crate) struct Volume {
     pub(crate) sit_types: Vec<LogType>,
     /// Ages of all segments.
     pub(crate) sit_mtimes: Vec<u64>,
-    /// There is a SIT; without a checkpoint there is none.
+    /// Whether there is a SIT. Without a checkpoint there is none.
     pub(crate) has_sit: bool,
-    /// The log that the first block the walk found in each segment belongs to.
+    /// For each segment, the log to which the first block belongs that the walk found there.
     pub(crate) filled_by: Vec<Option<LogType>>,
     /// Summaries of the open segments; a node log's is missing after a crash.
     pub(crate) open_summaries: [Option<Block>; 6],
     /// What a repair says about nodes, overriding journal and table.
     nats: BTreeMap<Nid, NatEntry>,
-    /// Zones, to tell what was never written; only if the drive has some.
+    /// The zones, which tell what was never written, if the drive has any.
     zones: Option<WritePointers>,
     /// nat_bits computed from the table's blocks, once they have been read.
     pub(crate) nat_bits: Option<NatBits>,
@@ -71,7 +71,7 @@ impl Volume {
         Self::new(queue, sb, selected, true)
     }
 
-    /// A volume as `selected` has it; without SIT and summaries if those are gone.
+    /// A volume as `selected` has it, without SIT and summaries if those are gone.
     pub(crate) fn new(
         queue: BlockQueue,
         sb: Superblock,
@@ -98,17 +98,17 @@ impl Volume {
         })
     }
 
-    /// Whether the block at `addr` was ever written: a sequential zone's write pointer tells.
+    /// Whether the block at `addr` was ever written, by the write pointer of a sequential zone.
     pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
         self.zones.as_ref().is_none_or(|zones| zones.is_written(addr))
     }
 
-    /// From now on the NAT says this about `nid`.
+    /// Sets what the NAT says about `nid` from now on.
     pub(crate) fn set_nat(&mut self, nid: Nid, entry: NatEntry) {
         self.nats.insert(nid, entry);
     }
 
-    /// What [`Self::set_nat`] was told.
+    /// All entries given to [`Self::set_nat`].
     pub(crate) fn changed_nats(&self) -> &BTreeMap<Nid, NatEntry> {
         &self.nats
     }
@@ -117,7 +117,7 @@ impl Volume {
         Ok(self.queue.read_block(addr.into())?)
     }
 
-    /// What the NAT, or the journal overriding it, says about `nid`, which must be in range.
+    /// The NAT entry of `nid`, which must be in range, or that of the journal, which overrides it.
     pub(crate) fn nat(&mut self, nid: Nid) -> Result<NatEntry> {
         if let Some(entry) = self.nats.get(&nid) {
             return Ok(*entry);
@@ -131,7 +131,7 @@ impl Volume {
         Ok(RawNatBlock::of(&block).entry(nid))
     }
 
-    /// What the checkpoint's journal says, above the table.
+    /// The entries of the checkpoint's journal, which override the table.
     pub(crate) fn nat_journal(&self) -> impl Iterator<Item = (Nid, NatEntry)> + '_ {
         let block = self.open_summaries[LogType::HotData.index()].as_ref();
         let journal = block.map(|block| RawSummaryBlock::of(block).nat_journal());
@@ -139,13 +139,14 @@ impl Volume {
         entries.map(|entry| (entry.nid.get(), entry.entry.into()))
     }
 
-    /// The log whose open segment `segno` is.
+    /// The log that has `segno` as its open segment.
     pub(crate) fn log_of(&self, segno: SegNo) -> Option<LogType> {
         let mut logs = LogType::ALL.into_iter().filter(|log| self.sb.has_log(*log));
         logs.find(|log| self.cp.curseg(*log).segno == segno)
     }
 
-    /// The summary of `segno`; `None` if it is a node log's after a crash, or the volume has none.
+    /// The summary of `segno`. `None` if it is a node log's after a crash, or if the volume has
+    /// none.
     pub(crate) fn summary(&mut self, segno: SegNo) -> Result<Option<Block>> {
         if self.sb.features.contains(Features::RO) {
             return Ok(None);
@@ -163,7 +164,7 @@ impl Volume {
         &self.sit_maps[start..start + MAP_SIZE]
     }
 
-    /// Summaries of the open segments, from whichever form the pack has them in.
+    /// Summaries of the open segments, in whichever form the pack has them.
     pub(crate) fn read_summaries(&self) -> Result<[Option<Block>; 6]> {
         let start = self.sb.cp_pack(self.pack);
         let mut logs: [Option<Block>; 6] = Default::default();
@@ -189,7 +190,7 @@ impl Volume {
 }
 
 impl Checker {
-    /// Summaries of the open segments, with the journals, which are checked here.
+    /// Loads the summaries of the open segments with their journals, which are checked here.
     pub(crate) fn load_summaries(&mut self) {
         let (read, pack) = (self.volume.read_summaries(), self.volume.pack);
         let place = || Place::Checkpoint { pack };

@@ -1,4 +1,5 @@
-//! Zones of the drive against the volume: write pointers, and segments beyond a zone's capacity.
+//! The drive's zones compared with the volume: write pointers, and segments beyond a zone's
+//! capacity.
 
 use drive::{Zone, ZoneKind, ZoneState};
 
@@ -19,8 +20,8 @@ impl Checker {
         zone < u64::from(zones.conventional) || offset < zones.capacity
     }
 
-    /// Write pointers. After a crash they may be ahead of the checkpoint; the next mount sorts that
-    /// out, so then only valid data behind them is an error.
+    /// Checks write pointers. After a crash they may be ahead of the checkpoint, which the next
+    /// mount sorts out; then only valid data above them is an error.
     pub(super) fn check_zones(&mut self) {
         let zones = self.volume.queue.report_zones().map_err(Into::into);
         for zone in self.keep(|| Place::Zone { start: 0 }, zones).unwrap_or_default() {
@@ -67,7 +68,7 @@ impl Checker {
         }
     }
 
-    /// Where the log that writes in this zone goes on.
+    /// Where the log that writes to this zone continues.
     fn log_head_in(&self, start: u64, end: u64) -> Option<u64> {
         LogType::ALL.into_iter().find_map(|log| {
             let curseg = self.volume.cp.curseg(log);
@@ -77,7 +78,7 @@ impl Checker {
     }
 }
 
-/// A full zone reports its end, wherever its capacity ended.
+/// A full zone reports its end as its write pointer, wherever its capacity ended.
 fn is_full_at(zone: &Zone, head: u64) -> bool {
     zone.state == ZoneState::Full && head >= zone.start + zone.capacity
 }

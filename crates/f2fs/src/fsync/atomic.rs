@@ -1,8 +1,8 @@
 //! Atomic OPRW, `fsync_mode=strict,oprw`: an fsync is recovered whole or not at all, without a wait
-//! between data and nodes. One flush where `strict` has two. Works on any drive.
+//! between data and nodes, and with one flush where `strict` has two. Works on any drive.
 //!
-//! **What can tear.** A drive programs data, nodes and the last node in any order, and flushes by
-//! itself at any time. So a cut may keep any prefix of what an fsync wrote to each zone.
+//! **What can tear.** A drive programs data, nodes and the last node in any order, and may flush at
+//! any time. So a cut may keep, in each zone, any prefix of what an fsync wrote there.
 //!
 //! **What orders it.** Nothing. Recovery decides, from the write pointers or, where there are none,
 //! from checksums, and finds one of two things:

@@ -4,9 +4,9 @@
 //! durable only when the nodes ahead of its own are there too, whoever wrote them
 //! (`f2fs_wait_on_node_pages_writeback` with its sequence number).
 //!
-//! Invariant: places are given out in the order of the log, in the hold of the volume that submits
-//! the nodes, and each is given back as soon as the drive has answered. So nobody waits here for
-//! anything but the drive.
+//! Invariant: places are given out in the order of the log, in the hold of the volume in which the
+//! nodes are submitted, and each is given back as soon as the drive has answered. So an fsync waits
+//! here for nothing but the drive.
 
 use std::collections::VecDeque;
 
@@ -23,18 +23,18 @@ pub(crate) struct Chain {
 
 #[derive(Default)]
 struct State {
-    /// Nodes of all places before this one have arrived.
+    /// The nodes of all places before this one have arrived.
     first: u64,
     /// For each place from there on, whether its nodes have arrived.
     has_arrived: VecDeque<bool>,
-    /// A node was not written: the chain ends there, and no later node counts.
+    /// A node was not written. The chain ends there, and no later node counts.
     broken: bool,
-    /// Fsyncs asleep here.
+    /// How many fsyncs sleep here.
     waiting: u32,
 }
 
-/// An fsync's place in the chain. Dropped before the drive has answered, it breaks the chain,
-/// because the fate of its nodes is unknown.
+/// An fsync's place in the chain. If it is dropped before the drive has answered, the chain is
+/// broken, because nobody knows what became of its nodes.
 pub(crate) struct Place<'a> {
     chain: &'a Chain,
     number: u64,
@@ -47,7 +47,7 @@ impl Default for Chain {
 }
 
 impl State {
-    /// The drive has answered for the nodes of this place.
+    /// Records the drive's answer for the nodes of this place.
     fn answered(&mut self, number: u64, written: bool) {
         self.broken |= !written;
         if let Some(has_arrived) = self.has_arrived.get_mut((number - self.first) as usize) {
@@ -61,7 +61,7 @@ impl State {
 }
 
 impl Chain {
-    /// The next place, for nodes that are about to be submitted.
+    /// Takes the next place, for nodes that are about to be submitted.
     pub(crate) fn take_place(&self) -> Place<'_> {
         let mut state = self.state.lock();
         let number = state.first + state.has_arrived.len() as u64;
@@ -71,8 +71,8 @@ impl Chain {
 }
 
 impl Place<'_> {
-    /// The drive has answered for the nodes of this place. With `in_order`, sleeps until all nodes
-    /// ahead of them have arrived, too; fails if one never will.
+    /// Records the drive's answer for the nodes of this place. With `in_order`, also sleeps until
+    /// all nodes ahead of them have arrived, and fails if one never will.
     pub(crate) fn arrive(self, written: bool, in_order: bool) -> Result<()> {
         let (chain, number) = (self.chain, self.number);
         std::mem::forget(self);

@@ -2,10 +2,10 @@
 //! (`f2fs_do_sync_file`).
 //!
 //! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. The volume is
-//! locked while a step allocates and submits, and free while it waits for the drive. Three rules
-//! keep an fsync's promise whatever other threads do meanwhile:
+//! locked while a step allocates and submits, and not while it waits for the drive. Three rules
+//! keep an fsync's promise, whatever other threads do meanwhile:
 //! - what it has to do is decided (`need`) in the same hold of the volume in which it is done;
-//! - what must be of one instant is captured in one hold (`Frozen`), and written as it was;
+//! - data and nodes that must show one instant are captured in one hold (`Frozen`);
 //! - it returns when the nodes ahead of its own are durable, too (`chain`).
 
 mod atomic;
@@ -39,7 +39,7 @@ use crate::ondisk::Nid;
 use chain::Place;
 use need::Need;
 
-/// The technique these options ask for.
+/// The technique that these options select.
 pub fn plan_of(options: &MountOptions) -> &'static Plan {
     match (options.fsync_mode, options.oprw) {
         (FsyncMode::Strict, false) => &STRICT,
@@ -79,11 +79,11 @@ pub(crate) fn execute_with(
     Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume)
 }
 
-/// How an fsync ends that does not complete its plan.
+/// How an fsync ends if it does not complete its plan.
 enum End {
     /// With a checkpoint.
     Checkpoint,
-    /// At once: there is nothing left to do, or finding out has failed.
+    /// At once: nothing is left to do, or finding that out failed.
     Return(Result<()>),
 }
 
@@ -93,12 +93,13 @@ struct Fsync<'a> {
     ino: Nid,
     plan: &'static Plan,
     writes: OnTheWay,
-    /// The nodes as they were when the data was submitted, if the plan is of one instant.
+    /// The nodes as they were when the data was submitted, if the plan captures both at one
+    /// instant.
     frozen: Option<Frozen>,
     place: Option<Place<'a>>,
-    /// The checkpoint it began after.
+    /// The checkpoint after which it began.
     version: u64,
-    /// Injected: the first decision.
+    /// The first decision, where [`crate::Inject::DECIDE_ONCE`] keeps it.
     decided: Option<Need>,
 }
 
@@ -125,7 +126,7 @@ impl<'a> Fsync<'a> {
         }
     }
 
-    /// The file's dirty data has been submitted: only a checkpoint is missing.
+    /// Ends with a checkpoint. The file's dirty data has been submitted.
     fn checkpoint(mut self) -> Result<()> {
         let waited = self.writes.data.wait(self.fs.queue());
         let volume = self.fs.settled();
@@ -135,7 +136,8 @@ impl<'a> Fsync<'a> {
         self.fs.checkpoint(volume, Caller::Foreground).map(drop)
     }
 
-    /// Writes in flight still own their blocks; their outcome matters only to later fsyncs.
+    /// Ends with an error. Writes in flight still own their blocks; their outcome matters only to
+    /// later fsyncs.
     fn give_up(&mut self, error: Error) -> Error {
         let mut volume = self.fs.lock();
         let OnTheWay { data, meta } = &mut self.writes;
@@ -161,9 +163,10 @@ impl<'a> Fsync<'a> {
         Ok(end)
     }
 
-    /// Submits the nodes, in the same hold of the volume in which that was decided.
+    /// Submits the nodes, in the hold of the volume in which that was decided.
     fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Option<End>> {
-        // Data that neither write pointers nor checksums cover is ordered here.
+        // Neither write pointers nor checksums cover this data, so it must be durable before the
+        // nodes.
         if volume.has_unjudgeable(self.ino, self.plan)? {
             volume.unjudged.remove(&self.ino);
             drop(volume);
@@ -190,7 +193,7 @@ impl<'a> Fsync<'a> {
         Ok(None)
     }
 
-    /// How to end in the present state; `None` to go on.
+    /// How to end in the present state; `None` means to go on.
     fn decide(&self, volume: &mut Volume) -> Option<End> {
         let need = match self.decided {
             Some(need) => Ok(need),
@@ -273,7 +276,7 @@ impl<'a> Run for Fsync<'a> {
         if self.fs.injected(Inject::DROP_FLUSH) {
             return Ok(());
         }
-        // Before the flush: what is written back during the flush must be flushed again.
+        // Before the flush, because what is written back during it must be flushed again.
         self.fs.lock().unflushed.remove(&self.ino);
         self.fs.flush()
     }

@@ -1,7 +1,7 @@
 //! What an fsync has to do: nothing, its plan, or a checkpoint (`need_do_checkpoint`).
 //!
-//! It is decided in the hold of the volume in which the nodes are put together, so that nothing can
-//! change between the decision and the act.
+//! This is decided in the hold of the volume in which the nodes are put together, so that nothing
+//! can change between the decision and the act.
 
 use vfs::{Errno, FileKind};
 
@@ -19,16 +19,15 @@ use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
 pub(crate) enum Need {
     /// Everything of this file has already been written and flushed.
     Nothing,
-    /// Roll-forward could not restore this state; only a checkpoint can.
+    /// Only a checkpoint can restore this state; roll-forward could not.
     Checkpoint,
-    /// The plan.
+    /// What the plan says.
     Plan,
 }
 
 impl Volume {
-    /// Whether `ino` can be fsynced now. On a volume that has stopped it cannot, as in
-    /// `f2fs_sync_file`: what a failed checkpoint included is clean in memory, but not on the
-    /// drive.
+    /// Fails if `ino` cannot be fsynced now. On a volume that has stopped it cannot, as in
+    /// `f2fs_sync_file`: what a failed checkpoint included is clean in memory but not on the drive.
     pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<()> {
         self.check_usable()?;
         if self.write_errors.remove(&ino) {
@@ -96,16 +95,16 @@ impl Volume {
         }
         let inode = self.inode(ino)?;
         let dir = inode.pino.get();
-        // In other directories different bytes may be the same name.
+        // In other directories, different bytes may be the same name.
         let exact = self.naming(dir)? == Naming::Exact;
         let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
         let mut of_dir = left.take_while(|(of, _)| *of == dir);
         Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
     }
 
-    /// Whether a node of the file was freed whose place recovery would take for unchanged: a node
-    /// of attributes, or one of blocks before the end of the file (recovery cuts off only what lies
-    /// behind it).
+    /// Whether a node of the file was freed that recovery would take for unchanged: a node of
+    /// attributes, or one of blocks before the end of the file. (Recovery cuts off only what lies
+    /// behind the end.)
     fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
         let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
         let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
@@ -125,8 +124,8 @@ impl Volume {
         }))
     }
 
-    /// Roll-forward keeps old blocks until it is done, so everything it may claim must fit
-    /// (`f2fs_space_for_roll_forward`).
+    /// Roll-forward keeps old blocks until it is done, so there must be room for everything it may
+    /// claim (`f2fs_space_for_roll_forward`).
     fn has_room_to_roll_forward(&self) -> bool {
         let (total, _) = self.space.totals();
         self.checkpoint.valid_block_count + self.allocated_since_checkpoint <= total

@@ -1,5 +1,5 @@
 //! F2FS `fsync_mode=nobarrier`: two waits for DMA and no flush, for drives with power-loss
-//! protection. On a drive without it nothing is promised.
+//! protection. On a drive without it, nothing is promised.
 
 use super::plan::{Mark, Plan, Step, Submit, Writes};
 

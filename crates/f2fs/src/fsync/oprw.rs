@@ -2,8 +2,9 @@
 //! write pointers, so fsync does not wait between them.
 //!
 //! What can tear: a node may reach NAND before data it points to. What orders it: nothing. Who
-//! repairs: [`crate::recover`] discards a node any of whose pointers lies at or above its zone's
-//! write pointer, and every later node of that inode; the file keeps its last whole node.
+//! repairs: [`crate::recover`]. It discards a node if any of its pointers lies at or above its
+//! zone's write pointer, and also every later node of that inode. The file keeps its last whole
+//! node.
 
 use super::plan::{Mark, Plan, Step, Submit, Writes};
 

@@ -1,4 +1,4 @@
-//! What a plan of F2FS submits; [`queue::plan`] has the rest.
+//! What a plan of F2FS submits. The rest of a plan is in [`queue::plan`].
 
 pub use queue::plan::Writes;
 
@@ -8,7 +8,7 @@ pub type Plan = queue::plan::Plan<Submit>;
 /// One step of an fsync.
 pub type Step = queue::plan::Step<Submit>;
 
-/// What a step submits. The file's direct nodes and its inode are the [`Writes::META`] of F2FS.
+/// What a step submits. The file's direct nodes and its inode count as [`Writes::META`] of F2FS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submit {
     /// The dirty data blocks.
@@ -22,9 +22,9 @@ pub enum Submit {
 /// Which nodes of an fsync carry the mark that roll-forward looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Each: nodes that arrived are recovered. Where a drive may tear a block, this means
-    /// [`Mark::Last`]: the last node vouches for all.
+    /// Every node, so that each node that arrived is recovered. Where a drive may tear a block,
+    /// this means [`Mark::Last`]: the last node has a checksum of them all.
     Every,
-    /// The last one only: without it none is recovered.
+    /// Only the last one: without it, none is recovered.
     Last,
 }

@@ -1,9 +1,9 @@
 //! F2FS `fsync_mode=strict` (thesis §2, §6.1): a flush on either side of the nodes.
 //!
-//! Data is on NAND before the first node is submitted, and only the last node carries the mark, so
+//! Data is on NAND before the first node is submitted, and only the last node carries the mark. So
 //! an fsync is recovered whole or not at all ([`Plan::atomic`] says what that means). The nodes are
-//! as they were when the data was submitted, whatever others did to the file during the first
-//! flush. Linux leaves that flush out on zoned drives; the thesis puts it in for a correct
+//! written as they were when the data was submitted, whatever others did to the file during the
+//! first flush. Linux leaves out that flush on zoned drives; the thesis puts it in for a correct
 //! comparison, and so do we.
 
 use super::plan::{Mark, Plan, Step, Submit, Writes};

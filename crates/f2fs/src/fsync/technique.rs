@@ -1,4 +1,4 @@
-//! The ways of F2FS to do an fsync, by the names that reports use, and what each promises.
+//! The ways of F2FS to do an fsync, under the names in reports, and what each promises.
 
 use drive::{BLOCK_SIZE, Identify};
 use vfs::kind::{Promise, Technique};
@@ -71,17 +71,18 @@ struct Way {
     oprw: bool,
 }
 
-/// OPRW compares with write pointers. Fsyncs recovered whole have checksums and do not need them.
+/// OPRW compares with write pointers. Fsyncs recovered whole have checksums, and do not need write
+/// pointers.
 fn has_write_pointers(drive: &Identify) -> bool {
     drive.zones.is_some()
 }
 
-/// The promises table. Without a volatile cache DMA order is NAND order, so every way keeps data
-/// ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the thesis's
-/// section 4.1), and `nobarrier`, which sends no FLUSH, nothing about durability. `oprw` needs
-/// write pointers and so a zoned drive, or checksums, which only fsyncs recovered whole have;
-/// `strict` is atomic where nothing is updated in place. What is updated in place, the drive may
-/// tear.
+/// What each way promises. Without a volatile cache, DMA order is NAND order, so every way keeps
+/// data ahead of nodes. With one, `posix` and `nobarrier` promise nothing about the order (the
+/// thesis's section 4.1), and `nobarrier`, which sends no FLUSH, promises nothing about durability.
+/// `oprw` needs write pointers, and so a zoned drive, or else checksums, which only fsyncs
+/// recovered whole have. `strict` is atomic where nothing is updated in place. A block that is
+/// updated in place may be torn by the drive.
 fn promise(way: Way, drive: &Identify) -> Promise {
     let (volatile, zoned) = (drive.volatile_cache, drive.zones.is_some());
     Promise {

@@ -1,10 +1,10 @@
 //! Volumes on several devices (`mkfs.f2fs -c`, `FDEV` in fs/f2fs): a conventional one for the
-//! metadata, the others, zoned or not, for more of the main area.
+//! metadata, and others, zoned or not, for more of the main area.
 //!
 //! The superblock says how many segments are on each and where each was when the volume was made.
-//! Those names are shown but never trusted: the caller of mount names the devices, in that order,
-//! and they are joined to one drive ([`drive::Concat`]) whose addresses are the volume's. One drive
-//! with both kinds of zones, which a kernel saw as two namespaces, needs no joining.
+//! Those names are shown but never trusted. The caller of mount names the devices, in the same
+//! order, and they are joined into one drive ([`drive::Concat`]) whose addresses are the volume's.
+//! A drive with both kinds of zones that a kernel saw as two namespaces need not be joined.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::offline::mkfs::{MkfsOptions, check_blank};
 use crate::ondisk::superblock::{COPIES, Device, Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
 
-/// The drives of an existing volume as one, in the volume's order.
+/// Joins the drives of an existing volume, in the volume's order.
 pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {
     let Some(first) = drives.first() else { return Err(Error::usage("no device given")) };
     let sb = superblock(&first.drive)?;
@@ -34,7 +34,7 @@ pub fn join(drives: Vec<Named>) -> Result<Arc<dyn Drive>> {
     concat(&drives, &lengths(&sb))
 }
 
-/// The drives for a new volume as one, each cut to whole zones.
+/// Joins the drives for a new volume, each cut to whole zones.
 pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dyn Drive>> {
     if let [only] = &drives[..] {
         return Ok(only.drive.clone());
@@ -58,7 +58,7 @@ pub fn join_for_mkfs(drives: Vec<Named>, options: &MkfsOptions) -> Result<Arc<dy
     concat(&drives, &lengths)
 }
 
-/// Fails unless `drive` is all of the volume that `sb` describes, and nothing else.
+/// Fails unless `drive` is the whole volume that `sb` describes, and nothing else.
 pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
     if lengths(sb) != drive.joined && !is_on_one(sb, drive) {
         return Err(wrong_number(sb, drive.joined.len().max(1)));
@@ -72,8 +72,8 @@ pub(crate) fn check_size(sb: &Superblock, drive: &Identify) -> Result<()> {
     if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
 }
 
-/// Whether the volume's two devices are the conventional zones of `drive` and its others, end to
-/// end: `drive serve` shows such a drive as two namespaces.
+/// Whether the volume's two devices are the conventional zones and then the other zones of one
+/// `drive`, which `drive serve` shows as two namespaces.
 fn is_on_one(sb: &Superblock, drive: &Identify) -> bool {
     let (Some(zones), [conventional, others]) = (drive.zones, &lengths(sb)[..]) else {
         return false;
@@ -89,7 +89,7 @@ fn wrong_number(sb: &Superblock, given: usize) -> Error {
     Error::usage(format!("the volume is on {wanted} devices{known}; {given} given{how}"))
 }
 
-/// Blocks of each device; none for a volume on a single one.
+/// Blocks of each device; empty for a volume on a single one.
 fn lengths(sb: &Superblock) -> Vec<u64> {
     let blocks = |device: &Device| u64::from(device.segments) * u64::from(BLOCKS_PER_SEGMENT);
     let mut lengths: Vec<u64> = sb.devices.iter().map(blocks).collect();
@@ -104,7 +104,7 @@ fn names(devices: &[Device]) -> String {
     if names.is_empty() { String::new() } else { format!(" (once {})", names.join(", ")) }
 }
 
-/// A name from a superblock may be anything.
+/// A name from a superblock may hold anything.
 fn printable(path: &str) -> String {
     path.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -114,8 +114,9 @@ fn superblock(drive: &Arc<dyn Drive>) -> Result<Superblock> {
     Ok(Superblock::select(|addr| Ok(queue.read_block(addr.into())?))?.0)
 }
 
-/// Only the first device begins with a superblock. Where both copies are on another one, the
-/// devices are out of order, or one belongs to another volume, which a write would destroy.
+/// Fails if a device other than the first begins with a superblock. If both copies are on such a
+/// device, the devices are out of order, or one belongs to another volume, which a write would
+/// destroy.
 fn check_has_no_volume(named: &Named) -> Result<()> {
     let queue = BlockQueue::new(named.drive.clone());
     let has = |copy: BlockAddr| match queue.read_block(copy.into()) {

@@ -1,4 +1,4 @@
-//! A mounted F2FS: the gate to the volume, and what waits for the drive outside it.
+//! A mounted F2FS: the gate to the volume, and whatever waits for the drive without holding it.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::recover::{RecoveryReport, recover};
 
 /// A mounted F2FS volume.
 ///
-/// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not made durable is lost,
-/// and the next mount recovers.
+/// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not durable is lost, and
+/// the next mount recovers.
 pub struct F2fs {
     gate: Gate<Volume>,
     queue: Arc<BlockQueue>,
@@ -34,11 +34,11 @@ pub struct F2fs {
     pub(crate) upkeep: Upkeep,
     recovery: RecoveryReport,
     turns: Arc<Turns>,
-    /// Where the fsyncs under way stand in the node log.
+    /// The places of the fsyncs under way in the node log.
     chain: Chain,
 }
 
-/// The right to write one inode's data and wait for it; given up when dropped.
+/// The right to write one inode's data and wait for it. Dropping it gives it up.
 pub(crate) struct Turn<'a> {
     fs: &'a F2fs,
     ino: Nid,
@@ -55,8 +55,8 @@ impl Drop for Turn<'_> {
 impl F2fs {
     /// Mounts the volume on `drive`, recovering what the last fsyncs made durable.
     ///
-    /// Fails without changing anything on the drive if a structure it needs is corrupt
-    /// ([`Error::Corrupt`]), or asks for what is not built here ([`Error::Unsupported`]).
+    /// Fails if a structure that it needs is corrupt ([`Error::Corrupt`]) or requires something not
+    /// built here ([`Error::Unsupported`]); the drive is then unchanged.
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;
@@ -78,12 +78,12 @@ impl F2fs {
         &self.recovery
     }
 
-    /// How the volume is mounted: as asked for, and what its drive asks for.
+    /// The options in force: those asked for, and those that the drive requires.
     pub fn options(&self) -> &MountOptions {
         &self.options
     }
 
-    /// The plan fsyncs of this mount follow.
+    /// The plan that fsyncs of this mount follow.
     pub fn plan(&self) -> &'static Plan {
         self.plan
     }
@@ -107,8 +107,8 @@ impl F2fs {
         self.lock().stats.cleanings.iter().sum()
     }
 
-    /// The volume, to look at it: while a checkpoint is on its way too, when what is in memory may
-    /// not be durable, and must not change.
+    /// The volume, for reading. Also during a checkpoint, when what is in memory may not be durable
+    /// and must not change.
     pub(crate) fn lock(&self) -> Hold<'_, Volume> {
         self.gate.look()
     }
@@ -118,7 +118,7 @@ impl F2fs {
         self.gate.settled()
     }
 
-    /// The volume, to change it: writable, and with room to log the change.
+    /// The volume, for a change: it is writable and has room to log the change.
     pub(crate) fn change(&self) -> Result<Hold<'_, Volume>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.settled();
@@ -131,7 +131,7 @@ impl F2fs {
         Ok(volume)
     }
 
-    /// Writes a checkpoint. Others can look at the volume while the drive is at work on it.
+    /// Writes a checkpoint. Others can read the volume while the drive works on it.
     pub(crate) fn checkpoint<'a>(
         &'a self,
         mut volume: Hold<'a, Volume>,
@@ -152,8 +152,8 @@ impl F2fs {
         &self.chain
     }
 
-    /// Ends a call of `open`: an inode without a name goes with the last who uses it, and an atomic
-    /// write that nobody committed.
+    /// Ends a call of `open`. With the last user, an inode without a name is freed, and an atomic
+    /// write that nobody committed is dropped.
     pub(crate) fn release_inode(&self, ino: Nid) {
         let mut volume = self.lock();
         if !volume.opens.release(ino.into()) {
@@ -166,7 +166,7 @@ impl F2fs {
         }
     }
 
-    /// Drops what is left of an inode that nobody has open or is at work on.
+    /// Drops what is left of an inode that nobody has open and nobody works on.
     fn clear_up(&self, ino: Nid) {
         let mut volume = self.settled();
         let is_open = volume.opens.is_open(ino.into());
@@ -182,7 +182,7 @@ impl F2fs {
         self.options.inject.contains(fault)
     }
 
-    /// Makes everything the drive has completed stable, unless mounted `nobarrier`.
+    /// Makes everything stable that the drive has completed, unless mounted `nobarrier`.
     pub(crate) fn flush(&self) -> Result<()> {
         if !self.options.barrier {
             return Ok(());
@@ -211,8 +211,8 @@ impl F2fs {
     }
 }
 
-/// A chain or an orphan that does not fit the checkpoint fails some operation with a plain errno;
-/// to whoever mounts the volume it is corruption.
+/// A chain or an orphan that does not fit the checkpoint makes some operation fail with a plain
+/// errno. To whoever mounts the volume, it is corruption.
 fn unrecoverable(volume: &Volume, error: Error) -> Error {
     match error {
         Error::Posix(errno) => {

@@ -1,4 +1,4 @@
-//! The volume's way to the drive: its blocks, and metadata held back until the checkpoint that
+//! The volume's way to the drive: its blocks, and metadata kept back until the checkpoint that
 //! makes it valid.
 
 use std::ops::Range;
@@ -62,12 +62,12 @@ impl Io {
         self.io.has_in_flight(addrs.start.into()..addrs.end.into())
     }
 
-    /// Whether a write of this block has been submitted that the drive may not have completed.
+    /// Whether a write of this block has been submitted and may not be complete.
     pub(crate) fn is_in_flight(&self, addr: BlockAddr) -> bool {
         self.io.is_in_flight(addr.into())
     }
 
-    /// Reads a metadata block, as the next checkpoint will have it.
+    /// Reads a metadata block as the next checkpoint will have it.
     pub(crate) fn read_meta(&self, addr: BlockAddr) -> Result<Block> {
         match self.meta.get(addr.into()) {
             Some(block) => Ok(block.clone()),
@@ -80,7 +80,7 @@ impl Io {
         self.meta.put(addr.into(), block);
     }
 
-    /// A metadata block, to be changed for the next checkpoint in place.
+    /// A metadata block, to be changed in place for the next checkpoint.
     pub(crate) fn meta_mut(&mut self, addr: BlockAddr) -> Result<&mut Block> {
         if self.meta.get(addr.into()).is_none() {
             self.write_meta(addr, self.read(addr)?);
@@ -93,12 +93,12 @@ impl Io {
         self.meta.submit(&mut self.io, set);
     }
 
-    /// The checkpoint that wrote the changed metadata is durable.
+    /// To be called when the checkpoint that wrote the changed metadata is durable.
     pub(crate) fn forget_meta(&mut self) {
         self.meta.forget();
     }
 
-    /// Asks the drive to make all completed writes stable.
+    /// Makes the drive flush: all completed writes are then stable.
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.queue().flush()?)
     }

@@ -1,7 +1,8 @@
-//! What the kernel offers by ioctl and flags of open, as methods (`f2fs_ioctl`, uapi/linux/f2fs.h).
+//! What the kernel offers through ioctls and flags of open, as methods (`f2fs_ioctl`,
+//! uapi/linux/f2fs.h).
 //!
-//! The layer that knows users checks permissions. Atomic writes are in `atomic_write`. Left out:
-//! compression, resizing.
+//! Permissions are checked by the layer that knows users. Atomic writes are in `atomic_write`. Left
+//! out: compression, resizing.
 
 use std::ops::Range;
 
@@ -20,8 +21,8 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
 
 impl F2fs {
-    /// `F2FS_IOC_SHUTDOWN`: stops the volume as a power failure would. Changes fail with `EIO` from
-    /// here on, and unmounting writes nothing.
+    /// `F2FS_IOC_SHUTDOWN`: stops the volume as a power failure would. From then on changes fail
+    /// with `EIO`, and unmounting writes nothing.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         self.change()?;
         match how {
@@ -42,8 +43,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// `F2FS_IOC_GARBAGE_COLLECT`: cleans one section, greedily if `sync`; `ENODATA` if there is
-    /// none worth it.
+    /// `F2FS_IOC_GARBAGE_COLLECT`: cleans one section, greedily if `sync`; `ENODATA` if none is
+    /// worth it.
     pub fn garbage_collect(&self, sync: bool) -> Result<()> {
         let (policy, caller) = kind_of_gc(sync);
         if self.clean_one(policy, 0, caller)? { Ok(()) } else { Err(Errno::NODATA.into()) }
@@ -82,7 +83,7 @@ impl F2fs {
         self.change()?.set_flags(nid(ino)?, flags)
     }
 
-    /// Project the inode is accounted to; 0 where the format keeps none.
+    /// Project that the inode is accounted to; 0 where the format keeps none.
     pub fn project_id(&self, ino: Ino) -> Result<u32> {
         Ok(self.volume()?.inode(nid(ino)?)?.projid().unwrap_or(0))
     }
@@ -104,13 +105,13 @@ impl F2fs {
         self.change()?.set_pinned(nid(ino)?, pin)
     }
 
-    /// `F2FS_IOC_GET_PIN_FILE`: how often cleaning had to leave a block of the file.
+    /// `F2FS_IOC_GET_PIN_FILE`: how often cleaning had to leave a block of the file where it was.
     pub fn pin_file(&self, ino: Ino) -> Result<u32> {
         self.volume()?.pin_failures(nid(ino)?)
     }
 
     /// `F2FS_IOC_DEFRAGMENT`: rewrites the blocks of a byte range side by side. Returns the bytes
-    /// moved, 0 if they already lay so.
+    /// moved, or 0 if they lay side by side already.
     pub fn defragment(&self, ino: Ino, start: u64, len: u64) -> Result<u64> {
         let block = BLOCK_SIZE as u64;
         let end = start.checked_add(len).ok_or(Error::Posix(Errno::INVAL))?;
@@ -123,12 +124,12 @@ impl F2fs {
         Ok(self.change()?.defragment(ino, start / block..end / block)? * block)
     }
 
-    /// `F2FS_IOC_FLUSH_DEVICE`: moves data off one of several devices; there is one.
+    /// `F2FS_IOC_FLUSH_DEVICE` moves data off one of several devices. Here there is one.
     pub fn flush_device(&self) -> Result<()> {
         Err(Errno::INVAL.into())
     }
 
-    /// `F2FS_IOC_PRECACHE_EXTENTS`: a hint, and node blocks are cached as they are used.
+    /// `F2FS_IOC_PRECACHE_EXTENTS` is a hint. Node blocks are cached anyway as they are used.
     pub fn precache_extents(&self, ino: Ino) -> Result<()> {
         self.volume()?.inode(nid(ino)?).map(drop)
     }
@@ -138,16 +139,16 @@ impl F2fs {
         self.lock().sb.features.bits()
     }
 
-    /// Sets the access time in memory; it is written with the inode's next write, or the next
-    /// checkpoint (`lazytime`). Nothing happens on a file with `FS_NOATIME_FL` or a volume that
-    /// takes no changes.
+    /// Sets the access time in memory. It reaches the drive with the inode's next write or the next
+    /// checkpoint (`lazytime`). Nothing happens if the file has `FS_NOATIME_FL` or the volume
+    /// cannot be changed.
     pub fn touch_atime(&self, ino: Ino, time: Timespec) -> Result<()> {
         self.volume()?.touch_atime(nid(ino)?, time)
     }
 
-    /// `O_TMPFILE`: a regular file in the file system of `parent` without a name. It is open, as by
-    /// [`vfs::FileSystem::open`], and gone with the last release unless
-    /// [`vfs::FileSystem::link`] has given it a name.
+    /// `O_TMPFILE`: makes a regular file without a name, in the file system of `parent`. It is
+    /// open, as by [`vfs::FileSystem::open`], and gone with the last release unless
+    /// [`vfs::FileSystem::link`] has named it.
     pub fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
         let (parent, kind) = (nid(parent)?, FileKind::Regular);
         let mut volume = self.change()?;
@@ -166,14 +167,14 @@ fn kind_of_gc(sync: bool) -> (Policy, Caller) {
 }
 
 impl Volume {
-    /// Blocks written anew.
+    /// Rewrites the blocks of some pages side by side. Returns how many.
     fn defragment(&mut self, ino: Nid, pages: Range<u64>) -> Result<u64> {
         if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {
             return Err(Errno::INVAL.into());
         }
         self.check_not_atomic(ino)?;
         if self.layout(ino)?.cluster().is_some() {
-            // The blocks of a cluster do not hold what its pages hold.
+            // The blocks of a compressed cluster are not the contents of its pages.
             return Err(Errno::OPNOTSUPP.into());
         }
         if self.has_inline_data(ino)? {

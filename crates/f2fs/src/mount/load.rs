@@ -1,5 +1,5 @@
-//! Mounting: from a drive to a volume whose checkpoint has been read and checked
-//! (`f2fs_fill_super`). Recovery is the next step and has its own type; see [`crate::recover`].
+//! Mounting, first step: from a drive to a volume whose checkpoint has been read and checked
+//! (`f2fs_fill_super`). Recovery is the next step; see [`crate::recover`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::ondisk::summary::{self, RawSummary, RawSummaryBlock};
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
 
-/// Reads what is on `drive` as its last checkpoint has it.
+/// Reads what is on `drive` as of its last checkpoint.
 pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volume> {
     let io = Io::new(Arc::new(BlockQueue::new(drive)));
     let mut options = options.clone();
@@ -74,7 +74,7 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volu
         .assemble())
 }
 
-/// The parts of a volume: read by [`load`], or derived by a repair.
+/// The parts of a volume, read by [`load`] or derived by a repair.
 pub(crate) struct Parts {
     pub(crate) sb: Arc<Superblock>,
     pub(crate) options: MountOptions,
@@ -90,7 +90,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// A volume in which nothing has happened yet.
+    /// A volume in which nothing has happened so far.
     pub(crate) fn assemble(self) -> Volume {
         let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
             self;
@@ -136,7 +136,7 @@ impl Parts {
     }
 }
 
-/// KiB written before the last clean unmount, which the hot node log's summary holds.
+/// KiB written until the last clean unmount; the hot node log's summary has the number.
 fn written_before(checkpoint: &Checkpoint, logs: &[Log; 6]) -> u64 {
     let kept = checkpoint.has_node_summaries();
     if kept { logs[LogType::HotNode.index()].summary.lifetime_kbytes() } else { 0 }
@@ -178,7 +178,7 @@ fn check_options(
     Ok(())
 }
 
-/// The three data logs' summaries, from whichever form the pack has them in.
+/// The three data logs' summaries, in whichever form the pack has them.
 fn data_summaries(
     io: &Io,
     checkpoint: &Checkpoint,
@@ -211,7 +211,7 @@ fn pack_summary(
     Ok(Box::new(summary.clone()))
 }
 
-/// A node log's summary: from the pack, or after a cut from the footers of its blocks
+/// A node log's summary: from the pack or, after a cut, from the footers of its blocks
 /// (`f2fs_restore_node_summary`).
 fn node_summary(
     io: &Io,
@@ -240,8 +240,8 @@ pub(crate) fn footer_summary(
     if entry.valid == 0 {
         return Ok(summary);
     }
-    // Not to the end of the usable part: of a read-only zone nothing is usable, but all can be
-    // read.
+    // Not only to the end of the usable part: nothing of a read-only zone is usable, but all of it
+    // can be read.
     let used = bits::msb_last_one(&entry.map).map_or(0, |last| last as u32 + 1);
     let blocks = io.read_run(sb.seg_start(segno), used)?;
     for (offset, block) in blocks.iter().enumerate() {
@@ -325,7 +325,7 @@ fn make_logs(
     logs.try_into().map_err(|_| Error::corrupt("logs", 0_u32, "fewer", 6))
 }
 
-/// Whether a valid block stands where the log would write.
+/// Whether a valid block lies where the log would write.
 fn bits_from(entry: &SitEntry, head: usize, ssr: bool) -> bool {
     let end = if ssr { head + 1 } else { BLOCKS_PER_SEGMENT as usize };
     crate::ondisk::bits::msb::next_one(&entry.map, head, end).is_some()

@@ -2,7 +2,7 @@
 //! `cp_interval`, and background cleaning (`gc_thread_func`).
 //!
 //! [`Maintenance`] runs two threads of [`cores`], so on a virtual machine hours of it pass in
-//! milliseconds, and the same every time. They use only the volume's own operations; a volume
+//! milliseconds, in the same way every time. They use only the volume's own operations. A volume
 //! without them is just as correct, only less tidy.
 
 use std::sync::Arc;
@@ -30,9 +30,9 @@ const LEAST_GAIN_PERCENT: u32 = 20;
 /// What the threads of a volume and its operations tell each other.
 pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 
-/// What the threads are asked to do.
+/// What the threads have been asked to do.
 pub struct Wishes {
-    /// Cleaning is wanted now (`gc_wake`).
+    /// Clean now (`gc_wake`).
     gc_wake: bool,
     tunables: Tunables,
 }
@@ -43,7 +43,7 @@ impl Wishes {
     }
 }
 
-/// The threads that look after a mounted volume. Stop them before unmounting.
+/// The threads that look after a mounted volume. They must be stopped before it is unmounted.
 #[must_use = "dropped, its threads end"]
 pub struct Maintenance {
     fs: Arc<F2fs>,
@@ -51,7 +51,7 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Ends the threads and waits for them; they finish what they are doing.
+    /// Ends the threads and waits for them. They finish what they are doing.
     pub fn stop(self) {}
 }
 
@@ -67,7 +67,7 @@ impl Drop for Maintenance {
 
 impl F2fs {
     /// Starts looking after the volume: write-back, checkpoints and, unless it is mounted
-    /// `background_gc=off`, cleaning. On a read-only mount there is nothing to do, and no thread.
+    /// `background_gc=off`, cleaning. A read-only mount needs none of this, and no threads.
     pub fn maintain(self: &Arc<Self>) -> Maintenance {
         let mut threads = Vec::new();
         if !self.options().read_only {
@@ -81,12 +81,12 @@ impl F2fs {
         Maintenance { fs: self.clone(), threads }
     }
 
-    /// The tunables as they are now.
+    /// The present tunables.
     pub fn tunables(&self) -> Tunables {
         self.upkeep.lock().own.tunables.clone()
     }
 
-    /// Sets a tunable by the name it has in `/sys/fs/f2fs/<disk>/`.
+    /// Sets a tunable, by its name in `/sys/fs/f2fs/<disk>/`.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
         self.set_tunables(&[(name, value)])
     }
@@ -130,7 +130,7 @@ impl Flushed for F2fs {
 
     fn write_back(&self, ino: Ino) {
         if let Ok(ino) = Nid::try_from(ino) {
-            // The file's next fsync tells.
+            // The file's next fsync reports it.
             let _ = self.write_back_file(ino);
         }
     }
@@ -141,7 +141,7 @@ impl Flushed for F2fs {
     }
 }
 
-/// Cleans when there is something to gain and nobody is kept waiting (`gc_thread_func`).
+/// Cleans when there is something to gain and nobody has to wait for it (`gc_thread_func`).
 fn gc_thread(fs: &F2fs) {
     let mut wait = fs.tunables().gc_min_sleep_time;
     while let Some(mut state) = fs.upkeep.sleep(now() + wait * MS, |wishes| wishes.gc_wake) {
@@ -174,7 +174,7 @@ impl F2fs {
         self.checkpoint(volume, Caller::Background).map(drop)
     }
 
-    /// One waking of the gc thread; how long to sleep next, in ms.
+    /// One round of the gc thread. Returns how long to sleep next, in ms.
     fn gc_round(&self, tunables: &Tunables, wait: u64) -> u64 {
         let mut wait = wait;
         let (mut boost, mut least_percent) = (false, 0);
@@ -183,7 +183,7 @@ impl F2fs {
         } else {
             let idle = self.is_idle(tunables);
             let volume = self.lock();
-            // An operation would soon have to do it, so it does not wait for a quiet moment.
+            // An operation would soon have to clean, so this does not wait for a quiet moment.
             let short = volume.zones.is_some() && volume.is_nearly_short();
             if !idle && !short {
                 return tunables.longer(wait);
@@ -222,8 +222,8 @@ impl F2fs {
         }
     }
 
-    /// Cleans one section chosen by `policy`, a segment at a time, and checkpoints. False if there
-    /// is none of which at least `least_percent` can be gained.
+    /// Cleans one section chosen by `policy`, one segment at a time, and writes a checkpoint. False
+    /// if no section would gain at least `least_percent`.
     pub(crate) fn clean_one(
         &self,
         policy: Policy,
@@ -245,7 +245,7 @@ impl F2fs {
             drop(volume);
             volume = self.change()?;
         }
-        // Moving blocks frees the section only with the next checkpoint.
+        // Moving the blocks frees the section only with the next checkpoint.
         self.checkpoint(volume, caller)?;
         Ok(true)
     }

@@ -1,5 +1,5 @@
-//! A volume from mount to unmount: `load` reads it from the drive, `fs` is the file system around
-//! it, and `volume` everything that its lock protects; beside them its options, requests and
+//! A volume from mount to unmount. `load` reads it from the drive, `volume` is everything that its
+//! lock protects, and `fs` is the file system around it. Beside them are its options, ioctls and
 //! settings, and its background work.
 
 pub mod devices;

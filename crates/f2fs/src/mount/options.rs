@@ -1,4 +1,4 @@
-//! Mount options, under the names `mount -t f2fs -o …` knows them by.
+//! Mount options, under their names in `mount -t f2fs -o …`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use crate::error::Error;
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsyncMode {
-    /// One flush at the end. Durable on return; on a drive with a volatile cache a cut *during* an
-    /// overwrite's fsync may keep the node and lose the data it points to.
+    /// One flush at the end. Durable on return. On a drive with a volatile cache, a cut *during*
+    /// the fsync of an overwrite may keep the node and lose the data it points to.
     #[default]
     Posix,
-    /// An fsync is recovered whole, or the file is as its last fsync or the last checkpoint had it
-    /// ([`crate::fsync::Plan::atomic`]). A flush before and after the nodes; with `oprw`
-    /// one at the end.
+    /// An fsync is recovered whole, or else the file is as its last fsync or the last checkpoint
+    /// left it ([`crate::fsync::Plan::atomic`]). A flush before and after the nodes; with `oprw`
+    /// only one, at the end.
     Strict,
     /// No flush at all: for drives that cannot lose what they have acknowledged.
     Nobarrier,
@@ -40,7 +40,7 @@ pub enum AllocationMode {
     /// Whole free segments first; free slots of used ones (SSR) when space runs low.
     #[default]
     Adaptive,
-    /// Only whole free segments; the one mode zoned drives can have.
+    /// Only whole free segments. Zoned drives allow nothing else.
     Lfs,
 }
 
@@ -57,12 +57,12 @@ impl fmt::Display for AllocationMode {
 /// `background_gc=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackgroundGc {
-    /// Cost-benefit cleaning when asked for by [`crate::F2fs::background_gc`].
+    /// Cost-benefit cleaning, when [`crate::F2fs::background_gc`] asks for it.
     #[default]
     On,
     /// Only when space runs out.
     Off,
-    /// As `On`, but choosing victims as when space has run out.
+    /// As `On`, but victims are chosen as when space has run out.
     Sync,
 }
 
@@ -101,10 +101,11 @@ impl fmt::Display for OnError {
 }
 
 bitflags! {
-    /// Deliberate faults. Each breaks one promise so that a campaign can show that it would notice.
+    /// Deliberate faults. Each breaks one promise, so that a campaign can show that it would
+    /// notice.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Inject: u32 {
-        /// fsync ends without its flush.
+        /// An fsync ends without its flush.
         const DROP_FLUSH = 1;
         /// Strict leaves out the flush between data and nodes, as Linux 6.3 does on zones.
         const DROP_PREFLUSH = 2;
@@ -118,24 +119,25 @@ bitflags! {
         const SKIP_ROLL_FORWARD = 32;
         /// Strict marks every node of an fsync, not the last one only.
         const MARK_EVERY_NODE = 64;
-        /// fsync does not wait for the nodes ahead of its own.
+        /// An fsync does not wait for the nodes ahead of its own.
         const NO_CHAIN_ORDER = 128;
         /// Two fsyncs of one file run at once.
         const NO_TURN = 256;
-        /// What an fsync has to do is decided when it begins, and not again.
+        /// What an fsync has to do is decided only once, when it begins.
         const DECIDE_ONCE = 512;
-        /// The checkpoint's last block does not wait for what other threads have submitted.
+        /// The checkpoint's last block does not wait for writes that other threads have submitted.
         const EARLY_TAIL = 1024;
-        /// No fault: recovery reads the chain one block at a time.
+        /// Not a fault: recovery reads the chain one block at a time.
         const RECOVER_NO_READ_AHEAD = 2048;
-        /// No fault: recovery applies every version of a node, as Linux does, not the last only.
+        /// Not a fault: recovery applies every version of a node, as Linux does, and not only the
+        /// last.
         const RECOVER_EVERY_VERSION = 4096;
-        /// Recovery believes nodes that a cut has torn.
+        /// Recovery believes nodes that a cut tore.
         const BELIEVE_TORN = 8192;
     }
 }
 
-/// The faults by the names the command line uses.
+/// The faults by their names on the command line.
 const INJECT_NAMES: [(&str, Inject); 14] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
@@ -166,18 +168,18 @@ impl Inject {
 /// How a volume is mounted. `Default` is what Linux does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// `ro`: nothing is changed, except that recovery still happens unless switched off.
+    /// `ro`: nothing can be changed. Recovery still happens, unless switched off.
     pub read_only: bool,
     /// `fsync_mode=posix|strict|nobarrier`.
     pub fsync_mode: FsyncMode,
-    /// `oprw`: fsync no longer waits between data and nodes, for recovery judges data by the zones'
-    /// write pointers (thesis §5). With `fsync_mode=strict` it is still atomic, and does not need
-    /// write pointers.
+    /// `oprw`: fsync no longer waits between data and nodes, because recovery judges data by the
+    /// zones' write pointers (thesis §5). With `fsync_mode=strict` an fsync is still atomic, and
+    /// does not need write pointers.
     pub oprw: bool,
-    /// Cleared by `nowp_check`: recovery believes every pointer, as Linux's does. What was fsynced
-    /// under `oprw` needs the check at the first mount after the cut, in whatever mode.
+    /// Cleared by `nowp_check`: recovery believes every pointer, as Linux's does. Fsyncs made under
+    /// `oprw` need the check at the first mount after the cut, whatever the mode of that mount.
     pub wp_check: bool,
-    /// Cleared by `nobarrier`: no flushes anywhere.
+    /// Cleared by `nobarrier`: nothing ever flushes.
     pub barrier: bool,
     /// `flush_merge`/`noflush_merge`: fsyncs that wait for a flush at the same time share one.
     pub flush_merge: bool,
@@ -187,7 +189,7 @@ pub struct MountOptions {
     pub roll_forward: bool,
     /// `background_gc=on|off|sync`.
     pub background_gc: BackgroundGc,
-    /// `checkpoint_interval=SECONDS`: what `cp_interval` is at first.
+    /// `checkpoint_interval=SECONDS`: the first value of `cp_interval`.
     pub checkpoint_interval: u64,
     /// `errors=continue|remount-ro|panic`.
     pub errors: OnError,
@@ -203,8 +205,8 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,
-    /// A fixed time for as long as the volume is mounted; `None` asks the machine. For images that
-    /// must be the same every time.
+    /// The time of day for as long as the volume is mounted; `None` asks the machine. For images
+    /// that must come out the same every time.
     pub frozen_time: Option<vfs::Timespec>,
 }
 
@@ -243,8 +245,8 @@ impl FromStr for MountOptions {
     }
 }
 
-/// As the kernel would show them in `/proc/mounts`: what differs from the defaults, and always the
-/// modes.
+/// As the kernel would show them in `/proc/mounts`: whatever differs from the defaults, and always
+/// the modes.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -282,7 +284,7 @@ impl fmt::Display for MountOptions {
 }
 
 impl MountOptions {
-    /// Every option with every value, as written, and its effect.
+    /// Every option with every value, as it is written, and its effect.
     pub fn help() -> impl Iterator<Item = (String, &'static str)> {
         OPTIONS.help()
     }
@@ -420,7 +422,7 @@ fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Smallest page cache that still holds what one operation touches.
+/// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
 fn parse_size(text: &str) -> Option<u64> {

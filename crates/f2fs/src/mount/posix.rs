@@ -16,10 +16,10 @@ use crate::mount::volume::{Health, Volume};
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 
 impl F2fs {
-    /// Reads what a read missed, leaving the volume free while the drive works.
+    /// Reads the blocks of a miss. The volume is not locked while the drive works.
     fn fetch<'a>(&'a self, mut volume: Hold<'a, Volume>, miss: &Miss) -> Result<Hold<'a, Volume>> {
         if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
-            // Some of it is in memory; or it is written in place while it is read.
+            // Some of it is in memory, or is written in place while it is read.
             volume.read_miss(miss)?;
             return Ok(volume);
         }
@@ -31,7 +31,7 @@ impl F2fs {
         Ok(volume)
     }
 
-    /// Writes what one operation may.
+    /// Writes as much as one operation may write.
     fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
         let mut volume = self.change()?;
@@ -53,7 +53,8 @@ impl F2fs {
             self.upkeep.kick();
         } else if volume.pages.over_dirty_limit() {
             drop(volume);
-            // This write is in memory in any case; the file's fsync will report a failure.
+            // This write is in memory in any case. If write-back fails, the file's fsync reports
+            // it.
             let _ = self.write_back_files();
         }
         Ok(written)

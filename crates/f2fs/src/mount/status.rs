@@ -28,24 +28,24 @@ const FEATURES: [(Features, &str); 14] = [
     (Features::COMPRESSION, "compression"),
 ];
 
-/// `s_flag` of `struct f2fs_sb_info`, as `stat/sb_status` shows it: there are changes.
+/// `s_flag` of `struct f2fs_sb_info`, as `stat/sb_status` shows it: the volume has changes.
 const SBI_IS_DIRTY: u32 = 1 << 0;
-/// There was a shutdown.
+/// The volume was shut down.
 const SBI_IS_SHUTDOWN: u32 = 1 << 6;
 
 /// Attributes of a mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// Segments nothing is in.
+    /// Segments that hold nothing.
     pub free_segments: u32,
     /// Segments with valid and invalid blocks that no log uses.
     pub dirty_segments: u32,
-    /// Segments users cannot have.
+    /// Segments that users cannot have.
     pub ovp_segments: u32,
     /// Segments kept for cleaning (`rsvd_segment_count`).
     pub reserved_segments: u32,
-    /// KiB written in the volume's life, as far as clean unmounts have kept count.
+    /// KiB written in the volume's life, as far as clean unmounts have recorded it.
     pub lifetime_write_kbytes: u64,
     /// First block of the main area.
     pub main_blkaddr: u32,
@@ -55,25 +55,25 @@ pub struct Status {
     pub encoding: &'static str,
     /// Seconds of the machine's clock when the volume was mounted.
     pub mounted_time_sec: u64,
-    /// Blocks set aside for root; no such option is built, so none are.
+    /// Blocks set aside for root. There is no such option here, so this is 0.
     pub reserved_blocks: u64,
-    /// Of these, those set aside by now.
+    /// How many of these are set aside so far.
     pub current_reserved_blocks: u64,
-    /// Blocks that cannot be used while checkpoints are off; they cannot be switched off.
+    /// Blocks that cannot be used while checkpoints are off. Here they are always on.
     pub unusable: u64,
     /// Blocks of a section beyond its zone's capacity.
     pub unusable_blocks_per_sec: u32,
     /// Checkpoints that an operation waited for.
     pub cp_foreground_calls: u64,
-    /// Checkpoints nobody waited for.
+    /// Checkpoints that nobody waited for.
     pub cp_background_calls: u64,
     /// Sections cleaned because space ran out, or by request.
     pub gc_foreground_calls: u64,
     /// Sections cleaned in the background.
     pub gc_background_calls: u64,
-    /// Blocks moved by the former.
+    /// Blocks moved by foreground cleaning.
     pub moved_blocks_foreground: u64,
-    /// Blocks moved by the latter.
+    /// Blocks moved by background cleaning.
     pub moved_blocks_background: u64,
     /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
     #[serde(rename = "stat/sb_status")]
@@ -81,13 +81,13 @@ pub struct Status {
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
     #[serde(rename = "stat/cp_status")]
     pub cp_status: u32,
-    /// What can be set.
+    /// The writable attributes.
     #[serde(flatten)]
     pub tunables: Tunables,
 }
 
 impl F2fs {
-    /// The volume's attributes now.
+    /// The volume's present attributes.
     pub fn status(&self) -> Status {
         let tunables = self.tunables();
         self.lock().status(tunables)

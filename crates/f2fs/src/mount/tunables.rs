@@ -1,5 +1,5 @@
-//! What can be set while mounted, under the names of `/sys/fs/f2fs/<disk>/` and with the kernel's
-//! defaults (Documentation/ABI/testing/sysfs-fs-f2fs).
+//! What can be set on a mounted volume, under the names in `/sys/fs/f2fs/<disk>/` and with the
+//! kernel's defaults (Documentation/ABI/testing/sysfs-fs-f2fs).
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,8 @@ use vfs::attributes::Attribute;
 use crate::alloc::gc::Policy;
 use crate::mount::options::MountOptions;
 
-/// Writable attributes. Times in milliseconds where their name ends in `sleep_time`, else seconds.
+/// Writable attributes. Times are in milliseconds if their name ends in `sleep_time`, else in
+/// seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tunables {
     /// Shortest sleep of the gc thread.
@@ -23,9 +24,9 @@ pub struct Tunables {
     /// Mode of the gc thread, as set by `gc_urgent` and `gc_idle`.
     #[serde(rename = "gc_urgent")]
     pub gc_mode: GcMode,
-    /// Rounds left of an urgent or idle mode; 0 is no limit.
+    /// Rounds left of an urgent or idle mode; 0 means no limit.
     pub gc_remaining_trials: u64,
-    /// How long the volume must have had no requests to count as idle.
+    /// How long the volume must have been without requests to count as idle.
     pub gc_idle_interval: u64,
     /// Zoned: no cleaning while more than this share of the sections is free.
     pub gc_no_zoned_gc_percent: u32,
@@ -33,10 +34,10 @@ pub struct Tunables {
     pub gc_boost_zoned_gc_percent: u32,
     /// Longest time between checkpoints.
     pub cp_interval: u64,
-    /// How many failed foreground moves unpin a file.
+    /// After how many failed foreground moves a file is unpinned.
     pub gc_pin_file_thresh: u64,
-    /// Node blocks roll-forward may have to read before an fsync writes a checkpoint; 0 is no
-    /// limit.
+    /// How many node blocks roll-forward may have to read before an fsync writes a checkpoint; 0
+    /// means no limit.
     pub max_roll_forward_node_blocks: u64,
 }
 
@@ -55,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// As many failed moves as an inode can count (`MAX_GC_FAILED_PINNED_FILES`).
+/// The most failed moves that an inode can count (`MAX_GC_FAILED_PINNED_FILES`).
 pub(crate) const MAX_PIN_FAILURES: u32 = 0xffff;
 
 /// `gc_urgent` and `gc_idle`.
@@ -74,7 +75,7 @@ pub enum GcMode {
     /// Every `gc_urgent_sleep_time`, greedy, idle or not.
     #[serde(rename = "GC_URGENT_HIGH")]
     UrgentHigh,
-    /// As if always idle.
+    /// As if the volume were always idle.
     #[serde(rename = "GC_URGENT_LOW")]
     UrgentLow,
     /// Every `gc_urgent_sleep_time`, cost-benefit, idle or not.
@@ -88,7 +89,7 @@ impl GcMode {
         matches!(self, Self::UrgentHigh | Self::UrgentMid)
     }
 
-    /// How victims are chosen (`select_gc_type`); `sync` as for the foreground.
+    /// How victims are chosen (`select_gc_type`). `sync` chooses as in the foreground.
     pub(crate) fn policy(self, sync: bool) -> Policy {
         match self {
             Self::IdleGreedy | Self::UrgentHigh => Policy::Greedy,

@@ -1,8 +1,8 @@
 //! A mounted volume: everything that one lock protects.
 //!
-//! The state is plain data and the operations on it are plain `&mut self` methods, spread over the
-//! files of this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync
-//! waits for the drive.
+//! The state is plain data. The operations on it are plain `&mut self` methods, in the files of
+//! this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync waits
+//! for the drive.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,14 +30,14 @@ use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
 
-/// All of a mounted volume.
+/// All state of a mounted volume.
 pub(crate) struct Volume {
     pub(crate) sb: Arc<Superblock>,
     pub(crate) options: MountOptions,
     pub(crate) io: Io,
-    /// The last durable checkpoint; becomes the next one while that is being written.
+    /// The last durable checkpoint; while the next one is being written, that one.
     pub(crate) checkpoint: Checkpoint,
-    /// Pack the last durable checkpoint is in.
+    /// The pack that holds the last durable checkpoint.
     pub(crate) pack: usize,
     pub(crate) nat: Nat,
     pub(crate) sit: SitTable,
@@ -47,27 +47,27 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
     pub(crate) opens: Opens,
-    /// Whose fsync or write-back is under way.
+    /// The inodes whose fsync or write-back is under way.
     pub(crate) turns: Arc<Turns>,
-    /// Inodes without a name that are still open; freed at the next mount if not before.
+    /// Inodes without a name that are still open. The next mount frees those that are left.
     pub(crate) orphans: BTreeSet<Nid>,
     /// Files being written atomically.
     pub(crate) atomic_writes: FxHashMap<Nid, AtomicWrite>,
     pub(crate) since_checkpoint: SinceCheckpoint,
-    /// Blocks taken from the logs since then, for the room roll-forward needs.
+    /// Blocks taken from the logs since then, which tells how much room roll-forward needs.
     pub(crate) allocated_since_checkpoint: u64,
     /// Files whose last writes may not be stable yet.
     pub(crate) unflushed: FxHashSet<Nid>,
-    /// Under OPRW: data that may not be stable yet and that no write pointer covers, by file.
+    /// Under OPRW: data, by file, that may not be stable yet and that no write pointer covers.
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
     pub(crate) cleaner: Cleaner,
     pub(crate) limits: Limits,
-    /// Sections that pinned files keep from being cleaned.
+    /// Sections that cannot be cleaned because of pinned files.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
-    /// KiB written in the volume's life before this mount.
+    /// KiB written to the volume before this mount.
     pub(crate) written_before: u64,
-    /// Access times that wait for their inode to be written for another reason (`lazytime`).
+    /// Access times that are written when their inode is written for another reason (`lazytime`).
     pub(crate) lazy_atimes: FxHashMap<Nid, Timespec>,
     pub(crate) next_generation: u32,
     pub(crate) clock: Clock,
@@ -75,14 +75,14 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     /// When the last checkpoint became durable.
     pub(crate) last_checkpoint: cores::Nanos,
-    /// Operations begun, to tell a quiet volume.
+    /// How many operations have begun, which shows when the volume is quiet.
     pub(crate) operations: u64,
-    /// Runs of blocks being read with the volume not locked: they are not written in place.
+    /// Runs of blocks that are being read without the lock. They must not be written in place.
     pub(crate) reading: Vec<Range<BlockAddr>>,
-    /// Files with a failed write that no fsync was waiting for; the next fsync reports it, once
+    /// Files with a failed write for which no fsync was waiting. The next fsync reports it, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,
-    /// Roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
+    /// If set, roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
     pub(crate) repairing: bool,
 }
 
@@ -91,8 +91,8 @@ pub(crate) struct Volume {
 pub(crate) enum Health {
     /// It does.
     Sound,
-    /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that what is durable stays so;
-    /// memory and drive can still be read.
+    /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that whatever is durable stays
+    /// so. Memory and drive can still be read.
     Stopped,
     /// It was told to stop (`F2FS_IOC_SHUTDOWN`), as if the power had failed.
     Shutdown,
@@ -100,7 +100,7 @@ pub(crate) enum Health {
     Gone,
 }
 
-/// On whose behalf the volume cleans or checkpoints.
+/// For whom the volume cleans or writes a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// An operation that waits for it.
@@ -109,30 +109,30 @@ pub(crate) enum Caller {
     Background,
 }
 
-/// Counts since the mount, by [`Caller`].
+/// Counts since the mount, for each [`Caller`].
 #[derive(Default)]
 pub(crate) struct Stats {
     pub(crate) checkpoints: [u64; 2],
     pub(crate) cleanings: [u64; 2],
-    /// Blocks the cleaner has moved, nodes among them.
+    /// Blocks that the cleaner has moved, including nodes.
     pub(crate) moved_blocks: [u64; 2],
 }
 
-/// What happened since the last checkpoint that roll-forward could not repeat: an fsync that needs
-/// it writes a checkpoint instead (`need_do_checkpoint`).
+/// What happened since the last checkpoint that roll-forward could not repeat. An fsync that
+/// depends on it writes a checkpoint instead (`need_do_checkpoint`).
 #[derive(Default)]
 pub(crate) struct SinceCheckpoint {
     /// Files renamed or linked: the parent in the inode may not be the one that recovery needs.
     pub(crate) moved: BTreeSet<Nid>,
     /// Directories that lost a name.
     pub(crate) removed_from: BTreeSet<Nid>,
-    /// Names, by directory, that were lost by a directory, or by an inode that still exists under
-    /// another name. Where recovery meets such a name, it frees the inode that had it by the
-    /// checkpoint, with everything in it.
+    /// Names, by directory, that a directory lost, or an inode that still exists under another
+    /// name. Where recovery meets such a name, it frees the inode that had it at the checkpoint,
+    /// with everything in it.
     pub(crate) left_names: BTreeSet<(Nid, Vec<u8>)>,
     /// Directories whose attributes changed.
     pub(crate) xattr_changed: BTreeSet<Nid>,
-    /// Nodes freed and not replaced, by inode and node offset: they leave no trace in the chain, so
+    /// Nodes freed and not replaced, by inode and node offset. They leave no trace in the chain, so
     /// recovery would find their old contents still in place.
     pub(crate) freed_nodes: BTreeSet<(Nid, u32)>,
 }
@@ -151,7 +151,7 @@ impl SinceCheckpoint {
     }
 }
 
-/// Time as the volume sees it.
+/// Time, as the volume sees it.
 pub(crate) struct Clock {
     /// `elapsed_time` of the checkpoint the volume was mounted from, in seconds.
     before: u64,
@@ -169,7 +169,7 @@ impl Clock {
         self.mounted
     }
 
-    /// Seconds this volume has been mounted in its life; the unit of segment ages.
+    /// How many seconds this volume has been mounted in its life. Segment ages are in this unit.
     pub(crate) fn elapsed(&self) -> u64 {
         let now = if self.frozen.is_some() { self.mounted } else { cores::now() };
         self.before.saturating_add(now.saturating_sub(self.mounted) / 1_000_000_000)
@@ -200,15 +200,15 @@ impl Volume {
         }
     }
 
-    /// A necessary write failed: from now on nothing is written. Not if it found no room: then the
-    /// data is still dirty.
+    /// A necessary write failed: from now on nothing is written. If it only found no room, the
+    /// volume goes on, because the data is still dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
         if !matches!(error, Error::NoSpace) {
             self.halt(error);
         }
     }
 
-    /// Memory can no longer be relied on: nothing is written from now on
+    /// Memory can no longer be relied on, so nothing is written from now on
     /// (`f2fs_handle_critical_error`).
     pub(crate) fn halt(&mut self, error: &Error) {
         if self.health != Health::Sound {
@@ -221,14 +221,14 @@ impl Volume {
         }
     }
 
-    /// Whether roll-forward would have to read more nodes than it may: then an fsync becomes a
-    /// checkpoint (`max_roll_forward_node_blocks`).
+    /// Whether roll-forward would have to read more nodes than allowed, so that an fsync must
+    /// become a checkpoint (`max_roll_forward_node_blocks`).
     pub(crate) fn chain_is_long(&self) -> bool {
         let limit = self.limits.chain_nodes;
         limit > 0 && self.logs.chain_blocks() >= limit
     }
 
-    /// Whether `addr` lies in a zone that takes sequential writes only.
+    /// Whether `addr` lies in a zone that takes only sequential writes.
     pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
         self.zones.as_ref().is_some_and(|zones| zones.is_sequential(addr))
     }

@@ -1,5 +1,5 @@
-//! The roll-forward chain: nodes of the WARM_NODE log written since the checkpoint, each naming
-//! where the next one went (`find_fsync_dnodes`).
+//! The roll-forward chain: nodes of the WARM_NODE log written since the checkpoint, of which each
+//! names the place of the next (`find_fsync_dnodes`).
 
 use cores::Stage;
 use drive::Block;
@@ -19,7 +19,7 @@ use crate::ondisk::node_sums::{self, NodeSums};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid};
 
-/// Blocks read at once while the chain runs straight on.
+/// Blocks read at once while the chain runs straight ahead.
 const READ_AHEAD: u32 = 64;
 /// Pointers compared at once.
 const RUN: usize = 64;
@@ -50,17 +50,17 @@ pub(super) struct Fsynced {
 pub(super) struct Chain {
     /// Fsynced inodes.
     pub(super) inodes: FxHashMap<Nid, Fsynced>,
-    /// Inodes that lost a node to the write pointers; their later nodes are discarded too
-    /// (thesis, Algorithm 1).
+    /// Inodes of which a node failed the check against the write pointers. Their later nodes are
+    /// discarded too (thesis, Algorithm 1).
     pub(super) skipped: FxHashSet<Nid>,
 }
 
 impl Chain {
-    /// The links to be applied, in log order: what the last fsync of their inode made durable, with
-    /// only the last version of each node. Earlier versions would leave no trace in the end, with
-    /// two exceptions: a node needs the inode as it was when the node was written, because that
-    /// says where in the file the node belongs; and a new file needs the inode block that names it.
-    /// With `every`, the other versions too.
+    /// The links to apply, in log order: what the last fsync of their inode made durable, with only
+    /// the last version of each node. Earlier versions would leave no trace in the end, with two
+    /// exceptions. A node needs the inode as it was when the node was written, because that says
+    /// where in the file the node belongs; and a new file needs the inode block that names it. With
+    /// `every`, the other versions are applied too.
     pub(super) fn that_count(&self, links: Vec<Link>, every: bool) -> Vec<Link> {
         let mut newer = FxHashSet::default();
         // Inodes whose last fsync was met, and whether a node needs them as they were.
@@ -87,8 +87,8 @@ impl Chain {
 }
 
 impl Volume {
-    /// Reads the chain from the log's head on, and finds where it ends: a node written there before
-    /// the next checkpoint would belong to it, so none may be.
+    /// Reads the chain from the log's head on, and finds where it ends. If a node were written
+    /// there before the next checkpoint, it would become part of the chain.
     pub(super) fn read_chain(&mut self) -> Result<(Vec<Link>, BlockAddr)> {
         let one_by_one = self.options.inject.contains(Inject::RECOVER_NO_READ_AHEAD);
         let read_ahead = if one_by_one { 1 } else { READ_AHEAD };
@@ -132,9 +132,10 @@ impl Volume {
         Ok((links, addr))
     }
 
-    /// Whether Linux went on after our checkpoint. It writes its own checkpoint unless it finds
-    /// nothing to recover, so the first mark of the chain decides. We mark no direct node here; an
-    /// inode of ours says where it was written, unless a cut has left its first sector old.
+    /// Whether Linux used the volume after our checkpoint. Linux writes its own checkpoint unless
+    /// it finds nothing to recover, so the first mark of the chain decides. We mark only inodes
+    /// here, and our inodes say where they were written, unless a cut has left the first sector
+    /// old.
     fn is_of_others(&self, links: &[Link]) -> bool {
         let Some(first) = links.iter().find(|link| link.footer().is_fsync()) else { return false };
         let (addr, ino) = (first.addr, first.footer().ino.get());
@@ -144,7 +145,7 @@ impl Volume {
     }
 
     /// How many links there are before the first fsync of which a node is torn or missing. Neither
-    /// it nor any later one returned: the chain ends there.
+    /// that fsync nor any later one returned, so the chain ends there.
     fn whole(&self, links: &[Link]) -> usize {
         if !self.checkpoint.sealed || self.options.inject.contains(Inject::BELIEVE_TORN) {
             return links.len();
@@ -162,8 +163,8 @@ impl Volume {
         whole
     }
 
-    /// How far, in each zone, the chain reaches and its nodes point, including nodes that do not
-    /// count: the next recovery judges them again. Nothing if there are no zones.
+    /// How far the chain reaches and its nodes point, in each zone. This includes nodes that do not
+    /// count, because the next recovery judges them again. `None` if there are no zones.
     pub(super) fn reach(&self, links: &[Link], end: BlockAddr) -> Result<Option<Reach>> {
         let Some(mut reach) = self.zones.as_ref().map(WritePointers::reach) else {
             return Ok(None);
@@ -194,24 +195,25 @@ impl Volume {
     /// Whether nodes are compared with the write pointers and checksums: always, unless Linux may
     /// have written the chain.
     ///
-    /// A volume mounted without `oprw` now may have been cut under it. The check takes away nothing
-    /// that the other modes' fsyncs promise. One fsync of an inode runs at a time, and what is in
-    /// flight of its data belongs to it; others (write-back, cleaning) have waited for the data
-    /// before the fsync puts its nodes together. So when it returns, the flush at its end has made
-    /// durable all that its nodes and those of the fsyncs before it point to, and no later cut
-    /// finds any of it above a write pointer. `nobarrier` has no flush, and promises nothing on a
-    /// drive that needs one. Zones are reset only after a checkpoint, which begins a new chain.
+    /// A volume that is now mounted without `oprw` may have lost its power under it. The check
+    /// takes nothing away from what the other modes promise. Only one fsync of an inode runs at a
+    /// time, and all of the inode's data in flight is its own; write-back and cleaning have waited
+    /// for their data before the fsync puts its nodes together. So when it returns, the flush at
+    /// its end has made durable everything to which its nodes and those of earlier fsyncs point,
+    /// and no later cut finds any of it above a write pointer. `nobarrier` has no flush, and
+    /// promises nothing on a drive that needs one. Zones are reset only after a checkpoint, which
+    /// begins a new chain.
     ///
-    /// Linux writes back pages while an fsync of the same file is between its wait and its nodes,
-    /// so that a node whose fsync was acknowledged points to what may be lost. Its chains are
-    /// recovered as it does.
+    /// Linux writes back pages even while an fsync of the same file is between its wait and its
+    /// nodes. A node of an acknowledged fsync may then point to data that a cut loses, so Linux's
+    /// chains are recovered as Linux does it.
     fn judges(&self) -> bool {
         self.options.wp_check
             && !self.options.inject.contains(Inject::SKIP_WP_CHECK)
             && self.checkpoint.ours
     }
 
-    /// First pass: which inodes to recover and how far.
+    /// First pass: finds out which inodes to recover, and how far.
     pub(super) fn survey(&mut self, links: &mut [Link]) -> Result<Chain> {
         let judges = self.judges();
         let nand = self.zones.as_ref().filter(|_| judges).map(WritePointers::nand_ends);
@@ -241,7 +243,7 @@ impl Volume {
                 if is_new_inode {
                     self.revive_inode(link)?;
                 } else if self.nat.get(&self.io, ino)?.is_free() {
-                    // The node of a file whose inode comes later in the chain, or never.
+                    // This node's inode comes later in the chain, or never.
                     continue;
                 }
             }
@@ -249,8 +251,8 @@ impl Volume {
                 let inode = &RawInodeBlock::of(&link.block).i;
                 inline.insert(ino, inode.inline().contains(Inline::DATA));
             } else if self.is_inline(ino, &mut inline)? {
-                // The inode from which the contents have moved comes later in the chain; or the
-                // fsync never got that far, and the contents are still in the inode.
+                // The inode block that says the contents have moved out comes later in the chain.
+                // Or the fsync never got that far, and the contents are still in the inode.
                 continue;
             }
             let entry =
@@ -263,8 +265,8 @@ impl Volume {
         Ok(chain)
     }
 
-    /// Whether a file's contents are in its inode, by its last block in the chain, otherwise by the
-    /// checkpoint.
+    /// Whether a file's contents are in its inode. Its last inode block in the chain decides, or
+    /// else the checkpoint.
     fn is_inline(&mut self, ino: Nid, known: &mut FxHashMap<Nid, bool>) -> Result<bool> {
         if let Some(is_inline) = known.get(&ino) {
             return Ok(*is_inline);
@@ -274,15 +276,15 @@ impl Volume {
         Ok(is_inline)
     }
 
-    /// Inode blocks that end an fsync whose data does not match their checksums.
+    /// Inode blocks at the end of an fsync whose data does not match their checksums.
     ///
-    /// Only the last fsync of an inode can be affected: it began after the one before was durable.
-    /// And if its data was there, it still is, whatever happened to the file afterwards: no block
-    /// is used twice between two checkpoints.
+    /// Only the last fsync of an inode can be affected, because it began after the one before was
+    /// durable. If its data was once there, it still is, whatever happened to the file afterwards:
+    /// no block is used twice between two checkpoints.
     fn false_marks(&mut self, links: &[Link]) -> Result<FxHashSet<BlockAddr>> {
         let (mut seen, mut found) = (FxHashSet::default(), FxHashSet::default());
         let marked = links.iter().filter(|link| link.footer().is_fsync());
-        // The number of blocks there are; a run that claims more is ignored.
+        // A damaged inode may claim more blocks than there are; its data then does not match.
         let mut left = self.sb.main_blocks();
         for link in marked.rev().filter(|link| link.footer().is_inode()) {
             if seen.insert(link.footer().ino.get()) && !self.has_its_data(link, &mut left)? {
@@ -292,8 +294,9 @@ impl Volume {
         Ok(found)
     }
 
-    /// Blocks that match are kept until recovery's checkpoint, even if no node points to them any
-    /// more: the next recovery compares them again.
+    /// Whether the data of a link matches its checksums. Blocks that match are kept until
+    /// recovery's checkpoint, even if no node points to them any more, because the next recovery
+    /// compares them again.
     fn has_its_data(&mut self, link: &Link, left: &mut u32) -> Result<bool> {
         let inode = &RawInodeBlock::of(&link.block).i;
         let (cp_ver, ino) = (link.footer().cp_ver.get(), link.footer().ino.get());
@@ -318,7 +321,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// An inode with one wrong bit is corrected; one with more is left out with all its nodes.
+    /// Corrects an inode with one wrong bit. One with more is left out, with all its nodes.
     fn mend_link(&self, link: &mut Link, skipped: &mut FxHashSet<Nid>) {
         let ino = link.footer().ino.get();
         if !link.footer().is_inode()
@@ -332,9 +335,9 @@ impl Volume {
         }
     }
 
-    /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block the node points to lies below
-    /// the write pointer of its zone. Memory reads and compares only, and mostly with `before`, the
-    /// pointers of the node's previous version, which are known to be good.
+    /// OPRW's check (thesis, Algorithm 1, lines 8–17): every block to which the node points lies
+    /// below the write pointer of its zone. It only compares numbers in memory, mostly with
+    /// `before`, the pointers of the node's previous version, which are known to be good.
     fn is_whole<'a>(
         &self,
         link: &'a Link,
@@ -349,7 +352,7 @@ impl Volume {
         Ok(runs.all(|(run, known)| run.as_bytes() == known.as_bytes() || nand.hold(run)))
     }
 
-    /// Where a node says that data is.
+    /// The data pointers of a node.
     fn pointers_in<'a>(&self, link: &'a Link) -> Result<&'a [U32]> {
         let footer = link.footer();
         Ok(match NodeKind::of(footer.node_offset()) {

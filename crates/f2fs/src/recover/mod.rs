@@ -1,11 +1,11 @@
 //! Recovery at mount: from what the last checkpoint says to what the last fsyncs made durable
 //! (`f2fs_recover_fsync_data`).
 //!
-//! The chain of nodes written since the checkpoint is read twice: [`chain`] finds out which inodes
-//! were fsynced and how far, judging under OPRW each node by the zones' write pointers; [`replay`]
-//! applies them. Until the checkpoint that ends recovery, nothing changes that the chain leads to,
-//! and that checkpoint goes elsewhere: a cut during recovery finds everything as it was. Zones that
-//! an interrupted recovery wrote are emptied first ([`zone_fix`]).
+//! The chain of nodes written since the checkpoint is read twice. [`chain`] finds out which inodes
+//! were fsynced and how far; under OPRW it judges each node by the zones' write pointers.
+//! [`replay`] applies the nodes. A checkpoint ends recovery. Until then, nothing changes to which
+//! the chain leads, and the checkpoint itself is written elsewhere, so a cut during recovery leaves
+//! everything as it was. Zones that an interrupted recovery wrote are emptied first ([`zone_fix`]).
 //!
 //! A read-only mount replays in memory only.
 
@@ -31,17 +31,17 @@ pub struct RecoveryReport {
     pub replayed_nodes: u64,
     /// Inodes that got back what an fsync had made durable.
     pub recovered_inodes: u64,
-    /// Inodes of which a node was discarded because a block it points to never reached NAND.
+    /// Inodes of which a node was discarded because a block to which it points never reached NAND.
     pub skipped_inodes: u64,
     /// Unlinked inodes that were open at the cut, now freed.
     pub orphans: u64,
     /// Logs moved because their zone's write pointer was elsewhere.
     pub moved_logs: u64,
-    /// Zones reset because nothing in them counts.
+    /// Zones that were reset because nothing in them counts.
     pub reset_zones: u64,
 }
 
-/// Brings a freshly loaded volume to a state in which it may be used.
+/// Brings a volume that was just loaded into a state in which it can be used.
 pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
     let mut report = RecoveryReport {
         clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
@@ -55,12 +55,12 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
     Ok(report)
 }
 
-/// Everything up to the checkpoint, in memory except for zones that nothing leads to. Returns the
-/// sections that must not be written before it.
+/// Everything before the checkpoint. It happens in memory, except that zones to which nothing leads
+/// are reset. Returns the sections that must not be written before the checkpoint.
 pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
     let mut held = if writable { volume.hold_unclean_sections() } else { Vec::new() };
-    // Also if only in memory: what was fsynced may use their numbers and blocks.
+    // Even if only in memory: fsynced files may use their numbers and blocks.
     report.orphans = volume.free_orphans();
     let reach = if volume.options.roll_forward { volume.roll_forward(report)? } else { None };
     if !writable {
@@ -79,10 +79,10 @@ pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Resul
     Ok(held)
 }
 
-/// The checkpoint, and what it makes possible.
+/// The checkpoint, and what can be done only after it.
 pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u32]) -> Result<()> {
-    // Even if there was nothing to recover: a drive that reorders may have lost the first nodes of
-    // a chain and kept later ones: new nodes of the same version would lead to them.
+    // Even if there was nothing to recover. A drive that reorders may have lost the first nodes of
+    // a chain and kept later ones, and new nodes of the same version would lead to them.
     volume.write_checkpoint(Reason::Sync)?;
     report.reset_zones += volume.release_sections(held)?;
     if !report.clean {
@@ -93,9 +93,9 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
 }
 
 impl Volume {
-    /// Frees the inodes that had no name any more when the checkpoint was written.
+    /// Frees the inodes that no longer had a name when the checkpoint was written.
     ///
-    /// One that cannot be read stays an orphan: that costs space but harms no other file.
+    /// One that cannot be read stays an orphan. That costs space but harms no other file.
     /// Otherwise, removing a damaged file would make the volume unmountable.
     fn free_orphans(&mut self) -> u64 {
         let mut freed = 0;
@@ -118,10 +118,10 @@ impl Volume {
         Ok(is_there)
     }
 
-    /// Moves the logs away from where the chain and its data are, so that a cut during recovery
-    /// cannot overwrite them. Those in zones are moved by their write pointers. A data log stays
-    /// where it is if nothing after its head must be kept, because a nearly full volume has few
-    /// free sections.
+    /// Moves the logs away from the chain and its data, so that a cut during recovery cannot find
+    /// them overwritten. Logs in zones are moved by their write pointers. A data log stays where it
+    /// is if nothing after its head must be kept, because a nearly full volume has few free
+    /// sections.
     fn leave_chain(&mut self) -> Result<()> {
         let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
         for log in logs {

@@ -66,8 +66,8 @@ impl Volume {
         Ok(())
     }
 
-    /// An fsynced truncation leaves no trace in the chain of the nodes that it freed: what they
-    /// hold beyond the end of the file is freed now, or it never would be.
+    /// Frees what lies behind the end of the file. The chain has no trace of the nodes that an
+    /// fsynced truncation freed, so otherwise their blocks would never be freed.
     fn cut_off_behind_end(&mut self, ino: Nid) -> Result<()> {
         let inode = self.inode(ino)?;
         let keeps = inode.advise().contains(Advise::KEEP_SIZE)
@@ -82,7 +82,7 @@ impl Volume {
         self.truncate_blocks(ino, blocks)
     }
 
-    /// Makes an inode that the checkpoint does not know, as empty as possible
+    /// Makes an inode that the checkpoint does not have, as empty as possible
     /// (`f2fs_recover_inode_page`).
     pub(super) fn revive_inode(&mut self, link: &Link) -> Result<()> {
         let ino = link.footer().ino.get();
@@ -132,7 +132,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a new inode its name back. Whatever has that name now was replaced before the fsync.
+    /// Gives a new inode its name. Whatever has that name now was replaced before the fsync.
     fn recover_dentry(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
         let (dir, name) = (from.pino.get(), from.name().to_vec());
         let naming = self.naming(dir)?;
@@ -155,12 +155,12 @@ impl Volume {
         self.inode_mut(ino)?.set_name(dir, &name);
         let kind = from.kind().unwrap_or(FileKind::Regular);
         self.add_entry(dir, &name, ino, kind)?;
-        // No fsync recorded when the entry was made, but a changed directory must show by its times
-        // that it has changed. Linux also uses the time of recovery.
+        // No fsync recorded when the entry was made, but the directory's times must show that it
+        // has changed. Linux uses the time of recovery too.
         self.touch_dir(dir)
     }
 
-    /// What an inode block holds, which agrees with `layout`.
+    /// Restores the contents of an inode block, which agrees with `layout`.
     fn recover_inode_contents(
         &mut self,
         ino: Nid,
@@ -176,7 +176,7 @@ impl Volume {
         self.recover_addresses(ino, 0, wanted)
     }
 
-    /// What another node holds.
+    /// Restores the contents of any other node.
     fn recover_contents(&mut self, ino: Nid, link: &Link) -> Result<()> {
         let offset = link.footer().node_offset();
         match NodeKind::of(offset) {
@@ -191,7 +191,7 @@ impl Volume {
         }
     }
 
-    /// Attributes in the inode (`f2fs_recover_inline_xattr`).
+    /// Restores attributes kept in the inode (`f2fs_recover_inline_xattr`).
     fn recover_inline_xattrs(
         &mut self,
         ino: Nid,
@@ -209,8 +209,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Contents in the inode, before or after (`f2fs_recover_inline_data`). True if nothing is left
-    /// to do for the node; false if its addresses must still be applied.
+    /// Restores contents kept in the inode, in the old or in the new version
+    /// (`f2fs_recover_inline_data`). True if nothing is left to do for the node; false if its
+    /// addresses must still be applied.
     fn recover_inline_data(
         &mut self,
         ino: Nid,
@@ -235,7 +236,8 @@ impl Volume {
         Ok(is)
     }
 
-    /// Attributes in a node of their own: a new node gets the contents (`recover_xattr_data`).
+    /// Restores attributes kept in a node of their own, by copying them to a new node
+    /// (`recover_xattr_data`).
     fn recover_xattr_node(&mut self, ino: Nid, link: &Link) -> Result<()> {
         let old = self.inode(ino)?.xattr_nid.get();
         if old != 0 {
@@ -247,7 +249,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the file's blocks from `first` on to those that the node points to.
+    /// Makes the node's pointers the file's blocks from `first` on.
     fn recover_addresses(&mut self, ino: Nid, first: u64, wanted: &[U32]) -> Result<()> {
         let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
         // Most pointers are the same as in the node's previous version.
@@ -274,7 +276,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes `to`, written after the checkpoint, the block of this file (`f2fs_replace_block`).
+    /// Makes block `to`, written after the checkpoint, a block of this file (`f2fs_replace_block`).
     fn claim(&mut self, ino: Nid, index: u64, to: BlockAddr) -> Result<()> {
         let Some((segno, _)) = self.sb.locate(to) else {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
@@ -300,7 +302,7 @@ impl Volume {
         self.set_addr(ino, slot, to)
     }
 
-    /// By the checkpoint the block still has an owner, which gave it up before the fsync
+    /// Takes the block from its owner at the checkpoint, which gave it up before the fsync
     /// (`check_index_in_prev_nodes`).
     fn drop_previous_owner(&mut self, addr: BlockAddr) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else { return Ok(()) };

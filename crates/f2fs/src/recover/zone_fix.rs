@@ -1,28 +1,29 @@
-//! Zones after a cut: logs whose write pointer is elsewhere, and zones written since the
+//! Zones after a cut: logs that are not at their zone's write pointer, and zones written since the
 //! checkpoint in which nothing counts (`f2fs_check_and_fix_write_pointer`).
 //!
-//! **Held.** Until recovery's own checkpoint is durable a second cut lets the next recovery begin
-//! again with the same chain, and it must come to the same end. It looks at the zones the chain
-//! lies in and those that any node of it points to, including discarded and superseded nodes. If a
-//! node points to a block above the write pointer, the zone must not grow: OPRW would then believe
-//! the pointer. So free sections that the chain reaches are neither reset nor written before; nor
-//! is the block after the chain's end, where a node would lengthen it. A log that would continue
-//! where the chain reaches is moved away.
+//! **Held.** After a second cut before recovery's own checkpoint is durable, the next recovery
+//! begins with the same chain and must come to the same end. It looks at the zones in which the
+//! chain lies, and at those to which any of its nodes points, including discarded and superseded
+//! ones. If a node points to a block above the write pointer, the zone must not grow, because OPRW
+//! would then believe the pointer. So free sections that the chain reaches are neither reset nor
+//! written before that checkpoint. Nor is the block after the chain's end, where a node would
+//! lengthen the chain. A log that would continue where the chain reaches is moved away.
 //!
 //! **Reset at once.** In a free, non-empty section that the chain does not reach, nothing counts,
-//! neither now nor for the next recovery, which finds the same chain: its nodes, its end and
-//! everything they point to are unchanged. Such sections hold what an interrupted recovery wrote,
-//! whose nodes follow no node of the chain, and nodes that lost their predecessors. They are reset
-//! before anything is allocated, so that the tenth interrupted recovery finds as much room as the
-//! first. The flush makes the resets durable: if a cut undid one, old contents would again lie
-//! below a write pointer where new nodes point.
+//! now or in the next recovery, which finds the same chain: its nodes, its end and everything to
+//! which they point are unchanged. Such sections hold what an interrupted recovery wrote, whose
+//! nodes follow no node of the chain, and nodes that lost their predecessors. They are reset before
+//! anything is allocated, so that the tenth interrupted recovery finds as much room as the first.
+//! The flush makes the resets durable: if a cut undid one, old contents would again lie below a
+//! write pointer, where new nodes point.
 //!
-//! **Finished.** A drive has few resources for active zones, and each cut leaves some taken. A zone
-//! in which no log will continue is finished before recovery opens others; if the chain points
-//! above its write pointer, only after the checkpoint, because finishing moves the pointer.
+//! **Finished.** A drive has few resources for active zones, and each cut leaves some in use. A
+//! zone in which no log will continue is finished before recovery opens others. If the chain points
+//! above its write pointer, that waits for the checkpoint, because finishing moves the pointer.
 //!
-//! Further rules, each the lesson of a kernel fix: a zone is reset only if it holds no valid block
-//! and no log; after an unclean unmount write pointers are never assumed, but always read.
+//! Two further rules, each the lesson of a kernel fix: a zone is reset only if it holds no valid
+//! block and no log; and after an unclean unmount write pointers are never assumed, but always
+//! read.
 
 use drive::{ZoneKind, ZoneState};
 
@@ -32,7 +33,7 @@ use crate::mount::volume::Volume;
 use crate::ondisk::sit::LogType;
 
 impl Volume {
-    /// Keeps free sections whose zone is not empty from being used, and returns them.
+    /// Keeps free sections from being used if their zone is not empty, and returns them.
     pub(super) fn hold_unclean_sections(&mut self) -> Vec<u32> {
         let Some(zones) = &self.zones else { return Vec::new() };
         let mut held = Vec::new();
@@ -49,8 +50,8 @@ impl Volume {
         held
     }
 
-    /// Gives back the held sections that the chain does not reach, their zones empty. Returns how
-    /// many.
+    /// Gives back the held sections that the chain does not reach, with their zones reset. Returns
+    /// how many.
     pub(super) fn reset_unreached(&mut self, held: &mut Vec<u32>, reach: &Reach) -> Result<u64> {
         let start = |section| self.sb.seg_start(self.sb.section_start(section));
         let (reached, unreached) =
@@ -59,8 +60,8 @@ impl Volume {
         self.release_sections(&unreached)
     }
 
-    /// Gives logs a fresh section where the zone's write pointer is not where the log is, or nodes
-    /// of the chain point to what the log would write. Returns how many moved.
+    /// Moves a log to a fresh section if its zone's write pointer is elsewhere, or if nodes of the
+    /// chain point to what the log would write. Returns how many it moved.
     pub(super) fn fix_log_positions(&mut self, reach: Option<&Reach>) -> Result<u64> {
         let mut moved = 0;
         for log in LogType::ALL {
@@ -100,8 +101,8 @@ impl Volume {
         Ok(reset)
     }
 
-    /// Finishes zones that are still active although no log will continue in them; zones that the
-    /// chain reaches only if it does not point above their write pointer.
+    /// Finishes zones that are still active although no log will continue in them. If the chain
+    /// reaches a zone, only if it does not point above the write pointer.
     pub(super) fn finish_abandoned_zones(&mut self, reach: Option<&Reach>) -> Result<()> {
         let Some(zones) = WritePointers::load(&self.io)? else { return Ok(()) };
         for section in 0..self.sb.main_sections() {

@@ -1,6 +1,6 @@
-//! Puts right what a walk found wrong, in a volume that the engine works on. Nothing here writes to
-//! the drive except copies of blocks that two files claimed, to free space; the checkpoint that
-//! ends a repair makes everything take effect at once.
+//! Puts right what a walk found wrong, in the volume in memory. Nothing here writes to the drive,
+//! except that blocks claimed by two files are copied to free space. The checkpoint at the end of a
+//! repair makes everything take effect at once.
 
 use drive::Block;
 use vfs::{Creator, FileKind, Ino};
@@ -13,9 +13,9 @@ use crate::mount::volume::Volume;
 use crate::ondisk::inode::{InodeLayout, RawInodeBlock};
 use crate::ondisk::{NEW_ADDR, Nid};
 
-/// Copies made before they are written back.
+/// How many copies are made before they are written back.
 const COPIES_AT_ONCE: usize = 256;
-/// Where inodes without a name go, and other names in case that one is a file.
+/// Where inodes without a name go. If a file has this name, the directory gets another one.
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Volume {
@@ -41,7 +41,7 @@ impl Volume {
     pub(super) fn copy_shared_blocks(&mut self, mend: &Mend, changes: &mut Changes) -> Result<()> {
         for copies in mend.copies.chunks(COPIES_AT_ONCE) {
             for copy in copies {
-                // An orphan is gone by now, with its blocks.
+                // The orphan is gone by now, with its blocks.
                 if self.addr_of(copy.ino, copy.index).ok() != Some(NEW_ADDR) {
                     continue;
                 }
@@ -54,7 +54,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds names that were missing, or in a place where no lookup would find them.
+    /// Adds names that were missing, or that no lookup would find where they were.
     pub(super) fn add_missing_names(&mut self, names: &[NewName]) -> Result<()> {
         for NewName { dir, name, ino, kind } in names {
             if self.find_entry(*dir, name)?.is_none() {
@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives inodes without a name one in `lost+found`: their number, as `fsck.f2fs` does.
+    /// Gives each inode without a name one in `lost+found`: its number, as `fsck.f2fs` does.
     pub(super) fn reconnect(&mut self, lost: &[Nid], changes: &mut Changes) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
@@ -106,7 +106,7 @@ impl Volume {
         })
     }
 
-    /// `name`, or `name` with a number behind it, so that no entry of `dir` has it.
+    /// `name`, or `name` with a number after it, so that `dir` has no such entry.
     fn unused_name(&mut self, dir: Nid, name: &str) -> Result<String> {
         let mut candidate = name.to_owned();
         for number in 1..=u32::MAX {

@@ -1,6 +1,6 @@
-//! Turns a walk's results into a volume that the engine can work on: the state a mount would have
-//! read if nothing had been wrong. Everything that differs from the drive is dirty, so that the
-//! next checkpoint writes it, out of place as always.
+//! Turns a walk's results into a mounted volume in memory: what a mount would have read if nothing
+//! had been wrong. Everything that differs from the drive is dirty, so that the next checkpoint
+//! writes it, out of place as always.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::ondisk::summary::{RawSummaryBlock, TYPE_DATA, TYPE_NODE};
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo, bits};
 
-/// Everything a mended volume is made of.
+/// Everything of which a mended volume is made.
 struct Builder<'a> {
     checker: &'a mut Checker,
     io: Io,
@@ -35,7 +35,7 @@ struct Builder<'a> {
     segments: Segments,
 }
 
-/// The volume as `checker`, which has walked all of it, says it should be.
+/// The volume as it should be, by `checker`, which has walked all of it.
 pub(super) fn volume_of(
     drive: &Arc<dyn Drive>,
     checker: &mut Checker,
@@ -70,7 +70,7 @@ pub(super) fn volume_of(
     Ok(Volume { repairing: true, ..parts.assemble() })
 }
 
-/// SIT entries of what was reached. A segment keeps its type if its class is right.
+/// The SIT entries for what was reached. A segment keeps its type if its class is right.
 fn sit_entries(checker: &Checker) -> Vec<SitEntry> {
     let volume = &checker.volume;
     let entry = |segno: usize| {
@@ -112,13 +112,14 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A metadata block that cannot be read: rewriting it may make it readable.
+    /// Stands in for a metadata block that cannot be read. Rewriting it may make it readable.
     fn replace_unreadable(&mut self, addr: u32) -> Block {
         self.io.write_meta(addr, Block::zeroed());
         Block::zeroed()
     }
 
-    /// The logs where the checkpoint has them if they can go on there, else at a free segment.
+    /// The logs, where the checkpoint has them if they can continue there, or else each at a free
+    /// segment.
     fn place_logs(&mut self) -> Result<[Log; 6]> {
         let mut logs: Vec<Log> = Vec::with_capacity(6);
         let cursegs = self.checker.volume.cp.cursegs;
@@ -211,7 +212,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The NAT, with all changes forced into it.
+    /// The NAT, with all changes put into it.
     fn nat(&mut self) -> Result<Nat> {
         let volume = &self.checker.volume;
         let cp = &volume.cp;

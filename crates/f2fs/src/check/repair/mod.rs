@@ -1,14 +1,14 @@
 //! Repair: the check's walk says what every structure should be; here it becomes so.
 //!
-//! A repair is a mount. What the walk found out makes a volume in memory as a sound checkpoint
-//! would have (`engine`); mended nodes and directory blocks are dirty in it (`apply`);
-//! roll-forward replays what fsyncs left; one checkpoint ends it. So a repair inherits the engine's
-//! guarantees: blocks go out of place, and a cut at any moment leaves either the damaged volume as
-//! it was, for the next repair, or the repaired one. Only summaries (SSA) are written in place;
-//! each is right for both.
+//! A repair is a mount. From what the walk found, it makes the volume in memory that a sound
+//! checkpoint would have led to (`engine`). Mended nodes and directory blocks are dirty in it
+//! (`apply`), roll-forward replays what fsyncs left, and one checkpoint ends it. So a repair has
+//! the guarantees of a mount: blocks are written out of place, and a cut at any moment leaves
+//! either the damaged volume as it was, for the next repair, or the repaired one. Only summaries
+//! (SSA) are written in place; each is right for both.
 //!
-//! Blocks nobody points to are looked for if something is missing (`search`): then the walk
-//! starts over with what was found. Without any checkpoint everything is found that way.
+//! If something is missing, blocks to which nothing points are searched for it (`search`), and the
+//! walk starts over with what was found. Without any checkpoint, everything is found in that way.
 
 mod apply;
 mod engine;
@@ -34,16 +34,16 @@ use crate::recover::{self, RecoveryReport};
 
 pub use drive::undo::{Undo, Undone, undo};
 
-/// Repairs before giving up: each may put right what the one before has exposed.
+/// How many repairs to try. Each may put right what the one before has exposed.
 const MAX_PASSES: u32 = 4;
-/// Volumes that hold more than a repair can keep right.
+/// Features of volumes that a repair cannot keep right.
 const BEYOND: Features =
     Features::COMPRESSION.union(Features::RO).union(Features::QUOTA_INO).union(Features::PRJQUOTA);
 
 /// How to repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// Findings kept; the rest are only counted.
+    /// How many findings are kept; the rest are only counted.
     pub max_findings: usize,
     /// Rebuild NAT, SIT, SSA and checkpoint from the node blocks, whatever is there.
     pub rescue: bool,
@@ -64,7 +64,7 @@ pub struct Changes {
     pub copied_blocks: u64,
     /// Superblock copies written.
     pub superblocks: u32,
-    /// Nodes found without the NAT's help.
+    /// Nodes found without the help of the NAT.
     pub found_nodes: u64,
     /// The chain of fsynced nodes did not fit the volume and was left out.
     pub dropped_chain: bool,
@@ -77,20 +77,21 @@ pub struct Changes {
 pub struct RepairReport {
     /// What was wrong.
     pub findings: Vec<Finding>,
-    /// Findings beyond the most that are kept.
+    /// How many more findings there were than are kept.
     pub omitted: u64,
     /// What is still wrong.
     pub left: Vec<Finding>,
-    /// What was changed besides.
+    /// What else was changed.
     pub changes: Changes,
     /// What roll-forward did.
     pub recovery: RecoveryReport,
-    /// Checkpoints with repairs that were written.
+    /// How many checkpoints with repairs were written.
     pub passes: u32,
 }
 
-/// Repairs the volume on `drive`. An error means that nothing could be done: no superblock, a
-/// feature this crate does not know, a drive that fails, no space; the volume is then as it was.
+/// Repairs the volume on `drive`. An error means that nothing could be done: there is no
+/// superblock, a feature that this crate does not know, a drive that fails, or no space. The volume
+/// is then as it was.
 pub fn repair(drive: &Arc<dyn Drive>, options: &RepairOptions) -> Result<RepairReport> {
     let mut report = RepairReport::default();
     let queue = BlockQueue::new(Arc::clone(drive));
@@ -123,7 +124,8 @@ pub fn repair(drive: &Arc<dyn Drive>, options: &RepairOptions) -> Result<RepairR
     Ok(report)
 }
 
-/// A mount would not find the checkpoint that the repair starts from: reason enough for a new one.
+/// Reports a checkpoint that a mount would not take although the repair starts from it. A new one
+/// is then needed.
 fn check_packs(checker: &mut Checker) {
     let volume = &checker.volume;
     if !volume.has_sit {
@@ -159,7 +161,7 @@ fn mend_superblocks(queue: &BlockQueue, report: &mut RepairReport) -> Result<Sup
     Ok(sb)
 }
 
-/// One copy at a time, each durable before the other is touched.
+/// Writes one copy. It is durable before the other one is touched.
 fn write_superblock(queue: &BlockQueue, copy: u32, block: Block) -> Result<()> {
     queue.flush()?;
     let data = drive::Blocks::from_iter([block]);
@@ -167,7 +169,7 @@ fn write_superblock(queue: &BlockQueue, copy: u32, block: Block) -> Result<()> {
     Ok(())
 }
 
-/// The errors that the superblock remembers are repaired.
+/// Clears the errors that the superblock remembers, since they are repaired.
 fn clear_errors(queue: &BlockQueue) -> Result<()> {
     for copy in COPIES.into_iter().rev() {
         let block = queue.read_block(copy.into())?;
@@ -180,7 +182,7 @@ fn clear_errors(queue: &BlockQueue) -> Result<()> {
     Ok(())
 }
 
-/// Walks the volume until what is missing has been found or looked for everywhere.
+/// Walks the volume until what is missing has been found, or has been looked for everywhere.
 fn survey(
     drive: &Arc<dyn Drive>,
     sb: &Superblock,
@@ -218,7 +220,7 @@ fn walk(volume: Checked, options: &RepairOptions, hints: Hints) -> Checker {
     checker
 }
 
-/// The newest checkpoint that can be used. A read error cannot be repaired.
+/// The newest usable checkpoint. A read error cannot be repaired.
 fn select(drive: &Arc<dyn Drive>, sb: &Superblock) -> Result<Option<Selected>> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
@@ -229,7 +231,7 @@ fn select(drive: &Arc<dyn Drive>, sb: &Superblock) -> Result<Option<Selected>> {
     }
 }
 
-/// Without a checkpoint: every node block there is, the newest of each number.
+/// Without a checkpoint: uses every node block there is, the newest of each number.
 fn rescue_survey(
     drive: &Arc<dyn Drive>,
     sb: &Superblock,
@@ -250,7 +252,7 @@ fn rescue_survey(
     Ok(checker)
 }
 
-/// Makes what the walk found out true, with one checkpoint.
+/// Makes the volume what the walk says it should be, with one checkpoint.
 fn commit(drive: &Arc<dyn Drive>, checker: &mut Checker, report: &mut RepairReport) -> Result<()> {
     let mut options = MountOptions { discard: false, ..MountOptions::default() };
     let first = prepare(drive, checker, &options);
@@ -277,7 +279,7 @@ fn commit(drive: &Arc<dyn Drive>, checker: &mut Checker, report: &mut RepairRepo
     Ok(())
 }
 
-/// The mended volume, recovered as far as that goes in memory.
+/// The mended volume, after as much recovery as can be done in memory.
 fn prepare(
     drive: &Arc<dyn Drive>,
     checker: &mut Checker,

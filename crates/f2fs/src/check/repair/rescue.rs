@@ -1,5 +1,5 @@
-//! A checkpoint for a volume that has lost both of its own: what `mkfs.f2fs` would have reserved on
-//! this drive, and nothing in use yet.
+//! A checkpoint for a volume that has lost both of its own. It reserves what `mkfs.f2fs` would have
+//! reserved on this drive, and says that nothing is in use.
 
 use crate::error::Result;
 use crate::offline::mkfs::{Request, layout};
@@ -8,7 +8,7 @@ use crate::ondisk::curseg::Curseg;
 use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 
-/// Bytes behind the header's fields that bitmaps can take without payload.
+/// How many bytes after the header's fields the bitmaps can take without payload.
 const BITMAP_ROOM: u32 = 3900;
 
 /// A checkpoint of `version` for the volume `sb` describes, on a drive of `blocks` blocks.
@@ -25,7 +25,7 @@ pub(super) fn checkpoint(blocks: u64, sb: &Superblock, version: u64) -> Result<C
     let main = sb.segment_count_main;
     let (reserved, overprov) = match layout(&request) {
         Ok(geometry) => (geometry.reserved, geometry.overprov),
-        // A volume no mkfs makes today: a tenth is kept back.
+        // No mkfs makes such a volume today. A tenth of it is kept back.
         Err(_) => ((main / 20).max(8), (main / 10).max(12)),
     };
     let overprov = overprov.clamp(1, main.saturating_sub(2).max(1));

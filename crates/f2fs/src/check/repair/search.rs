@@ -1,8 +1,9 @@
-//! Looking for blocks that nothing points to: first those SIT calls valid, then all.
+//! Looks for blocks to which nothing points: first among those that SIT calls valid, then among
+//! all.
 //!
-//! A node says in its footer what it is and after which checkpoint it was written, so the newest
-//! block of a number can be told: by that checkpoint's version, and within one version by the order
-//! of the log, which every footer's `next_blkaddr` links.
+//! A node's footer says what it is and after which checkpoint it was written, so the newest block
+//! of a number can be told: by that checkpoint's version, and within one version by the order of
+//! the log, which the `next_blkaddr` in every footer gives.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, NAME_MAX, NULL_ADDR, Nid, SegNo};
 
-/// Most blocks remembered of each kind: a SIT of all ones must not exhaust memory.
+/// The most blocks remembered of each kind, so that a SIT of all ones cannot exhaust memory.
 const MAX_HINTS: usize = 1 << 20;
 /// Blocks read at once.
 const READ_AHEAD: u32 = 128;
@@ -28,7 +29,7 @@ struct Candidate {
     offset: u32,
     version: u32,
     fsynced: bool,
-    /// Change time of an inode: the last resort to decide which of two is newer.
+    /// Change time of an inode, which decides last which of two is newer.
     ctime: u64,
 }
 
@@ -36,13 +37,13 @@ struct Candidate {
 #[derive(Default)]
 struct Found {
     nodes: BTreeMap<Nid, Candidate>,
-    /// Where the log went on from a segment.
+    /// For each segment, the one in which the log went on.
     next_segment: BTreeMap<SegNo, SegNo>,
-    /// Same number, same version, other segment: compared at the end.
+    /// Blocks with the same number and version in different segments, compared at the end.
     ties: Vec<(Nid, Candidate)>,
 }
 
-/// Blocks SIT calls valid that the walk did not reach.
+/// Finds blocks that SIT calls valid and the walk did not reach.
 pub(super) fn strays(checker: &mut Checker) -> Hints {
     let mut found = Found::default();
     let mut hints = Hints { depth: Search::Strays, ..Hints::default() };
@@ -63,7 +64,7 @@ pub(super) fn strays(checker: &mut Checker) -> Hints {
     found.into_hints(checker, hints)
 }
 
-/// Every block of the main area that the walk did not reach, besides what was known.
+/// Finds every block of the main area that the walk did not reach. `known` are the hints so far.
 pub(super) fn everything(checker: &mut Checker, known: Hints) -> Result<Hints> {
     let mut found = Found::default();
     let (mut addr, end) = (checker.volume.sb.main_blkaddr, checker.volume.sb.main_end());
@@ -138,7 +139,7 @@ impl Found {
         at.is_some() && at == later
     }
 
-    /// The newest checkpoint that any node was written after.
+    /// The newest checkpoint after which any node was written.
     fn newest_version(&self) -> u32 {
         let newer = |a: u32, b: u32| if a.wrapping_sub(b).cast_signed() > 0 { a } else { b };
         self.nodes.values().map(|node| node.version).reduce(newer).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What `dump` can show of F2FS, by the names of its views.
+//! What `dump` can show of F2FS, under the names of its views.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::dump::{Dump, Emit};
 const VIEWS: [&str; 10] =
     ["superblock", "checkpoint", "nat", "sit", "ssa", "inode", "extents", "dir", "node", "block"];
 
-/// Shows a view; without one, the superblock and the checkpoint in use.
+/// Shows a view or, if none is named, the superblock and the checkpoint in use.
 pub(super) fn dump(
     drive: &Arc<dyn Drive>,
     view: Option<&str>,
@@ -62,7 +62,7 @@ fn all(records: impl IntoIterator<Item = Record>, see: Emit<'_>) {
     }
 }
 
-/// Whether a copy is the one a mount takes: the checkpoint says so, a superblock by being sound.
+/// Whether a mount would take this copy: a checkpoint's record says so, a superblock must be sound.
 fn in_use(record: &Record) -> bool {
     match record.get("current") {
         Some(current) => *current == Value::Number(1),
@@ -78,7 +78,7 @@ fn number(text: &str) -> Result<u32> {
     parsed.map_err(|_| Error::Usage(format!("'{text}' is not a number")))
 }
 
-/// `FIRST~LAST`; -1 is the last there is.
+/// `FIRST~LAST`; -1 stands for the last one.
 fn range(text: &str) -> Result<Range<u32>> {
     let (first, last) = text.split_once('~').unwrap_or((text, text));
     let end = if last == "-1" { u32::MAX } else { number(last)?.saturating_add(1) };

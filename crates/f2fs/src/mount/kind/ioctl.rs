@@ -1,8 +1,8 @@
-//! The ioctls of F2FS that FUSE lets through: numbers that say how much they read and write
+//! The ioctls of F2FS that FUSE lets through: those whose numbers say how much they read and write
 //! (`include/uapi/linux/f2fs.h`).
 //!
-//! `F2FS_IOC_SHUTDOWN` is not among them: its number says that it only returns something, so FUSE
-//! does not hand over the mode it is called with.
+//! `F2FS_IOC_SHUTDOWN` is not among them. Its number says that it only returns something, so FUSE
+//! does not pass on the mode it is called with.
 
 use vfs::kind::Ioctl;
 use vfs::{Errno, Ino, Result};
@@ -17,7 +17,7 @@ const GET_FEATURES: u32 = 0x8004_f50c;
 const SET_PIN_FILE: u32 = 0x4004_f50d;
 const GET_PIN_FILE: u32 = 0x8004_f50e;
 const PRECACHE_EXTENTS: u32 = 0xf50f;
-/// `F2FS_FEATURE_ATOMIC_WRITE`, by which programs know that they may ask for it.
+/// `F2FS_FEATURE_ATOMIC_WRITE`, which tells programs that they may ask for atomic writes.
 const FEATURE_ATOMIC_WRITE: u32 = 0x4;
 
 pub(super) fn ioctl(fs: &F2fs, ino: Ino, call: Ioctl<'_>) -> Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! F2FS as the floors above know it: the traits of [`vfs::kind`].
+//! F2FS as the layers above know it: the traits of [`vfs::kind`].
 
 mod dump;
 mod ioctl;
@@ -33,7 +33,7 @@ impl From<Error> for kind::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Usage(message) => Self::Usage(message.into()),
-            // No repair can help what is not there.
+            // No repair can bring back what is cut off.
             error @ Error::Truncated { .. } => Self::Unknown(error.to_string()),
             error => Self::Volume(error.into()),
         }
@@ -54,7 +54,7 @@ impl kind::Format for Format {
             match queue.read_block(copy) {
                 Ok(block) if RawSuperblock::of(&block).magic.get() == MAGIC => return Ok(true),
                 Ok(_) => {}
-                // The other copy may be there all the same.
+                // The other copy may still be there.
                 Err(error) => unreadable = Err(Error::from(error).into()),
             }
         }
@@ -85,7 +85,7 @@ impl kind::Format for Format {
         Ok(check(drive, &CheckOptions::default())?.into())
     }
 
-    /// Blocks that the volume counts as valid lie above the zone's write pointer.
+    /// Whether blocks that the volume counts as valid lie above the zone's write pointer.
     fn is_about_data(&self, finding: &Finding) -> bool {
         finding.what == "write pointer" && finding.allowed.starts_with("above ")
     }
@@ -98,9 +98,9 @@ impl kind::Format for Format {
         &technique::ALL
     }
 
-    /// An fsync may be a checkpoint, which makes everything durable. Roll-forward takes each node
-    /// as it finds it, and makes the file as long as the blocks it points to (`recover_data`).
-    /// Small contents are in the inode.
+    /// An fsync may turn into a checkpoint, which makes everything durable. Roll-forward takes each
+    /// node as it finds it, and makes the file as long as the blocks that it points to
+    /// (`recover_data`). Small contents are in the inode.
     fn habits(&self) -> Habits {
         let small_file = BLOCK_SIZE as u64;
         Habits { takes_others_along: true, blocks_may_set_size: true, small_file }
