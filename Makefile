@@ -7,6 +7,11 @@ TREE ?= /usr/share/doc
 CUTS ?= 1000000
 SHARD ?= 1/1
 
+# $(call tool,COMMAND,CRATE@VERSION): programs that cargo can install stay in the target folder.
+export PATH := $(PATH):$(CURDIR)/target/tools/bin
+tool = command -v $(1) >/dev/null || $(CARGO) install --locked --root target/tools $(2)
+CARGO_DEB = $(call tool,cargo-deb,cargo-deb@3.8.0)
+
 .PHONY: help demo campaign test test-all test-kernel lint bench docs deb dist check-targets
 .DEFAULT_GOAL := help
 
@@ -52,6 +57,7 @@ test: lint ## everything that fits in ten minutes
 
 test-all: test ## that, the long suites, and the licences of all dependencies
 	judges/prepare
+	$(CARGO_DEB)
 	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
 	@if ! command -v cargo-deny >/dev/null; then \
 	  echo "test-all: cargo-deny is not installed, licences not checked"; exit; fi; \
@@ -75,27 +81,34 @@ bench: ## the measured figures
 	$(CARGO) bench --workspace
 
 # The links are checked by tidy, and the commands by a test, so both are part of `make test`, too.
-docs: ## the book, in target/book, and whether its links and commands are good (needs mdbook)
+docs: ## the book, in target/book, and whether its links and commands are good
 	$(CARGO) xtask tidy
 	$(CARGO) test --package strandline --test docs --release --target-dir target/test
-	@command -v mdbook >/dev/null || $(CARGO) install --locked mdbook --no-default-features --features search
-	PATH="$$PATH:$${CARGO_HOME:-$$HOME/.cargo}/bin" mdbook build docs
+	$(call tool,mdbook,mdbook@0.5.4 --no-default-features --features search)
+	mdbook build docs
 
-deb: ## the Debian package (needs cargo-deb: cargo install cargo-deb)
+deb: ## the Debian package
+	$(CARGO_DEB)
 	$(CARGO) xtask package
 
 # rustup adds the standard library of a target once.
 MUSL = x86_64-unknown-linux-musl
+IMAGE = target/dist/strandline-oci.tar
 dist: export CARGO_PROFILE_RELEASE_STRIP = symbols
 dist: ## target/dist: a static binary, an OCI image of it, the Debian package
 	rustup target add $(MUSL)
 	$(CARGO) build --release --package strandline --target $(MUSL) --target-dir target
 	rm -rf target/dist && mkdir -p target/dist
 	cp target/$(MUSL)/release/strandline target/dist/strandline-x86_64
-	packaging/oci-image target/dist/strandline-x86_64 target/dist/strandline-oci.tar
-	podman run --rm oci-archive:target/dist/strandline-oci.tar --version || \
-	  echo "dist: no container ran here, the image is untested"
+	packaging/oci-image target/dist/strandline-x86_64 $(IMAGE)
+# podman's own failures are 125.
+	@if ! command -v podman >/dev/null; then echo "dist: no podman here, the image is untested"; \
+	elif podman run --rm oci-archive:$(IMAGE) --version; then echo "dist: the image runs"; \
+	elif [ $$? -eq 125 ]; then echo "dist: podman starts no container here, the image is untested"; \
+	else echo "dist: the image does not run"; exit 1; fi
+	$(CARGO_DEB)
 	cp "$$($(CARGO) xtask package)" target/dist/
+	@echo "dist: the Debian package is untested (make test-all installs it into an overlay)"
 	cd target/dist && sha256sum * >SHA256SUMS
 
 # The file system and its tools, without mounts. Only checked: nothing runs the result here.

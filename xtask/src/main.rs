@@ -14,7 +14,7 @@ const USAGE: &str = "usage: cargo xtask tidy [--bless]
 
 tidy            check layers, bans, line width, file and function sizes
 tidy --bless    lower the entries of xtask/ratchet.toml to what the code has come down to
-package         build the Debian package and print its path (needs cargo-deb)";
+package         build the Debian package and print its path (`make deb` gets cargo-deb)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -37,9 +37,8 @@ pub(crate) fn run(root: &Path) -> io::Result<PathBuf> {
     generate(&target.join("release/strandline"), &made)?;
     let deb = target.join("debian/strandline.deb");
     let mut package = cargo(&["deb", "--no-build", "--strip", "--package", "strandline"]);
-    call(package.arg("--output").arg(&deb).stdout(Stdio::null())).map_err(|error| {
-        io::Error::other(format!("{error}; it needs `cargo install cargo-deb`"))
-    })?;
+    call(package.arg("--output").arg(&deb).stdout(Stdio::null()))
+        .map_err(|error| io::Error::other(format!("{error}; `make deb` installs cargo-deb")))?;
     Ok(deb)
 }
 

@@ -21,7 +21,7 @@ fn run(command: &mut Command) -> String {
 fn package() -> PathBuf {
     let found = Command::new("cargo").args(["deb", "--version"]).output();
     let found = found.is_ok_and(|out| out.status.success());
-    assert!(found, "cargo-deb is missing: cargo install cargo-deb");
+    assert!(found, "cargo-deb is missing: `make test-all` installs it");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory");
     let mut command = Command::new("cargo");
     command.args(["xtask", "package"]).current_dir(env!("CARGO_MANIFEST_DIR"));
