@@ -124,7 +124,9 @@ fn words() -> Vec<OsString> {
         && TOOLS.contains(&tool)
         && (format == "strandline" || subjects::names().contains(&format))
     {
-        words.splice(0..1, ["strandline".into(), tool.into()]);
+        let kind = (format != "strandline").then_some(["--fs", format]);
+        let named = ["strandline", tool].into_iter().chain(kind.into_iter().flatten());
+        words.splice(0..1, named.map(OsString::from));
     }
     words
 }

@@ -13,7 +13,7 @@ use drive::{Drive, Ssd, Timing, image};
 use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::MkfsOptions;
 use vfs::Attr;
-use vfs::kind::{self, Device};
+use vfs::kind::{self, Device, Format};
 
 use crate::failure::{Failure, Outcome};
 use crate::out::lossy;
@@ -81,9 +81,37 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// The other devices of a volume that is on several.
-#[derive(Args, Clone, Debug, Default)]
+/// Which file system a volume is of.
+#[derive(Args, Clone, Copy, Default)]
+pub(crate) struct Kind {
+    /// The volume's file system; nothing is looked for on the drive then, so one whose superblocks
+    /// are lost is shown and checked too
+    #[arg(long = "fs", value_name = "NAME", value_parser = subjects::named)]
+    named: Option<&'static dyn Format>,
+}
+
+impl Kind {
+    /// The file system of that name.
+    pub(crate) fn called(name: &str) -> kind::Result<Self> {
+        Ok(Self { named: Some(subjects::named(name)?) })
+    }
+
+    /// The file system of the volume on `drive`: the one that was named, or what a look finds.
+    pub(crate) fn of(self, drive: &Arc<dyn Drive>) -> kind::Result<&'static dyn Format> {
+        self.named.map_or_else(|| subjects::probe(drive), Ok)
+    }
+
+    /// The name that was given.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        self.named.map(Format::name)
+    }
+}
+
+/// What a command line says about a volume besides where it begins.
+#[derive(Args, Clone, Default)]
 pub(crate) struct Devices {
+    #[command(flatten)]
+    pub(crate) kind: Kind,
     /// A further device of the volume, in the order of mkfs -c; may be given again
     #[arg(long = "device", value_name = "DEVICE")]
     pub(crate) others: Vec<PathBuf>,
@@ -162,7 +190,7 @@ pub(crate) fn open_to_serve(
             open_timed(path, access, timing)
         }
     };
-    open_all(path, devices, open, join_volume)
+    open_all(path, devices, open, |all| join_volume(devices.kind, all))
 }
 
 /// The drive, or the drives, of the volume that begins at `path`; emulated ones take the time that
@@ -173,7 +201,8 @@ pub(crate) fn open_volume(
     access: Access,
     timing: Timing,
 ) -> Outcome<Opened> {
-    open_all(path, devices, |path| open_timed(path, access, timing), join_volume)
+    let open = |path: &Path| open_timed(path, access, timing);
+    open_all(path, devices, open, |all| join_volume(devices.kind, all))
 }
 
 /// The drive, or the drives, for a new volume.
@@ -191,11 +220,11 @@ pub(crate) fn open_for_mkfs(
 }
 
 /// The devices of one volume, whose first says what it is, as one drive.
-fn join_volume(devices: Vec<Device>) -> kind::Result<Arc<dyn Drive>> {
+fn join_volume(kind: Kind, devices: Vec<Device>) -> kind::Result<Arc<dyn Drive>> {
     let Some(first) = devices.first() else {
         return Err(kind::Error::Usage("no device given".into()));
     };
-    subjects::probe(&first.drive)?.join(devices)
+    kind.of(&first.drive)?.join(devices)
 }
 
 fn open_all(
@@ -240,7 +269,7 @@ impl Volume {
     pub(crate) fn look(image: &Path, devices: &Devices) -> Outcome<Self> {
         let opened = open_volume(image, devices, Access::Read, Timing::Instant)?;
         // Recovery happens in memory only.
-        Self::mount(image, opened, true)
+        Self::mount(image, devices.kind, opened, "ro")
     }
 
     /// Mounts the volume in `image` to change it; `prepare` sees the drive before any command.
@@ -251,12 +280,11 @@ impl Volume {
     ) -> Outcome<Self> {
         let opened = open_volume(image, devices, Access::Write, Timing::Instant)?;
         prepare(&opened)?;
-        Self::mount(image, opened, false)
+        Self::mount(image, devices.kind, opened, "")
     }
 
-    fn mount(image: &Path, opened: Opened, read_only: bool) -> Outcome<Self> {
-        let options = if read_only { "ro" } else { "" };
-        Self::new(image, opened, |drive| subjects::probe(&drive)?.mount(drive, options))
+    fn mount(image: &Path, kind: Kind, opened: Opened, options: &str) -> Outcome<Self> {
+        Self::new(image, opened, |drive| kind.of(&drive)?.mount(drive, options))
     }
 
     /// The volume on a drive, which was opened at `image`, as `mount` mounts it.

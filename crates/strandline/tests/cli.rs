@@ -168,6 +168,45 @@ fn what_is_not_a_volume_is_told_in_one_line() {
 }
 
 #[test]
+fn a_volume_whose_superblocks_lost_their_magic_is_shown_by_its_name() {
+    use std::os::unix::fs::FileExt;
+    let scratch = Scratch::new("no-magic");
+    let image = scratch.path("plain.img");
+    std::fs::File::create(&image).and_then(|f| f.set_len(64 << 20)).expect("a sparse file");
+    ok(&format!("mkfs -l lost {image}"));
+    let file = std::fs::File::options().write(true).open(&image).expect("the image");
+    [1024, 5120].iter().for_each(|at| file.write_all_at(&[0; 4], *at).expect("a write"));
+    for (line, status) in [("dump", 1), ("fsck -n", 8), ("label", 1)] {
+        let (code, said) = fails(&format!("{line} {image}"));
+        assert_eq!((code, said.contains("not f2fs")), (status, true), "{line}: {said}");
+    }
+    for line in ["dump -t f2fs", "dump --fs f2fs"] {
+        let shown = text(&strandline(&format!("{line} {image}")).stdout);
+        for what in
+            ["volume_name                   \t\t[lost]", "superblock.magic", "checkpoint_ver"]
+        {
+            assert!(shown.contains(what), "{what}: {shown}");
+        }
+    }
+    assert!(ok(&format!("dump -t f2fs {image} inode 3")).contains("i_mode"));
+    let out = strandline(&format!("fsck --fs f2fs -n {image}"));
+    assert_eq!(out.status.code(), Some(4));
+    assert!(text(&out.stdout).contains("superblock.magic at block 0x0"), "{out:?}");
+    let (_, said) = fails(&format!("label -t f2fs {image}"));
+    assert!(said.contains("superblock.magic"), "{said}");
+    // By the program's name, as by -t.
+    let link = scratch.path("fsck.f2fs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_strandline"), &link).expect("a link");
+    let out = Command::new(link).args(["-n", &image]).output().expect("it runs");
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    for (line, status) in [("dump -t", 2), ("ls -t", 2), ("fsck --fs", 16), ("mount -t", 1)] {
+        let (code, said) = fails(&format!("{line} f3fs {image}:/ /mnt"));
+        let told = said.contains("unknown file system 'f3fs'; expected f2fs");
+        assert_eq!((code, told), (status, true), "{line}: {said}");
+    }
+}
+
+#[test]
 fn it_answers_to_the_names_of_f2fs_tools() {
     let scratch = Scratch::new("names");
     let image = scratch.path("disk.img");

@@ -35,6 +35,9 @@ fn what_is_missing_is_told_in_a_line() {
     let (code, error) = fails("crash --kernel --modes posix,oprw --guest /nowhere");
     assert_eq!(code, 2, "{error}");
     assert!(error.contains("oprw: the kernel has posix, strict and nobarrier"), "{error}");
+    let (code, error) = fails("crash --fs nosuch");
+    let kernels = "; with --kernel f2fs, ext4, xfs, btrfs";
+    assert!(code == 2 && error.contains("expected f2fs") && error.contains(kernels), "{error}");
     let (code, error) = fails("crash --fs ext4 --cuts 1");
     assert_eq!((code, error.contains("add --kernel")), (2, true), "{error}");
     for wrong in ["--fs zfs", "--fs ext4", "--inject skip-wp-check"] {

@@ -19,11 +19,13 @@ pub enum Foreign {
 }
 
 impl Foreign {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::F2fs, Self::Ext4, Self::Xfs, Self::Btrfs];
+
     /// By its name in `mount -t`.
     pub fn named(name: &str) -> Result<Self> {
-        let all = [Self::F2fs, Self::Ext4, Self::Xfs, Self::Btrfs];
-        all.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            let known = all.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
             Error::Usage(format!("unknown file system '{name}'; the kernel's are {known}"))
         })
     }

@@ -9,6 +9,7 @@ use crate::target::{Devices, Inside, Volume};
 
 /// Print files inside images.
 #[derive(Args)]
+#[command(mut_arg("named", |named| named.short('t')))]
 #[command(after_help = "Example:\n  strandline cat disk.img:/etc/hostname")]
 pub(crate) struct Cat {
     /// IMAGE:/path

@@ -21,12 +21,14 @@ use crate::target::{Devices, open_volume};
 #[derive(Args)]
 #[command(
     version,
+    mut_arg("named", |named| named.short('t')),
     after_help = "\
 Examples:
   strandline dump disk.img
   strandline dump disk.img inode 4
   strandline dump -n 0~-1 disk.img
-  strandline dump --json disk.img dir 3"
+  strandline dump --json disk.img dir 3
+  strandline dump -t f2fs disk.img superblock     although its magic number is gone"
 )]
 pub(crate) struct Dump {
     /// Image of a drive
@@ -68,7 +70,8 @@ pub(crate) struct Dump {
 impl Dump {
     pub(crate) fn run(self) -> Outcome {
         let opened = open_volume(&self.image, &self.devices, Access::Read, Timing::Instant)?;
-        let format = subjects::probe(&opened.drive).map_err(Failure::on(self.image.display()))?;
+        let format =
+            self.devices.kind.of(&opened.drive).map_err(Failure::on(self.image.display()))?;
         let mut printer = Printer { json: self.json, failed: false, result: Ok(()) };
         for (view, which) in self.views() {
             let shown =

@@ -188,7 +188,7 @@ impl Fsck {
         let drive = opened.drive.clone();
         let mut done = Outcomes::default();
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
-        let format = subjects::probe(&drive).map_err(operational).map_err(about(&image))?;
+        let format = self.devices.kind.of(&drive).map_err(operational).map_err(about(&image))?;
         if lazy && !self.rescue && format.is_clean(&drive).unwrap_or(false) {
             done.skipped = true;
         } else {

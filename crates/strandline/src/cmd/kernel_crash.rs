@@ -187,7 +187,10 @@ impl KernelArgs {
 pub(super) fn ours(name: &str) -> Outcome<&'static dyn Format> {
     subjects::named(name).map_err(|error| match Foreign::named(name) {
         Ok(_) => Failure::Usage(format!("--fs {name}: only a kernel has it; add --kernel")),
-        Err(_) => error.into(),
+        Err(_) => {
+            let kernels = Foreign::ALL.map(Foreign::name).join(", ");
+            Failure::Usage(format!("{error}; with --kernel {kernels}"))
+        }
     })
 }
 

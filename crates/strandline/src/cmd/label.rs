@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::open_drive;
+use crate::target::{Kind, open_drive};
 
 /// Show or set the label of a volume; show its UUID.
 #[derive(Args)]
 #[command(
     version,
+    mut_arg("named", |named| named.short('t')),
     after_help = "\
 Examples:
   strandline label disk.img
@@ -23,6 +24,8 @@ Examples:
 pub(crate) struct Label {
     /// Image of a drive
     image: PathBuf,
+    #[command(flatten)]
+    kind: Kind,
     /// The new label, at most 512 UTF-16 units; '' for none
     label: Option<String>,
     /// Print the UUID instead
@@ -43,7 +46,7 @@ impl Label {
     pub(crate) fn run(self) -> Outcome {
         let access = if self.label.is_some() { Access::Write } else { Access::Read };
         let opened = open_drive(&self.image, access)?;
-        let done = subjects::probe(&opened.drive).and_then(|format| match &self.label {
+        let done = self.kind.of(&opened.drive).and_then(|format| match &self.label {
             Some(label) => format.set_label(&opened.drive, label),
             None => format.label(&opened.drive),
         });

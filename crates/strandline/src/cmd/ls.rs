@@ -10,6 +10,7 @@ use crate::target::{Devices, Inside, Volume};
 
 /// List a directory inside an image, without mounting it.
 #[derive(Args)]
+#[command(mut_arg("named", |named| named.short('t')))]
 #[command(after_help = "\
 Examples:
   strandline ls disk.img:/

@@ -31,7 +31,8 @@ pub(crate) struct Mkfs {
     /// Size of the volume in sectors
     sectors: Option<u64>,
     /// Kind of file system
-    #[arg(long = "fs-type", default_value = "f2fs", value_parser = ["f2fs"])]
+    #[arg(long, alias = "fs-type", value_name = "NAME")]
+    #[arg(default_value = "f2fs", value_parser = ["f2fs"])]
     fs: String,
     /// Accepted for old scripts; has no effect
     #[arg(short = 'a', value_name = "0|1")]
@@ -137,7 +138,7 @@ impl Mkfs {
             // Checked before the old contents are gone.
             std::fs::read_dir(from).map_err(Failure::host(from))?;
         }
-        let devices = Devices { others: self.others()? };
+        let devices = Devices { others: self.others()?, ..Devices::default() };
         let opened = open_for_mkfs(&self.image, &devices, &options)?;
         // mkfs.f2fs knows success and failure only; wrong usage was found before this.
         let report = format(&opened.drive, &options).map_err(|error| Failure::Coded {

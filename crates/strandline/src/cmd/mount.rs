@@ -19,7 +19,7 @@ use control::Switch;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::{Devices, open_to_serve};
+use crate::target::{Devices, Kind, open_to_serve};
 
 /// mount(8): incorrect invocation.
 pub(crate) const USAGE: u8 = 1;
@@ -32,11 +32,12 @@ const READY: &str = "ready";
 
 /// Mount a volume on a directory, through FUSE.
 #[derive(Args)]
+#[command(mut_arg("named", |named| named.short('t')))]
 #[command(after_help = "\
 Examples:
   strandline mount disk.img /mnt
   strandline mount disk.img /mnt -o ro,noatime
-  strandline mount disk.img /mnt -f -o fsync_mode=strict,cache=1g
+  strandline mount -t f2fs disk.img /mnt -f -o fsync_mode=strict,cache=1g
 
 Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime sync dirsync nosuid
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
@@ -62,6 +63,8 @@ pub(crate) struct Mount {
     image: PathBuf,
     /// Directory to mount on
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    kind: Kind,
     /// Mount options, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
@@ -99,9 +102,9 @@ pub(crate) struct Helper {
     /// Say what is done
     #[arg(short = 'v')]
     verbose: bool,
-    /// Type behind a dot
-    #[arg(short = 't', value_name = "TYPE")]
-    kind: Option<String>,
+    /// strandline, or with the volume's file system behind a dot
+    #[arg(short = 't', value_name = "TYPE[.NAME]", value_parser = kind_behind_dot)]
+    kind: Option<Kind>,
 }
 
 impl Helper {
@@ -116,9 +119,24 @@ impl Helper {
         if self.verbose {
             out::line(format!("{} on {}", image.display(), dir.display()))?;
         }
-        let dir = Some(dir);
-        Mount { image, dir, options, read_only: false, foreground: false, in_background: false }
-            .run()
+        Mount {
+            image,
+            dir: Some(dir),
+            kind: self.kind.unwrap_or_default(),
+            options,
+            read_only: false,
+            foreground: false,
+            in_background: false,
+        }
+        .run()
+    }
+}
+
+/// For clap: `strandline`, `fuse.strandline`, or one of them with `.f2fs` behind it.
+fn kind_behind_dot(text: &str) -> Result<Kind, String> {
+    match text.rsplit_once('.') {
+        Some((_, name)) if name != "strandline" => Kind::called(name).map_err(|e| e.to_string()),
+        _ => Ok(Kind::default()),
     }
 }
 
@@ -176,7 +194,8 @@ impl Mount {
         if self.read_only {
             self.options.push("ro".into());
         }
-        let settings = Settings::parse(&self.options)?;
+        let mut settings = Settings::parse(&self.options)?;
+        settings.devices.kind = self.kind;
         let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));
         // remount needs the directory only.
         let dir = match &self.dir {
@@ -202,6 +221,9 @@ impl Mount {
         let system = |error| Failure::Coded { message: format!("mount: {error}"), code: SYSTEM };
         let mut child = Command::new(std::env::current_exe().map_err(system)?);
         child.arg("mount").arg("--in-background");
+        if let Some(name) = self.kind.name() {
+            child.args(["-t", name]);
+        }
         for list in &self.options {
             child.arg("-o").arg(with_absolute_devices(list));
         }
@@ -282,7 +304,7 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     let access = if settings.mount.read_only { Access::Read } else { Access::Write };
     let opened = open_to_serve(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
-    let format = subjects::probe(&opened.drive).map_err(failed(image))?;
+    let format = settings.devices.kind.of(&opened.drive).map_err(failed(image))?;
     format.check_options(&settings.volume).map_err(|error| usage(error.to_string()))?;
     let volume = format.mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
     let control = Arc::new(Switch {

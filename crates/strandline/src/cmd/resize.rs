@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::open_drive;
+use crate::target::{Kind, open_drive};
 
 /// Bytes of a sector, whatever the volume says: resize.f2fs counts in these.
 const SECTOR: u64 = 512;
@@ -29,6 +29,8 @@ Examples:
 pub(crate) struct Resize {
     /// Image of a drive, or a block device
     image: PathBuf,
+    #[command(flatten)]
+    kind: Kind,
     /// Size in sectors of 512 bytes; the whole device, if not given
     #[arg(short = 't', value_name = "SECTORS")]
     sectors: Option<u64>,
@@ -66,7 +68,7 @@ impl Resize {
             large_nat_bitmap: self.large_nat_bitmap,
             overprovision: self.overprovision,
         };
-        subjects::probe(&opened.drive).map_err(Failure::on(self.image.display()))?;
+        self.kind.of(&opened.drive).map_err(Failure::on(self.image.display()))?;
         let done = resize(&opened.drive, &options);
         opened.close();
         let report = done.map_err(Failure::on(self.image.display()))?;

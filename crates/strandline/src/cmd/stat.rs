@@ -10,6 +10,7 @@ use crate::target::{Devices, Inside, Volume};
 
 /// Show the attributes of a file inside an image. Symbolic links are not followed.
 #[derive(Args)]
+#[command(mut_arg("named", |named| named.short('t')))]
 #[command(after_help = "Example:\n  strandline stat disk.img:/etc/passwd --json")]
 pub(crate) struct Stat {
     /// IMAGE:/path

@@ -10,6 +10,7 @@ use crate::target::{Devices, Inside, Volume};
 
 /// Show everything below a directory inside an image.
 #[derive(Args)]
+#[command(mut_arg("named", |named| named.short('t')))]
 #[command(after_help = "\
 Examples:
   strandline tree disk.img:/

@@ -18,8 +18,8 @@ pub use vfs::record::{Record, Shape, Value};
 
 use crate::check::volume::Volume;
 use crate::error::{Error, Result};
-use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{BlockAddr, Nid};
+use crate::ondisk::superblock::{RawSuperblock, Superblock};
+use crate::ondisk::{BlockAddr, MAGIC, Nid};
 
 /// Takes one record; false to see no more.
 pub type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
@@ -37,8 +37,17 @@ impl Dump {
     /// A look at the volume on `drive`, whatever state it is in.
     pub fn new(drive: &Arc<dyn Drive>) -> Self {
         let queue = BlockQueue::new(Arc::clone(drive));
-        let read = |addr: BlockAddr| Ok(queue.read_block(addr.into())?);
-        let found = Superblock::select(read).map(|(sb, _)| sb);
+        let read = |addr: BlockAddr| -> Result<Block> { Ok(queue.read_block(addr.into())?) };
+        // A caller who did not probe knows that this is F2FS: where the magic number alone is
+        // gone, the rest of the superblock counts.
+        let read_as_f2fs = |addr: BlockAddr| {
+            let mut raw = RawSuperblock::of(&*read(addr)?).clone();
+            raw.magic.set(MAGIC);
+            Ok(raw.to_block())
+        };
+        let found = Superblock::select(read)
+            .or_else(|error| Superblock::select(read_as_f2fs).map_err(|_| error))
+            .map(|(sb, _)| sb);
         let sb = found.as_ref().ok().cloned();
         let volume = found.and_then(|sb| {
             let mut volume = Volume::open(BlockQueue::new(Arc::clone(drive)), sb)?;

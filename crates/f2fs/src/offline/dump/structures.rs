@@ -43,7 +43,11 @@ impl Dump {
 
     /// Both checkpoint packs' headers.
     pub fn checkpoint(&self) -> Vec<Record> {
-        let Some(sb) = &self.sb else { return Vec::new() };
+        let Some(sb) = &self.sb else {
+            let mut record = Record::new("Checkpoint", Shape::Structure);
+            record.put("error", "there is no superblock to say where it is");
+            return vec![record];
+        };
         let selected = Checkpoint::select(sb, |addr| self.read(addr));
         let one = |pack: usize| {
             let mut record = Record::new("Checkpoint", Shape::Structure);
