@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::{real, sim};
 
-/// A point in, or a stretch of, a machine's time, in nanoseconds.
+/// A point or a length of time on a machine, in nanoseconds.
 pub type Nanos = u64;
 
-/// 2026-01-01T00:00:00Z in seconds since the Unix epoch: where every virtual machine starts.
+/// 2026-01-01T00:00:00Z in seconds since the Unix epoch, when every virtual machine starts.
 const VIRTUAL_EPOCH_SECS: u64 = 1_767_225_600;
 
 /// Monotonic time since the machine started.
 ///
-/// The real machine is the process; it starts when it is first asked for the time.
+/// The real machine is the process. Its time starts when it is first asked for.
 pub fn now() -> Nanos {
     match sim::current() {
         Some(machine) => machine.now(),
@@ -37,8 +37,7 @@ pub fn sleep(duration: Nanos) {
 
 /// Lets time pass until [`now`] is at least `deadline`, without using the core.
 ///
-/// On the real machine it spins for the last stretch, because timers wake tens of microseconds
-/// late.
+/// On the real machine it spins at the end, because timers wake tens of microseconds late.
 pub fn sleep_until(deadline: Nanos) {
     match sim::current() {
         Some(machine) => machine.sleep_until(deadline),
@@ -54,7 +53,7 @@ pub fn yield_now() {
     }
 }
 
-/// The core the caller runs on, below [`core_count`].
+/// The core on which the caller runs, below [`core_count`].
 pub fn current_core() -> usize {
     match sim::current() {
         Some(machine) => machine.current_core(),
@@ -70,8 +69,8 @@ pub fn core_count() -> usize {
     }
 }
 
-/// Charges CPU time to the current core of a virtual machine; on the real one the work itself is
-/// the charge, and nothing happens.
+/// Charges CPU time to the current core of a virtual machine. On the real one nothing happens,
+/// since the work itself takes the time.
 pub fn spend(time: Nanos) {
     if let Some(machine) = sim::current() {
         machine.spend(time);
@@ -79,7 +78,7 @@ pub fn spend(time: Nanos) {
 }
 
 /// Charges the movement of `bytes` through the memory of the current socket, whose bandwidth all
-/// its cores share; nothing on the real machine.
+/// its cores share. Nothing happens on the real machine.
 pub fn memory(bytes: u64) {
     if let Some(machine) = sim::current() {
         machine.memory(bytes);

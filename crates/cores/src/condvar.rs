@@ -16,14 +16,15 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition for which nobody waits.
     pub const fn new() -> Self {
         Condvar { inner: parking_lot::Condvar::new(), queue: Mutex::new(VecDeque::new()) }
     }
 
     /// Lets go of the mutex, waits for a notification and takes the mutex again.
     ///
-    /// As everywhere, the condition must be looked at again: others may have been first.
+    /// As everywhere, the caller must check the condition again, because others may have been
+    /// first.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         match (sim::current(), &mut guard.inner) {
             (Some(sim), _) => {
@@ -58,7 +59,7 @@ impl Condvar {
         self.inner.notify_all();
     }
 
-    /// The waiter is in the queue before the mutex is free, so no notification can be missed.
+    /// The waiter joins the queue before the mutex is free, so no notification can be missed.
     fn wait_virtually<T: ?Sized>(
         &self,
         sim: &Sim,

@@ -11,8 +11,8 @@ use crate::sim::{self, Sim};
 /// A `u64` that threads of several cores change at once, on a cache line of its own.
 ///
 /// All operations are sequentially consistent. On a virtual machine each pays for the line's
-/// transfer from the core that changed it last, one core at a time; a core that has read the line
-/// since then has a copy, and reads it at the price of the same core.
+/// transfer from the core that changed it last, one core at a time. A core that has read the line
+/// since then has a copy, and reads it as cheaply as its own.
 #[repr(align(64))]
 pub struct Line {
     value: AtomicU64,
@@ -48,8 +48,8 @@ impl Line {
         })
     }
 
-    /// Performs `operation` at once, so that operations take effect in the order of the requests,
-    /// and then lets the caller's time pass until the line has arrived.
+    /// Performs `operation` at once, so that operations take effect in the order of the requests.
+    /// Then lets the caller's time pass until the line has arrived.
     #[inline]
     fn charged<R>(
         &self,

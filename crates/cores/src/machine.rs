@@ -1,4 +1,4 @@
-//! The two machines, and what can go wrong on one.
+//! The two machines, and what can go wrong on them.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use thiserror::Error;
 
 use crate::{Nanos, Profile, sim};
 
-/// The machine a run takes place on.
+/// The machine on which a run takes place.
 #[derive(Clone, Debug)]
 pub struct Machine {
     virtual_cores: Option<(Profile, u64)>,
 }
 
-/// Why a run did not come to its end.
+/// Why a run did not end.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {
@@ -29,12 +29,12 @@ pub enum MachineError {
     },
 }
 
-/// Who waits for what when nothing can go on.
+/// Which thread waits for what when none can go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlockReport {
-    /// The virtual time at which the last thread came to a stop.
+    /// The virtual time at which the last thread stopped.
     pub at: Nanos,
-    /// Every blocked thread, in the order they were spawned.
+    /// Every blocked thread, in the order in which they were spawned.
     pub blocked: Vec<BlockedThread>,
 }
 
@@ -85,9 +85,9 @@ impl Machine {
     /// Runs `f` as the first thread, on core 0, and returns its value; panics as it did if it
     /// panicked.
     ///
-    /// A virtual machine ends with its first thread, as a process does: threads that are still
-    /// there are unwound where they stand. On the real machine they run on. Machines may run
-    /// within machines, and any number side by side on OS threads of their own.
+    /// A virtual machine ends with its first thread, as a process does: threads that still run are
+    /// unwound where they are. On the real machine they run on. Machines may run within machines,
+    /// and any number of them side by side on OS threads of their own.
     ///
     /// # Errors
     ///
@@ -101,8 +101,8 @@ impl Machine {
     }
 }
 
-/// How often a virtual machine has switched threads so far; 0 on the real one. It measures the
-/// scheduler itself.
+/// How often a virtual machine has switched threads so far; 0 on the real one. It is for measuring
+/// the scheduler itself.
 pub fn switches() -> u64 {
     sim::current().map_or(0, sim::Sim::switches)
 }

@@ -7,7 +7,7 @@ use crate::sim::{self, WaitsFor};
 
 /// A lock that serves its waiters in the order they came (virtual) or roughly so (real).
 ///
-/// It does not poison: a thread that panics lets go and the next one finds the value as it is.
+/// It does not poison: if a thread panics, it lets go, and the next one finds the value as it is.
 pub struct Mutex<T: ?Sized> {
     name: Option<&'static str>,
     sim: VirtualLock,
@@ -29,7 +29,7 @@ impl<T> Mutex<T> {
         Mutex { name: None, sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
     }
 
-    /// As [`Mutex::new`], with the name deadlock reports call it by.
+    /// As [`Mutex::new`], with the name to use in deadlock reports.
     pub const fn named(name: &'static str, value: T) -> Self {
         Mutex { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
     }
@@ -58,7 +58,7 @@ impl<T: ?Sized> Mutex<T> {
         self.sim.acquire(sim, Mode::Exclusive, waits_for)
     }
 
-    /// Takes the value if it is free now.
+    /// Takes the value if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let hold = match sim::current() {
             Some(sim) => self.sim.try_acquire(sim, Mode::Exclusive)?,
@@ -79,7 +79,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Lets the value go for a while; [`MutexGuard::lock_again`] ends it.
+    /// Gives up the value until [`MutexGuard::lock_again`].
     pub(crate) fn unlock(&mut self) {
         self.inner = None;
         drop(std::mem::replace(&mut self.hold, Hold::REAL));

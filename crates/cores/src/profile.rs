@@ -1,8 +1,8 @@
 //! Machine profiles: sockets, cores and what everything costs.
 //!
-//! A profile is a TOML file in which every number that is not the machine's shape stands beside
-//! its source. Built-in profiles lie in `profiles/`. Every stage must have a cost, so that a stage
-//! added to the code cannot be free by oversight.
+//! A profile is a TOML file in which every number has its source beside it, except those that give
+//! the machine's shape. Built-in profiles lie in `profiles/`. Every stage must have a cost, so that
+//! a stage added to the code cannot be free by oversight.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ macro_rules! built_in {
             &[$(($name, include_str!(concat!("../profiles/", $name, ".toml")))),*];
 
         impl Profile {
-            /// The built-in profiles' names.
+            /// The names of the built-in profiles.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
         }
     };
@@ -44,7 +44,7 @@ pub enum ProfileError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: Vec<&'static str>,
     },
     /// The text is not TOML of a profile's shape.
@@ -68,7 +68,7 @@ struct Inner {
     cores_per_socket: usize,
     ghz: f64,
     line: [Nanos; 3],
-    /// Picoseconds per KiB, so that small transfers are exact enough in whole numbers.
+    /// In picoseconds per KiB, so that whole numbers are exact enough for small transfers.
     socket_memory: u64,
     core_memory: u64,
     context_switch: Nanos,
@@ -131,7 +131,7 @@ struct Bandwidth {
 }
 
 impl Profile {
-    /// A built-in profile; read once per process.
+    /// A built-in profile. It is read only once per process.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl Profile {
         &self.inner.name
     }
 
-    /// One sentence on the machine and where its numbers come from.
+    /// One sentence about the machine and the source of its numbers.
     pub fn about(&self) -> &str {
         &self.inner.about
     }
@@ -207,7 +207,7 @@ impl Profile {
         self.inner.sockets * self.inner.cores_per_socket
     }
 
-    /// How many sockets they are on.
+    /// How many sockets it has.
     pub fn sockets(&self) -> usize {
         self.inner.sockets
     }
@@ -233,7 +233,7 @@ impl Profile {
         self.inner.sources.get(field).map(String::as_str)
     }
 
-    /// Time to bring a cache line from the core that changed it last to `to`.
+    /// Time to move a cache line from the core that changed it last to core `to`.
     #[inline]
     pub fn transfer(&self, from: Option<usize>, to: usize) -> Nanos {
         match from {
@@ -250,7 +250,7 @@ impl Profile {
         memory_time(bytes, self.inner.socket_memory)
     }
 
-    /// Time one core needs at least to move `bytes`.
+    /// The least time one core needs to move `bytes`.
     pub fn core_memory_time(&self, bytes: u64) -> Nanos {
         memory_time(bytes, self.inner.core_memory)
     }
@@ -260,7 +260,7 @@ impl Profile {
         self.inner.context_switch
     }
 
-    /// Time from a notification until the thread that slept can run.
+    /// Time from a notification until the thread that it wakes can run.
     pub fn wake(&self) -> Nanos {
         self.inner.wake
     }

@@ -13,7 +13,7 @@ pub(crate) use anywhere::{core_count, current_core, pin};
 
 use crate::Nanos;
 
-/// Timers of an unloaded Linux wake this late at worst (50 us of timer slack plus the wake-up).
+/// The latest that timers of an unloaded Linux wake (50 us of timer slack plus the wake-up).
 const TIMER_SLACK: Nanos = 80_000;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -44,7 +44,7 @@ mod affinity {
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-    /// The processors of this process and, for each processor, its index among them.
+    /// The processors of this process, and for each processor its index among them.
     struct Cores {
         processors: Vec<usize>,
         index: Vec<usize>,
@@ -75,8 +75,8 @@ mod affinity {
         cores().index.get(sched_getcpu()).copied().unwrap_or(0)
     }
 
-    /// Keeps the calling thread on `core`, counted modulo the cores there are. A system that
-    /// refuses leaves the thread free: placement affects speed only.
+    /// Keeps the calling thread on `core`, counted modulo the number of cores. If the system
+    /// refuses, the thread stays free: placement affects speed only.
     pub(crate) fn pin(core: usize) {
         let processors = &cores().processors;
         if let Some(&processor) = processors.get(core % processors.len().max(1)) {
@@ -87,7 +87,7 @@ mod affinity {
     }
 }
 
-/// Where threads run, on systems that do not tell: all seem to be on the first core.
+/// Where threads run, on systems that do not tell: all of them seem to be on the first core.
 #[cfg(not(target_os = "linux"))]
 mod anywhere {
     use std::num::NonZero;

@@ -7,8 +7,8 @@ use crate::sim::{self, WaitsFor};
 
 /// A lock for one writer or any number of readers; a waiting writer holds off new readers.
 ///
-/// Readers count themselves on one cache line, so on a virtual machine, as on a real one, they slow
-/// each other down.
+/// Readers count themselves on one cache line, so they slow each other down, on a virtual machine
+/// as on a real one.
 pub struct RwLock<T: ?Sized> {
     name: Option<&'static str>,
     sim: VirtualLock,
@@ -33,7 +33,7 @@ impl<T> RwLock<T> {
         RwLock { name: None, sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
     }
 
-    /// As [`RwLock::new`], with the name deadlock reports call it by.
+    /// As [`RwLock::new`], with the name to use in deadlock reports.
     pub const fn named(name: &'static str, value: T) -> Self {
         RwLock { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
     }

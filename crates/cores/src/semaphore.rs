@@ -7,8 +7,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::sim::line::LineState;
 use crate::sim::{self, Sim, Waiter, WaitsFor, Wake};
 
-/// A number of permits that threads take and give back; on a virtual machine waiters are served in
-/// the order they came, and one that asks for many is not overtaken by those that ask for few.
+/// A number of permits that threads take and give back. On a virtual machine waiters are served in
+/// the order they came, and one that asks for many is not overtaken by others that ask for few.
 pub struct Semaphore {
     state: Mutex<State>,
     returned: Condvar,
@@ -99,7 +99,7 @@ impl Semaphore {
 }
 
 impl State {
-    /// Whether anyone waits. Forgets waiters of machines that have ended first.
+    /// Whether anyone waits. First forgets the waiters of machines that have ended.
     fn is_awaited(&mut self, sim: &Sim) -> bool {
         while self.queue.front().is_some_and(|&(waiter, _)| !sim.is_waiting(waiter)) {
             self.queue.pop_front();
@@ -107,7 +107,7 @@ impl State {
         !self.queue.is_empty()
     }
 
-    /// Gives permits to those at the head of the queue for whom there are enough.
+    /// Gives permits to the waiters at the head of the queue as long as there are enough.
     fn serve(&mut self, sim: &Sim) {
         while self.is_awaited(sim) {
             let Some(&(waiter, permits)) = self.queue.front() else { break };

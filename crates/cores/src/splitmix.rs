@@ -1,7 +1,7 @@
-//! Numbers made of seeds and places, where a generator with a state would be too much.
+//! Numbers made from seeds and places, where a generator with a state would be too much.
 //!
-//! What a seed decides must stay as it is: drives after a power cut, new volumes and the bytes of
-//! scripts are made of these numbers.
+//! What a seed decides must never change: drives after a power cut, new volumes and the bytes of
+//! scripts are made from these numbers.
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection of 64-bit words.
 #[inline]
@@ -11,7 +11,7 @@ pub fn mix(word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The first number of the generator SplitMix64 with this seed.
+/// The first number of the generator SplitMix64 for this seed.
 #[inline]
 pub fn splitmix64(seed: u64) -> u64 {
     mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))

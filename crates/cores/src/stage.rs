@@ -1,7 +1,7 @@
-//! The named stages of the stack's CPU work: the joints of the house, few and fixed.
+//! The named stages of CPU work in the stack. They are few and fixed.
 //!
-//! A stage is measured on a traced real run and charged on a virtual one, so the same list is the
-//! rows of a profile's cost table, of a timeline and of the thesis's Table 3.1.
+//! A stage is measured on a traced real run and charged on a virtual one. So the same list gives
+//! the rows of a profile's cost table, of a timeline and of the thesis's Table 3.1.
 
 macro_rules! stages {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
@@ -13,7 +13,7 @@ macro_rules! stages {
         }
 
         impl Stage {
-            /// Every stage, in the order of an operation's way down the house.
+            /// Every stage, in the order in which an operation passes them.
             pub const ALL: &'static [Stage] = &[$(Stage::$variant),*];
 
             /// How many stages there are.

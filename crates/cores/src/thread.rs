@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use crate::sim::{self, MachineEnded, Name, Sim, Waiter, WaitsFor, Wake};
 use crate::{real, trace};
 
-/// A panic's payload, or the note that the thread was ended with its machine.
+/// What a panic carries, or the note that the thread ended with its machine.
 pub type Panic = Box<dyn Any + Send + 'static>;
 
-/// A started thread; dropping the handle lets the thread run on by itself.
+/// A started thread. If the handle is dropped, the thread runs on by itself.
 pub struct JoinHandle<T> {
     thread: Kind<T>,
 }
@@ -34,7 +34,7 @@ struct EndingState<T> {
     joiner: Option<Waiter>,
 }
 
-/// Starts a thread, on `core` (counted modulo the cores there are) or, without one, wherever the
+/// Starts a thread on `core`, counted modulo the number of cores. Without one, it runs wherever the
 /// system likes (real) or on the cores in turn (virtual).
 ///
 /// # Panics
@@ -123,7 +123,7 @@ impl<T> Ending<T> {
             if let Some(result) = state.result.take() {
                 return result;
             }
-            // Once its machine has ended, a thread that has not ended never will.
+            // If its machine has ended and the thread has not, it never will.
             let Some(sim) = sim::current() else { return Err(Box::new(MachineEnded)) };
             let waiter = sim.prepare_wait();
             state.joiner = Some(waiter);
@@ -141,8 +141,8 @@ impl<T> JoinHandle<T> {
         self.result().unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits for the thread's end; `Err` if it panicked, or was ended with its machine. The one to
-    /// use in a `Drop`.
+    /// Waits for the thread's end; `Err` if it panicked or was ended with its machine. A `Drop`
+    /// should use this one.
     ///
     /// # Errors
     ///

@@ -1,10 +1,9 @@
 //! Spans: one mechanism that measures the stages on the real machine and charges them on the
 //! virtual one.
 //!
-//! On a virtual machine a trace is the whole machine's. On the real one it belongs to the thread
-//! that started it and to every thread spawned from there, before or since: all threads with a
-//! common ancestor share one recorder. On the real machine, an untraced span costs one look at a
-//! flag.
+//! On a virtual machine, a trace covers the whole machine. On the real one, it covers the thread
+//! that started it and every thread spawned from it, before or since: all threads with a common
+//! ancestor share one recorder. There, an untraced span costs one read of a flag.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{Nanos, Stage, current_core, now, sim};
 
-/// How many recorders of the real machine are on, in this process.
+/// How many recorders of the real machine are on in this process.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -30,7 +29,7 @@ pub struct Event {
     pub start: Nanos,
     /// When it ended.
     pub end: Nanos,
-    /// The core it ended on.
+    /// The core on which it ended.
     pub core: usize,
 }
 
@@ -39,7 +38,7 @@ pub struct Event {
 pub struct Total {
     /// How many spans.
     pub count: u64,
-    /// Their time in all, waits and spans within them included.
+    /// Their time in all, including waits and spans within them.
     pub time: Nanos,
 }
 
@@ -47,7 +46,7 @@ pub struct Total {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     totals: [Total; Stage::COUNT],
-    /// Every span in the order of its end; empty unless the timeline was asked for.
+    /// Every span, in the order in which they ended; empty unless a timeline was asked for.
     pub timeline: Vec<Event>,
 }
 
@@ -112,7 +111,7 @@ impl Recorder {
     }
 }
 
-/// The recorder a new thread shares with the one that spawns it.
+/// The recorder that a new thread shares with the one that spawns it.
 pub(crate) fn inherit() -> Arc<Recorder> {
     let new = || Arc::new(Recorder::new());
     RECORDER.with_borrow_mut(|slot| slot.get_or_insert_with(new).clone())
@@ -128,7 +127,7 @@ pub fn start() {
     begin(false);
 }
 
-/// As [`start`], and keeps every span for a timeline too.
+/// As [`start`], and also keeps every span for a timeline.
 pub fn start_timeline() {
     begin(true);
 }

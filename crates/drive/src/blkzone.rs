@@ -11,7 +11,7 @@ use crate::{Zone, ZoneKind, ZoneState};
 
 const SECTORS_PER_BLOCK: u64 = 8;
 
-/// A line that `blkzone report` would not print.
+/// A line that `blkzone report` never prints.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("zone report, line {line}: {what}")]
 pub struct ReportError {
@@ -38,12 +38,12 @@ pub fn state_name(state: ZoneState) -> &'static str {
     STATES.iter().find(|(.., known)| *known == state).map_or("nw", |(_, name, _)| name)
 }
 
-/// The state with a code of ZNS and of `enum blk_zone_cond`.
+/// The state with this code, which is the same in ZNS and in `enum blk_zone_cond`.
 pub(crate) fn state_of_code(code: u8) -> Option<ZoneState> {
     STATES.iter().find(|(known, ..)| *known == code).map(|(.., state)| *state)
 }
 
-/// The state of an abbreviation.
+/// The state with this abbreviation.
 pub fn state_named(name: &str) -> Option<ZoneState> {
     STATES.iter().find(|(_, known, _)| *known == name).map(|(.., state)| *state)
 }

@@ -1,8 +1,8 @@
 //! The unit of transfer: one 4 KiB block, shared and copied on write.
 //!
-//! A block travels from the page cache through the queue into the drive's buffer and onto the
-//! emulated flash as one reference-counted page. Whoever changes it while somebody else still
-//! holds it gets a copy, so a page in flight is stable without a lock or a wait.
+//! A block goes from the page cache through the queue into the drive's buffer and onto the emulated
+//! flash as one reference-counted page. Whoever changes it while others still hold it gets a copy,
+//! so a page in flight stays as it is without a lock or a wait.
 
 use std::sync::OnceLock;
 
@@ -30,8 +30,8 @@ impl Block {
         ZERO.get_or_init(|| Self(Frame::new(|bytes| bytes.fill(0)))).clone()
     }
 
-    /// A block to be read into: it holds what its last user left, so write all of it before anybody
-    /// else sees it.
+    /// A block to read into. It holds whatever its last user left, so all of it must be written
+    /// before anybody else sees it.
     pub fn unspecified() -> Self {
         Self(Frame::new(|_| ()))
     }
@@ -55,12 +55,12 @@ impl Block {
         }))
     }
 
-    /// The bytes, to read.
+    /// The bytes, for reading.
     pub fn bytes(&self) -> &[u8; BLOCK_SIZE] {
         self.0.get()
     }
 
-    /// The bytes, to change; copies first if anyone else holds this block.
+    /// The bytes, for a change. Copies them first if anyone else holds this block.
     pub fn make_mut(&mut self) -> &mut [u8; BLOCK_SIZE] {
         if self.0.get_mut().is_none() {
             self.0 = Frame::new(|page| page.copy_from_slice(self.0.get()));
@@ -68,7 +68,7 @@ impl Block {
         self.0.get_mut().expect("alone, as it was or as it was just made")
     }
 
-    /// Whether both are the same page in memory, and so equal without looking.
+    /// Whether both are the same page in memory, and so equal without a comparison.
     pub fn same_page(&self, other: &Self) -> bool {
         self.0.is(&other.0)
     }

@@ -1,9 +1,9 @@
-//! What a profile promises, in formulas: the emulated drive's times without the emulation.
+//! What a profile promises, in formulas: the times of the emulated drive without the emulation.
 //!
-//! A write's way is firmware, DMA, buffer; a full program unit goes on over a channel to a die. So
-//! short writes cost firmware and DMA as long as the buffer has room, and when it has none they
-//! wait for whatever part of the drive is slowest. Mean values; the emulation adds the jitter of
-//! programs. `strandline drive bench` prints both side by side.
+//! A write passes firmware, DMA and buffer; a full program unit goes on over a channel to a die. So
+//! short writes cost firmware and DMA while the buffer has room; once it has none, they wait for
+//! the slowest part of the drive. These are mean values; the emulation adds the jitter of programs.
+//! `strandline drive bench` prints both side by side.
 
 use crate::{BLOCK_SIZE, Profile};
 
@@ -17,7 +17,7 @@ impl Profile {
         self.firmware_write_ns.value as f64 + per_block * blocks as f64 + self.dma_ns(blocks)
     }
 
-    /// Bytes per second of continuous writes: as fast as the slowest of DMA, channels and dies.
+    /// Bytes per second of continuous writes: the rate of the slowest of DMA, channels and dies.
     pub fn sustained_bytes_per_s(&self) -> f64 {
         let dma = self.dma_bytes_per_s.value as f64;
         if self.write_through() {
@@ -29,8 +29,8 @@ impl Profile {
         dma.min(channels).min(dies)
     }
 
-    /// Bytes per second of `writers` who each write `blocks` blocks at a time and wait for them. A
-    /// zone with one write in flight, as Linux's zone write lock has it, is such a writer.
+    /// Bytes per second of `writers` who each write `blocks` blocks and wait for them before the
+    /// next. A zone with one write in flight, as under Linux's zone write lock, is such a writer.
     pub fn write_bytes_per_s(&self, writers: u64, blocks: u64) -> f64 {
         let bytes = (writers * blocks * BLOCK_SIZE as u64) as f64;
         (bytes * SECOND / self.write_ns(blocks)).min(self.sustained_bytes_per_s())
@@ -44,8 +44,8 @@ impl Profile {
     }
 
     /// Time in ns of a flush that finds `dirty` blocks of one zone in the buffer and no program
-    /// under way: units go to dies side by side, channels load them in turn, and the longest of the
-    /// programs decides. For as many units as there are dies at most.
+    /// under way. Units go to dies side by side, channels load them in turn, and the longest
+    /// program decides. Valid for at most as many units as there are dies.
     pub fn flush_ns(&self, dirty: u64) -> f64 {
         let firmware = self.firmware_flush_ns.value as f64;
         if dirty == 0 || !self.volatile() {

@@ -1,4 +1,4 @@
-//! What a drive is asked and what it answers, in the terms of NVMe 2.0 and the ZNS command set.
+//! What a drive is asked and how it answers, in the terms of NVMe 2.0 and the ZNS command set.
 
 use thiserror::Error;
 
@@ -33,7 +33,7 @@ pub enum Command {
         /// As for [`Command::Write`].
         fua: bool,
     },
-    /// Make all that has completed stable.
+    /// Make everything stable that has completed.
     Flush,
     /// Dataset management, deallocate: the range's contents are no longer needed. It reads as
     /// zeroes afterwards if [`crate::Identify::discard_zeroes`] says so.
@@ -47,7 +47,7 @@ pub enum Command {
     ReportZones {
         /// Any block of the first zone.
         lba: Lba,
-        /// At most this many.
+        /// Report at most this many.
         max: u32,
     },
     /// Change the state of one zone, or of all (`zone: None`).
@@ -77,7 +77,7 @@ pub enum Output {
 pub struct Completion {
     /// The submitter's identifier.
     pub cid: u16,
-    /// What came of it.
+    /// How it ended.
     pub result: Result<Output, Status>,
 }
 

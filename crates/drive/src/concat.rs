@@ -1,13 +1,13 @@
-//! Several drives as one: their blocks one behind the other, as a volume on several devices has
-//! them (`FDEV` in fs/f2fs/f2fs.h).
+//! Several drives as one, with their blocks one after the other, for a volume on several devices
+//! (`FDEV` in fs/f2fs/f2fs.h).
 //!
-//! Conventional drives come first, zoned ones behind; the layer above sees a conventional drive as
+//! Conventional drives come first, then zoned ones. The layer above sees a conventional drive as
 //! conventional zones. Invariants:
 //!
-//! - a command takes at most one part on each drive, under its own queue and identifier, so that an
-//!   identifier that is free here is free everywhere below;
+//! - a command has at most one part on each drive, under its own queue and identifier, so an
+//!   identifier that is free here is free on every drive below;
 //! - a part is known here before the drive below has it, and its completion is merged under the
-//!   queue's lock before anybody hears of it;
+//!   queue's lock before anybody is told;
 //! - a flush goes to each drive that has completed writes since the last *successful* flush of it
 //!   began. A flush under way covers nothing yet: a flush requested meanwhile is sent as well.
 
@@ -26,7 +26,7 @@ use crate::{
     ZoneState,
 };
 
-/// Drives that can be joined.
+/// How many drives can be joined.
 const MAX_MEMBERS: usize = 8;
 
 /// Why drives cannot be joined.
@@ -43,13 +43,14 @@ struct Member {
     drive: Arc<dyn Drive>,
     start: Lba,
     blocks: u64,
-    /// Writes completed, and how many of them a flush has covered. One counts as open at the start:
-    /// a process before may have died between its last write and its flush.
+    /// How many writes have completed, and how many of them a flush has covered. At the start one
+    /// counts as not covered, because an earlier process may have died between its last write and
+    /// its flush.
     written: AtomicU64,
     flushed: AtomicU64,
 }
 
-/// Drives joined to one.
+/// Drives joined into one.
 pub struct Concat {
     identify: Identify,
     members: Box<[Member]>,
@@ -68,8 +69,8 @@ struct Table {
     /// Parts in flight on each member.
     in_flight: [u32; MAX_MEMBERS],
     done: VecDeque<Completion>,
-    /// Counts merged parts. If it has not changed while a look at a member found nothing, a missing
-    /// part is in another thread's hands and about to be merged.
+    /// Counts merged parts. If the count has not changed while a look at a member found nothing,
+    /// another thread has the missing part and is about to merge it.
     merges: u64,
 }
 
@@ -77,13 +78,13 @@ struct Table {
 #[derive(Clone, Copy)]
 enum Effect {
     None,
-    /// Something that a flush has to cover.
+    /// It wrote something that a flush has to cover.
     Write,
-    /// All writes counted when it began are covered, by member.
+    /// It covers all writes that were counted, by member, when it began.
     Flush([u64; MAX_MEMBERS]),
 }
 
-/// A command some parts of which are still in flight.
+/// A command with parts that are still in flight.
 struct Pending {
     /// Members with a part in flight, as bits.
     outstanding: u8,
@@ -95,12 +96,12 @@ struct Pending {
 
 /// Commands, each for a member.
 type Parts = SmallVec<[(usize, Command); 2]>;
-/// Ranges, each a member's with first block there and length.
+/// Ranges on members: the member, the first block there, and the length.
 type Spans = SmallVec<[(usize, Lba, u64); 2]>;
 
 impl Concat {
-    /// Joins `members`, of each as many blocks from its start. Zoned members come last, have zones
-    /// of one size and capacity, and all lengths are whole zones.
+    /// Joins `members`, using as many blocks of each, from its start, as given. Zoned members come
+    /// last, their zones have the same size and capacity, and all lengths are whole zones.
     pub fn new(members: Vec<(Arc<dyn Drive>, u64)>) -> Result<Self, ConcatError> {
         let zones = geometry::geometry(&members)?;
         let mut start = 0;
@@ -129,7 +130,7 @@ impl Concat {
         &self.queues[usize::from(queue) % self.queues.len()]
     }
 
-    /// The members a range lies on, with the part of each in its own addresses.
+    /// The members on which a range lies, and the part on each, in that member's addresses.
     fn split(&self, lba: Lba, blocks: u64) -> Result<Spans, Status> {
         let end = lba.checked_add(blocks).ok_or(Status::LbaOutOfRange)?;
         if blocks == 0 {
@@ -145,7 +146,7 @@ impl Concat {
         Ok(self.members.iter().enumerate().filter_map(overlap).collect())
     }
 
-    /// The parts of `command`, and what is known of its answer without asking.
+    /// The parts of `command`, and what is known of its answer without asking the members.
     fn plan(&self, command: Command) -> Result<(Parts, Pending), Status> {
         let mut pending = Pending::new(Effect::None);
         let mut parts = Parts::new();
@@ -156,7 +157,7 @@ impl Concat {
                 }
             }
             Command::Write { lba, data, fua } => {
-                // Forced writes are stable by themselves.
+                // Forced writes are stable already.
                 pending.effect = if fua { Effect::None } else { Effect::Write };
                 let ranges = self.split(lba, data.len() as u64)?;
                 let mut rest = data.into_iter();
@@ -222,7 +223,8 @@ impl Concat {
         Ok(())
     }
 
-    /// The zones of conventional members are made up here, the others' asked for.
+    /// Plans a zone report. Zones of conventional members are made up here; those of the others are
+    /// asked for.
     fn plan_report(
         &self,
         lba: Lba,
@@ -255,7 +257,7 @@ impl Concat {
         Ok(())
     }
 
-    /// Hands out the parts of a command; its completion if all of them answered at once.
+    /// Submits the parts of a command. Returns its completion if all of them answered at once.
     fn dispatch(&self, number: u16, cid: u16, command: Command) -> Option<Completion> {
         let queue = self.queue(number);
         let mut table = queue.table.lock();
@@ -282,7 +284,7 @@ impl Concat {
         finished
     }
 
-    /// Files a part's completion; that of the whole command if it was the last.
+    /// Records a part's completion. Returns that of the whole command if it was the last part.
     fn merge(
         &self,
         table: &mut Table,
@@ -344,7 +346,7 @@ impl Concat {
     }
 }
 
-/// Another thread has taken a part and not merged it yet: it needs the lock for that.
+/// Another thread has taken a part and not merged it yet. It needs the lock to do that.
 fn wait_for_merge(queue: &Queue, table: &mut MutexGuard<'_, Table>, merges: u64) {
     if table.merges == merges {
         queue.merged.wait(table);
@@ -376,7 +378,7 @@ impl Pending {
         Self { outstanding: 0, parts: SmallVec::new(), failed: None, effect }
     }
 
-    /// The answer made of all parts.
+    /// The answer, put together from all parts.
     fn finish(mut self, members: &[Member]) -> Result<Output, Status> {
         if let Some(status) = self.failed {
             return Err(status);

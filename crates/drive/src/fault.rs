@@ -1,4 +1,4 @@
-//! Drives that fail on purpose, stacked on any other drive.
+//! Drives that fail on purpose, on top of any other drive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::{
     Command, Completion, Drive, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneState,
 };
 
-/// What kind of command a fault strikes.
+/// Which commands a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultOn {
     /// Reads.
@@ -37,7 +37,7 @@ struct Rule {
 struct Faults {
     rules: Vec<Rule>,
     zones: Vec<(Lba, ZoneState)>,
-    /// A flush is answered and not made.
+    /// A flush is answered but not made.
     lies: bool,
     /// Answers given here, by queue.
     own: VecDeque<(u16, Completion)>,
@@ -45,7 +45,7 @@ struct Faults {
     reports: Vec<(u16, u16)>,
 }
 
-/// Fails commands by number or by address, and zones by state. Everything else passes.
+/// Makes commands fail by number or by address, and zones by state. Everything else passes.
 pub struct Fault<D> {
     below: D,
     faults: Mutex<Faults>,
@@ -99,8 +99,8 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().rules.push(rule);
     }
 
-    /// The completion of a command that is answered here. A command that passes, but whose answer
-    /// must be changed on its way back, is noted.
+    /// The completion of a command that is answered here. If a command passes but its answer must
+    /// be changed on the way back, that is noted.
     fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<Completion> {
         let mut faults = self.faults.lock();
         if let Some(status) = self.strikes(&mut faults, command) {
@@ -115,7 +115,7 @@ impl<D: Drive> Fault<D> {
         None
     }
 
-    /// The status `command` fails with, if it does.
+    /// The status with which `command` fails, if it does.
     fn strikes(&self, faults: &mut Faults, command: &Command) -> Option<Status> {
         let (on, range) = self.reach(command);
         if let Some(status) = self.zone_status(faults, command, &range) {
@@ -142,7 +142,7 @@ impl<D: Drive> Fault<D> {
         states.find_map(|state| refusal(command, state))
     }
 
-    /// Kind and blocks of a command.
+    /// A command's kind and blocks.
     fn reach(&self, command: &Command) -> (FaultOn, Range<Lba>) {
         let span = |lba: Lba, blocks: u64| lba..lba.saturating_add(blocks);
         match command {
@@ -165,7 +165,7 @@ impl<D: Drive> Fault<D> {
         own.remove(at).map(|(_, completion)| completion)
     }
 
-    /// A completion from below; in a report, zones that failed here show as failed.
+    /// A completion from below. In a report, zones that failed here show as failed.
     fn touch_up(&self, queue: u16, mut completion: Completion) -> Completion {
         let mut faults = self.faults.lock();
         let key = (queue, completion.cid);
@@ -233,14 +233,14 @@ impl<D: Drive> Drive for Fault<D> {
     }
 }
 
-/// A drive that takes no writes.
+/// A drive that refuses writes.
 pub struct ReadOnly<D> {
     fault: Fault<D>,
     identify: Identify,
 }
 
 impl<D: Drive> ReadOnly<D> {
-    /// Write protects `below`: reads and reports pass, a flush has nothing to do.
+    /// Write-protects `below`: reads and reports pass, and a flush has nothing to do.
     pub fn new(below: D) -> Self {
         let identify = Identify { read_only: true, ..below.identify().clone() };
         Self { fault: Fault::new(below), identify }

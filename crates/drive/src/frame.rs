@@ -1,10 +1,10 @@
 //! Page frames: 4 KiB of aligned memory with a reference count beside it, not in front of it.
 //!
-//! The blocks of a RAM drive and of the page caches are by far the most memory a run touches. Taken
-//! from the general allocator each costs a search and, on fresh memory, a page fault of its own;
-//! taken from 2 MiB slabs they cost a pop, fault once for 512 of them where the kernel grants huge
-//! pages, and are aligned as direct I/O needs them. A frame goes back to the list of the thread
-//! that released it last; slabs are kept, so memory stays at its high-water mark.
+//! The blocks of a RAM drive and of the page caches are by far the most memory that a run touches.
+//! From the general allocator each would cost a search and, on fresh memory, a page fault of its
+//! own. From 2 MiB slabs each costs a pop, 512 of them share one fault where the kernel grants huge
+//! pages, and all are aligned for direct I/O. A frame goes back to the list of the thread that
+//! released it last. Slabs are kept, so memory stays at its high-water mark.
 //!
 //! The safety argument: a [`Frame`] is one counted reference; its bytes are written only
 //! through [`Frame::get_mut`], which needs the count to be one and `&mut`; a frame is on a free
@@ -43,7 +43,7 @@ unsafe impl Send for Frame {}
 // SAFETY: as above.
 unsafe impl Sync for Frame {}
 
-/// A frame nobody refers to.
+/// A frame to which nothing refers.
 struct FreeFrame {
     bytes: NonNull<Bytes>,
     count: &'static AtomicU32,
@@ -56,7 +56,7 @@ unsafe impl Send for FreeFrame {}
 /// it.
 static SHARED: Mutex<Vec<FreeFrame>> = Mutex::new(Vec::new());
 
-/// This thread's free frames; given to all when the thread ends.
+/// This thread's free frames. When the thread ends, all threads get them.
 struct Local(Vec<FreeFrame>);
 
 impl Drop for Local {
@@ -70,7 +70,7 @@ thread_local! {
 }
 
 impl Frame {
-    /// A frame whose bytes `fill` sets. What it finds in them is what the last user left.
+    /// A frame whose bytes `fill` sets. It finds in them what the last user left.
     pub(crate) fn new(fill: impl FnOnce(&mut Bytes)) -> Self {
         let mut free = LOCAL
             .try_with(|local| take(&mut local.borrow_mut().0))
@@ -81,13 +81,13 @@ impl Frame {
         Self { bytes: free.bytes, count: free.count }
     }
 
-    /// The bytes, to read.
+    /// The bytes, for reading.
     pub(crate) fn get(&self) -> &Bytes {
         // SAFETY: the frame lives while this reference counts, and is not written while shared.
         unsafe { self.bytes.as_ref() }
     }
 
-    /// The bytes, to change, if this is the only reference.
+    /// The bytes, for a change, if this is the only reference.
     pub(crate) fn get_mut(&mut self) -> Option<&mut Bytes> {
         // Acquire: what the last other holder did happened before we write.
         let alone = self.count.load(Ordering::Acquire) == 1;

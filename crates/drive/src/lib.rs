@@ -47,36 +47,36 @@ pub struct Identify {
     pub max_transfer: u32,
     /// Whether completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
-    /// A power cut never splits a piece of this many bytes: it is written whole or not at all. At
-    /// most a block.
+    /// A power cut never splits a piece of this many bytes: all of it is written or none. At most a
+    /// block.
     pub atomic_write: u32,
     /// Whether [`Command::Discard`] is worth sending.
     pub discard: bool,
     /// Whether a discarded range reads as zeroes afterwards.
     pub discard_zeroes: bool,
-    /// Refuses every write.
+    /// It refuses every write.
     pub read_only: bool,
     /// Zones, if the namespace is zoned.
     pub zones: Option<ZoneGeometry>,
-    /// Blocks of each drive that a [`Concat`] joins, in order; empty for a single one.
+    /// Blocks of each drive that a [`Concat`] joins, in order; empty for a single drive.
     pub joined: Vec<u64>,
 }
 
-/// A block drive. Submission and completion are two steps: what one need *not* wait for is the
-/// subject of this project.
+/// A block drive. Submission and completion are two steps, because this project is about what a
+/// caller need *not* wait for.
 ///
 /// A command identifier is free again once its completion has been taken. Commands of one queue
-/// start in the order they were submitted; they finish in any order.
+/// start in the order in which they were submitted; they finish in any order.
 pub trait Drive: Send + Sync {
     /// Size, queues, zones.
     fn identify(&self) -> &Identify;
 
-    /// Hands over `command` on hardware queue `queue` under identifier `cid`. Never blocks; a
-    /// command that is wrong completes with the status a real drive would give.
+    /// Submits `command` on hardware queue `queue` under identifier `cid`. Never blocks. A wrong
+    /// command completes with the status that a real drive would give.
     fn submit(&self, queue: u16, cid: u16, command: Command);
 
-    /// As [`Drive::submit`]; a drive that has the answer when it returns may hand it over at once.
-    /// Then there is no completion to take for that command.
+    /// As [`Drive::submit`], but a drive that has the answer when this returns may return it at
+    /// once. Then there is no completion to take for that command.
     fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
         self.submit(queue, cid, command);
         None
@@ -90,8 +90,8 @@ pub trait Drive: Send + Sync {
     fn wait(&self, queue: u16) -> Option<Completion>;
 
     /// As [`Drive::wait`], but for the command `cid`: returns its completion, or `None` if it is
-    /// not in flight (any more). A drive that cannot tell may return that of another command of
-    /// the queue, so look at [`Completion::cid`].
+    /// not in flight (any more). A drive that cannot tell may return that of another command in the
+    /// queue, so the caller must check [`Completion::cid`].
     fn wait_for(&self, queue: u16, _cid: u16) -> Option<Completion> {
         self.wait(queue)
     }

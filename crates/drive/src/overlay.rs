@@ -1,4 +1,5 @@
-//! A drive to try things on: what another holds, with its zones, every change in memory only.
+//! A drive for experiments: the contents and zones of another one, with every change in memory
+//! only.
 
 use std::sync::Arc;
 
@@ -7,14 +8,15 @@ use crate::{
     Command, Drive, DriveState, Media, Output, OverMedia, Spec, Ssd, Status, Timing, Zone,
 };
 
-/// An emulated drive over `below`, which stays as it is and is used by nobody else meanwhile.
+/// An emulated drive over `below`, which does not change and may not be used by anybody else
+/// meanwhile.
 pub fn overlay(below: Arc<dyn Drive>) -> Result<Arc<Ssd>, ImageError> {
     let identify = below.identify().clone();
     let (spec, zones) = if identify.zones.is_some() {
         let mut zones = report(&below)
             .map_err(|_| ImageError::Geometry("the drive below does not tell its zones"))?;
         let size = zones.first().map_or(0, |zone| zone.size);
-        // A shorter last zone is of no use to a file system.
+        // A file system has no use for a shorter last zone.
         zones.pop_if(|last| last.size < size);
         from_report(&zones)?
     } else {

@@ -1,5 +1,5 @@
-//! What an emulated drive is made of: profiles with a source for every value, and the size and
-//! zones one drive is given.
+//! What makes an emulated drive: profiles with a source for every value, and the size and zones of
+//! one drive.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::{BLOCK_SIZE, Identify, Lba, ZoneGeometry};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
-/// 16 EiB of bytes cannot be addressed by a file offset; stay well below.
+/// File offsets cannot address 16 EiB. This stays well below.
 const MAX_BLOCKS: u64 = 1 << 48;
 const MAX_ZONES: u64 = 1 << 22;
 
@@ -22,7 +22,7 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("ram", include_str!("../profiles/ram.toml")),
 ];
 
-/// A profile or a specification that cannot make a drive.
+/// A profile or a specification from which no drive can be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
     /// No built-in profile has that name.
@@ -62,7 +62,7 @@ pub struct Profile {
     pub dies_per_channel: Sourced<u32>,
     pub planes: Sourced<u32>,
     pub page_bytes: Sourced<u32>,
-    /// Pages of a plane that are programmed in one go: three for one-shot TLC.
+    /// Pages of a plane that are programmed at once: three for one-shot TLC.
     pub pages_per_program: Sourced<u32>,
     pub channel_bytes_per_s: Sourced<u64>,
     pub dma_bytes_per_s: Sourced<u64>,
@@ -73,15 +73,15 @@ pub struct Profile {
     pub firmware_manage_ns: Sourced<Nanos>,
     pub read_ns: Sourced<Nanos>,
     pub program_ns: Sourced<Nanos>,
-    /// Program times spread evenly over ± this.
+    /// Program times vary evenly by up to ± this.
     pub program_jitter_percent: Sourced<u32>,
     pub erase_ns: Sourced<Nanos>,
     /// Tokens; 0 means that a write is durable when it completes.
     pub write_buffer_bytes: Sourced<u64>,
-    /// 0 means never.
+    /// How often the drive flushes by itself; 0 means never.
     pub internal_flush_ns: Sourced<Nanos>,
-    /// What a cut leaves whole of a write outside sequential zones (NVMe's AWUPF, in bytes): 4096,
-    /// or 512 on a drive that is formatted so.
+    /// The size of the pieces that a cut never splits, in a write outside sequential zones (NVMe's
+    /// AWUPF, in bytes): 4096, or 512 on a drive formatted so.
     pub atomic_write_bytes: Sourced<u32>,
     /// Power-loss protection: what is in the write buffer survives.
     pub plp: Sourced<bool>,
@@ -93,9 +93,9 @@ pub struct Profile {
     pub conventional_zones: Option<Sourced<u32>>,
     pub max_open: Option<Sourced<u32>>,
     pub max_active: Option<Sourced<u32>>,
-    /// On an unkind drive, a command takes longer by up to this percentage.
+    /// On an unkind drive, a command may take longer by up to this percentage.
     pub lateness_percent: Sourced<u32>,
-    /// And this many of 1,000 commands take up to `slow_command_ns` more.
+    /// And of 1,000 commands, this many take up to `slow_command_ns` longer.
     pub slow_commands_per_1000: Sourced<u32>,
     pub slow_command_ns: Sourced<Nanos>,
     pub queues: Sourced<u16>,
@@ -109,7 +109,7 @@ impl Profile {
         BUILT_IN.iter().map(|(name, _)| *name).collect()
     }
 
-    /// A built-in profile, or one with changed values: `zn540-noplp:program_jitter_percent=0`.
+    /// A built-in profile, also with changed values: `zn540-noplp:program_jitter_percent=0`.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let (built_in, changes) = name.split_once(':').map_or((name, None), |(n, c)| (n, Some(c)));
         let text = BUILT_IN.iter().find(|(known, _)| *known == built_in);
@@ -199,7 +199,7 @@ impl Profile {
     }
 }
 
-/// One drive to be made: a profile, and the size and zones that replace the profile's.
+/// A drive to be made: a profile, and the size and zones that replace the profile's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     profile: Arc<Profile>,
@@ -239,14 +239,14 @@ impl Spec {
         self
     }
 
-    /// Zones of `size` blocks, of which `capacity` can be written. Makes any drive a zoned one.
+    /// Zones of `size` blocks of which `capacity` can be written. Turns any drive into a zoned one.
     #[must_use]
     pub fn zone_size(mut self, size: u64, capacity: u64) -> Self {
         self.zone = Some((size, capacity));
         self
     }
 
-    /// `count` zones of which the first `conventional` take random writes.
+    /// Makes `count` zones, of which the first `conventional` take random writes.
     #[must_use]
     pub fn zones(mut self, count: u32, conventional: u32) -> Self {
         self.zones = Some(count);
@@ -260,38 +260,38 @@ impl Spec {
         self
     }
 
-    /// At most so many zones open, and active, at once.
+    /// Limits how many zones can be open, and active, at once.
     #[must_use]
     pub fn limits(mut self, max_open: Option<u32>, max_active: Option<u32>) -> Self {
         self.limits = Some((max_open, max_active));
         self
     }
 
-    /// A drive that does everything to its host that a real one may: a command may take longer than
-    /// a later one and complete after it. An orderly drive has the times of its profile's sources,
-    /// and answers commands of one kind in the order they arrived.
+    /// Makes the drive unkind: it does everything to its host that a real drive may do. A command
+    /// may take longer than a later one and complete after it. An orderly drive has the times of
+    /// its profile's sources, and answers commands of one kind in the order in which they arrived.
     #[must_use]
     pub fn unkind(mut self) -> Self {
         self.unkind = true;
         self
     }
 
-    /// A drive that does not.
+    /// Makes the drive orderly again.
     #[must_use]
     pub fn orderly(mut self) -> Self {
         self.unkind = false;
         self
     }
 
-    /// A cut may tear a block that NAND does not hold completely: each of its 512-byte sectors is
-    /// old or new by itself.
+    /// Lets a cut tear a block that NAND does not hold completely: each of its 512-byte sectors is
+    /// then old or new by itself.
     #[must_use]
     pub fn tearing(mut self) -> Self {
         self.tearing = true;
         self
     }
 
-    /// Bytes that no cut tears.
+    /// Size of the pieces that no cut tears.
     pub fn atomic_write(&self) -> usize {
         if self.tearing { 512 } else { self.profile.atomic_write_bytes.value as usize }
     }
@@ -301,7 +301,7 @@ impl Spec {
         self.tearing
     }
 
-    /// Whether it is.
+    /// Whether it is an unkind drive.
     pub fn is_unkind(&self) -> bool {
         self.unkind
     }
@@ -311,7 +311,7 @@ impl Spec {
         &self.profile
     }
 
-    /// The identity of a drive of this make, or why there can be no such drive.
+    /// What a drive of this specification says about itself, or why there can be none.
     pub fn identify(&self) -> Result<Identify, ProfileError> {
         let profile = &self.profile;
         let zones = self.geometry()?;

@@ -1,4 +1,4 @@
-//! A drive that writes down the commands it passes on: what an fsync really sends.
+//! A drive that records the commands that it passes on: what an fsync really sends.
 
 use cores::Mutex;
 
@@ -15,7 +15,7 @@ pub struct Trace<D> {
 }
 
 impl<D> Trace<D> {
-    /// Traces what goes to `below`.
+    /// Traces what is sent to `below`.
     pub fn new(below: D) -> Self {
         Self { below, log: Mutex::new(Vec::new()) }
     }

@@ -2,12 +2,12 @@
 //! (`e2fsck -z`, `e2undo`).
 //!
 //! [`Undo`] is a drive that remembers. Before a command changes a block for the first time, the
-//! block's old contents go to the log and the log is made durable. At the first change of a
-//! sequential zone, its whole contents and the write pointer go there: a zone can only be restored
-//! by a reset and writing it again.
+//! block's old contents are logged and the log is made durable. At the first change of a sequential
+//! zone, its whole contents and its write pointer are logged, because a zone can only be restored
+//! by resetting and rewriting it.
 //!
-//! The file is a header of 64 bytes and records of 32 bytes, some with a block behind them, each
-//! with a checksum; a record torn by a crash ends the log, and its block had not been changed yet.
+//! The file is a header of 64 bytes and records of 32 bytes, some of them followed by a block, each
+//! with a checksum. A record torn by a crash ends the log; its block had not been changed yet.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -49,9 +49,9 @@ struct Record {
     crc: U32,
     /// Block, or first block of the zone.
     lba: U64,
-    /// Of a zone: its write pointer, from its start.
+    /// For a zone: its write pointer, counted from its start.
     written: U64,
-    /// Of a zone: 1 if it was full.
+    /// For a zone: 1 if it was full.
     full: U64,
 }
 const _: () = assert!(size_of::<Record>() == 32);
@@ -78,13 +78,13 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     !hasher.finalize()
 }
 
-/// Why no log can be made, or why nothing can be restored from one.
+/// Why no log can be made, or why one cannot be used to restore a drive.
 #[derive(Debug, Error)]
 pub enum UndoError {
     /// The file could not be read or written.
     #[error("undo log: {0}")]
     File(#[from] io::Error),
-    /// The file does not begin as a log does.
+    /// The file does not begin like a log.
     #[error("not an undo log, or damaged")]
     NotALog,
     /// The log is of another version of this format.
@@ -93,7 +93,7 @@ pub enum UndoError {
     /// The log is of a drive of another size.
     #[error("undo log: of a drive of {log} blocks, not {drive}")]
     OtherSize {
-        /// Blocks of the drive the log was made for.
+        /// Blocks of the drive for which the log was made.
         log: u64,
         /// Blocks of this drive.
         drive: u64,
@@ -101,41 +101,41 @@ pub enum UndoError {
     /// The log is of a drive with other zones.
     #[error("undo log: of a drive with other zones")]
     OtherZones,
-    /// The drive takes one command at a time, and the log needs one for itself.
+    /// The drive takes only one command at a time, and the log needs one for itself.
     #[error("not supported: an undo log of a drive with one command at a time")]
     OneCommand,
     /// A command to the drive failed.
     #[error("block {lba:#x}: {status}")]
     Drive {
-        /// First block it was for.
+        /// First block that it was for.
         lba: Lba,
         /// What the drive said.
         status: Status,
     },
 }
 
-/// A drive that remembers what it held.
+/// A drive that remembers its earlier contents.
 pub struct Undo {
     below: Arc<dyn Drive>,
     identify: Identify,
-    /// Held while a command is handed over and what it changes is logged.
+    /// Held while a command is submitted and the blocks that it changes are logged.
     state: Mutex<State>,
 }
 
 struct State {
     log: File,
-    /// Blocks, and zones by their first block, that are in the log.
+    /// Blocks in the log, and zones by their first block.
     logged: BTreeSet<u64>,
     zones: BTreeSet<u64>,
     /// Completions taken while looking for others, and failures of the log.
     done: Done,
 }
 
-/// Completions that were not those looked for, by queue.
+/// Completions other than the expected ones, by queue.
 type Done = VecDeque<(u16, Completion)>;
 
 impl Undo {
-    /// Logs to `log`, a new file, what commands to `below` change.
+    /// Logs what commands to `below` change, in the new file `log`.
     pub fn new(below: Arc<dyn Drive>, mut log: File) -> Result<Self, UndoError> {
         let mut identify = below.identify().clone();
         // One command identifier of each queue is for reading old contents.
@@ -216,7 +216,7 @@ impl Undo {
         }
         let read = self.run(state, queue, Command::Read { lba, blocks: 1 });
         let Ok(Output::Data(blocks)) = read else {
-            // What cannot be read cannot be restored, and may be written.
+            // What cannot be read cannot be restored, but it may be written.
             return Ok(());
         };
         let block = blocks.first().cloned().unwrap_or_else(Block::zeroed);
@@ -287,7 +287,7 @@ impl Drive for Undo {
     }
 }
 
-/// Runs one command and waits for it; completions of others go to `others`.
+/// Runs one command and waits for it. Completions of other commands go to `others`.
 fn run(
     drive: &dyn Drive,
     queue: u16,
@@ -307,23 +307,23 @@ fn run(
     Err(Status::NotReady)
 }
 
-/// What an undo put back.
+/// How much an undo restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undone {
     /// Blocks.
     pub blocks: u64,
-    /// Sequential zones, written again from their start.
+    /// Sequential zones, which were rewritten from their start.
     pub zones: u64,
 }
 
-/// Restores what `log` remembers. Fails before anything is changed if the file is not a log, or
-/// belongs to a drive of another size.
+/// Restores what `log` remembers. If the file is not a log, or is one of a drive of another size,
+/// it fails before it changes anything.
 pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone, UndoError> {
     let mut header = Vec::new();
     let start = size_of::<Header>() as u64;
     Read::by_ref(&mut log).take(start).read_to_end(&mut header)?;
     check_header(&header, drive.identify().blocks)?;
-    // Only now: a file that does not begin like a log may be endless.
+    // Read only now, because a file that does not begin like a log may be endless.
     let mut records = Vec::new();
     log.read_to_end(&mut records)?;
     let mut done = Undone::default();
@@ -350,7 +350,7 @@ pub fn undo(drive: &Arc<dyn Drive>, mut log: File) -> Result<Undone, UndoError> 
     Ok(done)
 }
 
-/// Runs one command, for `lba`, on a drive that does nothing else.
+/// Runs one command, for block `lba`, on a drive that does nothing else.
 fn alone(drive: &Arc<dyn Drive>, lba: Lba, command: Command) -> Result<Output, UndoError> {
     run(drive, 0, 0, command, &mut Done::new()).map_err(|status| UndoError::Drive { lba, status })
 }
@@ -370,7 +370,7 @@ fn check_header(bytes: &[u8], blocks: u64) -> Result<(), UndoError> {
     Ok(())
 }
 
-/// Records as long as they are whole.
+/// The records of a log, as long as they are whole.
 struct Records<'a>(&'a [u8]);
 
 impl Iterator for Records<'_> {

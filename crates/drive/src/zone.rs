@@ -1,4 +1,4 @@
-//! Zones of a zoned namespace (ZNS 1.1): kinds, states, and what a report says of one.
+//! Zones of a zoned namespace (ZNS 1.1): kinds, states, and what a report says about one.
 
 use crate::block::Lba;
 
@@ -21,11 +21,11 @@ pub enum ZoneState {
     Empty = 0x1,
     /// Opened by a write.
     ImplicitlyOpen = 0x2,
-    /// Opened by command.
+    /// Opened by a command.
     ExplicitlyOpen = 0x3,
-    /// Active, but holding no open resource.
+    /// Active, but without an open resource.
     Closed = 0x4,
-    /// Contents can be read, nothing can be changed.
+    /// Contents can be read, but nothing can be changed.
     ReadOnly = 0xd,
     /// No more writes until reset.
     Full = 0xe,
@@ -36,15 +36,15 @@ pub enum ZoneState {
 /// Zone Management Send actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ZoneAction {
-    /// To explicitly open.
+    /// Makes it explicitly open.
     Open,
-    /// To closed.
+    /// Makes it closed.
     Close,
-    /// To full.
+    /// Makes it full.
     Finish,
-    /// To empty: the contents are gone.
+    /// Makes it empty: the contents are gone.
     Reset,
-    /// From read only to offline.
+    /// Takes it from read only to offline.
     Offline,
 }
 
@@ -62,17 +62,17 @@ impl ZoneAction {
     }
 }
 
-/// What a zone report says of one zone. All addresses and lengths in 4 KiB blocks.
+/// What a zone report says about one zone. All addresses and lengths are in 4 KiB blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
     /// First block.
     pub start: Lba,
-    /// Distance to the next zone's first block.
+    /// Distance from its first block to the next zone's.
     pub size: u64,
     /// Blocks that can be written, from `start`.
     pub capacity: u64,
-    /// Next block to write. A conventional zone reports its end; a full zone `start + size`,
-    /// as Linux does.
+    /// Next block to write. For a conventional zone this is its end; for a full zone `start +
+    /// size`, as on Linux.
     pub wp: Lba,
     /// Kind of zone.
     pub kind: ZoneKind,
@@ -91,8 +91,8 @@ pub struct ZoneGeometry {
     pub count: u32,
     /// Zones `0..conventional` take random writes.
     pub conventional: u32,
-    /// Open zones at once; `None` = no limit.
+    /// How many zones can be open at once; `None` = no limit.
     pub max_open: Option<u32>,
-    /// Active (open or closed) zones at once; `None` = no limit.
+    /// How many zones can be active (open or closed) at once; `None` = no limit.
     pub max_active: Option<u32>,
 }

@@ -3,7 +3,7 @@
 use drive::{Lba, Status};
 use thiserror::Error;
 
-/// What a command was for; the verb of an error message.
+/// What a command was for. It gives the verb of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// [`drive::Command::Read`]
@@ -60,8 +60,9 @@ const EOPNOTSUPP: i32 = 95;
 const ETOOMANYREFS: i32 = 109;
 
 impl IoError {
-    /// The Linux errno a program above sees. Zone resource errors as in Linux's block layer
-    /// (`blk_errors`); a full zone is "no space", because that is what it means to its writer.
+    /// The Linux errno that a program sees. Errors about zone resources are as in Linux's block
+    /// layer (`blk_errors`). A full zone is "no space", because that is what it means to its
+    /// writer.
     pub fn errno(&self) -> i32 {
         match self.status {
             Status::InvalidField => EINVAL,

@@ -1,19 +1,19 @@
 //! Group commit: flushes that wait at the same time share a command (F2FS's `flush_merge`,
 //! `issue_flush_thread`).
 //!
-//! A flush covers what completed before it was submitted. So a caller that asks while some are
-//! under way cannot share those. It sends its own if fewer than [`AT_ONCE`] are under way;
-//! otherwise it waits for the next one, with everybody else who asks meanwhile.
+//! A flush covers what completed before it was submitted, so a caller cannot share one that is
+//! already under way. It sends its own if fewer than [`AT_ONCE`] are under way. Otherwise it waits
+//! for the next one, with everybody else who asks meanwhile.
 
 use cores::{Condvar, Mutex};
 
 use crate::IoError;
 
-/// Flushes under way at a time. In Linux it is two: that of a caller who found nobody waiting, and
-/// that of the thread that serves everybody else.
+/// How many flushes may be under way at a time. In Linux it is two: that of a caller who found
+/// nobody waiting, and that of the thread that serves everybody else.
 const AT_ONCE: u32 = 2;
 
-/// Flushes of one drive.
+/// The flushes of one drive.
 pub(crate) struct JoinedFlush {
     state: Mutex<State>,
     ended: Condvar,
@@ -24,7 +24,7 @@ pub(crate) struct JoinedFlush {
 struct State {
     submitted: u64,
     under_way: u32,
-    /// The newest that has ended.
+    /// The newest flush that has ended.
     ended: u64,
     /// The last one that failed, and how.
     failed: Option<(u64, IoError)>,
@@ -37,7 +37,7 @@ impl Default for JoinedFlush {
 }
 
 impl JoinedFlush {
-    /// Returns when a flush that was submitted after this call has ended: `flush`, called from
+    /// Returns when a flush has ended that was submitted after this call: `flush`, called from
     /// here, or another caller's. Fails if that flush failed, or if a later one did, since then
     /// nobody can tell what either made stable.
     pub(crate) fn run(&self, flush: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {

@@ -1,8 +1,7 @@
-//! One hardware queue: its tags, the tickets out on it, and the writes parked behind a zone's
-//! write lock.
+//! One hardware queue: its tags, its tickets, and the writes that wait behind a zone's write lock.
 //!
 //! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
-//! and files each under its command's ticket, where the thread it belongs to finds it.
+//! and files each under its command's ticket, where the thread to which it belongs finds it.
 
 use std::collections::VecDeque;
 
@@ -14,26 +13,26 @@ pub(crate) type Answer = Result<Output, Status>;
 /// Where the command of a ticket is.
 enum Slot {
     Free,
-    /// Behind another write to the same zone.
+    /// It waits behind another write to the same zone.
     Parked {
         zone: u32,
     },
-    /// Under this tag at the drive.
+    /// It is at the drive, under this tag.
     InFlight {
         cid: u16,
     },
     Done(Answer),
-    /// Nobody will ask for the answer; the slot is free when the command is done.
+    /// Nobody will ask for the answer. The slot is free when the command is done.
     Detached,
 }
 
-/// The command to which a tag was given.
+/// The command that has a tag.
 #[derive(Clone, Copy, Default)]
 struct Tag {
     slot: u32,
     lane: Option<u32>,
-    /// Counts the commands sent under this tag: a waiter must not mistake a later command for the
-    /// one it waits for.
+    /// Counts the commands sent under this tag, so that a waiter does not take a later command for
+    /// its own.
     sent: u32,
 }
 
@@ -48,12 +47,13 @@ struct Hw {
     free_slots: Vec<u32>,
     tags: Box<[Tag]>,
     free_tags: Vec<u16>,
-    /// Tag of the write in flight, by zone; made as long as the zone count on first use.
+    /// For each zone, the tag of the write in flight. On first use it gets as long as the number of
+    /// zones.
     lanes: Vec<Option<u16>>,
     parked: VecDeque<Parked>,
     sleepers: u32,
-    /// Counts commands sent and completions filed. If it has not changed while a look at the drive
-    /// found nothing, a missing completion is in another thread's hands and about to be filed.
+    /// Counts commands sent and completions filed. If the count has not changed while a look at the
+    /// drive found nothing, another thread has the missing completion and is about to file it.
     moves: u64,
 }
 
@@ -64,20 +64,20 @@ pub(crate) struct HwQueue {
     zones: usize,
 }
 
-/// What became of a command that was handed in.
+/// What became of a submitted command.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// The drive answered at once.
     Done(Answer),
-    /// Under way; its answer will be found under this number.
+    /// It is under way. Its answer will be found under this number.
     Slot(u32),
 }
 
-/// What a look at a ticket found.
+/// What was found for a ticket.
 pub(crate) enum Progress {
     Done(Answer),
-    /// The command to wait for: its tag, and its number among those sent under that tag. `None`: no
-    /// longer known.
+    /// The command to wait for: its tag, and its number among those sent under that tag. `None` if
+    /// they are no longer known.
     InFlight(Option<(u16, u32)>),
 }
 
@@ -146,7 +146,7 @@ impl HwQueue {
             hw = self.hw.lock();
             match completion {
                 Some(completion) => self.file(&mut hw, drive, queue, completion),
-                // Another thread took it and has not filed it yet: it needs our lock for that.
+                // Another thread took it and has not filed it yet. It needs our lock to do that.
                 None if hw.stands_at(slot, command) => self.sleep(&mut hw),
                 None => {}
             }
@@ -161,7 +161,7 @@ impl HwQueue {
         }
     }
 
-    /// Sleeps until some completion is filed. There is a tag out.
+    /// Sleeps until some completion is filed. At least one tag is in use.
     fn reap<'a>(
         &'a self,
         hw: MutexGuard<'a, Hw>,
@@ -188,7 +188,7 @@ impl HwQueue {
         }
     }
 
-    /// The answer of ticket `slot` if it is there.
+    /// The answer for ticket `slot`, if it is there.
     pub(crate) fn take(&self, slot: u32) -> Progress {
         self.hw.lock().take(slot)
     }
@@ -248,7 +248,7 @@ impl Hw {
         self.lanes[zone as usize].is_some()
     }
 
-    /// The answer of ticket `slot`, which is then free; or the command that has to complete first.
+    /// The answer for ticket `slot`, which is then free, or the command that has to complete first.
     fn take(&mut self, slot: u32) -> Progress {
         let state = &mut self.slots[slot as usize];
         match std::mem::replace(state, Slot::Free) {
@@ -272,8 +272,8 @@ impl Hw {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Notes which command has tag `cid` from now on. Whoever sends it holds the lock until both
-    /// are done, so its completion cannot be filed before.
+    /// Records which command has tag `cid` from now on. The sender holds the lock until both are
+    /// done, so its completion cannot be filed before.
     fn sent(&mut self, cid: u16, slot: u32, lane: Option<u32>) {
         self.moves += 1;
         let tag = &mut self.tags[usize::from(cid)];

@@ -1,10 +1,10 @@
-//! Reads and writes of one volume's blocks: adjacent writes merged, and what is in flight read from
-//! memory.
+//! Reads and writes of one volume's blocks. Adjacent writes are merged, and what is in flight is
+//! read from memory.
 //!
-//! Invariant (the kernel's `PG_writeback`): a block whose write the drive has not completed is read
-//! from the write's own memory, so pages and metadata may be evicted as soon as they are submitted;
-//! and it is not written again before that ([`Io::is_in_flight`]), because a drive may finish two
-//! writes of one block in either order.
+//! Invariant (the kernel's `PG_writeback`): while the drive has not completed the write of a block,
+//! the block is read from the write's own memory, so pages and metadata may be evicted as soon as
+//! they are submitted. It is also not written again before then ([`Io::is_in_flight`]), because a
+//! drive may finish two writes of one block in either order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,19 +36,19 @@ impl Run {
     }
 }
 
-/// What is on its way to the drive, by first block.
+/// Writes in flight, by first block.
 ///
-/// A run is in flight while its [`WriteSet`] also holds it: waiting for it drops it there, which
-/// needs no lock. Completed runs are weeded out from time to time.
+/// A run is in flight as long as its [`WriteSet`] holds it too. A wait drops it there, which needs
+/// no lock. Completed runs are removed here from time to time.
 #[derive(Default)]
 struct InFlight {
     runs: BTreeMap<Lba, Arc<Run>>,
     blocks: usize,
-    /// Weed at this many blocks.
+    /// Remove completed runs at this many blocks.
     weed_at: usize,
 }
 
-/// Blocks kept after their writes were done, before they are weeded out.
+/// How many blocks may be kept after their writes have completed.
 const WEED_BLOCKS: usize = 512;
 
 impl InFlight {
@@ -63,8 +63,8 @@ impl InFlight {
             self.blocks = self.runs.values().map(|run| run.blocks.len()).sum();
             self.weed_at = WEED_BLOCKS.max(2 * self.blocks);
         }
-        // Nothing is written twice at a time, so a run that begins within this one is done, and
-        // would hide the rest of it.
+        // No block is written twice at a time. So a run that begins within this one is done, and
+        // would hide the rest of this one.
         let end = run.start + run.blocks.len() as u64;
         while let Some((&start, _)) = self.runs.range(run.start..end).next() {
             let done = self.runs.remove(&start);
@@ -78,7 +78,8 @@ impl InFlight {
 /// Writes submitted together and waited for together.
 ///
 /// Adjacent blocks become one command. The pending run must be submitted ([`WriteSet::submit`])
-/// before another set writes to the same log, or a sequential zone would see them out of order.
+/// before another set writes to the same log; otherwise a sequential zone would see them out of
+/// order.
 #[derive(Default)]
 pub struct WriteSet {
     start: Lba,
@@ -101,7 +102,7 @@ impl WriteSet {
         self.run.push(block);
     }
 
-    /// Hands the pending run to the queue.
+    /// Submits the pending run to the queue.
     pub fn submit(&mut self, io: &mut Io) {
         if self.run.is_empty() {
             return;
@@ -164,8 +165,8 @@ impl Io {
 
     /// Reads `count` adjacent blocks.
     pub fn read_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
-        // A write that completes during the read is also taken from memory: it was in flight when
-        // the drive was asked.
+        // A write that completes during this read is also taken from memory, because it was in
+        // flight when the drive was asked.
         let any = if self.in_flight.runs.is_empty() { 0 } else { count };
         let held: SmallVec<[(usize, Block); 4]> = (0..any)
             .filter_map(|i| Some((i as usize, self.in_flight.get(lba + u64::from(i))?.clone())))
@@ -186,7 +187,7 @@ impl Io {
         !self.in_flight.runs.is_empty() && lbas.any(|lba| self.is_in_flight(lba))
     }
 
-    /// Whether a write of this block has been submitted that the drive may not have completed.
+    /// Whether a write of this block has been submitted and may not be complete.
     #[inline]
     pub fn is_in_flight(&self, lba: Lba) -> bool {
         self.in_flight.get(lba).is_some()

@@ -28,7 +28,7 @@ use flush::JoinedFlush;
 use hw::{HwQueue, Progress, Sent};
 pub use io::{Io, WriteSet};
 
-/// A command on its way. Give it to [`BlockQueue::wait`], or to [`BlockQueue::detach`].
+/// A command under way. Pass it to [`BlockQueue::wait`] or [`BlockQueue::detach`].
 #[must_use = "a command that nobody waits for is never known to have succeeded"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -40,8 +40,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Whether the drive answered when the command was handed to it. False says nothing: the
-    /// command may have completed since.
+    /// Whether the drive answered when the command was submitted. False says nothing: the command
+    /// may have completed since.
     pub fn is_answered(&self) -> bool {
         matches!(self.sent, Sent::Done(_))
     }
@@ -64,8 +64,8 @@ impl BlockQueue {
         Self { drive, hw, identify, zone_lock: true, joined: JoinedFlush::default() }
     }
 
-    /// Lifts the zone write lock: writes to one zone are all sent at once, in submission order.
-    /// Sound on a drive that starts the commands of one queue in order.
+    /// Lifts the zone write lock: writes to one zone are sent at once, in the order of submission.
+    /// This is sound on a drive that starts the commands of one queue in order.
     #[must_use]
     pub fn without_zone_lock(mut self) -> Self {
         self.zone_lock = false;
@@ -105,7 +105,7 @@ impl BlockQueue {
         answer.map_err(|status| IoError { op, lba, blocks, status })
     }
 
-    /// The answer of `ticket`'s command if it is done; the ticket back if not. Never sleeps.
+    /// The answer for `ticket`'s command if it is done, or else the ticket again. Never sleeps.
     pub fn try_wait(&self, ticket: Ticket) -> Result<Result<Output, IoError>, Ticket> {
         let hw = &self.hw[usize::from(ticket.queue)];
         let Sent::Slot(slot) = ticket.sent else { return Ok(self.wait(ticket)) };
@@ -121,15 +121,15 @@ impl BlockQueue {
         }
     }
 
-    /// Sleeps until every command sent before has completed, whoever waits for it. For checkpoints:
-    /// what other threads have submitted must be done before a flush can cover it.
+    /// Sleeps until every command sent before has completed, whoever waits for it. A checkpoint
+    /// needs this: what other threads have submitted must be done before a flush can cover it.
     pub fn drain(&self) {
         for (queue, hw) in (0..).zip(&self.hw) {
             hw.drain(self.drive.as_ref(), queue);
         }
     }
 
-    /// Lets the command run on its own; its answer is dropped. For hints such as discard.
+    /// Lets the command run by itself and drops its answer. For hints such as discards.
     pub fn detach(&self, ticket: Ticket) {
         if let Sent::Slot(slot) = ticket.sent {
             self.hw[usize::from(ticket.queue)].detach(slot);
@@ -147,7 +147,7 @@ impl BlockQueue {
         data.pop().ok_or(short_read(lba, 1))
     }
 
-    /// Reads `n` blocks, all pieces in flight at once if they do not fit one command.
+    /// Reads `n` blocks. If they do not fit one command, all pieces are in flight at once.
     pub fn read_blocks(&self, lba: Lba, n: u32) -> Result<Blocks, IoError> {
         let max = self.identify.max_transfer.max(1);
         if n <= max {
@@ -182,7 +182,7 @@ impl BlockQueue {
         self.submit(Command::Write { lba, data: data.into(), fua })
     }
 
-    /// Writes any number of blocks, split where one command cannot hold them, and waits.
+    /// Writes any number of blocks, in as many commands as needed, and waits.
     pub fn write_blocks(
         &self,
         lba: Lba,
@@ -206,8 +206,8 @@ impl BlockQueue {
         all
     }
 
-    /// Makes every write that has completed stable, and waits for that. A drive without a volatile
-    /// cache is not sent a flush (`submit_bio_noacct`).
+    /// Makes every completed write stable, and waits for that. A drive without a volatile cache is
+    /// not sent a flush (`submit_bio_noacct`).
     pub fn flush(&self) -> Result<(), IoError> {
         if !self.identify.volatile_cache {
             return Ok(());
@@ -215,7 +215,7 @@ impl BlockQueue {
         self.run(Command::Flush).map(drop)
     }
 
-    /// As [`BlockQueue::flush`], with one command for all who wait at the same time.
+    /// As [`BlockQueue::flush`], with one command for all callers that wait at the same time.
     pub fn flush_joined(&self) -> Result<(), IoError> {
         if !self.identify.volatile_cache {
             return Ok(());
@@ -244,12 +244,12 @@ impl BlockQueue {
         }
     }
 
-    /// The zone that starts at `lba` becomes empty.
+    /// Empties the zone that starts at `lba`.
     pub fn reset_zone(&self, lba: Lba) -> Result<(), IoError> {
         self.manage(ZoneAction::Reset, lba)
     }
 
-    /// The zone that starts at `lba` becomes full.
+    /// Fills the zone that starts at `lba`: it takes no more writes.
     pub fn finish_zone(&self, lba: Lba) -> Result<(), IoError> {
         self.manage(ZoneAction::Finish, lba)
     }
@@ -258,7 +258,7 @@ impl BlockQueue {
         self.run(Command::ManageZone { action, zone: Some(lba) }).map(drop)
     }
 
-    /// The sequential zone `op` would write at `lba`, if any.
+    /// The sequential zone to which `op` would write at `lba`, if any.
     fn sequential_zone(&self, op: Op, lba: Lba) -> Option<u32> {
         let zones = self.identify.zones.as_ref()?;
         if !matches!(op, Op::Write | Op::Append) {

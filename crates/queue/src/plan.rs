@@ -1,8 +1,8 @@
 //! An fsync is a plan, and a plan is data.
 //!
 //! A [`Plan`] says what is written, what is waited for and where the drive is asked to flush. Each
-//! technique of a file system is one constant; [`Plan::run`] is the one executor. A plan is static,
-//! so choosing and running one allocates nothing.
+//! technique of a file system is one constant, and [`Plan::run`] executes all of them. A plan is
+//! static, so choosing and running one allocates nothing.
 
 use bitflags::bitflags;
 use cores::Stage;
@@ -10,29 +10,28 @@ use cores::Stage;
 use crate::{BlockQueue, IoError, WriteSet};
 
 bitflags! {
-    /// Writes an fsync has submitted and may wait for.
+    /// Writes that an fsync has submitted and may wait for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Writes: u8 {
         /// The file's dirty data blocks.
         const DATA = 1;
-        /// What leads recovery to the data (the file's nodes, or a journal's blocks), and what
-        /// stands ahead of it in its log: recovery reads no further than the first block that is
-        /// missing.
+        /// What leads recovery to the data (the file's nodes, or a journal's blocks), and also what
+        /// is ahead of it in its log: recovery reads only up to the first block that is missing.
         const META = 2;
     }
 }
 
-/// One step of an fsync. What can be submitted, `S`, is the file system's.
+/// One step of an fsync. `S` is what the file system can submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<S> {
     /// Allocate and submit.
     Submit(S),
     /// Wait until the drive has completed these (DMA, not NAND).
     Wait(Writes),
-    /// Make all that has completed stable before anything else is submitted. This is what keeps
+    /// Make everything stable that has completed, before anything else is submitted. This keeps
     /// data ahead of the metadata that leads to it.
     PreFlush,
-    /// Make all that has completed stable before returning.
+    /// Make everything stable that has completed, before returning.
     Flush,
 }
 
@@ -41,20 +40,20 @@ pub enum Step<S> {
 pub struct Plan<S: 'static> {
     /// Name as in the tables.
     pub name: &'static str,
-    /// In order.
+    /// The steps, in order.
     pub steps: &'static [Step<S>],
-    /// On a drive with a volatile cache: when fsync has returned, it is there.
+    /// On a drive with a volatile cache: what was fsynced is there once fsync has returned.
     pub durable: bool,
-    /// On a drive with a volatile cache: every block of the file is an old or a new block of it,
-    /// never another.
+    /// On a drive with a volatile cache: every block of the file is an old or a new block of this
+    /// file, never anything else.
     pub data_consistent: bool,
-    /// Where nothing is overwritten in place: recovery brings back all of an fsync, or the file as
-    /// its last fsync or the last checkpoint had it. That checkpoint may include what write-back
-    /// had written of half an update; only an atomic write prevents that.
+    /// Where nothing is overwritten in place: recovery restores all of an fsync, or else the file
+    /// as its last fsync or the last checkpoint left it. That checkpoint may include half an update
+    /// that write-back had written; only an atomic write prevents that.
     pub atomic: bool,
 }
 
-/// What a run of a plan has under way to the drive.
+/// The writes under way in one run of a plan.
 #[derive(Default)]
 pub struct OnTheWay {
     /// [`Writes::DATA`]
@@ -69,7 +68,7 @@ pub trait Run {
     type Submit: Copy;
     /// The volume, held when the run begins; the first submission uses that hold.
     type Hold;
-    /// How a run ends that does not complete its plan.
+    /// How a run ends if it does not complete its plan.
     type End;
     /// What can go wrong.
     type Error: From<IoError>;
@@ -81,10 +80,10 @@ pub trait Run {
         held: Option<Self::Hold>,
     ) -> Result<Option<Self::End>, Self::Error>;
 
-    /// What has been submitted, and the queue to wait on.
+    /// The writes submitted so far, and the queue to wait on.
     fn on_the_way(&mut self) -> (&mut OnTheWay, &BlockQueue);
 
-    /// The drive has answered for [`Writes::META`]; waits for what stands ahead of it.
+    /// The drive has answered for [`Writes::META`]. Waits for what is ahead of it in its log.
     fn meta_answered(&mut self, written: Result<(), IoError>) -> Result<(), Self::Error>;
 
     /// [`Step::PreFlush`]
@@ -95,13 +94,13 @@ pub trait Run {
 }
 
 impl<S: Copy + PartialEq> Plan<S> {
-    /// Whether recovery restores the order of data and metadata, because nothing in the plan
+    /// Whether recovery restores the order of data and metadata, because no step of the plan
     /// ensures it.
     pub fn orders_at_recovery(&self) -> bool {
         self.data_consistent && !self.steps.contains(&Step::PreFlush)
     }
 
-    /// Goes through the steps. `None` if all of them are done.
+    /// Performs the steps. `None` if all of them are done.
     pub fn run<R>(&self, run: &mut R, held: R::Hold) -> Result<Option<R::End>, R::Error>
     where
         R: Run<Submit = S>,

@@ -1,8 +1,8 @@
 //! One virtual core: who has it, who waits for it, and the timers of its threads.
 //!
-//! A core is due when its thread may go on or its earliest timer ends, whichever comes first; that
-//! is its key in the tournament of all cores. So timers need no queue of their own that would have
-//! to be consulted at every switch, and a thread that sleeps alone on its core costs one key.
+//! A core is due when its thread may go on or its earliest timer ends, whichever comes first. That
+//! is its key in the tournament of all cores. So timers need no queue of their own that every
+//! switch would have to consult, and a thread that sleeps alone on its core costs one key.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,17 +14,17 @@ use crate::Nanos;
 /// One virtual core.
 pub(super) struct Core {
     pub(super) clock: Nanos,
-    /// The thread that has the core although another core runs just now.
+    /// The thread that has this core, even while another core runs.
     pub(super) current: u32,
-    /// The thread that had it last: a different one pays for the context switch.
+    /// The thread that had it last. A different one pays for the context switch.
     pub(super) last: u32,
     /// When `current` got the core.
     pub(super) since: Nanos,
-    /// When its thread may go on; the key it was picked by while it runs.
+    /// When its thread may go on. While it runs, the key by which it was picked.
     pub(super) run: Key,
     /// Threads that wait for the core, and when each became ready.
     pub(super) ready: VecDeque<(u32, Nanos)>,
-    /// The waits with deadlines of its threads.
+    /// The waits of its threads that have deadlines.
     pub(super) timers: BinaryHeap<Timer>,
 }
 
@@ -52,7 +52,7 @@ impl Core {
     }
 }
 
-/// The end of a wait; the earliest is the greatest, because the heap pops the greatest first.
+/// The end of a wait. The earliest compares as the greatest, because the heap pops that one first.
 #[derive(PartialEq, Eq)]
 pub(super) struct Timer {
     pub(super) key: Key,

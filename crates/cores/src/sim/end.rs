@@ -1,7 +1,7 @@
-//! The run of a machine from its first thread to its end, and how threads that are left are ended.
+//! A machine's run from its first thread to its end, and how the remaining threads are ended.
 //!
 //! A machine ends when its first thread does, as a process ends when `main` returns. Threads that
-//! are still there are unwound where they stand, by a panic nobody hears, so that what they own is
+//! still run are unwound where they are, by a panic that nobody sees, so that what they own is
 //! dropped. While they unwind they may still wait for one another. A thread that does not end even
 //! then keeps its stack for good and never runs again.
 
@@ -11,13 +11,13 @@ use super::thread::{self, Cancel, State};
 use super::{CURRENT, Sim, WaitsFor, Wake, guarded};
 use crate::{BlockedThread, DeadlockReport, MachineError, Profile};
 
-/// How many switches the end of a machine may take before the remaining threads are given up.
+/// How many switches the end of a machine may take before it gives up the remaining threads.
 const LAST_SWITCHES: u64 = 10_000_000;
 
 /// Name of the first thread.
 const FIRST: &str = "main";
 
-/// Makes a machine the current one for as long as this lives.
+/// Makes a machine the current one as long as this lives.
 struct Entered {
     outer: *const Sim,
 }
@@ -67,7 +67,8 @@ pub(crate) fn run<T>(
 }
 
 impl Sim {
-    /// Runs threads until `done`, or until none can go on or `switches` are used up: then true.
+    /// Runs threads until `done`. True if that did not happen: none can go on, or `switches` are
+    /// used up.
     fn run_until(&self, switches: u64, done: impl Fn(&Sim) -> bool) -> bool {
         for _ in 0..switches {
             if done(self) {
@@ -117,7 +118,7 @@ impl Sim {
         inner.free.push(index);
     }
 
-    /// Every blocked thread, what it waits for and who has it.
+    /// Every blocked thread, what it waits for, and who holds that.
     fn report(&self) -> DeadlockReport {
         let inner = self.inner();
         let threads = inner.threads.iter().map(AsRef::as_ref);
@@ -145,7 +146,8 @@ impl Sim {
         DeadlockReport { at: inner.clock, blocked: blocked.iter().map(describe).collect() }
     }
 
-    /// Ends every thread. After a deadlock the first goes first: it unwinds what the others serve.
+    /// Ends every thread. After a deadlock the first thread goes first, because it unwinds what
+    /// serves the others.
     fn finish(&self, deadlock: Option<&DeadlockReport>) {
         if deadlock.is_some() {
             self.cancel(|serial| serial == 1);
@@ -166,7 +168,7 @@ impl Sim {
         }
     }
 
-    /// Asks threads to unwind, in the order of their birth.
+    /// Asks threads to unwind, in the order in which they were spawned.
     fn cancel(&self, which: impl Fn(u64) -> bool) {
         let inner = self.inner();
         let live = |&index: &u32| {

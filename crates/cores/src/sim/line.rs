@@ -1,18 +1,19 @@
-//! What using a cache line costs: its transfer, and the wait until others have had theirs.
+//! What using a cache line costs: its transfer, and the wait for others who asked before.
 
 use super::Sim;
 use crate::Nanos;
 
-/// Words of the set of cores that share a line: as many bits as a profile may have cores.
+/// Words in the set of cores that share a line: enough bits for the most cores that a profile may
+/// have.
 const SHARER_WORDS: usize = crate::profile::MAX_CORES / 64;
 
-/// Where a line is, on the machine it was last used on.
+/// Where a line is on the machine that used it last.
 #[derive(Default)]
 pub(crate) struct LineState {
     machine: u64,
-    /// Who wrote it last.
+    /// The core that wrote it last.
     owner: Option<u32>,
-    /// When the transfers asked for so far are done.
+    /// When all transfers requested so far are done.
     free_at: Nanos,
 }
 
@@ -21,7 +22,7 @@ impl LineState {
         LineState { machine: 0, owner: None, free_at: 0 }
     }
 
-    /// Brings the line to the running core to be changed; returns when it is there.
+    /// Brings the line to the running core for a change. Returns when it is there.
     pub(crate) fn take(&mut self, sim: &Sim) -> Nanos {
         let core = sim.current_core();
         let end = self.fetch(sim, core, sim.now());
@@ -29,7 +30,7 @@ impl LineState {
         end
     }
 
-    /// Brings the line to `core` from wherever it is, in turn; returns when it is there.
+    /// Brings the line to `core` from wherever it is, in turn. Returns when it is there.
     fn fetch(&mut self, sim: &Sim, core: usize, from: Nanos) -> Nanos {
         if self.machine != sim.id {
             *self = LineState { machine: sim.id, ..LineState::new() };
@@ -39,7 +40,7 @@ impl LineState {
         self.free_at
     }
 
-    /// Hands the line on to `core`, whose thread waits for it.
+    /// Passes the line on to `core`, whose thread waits for it.
     pub(super) fn hand_to(&mut self, sim: &Sim, core: usize, from: Nanos) -> Nanos {
         let end = self.fetch(sim, core, from);
         self.owner = Some(core as u32);
@@ -58,14 +59,15 @@ impl SharedLine {
         SharedLine { line: LineState::new(), sharers: [0; SHARER_WORDS] }
     }
 
-    /// Brings the line to the running core to be changed, and voids all copies.
+    /// Brings the line to the running core for a change, and voids all copies.
     pub(crate) fn change(&mut self, sim: &Sim) -> Nanos {
         self.sharers = [0; SHARER_WORDS];
         self.share(sim.current_core());
         self.line.take(sim)
     }
 
-    /// Brings a copy to the running core; one it has already costs no transfer and no turn.
+    /// Brings a copy to the running core. If it has one already, that costs no transfer and no
+    /// turn.
     pub(crate) fn read(&mut self, sim: &Sim) -> Nanos {
         let core = sim.current_core();
         if self.line.machine != sim.id {

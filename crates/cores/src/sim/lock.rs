@@ -1,7 +1,7 @@
 //! The virtual side of every lock: who holds it, who waits, and what its cache line costs.
 //!
-//! Exclusion itself rests on the `parking_lot` lock beside this one, which a virtual holder also
-//! takes and never has to wait for; so a lock misused from two machines at once is slow or stuck,
+//! The `parking_lot` lock beside this one ensures the exclusion itself. A virtual holder takes that
+//! too, and never has to wait for it. So a lock misused from two machines at once is slow or stuck,
 //! never unsound. A lock held on one machine is simply a `parking_lot` lock to every other.
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ use super::line::LineState;
 use super::{Sim, Waiter, WaitsFor, Wake, current};
 use crate::Nanos;
 
-/// Alone or with others.
+/// Alone, or with other readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Shared,
     Exclusive,
 }
 
-/// A lock's state on a virtual machine; nothing until it is first used on one.
+/// A lock's state on a virtual machine. There is none until it is first used on one.
 #[derive(Default)]
 pub(crate) struct VirtualLock {
     state: Mutex<Option<Box<LockState>>>,
@@ -108,7 +108,7 @@ impl VirtualLock {
         let mut slot = self.state.lock();
         let Some(state) = slot.as_deref_mut() else { return };
         state.ungrant(mode);
-        // A guard that outlived its machine has nobody to hand the lock to.
+        // If the guard has outlived its machine, nobody waits for the lock.
         let Some(sim) = current().filter(|sim| sim.id == state.machine) else { return };
         let end = state.line.take(sim);
         state.hand_on(sim, self.id(), end);
@@ -117,7 +117,7 @@ impl VirtualLock {
         sim.advance(end);
     }
 
-    /// Forgets a waiter that will not come, which may have been in the way of others.
+    /// Forgets a waiter that will not come; it may have been in the way of others.
     fn leave_queue(&self, sim: &Sim, waiter: Waiter) {
         let mut slot = self.state.lock();
         if let Some(state) = LockState::of(&mut slot, sim) {
@@ -128,7 +128,7 @@ impl VirtualLock {
 }
 
 impl LockState {
-    /// The state for `sim`'s use; `None` if another machine holds the lock.
+    /// The state, for use by `sim`; `None` if another machine holds the lock.
     fn of<'a>(slot: &'a mut Option<Box<LockState>>, sim: &Sim) -> Option<&'a mut LockState> {
         let state = slot.get_or_insert_default();
         if state.machine != sim.id {
@@ -159,8 +159,8 @@ impl LockState {
         }
     }
 
-    /// Gives the lock to those at the head of the queue who can have it together. The line goes
-    /// from one to the next, so each pays its transfer in turn.
+    /// Gives the lock to the waiters at the head of the queue that can have it together. The line
+    /// goes from one to the next, so each pays for its transfer in turn.
     fn hand_on(&mut self, sim: &Sim, id: usize, from: Nanos) {
         while let Some(&(waiter, mode)) = self.queue.front() {
             if !self.is_free_for(mode) {

@@ -1,9 +1,9 @@
 //! The virtual machine: coroutines on one OS thread, cores with clocks of their own.
 //!
 //! The invariant: *a thread runs only while its core's clock is the lowest of all runnable cores
-//! and of all timers*. So everything happens in the order of virtual time, and shared state may
-//! be looked at whenever a thread runs. Charging CPU time moves the clock of the running core and,
-//! once it is no longer the lowest, hands over to the core that is.
+//! and of all timers*. So everything happens in the order of virtual time, and a running thread may
+//! always read shared state. Charging CPU time moves the clock of the running core. Once that is no
+//! longer the lowest, the core with the lowest clock takes over.
 //!
 //! Memory safety: a [`Sim`] and its coroutines never leave the OS thread that runs it, and a
 //! reference into [`Core`]s, threads or timers never lives across a switch or a call to foreign
@@ -38,7 +38,7 @@ thread_local! {
     static CURRENT: Cell<*const Sim> = const { Cell::new(std::ptr::null()) };
 }
 
-/// The virtual machine the caller runs on, if it runs on one.
+/// The virtual machine on which the caller runs, if it is on one.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a Sim> {
     // SAFETY: the pointer is set for as long as `run` has the machine on its stack, on this OS
@@ -49,9 +49,9 @@ pub(crate) fn current<'a>() -> Option<&'a Sim> {
 /// No thread.
 const NONE: u32 = u32::MAX;
 
-/// What changes while a machine runs.
+/// The part that changes while a machine runs.
 struct Inner {
-    /// When each core is due; the running one keeps the key it was picked by.
+    /// When each core is due. The running one keeps the key by which it was picked.
     tree: Tree,
     cores: Vec<Core>,
     /// Boxed so that each stays in place when others are added while it runs.
@@ -63,11 +63,11 @@ struct Inner {
     running: u32,
     core: usize,
     clock: Nanos,
-    /// Below this clock the running core is surely the lowest.
+    /// Below this clock, the running core is certainly the lowest.
     horizon: Nanos,
     first_ended: bool,
     next_core: usize,
-    /// When each socket's memory has served what was asked of it.
+    /// When the memory of each socket has served all requests so far.
     memory_free: Vec<Nanos>,
     switches: u64,
     ties: Xoshiro256PlusPlus,
@@ -75,7 +75,7 @@ struct Inner {
 
 /// A running virtual machine.
 pub(crate) struct Sim {
-    /// Tells machines apart in locks that outlive one.
+    /// Tells machines apart, in locks that outlive one.
     pub(super) id: u64,
     pub(crate) profile: Profile,
     pub(crate) recorder: Recorder,
@@ -109,7 +109,7 @@ impl Sim {
         }
     }
 
-    /// The state; see the module's head for what callers promise.
+    /// The state. The module's documentation says what callers promise.
     #[expect(clippy::mut_from_ref, reason = "one OS thread, no reference across a switch")]
     fn inner(&self) -> &mut Inner {
         // SAFETY: `Sim` is not `Sync` and only its own OS thread gets at it; every caller in this
@@ -129,13 +129,14 @@ impl Sim {
         self.profile.cores()
     }
 
-    /// Moves the running core's clock on by `time`.
+    /// Moves the running core's clock forward by `time`.
     #[inline]
     pub(crate) fn spend(&self, time: Nanos) {
         self.advance(self.inner().clock.saturating_add(time));
     }
 
-    /// Moves the running core's clock on to `clock` and hands over if it is not the lowest then.
+    /// Moves the running core's clock forward to `clock`, and hands over if it is no longer the
+    /// lowest.
     #[inline]
     pub(crate) fn advance(&self, clock: Nanos) {
         let inner = self.inner();
@@ -145,8 +146,8 @@ impl Sim {
         }
     }
 
-    /// Charges `bytes` to the socket's memory: a core has at most its own bandwidth, and all cores
-    /// of the socket one after the other have the socket's.
+    /// Charges `bytes` to the socket's memory. One core has at most its own bandwidth, and all
+    /// cores of the socket share the socket's, one after the other.
     pub(crate) fn memory(&self, bytes: u64) {
         let inner = self.inner();
         let free = &mut inner.memory_free[self.profile.socket_of(inner.core)];
@@ -157,8 +158,8 @@ impl Sim {
         self.advance(end);
     }
 
-    /// Goes to the end of the core's queue. Costs as much as a cached atomic, so that a thread that
-    /// spins on it lets time pass.
+    /// Goes to the end of the core's queue. Costs as much as a cached atomic, so that time passes
+    /// for a thread that spins.
     pub(crate) fn yield_now(&self) {
         let inner = self.inner();
         inner.clock += self.profile.transfer(Some(inner.core), inner.core).max(1);

@@ -9,7 +9,7 @@ use super::{Inner, NONE, Name, Sim, Waiter, WaitsFor, Wake};
 use crate::Nanos;
 
 impl Sim {
-    /// Hands over to whoever is due before the running core's clock, and comes back when nobody is.
+    /// Hands over to whichever core is due before the running core's clock. Returns when none is.
     #[cold]
     #[inline(never)]
     pub(super) fn give_way(&self) {
@@ -48,7 +48,7 @@ impl Sim {
         }
     }
 
-    /// Back to the machine's loop, until the running thread's turn comes again.
+    /// Back to the machine's loop, until it is the running thread's turn again.
     pub(super) fn switch(&self) {
         let inner = self.inner();
         let slot = inner.running as usize;
@@ -71,7 +71,8 @@ impl Sim {
         Waiter { machine: self.id, thread: inner.running, turn: thread.turn }
     }
 
-    /// Blocks the running thread until its waiter is woken, if it was not before.
+    /// Blocks the running thread until its waiter is woken. If it was woken already, does not
+    /// block.
     pub(crate) fn wait(&self, waiter: Waiter, waits_for: WaitsFor) -> Wake {
         let slot = waiter.thread as usize;
         let inner = self.inner();
@@ -99,7 +100,7 @@ impl Sim {
         waiter.machine == self.id && self.inner().wake(waiter, Wake::Notified, at)
     }
 
-    /// Ends a wait of the running thread at the time `deadline` unless it ends before.
+    /// Ends a wait of the running thread at the time `deadline`, unless it ends before.
     pub(crate) fn wake_at(&self, waiter: Waiter, deadline: Nanos) {
         let inner = self.inner();
         let key = Key::new(deadline, inner.ties.next_u32(), inner.core as u32);
@@ -122,7 +123,7 @@ impl Sim {
         self.inner().threads[waiter.thread as usize].held.push(id);
     }
 
-    /// The thread that goes on next, made the running one; `None` if none can.
+    /// Picks the thread that goes on next and makes it the running one; `None` if none can.
     pub(super) fn pick(&self) -> Option<u32> {
         let inner = self.inner();
         let context_switch = self.profile.context_switch();
@@ -162,7 +163,7 @@ impl Thread {
         self.state != State::Free && self.turn == waiter.turn && self.woken.is_none()
     }
 
-    /// Whether this thread, which runs, is unwinding.
+    /// Whether the running thread is unwinding.
     pub(super) fn is_unwinding(&self) -> bool {
         std::thread::panicking() && !self.beside_unwinding
     }
@@ -202,12 +203,12 @@ impl Inner {
             self.tree.set(index, core.due());
             self.horizon = self.horizon.min(clock);
         } else if index == self.core {
-            // The time slice counts from here on; the slow path knows how long it is.
+            // The time slice counts from here. The slow path knows how long it is.
             self.horizon = 0;
         }
     }
 
-    /// The running thread lets go of its core, and whoever is next in the queue may have it.
+    /// Takes the core from the running thread. Whoever is next in the queue may have it.
     pub(super) fn leave_core(&mut self) {
         let index = self.core;
         let core = &mut self.cores[index];
@@ -232,8 +233,8 @@ impl Inner {
         true
     }
 
-    /// Ends the wait whose deadline is the `key` of its core. A thread that has the core to itself
-    /// keeps the key, and so goes on without another round.
+    /// Ends the wait whose deadline is the `key` of its core. If the thread has the core to itself,
+    /// it keeps the key and goes on without another round.
     fn fire_timer(&mut self, index: usize, key: Key) {
         let core = &mut self.cores[index];
         let Some(timer) = core.timers.pop() else { return };
@@ -251,7 +252,7 @@ impl Inner {
         }
     }
 
-    /// Up to where the running core may go without asking again.
+    /// Sets how far the running core may go without asking again.
     fn set_horizon(&mut self, slice: Nanos) {
         let core = &self.cores[self.core];
         let slice =

@@ -1,4 +1,4 @@
-//! One virtual thread: its coroutine, what it waits for, and the pool its stack comes from.
+//! One virtual thread: its coroutine, what it waits for, and the pool from which stacks come.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,10 +11,10 @@ use crate::Nanos;
 
 pub(super) type Body = Coroutine<(), (), ()>;
 
-/// Address space per stack; pages are only taken once touched.
+/// Address space of a stack. Pages are used only once they are touched.
 const STACK_BYTES: usize = 1 << 20;
 
-/// More idle stacks than this go back to the operating system.
+/// If more stacks than this are idle, they go back to the operating system.
 const POOL_STACKS: usize = 256;
 
 thread_local! {
@@ -63,7 +63,7 @@ impl WaitsFor {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// What was waited for has come.
+    /// It was notified.
     Notified,
     /// The deadline came first.
     TimedOut,
@@ -71,7 +71,7 @@ pub(crate) enum Wake {
     Cancelled,
 }
 
-/// One wait of one thread; waking it once the wait is over does nothing.
+/// One wait of one thread. Waking it once the wait is over does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(super) machine: u64,
@@ -83,26 +83,26 @@ pub(crate) struct Waiter {
 pub(super) enum State {
     /// No thread is in this slot.
     Free,
-    /// On its core: running, set aside by its clock, or in the queue.
+    /// It has a core: running, set aside because of its clock, or in the queue.
     Runnable,
     /// Waits to be woken.
     Blocked,
 }
 
-/// One thread. With hundreds of them every switch meets cold memory: what a switch needs comes
+/// One thread. With hundreds of them, every switch reads cold memory, so what a switch needs comes
 /// first, in two cache lines.
 #[repr(C, align(64))]
 pub(super) struct Thread {
     pub(super) body: Option<Body>,
     pub(super) yielder: *const Yielder<(), ()>,
-    /// How and when the current turn was ended, if it was.
+    /// How and when the current wait was ended, if it was.
     pub(super) woken: Option<(Wake, Nanos)>,
     pub(super) core: usize,
-    /// Counts the waits of this slot; a [`Waiter`] of an earlier turn is void.
+    /// Counts the waits of this slot. A [`Waiter`] of an earlier one is void.
     pub(super) turn: u32,
     pub(super) state: State,
     pub(super) cancel: Cancel,
-    /// Its own stack is unwinding. [`std::thread::panicking`] tells only of the OS thread.
+    /// Its own stack is unwinding. [`std::thread::panicking`] only knows the OS thread.
     pub(super) unwinding: bool,
     /// Some other thread was unwinding when this one last got the processor.
     pub(super) beside_unwinding: bool,
@@ -110,15 +110,15 @@ pub(super) struct Thread {
     pub(super) held: Vec<usize>,
     pub(super) waits_for: Option<WaitsFor>,
     pub(super) name: Arc<str>,
-    /// Orders threads by birth, as slots are used again.
+    /// Orders threads by age, because slots are used again.
     pub(super) serial: u64,
 }
 
-/// How far the ending of a thread with its machine has come.
+/// How far a thread has ended along with its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cancel {
     No,
-    /// To be unwound as soon as it runs.
+    /// It unwinds as soon as it runs.
     Wanted,
     /// The unwinding has begun.
     Raised,
@@ -144,6 +144,6 @@ impl Thread {
     }
 }
 
-/// The panic payload that unwinds a thread whose machine comes to its end.
+/// The panic payload that unwinds a thread when its machine ends.
 #[derive(Debug)]
 pub(crate) struct MachineEnded;

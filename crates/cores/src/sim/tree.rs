@@ -1,9 +1,8 @@
 //! The cores as a tournament: the core that is due first is at the root.
 //!
-//! A node holds the lower key of its two children, so a change costs one walk to the root over a
-//! flat array, and finding the winner costs nothing. The winner of a match is unpredictable, so the
-//! walk has no branch to mispredict: it always goes all the way. A key is `(clock, tie)`; ties are
-//! random.
+//! A node holds the lower of its two children's keys. So a change costs one walk to the root over a
+//! flat array, and finding the winner costs nothing. Nobody can predict who wins, so the walk has
+//! no branch to mispredict: it always goes all the way. A key is `(clock, tie)`; ties are random.
 
 use crate::Nanos;
 use crate::profile::MAX_CORES;
@@ -13,7 +12,7 @@ use crate::profile::MAX_CORES;
 pub(super) struct Key(u128);
 
 impl Key {
-    /// Later than every key: the core has nothing to run.
+    /// Later than every other key: the core has nothing to run.
     pub(super) const IDLE: Key = Key(u128::MAX);
 
     pub(super) fn new(clock: Nanos, tie: u32, core: u32) -> Key {
@@ -30,7 +29,7 @@ impl Key {
         Key(self.0 ^ ((self.0 ^ other.0) & other_is_lower))
     }
 
-    /// The same, but at `clock` if that is later.
+    /// The same key, but at `clock` if that is later.
     pub(super) fn not_before(self, clock: Nanos) -> Key {
         Key(self.0.max(u128::from(clock) << 64 | u128::from(self.0 as u64)))
     }
@@ -40,7 +39,7 @@ impl Key {
     }
 }
 
-/// As many leaves as a machine may have cores: a walk of constant length is straight code.
+/// As many leaves as a machine may have cores, because a walk of constant length is straight code.
 const LEAVES: usize = MAX_CORES;
 const LEVELS: u32 = LEAVES.ilog2();
 const _: () = assert!(LEAVES.is_power_of_two());

@@ -1,11 +1,11 @@
-//! What drives are as one: size, limits and zones.
+//! The joined drive as one: size, limits and zones.
 
 use std::sync::Arc;
 
 use super::{ConcatError, MAX_MEMBERS, Member};
 use crate::{Drive, Identify, ZoneGeometry};
 
-/// What the joined drive says of itself.
+/// What the joined drive says about itself.
 pub(super) fn identity(members: &[Member], blocks: u64, zones: Option<ZoneGeometry>) -> Identify {
     let all = || members.iter().map(|member| member.drive.identify());
     let models: Vec<&str> = all().map(|identify| identify.model.as_str()).collect();
@@ -25,7 +25,7 @@ pub(super) fn identity(members: &[Member], blocks: u64, zones: Option<ZoneGeomet
     }
 }
 
-/// The zones of all members together; an error names the member that does not fit.
+/// The zones of all members together. An error names the member that does not fit.
 pub(super) fn geometry(
     members: &[(Arc<dyn Drive>, u64)],
 ) -> Result<Option<ZoneGeometry>, ConcatError> {
@@ -53,7 +53,8 @@ pub(super) fn geometry(
             return refuse(i, "conventional zones behind sequential ones that hold less");
         }
         let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
-        // Nobody above knows which zone is on which device: the least of all limits holds for all.
+        // Nobody above knows which zone is on which device, so the lowest of all limits holds for
+        // all.
         first.max_open = least(first.max_open, zones.max_open);
         first.max_active = least(first.max_active, zones.max_active);
         first.count = first.count.saturating_add(count);

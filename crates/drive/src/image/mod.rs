@@ -1,10 +1,12 @@
-//! Emulated drives in files: raw bytes in `NAME`, what the drive knows of itself in `NAME.zones`.
+//! Emulated drives in files: raw bytes in `NAME`, and what the drive knows about itself in
+//! `NAME.zones`.
 //!
-//! `NAME` holds exactly what NAND holds, so other programs read it as they would the drive. A file
-//! without `NAME.zones` is a plain drive of its size. Zone states reach `NAME.zones` when they must
-//! be durable (flush, forced write, reset, finish, power-off), and, on a drive that loses nothing
-//! with its power, at each write, after its bytes. So a process that dies leaves what a drive
-//! leaves when its power fails. When the host's own power fails, only what was flushed is safe.
+//! `NAME` holds exactly what NAND holds, so other programs read it as they would read the drive. A
+//! file without `NAME.zones` is a plain drive of its size. Zone states reach `NAME.zones` when they
+//! must be durable (flush, forced write, reset, finish, power-off). On a drive that loses nothing
+//! with its power, they also do at each write, after its bytes. So a process that dies leaves what
+//! a drive leaves when its power fails. If the host's own power fails, only what was flushed is
+//! safe.
 
 mod zones_file;
 
@@ -26,7 +28,7 @@ use zones_file::ZonesFile;
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
 
-/// Why a file is not a drive, or cannot be made into one.
+/// Why a file is not a drive, or cannot become one.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The operating system refused.
@@ -40,7 +42,7 @@ pub enum ImageError {
     /// A directory, a device, a socket.
     #[error("{}: not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// Not even one block.
+    /// It has not even one block.
     #[error("{}: size {size} is less than a block of 4096 bytes", path.display())]
     Size {
         /// Which file.
@@ -101,12 +103,12 @@ pub fn create(path: &Path, spec: &Spec) -> Result<(), ImageError> {
     beside(path, spec, &[])
 }
 
-/// Writes the zones file of a new drive, or takes the drive away again.
+/// Writes the zones file of a new drive. If that fails, removes the drive again.
 fn beside(path: &Path, spec: &Spec, zones: &[SavedZone]) -> Result<(), ImageError> {
     ZonesFile::write_new(&zones_path(path), spec, zones).inspect_err(|_| remove(path))
 }
 
-/// What could not be made leaves nothing behind. The error reported is why it could not be made.
+/// Removes what could not be completed. The error to report is why that failed.
 fn remove(path: &Path) {
     drop(std::fs::remove_file(path));
 }
@@ -120,7 +122,7 @@ pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, Im
     let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(at(path))?;
     lock(&file, path, read_only)?;
     let size = file.metadata().map_err(at(path))?.len();
-    // A copy of a partition of 512-byte sectors may have a remainder, which nobody uses.
+    // A copy of a partition of 512-byte sectors may have a remainder, which is not used.
     let blocks = size / BLOCK_BYTES;
     if blocks == 0 {
         return Err(ImageError::Size { path: path.to_owned(), size });
@@ -147,9 +149,9 @@ pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, Im
     Ok(Arc::new(Ssd::with_log(state, timing, 0, log)))
 }
 
-/// Makes an emulated drive in `path` of a raw dump of a zoned drive and the text that
-/// `blkzone report` printed for it. Open zones come back closed, as after any power cycle; the
-/// report does not tell the drive's zone limits, so the copy has none.
+/// Makes an emulated drive in `path` from a raw dump of a zoned drive and the text that `blkzone
+/// report` printed for it. Open zones come back closed, as after any power cycle. The report does
+/// not tell the drive's zone limits, so the copy has none.
 pub fn import(raw: &Path, report: &str, path: &Path) -> Result<(), ImageError> {
     let zones = blkzone::parse(report)?;
     let (spec, saved) = from_report(&zones)?;
@@ -179,7 +181,7 @@ fn copy(mut from: &File, mut to: &File, len: u64) -> io::Result<()> {
     to.sync_all()
 }
 
-/// The make of a drive that reported `zones`, and what they are without power.
+/// The specification of a drive that reported `zones`, and those zones as they are without power.
 pub(crate) fn from_report(zones: &[Zone]) -> Result<(Spec, Vec<SavedZone>), ImageError> {
     let sequential = |zone: &&Zone| zone.state != ZoneState::NotWritePointer;
     let conventional = zones.iter().take_while(|zone| !sequential(zone)).count();

@@ -15,11 +15,11 @@
 //! ```
 //!
 //! Up to `end` the file is written as a whole and renamed into place; a file without `end` is
-//! damaged. Behind it changes are appended, the last line for a zone counts, and a last line
-//! without its newline is one that a dying process did not complete: it never happened. A drive
-//! without zones has `blocks N` in place of the zone lines. A line `unkind` marks an unkind drive;
-//! a line `tearing` says that a cut may tear its blocks, whatever its profile says. Addresses and
-//! sizes are in 4 KiB blocks, `-` is no limit, states are abbreviated as by `blkzone`.
+//! damaged. Changes are appended after it, and the last line for a zone counts. A last line without
+//! its newline was not completed by a dying process, and does not count. A drive without zones has
+//! `blocks N` in place of the zone lines. A line `unkind` marks an unkind drive; a line `tearing`
+//! says that a cut may tear its blocks, whatever its profile says. Addresses and sizes are in 4 KiB
+//! blocks, `-` means no limit, and states are abbreviated as `blkzone` does it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -31,12 +31,12 @@ use crate::ssd::{SavedZone, ZoneLog};
 use crate::{Spec, ZoneState};
 
 const MAGIC: &str = "strandline zones 1";
-/// Above this many bytes of appended lines the file is rewritten.
+/// If more bytes than this have been appended, the file is rewritten.
 const COMPACT_ABOVE: u64 = 1 << 20;
-/// A drive has at most 2^22 zones, a line some thirty bytes; a longer file is not a zones file.
+/// A drive has at most 2^22 zones, and a line some thirty bytes. A longer file is not a zones file.
 const MAX_BYTES: u64 = 1 << 28;
 
-/// A zones file that changes are appended to.
+/// A zones file to which changes are appended.
 pub(super) struct ZonesFile {
     path: PathBuf,
     spec: Spec,
@@ -48,7 +48,7 @@ pub(super) struct ZonesFile {
 }
 
 impl ZonesFile {
-    /// Writes a zones file; one that was there is replaced as a whole.
+    /// Writes a zones file. One that exists is replaced as a whole.
     pub(super) fn write_new(
         path: &Path,
         spec: &Spec,
@@ -77,13 +77,13 @@ impl ZonesFile {
         Ok(())
     }
 
-    /// Appends lines that say what `last` says now.
+    /// Appends lines for the present states in `last`.
     fn append(&mut self, lines: &str) -> io::Result<()> {
         if self.appended > COMPACT_ABOVE {
             return self.compact();
         }
         let appended = self.appended + lines.len() as u64;
-        // A partial line would spoil the next: then the file is rewritten.
+        // A partial line would spoil the next one, so the file is rewritten next.
         self.appended = u64::MAX;
         self.file.write_all(lines.as_bytes())?;
         (self.appended, self.unsynced) = (appended, true);
@@ -119,7 +119,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
-/// Puts `text` in the place of `path`, so that at any time the old or the new is there.
+/// Replaces `path` with `text`, so that at any time the old or the new file is there.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -257,7 +257,7 @@ impl Parser {
         Ok(spec)
     }
 
-    /// All zones of the drive: those with a line, and the empty rest.
+    /// All zones of the drive: those that have a line, and the rest as empty.
     fn place(&self, spec: &Spec) -> Result<Vec<SavedZone>, &'static str> {
         let Ok(Some(geometry)) = spec.identify().map(|identify| identify.zones) else {
             let none = self.zones.is_empty();

@@ -1,4 +1,4 @@
-//! An open device: what it is, and the commands that are system calls rather than ring entries.
+//! An open device: what it is, and those commands that are system calls rather than ring entries.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -19,11 +19,11 @@ use crate::patience::patiently;
 use crate::{BLOCK_SIZE, Block, Blocks, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneKind};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
-/// Blocks in one command at most: 1 MiB, and as many iovecs, well below `IOV_MAX`.
+/// The most blocks in one command: 1 MiB, and as many iovecs, well below `IOV_MAX`.
 const MAX_TRANSFER: u64 = 256;
 /// Commands in flight on one queue.
 const QUEUE_DEPTH: u16 = 128;
-/// More queues than this do not pay for their memory.
+/// More queues than this are not worth their memory.
 const MAX_QUEUES: usize = 8;
 
 /// A block device, or a file that is read and written as one.
@@ -32,7 +32,7 @@ pub(super) struct Device {
     path: PathBuf,
     kind: Kind,
     pub(super) identify: Identify,
-    /// Which zones take sequential writes only; empty without zones.
+    /// Which zones take only sequential writes; empty without zones.
     sequential: Box<[bool]>,
 }
 
@@ -107,7 +107,7 @@ impl Device {
         self.describe_zones(sysfs)
     }
 
-    /// 512-byte and 4 KiB logical blocks both make whole 4 KiB blocks; a remainder at the end is
+    /// Logical blocks of 512 bytes or 4 KiB both make whole 4 KiB blocks. A remainder at the end is
     /// not used, as with `mkfs.f2fs`.
     fn set_size(&mut self, bytes: u64, sector: u64) -> Result<(), OpenError> {
         if !(512..=BLOCK_BYTES).contains(&sector) {
@@ -124,7 +124,7 @@ impl Device {
     fn describe_zones(&mut self, sysfs: &Sysfs) -> Result<(), OpenError> {
         let model = sysfs.text("queue/zoned");
         // Without sysfs the kernel still reports the size of a zone. A host-aware device takes
-        // random writes anywhere, and is used that way.
+        // random writes anywhere, and is used in that way.
         let zoned = match model.as_deref() {
             Some(model) => model == "host-managed",
             None => ioctl::zone_sectors(self.fd()).is_ok_and(|sectors| sectors > 0),
@@ -165,7 +165,7 @@ impl Device {
         zone.and_then(|zone| self.sequential.get(zone)).copied().unwrap_or(false)
     }
 
-    /// Reads there and then.
+    /// Reads, and returns when that is done.
     pub(super) fn read_now(&self, lba: Lba, blocks: u32) -> Result<Output, Status> {
         let mut data: Blocks = (0..blocks).map(|_| Block::unspecified()).collect();
         let mut slices: SmallVec<[IoSliceMut<'_>; 4]> =
@@ -177,7 +177,7 @@ impl Device {
         if all { Ok(Output::Data(data)) } else { Err(Status::UnrecoveredRead) }
     }
 
-    /// Writes there and then.
+    /// Writes, and returns when that is done.
     pub(super) fn write_now(&self, lba: Lba, data: &[Block], fua: bool) -> Result<Output, Status> {
         let slices: SmallVec<[IoSlice<'_>; 4]> =
             data.iter().map(|block| IoSlice::new(block.bytes())).collect();
@@ -189,13 +189,13 @@ impl Device {
         if all { Ok(Output::Done) } else { Err(Status::WriteFault) }
     }
 
-    /// Flushes there and then.
+    /// Flushes, and returns when that is done.
     pub(super) fn flush_now(&self) -> Result<Output, Status> {
         retry(|| fdatasync(self.fd())).map_err(|error| self.failure(&error, Way::Write, 0, 0))?;
         Ok(Output::Done)
     }
 
-    /// Discards there and then.
+    /// Discards, and returns when that is done.
     pub(super) fn discard_now(&self, lba: Lba, blocks: u64) -> Result<Output, Status> {
         let (start, length) = (lba * BLOCK_BYTES, blocks * BLOCK_BYTES);
         let discarded = match self.kind {
@@ -255,8 +255,8 @@ impl Device {
         Ok(Output::Done)
     }
 
-    /// The status of a command the kernel failed with `error`. The kernel gives no reason for an
-    /// I/O error; a look at the device often finds one.
+    /// The status of a command that failed in the kernel with `error`. The kernel gives no reason
+    /// for an I/O error, but the device's state often tells it.
     pub(super) fn failure(&self, error: &io::Error, way: Way, lba: Lba, blocks: u64) -> Status {
         let status = status_of(error, way);
         if !matches!(status, Status::WriteFault | Status::UnrecoveredRead) {
@@ -268,7 +268,7 @@ impl Device {
         self.zone_failure(way, lba, blocks).unwrap_or(status)
     }
 
-    /// What the state of the zone at `lba` forbids.
+    /// The status for what the state of the zone at `lba` forbids.
     fn zone_failure(&self, way: Way, lba: Lba, blocks: u64) -> Option<Status> {
         use crate::ZoneState::{Full, Offline, ReadOnly};
         if blocks == 0 || !self.is_sequential(lba) {
@@ -296,9 +296,9 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// The kernel lends a block device to one holder of `O_EXCL` at a time; a mount is one. A reader
-/// only makes sure that nobody has it and then shares it with other readers, by `flock`, which is
-/// also what tells udev to keep its hands off while it is written.
+/// The kernel gives a block device to one holder of `O_EXCL` at a time; a mount is one. A reader
+/// only makes sure that nobody has it, and then shares it with other readers by `flock`. That also
+/// tells udev not to touch it while it is written.
 fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
     let open = |flags: i32| {
         let mut options = OpenOptions::new();
@@ -320,7 +320,8 @@ fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// A file system without direct I/O gets it through its cache; a flush covers that as well.
+/// If a file system has no direct I/O, the file goes through its cache. A flush covers that as
+/// well.
 fn open_file(path: &Path, access: Access) -> Result<File, OpenError> {
     let open = |flags: i32| {
         let mut options = OpenOptions::new();

@@ -9,7 +9,7 @@ use crate::Status;
 pub(super) enum Way {
     /// Towards the host.
     Read,
-    /// Towards the device, flushes included.
+    /// Towards the device, including flushes.
     Write,
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{Ioctl, c_int};
 
-/// Zones asked for in one report: 32 KiB of descriptors, little enough for any stack.
+/// How many zones to ask for in one report: 32 KiB of descriptors, which fit any stack.
 const REPORT_ZONES: usize = 512;
 
 /// `struct blk_zone`, 64 bytes.
@@ -109,8 +109,8 @@ pub(super) fn logical_block_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     int(fd, BLKSSZGET)
 }
 
-/// Bytes of a physical block, the smallest unit the device writes atomically (Linux's
-/// `sysfs-block`); of a sector if the device does not begin with a whole one.
+/// Bytes of a physical block, the smallest unit that the device writes atomically (Linux's
+/// `sysfs-block`). If the device does not begin with a whole one, bytes of a sector.
 pub(super) fn atomic_write(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let is_aligned = int(fd, BLKALIGNOFF).is_ok_and(|offset| offset == 0);
     if is_aligned { int(fd, BLKPBSZGET) } else { Ok(SECTOR) }
@@ -175,7 +175,7 @@ pub(super) fn report_zones(
         let Some(last) = some.last() else { break };
         let next = last.start.checked_add(last.len).filter(|next| *next > at);
         zones.extend_from_slice(&some);
-        // A zone that does not advance the report would be requested again for ever.
+        // If a zone did not advance the report, it would be requested again for ever.
         at = next.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     }
     Ok(zones)
@@ -188,7 +188,7 @@ fn report_some(fd: BorrowedFd<'_>, sector: u64, max: usize) -> io::Result<Vec<Bl
     // SAFETY: BLKREPORTZONE reads the head and writes it and up to `nr_zones` zones behind it.
     let answer = unsafe { ioctl(fd, BLKREPORTZONE, &raw mut *report) };
     match answer {
-        // Behind the last zone some drivers answer with no zones, others with an error.
+        // After the last zone, some drivers answer with no zones, others with an error.
         Err(error) if sector > 0 && error.raw_os_error() == Some(libc::EINVAL) => {
             return if sector >= size(fd)? / 512 { Ok(Vec::new()) } else { Err(error) };
         }

@@ -2,13 +2,13 @@
 //!
 //! Reads, writes and flushes go through one `io_uring` per hardware queue, straight from and to the
 //! 4 KiB frames of the blocks (`O_DIRECT`); where the kernel refuses rings, through `preadv2` and
-//! `pwritev2`, short ones as they are submitted. FUA is `RWF_DSYNC`, a flush `fdatasync`, a discard
-//! `BLKDISCARD`; zones are reported, reset, opened, closed and finished by the ioctls of
-//! `linux/blkzoned.h`. Discards, reports and zone management are system calls without an
-//! asynchronous form: they are done when `submit` returns.
+//! `pwritev2`, the short ones already in `submit`. FUA is `RWF_DSYNC`, a flush `fdatasync`, a
+//! discard `BLKDISCARD`; zones are reported, reset, opened, closed and finished by the ioctls of
+//! `linux/blkzoned.h`. Discards, reports and zone management have no asynchronous system calls, so
+//! they are done when `submit` returns.
 //!
 //! Zone append is answered with [`Status::InvalidOpcode`]: the block layer offers it to file
-//! systems in the kernel and not to programs.
+//! systems in the kernel, but not to programs.
 //!
 //! Logical blocks of 512 bytes to 4 KiB are seen as 4 KiB blocks; writes of one command are not
 //! torn below the device's own atomicity.
@@ -38,15 +38,16 @@ use ring::{Ring, Transfer};
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To change it. Nobody else has it.
+    /// To change it. Nobody else has it meanwhile.
     Write,
-    /// To read what is on it. Nobody writes to it.
+    /// To read it. Nobody writes to it meanwhile.
     Read,
     /// To ask what it is, whoever uses it.
     Inspect,
 }
 
-/// Transfers of this many blocks are long: copying them takes longer than handing them on.
+/// Transfers of at least this many blocks are long: copying them takes longer than passing them to
+/// another thread.
 const LONG_BLOCKS: usize = 16;
 
 /// Why a device cannot be used.
@@ -66,7 +67,7 @@ pub enum OpenError {
     /// A directory, a character device, a socket.
     #[error("{}: neither a block device nor a file", .0.display())]
     Kind(PathBuf),
-    /// A device of a make that cannot be used.
+    /// A device that cannot be used because of what it is.
     #[error("{}: cannot be used: {what}", path.display())]
     Unusable {
         /// Which device.
@@ -85,10 +86,10 @@ impl OpenError {
 /// How commands reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// `io_uring`, or system calls where there is none.
+    /// `io_uring`, or system calls where there is no `io_uring`.
     Best,
-    /// A system call for each command: as it is submitted, or, of a long transfer, as it is waited
-    /// for.
+    /// One system call for each command: when it is submitted or, if the transfer is long, when
+    /// somebody waits for it.
     Syscalls,
 }
 
@@ -103,13 +104,13 @@ enum Queues {
     Syscalls(Box<[Mutex<Lane>]>),
 }
 
-/// What a queue without a ring holds.
+/// The state of a queue without a ring.
 #[derive(Default)]
 struct Lane {
-    /// Answers not taken yet.
+    /// Answers that have not been taken yet.
     done: VecDeque<Completion>,
-    /// Long transfers: the thread that waits for one carries it out. Meanwhile the queue is free,
-    /// and so is the thread that submitted the transfer.
+    /// Long transfers. The thread that waits for one carries it out; meanwhile the queue is free,
+    /// and so is the thread that submitted it.
     long: VecDeque<(u16, Transfer)>,
 }
 
@@ -135,7 +136,7 @@ impl BlockDevice {
         };
         let queues = match rings {
             Ok(rings) => Queues::Rings(rings),
-            // No such system call, a filter in front of it, or no locked memory left.
+            // There is no such system call, or a filter forbids it, or no locked memory is left.
             Err(_) => Queues::Syscalls(all.map(|_| Mutex::new(Lane::default())).collect()),
         };
         Ok(Self { device, queues })
@@ -146,7 +147,7 @@ impl BlockDevice {
         matches!(self.queues, Queues::Rings(_))
     }
 
-    /// Carries out `command`, or says what is left for the queue to do.
+    /// Carries out `command`, or returns what is left for the queue to do.
     fn begin(&self, command: Command) -> Result<Begun, Status> {
         self.check(&command)?;
         let output = match command {
@@ -165,7 +166,7 @@ impl BlockDevice {
         output.map(Begun::Done)
     }
 
-    /// What a drive would refuse, said before the kernel says `EINVAL` or `EIO`.
+    /// Refuses what a drive would refuse, before the kernel says `EINVAL` or `EIO`.
     fn check(&self, command: &Command) -> Result<(), Status> {
         let identify = &self.device.identify;
         let is_read =
@@ -211,7 +212,7 @@ impl BlockDevice {
         if end > self.device.identify.blocks { Err(Status::LbaOutOfRange) } else { Ok(()) }
     }
 
-    /// A write to a sequential zone ends within what can be written of it.
+    /// A write to a sequential zone must end within the zone's writable part.
     fn check_zone(&self, lba: Lba, blocks: u64) -> Result<(), Status> {
         let Some(zones) = &self.device.identify.zones else { return Ok(()) };
         let last = lba + blocks - 1;
@@ -223,7 +224,7 @@ impl BlockDevice {
     }
 
     /// Whether a transfer is worth putting off. Not in a sequential zone, where the next one may
-    /// build on it.
+    /// continue it.
     fn is_long(&self, transfer: &Transfer) -> bool {
         let blocks = match transfer {
             Transfer::Read { blocks, .. } => *blocks as usize,
@@ -233,7 +234,7 @@ impl BlockDevice {
         blocks >= LONG_BLOCKS && self.device.identify.zones.is_none()
     }
 
-    /// An answer from `lane`, or the one for `cid`, carrying out the transfer now if necessary.
+    /// An answer from `lane`, or the one for `cid`. Carries out the transfer now if necessary.
     fn carry_out(&self, lane: &Mutex<Lane>, cid: Option<u16>) -> Option<Completion> {
         let mut held = lane.lock();
         let wanted = |of: u16| cid.is_none_or(|cid| cid == of);
@@ -246,7 +247,7 @@ impl BlockDevice {
         Some(Completion { cid, result: self.transfer_now(transfer) })
     }
 
-    /// Carries out there and then what the ring would do.
+    /// Carries out what the ring would do, and returns when that is done.
     fn transfer_now(&self, transfer: Transfer) -> Result<Output, Status> {
         match transfer {
             Transfer::Read { lba, blocks } => self.device.read_now(lba, blocks),

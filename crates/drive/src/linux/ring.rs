@@ -1,8 +1,8 @@
 //! One hardware queue over one `io_uring`.
 //!
-//! A command identifier is a slot; the slot owns the buffers from the submission until the
-//! completion has been reaped, so the kernel never reads or writes memory that is somebody else's.
-//! Invariants:
+//! A command identifier is a slot. The slot owns the buffers from the submission until the
+//! completion has been reaped, so the kernel never reads or writes memory that belongs to somebody
+//! else. Invariants:
 //!
 //! - the submission queue is filled, and the completion queue emptied, under the lock only;
 //! - of all waiting threads one, the reaper, sleeps in the kernel, without the lock. While there is
@@ -25,11 +25,11 @@ use super::errno::Way;
 use crate::{BLOCK_SIZE, Block, Blocks, Completion, Lba, Output, Status};
 
 const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
-/// How often a command that the kernel cancelled is sent again, for example because the thread that
-/// had submitted it ended.
+/// How often a command is sent again after the kernel cancelled it, for example because the thread
+/// that had submitted it ended.
 const MAX_RETRIES: u8 = 16;
 
-/// What is left for the ring when the device has checked a command.
+/// What is left for the ring once the device has checked a command.
 #[derive(Debug)]
 pub(super) enum Transfer {
     /// Of so many blocks.
@@ -108,21 +108,21 @@ impl Ring {
         state.take(Some(cid))
     }
 
-    /// An answer that was there without the ring.
+    /// Files an answer that needed no ring.
     pub(super) fn file(&self, completion: Completion) {
         self.state.lock().done.push_back(completion);
     }
 
     pub(super) fn poll(&self) -> Option<Completion> {
         let mut state = self.state.lock();
-        // The reaper wakes by itself for what is there now.
+        // The reaper wakes up for this by itself.
         if !state.reaper {
             self.reap(&mut state);
         }
         state.take(None)
     }
 
-    /// Sleeps until the command `wanted`, or any, is done. `None` if that is not in flight.
+    /// Sleeps until the command `wanted`, or any command, is done. `None` if it is not in flight.
     pub(super) fn wait(&self, wanted: Option<u16>) -> Option<Completion> {
         let mut state = self.state.lock();
         loop {
@@ -189,7 +189,7 @@ impl Ring {
             if !is_passing(&error) {
                 return state.give_up();
             }
-            // The kernel is short of memory or of room for completions: both pass.
+            // The kernel is short of memory or of room for completions. Both pass.
             let _ = self.enter(0);
             cores::yield_now();
         }
@@ -220,7 +220,7 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// Waits for what is in flight: the kernel still writes to its buffers.
+    /// Waits for what is in flight, because the kernel still writes to its buffers.
     fn drop(&mut self) {
         while self.wait(None).is_some() {}
     }
@@ -250,7 +250,7 @@ impl State {
         self.in_flight = 0;
         for (cid, place) in (0..).zip(&mut self.slots) {
             if let Some(slot) = place.take() {
-                // It may still be read or written: nobody else is to have that memory.
+                // The kernel may still read or write this memory, so nobody else may have it.
                 std::mem::forget(slot);
                 self.done.push_back(Completion { cid, result: Err(Status::NotReady) });
             }
@@ -290,8 +290,8 @@ impl Slot {
         }
     }
 
-    /// Whether the kernel left the command undone through no fault of the device, so that it is
-    /// worth sending again.
+    /// Whether the kernel left the command undone without any fault of the device, so that sending
+    /// it again makes sense.
     fn was_passed_over(&mut self, result: i32) -> bool {
         let passed = matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
         self.retries += u8::from(passed);
@@ -304,7 +304,7 @@ impl Slot {
             let error = io::Error::from_raw_os_error(-result);
             return Err(device.failure(&error, way, self.lba, self.data.len() as u64));
         }
-        // A short transfer: the device has become shorter, or failed half way.
+        // A short transfer: the device has become shorter, or failed halfway.
         let whole = self.op == Op::Flush || result as usize == self.data.len() * BLOCK_SIZE;
         match (self.op, whole) {
             (Op::Read, true) => Ok(Output::Data(self.data)),
@@ -315,7 +315,7 @@ impl Slot {
     }
 }
 
-/// Errors of `io_uring_enter` that go away.
+/// Errors of `io_uring_enter` that pass.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

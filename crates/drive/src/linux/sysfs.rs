@@ -1,6 +1,6 @@
-//! What `/sys/dev/block/MAJOR:MINOR` says of a device (Documentation/ABI/stable/sysfs-block).
+//! What `/sys/dev/block/MAJOR:MINOR` says about a device (Documentation/ABI/stable/sysfs-block).
 //!
-//! Everything here is advice: where sysfs is not mounted, the ioctls and safe defaults decide.
+//! All of it is advice: where sysfs is not mounted, the ioctls and safe defaults decide.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub(super) struct Sysfs {
 }
 
 impl Sysfs {
-    /// Of the device with this `st_rdev`.
+    /// The directory of the device with this `st_rdev`.
     pub(super) fn of(rdev: u64) -> Self {
         let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
         Self::at(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
@@ -21,7 +21,7 @@ impl Sysfs {
 
     fn at(device: PathBuf) -> Self {
         let partition = device.join("partition").exists();
-        // The link leads to the partition's directory, which lies in that of its disk.
+        // The link leads to the partition's directory, which is inside that of its disk.
         let disk = if partition { device.join("..") } else { device };
         Self { disk, partition }
     }
@@ -37,7 +37,7 @@ impl Sysfs {
         self.text(name)?.parse().ok()
     }
 
-    /// A limit; 0 means that there is none.
+    /// A limit, where 0 means that there is none.
     pub(super) fn limit(&self, name: &str) -> Option<u32> {
         self.number(name).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
     }

@@ -1,4 +1,4 @@
-//! Zones as the kernel reports them, checked and in 4 KiB blocks.
+//! Zones as the kernel reports them, after checks and in 4 KiB blocks.
 
 use super::ioctl::BlkZone;
 use crate::blkzone::state_of_code;
@@ -11,7 +11,7 @@ pub(super) const SECTORS_PER_BLOCK: u64 = 8;
 const CONVENTIONAL: u8 = 1;
 const SEQUENTIAL_REQUIRED: u8 = 2;
 
-/// One zone. What makes no sense, or cannot be said in 4 KiB blocks, is an error.
+/// One zone. It is an error if it makes no sense or cannot be expressed in 4 KiB blocks.
 pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
     let blocks = |sectors: u64| {
         let whole = sectors.is_multiple_of(SECTORS_PER_BLOCK);
@@ -30,12 +30,11 @@ pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
         _ => return Err("zones that are neither conventional nor sequential write required"),
     };
     let wp = match state {
-        // The kernel leaves the pointer of these undefined. A read-only zone can be read to its
-        // end.
+        // The kernel leaves their pointers undefined. A read-only zone can be read up to its end.
         ZoneState::NotWritePointer | ZoneState::Full | ZoneState::ReadOnly => end,
         ZoneState::Offline => start,
-        // A 4 KiB view of a drive somebody else wrote 512 bytes to: what is half there counts, so
-        // that nothing is ever written where something is.
+        // Somebody may have written 512 bytes at a time. A block that is half there counts, so that
+        // nothing is ever written over it.
         _ => raw.wp.div_ceil(SECTORS_PER_BLOCK),
     };
     if !(start..=end).contains(&wp) {
@@ -44,8 +43,8 @@ pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
     Ok(Zone { start, size, capacity, wp, kind, state })
 }
 
-/// The shape all zones share: of one size except for a shorter last one, of one capacity where they
-/// are sequential.
+/// The common shape of all zones: one size, except for a shorter last zone, and one capacity for
+/// the sequential ones.
 pub(super) fn geometry(
     zones: &[Zone],
     max_open: Option<u32>,

@@ -55,7 +55,7 @@ impl FileMedia {
         let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
         while !rest.is_empty() {
             match host::read(&self.file, rest, at) {
-                // Somebody cut the file shorter than the drive: a hole like any other.
+                // Somebody cut the file shorter than the drive. What is missing reads as a hole.
                 Ok(0) => {
                     rest.iter_mut().for_each(|slice| slice.fill(0));
                     break;
@@ -92,7 +92,7 @@ impl FileMedia {
         })
     }
 
-    /// Punches a hole. A file system without holes gets zeroes.
+    /// Punches a hole, or writes zeroes if the file system has no holes.
     pub fn discard(&self, lba: Lba, blocks: u64) -> io::Result<()> {
         match host::punch(&self.file, byte(lba)?, byte(blocks)?) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -104,7 +104,7 @@ impl FileMedia {
         }
     }
 
-    /// Makes all that was written durable.
+    /// Makes everything durable that was written.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

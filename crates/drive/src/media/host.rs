@@ -1,4 +1,4 @@
-//! Files as the host's system has them: reads and writes at an offset, and holes.
+//! Reads and writes at an offset, and holes, as the host's system offers them.
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use anywhere::{next_data, punch, read, write};
@@ -26,7 +26,7 @@ mod linux {
         Ok(pwritev(file, from, at)?)
     }
 
-    /// Makes a hole; `Unsupported` by a file system that has none.
+    /// Makes a hole; `Unsupported` if the file system has none.
     pub(in super::super) fn punch(file: &File, from: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(file, flags, from, len) {
@@ -35,7 +35,7 @@ mod linux {
         }
     }
 
-    /// Where from `at` on the first byte is that is in no hole, if there is one.
+    /// The first byte from `at` on that is in no hole, if there is one.
     pub(in super::super) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
         match seek(file, SeekFrom::Data(at)) {
             Ok(found) => Ok(Some(found)),
@@ -45,7 +45,7 @@ mod linux {
     }
 }
 
-/// With what the standard library has on macOS and Windows: piece by piece, and no holes.
+/// The same with the standard library, for macOS and Windows: piece by piece, and without holes.
 #[cfg(not(target_os = "linux"))]
 mod anywhere {
     use std::fs::File;

@@ -1,7 +1,7 @@
 //! Where the bytes of an emulated drive are: in memory or in a file.
 //!
-//! Media hold what is *durable*. What a drive has only buffered is kept in the drive, so that a
-//! power cut only has to forget it.
+//! Media hold what is *durable*. What a drive has only buffered is kept in the drive, so a power
+//! cut need only forget it.
 
 mod file;
 mod host;
@@ -17,8 +17,8 @@ pub use ram::RamMedia;
 
 use crate::{Block, Blocks, Lba};
 
-/// Memory, a file, or memory over a drive, indexed by block. The owner checks ranges; beyond the
-/// end reads are zero.
+/// Memory, a file, or memory over a drive, indexed by block. The owner checks ranges; what lies
+/// beyond the end reads as zeroes.
 #[derive(Clone, Debug)]
 pub enum Media {
     /// In memory. A clone is a snapshot.
@@ -39,7 +39,7 @@ impl Media {
         }
     }
 
-    /// Shows the block at `lba`; from memory, the block itself and not a copy.
+    /// Shows the block at `lba`. If it is in memory, shows the block itself and no copy.
     pub(crate) fn look(&self, lba: Lba, see: &mut dyn FnMut(&Block)) -> io::Result<()> {
         let held = if let Self::Ram(ram) = self { ram.get(lba) } else { None };
         match held {
@@ -82,7 +82,7 @@ impl Media {
         Ok(())
     }
 
-    /// Makes `blocks` blocks from `lba` read as zeroes, and gives their space back.
+    /// Makes `blocks` blocks from `lba` read as zeroes, and frees their space.
     pub fn discard(&mut self, lba: Lba, blocks: u64) -> io::Result<()> {
         match self {
             Self::Ram(ram) => {
@@ -97,7 +97,7 @@ impl Media {
         }
     }
 
-    /// Makes these media hold what `other` holds, durably. From memory nothing is copied.
+    /// Makes these media durably hold what `other` holds. If both are in memory, nothing is copied.
     pub(crate) fn assume(&mut self, other: &RamMedia, blocks: u64) -> io::Result<()> {
         match self {
             Self::Ram(ram) => *ram = other.clone(),
@@ -114,7 +114,7 @@ impl Media {
         matches!((self, other), (Self::Ram(one), Self::Ram(other)) if one.is_same(other))
     }
 
-    /// Makes a file's contents survive the host; nothing to do in memory.
+    /// Makes a file's contents survive the host's power. In memory there is nothing to do.
     pub fn sync(&self) -> io::Result<()> {
         match self {
             Self::Ram(_) | Self::Over(_) => Ok(()),
@@ -122,8 +122,9 @@ impl Media {
         }
     }
 
-    /// What is there now, on its own. For memory the cost is that of later changes; a file is read
-    /// completely. The count says how many blocks could not be read; they are zero in the copy.
+    /// A separate copy of the present contents. In memory only later changes cost something; a file
+    /// is read completely. The count says how many blocks could not be read; they are zero in the
+    /// copy.
     pub fn snapshot(&self) -> (RamMedia, u64) {
         match self {
             Self::Ram(ram) => (ram.clone(), 0),

@@ -1,4 +1,4 @@
-//! What another drive holds, with changes kept in memory.
+//! The contents of another drive, with changes kept in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +9,14 @@ use cores::Mutex;
 use super::RamMedia;
 use crate::{Block, Command, Drive, Lba, Output, Status};
 
-/// Changes over a drive that stays as it is. Cloning takes a snapshot of the changes.
+/// Changes over a drive that itself does not change. Cloning takes a snapshot of the changes.
 #[derive(Clone)]
 pub struct OverMedia {
     /// Commands go one at a time, under one identifier.
     below: Arc<Mutex<Arc<dyn Drive>>>,
     blocks: u64,
     changed: RamMedia,
-    /// Discarded ranges, start to end: zeroes, but for what was written since.
+    /// Discarded ranges, start to end. They are zeroes, except for what was written since.
     holes: BTreeMap<Lba, Lba>,
 }
 
@@ -59,7 +59,7 @@ impl OverMedia {
     pub fn discard(&mut self, lba: Lba, blocks: u64) {
         let (mut start, mut end) = (lba, lba.saturating_add(blocks));
         self.changed.discard(lba, blocks);
-        // Merges the hole with all holes it touches, so that holes never overlap.
+        // Merges the new hole with all holes that it touches, so that holes never overlap.
         while let Some((&first, &last)) = self.holes.range(..=end).next_back() {
             if last < start {
                 break;

@@ -33,7 +33,7 @@ impl RamMedia {
         self.get(lba).cloned().unwrap_or_else(Block::zeroed)
     }
 
-    /// The block at `lba`, if it was written since it was last discarded.
+    /// The block at `lba`, if it was written after it was last discarded.
     pub(super) fn get(&self, lba: Lba) -> Option<&Block> {
         let (root, branch, leaf) = path(lba);
         self.root.get(root)?.as_ref()?[branch].as_ref()?[leaf].as_ref()
@@ -52,7 +52,7 @@ impl RamMedia {
         Arc::make_mut(leaves)[leaf] = Some(block);
     }
 
-    /// Makes the range read as zeroes. Whole leaves and branches go at once.
+    /// Makes the range read as zeroes. Whole leaves and branches are dropped at once.
     pub fn discard(&mut self, lba: Lba, blocks: u64) {
         let end = lba.saturating_add(blocks).min(self.root.len() as u64 * BRANCH_BLOCKS);
         let mut at = lba;
@@ -90,7 +90,8 @@ impl RamMedia {
         }
     }
 
-    /// Whether both are the same snapshot: nothing was written to either since one was the other.
+    /// Whether both are the same snapshot, so that nothing was written to either since one was
+    /// cloned from the other.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }

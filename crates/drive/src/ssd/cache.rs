@@ -1,10 +1,9 @@
-//! The random-write blocks of a drive that are not on NAND yet: those of conventional zones and
-//! conventional drives.
+//! Random-write blocks that are not on NAND yet, of conventional zones and conventional drives.
 //!
-//! Blocks have versions, since a block may be written again while an older version of it is being
-//! programmed, and programs end in any order. Until its newest version is on NAND a block has an
-//! entry here; a power cut may keep or lose that version independently of every other block, or of
-//! every other sector on a drive that tears blocks.
+//! Blocks have versions, because a block may be written again while an older version is being
+//! programmed, and programs end in any order. Until its newest version is on NAND, a block has an
+//! entry here. A power cut may keep or lose that version independently of every other block and, on
+//! a drive that tears blocks, of every other sector.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +12,18 @@ use crate::{Block, Lba};
 /// Counts writes; a later write has a higher number.
 pub(super) type Version = u64;
 
-/// A block on its way.
+/// A block that is not on NAND yet.
 #[derive(Debug)]
 struct Entry {
     /// The newest version that the buffer holds completely.
     buffered: Option<(Version, Block)>,
     /// A newer version whose transfer is not complete.
     arriving: Option<(Version, Block)>,
-    /// The newest version that is on NAND; before that, the newest when the entry was made.
+    /// The newest version on NAND. At first, the newest when the entry was made.
     nand: Version,
 }
 
-/// Blocks not on NAND yet, and those that gather for the next program.
+/// Blocks that are not on NAND yet, and those that are collected for the next program.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     entries: BTreeMap<Lba, Entry>,
@@ -33,7 +32,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// A write of `block` was accepted; its transfer begins.
+    /// Accepts a write of `block`, whose transfer begins.
     pub(super) fn accept(&mut self, lba: Lba, block: Block) -> Version {
         let floor = self.next;
         self.next += 1;
@@ -88,18 +87,18 @@ impl Cache {
         true
     }
 
-    /// How many blocks wait for a program to be given out.
+    /// How many blocks wait for a program.
     pub(super) fn gathered(&self) -> u64 {
         self.gathering.len() as u64
     }
 
-    /// Takes up to `blocks` of those, oldest first.
+    /// Takes up to `blocks` of those that wait, oldest first.
     pub(super) fn take(&mut self, blocks: u64) -> Vec<(Lba, Version, Block)> {
         let count = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.gathering.len());
         self.gathering.drain(..count).collect()
     }
 
-    /// Takes those of the range, even if older ones wait.
+    /// Takes those of the range, even if older ones still wait.
     pub(super) fn take_range(&mut self, lba: Lba, blocks: u64) -> Vec<(Lba, Version, Block)> {
         let range = lba..lba.saturating_add(blocks);
         self.gathering.extract_if(.., |(lba, ..)| range.contains(lba)).collect()
@@ -112,7 +111,7 @@ impl Cache {
         version.map(|(_, block)| block)
     }
 
-    /// The range holds nothing any more; programs under way for it are void.
+    /// Forgets the range; programs under way for it are void.
     pub(super) fn discard(&mut self, lba: Lba, blocks: u64) {
         let end = lba.saturating_add(blocks);
         while let Some((&at, _)) = self.entries.range(lba..end).next() {
@@ -120,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// Blocks that NAND does not have.
+    /// The blocks that NAND does not have.
     pub(super) fn pending(&self) -> impl Iterator<Item = (Lba, Pending<'_>)> {
         self.entries.iter().map(|(&lba, entry)| {
             let [arriving, buffered] = [&entry.arriving, &entry.buffered]
@@ -138,8 +137,8 @@ pub(super) struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// What a power cut leaves of it, given the choices `keep(salt)`: without `plp`, either version
-    /// or neither; with it, what is buffered or what was being transferred.
+    /// What a power cut leaves of the block, with the choices of `keep(salt)`. Without `plp`,
+    /// either version or neither; with it, what is buffered or what was being transferred.
     pub(super) fn survivor(self, plp: bool, keep: impl Fn(u64) -> bool) -> Option<&'a Block> {
         let arriving = self.arriving.filter(|_| keep(1));
         arriving.or_else(|| self.buffered.filter(|_| plp || keep(2)))

@@ -1,11 +1,11 @@
-//! Puts together, block by block, what a cut could have left, to show more than the one order in
+//! Puts together, block by block, what a cut could have left, which is more than the one order in
 //! which the model programs.
 
 use super::power::{DriveState, SavedZone};
 use crate::{Block, Lba, Status, ZoneGeometry, ZoneState};
 
 impl DriveState {
-    /// `block` became durable at `lba`. In a sequential zone that is where the write pointer is.
+    /// Makes `block` durable at `lba`. In a sequential zone that must be the write pointer.
     pub fn put(&mut self, lba: Lba, block: Block) -> Result<(), Status> {
         if lba >= self.identify.blocks {
             return Err(Status::LbaOutOfRange);
@@ -22,7 +22,7 @@ impl DriveState {
         self.media.write(lba, block).map_err(|_| Status::WriteFault)
     }
 
-    /// The sequential zone that starts at `start` became empty.
+    /// Empties the sequential zone that starts at `start`.
     pub fn reset_zone(&mut self, start: Lba) -> Result<(), Status> {
         let (geometry, zone) = self.sequential_zone(start).ok_or(Status::InvalidField)?;
         let saved = self.zones.get_mut(zone).ok_or(Status::ZoneOffline)?;
@@ -30,7 +30,7 @@ impl DriveState {
         self.media.discard(start, geometry.size).map_err(|_| Status::WriteFault)
     }
 
-    /// The sequential zone that starts at `start` takes no more writes.
+    /// Makes the sequential zone that starts at `start` take no more writes.
     pub fn finish_zone(&mut self, start: Lba) -> Result<(), Status> {
         let (_, zone) = self.sequential_zone(start).ok_or(Status::InvalidField)?;
         let saved = self.zones.get_mut(zone).ok_or(Status::ZoneOffline)?;
@@ -38,19 +38,19 @@ impl DriveState {
         Ok(())
     }
 
-    /// These blocks outside sequential zones no longer hold anything.
+    /// Drops the contents of these blocks outside sequential zones.
     pub fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
         self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
     }
 
-    /// Whether a drive has the resources for all zones that are active.
+    /// Whether the drive has the resources for all zones that are active.
     pub fn fits(&self) -> bool {
         let active = self.zones.iter().filter(|zone| zone.state == ZoneState::Closed).count();
         let most = self.identify.zones.and_then(|zones| zones.max_active);
         most.is_none_or(|most| active as u64 <= u64::from(most))
     }
 
-    /// The zone of `lba`, if it takes sequential writes only.
+    /// The zone of `lba`, if it takes only sequential writes.
     fn sequential_zone(&self, lba: Lba) -> Option<(ZoneGeometry, usize)> {
         let geometry = self.identify.zones?;
         let zone = lba / geometry.size;

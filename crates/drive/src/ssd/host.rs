@@ -1,5 +1,5 @@
-//! What a server of many hosts needs from a drive besides commands: a queue for each host, when to
-//! look again, and power restored in place.
+//! What a server of many hosts needs from a drive besides commands: a queue for each host, the time
+//! to look again, and power restored in place.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use cores::Nanos;
 use super::{DriveState, Ssd, Timing};
 
 impl Ssd {
-    /// A hardware queue of the caller's own, beyond those of [`crate::Identify::queues`]; `None` if
+    /// A hardware queue for the caller alone, in addition to [`crate::Identify::queues`]; `None` if
     /// there can be no more.
     pub fn open_queue(&self) -> Option<u16> {
         self.model.lock().open_lane()
@@ -20,8 +20,8 @@ impl Ssd {
         self.present().close_lane(queue);
     }
 
-    /// When to look for the next completion of `queue`, on the current machine's clock: not later
-    /// than now if there is one; `None` if nothing is under way.
+    /// When to look for the next completion of `queue`, on the current machine's clock. If there is
+    /// one already, that is not later than now; `None` if nothing is under way.
     pub fn due(&self, queue: u16) -> Option<Nanos> {
         let model = self.present();
         if model.is_done(queue) { Some(0) } else { model.wake_at(queue, None) }
@@ -32,21 +32,21 @@ impl Ssd {
         self.timing
     }
 
-    /// Whether the power is gone. A read or a write would find out as well; this needs none.
+    /// Whether the power is off. A read or a write would show that too, but this needs none.
     pub fn is_off(&self) -> bool {
         self.present().fallen.is_some()
     }
 
-    /// What the drive holds now, with everything acknowledged, as if it were switched off in good
-    /// order; it keeps running. In memory this costs what is buffered; a drive in a file is read
-    /// completely.
+    /// What the drive holds now, including everything acknowledged, as if it were switched off in
+    /// good order. It keeps running. In memory this costs what is buffered; a drive in a file is
+    /// read completely.
     pub fn hold(&self) -> DriveState {
         self.present().hold()
     }
 
-    /// Power comes back after a cut: the drive holds what that left, or `state` if one is given. If
-    /// the power is on, it fails first. Earlier commands are no longer under way and are never
-    /// answered; queues stay open.
+    /// Restores the power after a cut. The drive holds what the cut left, or `state` if one is
+    /// given. If the power is on, it fails first. Earlier commands are no longer under way and are
+    /// never answered; queues stay open.
     ///
     /// # Errors
     ///

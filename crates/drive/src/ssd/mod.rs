@@ -1,9 +1,9 @@
 //! The emulated SSD: zoned or conventional, with a write buffer, NAND, and a plug to pull.
 //!
 //! Source: thesis section 5.3 (write buffer by tokens, wp_zns and wp_nand, cut without reboot),
-//! NVMe base 2.0 and ZNS 1.1 for commands and states. Invariants, held for each zone at any time:
-//! wp_nand ≤ wp_zns ≤ zone capacity; what a power cut leaves of a sequential zone is a prefix of
-//! what was written; what a completed flush covers is left by every cut after it.
+//! NVMe base 2.0 and ZNS 1.1 for commands and states. Invariants, for each zone at any time:
+//! wp_nand ≤ wp_zns ≤ zone capacity; a power cut leaves a prefix of what was written to a
+//! sequential zone; and what a completed flush covers survives every later cut.
 
 mod cache;
 mod compose;
@@ -34,22 +34,22 @@ use crate::{
 };
 use model::Model;
 
-/// What time a drive takes.
+/// How the drive spends time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// Its model's, on the clock of a virtual machine.
+    /// The model's time, on the clock of a virtual machine.
     Virtual,
-    /// Its model's, on the real clock: completions are held back until they are due. The model is
-    /// the same as for `Virtual`; the caller's machine decides which clock it runs on.
+    /// The model's time on the real clock: completions are held back until they are due. The model
+    /// is the same as for `Virtual`; the caller's machine decides which clock it uses.
     Paced,
-    /// None for the host: each command is complete once it is submitted. The model's own time goes
-    /// on, so buffered data still reaches NAND late and in the drive's own order.
+    /// No time for the host: each command is complete once it is submitted. The model's own time
+    /// goes on, so buffered data still reaches NAND late and in the drive's own order.
     Instant,
 }
 
-/// Where a drive in a file keeps the state of its zones.
+/// Where a drive in a file keeps the states of its zones.
 pub(crate) trait ZoneLog: Send {
-    /// Keeps the state of one zone for the next process that opens the drive, however this one
+    /// Records the state of one zone for the next process that opens the drive, however this one
     /// ends. It need not survive the host's power.
     fn note(&mut self, zone: usize, state: SavedZone) -> io::Result<()>;
 
@@ -87,14 +87,13 @@ impl Ssd {
         Self { identify, timing, model: Mutex::named("drive", model) }
     }
 
-    /// The profile it was made with. A drive in a file may promise less, because its host has a
-    /// cache, too.
+    /// Its specification. A drive in a file may promise less, because its host has a cache too.
     pub fn spec(&self) -> Spec {
         self.model.lock().spec.clone()
     }
 
     /// What would be left if the power failed now, with the choices of `seed`. Changes nothing. In
-    /// memory this costs what is buffered; of a drive in a file all data is read. After a cut it is
+    /// memory this costs what is buffered; a drive in a file is read completely. After a cut, it is
     /// what that cut left.
     pub fn survivors(&self, seed: u64) -> DriveState {
         self.present().survivors(seed)
@@ -107,7 +106,7 @@ impl Ssd {
         model.survivors(seed)
     }
 
-    /// The power is to fail at `point`, with the choices of `seed`.
+    /// Makes the power fail at `point`, with the choices of `seed`.
     pub fn cut_at(&self, point: CutPoint, seed: u64) {
         self.present().cut_at = Some((point, seed));
     }
@@ -122,7 +121,7 @@ impl Ssd {
         self.present().fallen.clone()
     }
 
-    /// Shows `observer` every command and every NAND program's end from now on.
+    /// From now on shows `observer` every command, and the end of every NAND program.
     pub fn observe(&self, observer: Observer) {
         self.present().observer = Some(observer);
     }
@@ -132,16 +131,16 @@ impl Ssd {
         self.present().observer.take()
     }
 
-    /// Switches off in good order: all that was written becomes durable. Later commands are
-    /// answered as after a cut. Takes no time.
+    /// Switches off in good order: everything written becomes durable. Later commands are answered
+    /// as after a cut. Takes no time.
     pub fn power_off(&self) -> DriveState {
         let mut model = self.present();
         model.switch_off();
         model.survivors(0)
     }
 
-    /// Shows what reads of these blocks would return, in order, at no cost: zeroes where one would
-    /// fail. `see` must not use the drive.
+    /// Shows what reads of these blocks would return, in order and at no cost. Shows zeroes where
+    /// one would fail. `see` must not use the drive.
     pub fn look(&self, lbas: &mut dyn Iterator<Item = Lba>, see: &mut dyn FnMut(&Block)) {
         let model = self.model.lock();
         lbas.for_each(|lba| model.look(lba, see));
@@ -158,7 +157,7 @@ impl Ssd {
         self.present().stats
     }
 
-    /// The drive caught up with the present.
+    /// The model, after it has caught up with the present.
     fn present(&self) -> cores::MutexGuard<'_, Model> {
         let mut model = self.model.lock();
         if self.timing != Timing::Instant {
@@ -209,7 +208,7 @@ impl Drive for Ssd {
 }
 
 impl Drop for Ssd {
-    /// A drive in a file is switched off in good order.
+    /// Switches off a drive in a file in good order.
     fn drop(&mut self) {
         let model = self.model.get_mut();
         if model.log.is_some() {

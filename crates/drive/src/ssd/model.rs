@@ -1,10 +1,10 @@
 //! The drive as a small simulation: commands come in, events happen in the order of time, and
 //! completions come out.
 //!
-//! The model does nothing by itself. Whoever calls the drive first lets it catch up to the present
-//! ([`Model::advance`]); events keep their own times, so the result does not depend on who calls
-//! when. In [`Timing::Instant`](super::Timing) the model's time is its own: each command is carried
-//! to its end at once, and programs end in the background as later commands take time.
+//! The model does nothing by itself. Any call of the drive first lets it catch up with the present
+//! ([`Model::advance`]). Events have their own times, so the result does not depend on who calls
+//! when. In [`Timing::Instant`](super::Timing) the model has a time of its own: each command is
+//! carried to its end at once, and programs end in the background as later commands take time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,7 +22,7 @@ use crate::{Command, Completion, Identify, Media, Output, Spec, Status};
 
 pub(super) type Answer = Result<Output, Status>;
 
-/// What happens at a time to come.
+/// What will happen at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     /// The command in this slot completes with the answer it has.
@@ -40,9 +40,9 @@ pub(super) enum Happening {
 pub(super) struct Slot {
     queue: u16,
     cid: u16,
-    /// Not done before this.
+    /// It is not done before this.
     pub(super) due: Nanos,
-    /// What [`Happening::Finish`] completes it with.
+    /// The answer with which [`Happening::Finish`] completes it.
     pub(super) answer: Option<Answer>,
     /// For a write: what is transferred.
     pub(super) transfer: Option<Transfer>,
@@ -54,11 +54,11 @@ pub(super) struct Slot {
 struct Lane {
     done: VecDeque<Completion>,
     under_way: Vec<u32>,
-    /// Its host has gone: nobody takes completions.
+    /// Its host is gone, so nobody takes completions.
     closed: bool,
 }
 
-/// The whole state of a drive, behind one lock.
+/// The whole state of a drive. One lock protects it.
 pub(super) struct Model {
     pub(super) spec: Spec,
     pub(super) identify: Identify,
@@ -79,15 +79,15 @@ pub(super) struct Model {
     pub(super) tokens: u64,
     /// Writes that wait for tokens.
     pub(super) starving: VecDeque<u32>,
-    /// Programs given out; a freed place is `None`.
+    /// Programs under way; a place that is free is `None`.
     pub(super) programs: Vec<Option<Program>>,
     pub(super) next_program: u64,
     pub(super) random_stripes: u64,
-    /// Zones with blocks that wait for their program unit to fill.
+    /// Zones with blocks that wait until they fill a program unit.
     pub(super) gathering: Vec<u32>,
     pub(super) waiters: Vec<Waiter>,
     pub(super) ticking: bool,
-    /// The media failed after a write had been acknowledged: no flush may succeed from now on.
+    /// The media failed after a write had been acknowledged, so no flush may succeed from now on.
     pub(super) write_fault: bool,
     pub(super) observer: Option<Observer>,
     pub(super) cut_at: Option<(CutPoint, u64)>,
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Takes a command at the present of the model.
+    /// Takes a command at the model's present time.
     pub(super) fn submit(&mut self, queue: u16, cid: u16, command: Command) {
         if self.lanes.get(usize::from(queue)).is_none_or(|lane| lane.closed) {
             return;
@@ -217,7 +217,7 @@ impl Model {
         self.events.push(Reverse((at, self.sequence, happening)));
     }
 
-    /// Completes `slot` with `answer` at `at`, or when it is late.
+    /// Completes `slot` with `answer` at `at`, or later if the command is late.
     pub(super) fn finish_at(&mut self, slot: u32, at: Nanos, answer: Answer) {
         let at = self.nand.late(self.clock, at);
         let place = &mut self.slots[slot as usize];
@@ -247,13 +247,13 @@ impl Model {
         }
     }
 
-    /// Discards and resets that are not completed.
+    /// Discards and resets that have not completed.
     pub(super) fn changes_under_way(&self) -> impl Iterator<Item = Change> + '_ {
         let slots = self.lanes.iter().flat_map(|lane| &lane.under_way);
         slots.filter_map(|slot| self.slots[*slot as usize].change)
     }
 
-    /// A queue that nobody else has; `None` if there can be no more.
+    /// A queue for the caller alone; `None` if there can be no more.
     pub(super) fn open_lane(&mut self) -> Option<u16> {
         let own = usize::from(self.identify.queues);
         let spare = |lane: &Lane| lane.closed && lane.under_way.is_empty();
@@ -266,7 +266,7 @@ impl Model {
         Some(queue)
     }
 
-    /// Gives back a queue of [`Self::open_lane`]; commands under way in it still take effect.
+    /// Gives back a queue of [`Self::open_lane`]. Commands under way in it still take effect.
     pub(super) fn close_lane(&mut self, queue: u16) {
         if queue < self.identify.queues {
             return;
@@ -282,8 +282,8 @@ impl Model {
         self.lanes.get(usize::from(queue)).is_some_and(|lane| !lane.done.is_empty())
     }
 
-    /// The drive as it is when its power comes back with what `state` holds. Queues stay open;
-    /// earlier commands are no longer under way and are never answered.
+    /// Restores the power, with the drive holding what `state` holds. Queues stay open; earlier
+    /// commands are no longer under way and are never answered.
     pub(super) fn power_again(&mut self, state: DriveState, seed: u64) {
         let lanes = self.lanes.iter().map(|lane| Lane { closed: lane.closed, ..Lane::default() });
         let (lanes, log) = (lanes.collect(), self.log.take());
@@ -312,7 +312,7 @@ impl Model {
         self.lanes[usize::from(queue)].under_way.contains(&slot)
     }
 
-    /// Takes a completion of `queue`, that of `cid` if one is named.
+    /// Takes a completion of `queue`, or that of `cid` if one is named.
     pub(super) fn take_done(&mut self, queue: u16, cid: Option<u16>) -> Option<Completion> {
         let done = &mut self.lanes.get_mut(usize::from(queue))?.done;
         match cid {
@@ -325,14 +325,14 @@ impl Model {
         }
     }
 
-    /// Until when to sleep for a completion of `queue`, or of its command `cid`; `None` if there is
-    /// none to come.
+    /// Until when to sleep for a completion of `queue`, or of its command `cid`; `None` if none
+    /// will come.
     pub(super) fn wake_at(&self, queue: u16, cid: Option<u16>) -> Option<Nanos> {
         let under_way = self.lanes.get(usize::from(queue))?.under_way.iter();
         let slots = under_way.map(|slot| &self.slots[*slot as usize]);
         let wanted = slots.filter(|slot| cid.is_none_or(|cid| slot.cid == cid));
         let due = wanted.map(|slot| slot.due).min()?;
-        // Nobody knows when a command that waits for room in the buffer will be done.
+        // It is unknown when a command will be done that waits for room in the buffer.
         let next = self.next_event().unwrap_or(due);
         let cut = match self.cut_at {
             Some((CutPoint::Time(at), _)) => at,
@@ -341,7 +341,7 @@ impl Model {
         Some(due.max(next).min(cut))
     }
 
-    /// Shows an event to the observer, and lets the power fail if it was to fail here.
+    /// Shows an event to the observer, and lets the power fail if it has to fail here.
     pub(super) fn witness(&mut self, kind: EventKind<'_>) {
         let event = Event { at: self.clock, kind };
         if let Some(mut observer) = self.observer.take() {
@@ -355,7 +355,7 @@ impl Model {
         }
     }
 
-    /// Ends all that is under way as the power fails.
+    /// Ends everything under way, because the power fails.
     pub(super) fn abandon(&mut self) {
         self.events.clear();
         self.waiters.clear();
@@ -373,7 +373,7 @@ impl Model {
         }
     }
 
-    /// What a drive without power answers.
+    /// How a drive without power answers.
     fn answer_without_power(&mut self, command: Command) -> Answer {
         if self.after_cut == AfterCut::Dead {
             return Err(Status::NotReady);

@@ -1,8 +1,8 @@
-//! When operations end: the parts of a drive that serve one operation after the other.
+//! When operations end: the parts of a drive that serve one operation at a time.
 //!
-//! Every part is a first-come-first-served resource of which only the time it is next free is
-//! known. Programs go over a channel to a die; their time varies from a seeded generator, so that
-//! zones written alike do not end in lock step.
+//! Every part is a first-come-first-served resource, of which only the time is known when it is
+//! next free. Programs go over a channel to a die. A seeded generator varies their time, so that
+//! zones written alike do not run in lock step.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ struct Server {
 }
 
 impl Server {
-    /// Books `time` from `ready` on, or from when it is free; returns the end.
+    /// Books `time` from `ready` on, or from when it is free. Returns the end.
     fn book(&mut self, ready: Nanos, time: Nanos) -> Nanos {
         self.free = self.free.max(ready).saturating_add(time);
         self.free
@@ -36,8 +36,8 @@ pub(super) struct Nand {
     programs: Box<[Server]>,
     reads: Box<[Server]>,
     rng: Xoshiro256PlusPlus,
-    /// Decides which commands are late, if any may be. A generator of its own, so that programs
-    /// take the same time either way.
+    /// Decides which commands are late, if any may be. It is a generator of its own, so that
+    /// programs take the same time either way.
     lateness: Option<Xoshiro256PlusPlus>,
 }
 
@@ -56,7 +56,7 @@ impl Nand {
         }
     }
 
-    /// When `blocks` blocks of a write that came at `now` are in the drive.
+    /// When the drive has all `blocks` blocks of a write that came at `now`.
     pub(super) fn transfer_in(&mut self, now: Nanos, blocks: u64) -> Nanos {
         let per_block = self.profile.firmware_write_block_ns.value;
         let firmware = self.profile.firmware_write_ns.value + per_block.saturating_mul(blocks);
@@ -64,8 +64,8 @@ impl Nand {
         self.dma_in.book(now.saturating_add(firmware), time)
     }
 
-    /// When a read of `total` blocks that came at `now` has its data with the host. `pieces` are
-    /// the parts that come from NAND: a stripe number, which chooses the die, and blocks.
+    /// When the host has the data of a read of `total` blocks that came at `now`. `pieces` are the
+    /// parts that come from NAND: a stripe number, which selects the die, and a number of blocks.
     pub(super) fn transfer_out(
         &mut self,
         now: Nanos,
@@ -83,7 +83,7 @@ impl Nand {
         self.dma_out.book(ready, transfer_ns(total, self.profile.dma_bytes_per_s.value))
     }
 
-    /// When a command that came at `now` and could be done at `at` is done. A late command holds up
+    /// When a command is done that came at `now` and could be done at `at`. A late command delays
     /// no other: no part of the drive is booked for its delay.
     pub(super) fn late(&mut self, now: Nanos, at: Nanos) -> Nanos {
         let Some(rng) = &mut self.lateness else { return at };
@@ -93,7 +93,7 @@ impl Nand {
         at + rng.random_range(0..=most) + rng.random_range(0..=more)
     }
 
-    /// When a program of `blocks` blocks given out at `now` to the die of `stripe` ends.
+    /// When a program of `blocks` blocks ends that goes to the die of `stripe` at `now`.
     pub(super) fn program(&mut self, now: Nanos, stripe: u64, blocks: u64) -> Nanos {
         let (die, channel) = self.place(stripe);
         let time = transfer_ns(blocks, self.profile.channel_bytes_per_s.value);

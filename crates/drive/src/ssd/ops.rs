@@ -1,5 +1,5 @@
-//! Everything a drive does except writing: reads, flush, discard, reports, zone management; and the
-//! shortcut for a drive that has no buffer and takes no time.
+//! Everything a drive does except writing: reads, flush, discard, reports and zone management, and
+//! a shortcut for a drive that has no buffer and takes no time.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::zones::{Cause, Cell};
 use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
 
 impl Model {
-    /// Executes a command there and then: [`super::Timing::Instant`] without a write buffer.
+    /// Executes a command completely: [`super::Timing::Instant`] without a write buffer.
     pub(super) fn at_once(&mut self, command: Command) -> Answer {
         match command {
             Command::Read { lba, blocks } => self.read(lba, blocks).map(Output::Data),
@@ -68,7 +68,8 @@ impl Model {
         Ok(())
     }
 
-    /// The newest accepted contents of a range. May cross zones; what was not written is zero.
+    /// The newest accepted contents of a range, which may cross zones. What was not written is
+    /// zero.
     pub(super) fn read(&self, lba: Lba, blocks: u32) -> Result<Blocks, Status> {
         if blocks == 0 || blocks > self.identify.max_transfer {
             return Err(Status::InvalidField);
@@ -92,7 +93,7 @@ impl Model {
         Ok(data)
     }
 
-    /// A block that is not read from the media.
+    /// A block that need not be read from the media.
     fn buffered(&self, lba: Lba) -> Result<Option<Block>, Status> {
         if let Some(table) = &self.zones {
             let (zone, offset) = table.locate(lba);
@@ -109,7 +110,7 @@ impl Model {
         Ok(self.cache.newest(lba).cloned().or_else(hole))
     }
 
-    /// Shows one block as [`Self::read`] has it, zeroes for an error.
+    /// Shows one block as [`Self::read`] returns it, or zeroes instead of an error.
     pub(super) fn look(&self, lba: Lba, see: &mut dyn FnMut(&Block)) {
         let buffered = if lba < self.identify.blocks { self.buffered(lba) } else { Ok(None) };
         match buffered {
@@ -146,8 +147,8 @@ impl Model {
         self.spec.profile().volatile()
     }
 
-    /// Whether what is acknowledged outlives this process: on a drive in a file that loses nothing
-    /// with its power. It goes to the file at once, and not again when it is programmed.
+    /// Whether acknowledged data outlives this process: on a drive in a file that loses nothing
+    /// with its power. The data goes to the file at once, and not again when it is programmed.
     pub(super) fn outlives_us(&self) -> bool {
         self.log.is_some() && !self.spec.profile().volatile()
     }
@@ -221,7 +222,8 @@ impl Model {
         Ok(())
     }
 
-    /// Changes the state of one zone or of all it applies to; returns which, with their epochs.
+    /// Changes the state of one zone, or of all to which the action applies. Returns which, with
+    /// their epochs.
     fn manage(&mut self, action: ZoneAction, zone: Option<Lba>) -> Result<Vec<(u32, u32)>, Status> {
         let table = self.zones.as_ref().ok_or(Status::InvalidOpcode)?;
         if self.identify.read_only {
@@ -266,12 +268,12 @@ impl Model {
         Ok((zone as u32, epoch))
     }
 
-    /// What a reset does besides the change of state.
+    /// Everything a reset does besides changing the state.
     fn empty_zone(&mut self, zone: usize) -> Result<(), Status> {
         self.forget_zone(zone)?;
         let Some(table) = &mut self.zones else { return Ok(()) };
         let cell = &mut table.cells[zone];
-        // Blocks under way in a transfer or a program give their tokens back when that ends.
+        // Blocks that are being transferred or programmed return their tokens when that ends.
         self.tokens += cell.buffered - cell.scheduled;
         cell.epoch = cell.epoch.wrapping_add(1);
         cell.sealed = false;
@@ -282,7 +284,7 @@ impl Model {
         Ok(())
     }
 
-    /// A zone fails: it becomes read only or offline.
+    /// Makes a zone fail: it becomes read only or offline.
     pub(super) fn fail_zone(&mut self, lba: Lba, state: ZoneState) -> Result<(), Status> {
         let table = self.zones.as_mut().ok_or(Status::InvalidOpcode)?;
         if lba >= self.identify.blocks {
@@ -297,12 +299,12 @@ impl Model {
         Ok(())
     }
 
-    /// `Done` once the media and the zone log are on stable storage.
+    /// `Done`, once the media and the zone log are on stable storage.
     pub(super) fn recorded(&mut self) -> Answer {
         if self.record() { Ok(Output::Done) } else { Err(Status::WriteFault) }
     }
 
-    /// Makes what is on the media survive the host, if there is a file behind it.
+    /// Makes the media survive the host's power, if a file is behind them.
     pub(super) fn record(&mut self) -> bool {
         if self.log.is_none() {
             return self.media.sync().is_ok();
@@ -312,8 +314,8 @@ impl Model {
         self.media.sync().and_then(|()| log.record(&zones)).is_ok()
     }
 
-    /// Keeps a zone's write pointer for the next process that opens the drive; its bytes are there
-    /// already.
+    /// Records a zone's write pointer for the next process that opens the drive. The bytes are
+    /// there already.
     pub(super) fn note(&mut self, zone: usize) -> io::Result<()> {
         if !self.outlives_us() {
             return Ok(());
@@ -323,7 +325,7 @@ impl Model {
         self.log.as_mut().map_or(Ok(()), |log| log.note(zone, state))
     }
 
-    /// The zones as the next process would find them if this one died.
+    /// The zones, as the next process would find them if this one died.
     pub(super) fn durable_zones(&self) -> Vec<SavedZone> {
         let cells = self.zones.as_ref().map_or(&[][..], |table| &table.cells);
         let buffer_too = self.outlives_us();

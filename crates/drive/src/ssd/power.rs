@@ -1,8 +1,8 @@
 //! What is left when the power fails, and how it comes back.
 //!
-//! Thesis section 5.3: after a cut every zone's write pointer is where NAND programs had reached,
-//! and the bytes above are gone; with power-loss protection everything buffered is there. Of the
-//! random-write blocks not on NAND each is old or new, as the seed decides.
+//! Thesis section 5.3: after a cut, every zone's write pointer is where NAND programs had reached,
+//! and the bytes above it are gone. With power-loss protection, everything buffered is there. Of
+//! the random-write blocks that are not on NAND, each is old or new, as the seed decides.
 
 use cores::{Nanos, splitmix64};
 
@@ -29,7 +29,7 @@ pub(crate) struct SavedZone {
     pub(crate) state: ZoneState,
     /// Offset from the zone's start.
     pub(crate) wp: u64,
-    /// Full by command, not by writing.
+    /// Full because of a command, not because it was written.
     pub(crate) sealed: bool,
 }
 
@@ -41,19 +41,19 @@ impl DriveState {
         Ok(Self { spec, identify, media, zones: Vec::new(), unreadable: 0 })
     }
 
-    /// What the drive will say of itself.
+    /// What the drive will say about itself.
     pub fn identify(&self) -> &Identify {
         &self.identify
     }
 
-    /// The same as a drive that takes writes, wherever it came from: a copy for experiments.
+    /// The same, as a drive that can be written, wherever it came from: a copy for experiments.
     #[must_use]
     pub fn writable(mut self) -> Self {
         self.identify.read_only = false;
         self
     }
 
-    /// The make of the drive.
+    /// The drive's specification.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -63,7 +63,8 @@ impl DriveState {
         &self.media
     }
 
-    /// Blocks of a file drive that could not be read when its state was taken, zero here.
+    /// How many blocks of a drive in a file could not be read when its state was taken. They are
+    /// zero here.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
@@ -80,14 +81,14 @@ impl DriveState {
     }
 }
 
-/// When the power is to fail.
+/// When the power will fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPoint {
-    /// As the n-th command since power-on arrives, counted from 0: it has no effect.
+    /// When the n-th command since power-on arrives, counted from 0. The command has no effect.
     Command(u64),
     /// Just after the n-th NAND program since power-on has ended, counted from 0.
     Program(u64),
-    /// At this time of the drive's machine; in [`super::Timing::Instant`] of the model's own.
+    /// At this time of the drive's machine or, in [`super::Timing::Instant`], of the model.
     Time(Nanos),
 }
 
@@ -97,17 +98,17 @@ pub enum AfterCut {
     /// Every command completes with [`crate::Status::NotReady`].
     #[default]
     Dead,
-    /// Read only, but says yes: writes are acknowledged and dropped, reads served, so that a host
-    /// can unmount (thesis section 5.3.1).
+    /// It acknowledges writes and drops them, and serves reads, so that a host can unmount (thesis
+    /// section 5.3.1).
     SayYes,
 }
 
-/// Something at which a power cut would make a difference.
+/// An event before and after which a power cut would leave different things.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// When, in the model's time.
     pub at: Nanos,
-    /// What.
+    /// What happens.
     pub kind: EventKind<'a>,
 }
 
@@ -134,7 +135,7 @@ pub enum EventKind<'a> {
 }
 
 impl Event<'_> {
-    /// The point at which to cut to be exactly here.
+    /// The point at which to cut in order to be exactly here.
     pub fn cut_point(&self) -> CutPoint {
         match self.kind {
             EventKind::Command { number, .. } => CutPoint::Command(number),
@@ -155,7 +156,7 @@ impl Moment<'_> {
     }
 }
 
-/// Called with every command and every program's end, in the order of the model's time. It runs
+/// Called for every command and for every program's end, in the order of the model's time. It runs
 /// under the drive's lock and must not call the drive.
 pub type Observer = Box<dyn FnMut(&Event<'_>, &Moment<'_>) + Send>;
 
@@ -167,7 +168,7 @@ impl Model {
         self.copy(Luck::Seed(seed))
     }
 
-    /// What the drive holds if all that was acknowledged is kept, whatever its make.
+    /// What the drive holds if everything acknowledged is kept, whatever its specification.
     pub(super) fn hold(&self) -> DriveState {
         match &self.fallen {
             Some(state) => state.clone(),
@@ -182,8 +183,8 @@ impl Model {
         self.state_of(media, zones, unreadable)
     }
 
-    /// Writes to `media` those blocks that survive and are not there yet; returns the zones. A
-    /// block that cannot be written is lost, as it would be on a real drive.
+    /// Writes those blocks to `media` that survive and are not there yet. Returns the zones. A
+    /// block that cannot be written is lost, as on a real drive.
     fn settle_into(&self, luck: Luck, media: &mut Media) -> Vec<SavedZone> {
         let plp = self.spec.profile().plp.value || luck == Luck::Acknowledged;
         let mut zones = self.zones.as_ref().map_or_else(Vec::new, |table| {
@@ -200,7 +201,7 @@ impl Model {
     }
 
     /// What is left of a random-write block that is not on NAND; `None` if it is what the media
-    /// hold.
+    /// have.
     ///
     /// With sectors of 512 bytes, each sector of a block that is being transferred or is in a
     /// volatile buffer is old or new by itself: NVMe promises no more (AWUPF) than single logical
@@ -239,7 +240,7 @@ impl Model {
         }
         let mut wp = cell.nand;
         if plp {
-            // Any prefix of a write under way at the cut may be there.
+            // Any prefix of a write that was under way may be there.
             let under_way = cell.accepted - cell.buffered;
             wp = cell.buffered + luck.coin(start, 3) % (under_way + 1);
             for (lba, block) in (start + cell.nand..start + wp).zip(&cell.pending) {
@@ -249,7 +250,7 @@ impl Model {
         self.saved_zone(zone, wp)
     }
 
-    /// What a zone is without power if its write pointer is at `wp`.
+    /// The state of a zone without power if its write pointer is at `wp`.
     pub(super) fn saved_zone(&self, zone: usize, wp: u64) -> SavedZone {
         let Some(table) = &self.zones else { unreachable!("called for each zone") };
         let cell = &table.cells[zone];
@@ -273,14 +274,13 @@ impl Model {
         let zones = self.settle_into(Luck::Seed(seed), &mut media);
         self.fallen = Some(self.state_of(media, zones, 0));
         if let (Some(log), Some(state)) = (&mut self.log, &self.fallen) {
-            // The power is gone: there is nobody left to whom a failure to write the log could be
-            // reported.
+            // The power is gone, so a failure to write the log can be reported to nobody.
             let _lost = self.media.sync().and_then(|()| log.record(&state.zones));
         }
         self.abandon();
     }
 
-    /// The power is taken away after all that was written has become durable.
+    /// The power is switched off after everything written has become durable.
     pub(super) fn switch_off(&mut self) {
         if self.fallen.is_some() {
             return;
@@ -301,10 +301,10 @@ impl Model {
     }
 }
 
-/// What becomes of what is not on NAND.
+/// What becomes of blocks that are not on NAND.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Luck {
-    /// As the drive's make and this seed decide.
+    /// The drive's specification and this seed decide.
     Seed(u64),
     /// Everything acknowledged survives, and nothing else.
     Acknowledged,
@@ -324,7 +324,7 @@ fn coin(seed: u64, lba: Lba, salt: u64) -> u64 {
     splitmix64(splitmix64(seed ^ salt.rotate_left(56)) ^ lba)
 }
 
-/// Power comes back: the zones are where they were left.
+/// The power comes back, and the zones are as they were left.
 pub(super) fn restore(table: &mut ZoneTable, zones: &[SavedZone]) {
     for (zone, saved) in zones.iter().enumerate().take(table.cells.len()) {
         if !table.is_conventional(zone) {

@@ -9,7 +9,7 @@ pub struct Stats {
     pub commands: u64,
     /// Reads.
     pub reads: u64,
-    /// Writes, appends not counted.
+    /// Writes, without appends.
     pub writes: u64,
     /// Zone appends.
     pub appends: u64,

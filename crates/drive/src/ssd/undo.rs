@@ -1,11 +1,12 @@
 //! Discards and zone resets that a cut may undo.
 //!
-//! A drive that keeps its mapping in memory has answered a deallocation or a reset before the
-//! mapping on NAND says so. What makes it durable is a flush that came after it was completed (NVMe
-//! base 2.0, Flush: it covers all commands completed before it), and for a reset also a block of
-//! the zone written since: its write pointer says that the zone had been emptied. Until then the
-//! media keep what was there, and reads do not see it. A drive that loses nothing with its power
-//! can undo what is under way, but nothing that has completed.
+//! A drive that keeps its mapping in memory answers a deallocation or a reset before the mapping on
+//! NAND has changed. A later flush makes the change durable, if it came after the change had
+//! completed (NVMe base 2.0, Flush: it covers all commands completed before it). A reset is also
+//! durable once a block written to the zone since then is, because its write pointer shows that the
+//! zone had been emptied. Until then the media keep the old contents, which reads do not see. A
+//! drive that loses nothing with its power can undo what is under way, but nothing that has
+//! completed.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,11 @@ use super::model::Model;
 use super::power::{Luck, SavedZone};
 use crate::{Lba, Media, Status, ZoneState};
 
-/// Which change it was; later ones have higher numbers.
+/// Which change it was. Later ones have higher numbers.
 pub(super) type Change = u64;
 
-/// Random choices per discarded range; in a longer range neighbouring blocks share one.
+/// How many random choices there are for a discarded range. In a longer range, neighbouring blocks
+/// share one.
 const COINS: u64 = 4096;
 
 /// The state that a zone returns to if a cut undoes its reset.
@@ -34,7 +36,7 @@ pub(super) struct Undo {
     /// Discarded ranges that the media still hold: start, end and the first change that discarded
     /// them.
     holes: BTreeMap<Lba, (Lba, Change)>,
-    /// Zones that were reset and hold nothing durable since.
+    /// Zones that were reset and have held nothing durable since then.
     zones: Vec<u32>,
 }
 
@@ -57,14 +59,14 @@ impl Undo {
         self.discard_of(lba).is_some()
     }
 
-    /// The discard that emptied `lba`, if it is not durable.
+    /// The discard that emptied `lba`, if that is not durable.
     pub(super) fn discard_of(&self, lba: Lba) -> Option<Change> {
         let (_, (end, change)) = self.holes.range(..=lba).next_back()?;
         (lba < *end).then_some(*change)
     }
 
-    /// The range was discarded by the last change. Blocks that an earlier discard emptied keep that
-    /// one: once it is durable, there is nothing left to come back.
+    /// Marks the range as discarded by the last change. Blocks that an earlier discard emptied keep
+    /// that one: once it is durable, nothing is left that could come back.
     pub(super) fn dig(&mut self, lba: Lba, end: Lba) {
         let mut at =
             self.holes.range(..=lba).next_back().map_or(lba, |(_, (end, _))| lba.max(*end));
@@ -78,7 +80,7 @@ impl Undo {
         }
     }
 
-    /// The media got a block at `lba`: whatever was there before cannot come back.
+    /// The media have a new block at `lba`, so whatever was there before cannot come back.
     pub(super) fn fill(&mut self, lba: Lba) {
         let Some((&start, &(end, change))) = self.holes.range(..=lba).next_back() else { return };
         if lba >= end {
@@ -94,7 +96,7 @@ impl Undo {
 }
 
 impl Model {
-    /// Whether a cut may undo a discard or a reset for some time: on an unkind drive until a flush
+    /// Whether a cut may undo a discard or a reset for some time: on an unkind drive, until a flush
     /// or, if the drive loses nothing with its power, while the change is under way.
     fn can_undo(&self) -> bool {
         self.spec.is_unkind() && (self.must_program() || !self.instant)
@@ -106,14 +108,14 @@ impl Model {
         self.slots[slot as usize].change = Some(self.undo.last);
     }
 
-    /// The change is completed. On a drive that loses nothing it is durable.
+    /// The change has completed. On a drive that loses nothing, it is now durable.
     pub(super) fn end_change(&mut self, change: Change) {
         if !self.must_program() {
             self.settle(|other| other == change);
         }
     }
 
-    /// What a flush that comes now covers.
+    /// Which changes a flush would cover that comes now.
     pub(super) fn changes_completed(&self) -> Covered {
         Covered { up_to: self.undo.last, under_way: self.changes_under_way().collect() }
     }
@@ -122,7 +124,7 @@ impl Model {
         self.settle(|change| covered.has(change));
     }
 
-    /// All changes become durable.
+    /// Makes all changes durable.
     pub(super) fn settle_all(&mut self) {
         self.settle(|_| true);
     }
@@ -144,7 +146,7 @@ impl Model {
         }
     }
 
-    /// The reset of a zone is durable from now on.
+    /// Makes the reset of a zone durable.
     pub(super) fn settle_reset(&mut self, zone: usize) {
         let Some(table) = &mut self.zones else { return };
         if table.cells[zone].before.take().is_some() {
@@ -154,7 +156,7 @@ impl Model {
         }
     }
 
-    /// The media forget what a zone held, or are about to: it becomes empty.
+    /// The media forget what a zone held, or are about to: the zone becomes empty.
     pub(super) fn forget_zone(&mut self, zone: usize) -> Result<(), Status> {
         if self.can_undo() {
             self.keep_zone(zone)
@@ -167,7 +169,7 @@ impl Model {
 
     fn keep_zone(&mut self, zone: usize) -> Result<(), Status> {
         if !self.must_program() {
-            // What such a drive has buffered is part of what it held.
+            // What such a drive has buffered is part of the zone's contents.
             let cell = self.zones.as_ref().map(|table| &table.cells[zone]);
             let buffered = cell.map_or(0, |cell| cell.buffered - cell.nand);
             self.move_to_media(zone, buffered)?;
@@ -176,7 +178,7 @@ impl Model {
         let before = Before { change: self.undo.last, zone: self.saved_zone(zone, wp) };
         let Some(table) = &mut self.zones else { return Ok(()) };
         let cell = &mut table.cells[zone];
-        // Of several resets the first is the one that matters.
+        // Of several resets, the first one matters.
         if before.zone.state != ZoneState::Empty && cell.before.is_none() {
             cell.before = Some(before);
             self.undo.zones.push(zone as u32);
@@ -193,7 +195,7 @@ impl Model {
         self.media.discard(lba, end - lba).map_err(|_| Status::WriteFault)
     }
 
-    /// Lets `luck` decide of each change whether it is undone, and empties in `media` what is not
+    /// Lets `luck` decide for each change whether it is undone. Empties in `media` what is not
     /// undone.
     pub(super) fn settle_changes(&self, luck: Luck, media: &mut Media, zones: &mut [SavedZone]) {
         for (&start, &(end, _)) in &self.undo.holes {
@@ -209,7 +211,8 @@ impl Model {
             let Some(before) = table.cells[zone as usize].before else { continue };
             let (zone, start) = (zone as usize, table.start(zone as usize));
             let wp = zones[zone].wp;
-            // A drive that has given the zone's resources to another has forgotten its contents.
+            // A drive that has given the zone's resources to another zone has forgotten its
+            // contents.
             let active = zones.iter().filter(|zone| zone.state == ZoneState::Closed).count() as u32;
             let fits = before.zone.state != ZoneState::Closed
                 || table.geometry.max_active.is_none_or(|most| active < most);
@@ -221,7 +224,7 @@ impl Model {
         }
     }
 
-    /// A zone's state as it is without power if nothing more becomes durable.
+    /// A zone's state without power, if nothing more becomes durable.
     pub(super) fn zone_before(&self, zone: usize) -> Option<SavedZone> {
         let cell = self.zones.as_ref()?.cells.get(zone)?;
         cell.before.map(|before| before.zone)

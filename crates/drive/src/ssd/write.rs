@@ -1,7 +1,8 @@
-//! A write's way: accepted, transferred into the buffer, gathered into a program unit, programmed.
+//! The way of a write: accepted, transferred into the buffer, collected into a program unit,
+//! programmed.
 //!
-//! Tokens are taken before the transfer and come back when the program ends (thesis section 5.3.2).
-//! On a drive without a buffer the way has two steps: what is transferred is durable.
+//! Tokens are taken before the transfer and returned when the program ends (thesis section 5.3.2).
+//! On a drive without a buffer there are only two steps: what has been transferred is durable.
 
 use super::model::{Happening, Model};
 use super::power::EventKind;
@@ -9,14 +10,14 @@ use super::undo::Covered;
 use super::zones::Cause;
 use crate::{Block, Blocks, Lba, Output, Status, ZoneState};
 
-/// A write on its way into the buffer.
+/// A write that is being transferred into the buffer.
 #[derive(Debug)]
 pub(super) struct Transfer {
     place: Place,
     lba: Lba,
     fua: bool,
     append: bool,
-    /// For random writes: the blocks, with consecutive versions from this one on.
+    /// The blocks of a random write. Their versions are consecutive and begin with this one.
     data: Blocks,
     version: u64,
     blocks: u64,
@@ -25,13 +26,13 @@ pub(super) struct Transfer {
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A sequential zone, as it is between two resets.
+    /// A sequential zone, between two resets.
     Zone { zone: u32, epoch: u32 },
     /// A conventional zone or drive.
     Random,
 }
 
-/// A NAND program that was given out.
+/// A NAND program under way.
 #[derive(Debug)]
 pub(super) struct Program {
     number: u64,
@@ -43,22 +44,22 @@ pub(super) struct Program {
     random: Vec<(Lba, u64, Block)>,
 }
 
-/// A command that completes when programs have ended.
+/// A command that completes when certain programs have ended.
 #[derive(Debug)]
 pub(super) struct Waiter {
     slot: u32,
-    /// Only programs of this place, or of any.
+    /// Only programs of this place; `None` means of any.
     place: Option<Place>,
-    /// Programs given out before this one.
+    /// Only programs that began before this one.
     before: u64,
     left: u64,
     then: Promised,
 }
 
-/// What else is durable when a command completes.
+/// What else becomes durable when a command completes.
 #[derive(Debug, Default)]
 pub(super) struct Promised {
-    /// Zones, with their epochs, that are full.
+    /// Full zones, with their epochs.
     pub(super) seals: Vec<(u32, u32)>,
     /// Discards and resets.
     pub(super) covers: Covered,
@@ -90,7 +91,7 @@ impl Model {
         Ok(())
     }
 
-    /// Where an append to the zone that starts at `zone` lands.
+    /// Where an append lands to the zone that starts at `zone`.
     pub(super) fn append_point(&self, zone: Lba) -> Result<Lba, Status> {
         let table = self.zones.as_ref().ok_or(Status::InvalidOpcode)?;
         if zone >= self.identify.blocks {
@@ -104,8 +105,8 @@ impl Model {
         Ok(zone + table.cells[number].accepted.min(table.geometry.size - 1))
     }
 
-    /// Checks a write in the order of ZNS 1.1, 2.1.1.5 and 3.3, and takes its place: from here on
-    /// the next write to the zone starts behind this one.
+    /// Checks a write in the order of ZNS 1.1, 2.1.1.5 and 3.3, and takes its place: the next write
+    /// to the zone starts after this one.
     pub(super) fn accept(&mut self, lba: Lba, data: &Blocks) -> Result<Place, Status> {
         let blocks = data.len() as u64;
         if blocks == 0 || blocks > u64::from(self.identify.max_transfer) {
@@ -171,7 +172,7 @@ impl Model {
         }
     }
 
-    /// Starts the transfers of waiting writes in order, as far as there are tokens.
+    /// Starts the transfers of waiting writes, in order, as long as there are tokens.
     pub(super) fn feed(&mut self) {
         while let Some(&slot) = self.starving.front() {
             let transfer = &self.slots[slot as usize].transfer;
@@ -186,7 +187,7 @@ impl Model {
         self.make_room();
     }
 
-    /// Units that never fill must not hold the tokens others wait for.
+    /// Units that never fill must not keep tokens for which others wait.
     fn make_room(&mut self) {
         let stuck = !self.starving.is_empty() && self.programs.iter().all(Option::is_none);
         if stuck && (self.cache.gathered() > 0 || !self.gathering.is_empty()) {
@@ -199,7 +200,7 @@ impl Model {
         let mut at = self.nand.late(self.clock, in_time);
         let place = self.slots[slot as usize].transfer.as_ref().map(|transfer| transfer.place);
         if let (Some(Place::Zone { zone, .. }), Some(table)) = (place, &mut self.zones) {
-            // A zone fills in order: a late write holds up those behind it.
+            // A zone fills in order, so a late write delays those after it.
             let cell = &mut table.cells[zone as usize];
             at = at.max(cell.arrives);
             cell.arrives = at;
@@ -249,7 +250,7 @@ impl Model {
             cell.scheduled = cell.buffered;
         }
         if !self.must_program() {
-            // What is acknowledged stays, so earlier contents do not come back.
+            // What is acknowledged stays, so earlier contents cannot come back.
             self.settle_reset(zone as usize);
         }
         let kept = if self.outlives_us() { self.keep(zone as usize, blocks) } else { Ok(()) };
@@ -261,7 +262,7 @@ impl Model {
     }
 
     /// Writes the newest `blocks` of a zone's buffer to the file, and only then its write pointer:
-    /// whoever finds the pointer finds everything below it.
+    /// where the pointer is found, everything below it is there too.
     fn keep(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
         let Some(table) = &self.zones else { return Ok(()) };
         let (cell, start) = (&table.cells[zone], table.start(zone));
@@ -287,8 +288,8 @@ impl Model {
         Ok(())
     }
 
-    /// Gives out programs for the full units of a zone, and with `partial` for the rest as well. A
-    /// zone that takes no more writes has nothing to wait for.
+    /// Starts programs for the full units of a zone, and with `partial` also for the rest. A zone
+    /// that takes no more writes need not wait for more.
     pub(super) fn program_zone(&mut self, zone: usize, partial: bool) {
         let unit = self.spec.profile().program_unit();
         loop {
@@ -323,7 +324,7 @@ impl Model {
         }
     }
 
-    /// Gives out programs for these blocks alone: forcing them out implies nothing about others.
+    /// Starts programs for these blocks alone. That they are forced out says nothing about others.
     fn program_range(&mut self, lba: Lba, blocks: u64) {
         let unit = usize::try_from(self.spec.profile().program_unit()).unwrap_or(usize::MAX);
         for random in self.cache.take_range(lba, blocks).chunks(unit) {
@@ -333,7 +334,7 @@ impl Model {
         }
     }
 
-    /// Gives out programs for all that is in the buffer.
+    /// Starts programs for everything in the buffer.
     pub(super) fn program_everything(&mut self) {
         self.program_random(true);
         for zone in std::mem::take(&mut self.gathering) {
@@ -360,7 +361,7 @@ impl Model {
         self.schedule(end, Happening::Program(at as u32));
     }
 
-    /// A program ended: its blocks are durable, its tokens come back.
+    /// A program has ended: its blocks are durable, and its tokens come back.
     pub(super) fn end_program(&mut self, at: u32) {
         let Some(program) = self.programs[at as usize].take() else { return };
         let blocks = program.to - program.from;
@@ -404,7 +405,7 @@ impl Model {
         self.media.write(lba, block).map_err(|_| Status::WriteFault)
     }
 
-    /// Moves wp_nand of a zone up by `blocks`, whose bytes go to the media.
+    /// Moves a zone's wp_nand up by `blocks`, whose bytes go to the media.
     pub(super) fn move_to_media(&mut self, zone: usize, blocks: u64) -> Result<(), Status> {
         if blocks > 0 {
             self.settle_reset(zone);
@@ -424,8 +425,8 @@ impl Model {
         Ok(())
     }
 
-    /// Completes `slot` when the programs given out so far, of `place` only if one is named, have
-    /// ended; on a drive that has none under way, after the firmware's time.
+    /// Completes `slot` when the programs that have begun so far, or only those of `place`, have
+    /// ended. If there are none, completes it after the firmware's time.
     pub(super) fn wait_for_programs(&mut self, slot: u32, place: Option<Place>, then: Promised) {
         let programs = self.programs.iter().flatten();
         let left = programs.filter(|p| place.is_none_or(|place| p.place == place)).count() as u64;
@@ -465,7 +466,7 @@ impl Model {
         self.finish_at(waiter.slot, self.clock + firmware, answer);
     }
 
-    /// Starts the clock of the internal flush when there is something to flush.
+    /// Starts the clock of the internal flush if there is something to flush.
     fn start_ticking(&mut self) {
         let period = self.spec.profile().internal_flush_ns.value;
         let something = self.cache.gathered() > 0 || !self.gathering.is_empty();

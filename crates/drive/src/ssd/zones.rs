@@ -1,12 +1,12 @@
 //! The zones of a drive: state machine, resources, and the pointers of each zone.
 //!
 //! [`ZoneTable::transition`] is the only place where a zone changes state (ZNS 1.1, section 2.1.1,
-//! figure 8 "Zone State Machine"). Four pointers walk through a sequential zone, each an offset
-//! from its start, and never pass one another:
+//! figure 8 "Zone State Machine"). Four pointers move through a sequential zone. Each is an offset
+//! from its start, and they never pass one another:
 //!
-//! `nand` (programmed) ≤ `scheduled` (programs given out) ≤ `buffered` (wp_zns) ≤ `accepted` (what
-//! the next write must start at). `nand` is the wp_nand of the thesis: blocks above it are held in
-//! `pending`, blocks below it are on the media.
+//! `nand` (programmed) ≤ `scheduled` (program begun) ≤ `buffered` (wp_zns) ≤ `accepted` (where the
+//! next write must start). `nand` is the wp_nand of the thesis: blocks above it are in `pending`,
+//! blocks below it are on the media.
 
 use std::collections::VecDeque;
 
@@ -20,17 +20,17 @@ use crate::{Block, Lba, Status, Zone, ZoneGeometry, ZoneKind, ZoneState};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Write,
-    /// The last block of the capacity is taken.
+    /// The last block of the capacity was taken.
     Filled,
     Open,
     Close,
     Finish,
     Reset,
-    /// By command, of a zone that is read only.
+    /// By command, if the zone is read only.
     Offline,
     /// Another zone needs the open resource.
     Evict,
-    /// Failure injected from outside.
+    /// An injected failure.
     Fail(ZoneState),
 }
 
@@ -42,19 +42,19 @@ pub(super) struct Cell {
     pub(super) buffered: u64,
     pub(super) scheduled: u64,
     pub(super) nand: u64,
-    /// When the last write under way is in the buffer; no later write may be there earlier.
+    /// When the last write under way is in the buffer. No later write may be there earlier.
     pub(super) arrives: Nanos,
     /// Finished by command, durably.
     pub(super) sealed: bool,
-    /// The state it returns to if a cut undoes the reset, while the reset is not durable.
+    /// While the last reset is not durable: the state to which a cut that undoes it returns.
     pub(super) before: Option<Before>,
-    /// Counts resets: what was under way before one is void.
+    /// Counts resets. Whatever was under way before one is void.
     pub(super) epoch: u32,
-    /// Program units given out so far; chooses the die.
+    /// Program units begun so far, which select the die.
     pub(super) stripes: u64,
     /// Blocks `nand..accepted`.
     pub(super) pending: VecDeque<Block>,
-    /// Programs that ended ahead of an earlier one, as `from..to`.
+    /// Programs that ended before an earlier one did, as `from..to`.
     early: SmallVec<[(u64, u64); 2]>,
 }
 
@@ -76,14 +76,14 @@ impl Cell {
         }
     }
 
-    /// All four pointers at `wp`, nothing pending.
+    /// Sets all four pointers to `wp`, with nothing pending.
     pub(super) fn settle(&mut self, wp: u64) {
         (self.accepted, self.buffered, self.scheduled, self.nand) = (wp, wp, wp, wp);
         self.pending.clear();
         self.early.clear();
     }
 
-    /// The program of `from..to` ended. Returns how many blocks `nand` may advance, in order.
+    /// The program of `from..to` has ended. Returns how many blocks `nand` may advance, in order.
     pub(super) fn programmed(&mut self, from: u64, to: u64) -> u64 {
         self.early.push((from, to));
         let mut reach = self.nand;
@@ -101,16 +101,16 @@ pub(super) struct ZoneTable {
     pub(super) cells: Vec<Cell>,
     open: u32,
     active: u32,
-    /// Implicitly open zones, the longest open first: the order of eviction.
+    /// Implicitly open zones, the one open longest first: the order of eviction.
     implicit: VecDeque<u32>,
 }
 
-/// Holds an open resource.
+/// Whether it holds an open resource.
 fn is_open(state: ZoneState) -> bool {
     matches!(state, ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen)
 }
 
-/// Holds an active resource.
+/// Whether it holds an active resource.
 fn is_active(state: ZoneState) -> bool {
     is_open(state) || state == ZoneState::Closed
 }
@@ -126,7 +126,7 @@ impl ZoneTable {
         Self { geometry, cells, open: 0, active: 0, implicit: VecDeque::new() }
     }
 
-    /// Puts a zone where a drive that was switched off left it.
+    /// Puts a zone into the state in which a drive that was switched off left it.
     pub(super) fn restore(&mut self, zone: usize, state: ZoneState, wp: u64, sealed: bool) {
         let cell = &mut self.cells[zone];
         cell.state = state;
@@ -176,7 +176,7 @@ impl ZoneTable {
         }
     }
 
-    /// Changes the state of zone number `zone`, if it may, taking and giving back resources.
+    /// Changes the state of zone number `zone` if that is allowed, and takes and returns resources.
     pub(super) fn transition(&mut self, zone: usize, cause: Cause) -> Result<(), Status> {
         let from = self.cells[zone].state;
         let to = next_state(from, cause)?;
@@ -205,14 +205,14 @@ impl ZoneTable {
         }
     }
 
-    /// Zones that hold an open, and an active, resource.
+    /// How many zones hold an open, and an active, resource.
     #[cfg(test)]
     pub(super) fn resources(&self) -> (u32, u32) {
         (self.open, self.active)
     }
 }
 
-/// The state machine proper: ZNS 1.1, 2.1.1.3 and the state tables of 3.4.3 (Zone Management Send).
+/// The state machine itself: ZNS 1.1, 2.1.1.3 and the state tables of 3.4.3 (Zone Management Send).
 fn next_state(from: ZoneState, cause: Cause) -> Result<ZoneState, Status> {
     use ZoneState::{
         Closed, Empty, ExplicitlyOpen, Full, ImplicitlyOpen, NotWritePointer, Offline, ReadOnly,
