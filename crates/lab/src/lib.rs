@@ -12,6 +12,7 @@ pub mod explore;
 pub mod minimise;
 pub mod oracle;
 pub mod paper;
+pub mod record;
 pub mod report;
 pub mod rig;
 pub mod workload;

@@ -5,18 +5,15 @@
 
 mod content;
 mod database;
-mod known;
 mod pattern;
 mod random_overwrite;
 pub mod recorder;
 pub mod script;
 pub mod small;
-pub mod strace;
 mod threads;
 mod tree;
 mod varmail;
 mod versions;
-mod watched;
 
 use vfs::FileSystem;
 
@@ -35,7 +32,6 @@ pub use threads::Threads;
 pub use tree::{Tree, TreeSource, shell_word, tree_arguments};
 pub use varmail::Varmail;
 pub use versions::Versions;
-pub use watched::Watched;
 
 /// Something that uses a file system.
 pub trait Workload: Send + Sync {

@@ -8,8 +8,9 @@ use lab::campaign::shard::{Part, Pick, Shard, Share};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
+use lab::record::strace;
 use lab::report::counted;
-use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word, strace};
+use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word};
 use vfs::kind::Technique;
 
 use super::campaign::{CampaignArgs, techniques};

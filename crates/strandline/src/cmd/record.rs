@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use fuse::{MountOptions, Session};
-use lab::workload::Watched;
+use lab::record::Watched;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;

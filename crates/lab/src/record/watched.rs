@@ -13,8 +13,8 @@ use vfs::{
     Result, Seek, SetAttr, StatFs, XattrMode,
 };
 
-use super::Script;
 use super::known::{Id, ROOT, Tree};
+use crate::workload::Script;
 
 /// See the module's header.
 pub struct Watched {

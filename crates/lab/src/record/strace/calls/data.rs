@@ -4,7 +4,7 @@ use vfs::ops::Op;
 
 use super::super::Became;
 use super::{Calls, UNTOLD};
-use crate::workload::known::Id;
+use crate::record::known::Id;
 
 impl Calls<'_> {
     pub(super) fn data(&mut self, name: &str) -> Option<Became> {

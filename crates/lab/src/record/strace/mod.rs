@@ -17,9 +17,9 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Script;
 use super::known::Tree;
-use super::script::read_bounded;
+use crate::workload::Script;
+use crate::workload::script::read_bounded;
 use crate::{Error, Result};
 
 use line::{Lines, Said};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use vfs::ops::Op;
 
-use super::script::Step;
+use crate::workload::script::Step;
 
 /// Number of a file; 0 is the root.
 pub(super) type Id = usize;

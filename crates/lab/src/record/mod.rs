@@ -1,0 +1,8 @@
+//! What a real program did, recorded as a workload's script: on a mount that watches it
+//! ([`Watched`]), or from what strace(1) wrote down ([`strace`]).
+
+mod known;
+pub mod strace;
+mod watched;
+
+pub use watched::Watched;
