@@ -86,7 +86,9 @@ fn a_trace_is_cut_like_any_workload() {
 fn a_program_on_a_mount_becomes_a_workload() {
     let scratch = Scratch::new("record");
     let (script, file) = (scratch.path("save.sh"), scratch.path("save.workload"));
-    let save = "printf newer >new && sync new && mv new config && sync . && rm -f absent\n";
+    // The recording mount has no flags, and says so.
+    let save = "printf newer >new && sync new && mv new config && sync . && rm -f absent && \
+                ! lsattr config 2>/dev/null\n";
     std::fs::write(&script, save).expect("a file");
     ok(&format!("crash record {file} --setup mkdir${{IFS}}dir -- sh {script}"));
     let recorded = std::fs::read_to_string(&file).expect("a workload");

@@ -113,7 +113,11 @@ impl Server {
     /// Fails if the flags of `ino` forbid to open it like this (`may_open`, which does not know
     /// them).
     pub(super) fn check_flags(&self, ino: Ino, open: u32) -> Done {
-        let flags = self.fs.flags(ino).map_err(errno)?;
+        let flags = match self.fs.flags(ino).map_err(errno) {
+            // It has none.
+            Err(Errno::NOTTY) => return Ok(()),
+            flags => flags?,
+        };
         let appends = open & O_APPEND != 0 && open & O_TRUNC == 0;
         let forbidden = flags & IMMUTABLE != 0 || flags & APPEND != 0 && !appends;
         if forbidden { Err(Errno::PERM) } else { Ok(()) }

@@ -6,7 +6,7 @@
 
 use cores::Mutex;
 use rustc_hash::FxHashMap;
-use vfs::kind::{Recovery, Volume};
+use vfs::kind::{Atomic, Recovery, Volume};
 use vfs::ops::Op;
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
@@ -105,6 +105,20 @@ impl Watched {
 impl Volume for Watched {
     fn recovery(&self) -> Recovery {
         self.fs.recovery()
+    }
+
+    // Memory has neither flags nor atomic writes. Linux answers so for file systems that lack them,
+    // and programs then do without.
+    fn flags(&self, _ino: Ino) -> Result<u32> {
+        Err(Errno::NOTTY.into())
+    }
+
+    fn set_flags(&self, _ino: Ino, _flags: u32) -> Result<()> {
+        Err(Errno::NOTTY.into())
+    }
+
+    fn atomic_write(&self, _ino: Ino, _step: Atomic) -> Result<()> {
+        Err(Errno::NOTTY.into())
     }
 }
 
