@@ -3,9 +3,10 @@
 //! which tests compare them.
 //!
 //! The parts: [`Gate`] holds a volume. [`inode`] says who works on an inode and who has it open.
-//! [`PageCache`] keeps contents and [`Buffers`] metadata until a commit, and [`upkeep`] writes back
-//! what has been dirty for long. [`options`] and [`attributes`] are what can be set at mount and
-//! later, [`finding`] and [`record`] what a check and a dump show.
+//! [`PageCache`] keeps contents, and [`mod@file`] reads and writes them there. [`Buffers`] keeps
+//! metadata until a commit. [`upkeep`] writes back what has been dirty for long. [`options`] and
+//! [`attributes`] are what can be set at mount and later, [`finding`] and [`record`] what a check
+//! and a dump show.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod buffers;
 #[cfg(not(target_os = "linux"))]
 mod errno;
 mod error;
+pub mod file;
 pub mod finding;
 mod fs;
 mod gate;

@@ -1,7 +1,7 @@
 //! Directories: entries in the inode, or in blocks found by a multi-level hash (`dir.c`).
 
 use drive::{BLOCK_SIZE, Block};
-use vfs::{DirEntry, Errno, FileKind, Ino};
+use vfs::{DirEntry, Errno, FileKind, Ino, file};
 
 use crate::dir::nokey;
 use crate::dir::wanted::{Naming, Wanted};
@@ -52,7 +52,7 @@ impl Volume {
 
     /// Block `index` of a directory; `None` for a hole.
     fn dir_block(&mut self, dir: Nid, index: u64) -> Result<Option<Block>> {
-        Ok(self.page(dir, index, index + 1)?.cloned())
+        Ok(file::page(self, dir, index, index + 1)?.cloned())
     }
 
     /// The entry a user calls `name`, if there is one.
@@ -129,7 +129,7 @@ impl Volume {
             self.convert_inline_dir(dir)?;
         }
         let (index, slot) = self.find_room(dir, name, hash)?;
-        let page = self.page_to_change(dir, index)?;
+        let page = file::page_to_change(self, dir, index)?;
         DentriesMut::block(page).insert(slot, name, hash, ino, kind);
         let end = (index + 1) * BLOCK_SIZE as u64;
         let inode = self.inode_mut(dir)?;
@@ -192,7 +192,7 @@ impl Volume {
                 change(&mut DentriesMut::new(layout.inline_dentries(), area), slot);
             }
             Place::Block(index, slot) => {
-                change(&mut DentriesMut::block(self.page_to_change(dir, index)?), slot);
+                change(&mut DentriesMut::block(file::page_to_change(self, dir, index)?), slot);
             }
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Volume {
         let per_block = ENTRIES_PER_BLOCK as u64;
         let mut index = from / per_block;
         while let Some(next) = self.next_allocated(dir, index..end, true)? {
-            if let Some(block) = self.page(dir, next, end)?.cloned() {
+            if let Some(block) = file::page(self, dir, next, end)?.cloned() {
                 let entries = Dentries::block(&block, dir);
                 if !emit_block(entries, encrypted, next * per_block, from, emit)? {
                     return Ok(());

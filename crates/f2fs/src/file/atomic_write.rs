@@ -20,7 +20,7 @@
 //! more.
 
 use drive::Block;
-use vfs::{Creator, Errno, FileKind, Ino};
+use vfs::{Creator, Errno, FileKind, Ino, file};
 
 use crate::F2fs;
 use crate::dir::namei::NewInode;
@@ -143,7 +143,7 @@ impl Volume {
     pub(crate) fn page_below(&mut self, ino: Nid, index: u64) -> Result<Block> {
         let of_file = self.atomic_writes.iter().find(|(_, write)| write.cow == ino);
         let below = match of_file.map(|(file, _)| *file) {
-            Some(file) => self.page(file, index, index + 1)?.cloned(),
+            Some(base) => file::page(self, base, index, index + 1)?.cloned(),
             None => None,
         };
         Ok(below.unwrap_or_else(Block::zeroed))

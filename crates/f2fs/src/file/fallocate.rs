@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use drive::BLOCK_SIZE;
-use vfs::{Errno, FallocateMode, FileKind, Ino, Seek};
+use vfs::{Errno, FallocateMode, FileKind, Ino, Seek, file};
 
 use crate::error::{Error, Result};
 use crate::mount::volume::Volume;
@@ -13,19 +13,6 @@ use crate::ondisk::inode::Advise;
 const PAGE: u64 = BLOCK_SIZE as u64;
 /// How many pages an insertion looks up at once.
 const MOVE_WINDOW: u64 = 1 << 16;
-
-/// Whole pages within a byte range, and the ragged ends.
-struct Split {
-    head: Range<u64>,
-    pages: Range<u64>,
-    tail: Range<u64>,
-}
-
-fn split(from: u64, to: u64) -> Split {
-    let first = from.next_multiple_of(PAGE).min(to);
-    let last = (to / PAGE * PAGE).max(first);
-    Split { head: from..first, pages: first / PAGE..last / PAGE, tail: last..to }
-}
 
 impl Volume {
     /// `fallocate(2)` on a regular file.
@@ -104,10 +91,8 @@ impl Volume {
 
     fn punch_hole(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
         self.leave_inline(ino)?;
-        let parts = split(from, to);
-        self.zero_range_in_page(ino, parts.head.start, parts.head.end)?;
-        self.zero_range_in_page(ino, parts.tail.start, parts.tail.end)?;
-        self.drop_pages(ino, parts.pages)
+        let pages = file::zero_ends(self, ino, from..to)?;
+        self.drop_pages(ino, pages)
     }
 
     /// Makes whole pages a hole.
@@ -179,7 +164,7 @@ impl Volume {
 
     /// Gives page `to` the contents of page `from`, which is allocated.
     fn move_page(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
-        let page = self.page(ino, from, from + 1)?.cloned();
+        let page = file::page(self, ino, from, from + 1)?.cloned();
         self.reserve_block(ino, to)?;
         let page = page.unwrap_or_else(drive::Block::zeroed);
         self.pages.insert_dirty(Ino::from(ino), to, page);

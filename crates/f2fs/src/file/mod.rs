@@ -6,6 +6,7 @@ mod compress;
 mod defrag;
 mod fallocate;
 mod inline;
+mod map;
 mod pages;
 pub(crate) mod read_write;
 mod truncate;

@@ -159,7 +159,7 @@ impl Volume {
             && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
             && !self.is_sequential(addr)
             && !self.io.is_in_flight(addr)
-            && !self.reading.iter().any(|run| run.contains(&addr))
+            && !self.reading.iter().any(|run| run.contains(&addr.into()))
             && !self.is_dir(ino)?)
     }
 

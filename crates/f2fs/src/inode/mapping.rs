@@ -302,7 +302,7 @@ impl Volume {
     /// Reserves the blocks of `range`, a node's worth at a time. Returns the page up to which they
     /// are reserved; [`Volume::reserve_block`] handles the next one and reports what is wrong with
     /// it.
-    pub(crate) fn reserve_run(&mut self, ino: Nid, range: Range<u64>) -> Result<u64> {
+    pub(crate) fn reserve_blocks(&mut self, ino: Nid, range: Range<u64>) -> Result<u64> {
         let mut index = range.start;
         if self.layout(ino)?.cluster().is_some() {
             return Ok(index);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::{Block, Blocks};
+use drive::{Block, Blocks, Lba};
 use queue::{BlockQueue, WriteSet};
 use vfs::Buffers;
 
@@ -58,8 +58,8 @@ impl Io {
     }
 
     /// Whether some of these blocks may be on their way to the drive.
-    pub(crate) fn has_in_flight(&self, addrs: Range<BlockAddr>) -> bool {
-        self.io.has_in_flight(addrs.start.into()..addrs.end.into())
+    pub(crate) fn has_in_flight(&self, blocks: Range<Lba>) -> bool {
+        self.io.has_in_flight(blocks)
     }
 
     /// Whether a write of this block has been submitted and may not be complete.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use queue::WriteSet;
 use vfs::kind::Shutdown;
-use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec};
+use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec, file};
 
 use crate::F2fs;
 use crate::alloc::gc::Policy;
@@ -195,7 +195,7 @@ impl Volume {
         }
         let mut set = WriteSet::default();
         let moved = found.iter().try_for_each(|(page, addr)| {
-            let Some(block) = self.page(ino, *page, end)?.cloned() else { return Ok(()) };
+            let Some(block) = file::page(self, ino, *page, end)?.cloned() else { return Ok(()) };
             let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
             let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
             self.unflushed.insert(ino);

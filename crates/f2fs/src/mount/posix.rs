@@ -1,5 +1,8 @@
 //! POSIX on top of a mounted volume.
 
+use std::ops::Range;
+
+use vfs::file::{self, Miss};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Hold, Ino, RenameFlags,
     Seek, SetAttr, StatFs, XattrMode,
@@ -9,7 +12,6 @@ use crate::F2fs;
 use crate::alloc::gc::OPERATION_PAGES;
 use crate::dir::namei::{NameIn, NewInode};
 use crate::error::Result;
-use crate::file::read_write::Miss;
 use crate::fsync;
 use crate::mount::fs::nid;
 use crate::mount::volume::{Health, Volume};
@@ -17,17 +19,22 @@ use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 
 impl F2fs {
     /// Reads the blocks of a miss. The volume is not locked while the drive works.
-    fn fetch<'a>(&'a self, mut volume: Hold<'a, Volume>, miss: &Miss) -> Result<Hold<'a, Volume>> {
-        if volume.io.has_in_flight(miss.addrs()) || volume.is_pinned(miss.ino)? {
+    fn fetch<'a>(
+        &'a self,
+        mut volume: Hold<'a, Volume>,
+        miss: Miss<Nid>,
+    ) -> Result<Hold<'a, Volume>> {
+        if volume.io.has_in_flight(miss.blocks.clone()) || volume.is_pinned(miss.file)? {
             // Some of it is in memory, or is written in place while it is read.
-            volume.read_miss(miss)?;
+            file::read_miss(&mut *volume, miss)?;
             return Ok(volume);
         }
-        let version = volume.begin_reading(miss);
+        let version = volume.begin_reading(&miss);
         drop(volume);
-        let blocks = self.queue().read_blocks(miss.addr.into(), miss.count);
+        let Range { start, end } = miss.blocks;
+        let blocks = self.queue().read_blocks(start, (end - start) as u32);
         let mut volume = self.lock();
-        volume.end_reading(miss, version, blocks)?;
+        volume.end_reading(&miss, version, blocks)?;
         Ok(volume)
     }
 
@@ -198,7 +205,7 @@ impl FileSystem for F2fs {
             let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
             done += part.len;
             let Some(miss) = part.miss else { return Ok(done) };
-            volume = self.fetch(volume, &miss)?;
+            volume = self.fetch(volume, miss)?;
         }
     }
 

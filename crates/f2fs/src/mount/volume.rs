@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use drive::Lba;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
 use vfs::{Errno, PageCache, Timespec};
@@ -78,7 +79,7 @@ pub(crate) struct Volume {
     /// How many operations have begun, which shows when the volume is quiet.
     pub(crate) operations: u64,
     /// Runs of blocks that are being read without the lock. They must not be written in place.
-    pub(crate) reading: Vec<Range<BlockAddr>>,
+    pub(crate) reading: Vec<Range<Lba>>,
     /// Files with a failed write for which no fsync was waiting. The next fsync reports it, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,

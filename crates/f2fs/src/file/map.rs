@@ -1,0 +1,69 @@
+//! Where the pages of a file are: what F2FS answers to [`vfs::file`].
+
+use std::ops::Range;
+
+use drive::{Block, Blocks, Lba};
+use vfs::PageCache;
+use vfs::file::Map;
+
+use crate::error::{Error, Result};
+use crate::mount::volume::Volume;
+use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+
+impl Map for Volume {
+    type File = Nid;
+    type Error = Error;
+
+    #[inline]
+    fn pages(&mut self, _: Nid) -> &mut PageCache {
+        &mut self.pages
+    }
+
+    fn locate(&mut self, ino: Nid, index: u64, most: u64) -> Result<Option<Range<Lba>>> {
+        let addr = self.addr_of(ino, index)?;
+        if addr == NULL_ADDR || addr == NEW_ADDR {
+            return Ok(None);
+        }
+        if !is_data_addr(addr) {
+            return Err(Error::corrupt("node.addr", ino, "COMPRESS_ADDR", "a block"));
+        }
+        // The blocks behind a plain cluster may be those of a compressed one.
+        let most = match self.layout(ino)?.cluster().map(u64::from) {
+            Some(blocks) => most.min(blocks - index % blocks),
+            None => most,
+        };
+        let found = self.addrs_from(ino, index, most as usize)?;
+        let follows = (addr..).zip(found).skip(1);
+        let follows = follows.take_while(|(addr, at)| addr == at && is_data_addr(*addr)).count();
+        Ok(Some(addr.into()..Lba::from(addr) + 1 + follows as u64))
+    }
+
+    fn read_blocks(&mut self, blocks: Range<Lba>) -> Result<Blocks> {
+        self.io.read_run(blocks.start as BlockAddr, (blocks.end - blocks.start) as u32)
+    }
+
+    fn reserve(&mut self, ino: Nid, index: u64) -> Result<()> {
+        self.reserve_block(ino, index).map(drop)
+    }
+
+    fn reserve_run(&mut self, ino: Nid, pages: Range<u64>) -> Result<u64> {
+        self.reserve_blocks(ino, pages)
+    }
+
+    #[inline]
+    fn seen(&mut self, ino: Nid, index: u64) -> Result<Nid> {
+        self.inode_of_page(ino, index)
+    }
+
+    fn load(&mut self, ino: Nid, index: u64) -> Result<bool> {
+        self.load_cluster(ino, index)
+    }
+
+    fn unshare(&mut self, ino: Nid, index: u64) -> Result<()> {
+        self.expand_cluster(ino, index)
+    }
+
+    fn below(&mut self, ino: Nid, index: u64) -> Result<Block> {
+        self.page_below(ino, index)
+    }
+}

@@ -1,0 +1,120 @@
+//! The contents of a file, page by page: reading them into the page cache and out of it, and
+//! writing them into it. What a file system has to answer for that is a [`Map`].
+//!
+//! Nothing here locks or waits for anything but [`Map::read_blocks`]. A reader that is to leave
+//! others alone while the drive works calls [`read_cached`], reads the [`Miss`] it gets without
+//! holding the file, hands the blocks to [`insert`], and goes on.
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::ops::Range;
+
+use drive::{Block, Blocks, Lba};
+
+use crate::{Errno, Ino, PageCache};
+
+pub use read::{Miss, Part, insert, page, read, read_cached, read_miss};
+pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
+
+/// Where the pages of files are, in memory and on the drive.
+///
+/// All methods are asked about pages within the bounds of the file system: the size of a file,
+/// limits, times and contents that lie in the inode are the caller's.
+///
+/// A file system on which all pages of a file lie in one piece:
+///
+/// ```
+/// use std::ops::Range;
+///
+/// use drive::{Blocks, Lba};
+/// use vfs::file::{self, Map};
+/// use vfs::{Block, Errno, Ino, PageCache};
+///
+/// struct Linear(PageCache);
+///
+/// impl Map for Linear {
+///     type File = Ino;
+///     type Error = Errno;
+///
+///     fn pages(&mut self, _: Ino) -> &mut PageCache {
+///         &mut self.0
+///     }
+///
+///     fn locate(&mut self, ino: Ino, index: u64, most: u64) -> Result<Option<Range<Lba>>, Errno> {
+///         let start = ino * 1000 + index;
+///         Ok(Some(start..start + most))
+///     }
+///
+///     fn read_blocks(&mut self, blocks: Range<Lba>) -> Result<Blocks, Errno> {
+///         Ok(blocks.map(|lba| Block::new([lba as u8; 4096])).collect())
+///     }
+///
+///     fn reserve(&mut self, _: Ino, _: u64) -> Result<(), Errno> {
+///         Ok(())
+///     }
+/// }
+///
+/// let mut map = Linear(PageCache::new(1 << 20));
+/// assert_eq!(file::write(&mut map, 0, 4095, b"abc")?.len, 3);
+/// let mut buf = [0; 6];
+/// file::read(&mut map, 0, 4094, &mut buf)?;
+/// assert_eq!(&buf, b"\0abc\x01\x01");
+/// # Ok::<(), Errno>(())
+/// ```
+pub trait Map {
+    /// How a file is named here: by its number, or by a hold of it where it has a lock of its own.
+    type File: Copy + Into<Ino>;
+    /// What goes wrong.
+    type Error: From<Errno>;
+
+    /// The cache that has the pages of `file`.
+    fn pages(&mut self, file: Self::File) -> &mut PageCache;
+
+    /// Where page `index`, which is not in memory, is on the drive, and behind it as many of the
+    /// pages that follow in the file as follow on the drive too, `most` in all. `None` for a hole.
+    fn locate(
+        &mut self,
+        file: Self::File,
+        index: u64,
+        most: u64,
+    ) -> Result<Option<Range<Lba>>, Self::Error>;
+
+    /// Reads blocks that lie side by side.
+    fn read_blocks(&mut self, blocks: Range<Lba>) -> Result<Blocks, Self::Error>;
+
+    /// Sees to it that page `index` can be written back later: that there is a block for it, or
+    /// the promise of one.
+    fn reserve(&mut self, file: Self::File, index: u64) -> Result<(), Self::Error>;
+
+    /// As [`Map::reserve`] for as many of `pages` as it is cheap for together. Returns the page
+    /// up to which it is done; those behind are reserved one by one, and what is wrong with one is
+    /// reported then.
+    fn reserve_run(&mut self, _file: Self::File, pages: Range<u64>) -> Result<u64, Self::Error> {
+        Ok(pages.start)
+    }
+
+    /// The file whose page `index` is seen in `file`: another where one lies over it, as with
+    /// writes that become part of a file all at once.
+    fn seen(&mut self, file: Self::File, _index: u64) -> Result<Self::File, Self::Error> {
+        Ok(file)
+    }
+
+    /// Puts page `index` into memory if it does not lie on the drive as a block of its own, for
+    /// instance because it is compressed. False if it does, or is a hole.
+    fn load(&mut self, _file: Self::File, _index: u64) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+
+    /// Before part of page `index` changes: takes apart what it shares with other pages.
+    fn unshare(&mut self, _file: Self::File, _index: u64) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// What page `index`, a hole, is before its first write.
+    fn below(&mut self, _file: Self::File, _index: u64) -> Result<Block, Self::Error> {
+        Ok(Block::zeroed())
+    }
+}
