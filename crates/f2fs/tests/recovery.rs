@@ -15,7 +15,7 @@ use vfs::{FileSystem, SetAttr};
 
 /// What one fsync after another does to a file: its contents move out of the inode, get nodes of
 /// their own, and lose some again.
-enum Step {
+enum Edit {
     Write(usize, usize),
     Truncate(usize),
 }
@@ -58,7 +58,7 @@ fn a_new_file_takes_a_name_and_nothing_else() {
 /// Of each node only the last version is applied, and every fsync is found as it was.
 #[test]
 fn each_fsync_of_a_changing_file_comes_back() {
-    use Step::{Truncate, Write};
+    use Edit::{Truncate, Write};
     let steps = [
         Write(0, 100),
         Write(50, 5 * PAGE),

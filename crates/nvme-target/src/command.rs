@@ -59,7 +59,7 @@ const SGL_TRANSPORT: u8 = 0x5a;
 
 /// Where the host keeps a command's data, or expects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum HostData {
     /// In the capsule, at this offset of its data.
     Capsule { offset: u64, length: usize },
     /// To be transferred.
@@ -87,11 +87,11 @@ impl Sqe {
     }
 
     /// Where the data is.
-    pub(crate) fn place(&self) -> Result<Place, Status> {
+    pub(crate) fn host_data(&self) -> Result<HostData, Status> {
         let length = self.sgl.length.get() as usize;
         match self.sgl.kind {
-            SGL_IN_CAPSULE => Ok(Place::Capsule { offset: self.sgl.address.get(), length }),
-            SGL_TRANSPORT => Ok(Place::Transport { length }),
+            SGL_IN_CAPSULE => Ok(HostData::Capsule { offset: self.sgl.address.get(), length }),
+            SGL_TRANSPORT => Ok(HostData::Transport { length }),
             _ => Err(Status::SGL_TYPE),
         }
     }

@@ -84,12 +84,12 @@ impl From<Status> for Answer {
 }
 
 /// What a task does next.
-pub(crate) enum Step {
+pub(crate) enum Next {
     Command(Command),
     Done(Answer),
 }
 
-enum Op {
+enum Work {
     Flush,
     Read,
     Write { lba: Lba, fua: bool },
@@ -105,7 +105,7 @@ enum Op {
 pub(crate) struct Task {
     /// Which drive.
     pub(crate) unit: usize,
-    op: Op,
+    op: Work,
     lba: Lba,
     blocks: u32,
     /// What is left to write.
@@ -129,7 +129,7 @@ impl Task {
     pub(crate) fn parse(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<Self, Status> {
         let mut task = Self {
             unit: namespace.unit,
-            op: Op::Flush,
+            op: Work::Flush,
             lba: 0,
             blocks: 0,
             data: Blocks::new(),
@@ -149,24 +149,24 @@ impl Task {
                 task.blocks = (sqe.cdw10.get() & 0xff) + 1;
                 // Only a hint, and a sequential zone is emptied only by its reset.
                 let wanted = sqe.cdw11.get() >> 2 & 1 != 0 && namespace.zones.is_none();
-                task.op = Op::Deallocate { wanted, ranges: SmallVec::new() };
+                task.op = Work::Deallocate { wanted, ranges: SmallVec::new() };
             }
             opcode::ZONE_SEND => {
                 let (action, zone) = zns::parse_send(sqe, namespace)?;
-                task.op = Op::Manage { action, zone };
+                task.op = Work::Manage { action, zone };
             }
             opcode::ZONE_RECEIVE => {
                 let most = limits.transfer as usize * BLOCK_SIZE;
-                task.op = Op::Report(Report::parse(sqe, namespace, most)?);
+                task.op = Work::Report(Report::parse(sqe, namespace, most)?);
             }
             _ => {
                 (task.lba, task.blocks) = range(sqe, namespace, limits)?;
                 task.op = match sqe.opcode {
-                    opcode::READ => Op::Read,
-                    opcode::WRITE => Op::Write { lba: task.lba, fua },
-                    opcode::ZONE_APPEND => Op::Append { zone: task.lba, fua },
-                    opcode::COMPARE => Op::Compare,
-                    opcode::VERIFY => Op::Verify,
+                    opcode::READ => Work::Read,
+                    opcode::WRITE => Work::Write { lba: task.lba, fua },
+                    opcode::ZONE_APPEND => Work::Append { zone: task.lba, fua },
+                    opcode::COMPARE => Work::Compare,
+                    opcode::VERIFY => Work::Verify,
                     opcode::WRITE_ZEROES => task.zeroes(sqe, namespace, fua),
                     _ => return Err(Status::INVALID_OPCODE),
                 };
@@ -175,24 +175,26 @@ impl Task {
         Ok(task)
     }
 
-    fn zeroes(&mut self, sqe: &Sqe, namespace: &Namespace, fua: bool) -> Op {
+    fn zeroes(&mut self, sqe: &Sqe, namespace: &Namespace, fua: bool) -> Work {
         let deallocate = sqe.cdw12.get() >> 25 & 1 != 0;
         if deallocate && namespace.zones.is_none() {
             let ranges = SmallVec::from_elem((self.lba, self.blocks.into()), 1);
             self.blocks = 0;
-            return Op::Deallocate { wanted: true, ranges };
+            return Work::Deallocate { wanted: true, ranges };
         }
         self.data = (0..self.blocks).map(|_| Block::zeroed()).collect();
-        Op::Write { lba: self.lba, fua }
+        Work::Write { lba: self.lba, fua }
     }
 
     /// Bytes the host has to send; it offers `offered`.
     pub(crate) fn takes(&self, offered: usize) -> usize {
         match &self.op {
-            Op::Write { .. } if !self.data.is_empty() => 0,
-            Op::Write { .. } | Op::Append { .. } | Op::Compare => self.blocks as usize * BLOCK_SIZE,
+            Work::Write { .. } if !self.data.is_empty() => 0,
+            Work::Write { .. } | Work::Append { .. } | Work::Compare => {
+                self.blocks as usize * BLOCK_SIZE
+            }
             // Linux sends room for the largest number of ranges, however many there are.
-            Op::Deallocate { .. } => {
+            Work::Deallocate { .. } => {
                 let needed = self.blocks as usize * size_of::<Range>();
                 if self.blocks > 0 { offered.clamp(needed, RANGES) } else { 0 }
             }
@@ -203,22 +205,22 @@ impl Task {
     /// Bytes the host wants.
     pub(crate) fn gives(&self) -> usize {
         match &self.op {
-            Op::Read => self.blocks as usize * BLOCK_SIZE,
-            Op::Report(report) => report.length(),
+            Work::Read => self.blocks as usize * BLOCK_SIZE,
+            Work::Report(report) => report.length(),
             _ => 0,
         }
     }
 
     /// Begins, with the data the host sent.
-    pub(crate) fn start(&mut self, data: Blocks) -> Step {
-        if let Op::Deallocate { ranges, wanted } = &mut self.op
+    pub(crate) fn start(&mut self, data: Blocks) -> Next {
+        if let Work::Deallocate { ranges, wanted } = &mut self.op
             && self.blocks > 0
         {
             let bytes = data.first().map_or(&[][..], |block| &block.bytes()[..]);
             match parse_ranges(bytes, self.blocks as usize, self.first, self.size) {
                 Ok(parsed) if *wanted => *ranges = parsed,
                 Ok(_) => {}
-                Err(status) => return Step::Done(status.into()),
+                Err(status) => return Next::Done(status.into()),
             }
         } else if self.data.is_empty() {
             self.data = data;
@@ -226,12 +228,12 @@ impl Task {
         self.next()
     }
 
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> Next {
         let (lba, blocks) = (self.lba, self.blocks);
-        Step::Command(match &mut self.op {
-            Op::Flush => Command::Flush,
-            Op::Read | Op::Compare | Op::Verify => Command::Read { lba, blocks },
-            Op::Write { lba, fua } => {
+        Next::Command(match &mut self.op {
+            Work::Flush => Command::Flush,
+            Work::Read | Work::Compare | Work::Verify => Command::Read { lba, blocks },
+            Work::Write { lba, fua } => {
                 let at = *lba;
                 let left = self.stripe.map_or(u64::MAX, |stripe| stripe - at % stripe);
                 let count = self.data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -243,60 +245,60 @@ impl Task {
                 };
                 Command::Write { lba: at, data, fua: *fua }
             }
-            Op::Append { zone, fua } => {
+            Work::Append { zone, fua } => {
                 Command::Append { zone: *zone, data: std::mem::take(&mut self.data), fua: *fua }
             }
-            Op::Deallocate { ranges, .. } => match ranges.pop() {
+            Work::Deallocate { ranges, .. } => match ranges.pop() {
                 Some((lba, blocks)) => Command::Discard { lba, blocks },
-                None => return Step::Done(Answer::done()),
+                None => return Next::Done(Answer::done()),
             },
-            Op::Manage { action, zone } => Command::ManageZone { action: *action, zone: *zone },
-            Op::Report(report) => match report.wants() {
+            Work::Manage { action, zone } => Command::ManageZone { action: *action, zone: *zone },
+            Work::Report(report) => match report.wants() {
                 Some((lba, max)) => Command::ReportZones { lba, max },
-                None => return Step::Done(self.reported()),
+                None => return Next::Done(self.reported()),
             },
         })
     }
 
     /// The report as it is.
     fn reported(&mut self) -> Answer {
-        match std::mem::replace(&mut self.op, Op::Flush) {
-            Op::Report(report) => Answer::bytes(report.finish()),
+        match std::mem::replace(&mut self.op, Work::Flush) {
+            Work::Report(report) => Answer::bytes(report.finish()),
             _ => Answer::done(),
         }
     }
 
     /// Continues with the drive's answer.
-    pub(crate) fn after(mut self, result: Result<Output, drive::Status>) -> (Option<Self>, Step) {
+    pub(crate) fn after(mut self, result: Result<Output, drive::Status>) -> (Option<Self>, Next) {
         let output = match result {
             Ok(output) => output,
-            Err(status) => return (None, Step::Done(Status::from(status).into())),
+            Err(status) => return (None, Next::Done(Status::from(status).into())),
         };
         let answer = match (&mut self.op, output) {
-            (Op::Read, Output::Data(blocks)) => {
+            (Work::Read, Output::Data(blocks)) => {
                 Answer { data: Data::Blocks(blocks), ..Answer::done() }
             }
-            (Op::Compare, Output::Data(blocks)) if blocks != self.data => Status::COMPARE.into(),
-            (Op::Append { .. }, Output::Appended(lba)) => {
+            (Work::Compare, Output::Data(blocks)) if blocks != self.data => Status::COMPARE.into(),
+            (Work::Append { .. }, Output::Appended(lba)) => {
                 Answer::with(lba.saturating_sub(self.first))
             }
-            (Op::Report(report), Output::Zones(zones)) => {
+            (Work::Report(report), Output::Zones(zones)) => {
                 report.add(&zones);
                 if report.wants().is_some() {
                     return self.again();
                 }
                 self.reported()
             }
-            (Op::Write { .. }, _) if !self.data.is_empty() => return self.again(),
-            (Op::Deallocate { ranges, .. }, _) if !ranges.is_empty() => return self.again(),
+            (Work::Write { .. }, _) if !self.data.is_empty() => return self.again(),
+            (Work::Deallocate { ranges, .. }, _) if !ranges.is_empty() => return self.again(),
             _ => Answer::done(),
         };
-        (None, Step::Done(answer))
+        (None, Next::Done(answer))
     }
 
-    fn again(mut self) -> (Option<Self>, Step) {
-        let step = self.next();
-        (Some(self), step)
+    fn again(mut self) -> (Option<Self>, Next) {
+        let next = self.next();
+        (Some(self), next)
     }
 }
 

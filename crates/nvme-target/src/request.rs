@@ -4,7 +4,7 @@ use drive::Blocks;
 
 use crate::admin::{self, CONNECT_LEN};
 use crate::auth;
-use crate::command::{Place, Sqe, Status};
+use crate::command::{HostData, Sqe, Status};
 use crate::io::Task;
 use crate::transfer::Transfer;
 
@@ -47,20 +47,22 @@ impl Request {
         if takes == 0 && wants == 0 {
             return Ok(Some(&[]));
         }
-        match sqe.place()? {
-            Place::Transport { length } if wants > 0 => {
+        match sqe.host_data()? {
+            HostData::Transport { length } if wants > 0 => {
                 if length < wants {
                     Err(Status::SGL_LENGTH)
                 } else {
                     Ok(Some(&[]))
                 }
             }
-            Place::Capsule { .. } if wants > 0 => Err(Status::SGL_TYPE),
-            Place::Transport { length } | Place::Capsule { length, .. } if length != takes => {
+            HostData::Capsule { .. } if wants > 0 => Err(Status::SGL_TYPE),
+            HostData::Transport { length } | HostData::Capsule { length, .. }
+                if length != takes =>
+            {
                 Err(Status::SGL_LENGTH)
             }
-            Place::Transport { .. } => Ok(None),
-            Place::Capsule { offset, length } => {
+            HostData::Transport { .. } => Ok(None),
+            HostData::Capsule { offset, length } => {
                 let start = usize::try_from(offset).map_err(|_| Status::SGL_OFFSET)?;
                 let end = start.checked_add(length).ok_or(Status::SGL_OFFSET)?;
                 Ok(Some(data.get(start..end).ok_or(Status::SGL_OFFSET)?))

@@ -46,7 +46,7 @@ pub(super) enum Transfer {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Op {
+enum Opcode {
     Read,
     Write { fua: bool },
     Flush,
@@ -54,7 +54,7 @@ enum Op {
 
 /// A command in flight.
 struct Slot {
-    op: Op,
+    op: Opcode,
     lba: Lba,
     data: Blocks,
     iovecs: SmallVec<[libc::iovec; 4]>,
@@ -262,10 +262,10 @@ impl Slot {
     fn new(transfer: Transfer) -> Self {
         let (op, lba, data) = match transfer {
             Transfer::Read { lba, blocks } => {
-                (Op::Read, lba, (0..blocks).map(|_| Block::unspecified()).collect())
+                (Opcode::Read, lba, (0..blocks).map(|_| Block::unspecified()).collect())
             }
-            Transfer::Write { lba, data, fua } => (Op::Write { fua }, lba, data),
-            Transfer::Flush => (Op::Flush, 0, Blocks::new()),
+            Transfer::Write { lba, data, fua } => (Opcode::Write { fua }, lba, data),
+            Transfer::Flush => (Opcode::Flush, 0, Blocks::new()),
         };
         Self { op, lba, data, iovecs: SmallVec::new(), retries: 0 }
     }
@@ -275,18 +275,20 @@ impl Slot {
         let fd = types::Fd(device.fd().as_raw_fd());
         let iovec = |start: *mut u8| libc::iovec { iov_base: start.cast(), iov_len: BLOCK_SIZE };
         self.iovecs = match self.op {
-            Op::Read => self.data.iter_mut().map(|b| iovec(b.make_mut().as_mut_ptr())).collect(),
+            Opcode::Read => {
+                self.data.iter_mut().map(|b| iovec(b.make_mut().as_mut_ptr())).collect()
+            }
             _ => self.data.iter().map(|b| iovec(b.bytes().as_ptr().cast_mut())).collect(),
         };
         let (iovecs, count) = (self.iovecs.as_ptr(), self.iovecs.len() as u32);
         let byte = self.lba * BLOCK_BYTES;
         match self.op {
-            Op::Read => opcode::Readv::new(fd, iovecs, count).offset(byte).build(),
-            Op::Write { fua } => {
+            Opcode::Read => opcode::Readv::new(fd, iovecs, count).offset(byte).build(),
+            Opcode::Write { fua } => {
                 let flags = if fua { libc::RWF_DSYNC } else { 0 };
                 opcode::Writev::new(fd, iovecs, count).offset(byte).rw_flags(flags).build()
             }
-            Op::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Opcode::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         }
     }
 
@@ -299,16 +301,16 @@ impl Slot {
     }
 
     fn finish(self, result: i32, device: &Device) -> Result<Output, Status> {
-        let way = if self.op == Op::Read { Way::Read } else { Way::Write };
+        let way = if self.op == Opcode::Read { Way::Read } else { Way::Write };
         if result < 0 {
             let error = io::Error::from_raw_os_error(-result);
             return Err(device.failure(&error, way, self.lba, self.data.len() as u64));
         }
         // A short transfer: the device has become shorter, or failed halfway.
-        let whole = self.op == Op::Flush || result as usize == self.data.len() * BLOCK_SIZE;
+        let whole = self.op == Opcode::Flush || result as usize == self.data.len() * BLOCK_SIZE;
         match (self.op, whole) {
-            (Op::Read, true) => Ok(Output::Data(self.data)),
-            (Op::Read, false) => Err(Status::UnrecoveredRead),
+            (Opcode::Read, true) => Ok(Output::Data(self.data)),
+            (Opcode::Read, false) => Err(Status::UnrecoveredRead),
             (_, true) => Ok(Output::Done),
             (_, false) => Err(Status::WriteFault),
         }

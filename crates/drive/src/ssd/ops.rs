@@ -5,7 +5,7 @@ use std::io;
 
 use super::model::{Answer, Model};
 use super::power::SavedZone;
-use super::write::{Place, Promised};
+use super::write::{Promised, Target};
 use super::zones::{Cause, Cell};
 use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
 
@@ -34,14 +34,14 @@ impl Model {
 
     fn write_at_once(&mut self, lba: Lba, data: Blocks) -> Answer {
         let place = self.accept(lba, &data)?;
-        if let (Place::Zone { zone, .. }, Some(table)) = (place, &mut self.zones) {
+        if let (Target::Zone { zone, .. }, Some(table)) = (place, &mut self.zones) {
             let cell = &mut table.cells[zone as usize];
             cell.settle(cell.accepted);
         }
         let stored = self.media.write_run(lba, data);
         let noted = stored.and_then(|()| match place {
-            Place::Zone { zone, .. } => self.note(zone as usize),
-            Place::Random => Ok(()),
+            Target::Zone { zone, .. } => self.note(zone as usize),
+            Target::Random => Ok(()),
         });
         noted.map(|()| Output::Done).map_err(|_| Status::WriteFault)
     }

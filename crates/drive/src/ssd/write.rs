@@ -13,7 +13,7 @@ use crate::{Block, Blocks, Lba, Output, Status, ZoneState};
 /// A write that is being transferred into the buffer.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    place: Place,
+    place: Target,
     lba: Lba,
     fua: bool,
     append: bool,
@@ -25,7 +25,7 @@ pub(super) struct Transfer {
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Target {
     /// A sequential zone, between two resets.
     Zone { zone: u32, epoch: u32 },
     /// A conventional zone or drive.
@@ -36,7 +36,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Program {
     number: u64,
-    place: Place,
+    place: Target,
     /// Offsets in the zone.
     from: u64,
     to: u64,
@@ -49,7 +49,7 @@ pub(super) struct Program {
 pub(super) struct Waiter {
     slot: u32,
     /// Only programs of this place; `None` means of any.
-    place: Option<Place>,
+    place: Option<Target>,
     /// Only programs that began before this one.
     before: u64,
     left: u64,
@@ -107,7 +107,7 @@ impl Model {
 
     /// Checks a write in the order of ZNS 1.1, 2.1.1.5 and 3.3, and takes its place: the next write
     /// to the zone starts after this one.
-    pub(super) fn accept(&mut self, lba: Lba, data: &Blocks) -> Result<Place, Status> {
+    pub(super) fn accept(&mut self, lba: Lba, data: &Blocks) -> Result<Target, Status> {
         let blocks = data.len() as u64;
         if blocks == 0 || blocks > u64::from(self.identify.max_transfer) {
             return Err(Status::InvalidField);
@@ -118,11 +118,11 @@ impl Model {
         if self.identify.read_only {
             return Err(Status::WriteProtected);
         }
-        let Some(table) = &mut self.zones else { return Ok(Place::Random) };
+        let Some(table) = &mut self.zones else { return Ok(Target::Random) };
         let (zone, offset) = table.locate(lba);
         if table.is_conventional(zone) {
             let fits = offset + blocks <= table.geometry.size;
-            return if fits { Ok(Place::Random) } else { Err(Status::ZoneBoundary) };
+            return if fits { Ok(Target::Random) } else { Err(Status::ZoneBoundary) };
         }
         match table.cells[zone].state {
             ZoneState::Full => return Err(Status::ZoneFull),
@@ -137,13 +137,13 @@ impl Model {
         if cell.accepted == table.geometry.capacity {
             table.transition(zone, Cause::Filled)?;
         }
-        Ok(Place::Zone { zone: zone as u32, epoch: table.cells[zone].epoch })
+        Ok(Target::Zone { zone: zone as u32, epoch: table.cells[zone].epoch })
     }
 
     fn queue_transfer(
         &mut self,
         slot: u32,
-        place: Place,
+        place: Target,
         lba: Lba,
         data: Blocks,
         fua: bool,
@@ -151,7 +151,7 @@ impl Model {
     ) {
         let blocks = data.len() as u64;
         let (mut version, mut data) = (0, data);
-        if let Place::Zone { zone, .. } = place {
+        if let Target::Zone { zone, .. } = place {
             if let Some(table) = &mut self.zones {
                 table.cells[zone as usize].pending.extend(data.drain(..));
             }
@@ -199,7 +199,7 @@ impl Model {
         let in_time = self.nand.transfer_in(self.clock, blocks);
         let mut at = self.nand.late(self.clock, in_time);
         let place = self.slots[slot as usize].transfer.as_ref().map(|transfer| transfer.place);
-        if let (Some(Place::Zone { zone, .. }), Some(table)) = (place, &mut self.zones) {
+        if let (Some(Target::Zone { zone, .. }), Some(table)) = (place, &mut self.zones) {
             // A zone fills in order, so a late write delays those after it.
             let cell = &mut table.cells[zone as usize];
             at = at.max(cell.arrives);
@@ -214,8 +214,8 @@ impl Model {
         let Some(transfer) = self.slots[slot as usize].transfer.take() else { return };
         let Transfer { place, lba, fua, append, data, version, blocks } = transfer;
         let stored = match place {
-            Place::Zone { zone, epoch } => self.arrive_in_zone(zone, epoch, blocks),
-            Place::Random => self.arrive_random(lba, version, data),
+            Target::Zone { zone, epoch } => self.arrive_in_zone(zone, epoch, blocks),
+            Target::Random => self.arrive_random(lba, version, data),
         };
         let answer = if append { Output::Appended(lba) } else { Output::Done };
         let answer = stored.map(|()| answer);
@@ -223,8 +223,8 @@ impl Model {
         if fua && answer.is_ok() && self.must_program() {
             self.slots[slot as usize].answer = Some(answer);
             match place {
-                Place::Zone { zone, .. } => self.program_zone(zone as usize, true),
-                Place::Random => self.program_range(lba, blocks),
+                Target::Zone { zone, .. } => self.program_zone(zone as usize, true),
+                Target::Random => self.program_range(lba, blocks),
             }
             self.wait_for_programs(slot, Some(place), Promised::default());
         } else {
@@ -308,7 +308,7 @@ impl Model {
             // Zones begin on different dies, and take all dies in turn.
             let stripe = (zone as u64).wrapping_mul(7).wrapping_add(cell.stripes);
             cell.stripes += 1;
-            let place = Place::Zone { zone: zone as u32, epoch: cell.epoch };
+            let place = Target::Zone { zone: zone as u32, epoch: cell.epoch };
             self.give_out(place, stripe, from, to, Vec::new());
         }
     }
@@ -320,7 +320,7 @@ impl Model {
             let random = self.cache.take(unit);
             self.random_stripes += 1;
             let blocks = random.len() as u64;
-            self.give_out(Place::Random, self.random_stripes, 0, blocks, random);
+            self.give_out(Target::Random, self.random_stripes, 0, blocks, random);
         }
     }
 
@@ -330,7 +330,7 @@ impl Model {
         for random in self.cache.take_range(lba, blocks).chunks(unit) {
             self.random_stripes += 1;
             let blocks = random.len() as u64;
-            self.give_out(Place::Random, self.random_stripes, 0, blocks, random.to_vec());
+            self.give_out(Target::Random, self.random_stripes, 0, blocks, random.to_vec());
         }
     }
 
@@ -344,7 +344,7 @@ impl Model {
 
     fn give_out(
         &mut self,
-        place: Place,
+        place: Target,
         stripe: u64,
         from: u64,
         to: u64,
@@ -367,7 +367,7 @@ impl Model {
         let blocks = program.to - program.from;
         let mut lba = program.random.first().map_or(0, |(lba, ..)| *lba);
         let stored = match program.place {
-            Place::Zone { zone, epoch } => {
+            Target::Zone { zone, epoch } => {
                 let Some(table) = &mut self.zones else { return };
                 lba = table.start(zone as usize) + program.from;
                 let cell = &mut table.cells[zone as usize];
@@ -375,7 +375,7 @@ impl Model {
                 let moved = if current { cell.programmed(program.from, program.to) } else { 0 };
                 self.move_to_media(zone as usize, moved)
             }
-            Place::Random => self.store_random(program.random),
+            Target::Random => self.store_random(program.random),
         };
         self.write_fault |= stored.is_err();
         self.tokens += blocks;
@@ -427,7 +427,7 @@ impl Model {
 
     /// Completes `slot` when the programs that have begun so far, or only those of `place`, have
     /// ended. If there are none, completes it after the firmware's time.
-    pub(super) fn wait_for_programs(&mut self, slot: u32, place: Option<Place>, then: Promised) {
+    pub(super) fn wait_for_programs(&mut self, slot: u32, place: Option<Target>, then: Promised) {
         let programs = self.programs.iter().flatten();
         let left = programs.filter(|p| place.is_none_or(|place| p.place == place)).count() as u64;
         let waiter = Waiter { slot, place, before: self.next_program, left, then };
@@ -438,7 +438,7 @@ impl Model {
         }
     }
 
-    fn wake_waiters(&mut self, number: u64, place: Place) {
+    fn wake_waiters(&mut self, number: u64, place: Target) {
         for waiter in &mut self.waiters {
             let concerned = waiter.place.is_none_or(|wanted| wanted == place);
             waiter.left -= u64::from(concerned && number < waiter.before);

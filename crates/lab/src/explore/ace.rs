@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// An operation. The files: `/a` of three blocks, `/d/b` of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Op {
+pub enum Change {
     /// Two blocks of `/a` anew.
     Overwrite,
     /// More of `/a` at its end, which lies within a block.
@@ -41,7 +41,7 @@ pub enum Op {
     Chmod,
 }
 
-impl Op {
+impl Change {
     /// All of them.
     pub const ALL: [Self; 14] = [
         Self::Overwrite,
@@ -136,13 +136,13 @@ impl Then {
 /// One sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    steps: Vec<(Op, Then)>,
+    steps: Vec<(Change, Then)>,
     name: String,
 }
 
 impl Sequence {
     /// These steps; `None` if one of them could not be done, or the last makes nothing durable.
-    pub fn new(steps: Vec<(Op, Then)>) -> Option<Self> {
+    pub fn new(steps: Vec<(Change, Then)>) -> Option<Self> {
         let mut there = There::default();
         let possible = steps.iter().all(|step| there.takes(*step));
         let ends = steps.last().is_some_and(|(_, then)| *then != Then::Nothing);
@@ -152,13 +152,13 @@ impl Sequence {
 
     /// All of `length` steps, in order.
     pub fn all(length: u32) -> impl Iterator<Item = Self> {
-        let kinds = (Op::ALL.len() * Then::ALL.len()) as u64;
+        let kinds = (Change::ALL.len() * Then::ALL.len()) as u64;
         (0..kinds.pow(length)).filter_map(move |n| Self::numbered(n, length))
     }
 
     /// One of `length` steps, drawn.
     pub fn drawn(length: u32, rng: &mut Rng) -> Self {
-        let kinds = (Op::ALL.len() * Then::ALL.len()) as u64;
+        let kinds = (Change::ALL.len() * Then::ALL.len()) as u64;
         loop {
             if let Some(sequence) = Self::numbered(rng.below(kinds.pow(length)), length) {
                 return sequence;
@@ -170,16 +170,16 @@ impl Sequence {
         let mut steps = Vec::new();
         for _ in 0..length {
             let digit = |n: u64, of: usize| ((n % of as u64) as usize, n / of as u64);
-            let (op, left) = digit(n, Op::ALL.len());
+            let (op, left) = digit(n, Change::ALL.len());
             let (then, left) = digit(left, Then::ALL.len());
             n = left;
-            steps.push((Op::ALL[op], Then::ALL[then]));
+            steps.push((Change::ALL[op], Then::ALL[then]));
         }
         Self::new(steps)
     }
 
     /// What it does.
-    pub fn steps(&self) -> &[(Op, Then)] {
+    pub fn steps(&self) -> &[(Change, Then)] {
         &self.steps
     }
 }
@@ -200,7 +200,7 @@ impl FromStr for Sequence {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
-            let ops = Op::ALL.map(Op::name).join(", ");
+            let ops = Change::ALL.map(Change::name).join(", ");
             let thens = Then::ALL.map(Then::name).join(", ");
             Error::Usage(format!(
                 "'{text}': want ace:OP+THEN,OP+THEN… that can be done in this order and ends \
@@ -209,7 +209,7 @@ impl FromStr for Sequence {
         };
         let step = |step: &str| {
             let (op, then) = step.split_once('+')?;
-            let op = Op::ALL.into_iter().find(|o| o.name() == op)?;
+            let op = Change::ALL.into_iter().find(|o| o.name() == op)?;
             Some((op, Then::ALL.into_iter().find(|t| t.name() == then)?))
         };
         let list = text.strip_prefix("ace:").ok_or_else(wrong)?;
@@ -222,7 +222,7 @@ impl FromStr for Sequence {
 struct There {
     a: bool,
     b: bool,
-    made: Vec<Op>,
+    made: Vec<Change>,
 }
 
 impl Default for There {
@@ -233,20 +233,24 @@ impl Default for There {
 
 impl There {
     /// Whether the step can be done now; if so, it counts as done.
-    fn takes(&mut self, (op, then): (Op, Then)) -> bool {
-        let once = matches!(op, Op::Create | Op::Rename | Op::Link | Op::Mkdir | Op::Symlink);
-        let needs_a = !matches!(op, Op::Create | Op::Replace | Op::Mkdir | Op::Symlink);
+    fn takes(&mut self, (op, then): (Change, Then)) -> bool {
+        let once = matches!(
+            op,
+            Change::Create | Change::Rename | Change::Link | Change::Mkdir | Change::Symlink
+        );
+        let needs_a =
+            !matches!(op, Change::Create | Change::Replace | Change::Mkdir | Change::Symlink);
         let possible = (self.a || !needs_a)
-            && (self.b || op != Op::Replace)
+            && (self.b || op != Change::Replace)
             && !(once && self.made.contains(&op));
         match op {
-            Op::Unlink | Op::Rename => self.a = false,
-            Op::Replace => (self.a, self.b) = (true, false),
+            Change::Unlink | Change::Rename => self.a = false,
+            Change::Replace => (self.a, self.b) = (true, false),
             _ => {}
         }
         self.made.push(op);
         // An object without a descriptor is not fsynced itself.
-        let by_name = matches!(op, Op::Unlink | Op::Symlink);
+        let by_name = matches!(op, Change::Unlink | Change::Symlink);
         possible && !(by_name && matches!(then, Then::Fsync | Then::Fdatasync))
     }
 }
@@ -262,39 +266,39 @@ struct World<'a> {
 
 impl World<'_> {
     /// Does one operation; returns what it changed, and its directory.
-    fn run(&mut self, op: Op) -> Result<(Node, Node)> {
+    fn run(&mut self, op: Change) -> Result<(Node, Node)> {
         let (fs, root, a, d) = (self.fs, self.fs.root(), self.a, self.d);
         match op {
-            Op::Overwrite => fs.write(a, 0, &self.rng.bytes(8192))?,
-            Op::Append => fs.write(a, fs.size(a), &self.rng.bytes(5000))?,
-            Op::Beyond => fs.write(a, fs.size(a) + 30_000, &self.rng.bytes(6000))?,
-            Op::Shrink => fs.truncate(a, fs.size(a) / 2)?,
-            Op::Grow => fs.truncate(a, fs.size(a) + 20_000)?,
-            Op::Create => {
+            Change::Overwrite => fs.write(a, 0, &self.rng.bytes(8192))?,
+            Change::Append => fs.write(a, fs.size(a), &self.rng.bytes(5000))?,
+            Change::Beyond => fs.write(a, fs.size(a) + 30_000, &self.rng.bytes(6000))?,
+            Change::Shrink => fs.truncate(a, fs.size(a) / 2)?,
+            Change::Grow => fs.truncate(a, fs.size(a) + 20_000)?,
+            Change::Create => {
                 let c = fs.create(root, b"c", 0o644)?;
                 fs.write(c, 0, &self.rng.bytes(6000))?;
                 return Ok((c, root));
             }
-            Op::Unlink => fs.unlink(root, b"a")?,
-            Op::Rename => {
+            Change::Unlink => fs.unlink(root, b"a")?,
+            Change::Rename => {
                 fs.rename(root, b"a", d, b"a")?;
                 return Ok((a, d));
             }
-            Op::Replace => {
+            Change::Replace => {
                 fs.rename(d, b"b", root, b"a")?;
                 self.a = self.b;
                 return Ok((self.a, root));
             }
-            Op::Link => {
+            Change::Link => {
                 fs.link(a, d, b"l")?;
                 return Ok((a, d));
             }
-            Op::Mkdir => return Ok((fs.mkdir(root, b"e", 0o755)?, root)),
-            Op::Symlink => return Ok((fs.symlink(root, b"s", b"d/b")?, root)),
+            Change::Mkdir => return Ok((fs.mkdir(root, b"e", 0o755)?, root)),
+            Change::Symlink => return Ok((fs.symlink(root, b"s", b"d/b")?, root)),
             // On a file system without attributes nothing is done, and made durable.
-            Op::Xattr if !fs.has_xattrs(a) => {}
-            Op::Xattr => fs.set_xattr(a, b"user.note", &self.rng.bytes(2000))?,
-            Op::Chmod => {
+            Change::Xattr if !fs.has_xattrs(a) => {}
+            Change::Xattr => fs.set_xattr(a, b"user.note", &self.rng.bytes(2000))?,
+            Change::Chmod => {
                 let mtime = vfs::Timespec { secs: 1_000_000_000, nanos: 7 };
                 fs.set_meta(a, 0o4750, (1000, 100), mtime)?;
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::ace::{Op, Then};
+use super::ace::{Change, Then};
 use super::{Explored, Seen};
 use vfs::kind::Technique;
 
@@ -27,7 +27,12 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(op: Op, then: Then, mode: &'static Technique, explored: &Explored) -> Self {
+    pub(super) fn new(
+        op: Change,
+        then: Then,
+        mode: &'static Technique,
+        explored: &Explored,
+    ) -> Self {
         Self {
             operation: op.about().into(),
             then: then.name().into(),
@@ -64,7 +69,7 @@ pub fn markdown(rows: &[Row]) -> String {
             "**{drive}**\n\n| operation | then | mode | before it returned | after |\n\
              |---|---|---|---|---|\n"
         );
-        for op in Op::ALL.map(Op::about) {
+        for op in Change::ALL.map(Change::about) {
             for then in Then::ALL.map(Then::name) {
                 let of =
                     |row: &&Row| row.drive == drive && (row.operation == op && row.then == then);

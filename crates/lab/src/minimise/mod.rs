@@ -20,7 +20,7 @@ use crate::campaign::{self, CutPoints, Failure, Job, Progress, Recording, record
 use crate::explore::{self, Bound};
 use crate::oracle::{Damage, Promise, Verdict};
 use crate::workload::Script;
-use crate::workload::script::Step;
+use crate::workload::script::ScriptStep;
 
 pub use words::words;
 
@@ -91,7 +91,8 @@ pub fn minimise(job: &Job, cuts: Cuts, progress: &Progress) -> Result<Option<Min
     let short = shrink(&short, |fewer| search.fails(fewer, kind).is_some());
     let short = without_pairs(short, |fewer| search.fails(fewer, kind).is_some());
     let Some((failure, recording)) = search.fails(&short, kind) else { return Ok(None) };
-    let operations = |steps: &[Step]| steps.iter().filter(|s| **s != Step::Begin).count();
+    let operations =
+        |steps: &[ScriptStep]| steps.iter().filter(|s| **s != ScriptStep::Begin).count();
     let Search { runs, cuts, .. } = search;
     Ok(Some(Minimal {
         script: script.with_steps(&short),
@@ -105,7 +106,10 @@ pub fn minimise(job: &Job, cuts: Cuts, progress: &Progress) -> Result<Option<Min
 }
 
 /// A write and the fsync after it often go together or not at all.
-fn without_pairs(mut short: Vec<Step>, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
+fn without_pairs(
+    mut short: Vec<ScriptStep>,
+    mut fails: impl FnMut(&[ScriptStep]) -> bool,
+) -> Vec<ScriptStep> {
     let mut left = short.len();
     while short.len() <= PAIRS && left > 0 {
         left = 0;
@@ -133,13 +137,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn job(&self, steps: &[Step]) -> Job {
+    fn job(&self, steps: &[ScriptStep]) -> Job {
         let workload = Arc::new(self.script.with_steps(steps));
         Job { workload, pick: Pick::All, ..self.job.clone() }
     }
 
     /// How the whole fails: with a broken promise, if there is one.
-    fn kind(&mut self, steps: &[Step]) -> Result<Option<Kind>> {
+    fn kind(&mut self, steps: &[ScriptStep]) -> Result<Option<Kind>> {
         let job = self.job(steps);
         let (mut kind, mut broken) = (None, None);
         let mut is = |verdicts: &[Verdict], promise| {
@@ -161,8 +165,8 @@ impl Search<'_> {
     }
 
     /// The first few steps after `begin` that fail in that way.
-    fn prefix(&mut self, steps: &[Step], kind: Kind) -> Option<Vec<Step>> {
-        let begin = steps.iter().position(|step| *step == Step::Begin)? + 1;
+    fn prefix(&mut self, steps: &[ScriptStep], kind: Kind) -> Option<Vec<ScriptStep>> {
+        let begin = steps.iter().position(|step| *step == ScriptStep::Begin)? + 1;
         let lengths = std::iter::successors(Some(PREFIX), |some| Some(some * 2));
         for some in lengths.take_while(|some| *some <= PREFIX_MAX) {
             let end = steps.len().min(begin + some);
@@ -177,10 +181,10 @@ impl Search<'_> {
     }
 
     /// The first cut of a run of `steps` that fails in that way; none if the steps cannot be run.
-    fn fails(&mut self, steps: &[Step], kind: Kind) -> Option<(Failure, Recording)> {
+    fn fails(&mut self, steps: &[ScriptStep], kind: Kind) -> Option<(Failure, Recording)> {
         self.runs += 1;
         (self.progress)(self.runs);
-        if !steps.contains(&Step::Begin) {
+        if !steps.contains(&ScriptStep::Begin) {
             return None;
         }
         let job = self.job(steps);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use vfs::ops::Op;
 
-use crate::workload::script::Step;
+use crate::workload::script::ScriptStep;
 
 /// Number of a file; 0 is the root.
 pub(super) type Id = usize;
@@ -42,7 +42,7 @@ pub(super) struct Tree {
     names: BTreeMap<(Id, String), Id>,
     prepare: Vec<Id>,
     /// `None` where a step turned out to be none.
-    steps: Vec<Option<Step>>,
+    steps: Vec<Option<ScriptStep>>,
     seeds: u32,
 }
 
@@ -56,7 +56,7 @@ impl Default for Tree {
 
 impl Tree {
     pub(super) fn push(&mut self, op: Op) {
-        self.steps.push(Some(Step::Do(op)));
+        self.steps.push(Some(ScriptStep::Do(op)));
     }
 
     /// How many operations the trace has produced.
@@ -66,28 +66,28 @@ impl Tree {
 
     /// All before was preparation.
     pub(super) fn begin(&mut self) {
-        self.steps.push(Some(Step::Begin));
+        self.steps.push(Some(ScriptStep::Begin));
     }
 
     /// What was there, and what was done, `begin` between the two unless it is somewhere else.
-    pub(super) fn into_steps(mut self) -> Vec<Step> {
+    pub(super) fn into_steps(mut self) -> Vec<ScriptStep> {
         let mut steps = Vec::new();
         for id in std::mem::take(&mut self.prepare) {
             let Some((path, size)) = self.files[id].before.clone() else { continue };
             if self.files[id].is_dir {
-                steps.push(Step::Do(Op::Mkdir { path, perm: 0o755 }));
+                steps.push(ScriptStep::Do(Op::Mkdir { path, perm: 0o755 }));
                 continue;
             }
-            steps.push(Step::Do(Op::Create { path: path.clone(), perm: 0o644 }));
+            steps.push(ScriptStep::Do(Op::Create { path: path.clone(), perm: 0o644 }));
             if size > FILLED_MAX {
-                steps.push(Step::Do(Op::Truncate { path, size }));
+                steps.push(ScriptStep::Do(Op::Truncate { path, size }));
             } else if size > 0 {
                 let seed = self.seed();
-                steps.push(Step::Do(Op::Write { path, offset: 0, len: size, seed }));
+                steps.push(ScriptStep::Do(Op::Write { path, offset: 0, len: size, seed }));
             }
         }
-        if !self.steps.contains(&Some(Step::Begin)) {
-            steps.push(Step::Begin);
+        if !self.steps.contains(&Some(ScriptStep::Begin)) {
+            steps.push(ScriptStep::Begin);
         }
         steps.extend(self.steps.into_iter().flatten());
         steps

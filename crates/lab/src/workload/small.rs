@@ -8,7 +8,7 @@ use super::content::Rng;
 use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
-type Step = fn(&Recorder, &mut Rng) -> Result<()>;
+type Calls = fn(&Recorder, &mut Rng) -> Result<()>;
 
 /// Files of the cleaning workload, and the bytes of each.
 const GC_ROUNDS: usize = 20;
@@ -18,19 +18,19 @@ const GC_CHUNK: usize = 256 << 10;
 #[derive(Clone, Copy)]
 pub struct Small {
     name: &'static str,
-    prepare: Step,
-    run: Step,
+    prepare: Calls,
+    run: Calls,
     footprint: u64,
     mount_options: &'static str,
 }
 
-const fn small(name: &'static str, prepare: Step, run: Step) -> Small {
+const fn small(name: &'static str, prepare: Calls, run: Calls) -> Small {
     Small { name, prepare, run, footprint: 16 << 20, mount_options: "" }
 }
 
 /// One that makes the cleaner work: on the smallest drive, and as a log on conventional ones too,
 /// which would otherwise fill holes (SSR) before they clean.
-const fn cleaning(name: &'static str, prepare: Step, run: Step) -> Small {
+const fn cleaning(name: &'static str, prepare: Calls, run: Calls) -> Small {
     Small { footprint: 0, mount_options: ",mode=lfs", ..small(name, prepare, run) }
 }
 

@@ -59,14 +59,14 @@ fn mount(options: &str, devices: &[&str]) -> Done<Arc<dyn Volume>> {
 }
 
 /// What one step does: bytes of `value` in `pages` pages of `file`, from `page` on.
-struct Step {
+struct LoadStep {
     file: u64,
     page: u64,
     pages: u64,
     value: u8,
 }
 
-impl Step {
+impl LoadStep {
     fn of(seed: u64, number: u64) -> Self {
         let dice = splitmix64(seed ^ splitmix64(number));
         let made = number.min(FILES);
@@ -110,7 +110,7 @@ pub(super) fn load(options: &str, seed: u64, from: u64, devices: &[&str]) -> Don
     println!("mounted");
     let mut out = std::io::stdout();
     for number in from.. {
-        Step::of(seed, number).take(&*fs).map_err(|e| format!("step {number}: {e}"))?;
+        LoadStep::of(seed, number).take(&*fs).map_err(|e| format!("step {number}: {e}"))?;
         // One write each, so that a kill leaves whole lines.
         out.write_all(format!("{}\n", number + 1).as_bytes())?;
         out.flush()?;
@@ -121,10 +121,10 @@ pub(super) fn load(options: &str, seed: u64, from: u64, devices: &[&str]) -> Don
 pub(super) fn verify(options: &str, seed: u64, count: u64, devices: &[&str]) -> Done {
     let fs = mount(options, devices)?;
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    for step in (0..count).map(|number| Step::of(seed, number)) {
+    for step in (0..count).map(|number| LoadStep::of(seed, number)) {
         step.apply(files.entry(step.name()).or_default());
     }
-    let open = Step::of(seed, count);
+    let open = LoadStep::of(seed, count);
     for (name, expected) in &files {
         let attr = fs.lookup(fs.root(), name.as_bytes()).map_err(|e| format!("{name}: {e}"))?;
         let found = vfs::path::read_to_vec(&*fs, attr.ino)?;

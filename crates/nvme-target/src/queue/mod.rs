@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 use crate::admin::{self, EVENT_REQUEST, fabrics};
 use crate::answer::Answers;
 use crate::auth::{self, Authentication};
-use crate::command::{Cqe, FABRICS, Place, Sqe, Status};
+use crate::command::{Cqe, FABRICS, HostData, Sqe, Status};
 use crate::controller::Controller;
 use crate::io::{Answer, Limits, Task};
 use crate::pdu::{Fatal, IN_CAPSULE};
@@ -273,8 +273,8 @@ impl Queue {
     }
 
     fn reply(&mut self, sqe: &Sqe, answer: Answer) {
-        let room = match sqe.place() {
-            Ok(Place::Transport { length }) => length,
+        let room = match sqe.host_data() {
+            Ok(HostData::Transport { length }) => length,
             _ => 0,
         };
         let cid = sqe.cid.get();

@@ -5,7 +5,7 @@ use drive::{Drive, Output as DriveOutput};
 
 use super::{Queue, Room, Slot};
 use crate::command::{Sqe, Status};
-use crate::io::{Step, Task};
+use crate::io::{Next, Task};
 
 impl Queue {
     /// When the drive is to be asked for completions; `None` if nothing is under way.
@@ -18,11 +18,11 @@ impl Queue {
     }
 
     /// Advances a task until it has to wait for the drive.
-    pub(super) fn go(&mut self, slot: u16, sqe: &Sqe, mut task: Task, mut step: Step, room: Room) {
+    pub(super) fn go(&mut self, slot: u16, sqe: &Sqe, mut task: Task, mut next: Next, room: Room) {
         loop {
-            let command = match step {
-                Step::Done(answer) => return self.finish(slot, sqe, answer, room),
-                Step::Command(command) => command,
+            let command = match next {
+                Next::Done(answer) => return self.finish(slot, sqe, answer, room),
+                Next::Command(command) => command,
             };
             let subsystem = self.subsystem.clone();
             let (unit, number) = (&subsystem.units[task.unit], task.unit);
@@ -42,9 +42,9 @@ impl Queue {
             };
             self.look_for_power(number, &done.result);
             match task.after(done.result) {
-                (Some(again), next) => (task, step) = (again, next),
-                (None, Step::Done(answer)) => return self.finish(slot, sqe, answer, room),
-                (None, Step::Command(_)) => return,
+                (Some(again), then) => (task, next) = (again, then),
+                (None, Next::Done(answer)) => return self.finish(slot, sqe, answer, room),
+                (None, Next::Command(_)) => return,
             }
         }
     }
@@ -76,9 +76,9 @@ impl Queue {
                 self.look_for_power(unit, &done.result);
                 let Some(task) = task else { continue };
                 match task.after(done.result) {
-                    (Some(task), step) => self.go(slot, &sqe, task, step, room),
-                    (None, Step::Done(answer)) => self.finish(slot, &sqe, answer, room),
-                    (None, Step::Command(_)) => {}
+                    (Some(task), next) => self.go(slot, &sqe, task, next, room),
+                    (None, Next::Done(answer)) => self.finish(slot, &sqe, answer, room),
+                    (None, Next::Command(_)) => {}
                 }
             }
         }

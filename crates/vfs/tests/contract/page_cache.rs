@@ -9,7 +9,7 @@ const INOS: u64 = 3;
 const PAGES: u64 = 200;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum CacheCall {
     InsertClean(u64, u64, u8),
     InsertDirty(u64, u64, u8),
     Change(u64, u64, u8),
@@ -22,19 +22,19 @@ enum Step {
     Forget(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn call() -> impl Strategy<Value = CacheCall> {
     let at = (1..=INOS, 0..PAGES);
     prop_oneof![
-        8 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| Step::InsertClean(i, p, v)),
-        8 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| Step::InsertDirty(i, p, v)),
-        4 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| Step::Change(i, p, v)),
-        8 => at.clone().prop_map(|(i, p)| Step::MarkClean(i, p)),
-        2 => at.clone().prop_map(|(i, p)| Step::MarkDirty(i, p)),
-        4 => at.clone().prop_map(|(i, p)| Step::Get(i, p)),
-        2 => at.clone().prop_map(|(i, p)| Step::Remove(i, p)),
-        1 => (at.clone(), 0..PAGES).prop_map(|((i, p), e)| Step::DropRange(i, p, e)),
-        1 => at.prop_map(|(i, p)| Step::Truncate(i, p)),
-        1 => (1..=INOS).prop_map(Step::Forget),
+        8 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| CacheCall::InsertClean(i, p, v)),
+        8 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| CacheCall::InsertDirty(i, p, v)),
+        4 => (at.clone(), any::<u8>()).prop_map(|((i, p), v)| CacheCall::Change(i, p, v)),
+        8 => at.clone().prop_map(|(i, p)| CacheCall::MarkClean(i, p)),
+        2 => at.clone().prop_map(|(i, p)| CacheCall::MarkDirty(i, p)),
+        4 => at.clone().prop_map(|(i, p)| CacheCall::Get(i, p)),
+        2 => at.clone().prop_map(|(i, p)| CacheCall::Remove(i, p)),
+        1 => (at.clone(), 0..PAGES).prop_map(|((i, p), e)| CacheCall::DropRange(i, p, e)),
+        1 => at.prop_map(|(i, p)| CacheCall::Truncate(i, p)),
+        1 => (1..=INOS).prop_map(CacheCall::Forget),
     ]
 }
 
@@ -45,47 +45,47 @@ fn page(tag: u8) -> Block {
 /// Contents by inode and index: a tag, and whether it is dirty.
 type Model = BTreeMap<(u64, u64), (u8, bool)>;
 
-fn apply(cache: &mut PageCache, model: &mut Model, step: &Step) {
-    match *step {
-        Step::InsertClean(i, p, v) => {
+fn apply(cache: &mut PageCache, model: &mut Model, call: &CacheCall) {
+    match *call {
+        CacheCall::InsertClean(i, p, v) => {
             cache.insert_clean(i, p, page(v));
             model.insert((i, p), (v, false));
         }
-        Step::InsertDirty(i, p, v) => {
+        CacheCall::InsertDirty(i, p, v) => {
             cache.insert_dirty(i, p, page(v));
             model.insert((i, p), (v, true));
         }
-        Step::Change(i, p, v) => {
+        CacheCall::Change(i, p, v) => {
             if let Some(block) = cache.dirty_mut(i, p) {
                 *block.make_mut() = [v; drive::BLOCK_SIZE];
                 model.insert((i, p), (v, true));
             }
         }
-        Step::MarkClean(i, p) => {
+        CacheCall::MarkClean(i, p) => {
             cache.mark_clean(i, p);
             model.entry((i, p)).and_modify(|e| e.1 = false);
         }
-        Step::MarkDirty(i, p) => {
+        CacheCall::MarkDirty(i, p) => {
             if cache.mark_dirty(i, p) {
                 model.entry((i, p)).and_modify(|e| e.1 = true);
             }
         }
-        Step::Get(i, p) => {
+        CacheCall::Get(i, p) => {
             cache.get(i, p);
         }
-        Step::Remove(i, p) => {
+        CacheCall::Remove(i, p) => {
             cache.remove(i, p);
             model.remove(&(i, p));
         }
-        Step::DropRange(i, p, e) => {
+        CacheCall::DropRange(i, p, e) => {
             cache.drop_range(i, p..e);
             model.retain(|&(mi, mp), _| mi != i || mp < p || mp >= e);
         }
-        Step::Truncate(i, p) => {
+        CacheCall::Truncate(i, p) => {
             cache.truncate(i, p);
             model.retain(|&(mi, mp), _| mi != i || mp < p);
         }
-        Step::Forget(i) => {
+        CacheCall::Forget(i) => {
             cache.forget(i);
             model.retain(|&(mi, _), _| mi != i);
         }
@@ -130,11 +130,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn without_pressure_it_is_the_model(steps in prop::collection::vec(step(), 1..200)) {
+    fn without_pressure_it_is_the_model(calls in prop::collection::vec(call(), 1..200)) {
         let mut cache = PageCache::new(64 << 20);
         let mut model = Model::new();
-        for step in &steps {
-            apply(&mut cache, &mut model, step);
+        for call in &calls {
+            apply(&mut cache, &mut model, call);
         }
         check(&cache, &model, true);
     }
@@ -142,13 +142,13 @@ proptest! {
     #[test]
     fn under_pressure_only_clean_pages_go(
         limit in 1_usize..40,
-        steps in prop::collection::vec(step(), 1..300),
+        calls in prop::collection::vec(call(), 1..300),
     ) {
         let mut cache = PageCache::new(limit * drive::BLOCK_SIZE);
         let mut model = Model::new();
-        for step in &steps {
+        for call in &calls {
             let before = cache.len_bytes();
-            apply(&mut cache, &mut model, step);
+            apply(&mut cache, &mut model, call);
             let pages = cache.len_bytes() / drive::BLOCK_SIZE;
             let dirty = cache.dirty_total();
             prop_assert_eq!(cache.over_dirty_limit(), dirty > limit / 2);
@@ -161,11 +161,11 @@ proptest! {
     }
 
     #[test]
-    fn the_same_calls_leave_the_same_pages(steps in prop::collection::vec(step(), 1..300)) {
+    fn the_same_calls_leave_the_same_pages(calls in prop::collection::vec(call(), 1..300)) {
         let run = || {
             let mut cache = PageCache::new(16 * drive::BLOCK_SIZE);
             let mut model = Model::new();
-            steps.iter().for_each(|s| apply(&mut cache, &mut model, s));
+            calls.iter().for_each(|c| apply(&mut cache, &mut model, c));
             (1..=INOS)
                 .flat_map(|i| (0..PAGES).map(move |p| (i, p)))
                 .filter(|&(i, p)| cache.peek(i, p).is_some())

@@ -14,7 +14,7 @@ use vfs::ops::Op;
 use vfs::{Attr, FileKind, FileSystem, Ino};
 
 use crate::oracle::{Call, Event, Model, ObjId, Oracle, ROOT, Times};
-use crate::workload::script::{Step, Tape, handle};
+use crate::workload::script::{ScriptStep, Tape, handle};
 use crate::{Error, Result};
 
 /// An inode, by the file system's number and by the oracle's.
@@ -99,7 +99,7 @@ impl Recorder {
     fn tape(&self, step: impl FnOnce(&Tape, &Model) -> Op) {
         if let Some(tape) = &self.tape {
             let op = self.oracle.with_model(|model| step(tape, model));
-            tape.note(Step::Do(op));
+            tape.note(ScriptStep::Do(op));
         }
     }
 
@@ -127,7 +127,7 @@ impl Recorder {
     /// Cleans a section. Changes nothing that users see, and so nothing for the oracle.
     pub fn clean(&self) -> Result<()> {
         if let Some(tape) = &self.tape {
-            tape.note(Step::Clean);
+            tape.note(ScriptStep::Clean);
         }
         self.fs.clean().map_err(Error::at("clean", b""))
     }

@@ -47,7 +47,7 @@ const BLOCK: u64 = drive::BLOCK_SIZE as u64;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScriptStep {
     /// A system call.
     Do(Op),
     /// Everything before is made durable; from here on the power may fail.
@@ -56,7 +56,7 @@ pub enum Step {
     Clean,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ScriptStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Do(op) => op.fmt(f),
@@ -70,7 +70,7 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     number: usize,
-    step: Step,
+    step: ScriptStep,
 }
 
 /// A workload that was read or recorded.
@@ -116,7 +116,7 @@ impl Script {
     /// A script of these steps.
     pub(crate) fn of_steps(
         name: &str,
-        steps: Vec<Step>,
+        steps: Vec<ScriptStep>,
         footprint: Option<u64>,
         mount: &str,
     ) -> Result<Self> {
@@ -144,9 +144,9 @@ impl Script {
             }
             "begin" | "clean" if !rest.is_empty() => return Err(format!("unexpected `{rest}`")),
             "begin" if self.begins() => return Err("a second `begin`".into()),
-            "begin" => Step::Begin,
-            "clean" => Step::Clean,
-            _ => Step::Do(Op::parse_line(line, number)?),
+            "begin" => ScriptStep::Begin,
+            "clean" => ScriptStep::Clean,
+            _ => ScriptStep::Do(Op::parse_line(line, number)?),
         };
         budget.spend(&step)?;
         self.lines.push(Line { number, step });
@@ -154,16 +154,16 @@ impl Script {
     }
 
     fn begins(&self) -> bool {
-        self.lines.iter().any(|line| line.step == Step::Begin)
+        self.lines.iter().any(|line| line.step == ScriptStep::Begin)
     }
 
     /// The steps.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<ScriptStep> {
         self.lines.iter().map(|line| line.step.clone()).collect()
     }
 
     /// The same with other steps, on the same drive.
-    pub(crate) fn with_steps(&self, steps: &[Step]) -> Self {
+    pub(crate) fn with_steps(&self, steps: &[ScriptStep]) -> Self {
         let lines = steps.iter().cloned().zip(1..);
         let lines = lines.map(|(step, number)| Line { number, step }).collect();
         Self { lines, footprint: Some(self.footprint()), ..self.clone() }
@@ -215,9 +215,9 @@ impl Workload for Script {
         }
         for Line { number, step } in &self.lines {
             let done = match step {
-                Step::Begin => fs.sync().map(|()| started()),
-                Step::Clean => fs.clean(),
-                Step::Do(op) => player.apply(op),
+                ScriptStep::Begin => fs.sync().map(|()| started()),
+                ScriptStep::Clean => fs.clean(),
+                ScriptStep::Do(op) => player.apply(op),
             };
             done.map_err(|error| match error {
                 Error::Full => Error::Full,
@@ -245,12 +245,12 @@ struct Budget {
 }
 
 impl Budget {
-    fn spend(&mut self, step: &Step) -> Result<(), String> {
+    fn spend(&mut self, step: &ScriptStep) -> Result<(), String> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             return Err(format!("more than {STEPS_MAX} operations"));
         }
-        let Step::Do(op) = step else { return Ok(()) };
+        let ScriptStep::Do(op) = step else { return Ok(()) };
         let (end, written) = match op {
             Op::Write { offset, len, .. } | Op::Fallocate { offset, len, .. } => {
                 (offset.checked_add(*len), *len)

@@ -11,7 +11,7 @@ use cores::Mutex;
 use drive::{Drive, Timing};
 use vfs::ops::Op;
 
-use super::{STEPS_MAX, Step};
+use super::{STEPS_MAX, ScriptStep};
 use crate::campaign::Job;
 use crate::oracle::{Model, ObjId, Oracle, Place, ROOT};
 use crate::workload::recorder::Recorder;
@@ -26,14 +26,14 @@ pub(crate) struct Tape(Mutex<Taken>);
 
 #[derive(Default)]
 struct Taken {
-    steps: Vec<Step>,
+    steps: Vec<ScriptStep>,
     seeds: BTreeMap<Written, u32>,
     /// Why this cannot be a script.
     unfit: Option<String>,
 }
 
 /// What the workload of `job` does, on a drive that takes no time.
-pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
+pub(super) fn record(job: &Job) -> Result<Vec<ScriptStep>> {
     machine(job.seed)?.run(|| {
         let spec = rig::unkind(&job.drive, job.workload.footprint())?;
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Instant, job.seed)?;
@@ -41,22 +41,22 @@ pub(super) fn record(job: &Job) -> Result<Vec<Step>> {
         let mounted = rig::mount(job.format, drive, &job.sound_options())?;
         let tape = Arc::new(Tape::default());
         let recorder = Recorder::taped(mounted, Arc::new(Oracle::new()), tape.clone());
-        job.workload.run(&recorder, job.seed, &mut || tape.note(Step::Begin))?;
+        job.workload.run(&recorder, job.seed, &mut || tape.note(ScriptStep::Begin))?;
         tape.steps()
     })?
 }
 
 impl Tape {
     /// The steps. Making the preparation durable is part of `begin`.
-    fn steps(&self) -> Result<Vec<Step>> {
+    fn steps(&self) -> Result<Vec<ScriptStep>> {
         let taken = std::mem::take(&mut *self.0.lock());
         if let Some(why) = taken.unfit {
             return Err(Error::Usage(format!("the workload cannot be written as text: {why}")));
         }
         let mut steps = taken.steps;
-        let begin = steps.iter().position(|step| *step == Step::Begin);
+        let begin = steps.iter().position(|step| *step == ScriptStep::Begin);
         if let Some(before) = begin.and_then(|at| at.checked_sub(1))
-            && steps[before] == Step::Do(Op::Sync)
+            && steps[before] == ScriptStep::Do(Op::Sync)
         {
             steps.remove(before);
         }
@@ -64,7 +64,7 @@ impl Tape {
     }
 
     /// One step.
-    pub(crate) fn note(&self, step: Step) {
+    pub(crate) fn note(&self, step: ScriptStep) {
         let mut taken = self.0.lock();
         if taken.steps.len() < STEPS_MAX {
             taken.steps.push(step);

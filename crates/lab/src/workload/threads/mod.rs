@@ -16,7 +16,7 @@ use super::content::Rng;
 use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
-use script::{Script, Step};
+use script::{Action, Script};
 use table::Table;
 
 /// Most threads: the cores of the machine that campaigns run on.
@@ -54,46 +54,52 @@ impl Mix {
         }
     }
 
-    /// How often each step comes.
-    const fn weights(self) -> &'static [(Step, u64)] {
+    /// How often each action comes.
+    const fn weights(self) -> &'static [(Action, u64)] {
         match self {
-            Self::Private => {
-                &[(Step::Overwrite, 4), (Step::Append, 3), (Step::Own, 2), (Step::OwnAttributes, 1)]
-            }
-            Self::Shared => &[(Step::Shared, 6), (Step::Cut, 2), (Step::Attributes, 1)],
-            Self::Names => &[
-                (Step::Make, 3),
-                (Step::Move, 3),
-                (Step::MoveIntoNew, 2),
-                (Step::Again, 3),
-                (Step::Any, 4),
-                (Step::Stray, 1),
-                (Step::Replace, 2),
-                (Step::Directory, 1),
-                (Step::Device, 1),
+            Self::Private => &[
+                (Action::Overwrite, 4),
+                (Action::Append, 3),
+                (Action::Own, 2),
+                (Action::OwnAttributes, 1),
             ],
-            Self::Cleaning => {
-                &[(Step::Overwrite, 4), (Step::Filling, 6), (Step::Burst, 1), (Step::Clean, 1)]
-            }
+            Self::Shared => &[(Action::Shared, 6), (Action::Cut, 2), (Action::Attributes, 1)],
+            Self::Names => &[
+                (Action::Make, 3),
+                (Action::Move, 3),
+                (Action::MoveIntoNew, 2),
+                (Action::Again, 3),
+                (Action::Any, 4),
+                (Action::Stray, 1),
+                (Action::Replace, 2),
+                (Action::Directory, 1),
+                (Action::Device, 1),
+            ],
+            Self::Cleaning => &[
+                (Action::Overwrite, 4),
+                (Action::Filling, 6),
+                (Action::Burst, 1),
+                (Action::Clean, 1),
+            ],
             Self::All => &[
-                (Step::Overwrite, 2),
-                (Step::Append, 2),
-                (Step::Own, 1),
-                (Step::OwnAttributes, 1),
-                (Step::Shared, 3),
-                (Step::Cut, 1),
-                (Step::Attributes, 1),
-                (Step::Make, 1),
-                (Step::Move, 1),
-                (Step::MoveIntoNew, 1),
-                (Step::Again, 1),
-                (Step::Any, 2),
-                (Step::Stray, 1),
-                (Step::Replace, 1),
-                (Step::Directory, 1),
-                (Step::Burst, 1),
-                (Step::Clean, 1),
-                (Step::Sync, 1),
+                (Action::Overwrite, 2),
+                (Action::Append, 2),
+                (Action::Own, 1),
+                (Action::OwnAttributes, 1),
+                (Action::Shared, 3),
+                (Action::Cut, 1),
+                (Action::Attributes, 1),
+                (Action::Make, 1),
+                (Action::Move, 1),
+                (Action::MoveIntoNew, 1),
+                (Action::Again, 1),
+                (Action::Any, 2),
+                (Action::Stray, 1),
+                (Action::Replace, 1),
+                (Action::Directory, 1),
+                (Action::Burst, 1),
+                (Action::Clean, 1),
+                (Action::Sync, 1),
             ],
         }
     }

@@ -10,8 +10,8 @@ use crate::workload::Rng;
 use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
-/// Steps of a thread.
-const STEPS: usize = 20;
+/// Actions of a thread.
+const ACTIONS: usize = 20;
 
 /// Files of its own.
 const OWN: usize = 2;
@@ -32,7 +32,7 @@ const HOLE: u64 = 32 * BLOCK;
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Action {
     /// Bytes somewhere in a private file, and an fsync.
     Overwrite,
     /// Bytes at its end, and an fsync.
@@ -104,44 +104,44 @@ impl Script {
     pub(super) fn run(mut self) -> Result<()> {
         let weights = self.world.mix.weights();
         let all = weights.iter().map(|(_, weight)| weight).sum();
-        for _ in 0..STEPS {
+        for _ in 0..ACTIONS {
             let mut at = self.rng.below(all);
-            let step = weights.iter().find(|(_, weight)| {
+            let action = weights.iter().find(|(_, weight)| {
                 let is_it = at < *weight;
                 at = at.saturating_sub(*weight);
                 is_it
             });
-            let Some((step, _)) = step else { continue };
-            self.step(*step)?;
+            let Some((action, _)) = action else { continue };
+            self.act(*action)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, step: Step) -> Result<()> {
-        match step {
-            Step::Overwrite => self.overwrite(),
-            Step::Append => self.append(),
-            Step::Own => self.new_own(),
-            Step::Shared => self.shared(),
-            Step::Cut => self.cut(),
-            Step::Attributes => self.attributes(),
-            Step::OwnAttributes => self.own_attributes(),
-            Step::Device => self.device(),
-            Step::Make => self.make(),
-            Step::Move => self.move_one(),
-            Step::MoveIntoNew => self.move_into_new(),
-            Step::Again => self.again(),
-            Step::Any => self.any(),
-            Step::Stray => self.stray(),
-            Step::Replace => self.replace(),
-            Step::Directory => {
+    fn act(&mut self, action: Action) -> Result<()> {
+        match action {
+            Action::Overwrite => self.overwrite(),
+            Action::Append => self.append(),
+            Action::Own => self.new_own(),
+            Action::Shared => self.shared(),
+            Action::Cut => self.cut(),
+            Action::Attributes => self.attributes(),
+            Action::OwnAttributes => self.own_attributes(),
+            Action::Device => self.device(),
+            Action::Make => self.make(),
+            Action::Move => self.move_one(),
+            Action::MoveIntoNew => self.move_into_new(),
+            Action::Again => self.again(),
+            Action::Any => self.any(),
+            Action::Stray => self.stray(),
+            Action::Replace => self.replace(),
+            Action::Directory => {
                 let dir = if self.chance(2) { self.world.table.dir } else { self.fs().root() };
                 self.fs().fsync(dir)
             }
-            Step::Filling => self.filling(),
-            Step::Burst => self.burst(),
-            Step::Clean => self.fs().clean(),
-            Step::Sync => self.fs().sync(),
+            Action::Filling => self.filling(),
+            Action::Burst => self.burst(),
+            Action::Clean => self.fs().clean(),
+            Action::Sync => self.fs().sync(),
         }
     }
 
