@@ -24,7 +24,7 @@ mod segments;
 mod state;
 mod syndrome;
 mod unreached;
-pub(crate) mod volume;
+pub(crate) mod view;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ use crate::ondisk::nat::NatEntry;
 use crate::ondisk::orphan::RawOrphanBlock;
 use crate::ondisk::superblock::{COPIES, Superblock};
 use crate::ondisk::{Nid, bits};
-pub(crate) use volume::Volume;
+pub(crate) use view::View;
 
 /// How to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
     let mut early = Vec::new();
     let sb = check_superblocks(&queue, &mut early)?;
     check_complete(&sb, queue.identify())?;
-    let volume = Volume::open(queue, sb)?;
+    let volume = View::open(queue, sb)?;
     check_packs(&volume, &mut early);
     let mut checker = Checker::new(volume, options);
     early.into_iter().for_each(|finding| checker.add(finding));
@@ -113,7 +113,7 @@ pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckRepo
 
 /// Checks that the checkpoint is the newest one. If only the header of a newer one is damaged,
 /// every mount ignores that one.
-fn check_packs(volume: &Volume, findings: &mut Vec<Finding>) {
+fn check_packs(volume: &View, findings: &mut Vec<Finding>) {
     let newest = Checkpoint::select_any(&volume.sb, |addr| volume.read(addr));
     if let Ok(Selected { checkpoint, pack }) = newest
         && checkpoint.version != volume.cp.version
@@ -149,7 +149,7 @@ struct Links {
 
 /// A check under way.
 pub(crate) struct Checker {
-    pub(crate) volume: Volume,
+    pub(crate) volume: View,
     pub(crate) report: CheckReport,
     /// What a repair has to change, if one is being prepared.
     pub(crate) mend: Option<Mend>,
@@ -166,7 +166,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    pub(crate) fn new(volume: Volume, options: &CheckOptions) -> Self {
+    pub(crate) fn new(volume: View, options: &CheckOptions) -> Self {
         let nid_bytes = (volume.sb.max_nid() as usize).div_ceil(8);
         let block_bytes = volume.sb.main_blocks() as usize / 8;
         let report = CheckReport {

@@ -20,9 +20,7 @@ use std::sync::Arc;
 use drive::{Block, Command, Drive};
 use queue::BlockQueue;
 
-use crate::check::{
-    CheckOptions, Checker, Finding, Hints, Mend, Place, Search, Volume as Checked, check,
-};
+use crate::check::{CheckOptions, Checker, Finding, Hints, Mend, Place, Search, View, check};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::mount::devices::check_complete;
@@ -198,7 +196,7 @@ fn survey(
     let mut hints = Hints::default();
     loop {
         let queue = BlockQueue::new(Arc::clone(drive));
-        let volume = Checked::new(queue, sb.clone(), selected.clone(), true)?;
+        let volume = View::new(queue, sb.clone(), selected.clone(), true)?;
         let mut checker = walk(volume, options, hints.clone());
         let wanted = checker.mend.as_ref().map_or(Search::None, |mend| mend.wanted);
         if wanted <= hints.depth {
@@ -213,7 +211,7 @@ fn survey(
     }
 }
 
-fn walk(volume: Checked, options: &RepairOptions, hints: Hints) -> Checker {
+fn walk(volume: View, options: &RepairOptions, hints: Hints) -> Checker {
     let mut checker = Checker::new(volume, &CheckOptions { max_findings: options.max_findings });
     checker.mend = Some(Mend::new(hints));
     checker.run();
@@ -240,7 +238,7 @@ fn rescue_survey(
     let volume = |version| {
         let queue = BlockQueue::new(Arc::clone(drive));
         let checkpoint = rescue::checkpoint(queue.identify().blocks, sb, version)?;
-        Checked::new(queue, sb.clone(), Selected { checkpoint, pack: 1 }, false)
+        View::new(queue, sb.clone(), Selected { checkpoint, pack: 1 }, false)
     };
     let mut checker =
         Checker::new(volume(1)?, &CheckOptions { max_findings: options.max_findings });

@@ -16,7 +16,7 @@ use queue::BlockQueue;
 
 pub use vfs::record::{Record, Shape, Value};
 
-use crate::check::volume::Volume;
+use crate::check::view::View;
 use crate::error::{Error, Result};
 use crate::ondisk::superblock::{RawSuperblock, Superblock};
 use crate::ondisk::{BlockAddr, MAGIC, Nid};
@@ -27,7 +27,7 @@ pub type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
 /// A volume to look at.
 pub struct Dump {
     /// Tables and checkpoint, or why there are none.
-    volume: Result<Volume>,
+    volume: Result<View>,
     /// To read what does not need them.
     queue: BlockQueue,
     sb: Option<Superblock>,
@@ -50,7 +50,7 @@ impl Dump {
             .map(|(sb, _)| sb);
         let sb = found.as_ref().ok().cloned();
         let volume = found.and_then(|sb| {
-            let mut volume = Volume::open(BlockQueue::new(Arc::clone(drive)), sb)?;
+            let mut volume = View::open(BlockQueue::new(Arc::clone(drive)), sb)?;
             volume.open_summaries = volume.read_summaries().unwrap_or_default();
             Ok(volume)
         });
@@ -70,7 +70,7 @@ impl Dump {
         Ok(self.queue.read_block(addr.into())?)
     }
 
-    fn volume(&mut self) -> Result<&mut Volume> {
+    fn volume(&mut self) -> Result<&mut View> {
         match &mut self.volume {
             Ok(volume) => Ok(volume),
             Err(error) => Err(Error::usage(error.to_string())),

@@ -17,7 +17,7 @@ use drive::Drive;
 use queue::BlockQueue;
 use vfs::FileSystem;
 
-use crate::check::volume::Volume as View;
+use crate::check::view::View;
 use crate::error::{Error, Result};
 use crate::offline::mkfs::{Formula, Request, layout};
 use crate::offline::super_write;

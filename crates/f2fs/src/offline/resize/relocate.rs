@@ -8,7 +8,7 @@ use drive::Block;
 use queue::BlockQueue;
 use zerocopy::IntoBytes;
 
-use crate::check::volume::Volume as View;
+use crate::check::view::View;
 use crate::error::{Error, Result};
 use crate::offline::mkfs::Geometry;
 use crate::offline::super_write;

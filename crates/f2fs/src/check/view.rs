@@ -21,7 +21,7 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 const CACHE_BLOCKS: usize = 512;
 
 /// What the check reads.
-pub(crate) struct Volume {
+pub(crate) struct View {
     pub(crate) queue: BlockQueue,
     pub(crate) sb: Superblock,
     pub(crate) cp: Checkpoint,
@@ -65,7 +65,7 @@ impl BlockCache {
     }
 }
 
-impl Volume {
+impl View {
     pub(crate) fn open(queue: BlockQueue, sb: Superblock) -> Result<Self> {
         let selected = Checkpoint::select(&sb, |addr| Ok(queue.read_block(addr.into())?))?;
         Self::new(queue, sb, selected, true)
