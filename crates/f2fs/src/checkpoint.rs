@@ -10,8 +10,8 @@ use queue::{BlockQueue, WriteSet};
 
 use crate::alloc::curseg::summary_area_block;
 use crate::error::{Error, Result};
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::Inject;
-use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::nat_bits;
 use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
@@ -65,7 +65,7 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
     .union(CpFlags::FSCK)
     .union(CpFlags::QUOTA_NEED_FSCK);
 
-impl Volume {
+impl Engine {
     /// Whether the next checkpoint would differ from the last one in more than its version.
     pub(crate) fn has_changed(&self) -> bool {
         self.nodes.dirty_count() > 0
@@ -96,7 +96,7 @@ impl Volume {
     }
 
     /// Submits a checkpoint except for its last block. Nothing may change until
-    /// [`Volume::end_checkpoint`].
+    /// [`Engine::end_checkpoint`].
     pub(crate) fn begin_checkpoint(&mut self, reason: Reason) -> Result<Submitted> {
         self.check_writable()?;
         let _span = cores::span(cores::Stage::Checkpoint);

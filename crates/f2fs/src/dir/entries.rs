@@ -6,7 +6,7 @@ use vfs::{DirEntry, Errno, FileKind, Ino, file};
 use crate::dir::nokey;
 use crate::dir::wanted::{Naming, Wanted};
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::dentry::{
     Dentries, DentriesMut, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
@@ -30,7 +30,7 @@ pub(crate) struct Found {
     pub(crate) kind: FileKind,
 }
 
-impl Volume {
+impl Engine {
     /// Fails unless `dir` is a directory.
     pub(crate) fn check_dir(&mut self, dir: Nid) -> Result<()> {
         self.naming(dir).map(drop)

@@ -7,7 +7,7 @@ use crate::dir::entries::{Found, init_dots};
 use crate::error::{Error, Result};
 use crate::inode::flags;
 use crate::inode::node_cache::Inode;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
@@ -57,7 +57,7 @@ pub(super) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-impl Volume {
+impl Engine {
     /// The entry `name`, or `ENOENT`.
     pub(crate) fn find(&mut self, dir: Nid, name: &[u8]) -> Result<Found> {
         if name.len() > NAME_MAX {

@@ -5,10 +5,10 @@ use vfs::{Creator, Errno, FileKind, RenameFlags};
 use crate::dir::entries::Found;
 use crate::dir::namei::{NameIn, NewInode, check_name, is_dots};
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 
-impl Volume {
+impl Engine {
     /// Moves or swaps names.
     pub(crate) fn rename(
         &mut self,

@@ -27,8 +27,8 @@ use crate::dir::namei::NewInode;
 use crate::error::Result;
 use crate::fsync::{self, Plan};
 use crate::inode::mapping::Lookup;
+use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
-use crate::mount::volume::Volume;
 use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
@@ -82,7 +82,7 @@ impl F2fs {
     }
 }
 
-impl Volume {
+impl Engine {
     fn start_atomic(&mut self, ino: Nid) -> Result<()> {
         if self.kind_of(ino)? != FileKind::Regular {
             return Err(Errno::INVAL.into());

@@ -8,8 +8,8 @@ use vfs::{Errno, FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::Result;
+use crate::mount::engine::Engine;
 use crate::mount::fs;
-use crate::mount::volume::Volume;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, Nid, is_data_addr};
 
@@ -41,7 +41,7 @@ impl F2fs {
     }
 }
 
-impl Volume {
+impl Engine {
     /// How many extents and blocks of data a regular file has.
     fn extents(&mut self, ino: Nid) -> Result<(u64, u64)> {
         if self.kind_of(ino)? != FileKind::Regular {

@@ -6,7 +6,7 @@ use drive::BLOCK_SIZE;
 use vfs::{Errno, FallocateMode, FileKind, Ino, Seek, file};
 
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Advise;
 
@@ -14,7 +14,7 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// How many pages an insertion looks up at once.
 const MOVE_WINDOW: u64 = 1 << 16;
 
-impl Volume {
+impl Engine {
     /// `fallocate(2)` on a regular file.
     pub(crate) fn fallocate(
         &mut self,

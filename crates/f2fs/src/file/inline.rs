@@ -5,12 +5,12 @@ use queue::WriteSet;
 use vfs::Ino;
 
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::sit::LogType;
 
-impl Volume {
+impl Engine {
     /// Whether the file's contents are in its inode.
     pub(crate) fn has_inline_data(&mut self, ino: Nid) -> Result<bool> {
         Ok(self.raw_inode(ino)?.inline().contains(Inline::DATA))

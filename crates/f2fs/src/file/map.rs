@@ -7,10 +7,10 @@ use vfs::PageCache;
 use vfs::file::Map;
 
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 
-impl Map for Volume {
+impl Map for Engine {
     type File = Nid;
     type Error = Error;
 

@@ -6,11 +6,11 @@ use vfs::Errno;
 use vfs::file::{self, Miss, Part, Written};
 
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Advise;
 
-impl Volume {
+impl Engine {
     /// Reads from a regular file or a block-backed symlink; short at the end of the file.
     pub(crate) fn read_file(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let len = self.readable(ino, offset, buf.len())?;
@@ -46,7 +46,7 @@ impl Volume {
     }
 
     /// The blocks of `miss` are about to be read with the volume not locked. The checkpoint's
-    /// version, for [`Volume::end_reading`].
+    /// version, for [`Engine::end_reading`].
     pub(crate) fn begin_reading(&mut self, miss: &Miss<Nid>) -> u64 {
         self.reading.push(miss.blocks.clone());
         self.checkpoint.version

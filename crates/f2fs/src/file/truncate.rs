@@ -2,7 +2,7 @@
 //! (`f2fs_truncate_inode_blocks`).
 
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
 use crate::ondisk::{NIDS_PER_BLOCK, Nid};
 
@@ -19,7 +19,7 @@ struct Subtree {
 /// Heights of the five nodes an inode points to.
 const HEIGHTS: [u32; 5] = [1, 1, 2, 2, 3];
 
-impl Volume {
+impl Engine {
     /// Frees all blocks of the file from block `from` on, and all nodes only they needed.
     pub(crate) fn truncate_blocks(&mut self, ino: Nid, from: u64) -> Result<()> {
         let addrs = self.layout(ino)?.addr_counts();

@@ -11,8 +11,8 @@ use vfs::{FileKind, Ino};
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Slot};
+use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
-use crate::mount::volume::Volume;
 use crate::ondisk::inode::Advise;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
@@ -61,7 +61,7 @@ impl F2fs {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Allocates and submits all dirty pages of a file.
     pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
         self.submit_pages(ino, 0, usize::MAX, set).map(drop)

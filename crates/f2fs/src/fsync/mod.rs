@@ -33,8 +33,8 @@ pub use strict::STRICT;
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::node_write::Frozen;
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::{FsyncMode, Inject, MountOptions};
-use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::Nid;
 use chain::Place;
 use need::Need;
@@ -61,7 +61,7 @@ pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
 pub(crate) fn execute_with(
     fs: &F2fs,
     ino: Nid,
-    begin: impl FnOnce(&mut Volume) -> Result<&'static Plan>,
+    begin: impl FnOnce(&mut Engine) -> Result<&'static Plan>,
 ) -> Result<()> {
     let _turn = fs.take_turn(ino);
     let (volume, plan) = {
@@ -110,7 +110,7 @@ impl<'a> Fsync<'a> {
     }
 
     /// Runs the plan. The first step uses the hold `volume`.
-    fn run(mut self, mut volume: Hold<'a, Volume>) -> Result<()> {
+    fn run(mut self, mut volume: Hold<'a, Engine>) -> Result<()> {
         if self.fs.injected(Inject::DECIDE_ONCE) {
             self.decided = Some(volume.fsync_need(self.ino)?);
         }
@@ -151,7 +151,7 @@ impl<'a> Fsync<'a> {
         stop(volume, error)
     }
 
-    fn submit_data(&mut self, volume: &mut Volume) -> Result<Option<End>> {
+    fn submit_data(&mut self, volume: &mut Engine) -> Result<Option<End>> {
         volume.submit_data(self.ino, &mut self.writes.data)?;
         if !self.plan.atomic {
             return Ok(None);
@@ -164,7 +164,7 @@ impl<'a> Fsync<'a> {
     }
 
     /// Submits the nodes, in the hold of the volume in which that was decided.
-    fn submit_nodes(&mut self, mut volume: Hold<'a, Volume>, mark: Mark) -> Result<Option<End>> {
+    fn submit_nodes(&mut self, mut volume: Hold<'a, Engine>, mark: Mark) -> Result<Option<End>> {
         // Neither write pointers nor checksums cover this data, so it must be durable before the
         // nodes.
         if volume.has_unjudgeable(self.ino, self.plan)? {
@@ -194,7 +194,7 @@ impl<'a> Fsync<'a> {
     }
 
     /// How to end in the present state; `None` means to go on.
-    fn decide(&self, volume: &mut Volume) -> Option<End> {
+    fn decide(&self, volume: &mut Engine) -> Option<End> {
         let need = match self.decided {
             Some(need) => Ok(need),
             None => self.need(volume),
@@ -207,7 +207,7 @@ impl<'a> Fsync<'a> {
         }
     }
 
-    fn need(&self, volume: &mut Volume) -> Result<Need> {
+    fn need(&self, volume: &mut Engine) -> Result<Need> {
         volume.check_writable()?;
         if volume.checkpoint.version != self.version {
             // The checkpoint began after the data was submitted, and has made it durable.
@@ -223,7 +223,7 @@ impl<'a> Fsync<'a> {
 
 impl<'a> Run for Fsync<'a> {
     type Submit = Submit;
-    type Hold = Hold<'a, Volume>;
+    type Hold = Hold<'a, Engine>;
     type End = End;
     type Error = Error;
 
@@ -282,7 +282,7 @@ impl<'a> Run for Fsync<'a> {
     }
 }
 
-fn stop(mut volume: Hold<'_, Volume>, error: Error) -> Error {
+fn stop(mut volume: Hold<'_, Engine>, error: Error) -> Error {
     volume.stop(&error);
     error
 }

@@ -8,8 +8,8 @@ use vfs::{Errno, FileKind};
 use super::plan::Plan;
 use crate::dir::wanted::Naming;
 use crate::error::Result;
+use crate::mount::engine::Engine;
 use crate::mount::options::FsyncMode;
-use crate::mount::volume::Volume;
 use crate::ondisk::inode::Advise;
 use crate::ondisk::node::{NodeKind, first_index_of};
 use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
@@ -25,7 +25,7 @@ pub(crate) enum Need {
     Plan,
 }
 
-impl Volume {
+impl Engine {
     /// Fails if `ino` cannot be fsynced now. On a volume that has stopped it cannot, as in
     /// `f2fs_sync_file`: what a failed checkpoint included is clean in memory but not on the drive.
     pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<()> {

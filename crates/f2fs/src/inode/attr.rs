@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::error::Result;
 use crate::inode::node_cache::Inode;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline, RawInode};
 
@@ -54,7 +54,7 @@ impl RawInode {
 /// How many access times may wait before a checkpoint writes them.
 const LAZY_ATIMES_MAX: usize = 16 * 1024;
 
-impl Volume {
+impl Engine {
     /// Sets the access time in memory only: it reaches the drive with the inode's next write, or
     /// the next checkpoint (`lazytime`).
     pub(crate) fn touch_atime(&mut self, ino: Nid, time: Timespec) -> Result<()> {

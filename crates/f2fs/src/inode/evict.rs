@@ -4,12 +4,12 @@
 use vfs::{FileKind, Ino};
 
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::inode::Inline;
 
-impl Volume {
+impl Engine {
     /// An inode has lost its last name.
     pub(crate) fn orphan_or_evict(&mut self, ino: Nid) {
         self.orphans.insert(ino);

@@ -6,9 +6,9 @@
 use vfs::{Errno, FallocateMode, FileKind, SetAttr};
 
 use crate::error::Result;
+use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
 use crate::mount::tunables::MAX_PIN_FAILURES;
-use crate::mount::volume::Volume;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline};
 use crate::ondisk::superblock::Features;
@@ -47,7 +47,7 @@ pub(crate) fn inherited(kind: FileKind) -> FileFlags {
     }
 }
 
-impl Volume {
+impl Engine {
     /// `FS_IOC_GETFLAGS`.
     pub(crate) fn flags(&mut self, ino: Nid) -> Result<u32> {
         let inode = self.raw_inode(ino)?;

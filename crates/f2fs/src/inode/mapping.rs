@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock, TYPE_DATA};
@@ -69,7 +69,7 @@ pub(crate) enum Lookup {
     },
 }
 
-impl Volume {
+impl Engine {
     /// Longest a file can be (`max_file_blocks`).
     pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
         Ok(self.layout(ino)?.addr_counts().max_blocks() * BLOCK_SIZE as u64)
@@ -300,7 +300,7 @@ impl Volume {
     }
 
     /// Reserves the blocks of `range`, a node's worth at a time. Returns the page up to which they
-    /// are reserved; [`Volume::reserve_block`] handles the next one and reports what is wrong with
+    /// are reserved; [`Engine::reserve_block`] handles the next one and reports what is wrong with
     /// it.
     pub(crate) fn reserve_blocks(&mut self, ino: Nid, range: Range<u64>) -> Result<u64> {
         let mut index = range.start;

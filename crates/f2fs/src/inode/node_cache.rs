@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use vfs::{Errno, FileKind};
 
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::sit::LogType;
@@ -171,7 +171,7 @@ impl Inode {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Node `nid`, from memory or the drive.
     pub(crate) fn node(&mut self, nid: Nid) -> Result<&CachedNode> {
         if !self.nodes.map.contains_key(&nid) {
@@ -236,7 +236,7 @@ impl Volume {
         Ok(Inode { block: node.block.clone(), layout: node.layout })
     }
 
-    /// As [`Volume::inode`], for a short look: without the cost of a reference to the block.
+    /// As [`Engine::inode`], for a short look: without the cost of a reference to the block.
     pub(crate) fn raw_inode(&mut self, ino: Nid) -> Result<&RawInode> {
         Ok(&RawInodeBlock::of(&self.inode_node(ino)?.block).i)
     }

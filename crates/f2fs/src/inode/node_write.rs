@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::fsync::Mark;
 use crate::inode::node_cache::log_of;
+use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
-use crate::mount::volume::Volume;
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::node_sums::NodeSums;
@@ -29,7 +29,7 @@ struct Marks {
 #[derive(Default)]
 pub(crate) struct Frozen(SmallVec<[(Nid, Block); 2]>);
 
-impl Volume {
+impl Engine {
     /// Takes a block of `log` in place of `old`.
     pub(crate) fn allocate(
         &mut self,

@@ -8,11 +8,11 @@ use zerocopy::little_endian::U16;
 
 use crate::dir::nokey;
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
 
-impl Volume {
+impl Engine {
     fn is_encrypted(&mut self, ino: Nid) -> Result<bool> {
         Ok(self.raw_inode(ino)?.advise().contains(Advise::ENCRYPT))
     }

@@ -6,7 +6,7 @@ use vfs::{Errno, XattrMode};
 
 use crate::error::{Error, Result};
 use crate::inode::acl::{self, is_acl};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{FOOTER_OFFSET, XATTR_NODE_OFFSET};
@@ -15,7 +15,7 @@ use crate::ondisk::xattr::{self, ACL_ACCESS, ACL_DEFAULT, NODE_CAPACITY, Xattr};
 /// Longest value, `XATTR_SIZE_MAX` of Linux.
 const SIZE_MAX: usize = 65536;
 
-impl Volume {
+impl Engine {
     /// The whole list as one buffer: the inode's part, then the node's.
     fn xattr_buffer(&mut self, ino: Nid) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;

@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::fsync::chain::Chain;
 use crate::fsync::{self, Plan};
 use crate::mount;
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
 use crate::mount::tunables::Tunables;
-use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
@@ -27,7 +27,7 @@ use crate::recover::{RecoveryReport, recover};
 /// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not durable is lost, and
 /// the next mount recovers.
 pub struct F2fs {
-    gate: Gate<Volume>,
+    gate: Gate<Engine>,
     queue: Arc<BlockQueue>,
     plan: &'static Plan,
     options: MountOptions,
@@ -109,17 +109,17 @@ impl F2fs {
 
     /// The volume, for reading. Also during a checkpoint, when what is in memory may not be durable
     /// and must not change.
-    pub(crate) fn lock(&self) -> Hold<'_, Volume> {
+    pub(crate) fn lock(&self) -> Hold<'_, Engine> {
         self.gate.look()
     }
 
     /// The volume while no checkpoint is being written.
-    pub(crate) fn settled(&self) -> Hold<'_, Volume> {
+    pub(crate) fn settled(&self) -> Hold<'_, Engine> {
         self.gate.settled()
     }
 
     /// The volume, for a change: it is writable and has room to log the change.
-    pub(crate) fn change(&self) -> Result<Hold<'_, Volume>> {
+    pub(crate) fn change(&self) -> Result<Hold<'_, Engine>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.settled();
         volume.operations += 1;
@@ -134,9 +134,9 @@ impl F2fs {
     /// Writes a checkpoint. Others can read the volume while the drive works on it.
     pub(crate) fn checkpoint<'a>(
         &'a self,
-        mut volume: Hold<'a, Volume>,
+        mut volume: Hold<'a, Engine>,
         caller: Caller,
-    ) -> Result<Hold<'a, Volume>> {
+    ) -> Result<Hold<'a, Engine>> {
         let submitted = volume.begin_checkpoint(Reason::Sync)?;
         volume.stats.checkpoints[caller as usize] += 1;
         let (mut volume, written) = self.gate.commit(volume, || submitted.commit(&self.queue));
@@ -202,7 +202,7 @@ impl F2fs {
     }
 
     /// The volume, if it is still mounted, for an operation that changes nothing.
-    pub(crate) fn volume(&self) -> Result<Hold<'_, Volume>> {
+    pub(crate) fn volume(&self) -> Result<Hold<'_, Engine>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.lock();
         volume.check_usable()?;
@@ -213,7 +213,7 @@ impl F2fs {
 
 /// A chain or an orphan that does not fit the checkpoint makes some operation fail with a plain
 /// errno. To whoever mounts the volume, it is corruption.
-fn unrecoverable(volume: &Volume, error: Error) -> Error {
+fn unrecoverable(volume: &Engine, error: Error) -> Error {
     match error {
         Error::Posix(errno) => {
             let at = volume.logs.next_addr(&volume.sb, LogType::WarmNode);

@@ -15,8 +15,8 @@ use crate::alloc::gc::Policy;
 use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
 use crate::inode::mapping::Lookup;
+use crate::mount::engine::{Caller, Engine, Health};
 use crate::mount::fs::nid;
-use crate::mount::volume::{Caller, Health, Volume};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
 
@@ -166,7 +166,7 @@ fn kind_of_gc(sync: bool) -> (Policy, Caller) {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Rewrites the blocks of some pages side by side. Returns how many.
     fn defragment(&mut self, ino: Nid, pages: Range<u64>) -> Result<u64> {
         if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {

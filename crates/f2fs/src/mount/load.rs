@@ -20,10 +20,10 @@ use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::error::{Error, Result};
 use crate::inode::node_cache::NodeCache;
 use crate::mount::devices::check_complete;
+use crate::mount::engine::{Clock, Engine, Health, SinceCheckpoint, Stats};
 use crate::mount::io::Io;
 use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::mount::tunables::Limits;
-use crate::mount::volume::{Clock, Health, SinceCheckpoint, Stats, Volume};
 use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::feature::{self, Mount};
@@ -36,7 +36,7 @@ use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
 
 /// Reads what is on `drive` as of its last checkpoint.
-pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Volume> {
+pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Engine> {
     let io = Io::new(Arc::new(BlockQueue::new(drive)));
     let mut options = options.clone();
     let (sb, _) = Superblock::select(|addr| io.read(addr))?;
@@ -91,12 +91,12 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// A volume in which nothing has happened so far.
-    pub(crate) fn assemble(self) -> Volume {
+    pub(crate) fn assemble(self) -> Engine {
         let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
             self;
         let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
-        Volume {
+        Engine {
             written_before: written_before(&checkpoint, &logs),
             logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),

@@ -15,9 +15,9 @@ use vfs::upkeep::{Flushed, flush};
 use crate::F2fs;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
+use crate::mount::engine::{Caller, Health};
 use crate::mount::options::BackgroundGc;
 use crate::mount::tunables::{ATTRIBUTES, GcMode, Tunables};
-use crate::mount::volume::{Caller, Health};
 use crate::ondisk::Nid;
 
 const MS: Nanos = 1_000_000;

@@ -1,8 +1,9 @@
-//! A volume from mount to unmount. `load` reads it from the drive, `volume` is everything that its
+//! A volume from mount to unmount. `load` reads it from the drive, `engine` is everything that its
 //! lock protects, and `fs` is the file system around it. Beside them are its options, ioctls and
 //! settings, and its background work.
 
 pub mod devices;
+pub(crate) mod engine;
 pub(crate) mod fs;
 pub(crate) mod io;
 mod ioctl;
@@ -13,7 +14,6 @@ pub(crate) mod options;
 mod posix;
 mod status;
 pub(crate) mod tunables;
-pub(crate) mod volume;
 
 pub use fs::F2fs;
 pub use kind::Format;

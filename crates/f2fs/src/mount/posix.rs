@@ -13,17 +13,17 @@ use crate::alloc::gc::OPERATION_PAGES;
 use crate::dir::namei::{NameIn, NewInode};
 use crate::error::Result;
 use crate::fsync;
+use crate::mount::engine::{Engine, Health};
 use crate::mount::fs::nid;
-use crate::mount::volume::{Health, Volume};
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 
 impl F2fs {
     /// Reads the blocks of a miss. The volume is not locked while the drive works.
     fn fetch<'a>(
         &'a self,
-        mut volume: Hold<'a, Volume>,
+        mut volume: Hold<'a, Engine>,
         miss: Miss<Nid>,
-    ) -> Result<Hold<'a, Volume>> {
+    ) -> Result<Hold<'a, Engine>> {
         if volume.io.has_in_flight(miss.blocks.clone()) || volume.is_pinned(miss.file)? {
             // Some of it is in memory, or is written in place while it is read.
             file::read_miss(&mut *volume, miss)?;
@@ -67,7 +67,7 @@ impl F2fs {
         Ok(written)
     }
 
-    pub(crate) fn attr_of(&self, volume: &mut Volume, ino: Nid) -> vfs::Result<Attr> {
+    pub(crate) fn attr_of(&self, volume: &mut Engine, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
 }

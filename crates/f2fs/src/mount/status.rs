@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use crate::F2fs;
+use crate::mount::engine::{Caller, Engine, Health};
 use crate::mount::tunables::Tunables;
-use crate::mount::volume::{Caller, Health, Volume};
 use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
@@ -94,7 +94,7 @@ impl F2fs {
     }
 }
 
-impl Volume {
+impl Engine {
     fn status(&self, tunables: Tunables) -> Status {
         let of = |counts: [u64; 2], caller| counts[caller as usize];
         let stats = &self.stats;

@@ -10,8 +10,8 @@ use zerocopy::little_endian::U32;
 use crate::alloc::zones::{NandEnds, Reach, WritePointers};
 use crate::check::correct_inode;
 use crate::error::{Error, Result};
+use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
-use crate::mount::volume::Volume;
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawDirectNode, RawNodeFooter};
@@ -86,7 +86,7 @@ impl Chain {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Reads the chain from the log's head on, and finds where it ends. If a node were written
     /// there before the next checkpoint, it would become part of the chain.
     pub(super) fn read_chain(&mut self) -> Result<(Vec<Link>, BlockAddr)> {

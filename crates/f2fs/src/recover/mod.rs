@@ -15,7 +15,7 @@ mod zone_fix;
 
 use crate::checkpoint::Reason;
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
@@ -42,7 +42,7 @@ pub struct RecoveryReport {
 }
 
 /// Brings a volume that was just loaded into a state in which it can be used.
-pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
+pub(crate) fn recover(volume: &mut Engine) -> Result<RecoveryReport> {
     let mut report = RecoveryReport {
         clean: volume.checkpoint.flags.contains(CpFlags::UMOUNT),
         ..RecoveryReport::default()
@@ -57,7 +57,7 @@ pub(crate) fn recover(volume: &mut Volume) -> Result<RecoveryReport> {
 
 /// Everything before the checkpoint. It happens in memory, except that zones to which nothing leads
 /// are reset. Returns the sections that must not be written before the checkpoint.
-pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Result<Vec<u32>> {
+pub(crate) fn prepare(volume: &mut Engine, report: &mut RecoveryReport) -> Result<Vec<u32>> {
     let writable = !volume.options.read_only;
     let mut held = if writable { volume.hold_unclean_sections() } else { Vec::new() };
     // Even if only in memory: fsynced files may use their numbers and blocks.
@@ -80,7 +80,7 @@ pub(crate) fn prepare(volume: &mut Volume, report: &mut RecoveryReport) -> Resul
 }
 
 /// The checkpoint, and what can be done only after it.
-pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u32]) -> Result<()> {
+pub(crate) fn finish(volume: &mut Engine, report: &mut RecoveryReport, held: &[u32]) -> Result<()> {
     // Even if there was nothing to recover. A drive that reorders may have lost the first nodes of
     // a chain and kept later ones, and new nodes of the same version would lead to them.
     volume.write_checkpoint(Reason::Sync)?;
@@ -92,7 +92,7 @@ pub(crate) fn finish(volume: &mut Volume, report: &mut RecoveryReport, held: &[u
     Ok(())
 }
 
-impl Volume {
+impl Engine {
     /// Frees the inodes that no longer had a name when the checkpoint was written.
     ///
     /// One that cannot be read stays an orphan. That costs space but harms no other file.

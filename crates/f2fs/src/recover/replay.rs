@@ -11,8 +11,8 @@ use crate::alloc::zones::Reach;
 use crate::dir::wanted::Naming;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Difference, Lookup};
+use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
-use crate::mount::volume::Volume;
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{
     FOOTER_OFFSET, NodeKind, RawDirectNode, RawNodeFooter, XATTR_NODE_OFFSET, first_index_of,
@@ -24,7 +24,7 @@ use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_add
 /// Bits of `i_inline` that a later fsync may have changed.
 const RECOVERED_INLINE: Inline = Inline::PIN_FILE.union(Inline::DATA_EXIST);
 
-impl Volume {
+impl Engine {
     /// Finds and applies the chain. Returns how far it reaches, if there are zones.
     pub(super) fn roll_forward(&mut self, report: &mut RecoveryReport) -> Result<Option<Reach>> {
         if self.options.inject.contains(Inject::SKIP_ROLL_FORWARD) {

@@ -29,10 +29,10 @@ use drive::{ZoneKind, ZoneState};
 
 use crate::alloc::zones::{Reach, WritePointers};
 use crate::error::Result;
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::sit::LogType;
 
-impl Volume {
+impl Engine {
     /// Keeps free sections from being used if their zone is not empty, and returns them.
     pub(super) fn hold_unclean_sections(&mut self) -> Vec<u32> {
         let Some(zones) = &self.zones else { return Vec::new() };

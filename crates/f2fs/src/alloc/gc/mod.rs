@@ -4,7 +4,7 @@
 //! What can tear: nothing. Moved blocks are written to the logs, and the section they came from is
 //! not used again before a checkpoint that knows their new places is durable. Nobody can point to a
 //! moved block before it is stable: cleaning holds the volume until a checkpoint or
-//! [`Volume::flush_moved`] has made it so.
+//! [`Engine::flush_moved`] has made it so.
 
 mod room;
 mod victim;
@@ -20,9 +20,9 @@ pub(crate) use victim::Policy;
 
 use crate::error::{Error, Result};
 use crate::inode::mapping::Lookup;
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::io::Io;
 use crate::mount::options::FsyncMode;
-use crate::mount::volume::{Caller, Volume};
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
 use crate::ondisk::sit::{LogType, MAP_SIZE};
@@ -59,7 +59,7 @@ impl Source<'_> {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Whether enough waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&self) -> bool {

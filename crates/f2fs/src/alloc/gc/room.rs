@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::Policy;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
-use crate::mount::volume::{Caller, Volume};
+use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
 
@@ -78,7 +78,7 @@ fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
     sections + left / per_section
 }
 
-impl Volume {
+impl Engine {
     /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). Where none
     /// can be made, the operation itself finds out whether it still fits.
     pub(crate) fn balance(&mut self) -> Result<()> {
@@ -119,7 +119,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes as much room as [`Volume::balance`] would over time.
+    /// Makes as much room as [`Engine::balance`] would over time.
     pub(crate) fn make_room(&mut self) -> Result<()> {
         let mut moved = false;
         loop {
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::F2fs;
     use crate::check::{CheckOptions, check};
-    use crate::mount::volume::Health;
+    use crate::mount::engine::Health;
     use crate::offline::mkfs::{MkfsOptions, format};
 
     #[test]

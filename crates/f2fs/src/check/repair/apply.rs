@@ -9,7 +9,7 @@ use super::Changes;
 use crate::check::{Mend, NewName};
 use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::inode::{InodeLayout, RawInodeBlock};
 use crate::ondisk::{NEW_ADDR, Nid};
 
@@ -18,7 +18,7 @@ const COPIES_AT_ONCE: usize = 256;
 /// Where inodes without a name go. If a file has this name, the directory gets another one.
 const LOST_AND_FOUND: &str = "lost+found";
 
-impl Volume {
+impl Engine {
     /// Installs nodes and directory blocks as they should be.
     pub(super) fn put_mended_blocks(&mut self, mend: &Mend) -> Result<()> {
         for (&nid, (ino, block)) in &mend.nodes {

@@ -15,10 +15,10 @@ use crate::alloc::sit_table::SitTable;
 use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::check::{Checker, Mend};
 use crate::error::{Error, Result};
+use crate::mount::engine::Engine;
 use crate::mount::io::Io;
 use crate::mount::load::{Parts, footer_summary};
 use crate::mount::options::{AllocationMode, MountOptions};
-use crate::mount::volume::Volume;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::curseg::Curseg;
 use crate::ondisk::nat::{self};
@@ -40,7 +40,7 @@ pub(super) fn volume_of(
     drive: &Arc<dyn Drive>,
     checker: &mut Checker,
     mut options: MountOptions,
-) -> Result<Volume> {
+) -> Result<Engine> {
     let io = Io::new(Arc::new(BlockQueue::new(Arc::clone(drive))));
     let sb = Arc::new(checker.volume.sb.clone());
     if sb.features.contains(Features::BLKZONED) {
@@ -67,7 +67,7 @@ pub(super) fn volume_of(
     let pack = checker.volume.pack;
     let parts =
         Parts { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones };
-    Ok(Volume { repairing: true, ..parts.assemble() })
+    Ok(Engine { repairing: true, ..parts.assemble() })
 }
 
 /// The SIT entries for what was reached. A segment keeps its type if its class is right.

@@ -24,8 +24,8 @@ use crate::check::{CheckOptions, Checker, Finding, Hints, Mend, Place, Search, V
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::mount::devices::check_complete;
+use crate::mount::engine::Engine;
 use crate::mount::options::MountOptions;
-use crate::mount::volume::Volume;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
 use crate::ondisk::superblock::{COPIES, Features, RawSuperblock, Superblock};
 use crate::recover::{self, RecoveryReport};
@@ -282,7 +282,7 @@ fn prepare(
     drive: &Arc<dyn Drive>,
     checker: &mut Checker,
     options: &MountOptions,
-) -> Result<(Volume, RecoveryReport, Vec<u32>)> {
+) -> Result<(Engine, RecoveryReport, Vec<u32>)> {
     let mut volume = engine::volume_of(drive, checker, options.clone())?;
     if let Some(mend) = &checker.mend {
         volume.put_mended_blocks(mend)?;

@@ -21,7 +21,7 @@ use zerocopy::FromBytes;
 use self::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Slot};
-use crate::mount::volume::Volume;
+use crate::mount::engine::Engine;
 use crate::ondisk::compress::{Compression, HEADER_SIZE, RawCompressHeader};
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::sit::LogType;
@@ -46,7 +46,7 @@ impl Cluster {
     }
 }
 
-impl Volume {
+impl Engine {
     /// The cluster of `ino` that block `index` is in, if that is compressed.
     pub(crate) fn compressed_cluster(&mut self, ino: Nid, index: u64) -> Result<Option<Cluster>> {
         let Some(blocks) = self.layout(ino)?.cluster() else { return Ok(None) };

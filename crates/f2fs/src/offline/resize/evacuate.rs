@@ -2,13 +2,13 @@
 
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
-use crate::mount::volume::{Caller, Volume};
+use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::sit::LogType;
 
 /// Segments moved out between two checkpoints: those free what was moved before.
 const SEGMENTS_PER_CHECKPOINT: usize = 16;
 
-impl Volume {
+impl Engine {
     /// Moves everything out of `sections`, in which nothing is allocated until the volume is
     /// unmounted. Returns how many segments held something.
     pub(crate) fn evacuate(&mut self, sections: &[u32]) -> Result<u32> {

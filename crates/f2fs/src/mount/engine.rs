@@ -32,7 +32,7 @@ use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
 
 /// All state of a mounted volume.
-pub(crate) struct Volume {
+pub(crate) struct Engine {
     pub(crate) sb: Arc<Superblock>,
     pub(crate) options: MountOptions,
     pub(crate) io: Io,
@@ -185,7 +185,7 @@ impl Clock {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Fails if the volume accepts no more requests.
     pub(crate) fn check_usable(&self) -> Result<()> {
         if self.health == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }
