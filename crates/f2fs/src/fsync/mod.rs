@@ -6,10 +6,10 @@
 //! keep an fsync's promise, whatever other threads do meanwhile:
 //! - what it has to do is decided (`need`) in the same hold of the volume in which it is done;
 //! - data and nodes that must show one instant are captured in one hold (`Frozen`);
-//! - it returns when the nodes ahead of its own are durable, too (`chain`).
+//! - it returns when the nodes ahead of its own are durable, too (`arrivals`).
 
+pub(crate) mod arrivals;
 mod atomic;
-pub(crate) mod chain;
 mod need;
 mod nobarrier;
 mod oprw;
@@ -36,7 +36,7 @@ use crate::inode::node_write::Frozen;
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::{FsyncMode, Inject, MountOptions};
 use crate::ondisk::Nid;
-use chain::Place;
+use arrivals::Arrival;
 use need::Need;
 
 /// The technique that these options select.
@@ -96,7 +96,7 @@ struct Fsync<'a> {
     /// The nodes as they were when the data was submitted, if the plan captures both at one
     /// instant.
     frozen: Option<Frozen>,
-    place: Option<Place<'a>>,
+    arrival: Option<Arrival<'a>>,
     /// The checkpoint after which it began.
     version: u64,
     /// The first decision, where [`crate::Inject::DECIDE_ONCE`] keeps it.
@@ -105,8 +105,8 @@ struct Fsync<'a> {
 
 impl<'a> Fsync<'a> {
     fn new(fs: &'a F2fs, ino: Nid, plan: &'static Plan, version: u64) -> Self {
-        let (writes, frozen, place, decided) = (OnTheWay::default(), None, None, None);
-        Self { fs, ino, plan, writes, frozen, place, version, decided }
+        let (writes, frozen, arrival, decided) = (OnTheWay::default(), None, None, None);
+        Self { fs, ino, plan, writes, frozen, arrival, version, decided }
     }
 
     /// Runs the plan. The first step uses the hold `volume`.
@@ -145,8 +145,8 @@ impl<'a> Fsync<'a> {
         meta.submit(volume.io.writer());
         let _ = data.wait(self.fs.queue());
         let written = meta.wait(self.fs.queue()).is_ok();
-        if let Some(place) = self.place.take() {
-            let _ = place.arrive(written, false);
+        if let Some(arrival) = self.arrival.take() {
+            let _ = arrival.arrive(written, false);
         }
         stop(volume, error)
     }
@@ -188,7 +188,7 @@ impl<'a> Fsync<'a> {
             _ if volume.checkpoint.sealed => Mark::Last,
             mark => mark,
         };
-        self.place = Some(self.fs.chain().take_place());
+        self.arrival = Some(self.fs.arrivals().announce());
         volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.writes.meta)?;
         Ok(None)
     }
@@ -263,7 +263,7 @@ impl<'a> Run for Fsync<'a> {
 
     fn meta_answered(&mut self, written: Result<(), IoError>) -> Result<()> {
         let in_order = !self.fs.injected(Inject::NO_CHAIN_ORDER);
-        let arrived = self.place.take().map(|place| place.arrive(written.is_ok(), in_order));
+        let arrived = self.arrival.take().map(|arrival| arrival.arrive(written.is_ok(), in_order));
         written?;
         arrived.unwrap_or(Ok(()))
     }

@@ -10,7 +10,7 @@ use vfs::{Errno, Gate, Hold, Ino};
 use crate::alloc::gc::Policy;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
-use crate::fsync::chain::Chain;
+use crate::fsync::arrivals::Arrivals;
 use crate::fsync::{self, Plan};
 use crate::mount;
 use crate::mount::engine::{Caller, Engine};
@@ -35,7 +35,7 @@ pub struct F2fs {
     recovery: RecoveryReport,
     turns: Arc<Turns>,
     /// The places of the fsyncs under way in the node log.
-    chain: Chain,
+    arrivals: Arrivals,
 }
 
 /// The right to write one inode's data and wait for it. Dropping it gives it up.
@@ -69,7 +69,7 @@ impl F2fs {
             options: volume.options.clone(),
             recovery,
             gate: Gate::new("f2fs volume", volume),
-            chain: Chain::default(),
+            arrivals: Arrivals::default(),
         })
     }
 
@@ -148,8 +148,8 @@ impl F2fs {
         &self.queue
     }
 
-    pub(crate) fn chain(&self) -> &Chain {
-        &self.chain
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
     }
 
     /// Ends a call of `open`. With the last user, an inode without a name is freed, and an atomic

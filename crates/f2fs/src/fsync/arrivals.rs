@@ -16,7 +16,7 @@ use vfs::Errno;
 use crate::error::Result;
 
 /// The places of all fsyncs of a mount.
-pub(crate) struct Chain {
+pub(crate) struct Arrivals {
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -35,12 +35,12 @@ struct State {
 
 /// An fsync's place in the chain. If it is dropped before the drive has answered, the chain is
 /// broken, because nobody knows what became of its nodes.
-pub(crate) struct Place<'a> {
-    chain: &'a Chain,
+pub(crate) struct Arrival<'a> {
+    arrivals: &'a Arrivals,
     number: u64,
 }
 
-impl Default for Chain {
+impl Default for Arrivals {
     fn default() -> Self {
         Self { state: Mutex::named("f2fs chain", State::default()), arrived: Condvar::new() }
     }
@@ -60,40 +60,40 @@ impl State {
     }
 }
 
-impl Chain {
-    /// Takes the next place, for nodes that are about to be submitted.
-    pub(crate) fn take_place(&self) -> Place<'_> {
+impl Arrivals {
+    /// Gives the next place to nodes that are about to be submitted.
+    pub(crate) fn announce(&self) -> Arrival<'_> {
         let mut state = self.state.lock();
         let number = state.first + state.has_arrived.len() as u64;
         state.has_arrived.push_back(false);
-        Place { chain: self, number }
+        Arrival { arrivals: self, number }
     }
 }
 
-impl Place<'_> {
+impl Arrival<'_> {
     /// Records the drive's answer for the nodes of this place. With `in_order`, also sleeps until
     /// all nodes ahead of them have arrived, and fails if one never will.
     pub(crate) fn arrive(self, written: bool, in_order: bool) -> Result<()> {
-        let (chain, number) = (self.chain, self.number);
+        let (arrivals, number) = (self.arrivals, self.number);
         std::mem::forget(self);
-        let mut state = chain.state.lock();
+        let mut state = arrivals.state.lock();
         state.answered(number, written);
         if state.waiting > 0 {
-            chain.arrived.notify_all();
+            arrivals.arrived.notify_all();
         }
         while in_order && !state.broken && state.first < number {
             state.waiting += 1;
-            chain.arrived.wait(&mut state);
+            arrivals.arrived.wait(&mut state);
             state.waiting -= 1;
         }
         if state.broken { Err(Errno::IO.into()) } else { Ok(()) }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        self.chain.state.lock().answered(self.number, false);
-        self.chain.arrived.notify_all();
+        self.arrivals.state.lock().answered(self.number, false);
+        self.arrivals.arrived.notify_all();
     }
 }
 
@@ -113,26 +113,26 @@ mod tests {
     #[test]
     fn nobody_returns_before_what_is_ahead_has_arrived() {
         on_cores(|| {
-            let chain = Arc::new(Chain::default());
-            let first = chain.take_place();
-            let other = chain.clone();
+            let arrivals = Arc::new(Arrivals::default());
+            let first = arrivals.announce();
+            let other = arrivals.clone();
             let waiter = cores::spawn("second", Some(1), move || {
-                other.take_place().arrive(true, true).unwrap();
+                other.announce().arrive(true, true).unwrap();
                 cores::now()
             });
             cores::sleep(5_000_000);
             let arrived = cores::now();
             first.arrive(true, true).unwrap();
             assert!(waiter.join() >= arrived);
-            chain.take_place().arrive(true, true).unwrap();
+            arrivals.announce().arrive(true, true).unwrap();
         });
     }
 
     #[test]
     fn what_stands_behind_a_node_that_was_not_written_fails() {
         on_cores(|| {
-            let chain = Chain::default();
-            let (first, second) = (chain.take_place(), chain.take_place());
+            let arrivals = Arrivals::default();
+            let (first, second) = (arrivals.announce(), arrivals.announce());
             drop(first);
             second.arrive(true, true).unwrap_err();
         });
