@@ -2,6 +2,7 @@
 //! lock protects, and `fs` is the file system around it. Beside them are its options, ioctls and
 //! settings, and its background work.
 
+mod calls;
 pub mod devices;
 pub(crate) mod engine;
 pub(crate) mod fs;
@@ -11,7 +12,6 @@ mod kind;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
-mod posix;
 mod status;
 pub(crate) mod tunables;
 
