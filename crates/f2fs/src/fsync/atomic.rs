@@ -61,7 +61,7 @@
 //! kernel the marks are those of `strict`, so it takes all of an fsync's nodes or none; but it
 //! believes their pointers, as after any fsync of OPRW.
 
-use super::plan::{Mark, Plan, Step, Submit, Writes};
+use super::submit::{Mark, Plan, Step, Submit, Writes};
 
 /// Data and nodes, wait for both, flush.
 pub const ATOMIC: Plan = Plan {

@@ -13,9 +13,9 @@ mod atomic;
 mod need;
 mod nobarrier;
 mod oprw;
-mod plan;
 mod posix;
 mod strict;
+mod submit;
 pub mod technique;
 
 use cores::Stage;
@@ -26,9 +26,9 @@ use vfs::Hold;
 pub use atomic::ATOMIC;
 pub use nobarrier::NOBARRIER;
 pub use oprw::{OPRW_NOBARRIER, OPRW_POSIX};
-pub use plan::{Mark, Plan, Step, Submit, Writes};
 pub use posix::POSIX;
 pub use strict::STRICT;
+pub use submit::{Mark, Plan, Step, Submit, Writes};
 
 use crate::F2fs;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@
 
 use vfs::{Errno, FileKind};
 
-use super::plan::Plan;
+use super::submit::Plan;
 use crate::dir::wanted::Naming;
 use crate::error::Result;
 use crate::mount::engine::Engine;

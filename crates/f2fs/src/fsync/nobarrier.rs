@@ -1,7 +1,7 @@
 //! F2FS `fsync_mode=nobarrier`: two waits for DMA and no flush, for drives with power-loss
 //! protection. On a drive without it, nothing is promised.
 
-use super::plan::{Mark, Plan, Step, Submit, Writes};
+use super::submit::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, wait, nodes, wait.
 pub const NOBARRIER: Plan = Plan {

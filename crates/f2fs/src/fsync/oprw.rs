@@ -6,7 +6,7 @@
 //! zone's write pointer, and also every later node of that inode. The file keeps its last whole
 //! node.
 
-use super::plan::{Mark, Plan, Step, Submit, Writes};
+use super::submit::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, nodes, wait for both, flush.
 pub const OPRW_POSIX: Plan = Plan {

@@ -3,7 +3,7 @@
 //! The order of the two DMAs is not the order of the NAND programs. A cut before the flush ends may
 //! keep a node and lose the data it points to; roll-forward believes the node.
 
-use super::plan::{Mark, Plan, Step, Submit, Writes};
+use super::submit::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, wait, nodes, wait, flush.
 pub const POSIX: Plan = Plan {

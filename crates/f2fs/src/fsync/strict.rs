@@ -6,7 +6,7 @@
 //! first flush. Linux leaves out that flush on zoned drives; the thesis puts it in for a correct
 //! comparison, and so do we.
 
-use super::plan::{Mark, Plan, Step, Submit, Writes};
+use super::submit::{Mark, Plan, Step, Submit, Writes};
 
 /// Data, wait, flush, nodes, wait, flush.
 pub const STRICT: Plan = Plan {
