@@ -7,7 +7,7 @@ pub(crate) mod namei;
 #[cfg(feature = "foreign")]
 pub(crate) mod nokey;
 #[cfg(not(feature = "foreign"))]
-#[path = "no_nokey.rs"]
+#[path = "nokey_left_out.rs"]
 pub(crate) mod nokey;
 mod rename;
 pub(crate) mod wanted;
