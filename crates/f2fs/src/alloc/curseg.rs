@@ -18,7 +18,7 @@ pub(crate) struct Log {
 }
 
 /// Where a log goes on when its segment is full.
-enum Place {
+enum NextSegment {
     /// In a free segment.
     Free(SegNo),
     /// In free slots of a used one, from this one on; its summary.
@@ -117,7 +117,7 @@ impl Logs {
         } else {
             Some(offset + 1).filter(|n| *n < segments.usable(at.segno) as usize)
         };
-        let place = if next.is_none() { Some(self.next_place(segments, io, log)?) } else { None };
+        let place = if next.is_none() { Some(self.next_segment(segments, io, log)?) } else { None };
         segments.mark_valid(addr, now)?;
         self.chain_blocks += u64::from(log == LogType::WarmNode);
         self.get_mut(log).summary.entries[offset] = summary;
@@ -143,19 +143,19 @@ impl Logs {
     }
 
     /// Where a log whose segment is full goes on.
-    fn next_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Place> {
+    fn next_segment(&self, segments: &Segments, io: &Io, log: LogType) -> Result<NextSegment> {
         let prefers_used = segments.free_sections() <= self.ssr_threshold;
         if self.ssr_allowed
             && prefers_used
-            && let Some(place) = self.used_place(segments, io, log)?
+            && let Some(used) = self.used_segment(segments, io, log)?
         {
-            return Ok(place);
+            return Ok(used);
         }
         let next = self.next_in_section(segments, self.get(log).at.segno);
         match next.or_else(|| self.free_section_for(segments, log)) {
-            Some(segno) => Ok(Place::Free(segno)),
+            Some(segno) => Ok(NextSegment::Free(segno)),
             None if !self.ssr_allowed => Err(Error::NoSpace),
-            None => self.used_place(segments, io, log)?.ok_or(Error::NoSpace),
+            None => self.used_segment(segments, io, log)?.ok_or(Error::NoSpace),
         }
     }
 
@@ -178,7 +178,12 @@ impl Logs {
     }
 
     /// Free slots of a used segment for the log.
-    fn used_place(&self, segments: &Segments, io: &Io, log: LogType) -> Result<Option<Place>> {
+    fn used_segment(
+        &self,
+        segments: &Segments,
+        io: &Io,
+        log: LogType,
+    ) -> Result<Option<NextSegment>> {
         let candidates = std::iter::once(log).chain(siblings(log));
         let victim = candidates
             .filter_map(|kind| segments.ssr_victim(kind, |segno| self.is_current(segno)))
@@ -187,16 +192,16 @@ impl Logs {
         let Some(blkoff) = segments.next_reusable(segno, 0) else { return Ok(None) };
         let block = io.read_meta(segments.sb().ssa_block(segno))?;
         let summary = Box::new(RawSummaryBlock::of(&block).clone());
-        Ok(Some(Place::Used(segno, blkoff as u16, summary)))
+        Ok(Some(NextSegment::Used(segno, blkoff as u16, summary)))
     }
 
     /// Moves the log on.
-    fn enter(&mut self, segments: &mut Segments, io: &mut Io, log: LogType, place: Place) {
+    fn enter(&mut self, segments: &mut Segments, io: &mut Io, log: LogType, next: NextSegment) {
         self.leave(segments, io, log);
         let mut summary = fresh_summary(log, &self.get(log).summary);
-        let at = match place {
-            Place::Free(segno) => Curseg { segno, blkoff: 0, ssr: false },
-            Place::Used(segno, blkoff, used) => {
+        let at = match next {
+            NextSegment::Free(segno) => Curseg { segno, blkoff: 0, ssr: false },
+            NextSegment::Used(segno, blkoff, used) => {
                 summary.entries = used.entries;
                 Curseg { segno, blkoff, ssr: true }
             }
@@ -224,7 +229,7 @@ impl Logs {
     ) -> Result<()> {
         match self.start_afresh(segments, io, log) {
             Err(Error::NoSpace) => {
-                let place = self.used_place(segments, io, log)?.ok_or(Error::NoSpace)?;
+                let place = self.used_segment(segments, io, log)?.ok_or(Error::NoSpace)?;
                 self.enter(segments, io, log, place);
                 Ok(())
             }
@@ -241,7 +246,7 @@ impl Logs {
         log: LogType,
     ) -> Result<()> {
         let segno = self.free_section_for(segments, log).ok_or(Error::NoSpace)?;
-        self.enter(segments, io, log, Place::Free(segno));
+        self.enter(segments, io, log, NextSegment::Free(segno));
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EntryPlace {
     /// In the inode, at this slot.
     Inline(usize),
     /// In a block of the directory, at this slot.
@@ -25,7 +25,7 @@ pub(crate) enum Place {
 /// An entry found by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    pub(crate) place: Place,
+    pub(crate) place: EntryPlace,
     pub(crate) ino: Nid,
     pub(crate) kind: FileKind,
 }
@@ -73,8 +73,11 @@ impl Engine {
             let area = &inode.block()[inode.layout.inline_range()];
             let found =
                 Dentries::new(inode.layout.inline_dentries(), area, dir).find(hash, matches)?;
-            let found =
-                found.map(|e| Found { place: Place::Inline(e.slot), ino: e.ino, kind: e.kind });
+            let found = found.map(|e| Found {
+                place: EntryPlace::Inline(e.slot),
+                ino: e.ino,
+                kind: e.kind,
+            });
             return self.check_target(dir, found);
         }
         let (depth, dir_level) = {
@@ -85,7 +88,7 @@ impl Engine {
             for index in bucket_of(level, dir_level, hash) {
                 let Some(block) = self.dir_block(dir, index)? else { continue };
                 if let Some(e) = Dentries::block(&block, dir).find(hash, matches)? {
-                    let place = Place::Block(index, e.slot);
+                    let place = EntryPlace::Block(index, e.slot);
                     let found = Found { place, ino: e.ino, kind: e.kind };
                     return self.check_target(dir, Some(found));
                 }
@@ -162,7 +165,7 @@ impl Engine {
     }
 
     /// Removes the entry at `place`.
-    pub(crate) fn remove_entry(&mut self, dir: Nid, place: Place) -> Result<()> {
+    pub(crate) fn remove_entry(&mut self, dir: Nid, place: EntryPlace) -> Result<()> {
         self.change_entry(dir, place, |entries, slot| {
             entries.remove(slot);
         })
@@ -172,7 +175,7 @@ impl Engine {
     pub(crate) fn set_entry(
         &mut self,
         dir: Nid,
-        place: Place,
+        place: EntryPlace,
         ino: Nid,
         kind: FileKind,
     ) -> Result<()> {
@@ -182,16 +185,16 @@ impl Engine {
     fn change_entry(
         &mut self,
         dir: Nid,
-        place: Place,
+        place: EntryPlace,
         change: impl FnOnce(&mut DentriesMut<'_>, usize),
     ) -> Result<()> {
         match place {
-            Place::Inline(slot) => {
+            EntryPlace::Inline(slot) => {
                 let layout = self.layout(dir)?;
                 let area = &mut self.node_mut(dir)?[layout.inline_range()];
                 change(&mut DentriesMut::new(layout.inline_dentries(), area), slot);
             }
-            Place::Block(index, slot) => {
+            EntryPlace::Block(index, slot) => {
                 change(&mut DentriesMut::block(file::page_to_change(self, dir, index)?), slot);
             }
         }
