@@ -217,28 +217,28 @@ fn zeroing_a_range_leaves_whole_pages_to_the_caller() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Write(u64, usize, u8),
     Read(u64, usize),
     WriteBack,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn action() -> impl Strategy<Value = Action> {
     let at = 0..12 * PAGE;
     let len = prop_oneof![0..200_usize, Just(BLOCK_SIZE), 0..5 * BLOCK_SIZE];
     let at = prop_oneof![at.clone(), at.prop_map(|at| at / PAGE * PAGE)];
     prop_oneof![
         (at.clone(), len.clone(), 1..=255_u8)
-            .prop_map(|(at, len, fill)| Step::Write(at, len, fill)),
-        (at, len).prop_map(|(at, len)| Step::Read(at, len)),
-        Just(Step::WriteBack),
+            .prop_map(|(at, len, fill)| Action::Write(at, len, fill)),
+        (at, len).prop_map(|(at, len)| Action::Read(at, len)),
+        Just(Action::WriteBack),
     ]
 }
 
 proptest! {
     #[test]
     fn a_file_is_what_was_written_last(
-        steps in prop::collection::vec(step(), 1..40),
+        actions in prop::collection::vec(action(), 1..40),
         cached in 1..6_usize,
         run in 0..4_u64,
         free in 0..16_usize,
@@ -248,21 +248,21 @@ proptest! {
         for (index, page) in model.chunks_mut(BLOCK_SIZE).take(3).enumerate() {
             page.fill(index as u8 + 1);
         }
-        for step in steps {
-            match step {
-                Step::Write(at, len, fill) => {
+        for action in actions {
+            match action {
+                Action::Write(at, len, fill) => {
                     let Written { len: done, failed } =
                         write(&mut toy, FILE, at, &vec![fill; len]).unwrap();
                     prop_assert_eq!(done == len, failed.is_none());
                     model[at as usize..at as usize + done].fill(fill);
                 }
-                Step::Read(at, len) => {
+                Action::Read(at, len) => {
                     prop_assert_eq!(
                         &toy.read(at, len).unwrap()[..],
                         &model[at as usize..at as usize + len]
                     );
                 }
-                Step::WriteBack => toy.write_back(),
+                Action::WriteBack => toy.write_back(),
             }
         }
     }

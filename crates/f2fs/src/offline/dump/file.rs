@@ -17,11 +17,11 @@ struct Walk<'a> {
     /// Slots still looked at: what the volume has room for.
     budget: u64,
     addrs: AddrCounts,
-    visit: &'a mut dyn FnMut(Step) -> bool,
+    visit: &'a mut dyn FnMut(Seen) -> bool,
 }
 
-/// One step of a walk.
-enum Step {
+/// What a walk comes by.
+enum Seen {
     /// Block of the file and its address.
     Block(u64, BlockAddr),
     /// A node that cannot be read.
@@ -38,9 +38,9 @@ impl Dump {
             row.put("fofs", index).put("blkaddr", addr).put("len", len);
             row
         };
-        self.walk(ino, &mut |step| {
-            match step {
-                Step::Block(index, addr) => match &mut run {
+        self.walk(ino, &mut |seen| {
+            match seen {
+                Seen::Block(index, addr) => match &mut run {
                     Some((first, start, len))
                         if *first + *len == index
                             && u64::from(*start) + *len == u64::from(addr) =>
@@ -52,7 +52,7 @@ impl Dump {
                         run = Some((index, addr, 1));
                     }
                 },
-                Step::Bad(nid, error) => {
+                Seen::Bad(nid, error) => {
                     let mut bad = Record::new("extent", Shape::Row);
                     bad.put("nid", nid).complain(&error);
                     go_on = emit(bad);
@@ -79,20 +79,20 @@ impl Dump {
             return Ok(());
         }
         let mut blocks = Vec::new();
-        self.walk(ino, &mut |step| {
-            blocks.push(step);
+        self.walk(ino, &mut |seen| {
+            blocks.push(seen);
             true
         })?;
-        for step in blocks {
-            let go_on = match step {
-                Step::Block(index, addr) => match self.read(addr) {
+        for seen in blocks {
+            let go_on = match seen {
+                Seen::Block(index, addr) => match self.read(addr) {
                     Ok(block) => {
                         let entries = Dentries::block(&block, ino);
                         slots(&entries, index, addr, emit)
                     }
                     Err(error) => emit(bad_entry(index, &error)),
                 },
-                Step::Bad(nid, error) => {
+                Seen::Bad(nid, error) => {
                     let mut row = Record::new("dir_entry", Shape::Row);
                     row.put("nid", nid).complain(&error);
                     emit(row)
@@ -106,7 +106,7 @@ impl Dump {
     }
 
     /// Visits the addresses of `ino`'s blocks, holes left out.
-    fn walk(&mut self, ino: Nid, visit: &mut dyn FnMut(Step) -> bool) -> Result<()> {
+    fn walk(&mut self, ino: Nid, visit: &mut dyn FnMut(Seen) -> bool) -> Result<()> {
         let (addr, block) = self.node_block(ino)?;
         let sb = self.volume()?.sb.clone();
         let raw = RawInodeBlock::of(&block);
@@ -141,7 +141,7 @@ impl Dump {
             Ok((_, block)) => block,
             Err(error) => {
                 walk.index += covered;
-                return (walk.visit)(Step::Bad(nid, error));
+                return (walk.visit)(Seen::Bad(nid, error));
             }
         };
         if depth == 0 {
@@ -161,7 +161,7 @@ impl Walk<'_> {
             return true;
         }
         self.budget = self.budget.saturating_sub(1);
-        self.budget > 0 && (self.visit)(Step::Block(index, addr))
+        self.budget > 0 && (self.visit)(Seen::Block(index, addr))
     }
 }
 
