@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// What a command was for. It gives the verb of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum Verb {
     /// [`drive::Command::Read`]
     Read,
     /// [`drive::Command::Write`]
@@ -22,7 +22,7 @@ pub enum Op {
     ManageZone,
 }
 
-impl std::fmt::Display for Op {
+impl std::fmt::Display for Verb {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Read => "read",
@@ -38,10 +38,10 @@ impl std::fmt::Display for Op {
 
 /// A command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{op} of {blocks} block(s) at block {lba:#x} failed: {status}")]
+#[error("{verb} of {blocks} block(s) at block {lba:#x} failed: {status}")]
 pub struct IoError {
     /// What was tried.
-    pub op: Op,
+    pub verb: Verb,
     /// First block.
     pub lba: Lba,
     /// How many blocks; 0 for a command without a range.

@@ -79,7 +79,7 @@ mod tests {
     use drive::Status;
 
     use super::*;
-    use crate::Op;
+    use crate::Verb;
 
     const FLUSH_NS: u64 = 1_000_000;
 
@@ -99,7 +99,7 @@ mod tests {
                             assert!(cores::now() >= called);
                             cores::sleep(FLUSH_NS);
                             let error = IoError {
-                                op: Op::Flush,
+                                verb: Verb::Flush,
                                 lba: 0,
                                 blocks: 0,
                                 status: Status::WriteFault,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use cores::Stage;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
-pub use error::{IoError, Op};
+pub use error::{IoError, Verb};
 use flush::JoinedFlush;
 use hw::{HwQueue, Progress, Sent};
 pub use io::{Io, WriteSet};
@@ -34,7 +34,7 @@ pub use io::{Io, WriteSet};
 pub struct Ticket {
     queue: u16,
     sent: Sent,
-    op: Op,
+    verb: Verb,
     lba: Lba,
     blocks: u64,
 }
@@ -85,24 +85,24 @@ impl BlockQueue {
     /// Sends `command`. Sleeps only if every tag of its hardware queue is in use.
     pub fn submit(&self, command: Command) -> Ticket {
         let _span = cores::span(Stage::QueueDispatch);
-        let (op, lba, blocks) = describe(&command);
-        let zone = self.sequential_zone(op, lba);
+        let (verb, lba, blocks) = describe(&command);
+        let zone = self.sequential_zone(verb, lba);
         let queue = self.queue_for(zone);
-        let lane = zone.filter(|_| self.zone_lock && op == Op::Write);
+        let lane = zone.filter(|_| self.zone_lock && verb == Verb::Write);
         let hw = &self.hw[usize::from(queue)];
         let sent = hw.submit(self.drive.as_ref(), queue, lane, command);
-        Ticket { queue, sent, op, lba, blocks }
+        Ticket { queue, sent, verb, lba, blocks }
     }
 
     /// Sleeps until the command of `ticket` is done.
     pub fn wait(&self, ticket: Ticket) -> Result<Output, IoError> {
-        let Ticket { queue, sent, op, lba, blocks } = ticket;
+        let Ticket { queue, sent, verb, lba, blocks } = ticket;
         let answer = match sent {
             Sent::Done(answer) => answer,
             Sent::Slot(slot) => self.hw[usize::from(queue)].wait(self.drive.as_ref(), queue, slot),
         };
         let _span = cores::span(Stage::QueueComplete);
-        answer.map_err(|status| IoError { op, lba, blocks, status })
+        answer.map_err(|status| IoError { verb, lba, blocks, status })
     }
 
     /// The answer for `ticket`'s command if it is done, or else the ticket again. Never sleeps.
@@ -112,7 +112,7 @@ impl BlockQueue {
         hw.poll(self.drive.as_ref(), ticket.queue);
         match hw.take(slot) {
             Progress::Done(result) => Ok(result.map_err(|status| IoError {
-                op: ticket.op,
+                verb: ticket.verb,
                 lba: ticket.lba,
                 blocks: ticket.blocks,
                 status,
@@ -236,7 +236,7 @@ impl BlockQueue {
         match self.run(Command::ReportZones { lba: 0, max: u32::MAX })? {
             Output::Zones(zones) => Ok(zones),
             _ => Err(IoError {
-                op: Op::ReportZones,
+                verb: Verb::ReportZones,
                 lba: 0,
                 blocks: 0,
                 status: Status::InvalidField,
@@ -258,10 +258,10 @@ impl BlockQueue {
         self.run(Command::ManageZone { action, zone: Some(lba) }).map(drop)
     }
 
-    /// The sequential zone to which `op` would write at `lba`, if any.
-    fn sequential_zone(&self, op: Op, lba: Lba) -> Option<u32> {
+    /// The sequential zone to which `verb` would write at `lba`, if any.
+    fn sequential_zone(&self, verb: Verb, lba: Lba) -> Option<u32> {
         let zones = self.identify.zones.as_ref()?;
-        if !matches!(op, Op::Write | Op::Append) {
+        if !matches!(verb, Verb::Write | Verb::Append) {
             return None;
         }
         let zone = u32::try_from(lba.checked_div(zones.size)?).ok()?;
@@ -278,15 +278,15 @@ impl BlockQueue {
     }
 }
 
-fn describe(command: &Command) -> (Op, Lba, u64) {
+fn describe(command: &Command) -> (Verb, Lba, u64) {
     match command {
-        Command::Read { lba, blocks } => (Op::Read, *lba, u64::from(*blocks)),
-        Command::Write { lba, data, .. } => (Op::Write, *lba, data.len() as u64),
-        Command::Append { zone, data, .. } => (Op::Append, *zone, data.len() as u64),
-        Command::Flush => (Op::Flush, 0, 0),
-        Command::Discard { lba, blocks } => (Op::Discard, *lba, *blocks),
-        Command::ReportZones { lba, .. } => (Op::ReportZones, *lba, 0),
-        Command::ManageZone { zone, .. } => (Op::ManageZone, zone.unwrap_or(0), 0),
+        Command::Read { lba, blocks } => (Verb::Read, *lba, u64::from(*blocks)),
+        Command::Write { lba, data, .. } => (Verb::Write, *lba, data.len() as u64),
+        Command::Append { zone, data, .. } => (Verb::Append, *zone, data.len() as u64),
+        Command::Flush => (Verb::Flush, 0, 0),
+        Command::Discard { lba, blocks } => (Verb::Discard, *lba, *blocks),
+        Command::ReportZones { lba, .. } => (Verb::ReportZones, *lba, 0),
+        Command::ManageZone { zone, .. } => (Verb::ManageZone, zone.unwrap_or(0), 0),
     }
 }
 
@@ -298,5 +298,5 @@ fn data_of(output: Output, lba: Lba, n: u32) -> Result<Blocks, IoError> {
 }
 
 fn short_read(lba: Lba, n: u32) -> IoError {
-    IoError { op: Op::Read, lba, blocks: u64::from(n), status: Status::UnrecoveredRead }
+    IoError { verb: Verb::Read, lba, blocks: u64::from(n), status: Status::UnrecoveredRead }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drive::{Block, Blocks, Command, Drive, Output, Spec, Ssd, Status, Timing, ram};
-use queue::{BlockQueue, IoError, Op};
+use queue::{BlockQueue, IoError, Verb};
 
 fn block(n: u64) -> Block {
     Block::from_prefix(&n.to_le_bytes())
@@ -39,7 +39,7 @@ fn an_error_says_what_where_and_why() {
     let said = "write of 1 block(s) at block 0x81 failed: zone invalid write";
     assert_eq!((error.to_string().as_str(), error.errno()), (said, 5));
     let error = queue.read_blocks(16 * 64 - 1, 2).expect_err("beyond the end");
-    assert_eq!((error.op, error.status), (Op::Read, Status::LbaOutOfRange));
+    assert_eq!((error.verb, error.status), (Verb::Read, Status::LbaOutOfRange));
     let all_or_first = queue.read_blocks(16 * 64 - 100, 200).expect_err("split, the end beyond");
     assert_eq!(all_or_first.status, Status::LbaOutOfRange);
 }
