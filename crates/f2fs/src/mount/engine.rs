@@ -1,4 +1,4 @@
-//! A mounted volume: everything that one lock protects.
+//! The engine of a mounted volume: everything that one lock protects.
 //!
 //! The state is plain data. The operations on it are plain `&mut self` methods, in the files of
 //! this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync waits

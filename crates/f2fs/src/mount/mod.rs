@@ -1,6 +1,6 @@
 //! A volume from mount to unmount. `load` reads it from the drive, `engine` is everything that its
-//! lock protects, and `fs` is the file system around it. Beside them are its options, ioctls and
-//! settings, and its background work.
+//! lock protects, `fs` is the file system around it, and `calls` what programs ask of that. Beside
+//! them are its options, ioctls and settings, and its background work.
 
 mod calls;
 pub mod devices;
