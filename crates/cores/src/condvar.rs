@@ -30,7 +30,11 @@ impl Condvar {
             (Some(sim), _) => {
                 self.wait_virtually(sim, guard, None);
             }
-            (None, Some(inner)) => self.inner.wait(inner),
+            (None, Some(inner)) => {
+                guard.hold.end_watch();
+                self.inner.wait(inner);
+                guard.hold.watch(|| guard.mutex.waits_for());
+            }
             (None, None) => unreachable!("a waiting guard is borrowed"),
         }
     }
@@ -41,7 +45,10 @@ impl Condvar {
             (Some(sim), _) => self.wait_virtually(sim, guard, Some(deadline)) == Wake::TimedOut,
             (None, Some(inner)) => {
                 let left = Duration::from_nanos(deadline.saturating_sub(now()));
-                self.inner.wait_for(inner, left).timed_out()
+                guard.hold.end_watch();
+                let timed_out = self.inner.wait_for(inner, left).timed_out();
+                guard.hold.watch(|| guard.mutex.waits_for());
+                timed_out
             }
             (None, None) => unreachable!("a waiting guard is borrowed"),
         }

@@ -8,6 +8,7 @@
 mod clock;
 mod condvar;
 mod line;
+pub mod lockstat;
 mod machine;
 mod mutex;
 mod profile;
@@ -25,6 +26,7 @@ pub use clock::{
 };
 pub use condvar::Condvar;
 pub use line::Line;
+pub use lockstat::LockUse;
 pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError, switches};
 pub use mutex::{Mutex, MutexGuard};
 pub use profile::{Profile, ProfileError};

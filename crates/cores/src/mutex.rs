@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::lockstat;
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
 
@@ -44,27 +45,34 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits until the value is free and takes it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let hold = self.hold();
-        MutexGuard { mutex: self, inner: Some(self.inner.lock()), hold }
+        let mut hold = match sim::current() {
+            Some(sim) => self.sim.acquire(sim, Mode::Exclusive, self.waits_for()),
+            None => Hold::REAL,
+        };
+        let inner = if lockstat::is_on() && hold.is_real() {
+            let (try_lock, lock) = (|| self.inner.try_lock(), || self.inner.lock());
+            lockstat::take(&mut hold, &self.waits_for(), try_lock, lock)
+        } else {
+            self.inner.lock()
+        };
+        MutexGuard { mutex: self, inner: Some(inner), hold }
     }
 
-    /// Waits for the right to lock `inner` at once.
     #[inline]
-    fn hold(&self) -> Hold<'_> {
-        let Some(sim) = sim::current() else { return Hold::REAL };
-        let (name, id) = (self.name, self.sim.id());
+    pub(crate) fn waits_for(&self) -> WaitsFor {
         let holds = std::any::type_name::<T>();
-        let waits_for = WaitsFor::Lock { kind: "mutex", name, holds, id };
-        self.sim.acquire(sim, Mode::Exclusive, waits_for)
+        WaitsFor::Lock { kind: "mutex", name: self.name, holds, id: self.sim.id() }
     }
 
     /// Takes the value if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let hold = match sim::current() {
-            Some(sim) => self.sim.try_acquire(sim, Mode::Exclusive)?,
+        let mut hold = match sim::current() {
+            Some(sim) => self.sim.try_acquire(sim, Mode::Exclusive, &self.waits_for())?,
             None => Hold::REAL,
         };
-        Some(MutexGuard { mutex: self, inner: Some(self.inner.try_lock()?), hold })
+        let inner = self.inner.try_lock()?;
+        hold.watch(|| self.waits_for());
+        Some(MutexGuard { mutex: self, inner: Some(inner), hold })
     }
 
     /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
@@ -86,8 +94,8 @@ impl<T: ?Sized> MutexGuard<'_, T> {
     }
 
     pub(crate) fn lock_again(&mut self) {
-        self.hold = self.mutex.hold();
-        self.inner = Some(self.mutex.inner.lock());
+        let MutexGuard { inner, hold, .. } = self.mutex.lock();
+        (self.inner, self.hold) = (inner, hold);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::lockstat;
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
 
@@ -48,45 +49,67 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until no writer has or awaits the value, and shares it.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let hold = self.hold(Mode::Shared);
-        RwLockReadGuard { inner: self.inner.read(), _hold: hold }
+        let mut hold = self.hold(Mode::Shared);
+        let inner = if lockstat::is_on() && hold.is_real() {
+            let (try_read, read) = (|| self.inner.try_read(), || self.inner.read());
+            lockstat::take(&mut hold, &self.waits_for(Mode::Shared), try_read, read)
+        } else {
+            self.inner.read()
+        };
+        RwLockReadGuard { inner, _hold: hold }
     }
 
     /// Waits until nobody has the value and takes it.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let hold = self.hold(Mode::Exclusive);
-        RwLockWriteGuard { inner: self.inner.write(), _hold: hold }
+        let mut hold = self.hold(Mode::Exclusive);
+        let inner = if lockstat::is_on() && hold.is_real() {
+            let (try_write, write) = (|| self.inner.try_write(), || self.inner.write());
+            lockstat::take(&mut hold, &self.waits_for(Mode::Exclusive), try_write, write)
+        } else {
+            self.inner.write()
+        };
+        RwLockWriteGuard { inner, _hold: hold }
     }
 
     /// Shares the value if no writer has or awaits it now.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let hold = self.try_hold(Mode::Shared)?;
-        Some(RwLockReadGuard { inner: self.inner.try_read()?, _hold: hold })
+        let mut hold = self.try_hold(Mode::Shared)?;
+        let inner = self.inner.try_read()?;
+        hold.watch(|| self.waits_for(Mode::Shared));
+        Some(RwLockReadGuard { inner, _hold: hold })
     }
 
     /// Takes the value if nobody has it now.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let hold = self.try_hold(Mode::Exclusive)?;
-        Some(RwLockWriteGuard { inner: self.inner.try_write()?, _hold: hold })
+        let mut hold = self.try_hold(Mode::Exclusive)?;
+        let inner = self.inner.try_write()?;
+        hold.watch(|| self.waits_for(Mode::Exclusive));
+        Some(RwLockWriteGuard { inner, _hold: hold })
     }
 
     #[inline]
     fn hold(&self, mode: Mode) -> Hold<'_> {
-        let Some(sim) = sim::current() else { return Hold::REAL };
-        let (name, id) = (self.name, self.sim.id());
+        match sim::current() {
+            Some(sim) => self.sim.acquire(sim, mode, self.waits_for(mode)),
+            None => Hold::REAL,
+        }
+    }
+
+    #[inline]
+    fn waits_for(&self, mode: Mode) -> WaitsFor {
         let holds = std::any::type_name::<T>();
         let kind = match mode {
             Mode::Shared => "rwlock (to read)",
             Mode::Exclusive => "rwlock (to write)",
         };
-        self.sim.acquire(sim, mode, WaitsFor::Lock { kind, name, holds, id })
+        WaitsFor::Lock { kind, name: self.name, holds, id: self.sim.id() }
     }
 
     #[inline]
     fn try_hold(&self, mode: Mode) -> Option<Hold<'_>> {
         match sim::current() {
-            Some(sim) => self.sim.try_acquire(sim, mode),
+            Some(sim) => self.sim.try_acquire(sim, mode, &self.waits_for(mode)),
             None => Some(Hold::REAL),
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Nanos, Stage, current_core, now, sim};
+use crate::{Nanos, Stage, current_core, lockstat, now, sim};
 
 /// How many recorders of the real machine are on in this process.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
@@ -80,6 +80,8 @@ pub(crate) struct Recorder {
     on: AtomicBool,
     timeline: AtomicBool,
     trace: Mutex<Trace>,
+    /// The lock profile of the same threads.
+    pub(crate) locks: lockstat::Profile,
 }
 
 impl Recorder {
@@ -88,6 +90,7 @@ impl Recorder {
             on: AtomicBool::new(false),
             timeline: AtomicBool::new(false),
             trace: Mutex::new(Trace::EMPTY),
+            locks: lockstat::Profile::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::line::LineState;
 use super::{Sim, Waiter, WaitsFor, Wake, current};
 use crate::Nanos;
+use crate::lockstat::{self, Watch};
 
 /// Alone, or with other readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +39,55 @@ struct LockState {
 pub(crate) struct Hold<'a> {
     lock: Option<&'a VirtualLock>,
     mode: Mode,
+    /// Counts this hold, on either machine, if a lock profile runs.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Hold<'_> {
     /// What a guard of the real machine carries.
-    pub(crate) const REAL: Hold<'static> = Hold { lock: None, mode: Mode::Exclusive };
+    pub(crate) const REAL: Hold<'static> = Hold { lock: None, mode: Mode::Exclusive, watch: None };
+
+    #[inline]
+    pub(crate) fn is_real(&self) -> bool {
+        self.lock.is_none()
+    }
+
+    /// Counts the hold from now on if it is one of the real machine and a lock profile runs.
+    #[inline]
+    pub(crate) fn watch(&mut self, waits_for: impl FnOnce() -> WaitsFor) {
+        if lockstat::is_on() && self.is_real() {
+            self.watch = lockstat::resume(&waits_for());
+        }
+    }
+
+    #[inline(never)]
+    fn end(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.held();
+        }
+        if let Some(lock) = self.lock {
+            lock.release(self.mode);
+        }
+        if let Some(mut watch) = self.watch.take() {
+            watch.count();
+        }
+    }
+
+    /// Counts the hold as if it ended now.
+    #[inline]
+    pub(crate) fn end_watch(&mut self) {
+        if let Some(mut watch) = self.watch.take() {
+            watch.held();
+            watch.count();
+        }
+    }
 }
 
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(lock) = self.lock {
-            lock.release(self.mode);
+        if self.lock.is_some() || self.watch.is_some() {
+            self.end();
         }
     }
 }
@@ -66,6 +104,7 @@ impl VirtualLock {
 
     /// Waits for a hold, first come first served.
     pub(crate) fn acquire(&self, sim: &Sim, mode: Mode, waits_for: WaitsFor) -> Hold<'_> {
+        let mut watch = Watch::of_virtual(sim, &waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Hold::REAL };
         let end = state.line.take(sim);
@@ -73,23 +112,33 @@ impl VirtualLock {
             state.grant(mode);
             drop(slot);
             sim.note_held(self.id());
-            let hold = Hold { lock: Some(self), mode };
+            let mut hold = Hold { lock: Some(self), mode, watch: None };
             sim.advance(end);
+            watch.iter_mut().for_each(|watch| watch.spun());
+            hold.watch = watch;
             return hold;
         }
         let waiter = sim.prepare_wait();
         state.queue.push_back((waiter, mode));
         drop(slot);
         sim.advance_quietly(end);
+        watch.iter_mut().for_each(|watch| watch.spun());
         if sim.wait(waiter, waits_for) == Wake::Cancelled {
             self.leave_queue(sim, waiter);
             sim.end_thread();
         }
-        Hold { lock: Some(self), mode }
+        watch.iter_mut().for_each(|watch| watch.waited());
+        Hold { lock: Some(self), mode, watch }
     }
 
     /// Takes a hold if one is free now.
-    pub(crate) fn try_acquire(&self, sim: &Sim, mode: Mode) -> Option<Hold<'_>> {
+    pub(crate) fn try_acquire(
+        &self,
+        sim: &Sim,
+        mode: Mode,
+        waits_for: &WaitsFor,
+    ) -> Option<Hold<'_>> {
+        let mut watch = Watch::of_virtual(sim, waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Some(Hold::REAL) };
         let end = state.line.take(sim);
@@ -99,8 +148,10 @@ impl VirtualLock {
             sim.note_held(self.id());
         }
         drop(slot);
-        let hold = granted.then(|| Hold { lock: Some(self), mode });
+        let mut hold = granted.then(|| Hold { lock: Some(self), mode, watch: None });
         sim.advance(end);
+        watch.iter_mut().for_each(|watch| watch.spun());
+        hold.iter_mut().for_each(|hold| hold.watch = watch.take());
         hold
     }
 
