@@ -11,26 +11,26 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo, is_data_addr};
 
 /// One log.
 pub(crate) struct Log {
-    /// Segment, next block in it, and how it is filled.
+    /// Segment, next block in it, and how the segment is filled.
     pub(crate) at: Curseg,
-    /// Owners of the segment's blocks; goes to the summary area when the log leaves the segment.
+    /// Owners of the segment's blocks. It goes to the summary area when the log leaves the segment.
     pub(crate) summary: Box<RawSummaryBlock>,
 }
 
-/// Where a log goes on when its segment is full.
+/// Where a log continues when its segment is full.
 enum NextSegment {
     /// In a free segment.
     Free(SegNo),
-    /// In free slots of a used one, from this one on; its summary.
+    /// In free slots of a used segment, from this one on; with the segment's summary.
     Used(SegNo, u16, Box<RawSummaryBlock>),
 }
 
-/// All six logs and the rules they allocate by.
+/// All six logs, and the rules by which they allocate.
 pub(crate) struct Logs {
     logs: [Log; 6],
-    /// Reuse slots of used segments when free sections run low (never on zones).
+    /// Whether slots of used segments are reused when few sections are free (never on zones).
     pub(crate) ssr_allowed: bool,
-    /// Free sections at or below which a log goes on in a used segment (`f2fs_need_SSR`).
+    /// A log continues in a used segment if no more sections than this are free (`f2fs_need_SSR`).
     pub(crate) ssr_threshold: u32,
     chain_blocks: u64,
 }
@@ -45,7 +45,7 @@ impl Logs {
         self.chain_blocks
     }
 
-    /// A checkpoint is durable: the chain begins anew.
+    /// To be called when a checkpoint is durable: a new chain begins.
     pub(crate) fn begin_chain(&mut self) {
         self.chain_blocks = 0;
     }
@@ -55,12 +55,12 @@ impl Logs {
         &self.logs[log.index()]
     }
 
-    /// A log's position and summary, to change.
+    /// A log's position and summary, to be changed.
     pub(crate) fn get_mut(&mut self, log: LogType) -> &mut Log {
         &mut self.logs[log.index()]
     }
 
-    /// Whether `segno` is where some log is.
+    /// Whether some log is in `segno`.
     pub(crate) fn is_current(&self, segno: SegNo) -> bool {
         self.logs.iter().any(|log| log.at.segno == segno)
     }
@@ -74,7 +74,7 @@ impl Logs {
         })
     }
 
-    /// Blocks a log can take before it needs another section.
+    /// How many blocks a log can take before it needs another section.
     pub(crate) fn room(&self, segments: &Segments, log: LogType) -> u32 {
         let at = self.get(log).at;
         if at.ssr {
@@ -84,12 +84,12 @@ impl Logs {
         }
     }
 
-    /// The summary of `segno` if a log is there.
+    /// The summary of `segno`, if a log is there.
     pub(crate) fn summary_of(&mut self, segno: SegNo) -> Option<&mut RawSummaryBlock> {
         self.logs.iter_mut().find(|log| log.at.segno == segno).map(|log| &mut *log.summary)
     }
 
-    /// Address the next block of `log` will get.
+    /// The address that the next block of `log` will get.
     pub(crate) fn next_addr(&self, sb: &Superblock, log: LogType) -> BlockAddr {
         let at = self.get(log).at;
         sb.seg_start(at.segno) + u32::from(at.blkoff)
@@ -97,9 +97,9 @@ impl Logs {
 
     /// Takes the next block of `log` for what `summary` describes, in place of `old`.
     ///
-    /// When the segment fills up the log moves on at once, so that [`Logs::next_addr`] is always
-    /// where the next block will really be: roll-forward's chain is made of these addresses. If
-    /// there is no room to move on to, nothing has changed.
+    /// When the segment is full the log moves on at once, so that [`Logs::next_addr`] is always
+    /// where the next block will really be: roll-forward's chain consists of these addresses. If
+    /// there is no room to move on, nothing changes.
     pub(crate) fn allocate(
         &mut self,
         segments: &mut Segments,
@@ -133,7 +133,7 @@ impl Logs {
         Ok(addr)
     }
 
-    /// Drops a valid block; its segment becomes prefree when it was the last one.
+    /// Drops a valid block. If it was the last one of its segment, the segment becomes prefree.
     pub(crate) fn invalidate(&self, segments: &mut Segments, addr: BlockAddr) -> Result<()> {
         let segno = segments.mark_invalid(addr)?;
         if !self.is_current(segno) {
@@ -142,7 +142,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Where a log whose segment is full goes on.
+    /// Where a log continues when its segment is full.
     fn next_segment(&self, segments: &Segments, io: &Io, log: LogType) -> Result<NextSegment> {
         let prefers_used = segments.free_sections() <= self.ssr_threshold;
         if self.ssr_allowed
@@ -166,7 +166,8 @@ impl Logs {
         (same && segments.is_free(next)).then_some(next)
     }
 
-    /// Nodes and hot data gather at the front, the rest goes on to the right (`no_heap`).
+    /// A free section for the log. Nodes and hot data gather at the front, other logs go on to the
+    /// right (`no_heap`).
     fn free_section_for(&self, segments: &Segments, log: LogType) -> Option<SegNo> {
         let sb = segments.sb();
         let from = if log.is_node() || log == LogType::HotData {
@@ -177,7 +178,7 @@ impl Logs {
         segments.find_free_section(from).map(|section| sb.section_start(section))
     }
 
-    /// Free slots of a used segment for the log.
+    /// Free slots of a used segment, for the log.
     fn used_segment(
         &self,
         segments: &Segments,
@@ -206,7 +207,7 @@ impl Logs {
                 Curseg { segno, blkoff, ssr: true }
             }
         };
-        // A used one, too, may have become empty a moment ago.
+        // A used segment may also have become empty a moment ago.
         segments.take(at.segno, log);
         *self.get_mut(log) = Log { at, summary };
     }
@@ -219,7 +220,7 @@ impl Logs {
         segments.set_prefree_if_empty(segno);
     }
 
-    /// As [`Logs::start_afresh`], or in free slots of a used segment if there is no section, where
+    /// As [`Logs::start_afresh`], but if there is no section, in free slots of a used segment where
     /// blocks may be written in any order: a nearly full volume may have no other room.
     pub(crate) fn start_elsewhere(
         &mut self,
@@ -237,8 +238,8 @@ impl Logs {
         }
     }
 
-    /// Gives the log a fresh section, leaving the rest of its segment unused: after roll-forward
-    /// wrote past it, or when its zone's write pointer is not where the log is.
+    /// Gives the log a fresh section and leaves the rest of its segment unused, because
+    /// roll-forward wrote past it or its zone's write pointer is not where the log is.
     pub(crate) fn start_afresh(
         &mut self,
         segments: &mut Segments,
@@ -251,20 +252,20 @@ impl Logs {
     }
 }
 
-/// A new segment's summary. The journal belongs to the log, not to the segment.
+/// A new segment's summary. The journal belongs to the log and not to the segment.
 fn fresh_summary(log: LogType, left: &RawSummaryBlock) -> Box<RawSummaryBlock> {
     let mut summary = RawSummaryBlock::empty(log);
     summary.journal = left.journal;
     summary
 }
 
-/// A summary as the summary area stores it.
+/// A summary, as it is stored in the summary area.
 pub(crate) fn summary_area_block(summary: &RawSummaryBlock) -> drive::Block {
     use zerocopy::IntoBytes;
     drive::Block::from_prefix(summary.as_bytes())
 }
 
-/// The other logs of the same class, nearest temperature first: where SSR may look next.
+/// The other logs of the same class, nearest temperature first, where SSR may look next.
 fn siblings(log: LogType) -> [LogType; 2] {
     match log {
         LogType::HotData => [LogType::WarmData, LogType::ColdData],

@@ -1,6 +1,6 @@
-//! Where a block goes, and a node's number: the six logs (`curseg`) take from free segments
-//! (`segments`, on the drive `sit_table`) as far as there is room (`space`) and zones allow it;
-//! cleaning (`gc`) gives segments back. `nat` says where each node is.
+//! Where a block goes, and a node's number. The six logs (`curseg`) take blocks from free segments
+//! (`segments`, on the drive `sit_table`) as far as there is room (`space`) and zones allow it.
+//! Cleaning (`gc`) gives segments back. `nat` says where each node is.
 
 pub(crate) mod curseg;
 pub(crate) mod gc;

@@ -1,8 +1,8 @@
 //! The node address table in memory: where each node is, which numbers are free, and what changed
 //! since the last checkpoint.
 //!
-//! A number freed since the last checkpoint is not given out again before the next one has made
-//! its freedom durable; otherwise a cut could let two inodes share it (`add_free_nid` on flush).
+//! A number that was freed since the last checkpoint is not given out again before the next one is
+//! durable; otherwise two inodes could share it after a cut (`add_free_nid` on flush).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::ondisk::nat_bits::NatBits;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, bits};
 
-/// An entry, and what fsync has to know of it (`enum nat_state`).
+/// An entry, and what an fsync has to know about it (`enum nat_state`).
 #[derive(Clone, Copy, Debug)]
 struct Cached {
     entry: NatEntry,
-    /// The last checkpoint knows this node.
+    /// The last checkpoint has this node.
     checkpointed: bool,
     /// An fsync since then wrote the inode, so roll-forward will find it.
     fsynced_inode: bool,
@@ -42,32 +42,32 @@ pub(crate) struct Nat {
     version_bitmap: Vec<u8>,
     cache: FxHashMap<Nid, Cached>,
     dirty: BTreeSet<Nid>,
-    /// What the last checkpoint holds in its journal instead of in the table.
+    /// The entries that the last checkpoint has in its journal instead of in the table.
     journal: BTreeMap<Nid, NatEntry>,
-    /// Blocks of the table as they are on the drive, which nobody else writes.
+    /// Blocks of the table as they are on the drive, to which nobody else writes.
     blocks: FxHashMap<u32, Block>,
     free: Vec<Option<FreeNids>>,
     /// Numbers given out whose node has not been made yet.
     reserved: BTreeSet<Nid>,
     next_scan: u32,
     available: u32,
-    /// Which table blocks are full and which empty, if the last unmount said so.
+    /// Which table blocks are full and which are empty, if the last unmount said so.
     bits: Option<NatBits>,
 }
 
-/// Largest table that is read as a whole to rebuild nat_bits, 64 MiB.
+/// The largest table that is read as a whole to rebuild nat_bits: 64 MiB.
 const REBUILD_BLOCKS_MAX: u32 = 16 * 1024;
 /// Blocks read at once for that; the copies of the table alternate in larger pieces.
 const REBUILD_RUN: usize = 64;
 
-/// Clean entries kept before the cache is thinned out.
+/// How many clean entries may be cached before some are dropped.
 const CACHE_LIMIT: usize = 256 * 1024;
-/// Blocks of the table kept: a directory's nodes have numbers side by side.
+/// How many blocks of the table are kept. A directory's nodes have neighbouring numbers.
 const BLOCKS_LIMIT: usize = 256;
 
 impl Nat {
-    /// The table of the checkpoint whose version bitmap and journal these are.
-    /// `valid_nodes` is the checkpoint's count.
+    /// The table of a checkpoint, with its version bitmap and journal. `valid_nodes` is the
+    /// checkpoint's count.
     pub(crate) fn new(
         sb: Arc<Superblock>,
         version_bitmap: Vec<u8>,
@@ -92,7 +92,7 @@ impl Nat {
         }
     }
 
-    /// Version bitmap as it is now; the checkpoint stores it.
+    /// The present version bitmap, which the checkpoint stores.
     pub(crate) fn version_bitmap(&self) -> &[u8] {
         &self.version_bitmap
     }
@@ -104,7 +104,7 @@ impl Nat {
     }
 
     /// Reads the whole table to find out which blocks are full and which are empty, if a cut has
-    /// left that unknown; not where that would take longer than it saves. For use before an
+    /// left that unknown. Does not if that would take longer than it saves. For use before an
     /// unmount, which empties the journal into the table, so the journal does not matter.
     pub(crate) fn rebuild_bits(&mut self, io: &Io) -> Result<()> {
         let blocks = self.sb.nat_blocks();
@@ -130,7 +130,7 @@ impl Nat {
         Ok(())
     }
 
-    /// Numbers never used or free.
+    /// How many numbers are free.
     pub(crate) fn available(&self) -> u32 {
         self.available
     }
@@ -185,8 +185,8 @@ impl Nat {
         Ok(self.load(io, nid)?.entry)
     }
 
-    /// Records that node `nid` of inode `ino` is now at `addr` (`set_node_addr`). Freeing it
-    /// begins its number's next life.
+    /// Records that node `nid` of inode `ino` is now at `addr` (`set_node_addr`). If it is freed,
+    /// the number gets its next version.
     pub(crate) fn set(&mut self, io: &Io, nid: Nid, ino: Nid, addr: BlockAddr) -> Result<()> {
         let mut cached = self.load(io, nid)?;
         if addr == NULL_ADDR {
@@ -204,13 +204,13 @@ impl Nat {
         Ok(())
     }
 
-    /// Makes `entry` that of `nid`, whatever the table says (`fsck`).
+    /// Makes `entry` the entry of `nid`, whatever the table says (`fsck`).
     pub(crate) fn force(&mut self, nid: Nid, entry: NatEntry) {
         self.cache.insert(nid, Cached { entry, checkpointed: true, fsynced_inode: false });
         self.dirty.insert(nid);
     }
 
-    /// Whether roll-forward could not find this inode without a dentry mark
+    /// Whether roll-forward would not find this inode without a dentry mark
     /// (`f2fs_need_dentry_mark`).
     pub(crate) fn needs_dentry_mark(&mut self, io: &Io, ino: Nid) -> Result<bool> {
         let cached = self.load(io, ino)?;
@@ -224,7 +224,7 @@ impl Nat {
         }
     }
 
-    /// Whether the last checkpoint knows this node (`f2fs_is_checkpointed_node`).
+    /// Whether the last checkpoint has this node (`f2fs_is_checkpointed_node`).
     pub(crate) fn is_checkpointed(&mut self, io: &Io, nid: Nid) -> Result<bool> {
         Ok(self.load(io, nid)?.checkpointed)
     }
@@ -247,14 +247,14 @@ impl Nat {
         Err(Error::NoSpace)
     }
 
-    /// Takes the given number, for recovery (`f2fs_recover_inode_page`); false if it is in use.
+    /// Takes the given number, for recovery (`f2fs_recover_inode_page`). False if it is in use.
     pub(crate) fn reserve_exact(&mut self, io: &Io, nid: Nid) -> Result<bool> {
         self.load(io, nid)?;
         self.scan(io, nat::block_index(nid))?;
         Ok(self.take(nid))
     }
 
-    /// Takes a number of a table block that was looked at; false if it is in use.
+    /// Takes a number of a table block that was scanned. False if it is in use.
     fn take(&mut self, nid: Nid) -> bool {
         let n = nid as usize % ENTRIES_PER_BLOCK;
         let taken = self.free[nat::block_index(nid) as usize].as_mut().is_some_and(|free| {
@@ -264,7 +264,7 @@ impl Nat {
         });
         if taken {
             self.reserved.insert(nid);
-            // This count came from the checkpoint, which need not be right.
+            // This count came from the checkpoint, and may be wrong.
             self.available = self.available.saturating_sub(1);
         }
         taken
@@ -301,7 +301,7 @@ impl Nat {
             let known = cached.map(|c| c.entry);
             let entry = known.or_else(|| self.journal.get(&nid).copied());
             let is_free = entry.map_or_else(|| stored(nid), |entry| entry.is_free());
-            // Freed since the checkpoint; numbers that a repair found free are free already.
+            // Freed since the checkpoint. Numbers that a repair found free are free already.
             let freed = self.dirty.contains(&nid) && cached.is_none_or(|c| !c.checkpointed);
             let taken = freed || self.reserved.contains(&nid);
             if nid > 3 && is_free && !taken {
@@ -313,12 +313,12 @@ impl Nat {
         Ok(())
     }
 
-    /// Where the next search for a free number begins: the checkpoint's `next_free_nid`.
+    /// Where the next search for a free number begins, for the checkpoint's `next_free_nid`.
     pub(crate) fn next_free_nid(&self) -> Nid {
         (self.next_scan * ENTRIES_PER_BLOCK as u32).max(4)
     }
 
-    /// Writes what changed to the journal if it fits there, otherwise to the table's other copies
+    /// Writes what changed to the journal if it fits there, or else to the table's other copies
     /// (`f2fs_flush_nat_entries`). Returns the journal for the checkpoint.
     pub(crate) fn checkpoint(
         &mut self,

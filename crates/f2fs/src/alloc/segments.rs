@@ -1,10 +1,10 @@
 //! The segment information table in memory: which blocks are valid now, which were valid at the
 //! last checkpoint, and which segments and sections are free.
 //!
-//! Invariants: a block valid at the last checkpoint, or written since, is never written again
-//! before the next one, because roll-forward may need it; a segment emptied since then is *prefree*
-//! and becomes free only when a checkpoint has made its emptiness durable (`locate_dirty_segment`,
-//! `set_prefree_as_free_segments`).
+//! Invariants: a block that was valid at the last checkpoint, or has been written since, is not
+//! written again before the next one, because roll-forward may need it. A segment that has become
+//! empty since then is *prefree*, and free only when a checkpoint has made that durable
+//! (`locate_dirty_segment`, `set_prefree_as_free_segments`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Segments {
     entries: Vec<SitEntry>,
     /// Blocks valid at the last checkpoint or written since.
     spent: Vec<[u8; MAP_SIZE]>,
-    /// Blocks of each segment that lie below its zone's capacity.
+    /// How many blocks of each segment lie below its zone's capacity.
     usable: Vec<u16>,
     in_use: Vec<bool>,
     sections: Vec<Section>,
@@ -37,7 +37,7 @@ pub(crate) struct Segments {
     invalidated: u64,
     prefree: BTreeSet<SegNo>,
     dirty: BTreeSet<SegNo>,
-    /// Sections in which nothing is allocated although they may be free.
+    /// Sections in which nothing is allocated, although they may be free.
     barred: BTreeSet<u32>,
 }
 
@@ -48,9 +48,9 @@ struct Section {
     valid: u32,
     /// Segments in use, without those beyond the zone's capacity.
     used: u32,
-    /// Of these, those that the next checkpoint frees.
+    /// How many of these the next checkpoint frees.
     prefree: u32,
-    /// Their mtimes, which come from the drive: the sum may be more than a word holds.
+    /// Sum of their mtimes. These come from the drive, so the sum may be too large for a word.
     mtime: u128,
 }
 
@@ -66,8 +66,8 @@ impl Section {
 }
 
 impl Segments {
-    /// A table of `entries`, as the checkpoint has them. `usable` says how many blocks of each
-    /// segment can be written; segments with none are never free.
+    /// A table of `entries`, as in the checkpoint. `usable` says how many blocks of each segment
+    /// can be written; segments that have none are never free.
     pub(crate) fn new(sb: Arc<Superblock>, entries: Vec<SitEntry>, usable: Vec<u16>) -> Self {
         let empty = |(e, u): &(&SitEntry, &u16)| e.valid == 0 && **u > 0;
         let mut table = Self {
@@ -104,19 +104,19 @@ impl Segments {
         table
     }
 
-    /// Whether `segno` is the unusable tail of a section, which does not keep the section from
-    /// being free. A section with no usable segment at all (an offline zone) never is.
+    /// Whether `segno` is in the unusable tail of a section. It does not keep the section from
+    /// being free. A section without any usable segment (an offline zone) is never free.
     fn is_beyond_capacity(&self, segno: SegNo) -> bool {
         let first = self.sb.section_start(self.sb.section_of(segno));
         self.usable(segno) == 0 && self.usable(first) > 0
     }
 
-    /// Geometry of the volume.
+    /// The geometry of the volume.
     pub(crate) fn sb(&self) -> &Arc<Superblock> {
         &self.sb
     }
 
-    /// What the table says of a segment.
+    /// The table's entry of a segment.
     pub(crate) fn entry(&self, segno: SegNo) -> &SitEntry {
         &self.entries[segno as usize]
     }
@@ -146,7 +146,7 @@ impl Segments {
         (self.sections[section as usize].mtime / u128::from(self.sb.segs_per_sec)) as u64
     }
 
-    /// Whether nothing of the section is in use.
+    /// Whether no segment of the section is in use.
     pub(crate) fn is_section_free(&self, section: u32) -> bool {
         self.sections[section as usize].is_free()
     }
@@ -171,8 +171,7 @@ impl Segments {
         self.prefree.len()
     }
 
-    /// Segments without a valid block, those where logs are not counted: the checkpoint's
-    /// `free_segment_count`.
+    /// Segments without a valid block and without a log: the checkpoint's `free_segment_count`.
     pub(crate) fn free_segments(&self, logs: &Logs) -> u32 {
         let is_empty =
             |s: &SegNo| *s < self.count() && self.entry(*s).valid == 0 && self.usable(*s) > 0;
@@ -184,7 +183,7 @@ impl Segments {
         (0..self.count()).filter(|s| self.is_free(*s) && self.usable(*s) > 0).count() as u32
     }
 
-    /// Segments that cleaning could empty: with some valid blocks, and not in use by a log.
+    /// Segments that cleaning could empty: they have some valid blocks, and no log uses them.
     pub(crate) fn dirty_segments(&self, is_current: impl Fn(SegNo) -> bool) -> u32 {
         let is_dirty = |s: &SegNo| {
             let valid = u32::from(self.entry(*s).valid);
@@ -203,7 +202,7 @@ impl Segments {
         self.invalidated
     }
 
-    /// Blocks behind `offset` of `segno` that a log there will get before it needs another section.
+    /// Blocks behind `offset` of `segno` that a log there gets before it needs another section.
     pub(crate) fn room_behind(&self, segno: SegNo, offset: u32) -> u32 {
         let section = self.sb.section_of(segno);
         let end = self.sb.section_start(section) + self.sb.segs_per_sec;
@@ -242,7 +241,7 @@ impl Segments {
         self.dirty.insert(segno);
     }
 
-    /// Keeps a free section from being taken until [`Segments::release`].
+    /// Keeps a free section from being taken, until [`Segments::release`].
     pub(crate) fn hold(&mut self, section: u32) {
         let first = self.sb.section_start(section);
         for segno in first..first + self.sb.segs_per_sec {
@@ -250,8 +249,8 @@ impl Segments {
         }
     }
 
-    /// Keeps free segments of a section, now or later, from being taken, so that the section
-    /// becomes and stays empty.
+    /// Keeps the free segments of a section, now and later, from being taken, so that the section
+    /// becomes empty and stays so.
     pub(crate) fn bar(&mut self, section: u32) {
         self.hold(section);
         self.barred.insert(section);
@@ -319,7 +318,8 @@ impl Segments {
         }
     }
 
-    /// Puts a segment that no longer holds anything on the list that the next checkpoint frees.
+    /// If a segment no longer holds anything, puts it on the list of those that the next checkpoint
+    /// frees.
     pub(crate) fn set_prefree_if_empty(&mut self, segno: SegNo) {
         if self.entries[segno as usize].valid == 0 && self.in_use[segno as usize] {
             self.set_prefree(segno);
@@ -331,7 +331,7 @@ impl Segments {
         self.sb.locate(addr).is_some_and(|(s, offset)| self.entries[s as usize].is_valid(offset))
     }
 
-    /// Whether a block from `addr` to the end of its section must not be written before the next
+    /// Whether any block from `addr` to the end of its section must not be written before the next
     /// checkpoint.
     pub(crate) fn has_spent_from(&self, addr: BlockAddr) -> bool {
         let Some((segno, offset)) = self.sb.locate(addr) else { return false };
@@ -373,8 +373,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes the block at `addr` invalid. Returns its segment, for the caller to see whether it
-    /// has become prefree.
+    /// Makes the block at `addr` invalid. Returns its segment, so that the caller can see whether
+    /// it has become prefree.
     pub(crate) fn mark_invalid(&mut self, addr: BlockAddr) -> Result<SegNo> {
         let (segno, offset) = self.locate(addr)?;
         let entry = &mut self.entries[segno as usize];
@@ -404,14 +404,14 @@ impl Segments {
         Ok(())
     }
 
-    /// First block of `segno` at or behind `from` that neither is nor was valid since the last
-    /// checkpoint.
+    /// First block of `segno` at or behind `from` that is not valid and was not at the last
+    /// checkpoint or since.
     pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {
         bits::msb::next_zero(&self.spent[segno as usize], from, self.usable(segno) as usize)
     }
 
-    /// Used segment of type `log` with the fewest blocks valid at the last checkpoint that has
-    /// room, for SSR; `is_current` excludes the logs' own.
+    /// For SSR: the used segment of type `log` that has room and the fewest blocks valid at the
+    /// last checkpoint. `is_current` excludes the segments of the logs.
     pub(crate) fn ssr_victim(
         &self,
         log: LogType,
@@ -435,20 +435,21 @@ impl Segments {
         &self.dirty
     }
 
-    /// From now on the blocks that the checkpoint being written describes must not be overwritten.
+    /// From now on, the blocks described by the checkpoint being written must not be overwritten.
     pub(crate) fn set_checkpointed(&mut self) {
         for segno in std::mem::take(&mut self.dirty) {
             self.spent[segno as usize] = self.entries[segno as usize].map;
         }
     }
 
-    /// The checkpoint is durable: what was prefree is free. Returns those segments, ascending.
+    /// To be called when the checkpoint is durable: prefree segments become free. Returns them,
+    /// ascending.
     pub(crate) fn free_prefree(&mut self) -> Vec<SegNo> {
         let freed: Vec<SegNo> = self.prefree.iter().copied().collect();
         for &segno in &freed {
             self.set_free(segno);
         }
-        // Barred ones stay taken.
+        // Segments of barred sections stay taken.
         freed.iter().for_each(|segno| self.forget_prefree(*segno));
         freed
     }
@@ -461,12 +462,12 @@ impl Segments {
         ages.fold((u64::MAX, 0), |(oldest, youngest), age| (oldest.min(age), youngest.max(age)))
     }
 
-    /// Segments the volume has.
+    /// How many segments the volume has.
     pub(crate) fn count(&self) -> u32 {
         self.sb.segment_count_main
     }
 
-    /// Blocks that can be written to every section: a zone's capacity, not its size.
+    /// How many blocks of every section can be written: a zone's capacity, not its size.
     pub(crate) fn section_capacity(&self) -> u32 {
         self.section_capacity
     }

@@ -17,19 +17,19 @@ pub(crate) const SIT_JOURNAL_ENTRIES: usize = 6;
 /// Blocks read with one command while loading.
 const READ_AHEAD: u32 = 256;
 
-/// Which copy counts, and which entries live in the journal instead.
+/// Which copy counts, and which entries are in the journal instead.
 pub(crate) struct SitTable {
     sb: Arc<Superblock>,
     version_bitmap: Vec<u8>,
     journal: BTreeSet<SegNo>,
-    /// The next checkpoint writes the table although the journal could hold the changes: a mount
-    /// checks the table's entries too, those the journal overrides included.
+    /// The next checkpoint writes the table even if the journal could hold the changes, because a
+    /// mount also checks the entries in the table that the journal overrides.
     to_table: bool,
 }
 
 impl SitTable {
-    /// A table all of whose entries are known to the caller, who marks as dirty what differs from
-    /// the copies that `version_bitmap` names.
+    /// A table of which the caller knows all entries. The caller marks as dirty what differs from
+    /// the copies that `version_bitmap` selects.
     pub(crate) fn mended(sb: Arc<Superblock>, version_bitmap: Vec<u8>) -> Self {
         Self { sb, version_bitmap, journal: BTreeSet::new(), to_table: true }
     }
@@ -67,12 +67,12 @@ impl SitTable {
         Ok((Self { sb, version_bitmap, journal, to_table: false }, entries))
     }
 
-    /// Version bitmap as it is now; the checkpoint stores it.
+    /// The present version bitmap, which the checkpoint stores.
     pub(crate) fn version_bitmap(&self) -> &[u8] {
         &self.version_bitmap
     }
 
-    /// Writes the changed entries to the journal if they fit there, otherwise to the table's other
+    /// Writes the changed entries to the journal if they fit there, or else to the table's other
     /// copies. Returns the segments for the checkpoint's journal.
     pub(crate) fn checkpoint(
         &mut self,

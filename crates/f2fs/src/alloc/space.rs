@@ -1,4 +1,4 @@
-//! How much is in use and how much users may have (`inc_valid_block_count` and the like).
+//! How much is in use, and how much users may have (`inc_valid_block_count` and the like).
 
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::Checkpoint;
@@ -7,18 +7,18 @@ use crate::ondisk::superblock::Superblock;
 /// Blocks, nodes and inodes in use.
 pub(crate) struct Space {
     user_blocks: u64,
-    /// Data and node blocks, those reserved but not yet written among them.
+    /// Data and node blocks, including those that are reserved but not yet written.
     pub(crate) valid_blocks: u64,
-    /// Nodes, inodes among them.
+    /// Nodes, including inodes.
     pub(crate) valid_nodes: u32,
     /// Inodes.
     pub(crate) valid_inodes: u32,
 }
 
 impl Space {
-    /// What `checkpoint` counts. It counts a segment that ends beyond its zone's capacity as a
-    /// whole one (`f2fs_get_usable_segments`), so users get no more than `usable_blocks` less the
-    /// reserve; otherwise there would be no section for the last of them.
+    /// The counts of `checkpoint`. It counts a segment that ends beyond its zone's capacity as a
+    /// whole one (`f2fs_get_usable_segments`). So users get at most `usable_blocks` less the
+    /// reserve; otherwise there would be no section for the last blocks.
     pub(crate) fn new(checkpoint: &Checkpoint, sb: &Superblock, usable_blocks: u64) -> Self {
         let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
             / u64::from(sb.segment_count_main);
@@ -54,7 +54,7 @@ impl Space {
         self.valid_blocks = self.valid_blocks.saturating_sub(1);
     }
 
-    /// Takes the block of a new node; `inode` if it is one.
+    /// Takes the block of a new node, which may be an `inode`.
     pub(crate) fn take_node(&mut self, inode: bool) -> Result<()> {
         self.take_block()?;
         self.valid_nodes += 1;

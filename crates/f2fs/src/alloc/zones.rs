@@ -1,4 +1,4 @@
-//! What the volume has to know of its drive's zones: kinds, capacities and write pointers.
+//! What the volume has to know about its drive's zones: kinds, capacities and write pointers.
 
 use drive::{Zone, ZoneKind, ZoneState};
 use queue::BlockQueue;
@@ -28,32 +28,32 @@ impl WritePointers {
         Ok(Some(Self { zone_blocks: geometry.size, zones }))
     }
 
-    /// The zone `addr` lies in.
+    /// The zone that has `addr`.
     pub(crate) fn zone_of(&self, addr: BlockAddr) -> Option<&Zone> {
         self.zones.get((u64::from(addr) / self.zone_blocks) as usize)
     }
 
-    /// Whether the zone's write pointer alone tells that a block is on NAND.
+    /// Whether the zone's write pointer alone tells if a block is on NAND.
     pub(crate) fn is_sequential(&self, addr: BlockAddr) -> bool {
         self.zone_of(addr).is_some_and(|z| z.kind == ZoneKind::SequentialWriteRequired)
     }
 
-    /// Whether the block is on NAND: below the write pointer of its zone. A conventional zone
-    /// cannot tell; then the answer is yes.
+    /// Whether the block is on NAND: it is below the write pointer of its zone. A conventional zone
+    /// cannot tell, and the answer is then yes.
     pub(crate) fn is_written(&self, addr: BlockAddr) -> bool {
         self.zone_of(addr)
             .is_some_and(|zone| (zone.start..end_of_nand(zone)).contains(&addr.into()))
     }
 
-    /// How far the pointers of a chain reach in each zone: nowhere yet.
+    /// How far a chain reaches in each zone, before any pointer has been added.
     pub(crate) fn reach(&self) -> Reach {
         let shift = self.zone_blocks.trailing_zeros();
         let per_zone = (self.zone_blocks >> shift) as usize;
         Reach { shift, per_zone, ends: vec![0; per_zone * self.zones.len()] }
     }
 
-    /// The same for many blocks, except that in an offline zone all count as written: they are
-    /// gone, which says nothing about what was fsynced with them or since.
+    /// The same for many blocks. But in an offline zone all blocks count as written: they are gone,
+    /// which says nothing about what was fsynced with them or later.
     pub(crate) fn nand_ends(&self) -> NandEnds {
         let shift = self.zone_blocks.trailing_zeros();
         let per_zone = (self.zone_blocks >> shift) as usize;
@@ -66,7 +66,7 @@ impl WritePointers {
     }
 }
 
-/// The end of the blocks of a zone that are on NAND, as far as the zone can tell.
+/// The end of a zone's blocks that are on NAND, as far as the zone can tell.
 fn end_of_nand(zone: &Zone) -> u64 {
     match zone.kind {
         ZoneKind::Conventional => zone.start + zone.size,
@@ -74,17 +74,19 @@ fn end_of_nand(zone: &Zone) -> u64 {
     }
 }
 
-/// How far each zone is on NAND, in a form made for checking every pointer of every node of a
-/// chain.
+/// How much of each zone is on NAND, in a form that is fast to check for every pointer of every
+/// node in a chain.
 pub(crate) struct NandEnds {
-    /// One end for each of the largest powers of two that zones consist of; usually a zone is one.
+    /// There is one end for each piece of this power of two, the largest that divides all zones;
+    /// usually a zone is one piece.
     shift: u32,
     ends: Vec<BlockAddr>,
 }
 
 impl NandEnds {
-    /// Whether all of these blocks are on NAND; pointers that name no block do not count. A node's
-    /// pointers lie in few zones but in any order, so there is no branch here to mispredict.
+    /// Whether all these blocks are on NAND. Pointers that name no block do not count. A node's
+    /// pointers lie in few zones but in any order, so nothing here branches, and nothing is
+    /// mispredicted.
     pub(crate) fn hold(&self, addrs: &[U32]) -> bool {
         addrs.iter().map(|addr| addr.get()).fold(true, |all, addr| {
             let end = self.ends.get((addr >> self.shift) as usize).copied().unwrap_or(0);
@@ -98,7 +100,7 @@ pub(crate) struct Reach {
     /// As in [`NandEnds`].
     shift: u32,
     per_zone: usize,
-    /// Behind the last block pointed to; 0 if there is none.
+    /// The address after the last block pointed to; 0 if there is none.
     ends: Vec<BlockAddr>,
 }
 
@@ -112,7 +114,7 @@ impl Reach {
         }
     }
 
-    /// Behind the last block pointed to in the zone of `addr`; 0 if there is none.
+    /// The address after the last block pointed to in the zone of `addr`; 0 if there is none.
     pub(crate) fn end_in_zone_of(&self, addr: BlockAddr) -> BlockAddr {
         let first = (addr >> self.shift) as usize / self.per_zone * self.per_zone;
         let ends = self.ends.iter().skip(first).take(self.per_zone);
@@ -120,8 +122,8 @@ impl Reach {
     }
 }
 
-/// Checks that the drive's zones are those the volume was made for, and says how many blocks of
-/// each segment can be written: all, unless the zone's capacity ends before it
+/// Checks that the drive's zones are those for which the volume was made. Returns how many blocks
+/// of each segment can be written: all of them, unless the zone's capacity ends before
 /// (`f2fs_usable_blks_in_seg`).
 pub(crate) fn usable_blocks(sb: &Superblock, zones: Option<&WritePointers>) -> Result<Vec<u16>> {
     let segments = 0..sb.segment_count_main;

@@ -1,10 +1,10 @@
 //! Folding of names as the kernel's `fs/unicode` does it for UTF-8 12.1: decomposed (NFD), full
 //! case folding, without default ignorable characters ("NFDICF").
 //!
-//! Directories that fold case hash and compare folded names; on the drive a name is stored as
+//! Directories that fold case hash and compare folded names; the drive has each name as it was
 //! given. The tables come from crates, which follow newer versions of Unicode. For characters of
-//! 12.1 that makes no difference, because both mappings are stable by Unicode's policy; characters
-//! that 12.1 does not have make a name invalid, as they do for the kernel.
+//! 12.1 that makes no difference, because Unicode's policy keeps both mappings stable. Characters
+//! that 12.1 does not have make a name invalid, as in the kernel.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ const FOLDED_MAX: usize = 254;
 struct Set(Vec<(char, char)>);
 
 impl Set {
-    /// The set a character class of regular expressions describes.
+    /// The set that a character class of regular expressions describes.
     fn of(class: &str) -> Set {
         match regex_syntax::parse(class).map(Hir::into_kind) {
             Ok(HirKind::Class(Class::Unicode(set))) => {
@@ -35,8 +35,8 @@ impl Set {
     }
 }
 
-/// Characters that the kernel accepts, and those that it ignores in a name. It accepts those of
-/// Unicode 12.1, and reserved ones that are already declared ignorable.
+/// The characters that the kernel accepts in a name, and those that it ignores. It accepts those of
+/// Unicode 12.1, and unassigned ones that Unicode already declares ignorable.
 fn sets() -> &'static (Set, Set) {
     static SETS: OnceLock<(Set, Set)> = OnceLock::new();
     SETS.get_or_init(|| {
@@ -46,8 +46,8 @@ fn sets() -> &'static (Set, Set) {
     })
 }
 
-/// The folded form of `name`; `None` if it is not valid UTF-8 of Unicode 12.1, or folds to nothing
-/// or to more than the kernel has room for. Such a name counts by its bytes.
+/// The folded form of `name`. `None` if the name is not valid UTF-8 of Unicode 12.1, or if it folds
+/// to nothing or to more than the kernel has room for. Such a name is compared by its bytes.
 pub(crate) fn fold(name: &[u8]) -> Option<Vec<u8>> {
     let folded = if name.is_ascii() {
         name.to_ascii_lowercase()
@@ -58,7 +58,7 @@ pub(crate) fn fold(name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Each character is decomposed and folded by itself, and only then are all put into canonical
-/// order, as in the kernel's tables: folding turns the mark U+0345 into a letter, which then stays
+/// order, as in the kernel's tables. Folding turns the mark U+0345 into a letter, which then stays
 /// where it is.
 fn fold_unicode(name: &str) -> Option<String> {
     let (known, ignorable) = sets();

@@ -55,7 +55,7 @@ impl Engine {
         Ok(file::page(self, dir, index, index + 1)?.cloned())
     }
 
-    /// The entry a user calls `name`, if there is one.
+    /// The entry that a user calls `name`, if there is one.
     pub(crate) fn find_entry(&mut self, dir: Nid, name: &[u8]) -> Result<Option<Found>> {
         match self.naming(dir)?.wanted(name)? {
             Some(wanted) => self.find_wanted(dir, &wanted),
@@ -107,8 +107,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Adds an entry that is not there yet. To an encrypted directory `name` is ciphertext, which
-    /// only recovery has.
+    /// Adds an entry that is not there yet. In an encrypted directory `name` must be ciphertext,
+    /// which only recovery has.
     pub(crate) fn add_entry(
         &mut self,
         dir: Nid,
@@ -142,7 +142,7 @@ impl Engine {
         Ok(())
     }
 
-    /// First block and slot with room for `name`, on the first level that has it; deepens the
+    /// First block and slot with room for `name`, on the first level that has room. Deepens the
     /// directory if none has.
     fn find_room(&mut self, dir: Nid, name: &[u8], hash: u32) -> Result<(u64, usize)> {
         let slots = slots_for(name.len());
@@ -201,8 +201,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves inline entries to block 0, each to the slot of the same number, so that positions
-    /// handed out by `readdir` stay good.
+    /// Moves inline entries to block 0, each to the slot of the same number, so that earlier
+    /// positions of `readdir` stay valid.
     fn convert_inline_dir(&mut self, dir: Nid) -> Result<()> {
         let inode = self.inode(dir)?;
         let layout = inode.layout;
@@ -219,7 +219,8 @@ impl Engine {
             block.insert(entry.slot, entry.name, entry.hash, entry.ino, entry.kind);
             from = entry.next_slot();
         }
-        // Slot 0 is not part of the inline area: taking the block first can still fail cleanly.
+        // Slot 0 is not part of the inline area, so taking the block first may still fail without
+        // harm.
         self.reserve_block(dir, 0)?;
         self.node_mut(dir)?[layout.inline_range()].fill(0);
         let raw = self.inode_mut(dir)?;
@@ -276,7 +277,8 @@ impl Engine {
     }
 }
 
-/// Emits one group of entries whose slot 0 is position `base`; false once `emit` has had enough.
+/// Emits one group of entries, of which slot 0 is position `base`. False once `emit` has returned
+/// false.
 fn emit_block(
     entries: Dentries<'_>,
     encrypted: bool,
@@ -306,7 +308,7 @@ fn emit_block(
     Ok(true)
 }
 
-/// The two entries every directory has, in `area` shaped like `geometry`.
+/// Puts the two entries that every directory has into `area`, which is shaped like `geometry`.
 pub(crate) fn init_dots(geometry: DentryGeometry, area: &mut [u8], dir: Nid, parent: Nid) {
     let mut entries = DentriesMut::new(geometry, area);
     entries.insert(0, b".", 0, dir, FileKind::Directory);

@@ -1,5 +1,5 @@
-//! Directories: their entries, how a name is looked for, and what makes, links, removes and moves
-//! inodes (`namei`).
+//! Directories: their entries, how a name is looked up, and how inodes are made, linked, removed
+//! and moved (`namei`).
 
 pub(crate) mod casefold;
 pub(crate) mod entries;

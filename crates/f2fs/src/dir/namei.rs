@@ -32,7 +32,7 @@ pub(crate) struct NewInode<'a> {
 }
 
 impl NewInode<'_> {
-    /// Its group and its set-group-id bit, as `parent` hands them on (`inode_init_owner`).
+    /// Its group and its set-group-id bit, which may come from `parent` (`inode_init_owner`).
     fn group(&self, parent: &Inode) -> (u32, u16) {
         match (parent.mode.get() & S_ISGID, self.kind) {
             (0, _) => (self.creator.gid, 0),
@@ -98,7 +98,7 @@ impl Engine {
         Ok(ino)
     }
 
-    /// Makes a file without a name, in use from the start (`O_TMPFILE`).
+    /// Makes a file without a name, which is open from the start (`O_TMPFILE`).
     pub(crate) fn make_nameless(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_dir(new.parent)?;
         self.check_may_add(new.parent)?;
@@ -113,7 +113,7 @@ impl Engine {
         Ok(ino)
     }
 
-    /// Makes an inode that nothing names yet.
+    /// Makes an inode that has no name yet.
     pub(crate) fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         let parent = self.inode(new.parent)?;
         let ino = self.take_node(true)?;
@@ -281,7 +281,7 @@ impl Engine {
         self.touch_dir(dir)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name, unless it is a directory's.
     pub(crate) fn unlink(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
         let found = self.find(dir, name)?;
         if found.kind == FileKind::Directory {
@@ -346,7 +346,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes that an inode that still exists, or a directory, has lost this name.
+    /// Notes that a directory, or an inode that still exists, has lost this name.
     pub(super) fn lost_name(&mut self, at: NameIn<'_>, lives_on: bool) {
         self.since_checkpoint.removed_from.insert(at.dir);
         if lives_on {

@@ -2,27 +2,27 @@
 //!
 //! The directory stores ciphertext. The kernel shows base64url, without padding, of `struct
 //! fscrypt_nokey_name`: the entry's hash, a second hash F2FS does not use, and the ciphertext or,
-//! if it is longer than 149 bytes, its beginning and the SHA-256 of the rest. Such a name can be
-//! looked up, stat'ed and removed; nothing can be made or moved without the key.
+//! if it is longer than 149 bytes, its beginning and the SHA-256 of the rest. A file with such a
+//! name can be looked up, examined and removed; nothing can be made or moved without the key.
 
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Bytes of ciphertext a no-key name holds.
+/// How many bytes of ciphertext a no-key name has.
 const BYTES: usize = 149;
 /// Bytes of the two hashes.
 const HASHES: usize = 8;
 /// Shortest ciphertext (`FSCRYPT_FNAME_MIN_MSG_LEN`).
 const MIN_CIPHERTEXT: usize = 16;
 
-/// An encrypted name, as far as its no-key form shows it.
+/// An encrypted name, as much of it as its no-key form shows.
 pub(crate) struct NoKeyName {
     /// Hash of the directory entry.
     hash: u32,
     bytes: Vec<u8>,
-    /// Of the ciphertext behind `bytes`, if there is any.
+    /// Of the ciphertext after `bytes`, if there is more.
     rest: Option<[u8; 32]>,
 }
 
@@ -59,7 +59,7 @@ impl NoKeyName {
         self.hash
     }
 
-    /// Whether `ciphertext` is the name meant.
+    /// Whether this stands for `ciphertext`.
     pub(crate) fn matches(&self, ciphertext: &[u8]) -> bool {
         match self.rest {
             None => self.bytes == ciphertext,

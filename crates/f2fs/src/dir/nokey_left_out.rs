@@ -1,12 +1,12 @@
-//! What stands for `nokey` in a build without the feature `foreign`: it mounts no volume with
-//! encryption, so no name is ever one without its key.
+//! Takes the place of `nokey` in a build without the feature `foreign`. Such a build mounts no
+//! volume with encryption, so no name can be a no-key name.
 
 use crate::error::{Error, Result};
 
-/// An encrypted name: there is none.
+/// An encrypted name, of which there is none.
 pub(crate) enum NoKeyName {}
 
-/// Refused: only a damaged volume leads here.
+/// Refuses: only a damaged volume leads here.
 pub(crate) fn encode(_: u32, _: &[u8], _: impl Into<u64>) -> Result<Vec<u8>> {
     Err(Error::foreign("an encrypted name"))
 }

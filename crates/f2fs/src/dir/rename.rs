@@ -81,8 +81,8 @@ impl Engine {
 
     /// Whether `dir` is `ancestor` or lies below it.
     fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
-        // A tree is not deeper than its number of inodes; more steps mean that `..` runs in
-        // circles.
+        // A tree is not deeper than its number of inodes. More steps mean that `..` leads in a
+        // circle.
         for _ in 0..=self.space.valid_inodes {
             if dir == ancestor {
                 return Ok(true);
@@ -123,7 +123,7 @@ impl Engine {
             }
             self.add_entry(to.dir, to.name, source.ino, source.kind)?;
         }
-        // Adding may have moved the old entry out of the inode: look again.
+        // Adding may have moved the old entry out of the inode, so look again.
         let old = self.find(from.dir, from.name)?;
         match white {
             Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
@@ -172,14 +172,14 @@ impl Engine {
         self.touch_dir(to.dir)
     }
 
-    /// The entry `..` of a directory that is to move from `dir` to another. It is looked for before
+    /// The entry `..` of a directory that moves from `dir` to another. It is looked up before
     /// anything changes, so that an unreadable directory stays where it is.
     fn dots_that_change(&mut self, what: Found, dir: Nid, to: Nid) -> Result<Option<Found>> {
         let changes = what.kind == FileKind::Directory && dir != to;
         if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
     }
 
-    /// An inode has a new name: updates its own record of it, and `dots`, its entry `..`.
+    /// Updates what a moved inode says about its name, and `dots`, its entry `..`.
     fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
         let now = self.clock.now();
         let inode = self.inode_mut(what.ino)?;

@@ -1,4 +1,4 @@
-//! How a name is looked up in a directory: by its bytes, folded, or without the key.
+//! How a name is looked up in a directory: by its bytes, by its folded form, or without the key.
 
 use vfs::Errno;
 
@@ -14,14 +14,14 @@ use crate::ondisk::inode::{Advise, FileFlags, RawInode};
 pub(crate) enum Naming {
     /// As they are.
     Exact,
-    /// As given, but matched by any name that folds to the same.
+    /// As given, but any name that folds to the same matches.
     Folded(Casefold),
-    /// As ciphertext; if folded too, with hashes that only the key gives.
+    /// As ciphertext. If they are folded too, only the key gives their hashes.
     Encrypted { folded: bool },
 }
 
 impl Naming {
-    /// The one for directory `dir` on a volume that folds by `casefold`.
+    /// How directory `dir` stores names, on a volume that folds by `casefold`.
     pub(crate) fn of(dir: &RawInode, casefold: Option<Casefold>) -> Naming {
         let folded = casefold.filter(|_| dir.file_flags().contains(FileFlags::CASEFOLD));
         if dir.advise().contains(Advise::ENCRYPT) {
@@ -30,7 +30,8 @@ impl Naming {
         folded.map_or(Naming::Exact, Naming::Folded)
     }
 
-    /// What to look for under a user's `name`; `None` if nothing in the directory can have it.
+    /// What to look for under a user's `name`. `None` if no entry of the directory can have this
+    /// name.
     pub(crate) fn wanted(self, name: &[u8]) -> Result<Option<Wanted<'_>>> {
         if name == b"." || name == b".." {
             return Ok(Some(Wanted::Exact(name)));
@@ -46,13 +47,13 @@ impl Naming {
         })
     }
 
-    /// The hash of the stored `name`; `None` if it depends on the key, or a strict encoding does
+    /// The hash of the stored `name`. `None` if it depends on the key, or if a strict encoding does
     /// not allow the name.
     pub(crate) fn hash_of(self, name: &[u8]) -> Option<u32> {
         self.stored(name).ok().flatten().map(|wanted| wanted.hash())
     }
 
-    /// The same, where it is the hash of the bytes themselves.
+    /// The same, but only if it is the hash of the bytes themselves.
     pub(crate) fn hash_of_exact(self, name: &[u8]) -> Option<u32> {
         let exact = matches!(self, Naming::Exact | Naming::Encrypted { folded: false });
         exact.then(|| dentry_hash(name))
@@ -74,14 +75,14 @@ pub(crate) enum Wanted<'a> {
     Exact(&'a [u8]),
     /// A name that folds to the same.
     Folded {
-        /// As asked for.
+        /// As the user wrote it.
         name: &'a [u8],
         /// Folded.
         folded: Vec<u8>,
-        /// Stored names that do not fold match nothing.
+        /// If set, stored names that cannot be folded match nothing.
         strict: bool,
     },
-    /// Ciphertext, by its no-key name.
+    /// Ciphertext, given by its no-key name.
     NoKey(NoKeyName),
 }
 
@@ -95,7 +96,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether an entry called `stored` is meant (`f2fs_match_name`).
+    /// Whether an entry called `stored` matches (`f2fs_match_name`).
     pub(crate) fn matches(&self, stored: &[u8]) -> bool {
         match self {
             Wanted::Exact(name) => *name == stored,

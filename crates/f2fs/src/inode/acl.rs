@@ -1,5 +1,4 @@
-//! Access control lists: F2FS's own form of them on the drive, and how they follow the permission
-//! bits (`acl.c`).
+//! Access control lists: how F2FS stores them, and how they follow the permission bits (`acl.c`).
 
 use vfs::acl::{Acl, Entry, Tag};
 use vfs::{FileKind, XattrMode};
@@ -16,7 +15,7 @@ const VERSION: u32 = 1;
 /// Bytes of the header.
 const HEADER_SIZE: usize = 4;
 
-/// `struct f2fs_acl_entry_short`, 4 bytes; of a named entry the number follows, 4 bytes more.
+/// `struct f2fs_acl_entry_short`, 4 bytes. For a named entry, the id follows in 4 more bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {
@@ -25,7 +24,7 @@ struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 4);
 
-/// Whether the attributes of this namespace are lists.
+/// Whether the attributes of this namespace are access control lists.
 pub(crate) fn is_acl(index: u8) -> bool {
     index == ACL_ACCESS.0 || index == ACL_DEFAULT.0
 }
@@ -43,7 +42,7 @@ pub(crate) fn encode(acl: &Acl) -> Vec<u8> {
     value
 }
 
-/// A stored list; `ino` is the inode to blame.
+/// Decodes a stored list. Errors name inode `ino`.
 pub(crate) fn decode(value: &[u8], ino: Nid) -> Result<Acl> {
     let corrupt = |what| Error::corrupt("f2fs_acl", ino, what, "a version 1 list that is complete");
     let (version, mut rest) =
@@ -79,8 +78,8 @@ impl Engine {
         stored.map(|value| decode(&value, ino)).transpose()
     }
 
-    /// Sets the list that decides about access, and with it the permission bits. A list that says
-    /// no more than they do is not stored.
+    /// Sets the access list, and the permission bits according to it. A list that says no more than
+    /// these bits is not stored.
     pub(crate) fn set_access_acl(&mut self, ino: Nid, acl: &Acl) -> Result<()> {
         self.set_perm_bits(ino, acl.perm())?;
         if acl.is_minimal() {
@@ -89,7 +88,7 @@ impl Engine {
         self.store_xattr(ino, ACL_ACCESS.0, b"", Some(&encode(acl)), XattrMode::Set)
     }
 
-    /// Removes a list that may not be there.
+    /// Removes a list, if there is one.
     pub(crate) fn drop_acl(&mut self, ino: Nid, which: (u8, &[u8])) -> Result<()> {
         match self.store_xattr(ino, which.0, b"", None, XattrMode::Replace) {
             Err(Error::Posix(vfs::Errno::NODATA)) => Ok(()),
@@ -97,15 +96,15 @@ impl Engine {
         }
     }
 
-    /// The list follows a change of the permission bits to `perm`.
+    /// Makes the list follow a change of the permission bits to `perm`.
     pub(crate) fn chmod_acl(&mut self, ino: Nid, perm: u16) -> Result<()> {
         let Some(acl) = self.acl(ino, ACL_ACCESS)? else { return Ok(()) };
         let changed = encode(&acl.chmod(perm));
         self.store_xattr(ino, ACL_ACCESS.0, b"", Some(&changed), XattrMode::Set)
     }
 
-    /// Gives a new inode the lists it inherits from `dir` (`f2fs_init_acl`); its permission bits
-    /// are still the requested ones.
+    /// Gives a new inode the lists that it inherits from `dir` (`f2fs_init_acl`). Its permission
+    /// bits are still those that were requested.
     pub(crate) fn inherit_acl(&mut self, dir: Nid, ino: Nid, kind: FileKind) -> Result<()> {
         if kind == FileKind::Symlink {
             return Ok(());

@@ -51,12 +51,12 @@ impl RawInode {
     }
 }
 
-/// How many access times may wait before a checkpoint writes them.
+/// How many access times may wait until a checkpoint writes them.
 const LAZY_ATIMES_MAX: usize = 16 * 1024;
 
 impl Engine {
-    /// Sets the access time in memory only: it reaches the drive with the inode's next write, or
-    /// the next checkpoint (`lazytime`).
+    /// Sets the access time in memory only. It reaches the drive with the inode's next write or the
+    /// next checkpoint (`lazytime`).
     pub(crate) fn touch_atime(&mut self, ino: Nid, time: Timespec) -> Result<()> {
         if !self.raw_inode(ino)?.file_flags().contains(FileFlags::NOATIME)
             && self.check_writable().is_ok()
@@ -66,12 +66,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether so many access times wait that they are worth a checkpoint.
+    /// Whether so many access times wait that a checkpoint is worthwhile.
     pub(crate) fn has_excess_atimes(&self) -> bool {
         self.lazy_atimes.len() > LAZY_ATIMES_MAX
     }
 
-    /// Puts the access times that wait into their inodes.
+    /// Puts the waiting access times into their inodes.
     pub(crate) fn settle_atimes(&mut self) -> Result<()> {
         let mut waiting: Vec<_> = std::mem::take(&mut self.lazy_atimes).into_iter().collect();
         waiting.sort_unstable_by_key(|(ino, _)| *ino);

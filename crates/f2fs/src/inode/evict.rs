@@ -10,7 +10,7 @@ use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::inode::Inline;
 
 impl Engine {
-    /// An inode has lost its last name.
+    /// To be called when an inode has lost its last name.
     pub(crate) fn orphan_or_evict(&mut self, ino: Nid) {
         self.orphans.insert(ino);
         self.evict_if_unused(ino);
@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// Frees an inode whose name is already gone. If part of it cannot be read it stays an orphan,
+    /// Frees an inode whose name is already gone. If part of it cannot be read, it stays an orphan
     /// and the next mount tries again.
     pub(crate) fn evict_orphan(&mut self, ino: Nid) {
         if self.evict(ino).is_err() {
@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// Frees everything of an inode that nobody names or uses any more.
+    /// Frees everything of an inode that has no name and no user.
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
         self.abort_atomic(ino)?;
         self.pages.forget(Ino::from(ino));

@@ -1,6 +1,6 @@
 //! Inode flags (`FS_IOC_GETFLAGS`), what they forbid, and pinned files.
 //!
-//! The layer that knows users decides who may set a flag; what a set flag forbids holds for
+//! The layer that knows users decides who may set a flag. Once it is set, what it forbids holds for
 //! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
 
 use vfs::{Errno, FallocateMode, FileKind, SetAttr};
@@ -13,7 +13,7 @@ use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline};
 use crate::ondisk::superblock::Features;
 
-/// `FS_NOCOW_FL`, how a pinned file shows.
+/// `FS_NOCOW_FL`, which is shown for a pinned file.
 const NOCOW: u32 = 0x0080_0000;
 /// `FS_INLINE_DATA_FL`.
 const INLINE_DATA: u32 = 0x1000_0000;
@@ -32,7 +32,8 @@ const SETTABLE: FileFlags = FileFlags::COMPR
     .union(FileFlags::PROJINHERIT)
     .union(FileFlags::CASEFOLD);
 
-/// Flags a new inode of `kind` takes from its directory (`F2FS_FL_INHERITED`, `f2fs_mask_flags`).
+/// Flags that a new inode of `kind` takes from its directory (`F2FS_FL_INHERITED`,
+/// `f2fs_mask_flags`).
 pub(crate) fn inherited(kind: FileKind) -> FileFlags {
     let all = FileFlags::SYNC
         | FileFlags::NODUMP
@@ -62,8 +63,8 @@ impl Engine {
         Ok(flags.bits())
     }
 
-    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`): flags that are only shown are accepted unchanged;
-    /// of the others, the settable ones are set.
+    /// `FS_IOC_SETFLAGS` (`f2fs_fileattr_set`). Flags that are only shown are accepted if
+    /// unchanged; of the others, the settable ones are set.
     pub(crate) fn set_flags(&mut self, ino: Nid, bits: u32) -> Result<()> {
         let gettable = (SETTABLE | FileFlags::INDEX).bits() | NOCOW | INLINE_DATA | SHOWN_ONLY;
         if bits & !gettable != 0 {
@@ -106,7 +107,7 @@ impl Engine {
         if self.has_flag(ino, flags)? { Err(Errno::PERM.into()) } else { Ok(()) }
     }
 
-    /// Fails if the attributes of `ino` may not change, nor its size, nor may it get more names.
+    /// Fails if the attributes and the size of `ino` may not change, and it may not get more names.
     pub(crate) fn check_changeable(&mut self, ino: Nid) -> Result<()> {
         self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
     }
@@ -128,7 +129,7 @@ impl Engine {
         self.forbid(ino, FileFlags::IMMUTABLE)
     }
 
-    /// Fails if the attributes of `ino` may not change like this: appending to a file changes its
+    /// Fails if the attributes of `ino` may not change in this way. Appending to a file changes its
     /// times.
     pub(crate) fn check_may_set(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
         match change {
@@ -146,7 +147,7 @@ impl Engine {
         self.forbid(ino, FileFlags::IMMUTABLE | append)
     }
 
-    /// Whether every write of `ino` is to be durable before it returns.
+    /// Whether every write to `ino` must be durable before it returns.
     pub(crate) fn is_sync(&mut self, ino: Nid) -> Result<bool> {
         self.has_flag(ino, FileFlags::SYNC)
     }
@@ -156,9 +157,9 @@ impl Engine {
         Ok(self.raw_inode(ino)?.inline().contains(Inline::PIN_FILE))
     }
 
-    /// `F2FS_IOC_SET_PIN_FILE`: the file's blocks are written in place and never moved, from when
-    /// they have a place. Not where everything is a log. One that was in the cleaner's way too
-    /// often has to be unpinned by its user before it can be pinned again.
+    /// `F2FS_IOC_SET_PIN_FILE`: once the file's blocks have a place, they are written there and
+    /// never moved. Not possible where everything is a log. A file that was in the cleaner's way
+    /// too often must be unpinned by its user before it can be pinned again.
     pub(crate) fn set_pinned(&mut self, ino: Nid, pin: bool) -> Result<()> {
         if self.kind_of(ino)? != FileKind::Regular {
             return Err(Errno::INVAL.into());
@@ -203,13 +204,13 @@ impl Engine {
         Ok(u64::from(self.gc_failures(ino)?) >= self.limits.pin_failures)
     }
 
-    /// Moves of the file's blocks that cleaning had to leave out, `F2FS_IOC_GET_PIN_FILE`.
+    /// How often cleaning could not move a block of the file, `F2FS_IOC_GET_PIN_FILE`.
     pub(crate) fn pin_failures(&mut self, ino: Nid) -> Result<u32> {
         if self.is_pinned(ino)? { self.gc_failures(ino) } else { Ok(0) }
     }
 
-    /// Notes that foreground cleaning left a block of a pinned file where it is; after too many
-    /// such failures the file is no longer pinned (`f2fs_pin_file_control`).
+    /// Notes that foreground cleaning left a block of a pinned file where it is. After too many
+    /// such failures the file is unpinned (`f2fs_pin_file_control`).
     pub(crate) fn count_pin_failure(&mut self, ino: Nid) -> Result<()> {
         if self.is_too_often_in_the_way(ino)? {
             return self.mark_pinned(ino, false);

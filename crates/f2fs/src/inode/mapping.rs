@@ -15,7 +15,7 @@ use vfs::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Addresses compared at once.
+/// How many addresses are compared at once.
 const RUN: usize = 64;
 
 /// Where one block address is kept: in the inode or in a direct node.
@@ -29,12 +29,12 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The addresses in this slot and those behind it, `count` in all, in `block`, its node.
+    /// The addresses in this slot and the next ones, `count` in all, in `block`, its node.
     pub(crate) fn addrs_in(self, block: &[u8; BLOCK_SIZE], count: usize) -> Vec<BlockAddr> {
         self.stored_in(block).iter().take(count).map(|addr| addr.get()).collect()
     }
 
-    /// All there is in `block`, its node, from this slot on.
+    /// All addresses in `block`, its node, from this slot on.
     fn stored_in(self, block: &[u8; BLOCK_SIZE]) -> &[U32] {
         let bytes = block.get(self.byte..).unwrap_or_default();
         <[U32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).map_or(&[], |(addrs, _)| addrs)
@@ -57,20 +57,20 @@ pub(crate) struct Difference {
     pub(crate) wanted: BlockAddr,
 }
 
-/// Answer of a look-up in the node tree.
+/// The answer of a look-up in the node tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// The slot is there.
     Slot(Slot),
-    /// A node on the way is missing; the next block that could have one.
+    /// A node on the way is missing.
     Hole {
-        /// First block behind what the missing node would cover.
+        /// First block beyond what the missing node would cover.
         next: u64,
     },
 }
 
 impl Engine {
-    /// Longest a file can be (`max_file_blocks`).
+    /// The largest size that the file can have (`max_file_blocks`).
     pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
         Ok(self.layout(ino)?.addr_counts().max_blocks() * BLOCK_SIZE as u64)
     }
@@ -94,7 +94,7 @@ impl Engine {
         self.slot_in(ino, nid, &path).map(Lookup::Slot)
     }
 
-    /// The slot of block `index`, making the nodes on the way that do not exist.
+    /// The slot of block `index`. Makes the nodes on the way that do not exist.
     pub(crate) fn make_slot(&mut self, ino: Nid, index: u64) -> Result<Slot> {
         let path = self.path(ino, index)?;
         let mut nid = ino;
@@ -109,7 +109,7 @@ impl Engine {
         self.slot_in(ino, nid, &path)
     }
 
-    /// Number of the node below `nid`, which is `depth` steps below the inode.
+    /// Number of the next node below `nid`, which is `depth` steps below the inode.
     fn child(&mut self, ino: Nid, nid: Nid, path: &NodePath, depth: usize) -> Result<Nid> {
         let slot = usize::from(path.slots[depth]);
         let child = if depth == 0 {
@@ -146,7 +146,7 @@ impl Engine {
         Ok(Slot { nid, ofs_in_node: slot as u16, byte })
     }
 
-    /// First block behind what the node missing at `depth + 1` would cover.
+    /// First block beyond what the missing node at `depth + 1` would cover.
     fn end_of_gap(&mut self, ino: Nid, index: u64, path: &NodePath, depth: usize) -> Result<u64> {
         let addrs = self.layout(ino)?.addr_counts();
         let covered = addrs.coverage((path.level - depth) as u32);
@@ -159,8 +159,8 @@ impl Engine {
         Ok(index - within + covered)
     }
 
-    /// The address in a slot: of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which is
-    /// sound only where a compressed file has a cluster begin.
+    /// The address in a slot: that of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which
+    /// is right only where a cluster of a compressed file begins.
     pub(crate) fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr> {
         let block = &self.node(slot.nid)?.block;
         let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
@@ -172,7 +172,7 @@ impl Engine {
         Ok(addr)
     }
 
-    /// Stores an address. The file's cached extent, if it has one, is no longer vouched for.
+    /// Stores an address. If the file has a cached extent, it is dropped.
     pub(crate) fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<()> {
         let block = self.node_mut(slot.nid)?;
         block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
@@ -182,7 +182,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes in the summaries whose block `addr` is.
+    /// Records in the summary to whom block `addr` belongs.
     pub(crate) fn set_summary(&mut self, addr: BlockAddr, summary: RawSummary) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
@@ -221,7 +221,7 @@ impl Engine {
         Ok(slot.addrs_in(&self.node(slot.nid)?.block, run as usize))
     }
 
-    /// The blocks from `first` on, as many as one node holds, that are not where they should be.
+    /// Blocks from `first` on, as many as one node holds, that are not where they should be.
     pub(crate) fn differing(
         &mut self,
         ino: Nid,
@@ -285,8 +285,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Reserves block `index` for data to come: it is counted now, so that writing it back cannot
-    /// run out of space. Returns whether it was a hole.
+    /// Reserves block `index` for data. It is counted now, so that writing it back cannot run out
+    /// of space. Returns whether it was a hole.
     pub(crate) fn reserve_block(&mut self, ino: Nid, index: u64) -> Result<bool> {
         self.expand_cluster(ino, index)?;
         let slot = self.make_slot(ino, index)?;
@@ -346,7 +346,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees all blocks in `range`, leaving the nodes.
+    /// Frees all blocks in `range`. The nodes stay.
     pub(crate) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
         self.expand_cut_clusters(ino, &range)?;
         let mut index = range.start;

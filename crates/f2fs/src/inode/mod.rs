@@ -1,5 +1,5 @@
-//! Inodes and the node trees below them, from the cache of nodes and the way a block's slot is
-//! found (`mapping`) to what an inode has besides contents, and its end (`evict`).
+//! Inodes and the node trees below them: the cache of nodes, the way to a block's slot (`mapping`),
+//! everything an inode has besides contents, and its end (`evict`).
 
 pub(crate) mod acl;
 mod attr;

@@ -34,10 +34,10 @@ impl CachedNode {
 /// All node blocks in memory.
 pub(crate) struct NodeCache {
     map: FxHashMap<Nid, CachedNode>,
-    /// By inode, so that an fsync finds its own.
+    /// By inode, so that an fsync finds its own nodes.
     dirty: BTreeSet<(Nid, Nid)>,
-    /// Nodes in which only the cleaner changed addresses: until the next checkpoint the old
-    /// addresses are valid, too, so no fsync writes them.
+    /// Nodes in which only the cleaner changed addresses. Until the next checkpoint the old
+    /// addresses are valid too, so no fsync writes these nodes.
     moved: BTreeSet<(Nid, Nid)>,
     /// How many changed nodes each log will get.
     waiting: [usize; LogType::ALL.len()],
@@ -57,12 +57,12 @@ impl NodeCache {
         self.waiting[log.index()]
     }
 
-    /// Whether node `nid` has changes that were not written and an fsync has to write.
+    /// Whether node `nid` has changes that an fsync has to write.
     pub(crate) fn is_dirty(&self, nid: Nid) -> bool {
         self.map.get(&nid).is_some_and(|node| self.dirty.contains(&(node.ino, nid)))
     }
 
-    /// Notes that only addresses of blocks have changed in a node, and that these blocks are
+    /// Notes that in this node only addresses of blocks have changed, and that these blocks are
     /// stable.
     pub(crate) fn leave_to_checkpoint(&mut self, nid: Nid) {
         if let Some(node) = self.map.get(&nid)
@@ -72,12 +72,12 @@ impl NodeCache {
         }
     }
 
-    /// Whether only the cleaner changed node `nid`, and no fsync writes it.
+    /// Whether only the cleaner changed node `nid`, so that no fsync writes it.
     pub(crate) fn is_left_to_checkpoint(&self, nid: Nid) -> bool {
         self.map.get(&nid).is_some_and(|node| self.moved.contains(&(node.ino, nid)))
     }
 
-    /// Whether nodes of inode `ino` have changes that were not written and an fsync has to write.
+    /// Whether nodes of inode `ino` have changes that an fsync has to write.
     pub(crate) fn has_dirty(&self, ino: Nid) -> bool {
         self.dirty.range((ino, 0)..=(ino, Nid::MAX)).next().is_some()
     }
@@ -117,8 +117,8 @@ impl NodeCache {
         self.dirty.insert((ino, nid));
     }
 
-    /// The node is about to be written: hands out its bytes for final changes and marks it clean.
-    /// `None` if it is not here, or has changed since it was `frozen`.
+    /// Marks a node as clean because it is about to be written, and returns its bytes for final
+    /// changes. `None` if it is not here, or has changed since it was `frozen`.
     pub(crate) fn clean(&mut self, nid: Nid, frozen: Option<&Block>) -> Option<&mut Block> {
         let node = self.map.get_mut(&nid)?;
         if frozen.is_some_and(|frozen| !frozen.same_page(&node.block)) {
@@ -132,7 +132,7 @@ impl NodeCache {
         Some(&mut node.block)
     }
 
-    /// Drops clean nodes that nobody asked for since the last time, when there are too many.
+    /// Drops clean nodes that nobody has used since the last time, if there are too many.
     fn shrink(&mut self) {
         if self.map.len() < self.limit + self.dirty_count() {
             return;
@@ -141,7 +141,7 @@ impl NodeCache {
     }
 }
 
-/// An inode to read: its fields by name, and how its slots are used.
+/// An inode to read: its fields by name, and the use of its slots.
 pub(crate) struct Inode {
     block: Block,
     pub(crate) layout: InodeLayout,
@@ -203,7 +203,8 @@ impl Engine {
     }
 
     /// Node `nid`, which must be the one at `node_offset` of inode `ino`. Every place in a file's
-    /// tree has its own offset, so a tree that runs in circles is noticed at its first step.
+    /// tree has an offset of its own, so a tree that contains a circle fails at the first wrong
+    /// step.
     pub(crate) fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode> {
         let entry = self.nat.get(&self.io, nid)?;
         let node = self.node(nid)?;
@@ -216,7 +217,7 @@ impl Engine {
         Ok(node)
     }
 
-    /// The bytes of node `nid`, to change.
+    /// The bytes of node `nid`, to be changed.
     pub(crate) fn node_mut(&mut self, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE]> {
         self.node(nid)?;
         let nodes = &mut self.nodes;
@@ -230,7 +231,7 @@ impl Engine {
         Ok(node.block.make_mut())
     }
 
-    /// Inode `ino`; `ENOENT` if there is none of that number.
+    /// Inode `ino`; `ENOENT` if there is none with this number.
     pub(crate) fn inode(&mut self, ino: Nid) -> Result<Inode> {
         let node = self.inode_node(ino)?;
         Ok(Inode { block: node.block.clone(), layout: node.layout })
@@ -273,25 +274,25 @@ impl Engine {
         Ok(self.node(ino)?.layout)
     }
 
-    /// Inode `ino`, to change.
+    /// Inode `ino`, to be changed.
     pub(crate) fn inode_mut(&mut self, ino: Nid) -> Result<&mut RawInode> {
         Ok(&mut RawInodeBlock::of_mut(self.node_mut(ino)?).i)
     }
 
-    /// Notes that the inode's flags changed the use of its slots.
+    /// Records that the inode's flags changed the use of its slots.
     pub(crate) fn set_layout(&mut self, ino: Nid, layout: InodeLayout) {
         if let Some(node) = self.nodes.map.get_mut(&ino) {
             node.layout = layout;
         }
     }
 
-    /// Takes the block of a new node, which counts at once, and a number for it; or neither.
+    /// Takes a block for a new node, which counts at once, and a number; or neither.
     pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
         self.space.take_node(is_inode)?;
         self.nat.reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
     }
 
-    /// Makes a node of inode `ino` at `node_offset` below it; its block counts at once.
+    /// Makes a node at `node_offset` of inode `ino`. Its block counts at once.
     pub(crate) fn new_node(&mut self, ino: Nid, node_offset: u32) -> Result<Nid> {
         let is_dir = self.is_dir(ino)?;
         let nid = self.take_node(false)?;
@@ -306,7 +307,7 @@ impl Engine {
         Ok(nid)
     }
 
-    /// Frees node `nid` of inode `ino`; not for the inode itself.
+    /// Frees node `nid` of inode `ino`, which must not be the inode itself.
     pub(crate) fn free_node(&mut self, nid: Nid, ino: Nid) -> Result<()> {
         let offset = RawNodeFooter::of(&self.node(nid)?.block).node_offset();
         self.drop_node_block(nid, ino)?;
@@ -315,7 +316,7 @@ impl Engine {
         self.add_blocks(ino, -1)
     }
 
-    /// Frees inode `ino` itself, once everything else of it is freed.
+    /// Frees inode `ino` itself, after everything else of it.
     pub(crate) fn free_inode_node(&mut self, ino: Nid) -> Result<()> {
         self.drop_node_block(ino, ino)?;
         self.space.give_node(true);
@@ -340,7 +341,7 @@ impl Engine {
     }
 }
 
-/// Which log a node goes to: directories' direct nodes are hot, indirect nodes cold.
+/// The log for a node: direct nodes of directories are hot, indirect nodes are cold.
 pub(crate) fn log_of(footer: &RawNodeFooter) -> LogType {
     match NodeKind::of(footer.node_offset()) {
         Some(NodeKind::Inode | NodeKind::Direct | NodeKind::Xattr) if footer.is_cold() => {

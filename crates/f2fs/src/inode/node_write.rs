@@ -1,5 +1,5 @@
-//! Writing nodes: one at a time into its log, all of a file for an fsync, all there are for a
-//! checkpoint (`f2fs_fsync_node_pages`, `f2fs_sync_node_pages`).
+//! Writing nodes: one into its log, all of a file for an fsync, or all of them for a checkpoint
+//! (`f2fs_fsync_node_pages`, `f2fs_sync_node_pages`).
 
 use drive::Block;
 use queue::WriteSet;
@@ -24,8 +24,8 @@ struct Marks {
     dent: bool,
 }
 
-/// Nodes of one file as they were at one instant, in the order they are written in. Blocks are
-/// copied on write, so a node changed meanwhile costs a copy.
+/// Nodes of one file as they were at one instant, in the order in which they are written. Blocks
+/// are copied on write, so a node that changes meanwhile costs a copy.
 #[derive(Default)]
 pub(crate) struct Frozen(SmallVec<[(Nid, Block); 2]>);
 
@@ -43,8 +43,8 @@ impl Engine {
         self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
     }
 
-    /// Writes node `nid` as it is, or as it was when it was `frozen`. The last node of an fsync
-    /// carries the `sums` of those before it, where nodes may be torn.
+    /// Writes node `nid` as it is, or as it was when it was `frozen`. Where nodes may be torn, the
+    /// last node of an fsync gets the `sums` of those before it.
     fn write_node(
         &mut self,
         nid: Nid,
@@ -84,8 +84,8 @@ impl Engine {
                 data.store(&mut inode.i, self.checkpoint.node_cp_ver(), sums.is_some());
             }
             if self.checkpoint.sealed {
-                // Also if no fsync ends with it: after a cut, its first sector must show that it is
-                // ours.
+                // Even if no fsync ends with this node: after a cut, its first sector must show
+                // that it is ours.
                 sums.map(std::mem::take).unwrap_or_default().close(addr, inode);
             }
             inode.seal(&self.sb);
@@ -98,9 +98,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The nodes an fsync of `ino` has to write, as they are now: the changed direct nodes, then
-    /// that of attributes, and last and always the inode, the node that tells recovery all was
-    /// written. Indirect nodes are left to the checkpoint: recovery rebuilds them.
+    /// The nodes that an fsync of `ino` has to write, as they are now: the changed direct nodes,
+    /// then the node of attributes, and always last the inode, which tells recovery that all were
+    /// written. Indirect nodes are left to the checkpoint, because recovery rebuilds them.
     pub(crate) fn freeze_nodes(&mut self, ino: Nid) -> Result<Frozen> {
         if let Some(atime) = self.lazy_atimes.remove(&ino) {
             self.inode_mut(ino)?.set_atime(atime);
@@ -150,8 +150,8 @@ impl Engine {
                 Some(NodeKind::Inode) => Marks { fsync: true, dent },
                 Some(NodeKind::Direct) => Marks { fsync: mark == Mark::Every, dent: false },
                 // An attribute may lie partly in this node and partly in the inode. Without a mark,
-                // and with no other node between the two, this node is recovered with the inode or
-                // not at all.
+                // and with no other node between the two, this node is recovered together with the
+                // inode or not at all.
                 _ => Marks::default(),
             };
             self.write_node(nid, Some(block), marks, sums.as_mut(), set)?;

@@ -1,5 +1,5 @@
-//! What encryption, verity and compression keep from users: contents without their key, changes of
-//! sealed files.
+//! What encryption, verity and compression deny to users: contents without their key, and changes
+//! of sealed files.
 
 use drive::BLOCK_SIZE;
 use vfs::{Errno, FileKind};
@@ -17,7 +17,7 @@ impl Engine {
         Ok(self.raw_inode(ino)?.advise().contains(Advise::ENCRYPT))
     }
 
-    /// Fails with `ENOKEY` if names in directory `dir` are encrypted: none can be made.
+    /// Fails with `ENOKEY` if names in directory `dir` are encrypted, so that none can be made.
     pub(crate) fn check_has_key(&mut self, dir: Nid) -> Result<()> {
         self.check_dir(dir)?;
         if self.is_encrypted(dir)? { Err(Errno::NOKEY.into()) } else { Ok(()) }
@@ -31,7 +31,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed,
+    /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed
     /// with the saved blocks given back.
     pub(crate) fn check_unsealed(&mut self, ino: Nid) -> Result<()> {
         self.check_readable(ino)?;

@@ -1,4 +1,4 @@
-//! Extended attributes: one list that begins in the inode and goes on in a node of its own
+//! Extended attributes: one list, which begins in the inode and continues in a node of its own
 //! (`xattr.c`).
 
 use vfs::acl::Acl;
@@ -63,7 +63,7 @@ impl Engine {
         Ok(found.map(|x| x.value.to_vec()))
     }
 
-    /// Whether an inode has anything where attributes are kept.
+    /// Whether an inode has anything in the places where attributes are kept.
     pub(crate) fn may_have_xattrs(&mut self, ino: Nid) -> Result<bool> {
         let inode = self.inode(ino)?;
         let inline = inode.inline().contains(Inline::XATTR);
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Sets or removes the list of a namespace of lists.
+    /// Sets or removes an access control list.
     fn set_acl(&mut self, ino: Nid, index: u8, value: Option<&[u8]>) -> Result<()> {
         let acl = match value.map(Acl::from_xattr).transpose() {
             Ok(acl) => acl.flatten(),

@@ -10,7 +10,7 @@ use crate::mount::devices::check_size;
 use crate::offline::super_write;
 use crate::ondisk::superblock::Superblock;
 
-/// UTF-16 units a label has room for, `MAX_VOLUME_NAME`.
+/// How many UTF-16 units a label can have, `MAX_VOLUME_NAME`.
 pub const LABEL_MAX: usize = 512;
 
 /// The superblock of the volume on `drive`, with label and UUID.
@@ -29,7 +29,8 @@ pub fn set(drive: &Arc<dyn Drive>, label: &str) -> Result<Superblock> {
         return Err(Error::ReadOnly);
     }
     let (mut raw, sb) = super_write::read(&queue)?;
-    // Of several devices the first has the superblocks, and is smaller than the volume.
+    // If there are several devices, the first one has the superblocks and is smaller than the
+    // volume.
     if sb.devices.is_empty() {
         check_size(&sb, queue.identify())?;
     }

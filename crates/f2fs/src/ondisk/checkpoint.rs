@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 
 /// Where the checksum is, except on volumes with a large NAT bitmap.
 pub const CRC_OFFSET: usize = 4092;
-/// First byte behind the header's fields; the large NAT bitmap has the checksum here.
+/// First byte after the header's fields. With a large NAT bitmap, the checksum is here.
 pub const BITMAP_OFFSET: usize = 192;
-/// Segment number in the slots of logs nobody uses.
+/// Segment number in the slots of unused logs.
 const NO_SEGNO: u32 = u32::MAX;
-/// [`Checkpoint::ours`], in slots of `alloc_type` nobody uses: the version, which other writers of
-/// checkpoints change, and "OPRWours"; "OPRWseal" if [`Checkpoint::sealed`] too.
+/// [`Checkpoint::ours`], in unused slots of `alloc_type`: the version, which other programs that
+/// write checkpoints change, and "OPRWours", or "OPRWseal" if [`Checkpoint::sealed`] too.
 const OURS: [u64; 2] = [0x4f50_5257_6f75_7273, 0x4f50_5257_7365_616c];
 const OURS_AT: std::ops::Range<usize> = 8..16;
 
@@ -76,9 +76,9 @@ bitflags! {
         const COMPACT_SUM = 0x4;
         /// An error was seen.
         const ERROR = 0x8;
-        /// fsck is wanted.
+        /// fsck has been asked for.
         const FSCK = 0x10;
-        /// The pack has node summaries though not written at unmount.
+        /// The pack has node summaries although it was not written at unmount.
         const FASTBOOT = 0x20;
         /// Node footers carry this checkpoint's checksum in the upper half of `cp_ver`.
         const CRC_RECOVERY = 0x40;
@@ -90,7 +90,7 @@ bitflags! {
         const NOCRC_RECOVERY = 0x200;
         /// NAT bitmap first, checksum at byte 192.
         const LARGE_NAT_BITMAP = 0x400;
-        /// Quota is not trustworthy.
+        /// Quota cannot be trusted.
         const QUOTA_NEED_FSCK = 0x800;
         /// Checkpointing was disabled.
         const DISABLED = 0x1000;
@@ -102,10 +102,10 @@ bitflags! {
     }
 }
 
-/// A checkpoint, checked against its superblock.
+/// A checkpoint that has been checked against its superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Version; the next checkpoint has one more.
+    /// Version. The next checkpoint's is one more.
     pub version: u64,
     /// Blocks users can fill, with their nodes.
     pub user_block_count: u64,
@@ -113,7 +113,7 @@ pub struct Checkpoint {
     pub valid_block_count: u64,
     /// Segments kept back for the cleaner.
     pub rsvd_segment_count: u32,
-    /// Segments that users do not get, including the cleaner's.
+    /// Segments kept from users, including the cleaner's.
     pub overprov_segment_count: u32,
     /// Segments without a valid block that no log uses.
     pub free_segment_count: u32,
@@ -131,10 +131,11 @@ pub struct Checkpoint {
     pub valid_inode_count: u32,
     /// Where to look for a free node number first; a hint.
     pub next_free_nid: Nid,
-    /// Seconds this volume was mounted.
+    /// How many seconds this volume has been mounted.
     pub elapsed_time: u64,
-    /// This engine wrote it and goes on from it: nodes of this version point only to data that was
-    /// durable when their fsync returned. Linux's may point to other data that was still under way.
+    /// This engine wrote it and wrote everything since: nodes of this version point only to data
+    /// that was durable when their fsync returned. Linux's nodes may also point to data that was
+    /// still in flight.
     pub ours: bool,
     /// Fsyncs after it also end with a checksum of all their nodes ([`super::node_sums`]).
     pub sealed: bool,
@@ -146,7 +147,7 @@ pub struct Checkpoint {
     pub crc: u32,
 }
 
-/// The checkpoint a volume is mounted from.
+/// The checkpoint from which a volume is mounted.
 #[derive(Clone, Debug)]
 pub struct Selected {
     /// Its contents.
@@ -204,7 +205,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The header block and the payload blocks behind it; computes [`Self::crc`]. The pack's tail
+    /// The header block, and the payload blocks after it. Computes [`Self::crc`]. The pack's tail
     /// is the same block as its header.
     pub fn encode(&mut self, sb: &Superblock) -> Vec<Block> {
         let place = Placement::of(sb, self.flags);
@@ -274,8 +275,8 @@ impl Checkpoint {
         self.flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
     }
 
-    /// Block of the pack with the full summary of `log`: `None` for a node log of a pack without
-    /// node summaries. Data logs only if the summaries are not compact.
+    /// Which block of the pack has the full summary of `log`. `None` for a node log if the pack has
+    /// no node summaries. For data logs, only valid if the summaries are not compact.
     pub fn summary_block(&self, log: LogType) -> Option<u32> {
         let index = log.index() as u32;
         match (self.has_node_summaries(), log.is_node()) {
@@ -292,7 +293,7 @@ impl Checkpoint {
         start..if present { self.start_sum.max(start) } else { start }
     }
 
-    /// What footers of nodes written after this checkpoint carry as `cp_ver`.
+    /// The `cp_ver` in footers of nodes written after this checkpoint.
     pub fn node_cp_ver(&self) -> u64 {
         let crc = if self.flags.contains(CpFlags::CRC_RECOVERY) { self.crc } else { 0 };
         self.version | u64::from(crc) << 32
@@ -376,7 +377,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The fewest summary blocks a pack with these flags has.
+    /// The least number of summary blocks in a pack with these flags.
     fn summaries_min(&self) -> u64 {
         let data = if self.flags.contains(CpFlags::COMPACT_SUM) { 1 } else { 3 };
         let node = if self.has_node_summaries() { 3 } else { 0 };
@@ -386,7 +387,7 @@ impl Checkpoint {
 
 const LARGE: CpFlags = CpFlags::LARGE_NAT_BITMAP;
 
-/// Where the version bitmaps are, in bytes from the header's start into the payload.
+/// Where the version bitmaps are, in bytes from the header's start and into the payload.
 struct Placement {
     sit: usize,
     nat: usize,
@@ -410,7 +411,7 @@ impl Placement {
     }
 }
 
-/// Checksum over a header block except the checksum itself at `offset`, at most 4092.
+/// Checksum of a header block without the checksum itself, which is at `offset`, at most 4092.
 fn compute_crc(bytes: &[u8], offset: usize) -> u32 {
     let seed = crc32(MAGIC, &bytes[..offset]);
     if offset < CRC_OFFSET { crc32(seed, &bytes[offset + 4..BLOCK_SIZE]) } else { seed }

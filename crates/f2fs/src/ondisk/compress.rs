@@ -1,8 +1,8 @@
 //! Compressed clusters: how an inode says that it is compressed, and the header in front of a
 //! cluster's data (`struct compress_data`, 24 bytes).
 //!
-//! A cluster of 2^n blocks whose first slot is `COMPRESS_ADDR` is compressed: the slots behind it
-//! name the blocks that hold header and data, one after the other. Any other cluster is plain.
+//! A cluster of 2^n blocks is compressed if its first slot is `COMPRESS_ADDR`. The next slots then
+//! name the blocks that hold header and data, in order. Any other cluster is plain.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::U32;
@@ -21,7 +21,7 @@ const LOG_CLUSTER: std::ops::RangeInclusive<u8> = 2..=8;
 pub struct RawCompressHeader {
     /// Bytes of compressed data behind the header.
     pub clen: U32,
-    /// Their checksum, if the inode says that there is one.
+    /// The data's checksum, if the inode says that there is one.
     pub chksum: U32,
     reserved: [U32; 4],
 }
@@ -55,7 +55,7 @@ bitflags! {
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
-    /// By what.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Clusters carry a checksum.
     pub has_checksum: bool,
@@ -63,7 +63,7 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// What the extra attributes of an inode in block `at` say, which has `blocks` blocks in all.
+    /// Decodes the extra attributes of an inode in block `at`, which has `blocks` blocks in all.
     pub(super) fn decode(extra: &RawExtraAttr, blocks: u64, at: BlockAddr) -> Result<Self> {
         let algorithm = match extra.compress_algorithm {
             0 => Algorithm::Lzo,

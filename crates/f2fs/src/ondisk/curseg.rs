@@ -1,4 +1,4 @@
-//! Where the six logs write next, as the checkpoint's header has it.
+//! Where the six logs write next, from the checkpoint's header.
 
 use zerocopy::little_endian::U16;
 
@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 pub struct Curseg {
     /// Segment.
     pub segno: SegNo,
-    /// Next block to write in it, 0..=511; free, also in an SSR log.
+    /// Next block to write in it, 0..=511. It is free, in an SSR log too.
     pub blkoff: u16,
-    /// Fills holes of a used segment instead of appending to a free one.
+    /// Whether it fills holes of a used segment instead of appending to a free one.
     pub ssr: bool,
 }
 
-/// The six logs. A log that the volume does not have points to data and is ignored.
+/// The six logs. If the volume does not have one of them, it points to data and is ignored.
 pub(super) fn decode_cursegs(
     sb: &Superblock,
     raw: &RawCheckpoint,

@@ -1,13 +1,14 @@
-//! What the last node of an atomic fsync says about data that no write pointer vouches for:
-//! checksums of runs of blocks, in the part of the inode's name field that the name leaves.
+//! What the last node of an atomic fsync says about data that no write pointer covers: checksums of
+//! runs of blocks, in the part of the inode's name field that the name does not use.
 //!
-//! Not part of F2FS as Linux knows it, and ignored by it: Linux and f2fs-tools look at the first
-//! `i_namelen` bytes of the field. A checksum of its own, seeded with the node's checkpoint
-//! version, tells this from what an earlier name or an earlier life of the block left there.
+//! This is not part of F2FS as Linux has it. Linux and f2fs-tools ignore it, because they read only
+//! the first `i_namelen` bytes of the field. A checksum of its own, seeded with the node's
+//! checkpoint version, tells it apart from what an earlier name or an earlier use of the block left
+//! there.
 //!
-//! The checksums of data are not CRCs. A CRC is linear: it is the same for all blocks that end in
-//! their own CRC, as those of many databases do, whatever it is seeded with. Zeroes are such a
-//! block too. A cut leaves just that in place of a block: zeroes, or what was there before.
+//! The checksums of data are not CRCs. A CRC is linear: whatever its seed, it is the same for all
+//! blocks that end in their own CRC, as those of many databases do. Zeroes are such a block too.
+//! And just that is what a cut leaves in place of a block: zeroes, or what was there before.
 
 use drive::Block;
 use smallvec::SmallVec;
@@ -18,9 +19,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::inode::RawInode;
 use super::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, crc32, node_sums};
 
-/// Longest run: what is read at once to compare.
+/// Longest run, which is how much is read at once for the comparison.
 const MAX_RUN: u16 = BLOCKS_PER_SEGMENT as u16;
-/// "OPR2". Under "OPRW" there were sums of another kind, which are ignored.
+/// "OPR2". With "OPRW" there were sums of another kind, which are ignored.
 const MAGIC: u32 = 0x4f50_5232;
 
 /// Blocks that follow one another on the drive, 10 bytes.
@@ -33,7 +34,7 @@ struct RawRun {
     sum: U32,
 }
 
-/// The last bytes of the name field, 10 bytes; the runs lie before it.
+/// The last bytes of the name field, 10 bytes. The runs are before it.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawTrailer {
@@ -57,7 +58,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the run holds what file `ino` wrote to it after the checkpoint `cp_ver`.
+    /// Whether the run holds what file `ino` wrote there after the checkpoint `cp_ver`.
     pub fn agrees(&self, cp_ver: u64, ino: Nid, contents: &[Block]) -> bool {
         let sums =
             (self.start..).zip(contents).map(|(at, block)| sum_of(cp_ver, ino, at, &block[..]));
@@ -65,7 +66,7 @@ impl Run {
     }
 }
 
-/// A checksum of contents and their place: the same contents in another file or place, or after
+/// A checksum of contents and their place. The same contents in another file or place, or after
 /// another checkpoint, have a different one.
 pub(super) fn sum_of(cp_ver: u64, ino: Nid, addr: BlockAddr, contents: &[u8]) -> u32 {
     let place = u64::from(ino) << 32 | u64::from(addr);
@@ -105,8 +106,8 @@ impl DataSums {
         self.0.len() <= room / size_of::<RawRun>()
     }
 
-    /// Puts them into `inode`, whose node is of checkpoint version `cp_ver`, replacing earlier
-    /// ones. If there are none, or more than fit, leaves zeroes.
+    /// Stores them in `inode`, whose node has checkpoint version `cp_ver`, in place of earlier
+    /// ones. If there are none, or more than fit, stores zeroes.
     pub fn store(&self, inode: &mut RawInode, cp_ver: u64, sealed: bool) {
         let fit = self.fit(inode, sealed);
         let room = inode.behind_name_mut();
@@ -123,7 +124,7 @@ impl DataSums {
         room[at - size_of_val(&runs[..])..at].copy_from_slice(runs.as_bytes());
     }
 
-    /// Those in `inode`, whose node is of checkpoint version `cp_ver`; none if it has none.
+    /// Those in `inode`, whose node has checkpoint version `cp_ver`. Empty if there are none.
     pub fn load(inode: &RawInode, cp_ver: u64) -> Self {
         Self::parse(inode.behind_name(), cp_ver).unwrap_or_default()
     }

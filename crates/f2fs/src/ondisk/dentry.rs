@@ -1,7 +1,7 @@
 //! Directory entries (`struct f2fs_dentry_block`, 4096 bytes, and the inline form in the inode).
 //!
-//! Both forms are the same four areas, a bitmap, entries, and name slots of eight bytes, in
-//! different sizes; [`DentryGeometry`] says which, and the views work on either.
+//! Both forms have the same areas in different sizes: a bitmap, entries, and name slots of eight
+//! bytes. [`DentryGeometry`] says which form it is, and the views work on both.
 
 use std::ops::Range;
 
@@ -64,12 +64,12 @@ pub fn kind_of(file_type: u8) -> Option<FileKind> {
     })
 }
 
-/// Slots a name of `len` bytes takes.
+/// How many slots a name of `len` bytes takes.
 pub fn slots_for(len: usize) -> usize {
     len.div_ceil(SLOT_LEN)
 }
 
-/// Where the areas of a group of entries lie.
+/// Where the areas of a group of entries are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DentryGeometry {
     /// Slots.
@@ -84,7 +84,7 @@ impl DentryGeometry {
     pub const BLOCK: Self =
         Self { slots: ENTRIES_PER_BLOCK, entries: 30, names: BLOCK_NAMES, len: BLOCK_SIZE };
 
-    /// As many entries as fit `len` bytes of an inode; the names end with the area.
+    /// As many entries as fit into `len` bytes of an inode. The area ends with the names.
     pub fn inline(len: usize) -> Self {
         let slots = len * 8 / ((ENTRY_SIZE + SLOT_LEN) * 8 + 1);
         let names = len - slots * SLOT_LEN;
@@ -127,8 +127,8 @@ pub struct Dentries<'a> {
 }
 
 impl<'a> Dentries<'a> {
-    /// Entries in `bytes`, as long as `geometry` says, from block `at`. Bytes that are too short
-    /// read as if nothing were there.
+    /// Entries in `bytes`, which are as long as `geometry` says, from block `at`. If they are too
+    /// short, they read as if nothing were there.
     pub fn new(geometry: DentryGeometry, bytes: &'a [u8], at: impl Into<u64>) -> Self {
         let bytes = bytes.get(..geometry.len).unwrap_or_default();
         Self { geometry, bytes, at: at.into() }
@@ -144,8 +144,8 @@ impl<'a> Dentries<'a> {
         self.geometry.slots
     }
 
-    /// The entry that begins at or behind slot `from`; `None` behind the last. An entry whose name
-    /// leaves the area, is empty or too long, or whose type is unknown, is corrupt.
+    /// The entry that begins at or behind slot `from`; `None` after the last one. An entry is
+    /// corrupt if its name leaves the area, is empty or too long, or if its type is unknown.
     pub fn next(&self, from: usize) -> Result<Option<Dentry<'a>>> {
         let bitmap = &self.bytes[..self.geometry.bitmap().end.min(self.bytes.len())];
         let Some(slot) = lsb::next_one(bitmap, from, self.geometry.slots) else {
@@ -165,8 +165,8 @@ impl<'a> Dentries<'a> {
         Ok(Some(Dentry { slot, name, hash: raw.hash.get(), ino: raw.ino.get(), kind }))
     }
 
-    /// The entry with `hash` whose name `matches`. Compares hashes first: most blocks of a big
-    /// directory hold nothing similar.
+    /// The entry with `hash` whose name `matches`. Compares hashes first, because most blocks of a
+    /// big directory have nothing similar.
     pub fn find(&self, hash: u32, matches: impl Fn(&[u8]) -> bool) -> Result<Option<Dentry<'a>>> {
         let entries = self.bytes.get(self.geometry.entries..self.geometry.names);
         let hash_bytes = hash.to_le_bytes();
@@ -250,7 +250,8 @@ pub struct DentriesMut<'a> {
 }
 
 impl<'a> DentriesMut<'a> {
-    /// Entries in `bytes`, as long as `geometry` says; shorter bytes cannot be changed.
+    /// Entries in `bytes`, which are as long as `geometry` says. If they are shorter, they cannot
+    /// be changed.
     pub fn new(geometry: DentryGeometry, bytes: &'a mut [u8]) -> Self {
         let bytes = bytes.get_mut(..geometry.len).unwrap_or_default();
         Self { geometry, bytes }
@@ -283,7 +284,7 @@ impl<'a> DentriesMut<'a> {
             file_type: type_of(kind),
         };
         for i in 0..slots {
-            // Later slots of a long name are in use but no entries of their own.
+            // Later slots of a long name are in use, but are no entries of their own.
             self.put_raw(slot + i, if i == 0 { first } else { RawDirEntry::new_zeroed() });
             lsb::set(self.bitmap(), slot + i);
         }

@@ -3,10 +3,10 @@
 use super::superblock::{Features, RawSuperblock};
 use crate::error::{Error, Result};
 
-/// How names are folded: UTF-8 by Unicode 12.1, the only encoding there is.
+/// How names are folded: UTF-8 by Unicode 12.1, the only encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Casefold {
-    /// Names that are not valid UTF-8 are refused rather than taken as bytes.
+    /// Names that are not valid UTF-8 are refused rather than compared as bytes.
     pub strict: bool,
 }
 

@@ -1,8 +1,8 @@
 //! What can go wrong in F2FS, typed.
 //!
-//! Corrupt is not unsupported: the first means bytes that no F2FS writes, the second a sound volume
-//! that needs something not built here. Both keep their reason; the errno is derived at the edge,
-//! and a plain errno becomes a [`vfs::Error`] without an allocation.
+//! Corrupt and unsupported are different. The first means bytes that no F2FS writes; the second a
+//! sound volume that needs something not built here. Both keep their reason. The errno is derived
+//! at the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
 
 use thiserror::Error;
 use vfs::Errno;
@@ -10,16 +10,16 @@ use vfs::Errno;
 /// Error of an F2FS operation.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A structure on the drive holds a value that it must not.
+    /// A structure on the drive has a value that is not allowed.
     #[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
     Corrupt {
         /// Structure and field, in the kernel's names.
         structure: &'static str,
-        /// Block address it was read from.
+        /// Block address from which it was read.
         block: u64,
         /// What was there.
         found: Box<str>,
-        /// What may be there.
+        /// What is allowed there.
         allowed: Box<str>,
     },
     /// The volume is sound but uses something not supported here.
@@ -36,13 +36,13 @@ pub enum Error {
         /// Blocks of the drive.
         drive: u64,
     },
-    /// An option or argument the caller gave makes no sense.
+    /// An option or argument from the caller makes no sense.
     #[error("{0}")]
     Usage(Box<str>),
     /// A command to the drive failed.
     #[error(transparent)]
     Io(#[from] queue::IoError),
-    /// The volume or the drive takes no writes.
+    /// The volume or the drive cannot be written.
     #[error("read-only file system")]
     ReadOnly,
     /// No free block, segment or inode number is left.
@@ -79,7 +79,7 @@ impl Error {
         Self::Unsupported { feature: feature.to_string().into() }
     }
 
-    /// `what` only a build with the feature `foreign` can use.
+    /// Only a build with the feature `foreign` can use `what`.
     #[cold]
     pub(crate) fn foreign(what: impl std::fmt::Display) -> Self {
         Self::unsupported(format!("{what}: this build is without the feature `foreign`"))
@@ -91,9 +91,9 @@ impl Error {
         Self::Usage(message.to_string().into())
     }
 
-    /// The number a system call would return. Corruption is `EUCLEAN`, as the kernel's
-    /// `EFSCORRUPTED`. Any error of the drive is `EIO` to a file's user: that a zone is full or
-    /// read only says nothing about the volume.
+    /// The number that a system call would return. Corruption is `EUCLEAN`, like the kernel's
+    /// `EFSCORRUPTED`. Any error of the drive is `EIO` to the user of a file: a zone that is full
+    /// or read only says nothing about the volume.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Corrupt { .. } | Self::Truncated { .. } => Errno::UCLEAN,

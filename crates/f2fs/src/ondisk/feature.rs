@@ -1,5 +1,5 @@
-//! What this crate can do with each optional part of the format: the one table that mkfs, mount
-//! and the tools go by. Names are those of `mkfs.f2fs -O`.
+//! What this crate can do with each optional part of the format, in one table for mkfs, mount and
+//! the tools. Names are those of `mkfs.f2fs -O`.
 
 use super::superblock::Features;
 
@@ -8,20 +8,20 @@ use super::superblock::Features;
 pub enum Mount {
     /// Read and written.
     ReadWrite,
-    /// Read-only: writing would have to maintain more than this crate does.
+    /// Read-only, because writing would have to maintain more than this crate does.
     ReadOnly,
     /// Only by a build with the feature `foreign`.
     Foreign,
 }
 
-/// What gives a volume a feature.
+/// How a volume gets a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// `-O` asks for it.
     Asked,
-    /// Something else: the drive, or a program at run time.
+    /// From something else: the drive, or a program at run time.
     Implied,
-    /// Not here.
+    /// It cannot be made here.
     Never,
 }
 
@@ -32,9 +32,9 @@ pub struct Feature {
     pub bit: Features,
     /// Its name.
     pub name: &'static str,
-    /// Whether mkfs makes it.
+    /// How mkfs makes it.
     pub make: Make,
-    /// Whether mount takes it.
+    /// How it can be mounted.
     pub mount: Mount,
 }
 
@@ -67,7 +67,7 @@ pub const FEATURES: [Feature; 15] = {
         feature(Features::SB_CHKSUM, "sb_checksum", Asked, ReadWrite),
         feature(Features::CASEFOLD, "casefold", Asked, ReadWrite),
         feature(Features::COMPRESSION, "compression", Asked, ReadWrite),
-        // Its layout has no room for anything that changes: no summaries, two logs, no reserve.
+        // Its layout has no room for changes: no summaries, two logs, no reserve.
         feature(Features::RO, "ro", Never, ReadOnly),
     ]
 };
@@ -78,7 +78,7 @@ pub fn names(features: Features) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// Features that `wanted` picks.
+/// The features that `wanted` selects.
 pub fn all(wanted: impl Fn(&Feature) -> bool) -> Features {
     FEATURES.iter().filter(|f| wanted(f)).map(|f| f.bit).collect()
 }

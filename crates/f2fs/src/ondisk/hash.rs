@@ -10,7 +10,7 @@ pub fn dentry_hash(name: &[u8]) -> u32 {
     }
     let mut state = SEED;
     let mut rest = name;
-    // The empty name still hashes one chunk of padding, as a name of 16 bytes hashes just one.
+    // The empty name still hashes one chunk of padding; a name of 16 bytes hashes just one chunk.
     loop {
         transform(&mut state, chunk_key(rest));
         if rest.len() <= 16 {
@@ -20,7 +20,7 @@ pub fn dentry_hash(name: &[u8]) -> u32 {
     }
 }
 
-/// The key words of the next chunk; what the name does not fill is its length, in every byte.
+/// The key words of the next chunk. Every byte that the name does not fill is the name's length.
 fn chunk_key(rest: &[u8]) -> [u32; 4] {
     let length = rest.len() as u32;
     let pad = length | length << 8;

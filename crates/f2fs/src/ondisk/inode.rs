@@ -1,8 +1,8 @@
 //! The inode (`struct f2fs_inode`, 4072 bytes, and the node footer).
 //!
-//! Three things share the 923 address slots: extra attributes in front, inline extended
-//! attributes at the end, and between them block addresses or inline data. [`InodeLayout`] says
-//! what is where; it is made once per inode by [`RawInodeBlock::check`].
+//! Three things share the 923 address slots: extra attributes in front, inline extended attributes
+//! at the end, and between them block addresses or inline data. [`InodeLayout`] says what is where.
+//! [`RawInodeBlock::check`] makes it once per inode.
 
 mod check;
 
@@ -18,15 +18,15 @@ use super::node::{AddrCounts, RawNodeFooter};
 use super::superblock::{Features, Superblock};
 use super::{ADDRS_PER_BLOCK, ADDRS_PER_INODE, BLOCK_SIZE, NAME_MAX, Nid, block_view, crc32};
 
-/// Byte of the inode where the address slots begin.
+/// The byte of the inode at which the address slots begin.
 pub const ADDR_OFFSET: usize = 0x168;
 /// Bytes of extra attributes a new inode gets.
 pub const EXTRA_ISIZE: u16 = 36;
-/// Slots of inline xattrs where the volume does not let the inode choose.
+/// Slots of inline xattrs, if the volume does not let the inode choose.
 pub const DEFAULT_INLINE_XATTR_SLOTS: u16 = 50;
-/// Most slots of inline xattrs: something must remain for data.
+/// The most slots of inline xattrs: something must remain for data.
 pub const MAX_INLINE_XATTR_SLOTS: u16 = 903;
-/// Fewest slots of inline xattrs: the header's.
+/// The fewest slots of inline xattrs: those of the header.
 pub const MIN_INLINE_XATTR_SLOTS: u16 = 6;
 /// Deepest directory.
 pub const MAX_DIR_DEPTH: u32 = 63;
@@ -39,7 +39,7 @@ bitflags! {
     pub struct Inline: u8 {
         /// Has an inline xattr area.
         const XATTR = 0x01;
-        /// Content is in the inode.
+        /// The contents are in the inode.
         const DATA = 0x02;
         /// Directory entries are in the inode.
         const DENTRY = 0x04;
@@ -68,13 +68,13 @@ bitflags! {
         const ENCRYPT = 0x04;
         /// Name is encrypted.
         const ENC_NAME = 0x08;
-        /// Blocks behind the size were preallocated.
+        /// Blocks beyond the size were preallocated.
         const KEEP_SIZE = 0x10;
         /// Often changes.
         const HOT = 0x20;
         /// fs-verity.
         const VERITY = 0x40;
-        /// A truncation behind the size is pending.
+        /// A truncation beyond the size is pending.
         const TRUNC = 0x80;
     }
 }
@@ -91,11 +91,11 @@ bitflags! {
         const IMMUTABLE = 0x10;
         /// May only grow at its end.
         const APPEND = 0x20;
-        /// Not to be dumped.
+        /// dump(8) skips it.
         const NODUMP = 0x40;
         /// Access time is not kept.
         const NOATIME = 0x80;
-        /// Not to be compressed.
+        /// It must not be compressed.
         const NOCOMP = 0x400;
         /// Hash-indexed directory; set on every new one.
         const INDEX = 0x1000;
@@ -139,7 +139,7 @@ pub struct RawInode {
     pub links: U32,
     /// Bytes.
     pub size: U64,
-    /// Blocks: this inode, its other nodes, its data written or reserved.
+    /// Blocks: this inode, its other nodes, and its data, written or reserved.
     pub blocks: U64,
     /// Access time, seconds.
     pub atime: U64,
@@ -153,9 +153,10 @@ pub struct RawInode {
     pub ctime_nsec: U32,
     /// Nanoseconds.
     pub mtime_nsec: U32,
-    /// Tells lives of the inode number apart.
+    /// Tells apart two inodes that had the same number one after the other.
     pub generation: U32,
-    /// Directory: levels in use. Regular file, low half: failed moves of a pinned file.
+    /// In a directory, the levels in use. In a regular file, the low half counts failed moves of a
+    /// pinned file.
     pub current_depth: U32,
     /// Node of extended attributes, or 0.
     pub xattr_nid: U32,
@@ -167,7 +168,7 @@ pub struct RawInode {
     pub namelen: U32,
     /// Name it was last linked under.
     pub name: [u8; NAME_MAX],
-    /// Directory: log of the number of buckets at level 0.
+    /// In a directory, the logarithm of the number of buckets at level 0.
     pub dir_level: u8,
     /// Largest extent.
     pub ext: RawExtent,
@@ -185,7 +186,8 @@ const _: () = {
     assert!(std::mem::offset_of!(RawInode, nid) == 0xfd4);
 };
 
-/// Extra attributes, 36 bytes over the first address slots; only the first `extra_isize` count.
+/// Extra attributes: 36 bytes over the first address slots, of which only the first `extra_isize`
+/// count.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawExtraAttr {
@@ -238,7 +240,7 @@ impl InodeLayout {
         Self { extra: extra_isize / 4, xattr, cluster: 0 }
     }
 
-    /// Block address slots; in a compressed file only whole clusters.
+    /// Block address slots. In a compressed file, only whole clusters count.
     pub fn addrs(&self) -> u32 {
         self.whole_clusters(ADDRS_PER_INODE - u32::from(self.extra) - u32::from(self.xattr))
     }
@@ -262,7 +264,7 @@ impl InodeLayout {
         usize::from(self.extra) + slot
     }
 
-    /// Bytes of the node block that hold inline data or entries. The slot before stays 0.
+    /// Bytes of the node block that hold inline data or entries. The slot before them stays 0.
     pub fn inline_range(&self) -> Range<usize> {
         let start = ADDR_OFFSET + 4 * (usize::from(self.extra) + 1);
         start..self.xattr_range().start
@@ -316,12 +318,12 @@ impl RawInode {
         FileKind::from_mode(self.mode.get().into())
     }
 
-    /// The name it was last linked under; cut at the field's end.
+    /// The name under which it was last linked, cut at the field's end.
     pub fn name(&self) -> &[u8] {
         &self.name[..(self.namelen.get() as usize).min(NAME_MAX)]
     }
 
-    /// The rest of the name's field, behind the name.
+    /// The rest of the name's field, after the name.
     pub(super) fn behind_name(&self) -> &[u8] {
         &self.name[self.name().len()..]
     }
@@ -332,7 +334,7 @@ impl RawInode {
         &mut self.name[len..]
     }
 
-    /// Stores directory and name of the last link. Longer names would be cut, but there are none.
+    /// Stores directory and name of the last link. A longer name would be cut, but there is none.
     pub fn set_name(&mut self, pino: Nid, name: &[u8]) {
         let n = name.len().min(NAME_MAX);
         self.name = [0; NAME_MAX];
@@ -406,7 +408,7 @@ impl RawInode {
         self.addr[layout.slot(1)].set(new);
     }
 
-    /// Slots of inline xattrs, before any check.
+    /// Slots of inline xattrs, not checked yet.
     fn inline_xattr_slots(&self, features: Features) -> u16 {
         if features.contains(Features::FLEXIBLE_INLINE_XATTR) {
             return self.extra_bytes().inline_xattr_size.get();
@@ -432,7 +434,8 @@ impl RawInodeBlock {
         crc32(seed, &bytes[INODE_CHECKSUM_OFFSET + 4..])
     }
 
-    /// Stores the checksum if the inode carries one. The last step before the block is written.
+    /// Stores the checksum, if the inode has one. This is the last step before the block is
+    /// written.
     pub fn seal(&mut self, sb: &Superblock) {
         if self.has_checksum(sb) {
             let checksum = self.compute_checksum(sb);
@@ -443,7 +446,7 @@ impl RawInodeBlock {
     }
 }
 
-/// The bytes of `range` in a node block; the ranges of [`InodeLayout`] always fit.
+/// The bytes of `range` in a node block. The ranges of [`InodeLayout`] always fit.
 pub fn bytes_of(block: &[u8; BLOCK_SIZE], range: Range<usize>) -> &[u8] {
     block.get(range).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! The disk format: one file per structure, the only place that names an offset.
+//! The disk format: one file per structure, and the only place that names offsets.
 //!
-//! Each file has the raw bytes as a packed little-endian `zerocopy` type, proven in size and
-//! offset at compile time, and beside it the checks that turn it into values the engine trusts.
-//! Names are those of the kernel's `include/linux/f2fs_fs.h`. Nothing here does I/O.
+//! Each file has the raw bytes as a packed little-endian `zerocopy` type, with size and offsets
+//! proven at compile time, and beside it the checks that turn them into values that the engine
+//! trusts. Names are those of the kernel's `include/linux/f2fs_fs.h`. Nothing here does I/O.
 
 pub mod bits;
 pub mod checkpoint;
@@ -31,13 +31,13 @@ pub const BLOCK_SIZE: usize = drive::BLOCK_SIZE;
 pub const BLOCKS_PER_SEGMENT: u32 = 512;
 /// Bytes in a segment.
 pub const SEGMENT_SIZE: u64 = BLOCKS_PER_SEGMENT as u64 * BLOCK_SIZE as u64;
-/// The address of nothing: a hole, or an unused entry.
+/// The address that stands for nothing: a hole, or an unused entry.
 pub const NULL_ADDR: BlockAddr = 0;
 /// The address of a block that is reserved and counted but not written yet.
 pub const NEW_ADDR: BlockAddr = 0xffff_ffff;
-/// First slot of a compressed cluster.
+/// What the first slot of a compressed cluster has instead of an address.
 pub const COMPRESS_ADDR: BlockAddr = 0xffff_fffe;
-/// Address slots in an inode, before extra attributes and inline xattrs take theirs.
+/// Address slots in an inode, if it has no extra attributes and no inline xattrs.
 pub const ADDRS_PER_INODE: u32 = 923;
 /// Address slots in a direct node.
 pub const ADDRS_PER_BLOCK: u32 = 1018;
@@ -47,9 +47,9 @@ pub const NIDS_PER_BLOCK: u32 = 1018;
 pub const MAGIC: u32 = 0xf2f5_2010;
 /// Longest file name in bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest symbolic link target in bytes: one block with its NUL.
+/// Longest target of a symbolic link in bytes: with its NUL it fills one block.
 pub const SYMLINK_MAX: usize = BLOCK_SIZE - 1;
-/// Blocks the node tree below the inode can address.
+/// How many blocks the node tree below the inode can address.
 pub const MAX_INDIRECT_BLOCKS: u64 = {
     let n = ADDRS_PER_BLOCK as u64;
     2 * n + 2 * n * n + n * n * n
@@ -67,15 +67,15 @@ pub const fn is_data_addr(addr: BlockAddr) -> bool {
     addr != NULL_ADDR && addr < COMPRESS_ADDR
 }
 
-/// CRC-32 (polynomial 0xEDB88320, reflected) that continues from `seed` and, unlike the common
-/// one, inverts neither at the start nor at the end: `f2fs_crc32`.
+/// CRC-32 (polynomial 0xEDB88320, reflected) that continues from `seed`. Unlike the usual one, it
+/// inverts neither at the start nor at the end: `f2fs_crc32`.
 pub fn crc32(seed: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(!seed);
     hasher.update(bytes);
     !hasher.finalize()
 }
 
-/// Gives a raw type of block size its views of a block's bytes; neither can fail.
+/// Gives a raw type of the size of a block its views of a block's bytes. Neither can fail.
 macro_rules! block_view {
     ($raw:ty) => {
         const _: () = assert!(size_of::<$raw>() == $crate::ondisk::BLOCK_SIZE);

@@ -38,7 +38,7 @@ block_view!(RawNatBlock);
 /// One entry, decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NatEntry {
-    /// Counts the lives of this node number; summaries of data repeat it.
+    /// Counts how often this node number was freed; summaries of data repeat it.
     pub version: u8,
     /// Inode the node belongs to.
     pub ino: Nid,
@@ -82,7 +82,7 @@ pub fn block_index(nid: Nid) -> u32 {
     nid / ENTRIES_PER_BLOCK as u32
 }
 
-/// Where table block `index` is now, by the version bitmap of the checkpoint.
+/// Where table block `index` is now, by the checkpoint's version bitmap.
 pub fn block_addr(sb: &Superblock, version_bitmap: &[u8], index: u32) -> BlockAddr {
     let first = sb.nat_blkaddr
         + index / BLOCKS_PER_SEGMENT * (2 * BLOCKS_PER_SEGMENT)

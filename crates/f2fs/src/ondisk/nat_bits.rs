@@ -1,7 +1,7 @@
 //! nat_bits: which NAT blocks are full and which are empty, so that a mount can skip reading them.
 //!
-//! They fill the last blocks of a checkpoint pack's segment and count only if they carry that
-//! checkpoint's version and checksum; a mismatch is no error.
+//! They are in the last blocks of a checkpoint pack's segment, and count only if they have that
+//! checkpoint's version and checksum. A mismatch is not an error.
 
 use drive::Block;
 
@@ -16,16 +16,16 @@ use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 pub struct NatBits {
     /// Blocks without a free node number.
     pub full: Vec<u8>,
-    /// Blocks with nothing but free ones.
+    /// Blocks with only free node numbers.
     pub empty: Vec<u8>,
 }
 
-/// Blocks nat_bits take.
+/// How many blocks nat_bits take.
 pub fn blocks(sb: &Superblock) -> u32 {
     (8 + 2 * bytes(sb)).div_ceil(BLOCK_SIZE) as u32
 }
 
-/// First block of nat_bits in its pack's segment; `None` if there is no room behind a pack of
+/// First block of nat_bits in its pack's segment. `None` if there is no room behind a pack of
 /// `pack_total` blocks.
 pub fn start(sb: &Superblock, pack_total: u32) -> Option<u32> {
     BLOCKS_PER_SEGMENT.checked_sub(blocks(sb)).filter(|&start| pack_total <= start)
@@ -37,12 +37,12 @@ fn bytes(sb: &Superblock) -> usize {
 }
 
 impl NatBits {
-    /// Maps that say nothing yet.
+    /// Maps in which nothing is marked yet.
     pub fn new(sb: &Superblock) -> Self {
         Self { full: vec![0; bytes(sb)], empty: vec![0; bytes(sb)] }
     }
 
-    /// Notes what table block `index` now holds (`__update_nat_bits`). Number 0 counts as used.
+    /// Notes what table block `index` holds now (`__update_nat_bits`). Number 0 counts as used.
     pub fn update(&mut self, index: u32, table: &RawNatBlock) {
         let first = index * ENTRIES_PER_BLOCK as u32;
         let used = (first..)
@@ -56,8 +56,8 @@ impl NatBits {
         put(&mut self.empty, used == 0);
     }
 
-    /// As [`NatBits::update`], but quick where the table was never written, which is most of it as
-    /// a rule.
+    /// As [`NatBits::update`], but fast if the table block was never written, as most of them are
+    /// not.
     pub fn look_at(&mut self, index: u32, block: &Block) {
         if index > 0 && *block == Block::zeroed() {
             lsb::clear(&mut self.full, index as usize);
@@ -74,7 +74,7 @@ impl NatBits {
         all.chunks(BLOCK_SIZE).map(Block::from_prefix).collect()
     }
 
-    /// Decodes `data`, the concatenated blocks; `None` if they are not `cp`'s.
+    /// Decodes `data`, the blocks one after the other. `None` if they do not belong to `cp`.
     pub fn decode(sb: &Superblock, cp: &Checkpoint, data: &[u8]) -> Option<Self> {
         let (found, maps) = data.split_first_chunk::<8>()?;
         let size = bytes(sb);

@@ -1,8 +1,8 @@
 //! Node blocks and the shape of the tree they form.
 //!
-//! Every node ends in a footer (`struct node_footer`, 24 bytes) that says whose it is and where in
-//! the file's tree it stands. The place follows from the file's block index alone; [`NodePath`] is
-//! that arithmetic, without I/O.
+//! Every node ends in a footer (`struct node_footer`, 24 bytes) that says to which file it belongs
+//! and where in the file's tree it is. The place follows from the file's block index alone;
+//! [`NodePath`] is that arithmetic, without I/O.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -31,7 +31,7 @@ pub struct RawNodeFooter {
     pub ino: U32,
     /// Bits and node offset; use the accessors.
     pub flag: U32,
-    /// Checkpoint it was written after.
+    /// The checkpoint after which it was written.
     pub cp_ver: U64,
     /// Where the next node of the same log goes: the roll-forward chain.
     pub next_blkaddr: U32,
@@ -67,7 +67,7 @@ impl RawNodeFooter {
         &RawDirectNode::of(block).footer
     }
 
-    /// The footer of a node block, to change.
+    /// The footer of a node block, to be changed.
     pub fn of_mut(block: &mut [u8; BLOCK_SIZE]) -> &mut Self {
         &mut RawDirectNode::of_mut(block).footer
     }
@@ -83,7 +83,7 @@ impl RawNodeFooter {
         }
     }
 
-    /// Where in the file's tree this node stands.
+    /// Where in the file's tree this node is.
     pub fn node_offset(&self) -> u32 {
         self.flag.get() >> OFFSET_SHIFT
     }
@@ -93,12 +93,12 @@ impl RawNodeFooter {
         self.nid == self.ino
     }
 
-    /// Set for inodes and direct nodes of everything but directories.
+    /// Set for inodes and direct nodes, except those of directories.
     pub fn is_cold(&self) -> bool {
         self.flag.get() & COLD != 0
     }
 
-    /// Written by an fsync: roll-forward recovery takes it.
+    /// Written by an fsync, so that roll-forward takes it.
     pub fn is_fsync(&self) -> bool {
         self.flag.get() & FSYNC != 0
     }
@@ -190,7 +190,7 @@ pub struct AddrCounts {
 }
 
 impl AddrCounts {
-    /// Blocks that `height` levels of nodes below the inode cover, 0 being a block itself.
+    /// How many blocks `height` levels of nodes below the inode cover; 0 levels are a block itself.
     pub fn coverage(self, height: u32) -> u64 {
         match height.checked_sub(1) {
             None => 1,
@@ -207,12 +207,12 @@ impl AddrCounts {
 /// The way from an inode to the address of one of the file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePath {
-    /// Nodes below the inode on the way, 0..=3.
+    /// How many nodes below the inode are on the way, 0..=3.
     pub level: usize,
-    /// Slot in each node: for `level` 0 the address slot in the inode, otherwise first the index
-    /// into `i_nid`, then node slots, and at `level` the address slot.
+    /// The slot in each node. At `level` 0 that is the address slot in the inode. Otherwise it is
+    /// first the index into `i_nid`, then the slots in nodes, and at `level` the address slot.
     pub slots: [u16; 4],
-    /// Node offset of each node on the way, the inode's 0 first.
+    /// Node offset of each node on the way. The first is the inode's, 0.
     pub node_offsets: [u32; 4],
 }
 
@@ -256,8 +256,8 @@ impl NodePath {
     }
 }
 
-/// Index of the first file block the inode or direct node at `node_offset` points to; `None` for
-/// other nodes.
+/// Index of the first file block to which the inode or direct node at `node_offset` points; `None`
+/// for other nodes.
 pub fn first_index_of(node_offset: u32, addrs: AddrCounts) -> Option<u64> {
     match NodeKind::of(node_offset)? {
         NodeKind::Inode => return Some(0),

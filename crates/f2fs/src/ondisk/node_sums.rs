@@ -1,18 +1,18 @@
-//! What the last node of an fsync says about the contents of all its nodes: a checksum, behind the
-//! name in the inode's name field, and where the node was written.
+//! What the last node of an fsync says about the contents of all its nodes: a checksum, and where
+//! the node was written. Both are in the inode's name field, after the name.
 //!
-//! A drive may promise no more than that single sectors are whole (NVMe's AWUPF). The footer, which
-//! tells recovery that a node is there, is in the last sector of the block, and proves nothing
-//! about the others. F2FS relies on blocks being written whole: inodes have a checksum if the
-//! volume has the feature; direct nodes have no room for one. So where a drive may tear a block, an
-//! fsync marks its last node only, and this is in it. A checkpoint says whether the nodes after it
-//! have this checksum ([`super::checkpoint::Checkpoint::sealed`]).
+//! A drive may promise only that single sectors are whole (NVMe's AWUPF). The footer, which tells
+//! recovery that a node is there, is in the last sector of the block and proves nothing about the
+//! others. F2FS relies on blocks being written whole. Inodes have a checksum if the volume has the
+//! feature; direct nodes have no room for one. So where a drive may tear a block, an fsync marks
+//! only its last node, which has this checksum. A checkpoint says whether the nodes after it have
+//! it ([`super::checkpoint::Checkpoint::sealed`]).
 //!
-//! Linux may go on after such a checkpoint without one of its own, if it finds nothing to recover,
-//! and its nodes have no checksum. So the seal also says which block it was written to: a node
-//! without that, or with another block's from before, is Linux's ([`is_of`]).
+//! Linux may use a volume after such a checkpoint without writing one of its own, if it finds
+//! nothing to recover. Its nodes have no checksum. So the seal also says to which block it was
+//! written: a node without that, or with an earlier one of another block, is Linux's ([`is_of`]).
 //!
-//! Linux and f2fs-tools ignore it, as they do [`super::data_sums`], which follows it.
+//! Linux and f2fs-tools ignore it, as they ignore [`super::data_sums`], which follows it.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,9 +22,9 @@ use super::inode::{RawInode, RawInodeBlock};
 use super::node::RawNodeFooter;
 use super::{BLOCK_SIZE, BlockAddr};
 
-/// Bytes behind the name.
+/// How many bytes it takes after the name.
 pub const LEN: usize = size_of::<RawSeal>();
-/// What no drive tears.
+/// The size of the pieces that no drive tears.
 const SECTOR: usize = 512;
 
 const _: () = assert!(std::mem::offset_of!(RawInode, dir_level) <= SECTOR);
@@ -32,23 +32,23 @@ const _: () = assert!(std::mem::offset_of!(RawInode, dir_level) <= SECTOR);
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSeal {
-    /// Of the block's address.
+    /// Checksum of the block's address.
     place: U32,
-    /// Of the nodes.
+    /// Checksum of the nodes.
     sum: U32,
 }
 
-/// Nodes of one fsync, in the order of the log.
+/// The nodes of one fsync, in the order of the log.
 #[derive(Debug, Default)]
 pub struct NodeSums(u32);
 
 impl NodeSums {
-    /// Adds a node that is or will be at `addr`, and is not the last.
+    /// Adds a node that is at `addr` or will be, and is not the last.
     pub fn add(&mut self, addr: BlockAddr, block: &[u8; BLOCK_SIZE]) {
         self.take_in(addr, RawNodeFooter::of(block), block);
     }
 
-    /// Puts the sum into the last node, an inode that has room for it.
+    /// Puts the sum into the last node, which is an inode with room for it.
     pub fn close(self, addr: BlockAddr, inode: &mut RawInodeBlock) {
         let sum = self.with_inode(addr, inode).into();
         if let Ok((seal, _)) = RawSeal::mut_from_prefix(inode.i.behind_name_mut()) {
@@ -61,8 +61,8 @@ impl NodeSums {
         seal_in(&inode.i).is_some_and(|seal| seal.sum.get() == self.with_inode(addr, inode))
     }
 
-    /// The sum is in the first sector, which is never torn: if it is right, so is the rest of that
-    /// sector.
+    /// The sum is in the first sector, which is never torn: if the sum is right, so is the rest of
+    /// that sector.
     fn with_inode(mut self, addr: BlockAddr, inode: &RawInodeBlock) -> u32 {
         self.take_in(addr, &inode.footer, &inode.as_bytes()[SECTOR..]);
         self.0
@@ -83,7 +83,7 @@ fn seal_in(inode: &RawInode) -> Option<&RawSeal> {
 }
 
 /// Whether the first sector of this inode was written to `addr` by an engine that seals, now or
-/// before.
+/// earlier.
 pub fn is_of(addr: BlockAddr, inode: &RawInode) -> bool {
     seal_in(inode).is_some_and(|seal| seal.place.get() == place_of(addr))
 }

@@ -1,4 +1,4 @@
-//! Orphan blocks of a checkpoint pack: inodes with no name that were still open (`struct
+//! Orphan blocks of a checkpoint pack: inodes without a name that were still open (`struct
 //! f2fs_orphan_block`, 4096 bytes).
 
 use zerocopy::little_endian::{U16, U32};
@@ -38,7 +38,7 @@ impl RawOrphanBlock {
         }
     }
 
-    /// Fills this block, number `index` (from 0) of `blocks`, with up to
+    /// Fills this block, which is number `index` (from 0) of `blocks`, with up to
     /// [`ORPHANS_PER_BLOCK`] numbers.
     pub fn fill(&mut self, index: u16, blocks: u16, inos: &[Nid]) {
         self.as_mut_bytes().fill(0);

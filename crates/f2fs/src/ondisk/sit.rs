@@ -15,7 +15,7 @@ pub const MAP_SIZE: usize = BLOCKS_PER_SEGMENT as usize / 8;
 
 const COUNT_BITS: u32 = 10;
 
-/// Temperature and content of a log, and of the segments it fills; the number is the format's.
+/// Temperature and content of a log, and of the segments that it fills. The number is the format's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LogType {
@@ -66,9 +66,9 @@ impl LogType {
 pub struct RawSitEntry {
     /// Valid blocks in the low ten bits, type above.
     pub vblocks: U16,
-    /// One bit a block, most significant first.
+    /// One bit for each block, most significant first.
     pub valid_map: [u8; MAP_SIZE],
-    /// Age, in seconds the volume was mounted.
+    /// Age: how long the volume had been mounted in its life, in seconds.
     pub mtime: U64,
 }
 const _: () = assert!(size_of::<RawSitEntry>() == 74);
@@ -90,9 +90,9 @@ pub struct SitEntry {
     pub log: LogType,
     /// Valid blocks, 0..=512.
     pub valid: u16,
-    /// One bit a block, most significant first.
+    /// One bit for each block, most significant first.
     pub map: [u8; MAP_SIZE],
-    /// Age, in seconds the volume was mounted.
+    /// Age: how long the volume had been mounted in its life, in seconds.
     pub mtime: u64,
 }
 
@@ -150,7 +150,7 @@ pub fn block_index(segno: SegNo) -> u32 {
     segno / ENTRIES_PER_BLOCK as u32
 }
 
-/// Where table block `index` is now, by the version bitmap of the checkpoint.
+/// Where table block `index` is now, by the checkpoint's version bitmap.
 pub fn block_addr(sb: &Superblock, version_bitmap: &[u8], index: u32) -> BlockAddr {
     let second = bits::msb::test(version_bitmap, index as usize);
     sb.sit_blkaddr + index + if second { sb.sit_blocks() } else { 0 }

@@ -1,6 +1,6 @@
-//! Segment summaries: who owns each block of a segment (`struct f2fs_summary_block`, 4096 bytes),
-//! the journals of NAT and SIT that ride in their tail, and the compact form a checkpoint pack
-//! uses for its data logs.
+//! Segment summaries: to whom each block of a segment belongs (`struct f2fs_summary_block`, 4096
+//! bytes). Also the journals of NAT and SIT in their tail, and the compact form in which a
+//! checkpoint pack has those of its data logs.
 
 use drive::Block;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -55,7 +55,7 @@ pub struct RawSummary {
 const _: () = assert!(SUMMARY_SIZE == 7 && COMPACT_FIRST == 439 && COMPACT_NEXT == 584);
 
 impl RawSummary {
-    /// Summary of data that slot `slot` of node `nid` points to.
+    /// Summary of data to which slot `slot` of node `nid` points.
     pub fn data(nid: Nid, version: u8, slot: u16) -> Self {
         Self { nid: U32::new(nid), version, ofs_in_node: U16::new(slot) }
     }
@@ -87,7 +87,7 @@ block_view!(RawSummaryBlock);
 pub struct RawNatJournalEntry {
     /// Node number.
     pub nid: U32,
-    /// What the table will say.
+    /// The entry that the table will have.
     pub entry: RawNatEntry,
 }
 
@@ -108,7 +108,7 @@ pub struct RawNatJournal {
 pub struct RawSitJournalEntry {
     /// Segment number.
     pub segno: U32,
-    /// What the table will say.
+    /// The entry that the table will have.
     pub entry: RawSitEntry,
 }
 
@@ -169,7 +169,7 @@ macro_rules! journal {
                 true
             }
 
-            /// Removes the entry for `key`; the last one takes its place.
+            /// Removes the entry for `key`. The last entry takes its place.
             pub fn remove(&mut self, key: u32) -> bool {
                 let Some(at) = self.position(key) else { return false };
                 let last = self.len() - 1;
@@ -204,14 +204,14 @@ journal!(
 );
 
 impl RawNatJournal {
-    /// What the journal says of `nid`; it overrides the table.
+    /// The journal's entry for `nid`, which overrides the table's.
     pub fn get(&self, nid: Nid) -> Option<NatEntry> {
         self.position(nid).map(|i| self.entries[i].entry.into())
     }
 }
 
 impl RawSitJournal {
-    /// What the journal says of `segno`; it overrides the table.
+    /// The journal's entry for `segno`, which overrides the table's.
     pub fn get(&self, segno: SegNo) -> Option<&RawSitEntry> {
         self.position(segno).map(|i| &self.entries[i].entry)
     }
@@ -225,27 +225,27 @@ impl RawSummaryBlock {
         block
     }
 
-    /// The journal as the hot data log's.
+    /// The journal, if this is the hot data log's summary.
     pub fn nat_journal(&self) -> &RawNatJournal {
         zerocopy::transmute_ref!(&self.journal)
     }
 
-    /// The journal as the hot data log's, to change.
+    /// The same, to be changed.
     pub fn nat_journal_mut(&mut self) -> &mut RawNatJournal {
         zerocopy::transmute_mut!(&mut self.journal)
     }
 
-    /// The journal as the cold data log's.
+    /// The journal, if this is the cold data log's summary.
     pub fn sit_journal(&self) -> &RawSitJournal {
         zerocopy::transmute_ref!(&self.journal)
     }
 
-    /// The journal as the cold data log's, to change.
+    /// The same, to be changed.
     pub fn sit_journal_mut(&mut self) -> &mut RawSitJournal {
         zerocopy::transmute_mut!(&mut self.journal)
     }
 
-    /// KiB written in the life of the volume, kept by the hot node log.
+    /// KiB written in the life of the volume, which the hot node log keeps.
     pub fn lifetime_kbytes(&self) -> u64 {
         let (bytes, _) = self.journal[2..].split_first_chunk::<8>().expect("507 bytes hold it");
         U64::from_bytes(*bytes).get()
@@ -256,7 +256,7 @@ impl RawSummaryBlock {
         self.journal[2..10].copy_from_slice(&kbytes.to_le_bytes());
     }
 
-    /// Checks that the footer fits a segment of `log`; `at` is where the block was read.
+    /// Checks that the footer fits a segment of `log`; `at` is the block from which it was read.
     pub fn check_type(&self, log: LogType, at: BlockAddr) -> Result<()> {
         let allowed = if log.is_node() { TYPE_NODE } else { TYPE_DATA };
         if self.entry_type == allowed {
@@ -266,7 +266,7 @@ impl RawSummaryBlock {
     }
 }
 
-/// Blocks that `entries` compact summaries need; `None` if full ones must be written.
+/// How many blocks `entries` compact summaries need. `None` if full ones must be written.
 pub fn compact_blocks(entries: usize) -> Option<usize> {
     match entries {
         0..=COMPACT_FIRST => Some(1),
@@ -275,8 +275,8 @@ pub fn compact_blocks(entries: usize) -> Option<usize> {
     }
 }
 
-/// Writes the data logs' summaries compactly: hot data's journal, cold data's journal, then the
-/// first `counts[i]` entries of each log without a gap.
+/// Writes the data logs' summaries in compact form: hot data's journal, cold data's journal, then
+/// the first `counts[i]` entries of each log without a gap.
 pub fn pack_compact(logs: [&RawSummaryBlock; 3], counts: [usize; 3]) -> Vec<Block> {
     let mut cursor = CompactCursor::default();
     let mut blocks = vec![[0; BLOCK_SIZE]];
@@ -294,7 +294,7 @@ pub fn pack_compact(logs: [&RawSummaryBlock; 3], counts: [usize; 3]) -> Vec<Bloc
     blocks.into_iter().map(Block::new).collect()
 }
 
-/// Reverses [`pack_compact`]; `read` gets the number of a compact block, from 0.
+/// Reverses [`pack_compact`]. `read` gets the number of a compact block, from 0.
 pub fn unpack_compact(
     counts: [usize; 3],
     mut read: impl FnMut(u32) -> Result<Block>,

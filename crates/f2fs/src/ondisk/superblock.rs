@@ -1,7 +1,7 @@
 //! The superblock (`struct f2fs_super_block`, 3072 bytes at byte 1024 of blocks 0 and 1).
 //!
-//! [`Superblock`] is the validated geometry: the areas are contiguous, fit the volume, and every
-//! number derived from it is in range, so the engine computes addresses without checks.
+//! [`Superblock`] is the validated geometry: the areas are contiguous and fit the volume, and every
+//! derived number is in range. So the engine computes addresses without checks.
 
 mod geometry;
 
@@ -14,7 +14,7 @@ use super::encoding::Casefold;
 use super::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, MAGIC, Nid, crc32, sit};
 use crate::error::{Error, Result};
 
-/// Byte in its block where the superblock begins.
+/// The byte of its block at which the superblock begins.
 pub const SUPER_OFFSET: usize = 1024;
 /// Blocks that hold a copy.
 pub const COPIES: [BlockAddr; 2] = [0, 1];
@@ -22,7 +22,7 @@ pub const COPIES: [BlockAddr; 2] = [0, 1];
 pub const CRC_OFFSET: usize = 3068;
 /// Entries of the extension list, cold and hot together.
 pub const MAX_EXTENSIONS: usize = 64;
-/// Bytes of a device's name, its NUL included.
+/// Bytes for a device's name, including its NUL.
 pub const DEVICE_PATH_LEN: usize = 64;
 /// Devices a volume can span.
 pub const MAX_DEVICES: usize = 8;
@@ -104,12 +104,12 @@ const _: () = {
 };
 
 bitflags! {
-    /// Optional parts of the format a volume uses.
+    /// Optional parts of the format that a volume uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Features: u32 {
         /// Encrypted files.
         const ENCRYPT = 0x1;
-        /// On a zoned drive.
+        /// The volume is on a zoned drive.
         const BLKZONED = 0x2;
         /// Atomic writes; a hint only.
         const ATOMIC_WRITE = 0x4;
@@ -141,7 +141,7 @@ bitflags! {
 }
 
 impl Features {
-    /// Those whose fields live among the extra attributes.
+    /// Features that need fields among the extra attributes.
     pub const NEED_EXTRA_ATTR: Self = Self::PRJQUOTA
         .union(Self::INODE_CHKSUM)
         .union(Self::FLEXIBLE_INLINE_XATTR)
@@ -213,17 +213,17 @@ pub struct Superblock {
     pub cold_extensions: Vec<String>,
     /// Name extensions of files that often change.
     pub hot_extensions: Vec<String>,
-    /// How names are folded in directories that fold case, if the volume has such.
+    /// How names are folded in directories that fold case, if the volume can have such directories.
     pub casefold: Option<Casefold>,
     /// Quota inodes: user, group, project; 0 = none.
     pub quota_inos: [Nid; 3],
     /// Seed of every inode's checksum.
     pub inode_chksum_seed: u32,
-    /// A mount met an error (`s_errors`), or stopped without a shutdown (`s_stop_reason`).
+    /// A mount met an error (`s_errors`) or stopped without a shutdown (`s_stop_reason`).
     pub has_errors: bool,
 }
 
-/// Segments that must be free or metadata for a volume to work at all.
+/// A volume needs so many segments, free or for metadata, to work at all.
 const MIN_SEGMENTS: u32 = 9;
 
 impl RawSuperblock {
@@ -276,7 +276,7 @@ fn c_str(bytes: &[u8]) -> String {
 }
 
 impl Superblock {
-    /// Reads the superblock from whichever copy is sound, preferably the first; returns which.
+    /// Reads the superblock from a copy that is sound, preferably the first. Returns which.
     pub fn select(mut read: impl FnMut(BlockAddr) -> Result<Block>) -> Result<(Self, BlockAddr)> {
         let first = match read(COPIES[0]).and_then(|block| Self::parse(&block, COPIES[0])) {
             Ok(sb) => return Ok((sb, COPIES[0])),
@@ -284,7 +284,7 @@ impl Superblock {
         };
         match read(COPIES[1]).and_then(|block| Self::parse(&block, COPIES[1])) {
             Ok(sb) => Ok((sb, COPIES[1])),
-            // A merely unsupported volume is reported as such even if the other copy is garbage.
+            // If a volume is only unsupported, that is reported even if the other copy is garbage.
             Err(second @ Error::Unsupported { .. }) => Err(second),
             Err(_) => Err(first),
         }
@@ -403,7 +403,8 @@ impl Superblock {
         self.check_tables(at)
     }
 
-    /// Every area begins where the one before ends, and the last where the volume does.
+    /// Checks that every area begins where the one before ends, and that the last ends with the
+    /// volume.
     fn check_areas(&self, at: BlockAddr) -> Result<()> {
         let mut expect = u64::from(self.segment0_blkaddr);
         for (field, start, segments) in [
@@ -431,7 +432,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The SIT and the summary area describe every segment of the main area.
+    /// Checks that the SIT and the summary area describe every segment of the main area.
     fn check_tables(&self, at: BlockAddr) -> Result<()> {
         let main = u64::from(self.segment_count_main);
         let sit = u64::from(self.sit_blocks()) * sit::ENTRIES_PER_BLOCK as u64;

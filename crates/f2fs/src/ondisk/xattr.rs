@@ -1,7 +1,7 @@
-//! Extended attributes (`struct f2fs_xattr_header`, 24 bytes, and entries behind it).
+//! Extended attributes (`struct f2fs_xattr_header`, 24 bytes, followed by entries).
 //!
-//! Inode's inline area and xattr node form one buffer; the functions here work on it as a whole;
-//! callers join and split it.
+//! The inode's inline area and the xattr node form one buffer. The functions here work on the
+//! whole; callers join and split it.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -46,12 +46,12 @@ pub struct RawXattrEntry {
 const _: () = assert!(ENTRY_SIZE == 4);
 
 const PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
-/// Namespace and full name of the list that decides about access.
+/// Namespace and full name of the access list.
 pub const ACL_ACCESS: (u8, &[u8]) = (2, vfs::acl::ACCESS);
-/// Namespace and full name of the list that new files of a directory inherit.
+/// Namespace and full name of the list that new files in a directory inherit.
 pub const ACL_DEFAULT: (u8, &[u8]) = (3, vfs::acl::DEFAULT);
 
-/// Namespace and rest of a full attribute name; `None` for one F2FS does not store.
+/// Namespace and rest of a full attribute name; `None` if F2FS does not store such attributes.
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     for (index, name) in [ACL_ACCESS, ACL_DEFAULT] {
         if full == name {
@@ -64,7 +64,7 @@ pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
         .filter(|(_, rest)| !rest.is_empty() && rest.len() <= NAME_MAX)
 }
 
-/// The full name of an attribute; `None` for attributes that F2FS uses itself.
+/// The full name of an attribute; `None` for attributes that F2FS itself uses.
 pub fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     for (own, full) in [ACL_ACCESS, ACL_DEFAULT] {
         if own == index {
@@ -91,7 +91,7 @@ impl Xattr<'_> {
         entry_len(self.name.len(), self.value.len())
     }
 
-    /// Never: an entry has at least its head.
+    /// Never true: an entry has at least its head.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -102,13 +102,14 @@ pub fn entry_len(name: usize, value: usize) -> usize {
     (ENTRY_SIZE + name + value).next_multiple_of(4)
 }
 
-/// Most bytes all attributes with header and end may take, with `inline` bytes in the inode.
+/// The most bytes that all attributes may take, with header and end, if `inline` bytes are in the
+/// inode.
 pub fn capacity(inline: usize) -> usize {
     inline + NODE_CAPACITY
 }
 
-/// The attributes in `buffer`, which begins with the header; an all-zero header means none.
-/// `at` is the block to blame.
+/// The attributes in `buffer`, which begins with the header. An all-zero header means that there
+/// are none. Errors name block `at`.
 pub fn parse(buffer: &[u8], at: u64) -> Result<Vec<Xattr<'_>>> {
     let Ok((header, mut rest)) = RawXattrHeader::ref_from_prefix(buffer) else {
         return Ok(Vec::new());
@@ -138,8 +139,8 @@ pub fn parse(buffer: &[u8], at: u64) -> Result<Vec<Xattr<'_>>> {
     }
 }
 
-/// Ends the list in `buffer` before the first attribute that is damaged; the header is made right
-/// if attributes follow it.
+/// Ends the list in `buffer` before the first damaged attribute. If attributes follow the header,
+/// the header is corrected.
 pub fn cut_off_damage(buffer: &mut [u8]) {
     if let Some(magic) = buffer.first_chunk_mut::<4>() {
         *magic = MAGIC.to_le_bytes();
@@ -159,8 +160,8 @@ pub fn cut_off_damage(buffer: &mut [u8]) {
     }
 }
 
-/// Header, attributes and end as one buffer; `None` if they take more than `capacity` bytes or
-/// a field is too large. No attributes take no bytes.
+/// Header, attributes and end as one buffer; `None` if they take more than `capacity` bytes or if a
+/// field is too large. Without attributes, the buffer is empty.
 pub fn build<'a>(
     attributes: impl IntoIterator<Item = Xattr<'a>>,
     capacity: usize,

@@ -29,15 +29,15 @@ use crate::ondisk::sit::{LogType, MAP_SIZE};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
-/// Changed nodes at which a checkpoint writes them, to bound memory and recovery time.
+/// A checkpoint writes the changed nodes when there are so many, to bound memory and recovery time.
 const MAX_DIRTY_NODES: usize = 16 * 1024;
-/// Changed NAT entries at which a checkpoint writes them.
+/// A checkpoint writes the changed NAT entries when there are so many.
 const MAX_DIRTY_NATS: usize = 100_000;
-/// Share of the main area, in percent, that may wait for a checkpoint to free it, and segments at
-/// most (`excess_prefree_segs`): blocks used again soon are still in the caches.
+/// How much may wait for a checkpoint to free it (`excess_prefree_segs`): a share of the main area
+/// in percent, and a number of segments. Blocks that are used again soon are still in the caches.
 const MAX_PREFREE: (usize, usize) = (5, 4096);
 
-/// The segment being cleaned, read as a whole when its first block is not in memory.
+/// The segment being cleaned. It is read as a whole when its first block is not in memory.
 struct Source<'a> {
     addr: BlockAddr,
     map: &'a [u8; MAP_SIZE],
@@ -48,7 +48,7 @@ impl Source<'_> {
     fn read(&mut self, io: &Io, addr: BlockAddr) -> Result<Block> {
         let n = (addr - self.addr) as usize;
         if self.blocks.is_empty() {
-            // Not behind the last valid block: on a zone nothing may have been written there.
+            // Not beyond the last valid block: in a zone nothing may have been written there.
             let end = (n..BLOCKS_PER_SEGMENT as usize).rfind(|i| bits::msb::test(self.map, *i));
             let (first, end) = (addr, end.unwrap_or(n) as u32 + 1);
             self.addr = first;
@@ -60,7 +60,7 @@ impl Source<'_> {
 }
 
 impl Engine {
-    /// Whether enough waits for a checkpoint that it is time for one (`excess_dirty_nats`,
+    /// Whether so much waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         self.nodes.dirty_count() > MAX_DIRTY_NODES
@@ -90,7 +90,7 @@ impl Engine {
             && u64::from(free) * u64::from(BLOCKS_PER_SEGMENT) < invalid * 40 / 100
     }
 
-    /// Chooses the best section to clean of those that give `least_gain` blocks.
+    /// Chooses the best section to clean among those that gain `least_gain` blocks.
     pub(crate) fn begin_cleaning(
         &mut self,
         policy: Policy,
@@ -107,7 +107,7 @@ impl Engine {
         Some(section)
     }
 
-    /// Moves out what is valid in these segments.
+    /// Moves all valid blocks out of these segments.
     pub(crate) fn clean_segments(&mut self, segments: Range<SegNo>, caller: Caller) -> Result<()> {
         let mut set = WriteSet::default();
         let moved =
@@ -115,8 +115,8 @@ impl Engine {
         self.finish(set, moved)
     }
 
-    /// Makes what was moved stable, before the volume is let go: an fsync that had its first flush
-    /// before the move would write nodes that point here.
+    /// Makes moved blocks stable before the volume is released. Otherwise an fsync that flushed
+    /// before the move would write nodes that point to them.
     pub(crate) fn flush_moved(&mut self) -> Result<()> {
         self.flush().inspect_err(|error| self.stop(error))
     }
@@ -147,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A node moves by being written again with the next checkpoint.
+    /// Moves a node: the next checkpoint writes it again.
     fn move_node(&mut self, addr: BlockAddr, nid: Nid) -> Result<()> {
         if self.nat.get(&self.io, nid)?.addr != addr {
             let found = format!("node {nid} as the owner of {addr:#x}");
@@ -161,8 +161,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A data block moves to the cold log; a newer version in the page cache goes instead, unless
-    /// an fsync must bring all newer ones or none.
+    /// Moves a data block to the cold log. If the page cache has a newer version, that is moved
+    /// instead, unless an fsync must bring all newer versions or none.
     fn move_data(
         &mut self,
         addr: BlockAddr,
@@ -189,7 +189,7 @@ impl Engine {
             };
         }
         let key = Ino::from(ino);
-        // The pages of a compressed cluster are not what its blocks hold, and never dirty.
+        // The pages of a compressed cluster are not what its blocks hold, and are never dirty.
         let dirty = self.pages.is_dirty(key, index);
         let waits = dirty && self.options.fsync_mode == FsyncMode::Strict;
         let is_content = !waits && (dirty || self.layout(ino)?.cluster().is_none());
@@ -203,7 +203,7 @@ impl Engine {
         if !waits {
             self.pages.mark_clean(key, index);
         }
-        // Until the next checkpoint the block is also at its old place.
+        // Until the next checkpoint, the block is also in its old place.
         if was_clean && (waits || !dirty) {
             self.nodes.leave_to_checkpoint(slot.nid);
         }

@@ -14,30 +14,30 @@ use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
 
-/// Pages an operation makes dirty at most, and about as many nodes; a longer write looks for room
-/// every so often.
+/// The most pages that an operation makes dirty, and about as many nodes. A longer write looks for
+/// room from time to time.
 pub(crate) const OPERATION_PAGES: usize = 64;
-/// Nodes of directories and indirect ones that an operation changes at most.
+/// The most nodes of directories, and indirect ones, that an operation changes.
 const OPERATION_NODES: usize = 8;
-/// How many times a checkpoint's nodes are written from one checkpoint to the next.
+/// How many times the nodes of one checkpoint are written before the next.
 const NODES_SHARE: u64 = 8;
 /// The share of invalid blocks that may wait for a checkpoint, as a divisor.
 const SPARE_SHARE: u64 = 8;
-/// Segments cleaned for one operation before giving up on making room.
+/// How many segments are cleaned for one operation before giving up.
 const MAX_STEPS: u32 = 64;
 
 const DATA_LOGS: [LogType; 3] = [LogType::HotData, LogType::WarmData, LogType::ColdData];
 const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::ColdNode];
 
-/// Where the foreground cleaner is.
+/// How far the foreground cleaner is.
 #[derive(Default)]
 pub(crate) struct Cleaner {
-    /// Segments left of the section it is at.
+    /// Segments left in the section that it is cleaning.
     left: Range<SegNo>,
-    /// Nothing is worth cleaning before this many blocks have become invalid.
+    /// Nothing is worth cleaning until this many blocks have become invalid.
     rests_until: u64,
-    /// Sections of nodes that have been cleaned: nodes move with the next checkpoint, which then
-    /// frees the section.
+    /// Cleaned sections of nodes. Their nodes move with the next checkpoint, which then frees the
+    /// section.
     moving: BTreeSet<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Cleaner {
         self.moving.contains(&section)
     }
 
-    /// A checkpoint is durable: moved blocks are where they belong.
+    /// To be called when a checkpoint is durable: moved blocks are then in their new place.
     pub(crate) fn settle(&mut self) {
         self.moving.clear();
     }
@@ -58,13 +58,13 @@ impl Cleaner {
 enum Shortage {
     /// Not at all.
     None,
-    /// They will be.
+    /// They soon will be.
     Soon,
     /// The logs are about to run out.
     Now,
 }
 
-/// The most sections that `blocks` can take, whichever of the logs with these `rooms` they go to.
+/// The most sections that `blocks` can take, to whichever of the logs with these `rooms` they go.
 fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
     rooms.sort_unstable();
     let (mut left, mut sections) = (blocks, 0);
@@ -79,7 +79,7 @@ fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
 }
 
 impl Engine {
-    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). Where none
+    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). If no room
     /// can be made, the operation itself finds out whether it still fits.
     pub(crate) fn balance(&mut self) -> Result<()> {
         let mut moved = false;
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// `moved` says whether there are blocks moved that no checkpoint has made stable.
+    /// `moved` says whether blocks were moved that no checkpoint has made stable.
     fn make_some_room(&mut self, moved: &mut bool) -> Result<()> {
         for _ in 0..MAX_STEPS {
             let shortage = self.shortage();
@@ -101,7 +101,7 @@ impl Engine {
             let frees = self.freeing_sections() > 0;
             if now && (frees || self.has_much_to_write()) {
                 if !frees {
-                    // The checkpoint still fits; later it might not.
+                    // The checkpoint still fits now; later it might not.
                     self.write_back_all()?;
                 }
                 self.write_checkpoint(Reason::Sync)?;
@@ -143,20 +143,20 @@ impl Engine {
         self.shortage_at(1)
     }
 
-    /// How short of room the volume is, and with how many batches left it will soon be.
+    /// How short of room the volume is, and with how many batches left it counts as soon short.
     fn shortage_at(&self, batches: u64) -> Shortage {
         let free = u64::from(self.segments.free_sections());
         let total = free + self.freeing_sections();
         let per_section = u64::from(self.segments.section_capacity());
         let batch = batches * self.batch(per_section);
         let data = (self.pages.dirty_total() + OPERATION_PAGES) as u64;
-        // Far from it, in all logs and after any cut.
+        // There is plenty of room in all logs, and would be after any cut.
         let pending = 2 * data + self.nodes.dirty_count() as u64;
         if free > batch + pending / per_section + 4 * LogType::ALL.len() as u64 {
             return Shortage::None;
         }
         let data_rooms = DATA_LOGS.map(|log| self.logs.room(&self.segments, log));
-        // And what the cleaner moves until it gains a section.
+        // Also what the cleaner moves until it gains a section.
         let victim = self.cleaner.left.clone().map(|segno| self.segments.entry(segno).valid);
         let victim = victim.map(u64::from).sum::<u64>();
         let moved = data + if victim > 0 { victim } else { per_section };
@@ -183,8 +183,8 @@ impl Engine {
         u64::from(self.segments.freeing_sections()) + moving.count() as u64
     }
 
-    /// Sections that changed nodes take, including nodes that `data` dirty pages and one cleaned
-    /// segment will change.
+    /// Sections for changed nodes, including those that `data` dirty pages and one cleaned segment
+    /// will change.
     fn sections_for_nodes(&self, data: u64, per_section: u64) -> u64 {
         let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
         let most = self.space.valid_nodes as usize + OPERATION_PAGES;
@@ -203,8 +203,8 @@ impl Engine {
         pending >= self.batch(per_section) * per_section
     }
 
-    /// Sections that are written between two checkpoints for lack of room: so many that the
-    /// checkpoint's nodes do not count, but not so many that they are missed.
+    /// How many sections are written between two checkpoints when room is short: so many that the
+    /// checkpoint's nodes hardly count, but not so many that they are missed.
     fn batch(&self, per_section: u64) -> u64 {
         let nodes = u64::from(self.space.valid_nodes).min(super::MAX_DIRTY_NODES as u64);
         let wanted = (NODES_SHARE * nodes).div_ceil(per_section);
@@ -212,9 +212,9 @@ impl Engine {
         wanted.min(spare / per_section / SPARE_SHARE).max(1)
     }
 
-    /// Logs that a cut would make start in a fresh section before anything can be cleaned. On zones
-    /// those that are not where the checkpoint has them any more, or will not be when the next one
-    /// is written; elsewhere free slots will do.
+    /// How many logs would have to start in a fresh section after a cut, before anything can be
+    /// cleaned. On zones, those that are no longer where the checkpoint has them, or will not be
+    /// when the next one is written; elsewhere free slots will do.
     fn logs_a_cut_moves(&self) -> u64 {
         if self.zones.is_none() {
             return 0;
@@ -223,7 +223,7 @@ impl Engine {
             matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
                 || self.logs.get(**log).at != *self.checkpoint.curseg(**log)
                 || self.nodes.dirty_for(**log) > 0
-                // Directories' pages; their nodes have changed as well.
+                // These are directories' pages, and their nodes have changed too.
                 || **log == LogType::HotData && self.nodes.dirty_for(LogType::HotNode) > 0
         };
         LogType::ALL.iter().filter(moves).count() as u64
@@ -250,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// Chooses what to clean next. False if there is nothing worth it.
+    /// Chooses what to clean next. False if nothing is worth it.
     fn choose_victim(&mut self, shortage: Shortage) -> bool {
         if self.segments.invalidated() < self.cleaner.rests_until {
             return false;
@@ -264,7 +264,7 @@ impl Engine {
         section.is_some()
     }
 
-    /// Blocks that cleaning a section in use gives on average.
+    /// How many blocks cleaning a section in use gains on average.
     fn mean_gain(&self) -> u32 {
         let per_section = u64::from(self.segments.section_capacity());
         let free = u64::from(self.segments.free_sections());

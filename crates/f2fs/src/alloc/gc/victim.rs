@@ -5,13 +5,13 @@ use crate::alloc::segments::Segments;
 /// How a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Fewest valid blocks: foreground, when space is needed now.
+    /// Fewest valid blocks. For the foreground, when space is needed now.
     Greedy,
-    /// Few valid blocks that have not changed for long: background.
+    /// Few valid blocks that have not changed for long. For the background.
     CostBenefit,
 }
 
-/// The best section to clean of those that give `least_gain` blocks, leaving out those to `skip`.
+/// The best section to clean among those that gain `least_gain` blocks, except those to `skip`.
 pub(crate) fn select(
     segments: &Segments,
     policy: Policy,
@@ -31,7 +31,8 @@ pub(crate) fn select(
     }
 }
 
-/// `get_cb_cost`: the larger the older and emptier, subtracted from a maximum.
+/// `get_cb_cost`: subtracted from a maximum is a number that is larger the older and emptier the
+/// section is.
 fn cost_benefit(segments: &Segments, section: u32, (oldest, youngest): (u64, u64)) -> u64 {
     let mtime = segments.section_mtime(section);
     let usable = u64::from(segments.section_usable(section)).max(1);

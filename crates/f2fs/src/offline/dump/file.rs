@@ -10,11 +10,11 @@ use crate::ondisk::inode::{Inline, RawInodeBlock};
 use crate::ondisk::node::{AddrCounts, RawDirectNode, RawIndirectNode};
 use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NULL_ADDR, Nid, is_data_addr};
 
-/// Nodes of a file and what is wrong with them, while walking.
+/// The nodes of a file, and what is wrong with them, during a walk.
 struct Walk<'a> {
     /// Index of the next block.
     index: u64,
-    /// Slots still looked at: what the volume has room for.
+    /// How many more slots may be visited: as many as the volume has room for.
     budget: u64,
     addrs: AddrCounts,
     visit: &'a mut dyn FnMut(Seen) -> bool,
@@ -29,7 +29,7 @@ enum Seen {
 }
 
 impl Dump {
-    /// Runs of blocks that lie side by side, as `dump.f2fs -M` shows them.
+    /// Runs of blocks that lie side by side, as in `dump.f2fs -M`.
     pub fn extents(&mut self, ino: Nid, emit: Emit<'_>) -> Result<()> {
         let mut run: Option<(u64, BlockAddr, u64)> = None;
         let mut go_on = true;
@@ -66,7 +66,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Entries of directory `ino`, as they lie in its blocks.
+    /// Entries of directory `ino`, in the order in which they lie in its blocks.
     pub fn dir(&mut self, ino: Nid, emit: Emit<'_>) -> Result<()> {
         let (addr, block) = self.node_block(ino)?;
         let sb = self.volume()?.sb.clone();
@@ -105,7 +105,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Visits the addresses of `ino`'s blocks, holes left out.
+    /// Visits the addresses of `ino`'s blocks, except holes.
     fn walk(&mut self, ino: Nid, visit: &mut dyn FnMut(Seen) -> bool) -> Result<()> {
         let (addr, block) = self.node_block(ino)?;
         let sb = self.volume()?.sb.clone();
@@ -130,7 +130,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Visits what hangs on node `nid`, `depth` levels above the direct nodes.
+    /// Visits what is below node `nid`, `depth` levels above the direct nodes.
     fn walk_node(&mut self, nid: Nid, depth: u32, walk: &mut Walk<'_>) -> bool {
         let covered = walk.addrs.coverage(depth + 1);
         if nid == 0 {
@@ -165,7 +165,7 @@ impl Walk<'_> {
     }
 }
 
-/// Shows the entries of one block of a directory; false to see no more.
+/// Shows the entries of one block of a directory. False if nothing more is to be shown.
 fn slots(entries: &Dentries<'_>, index: u64, addr: BlockAddr, emit: Emit<'_>) -> bool {
     let mut from = 0;
     loop {

@@ -21,25 +21,25 @@ use crate::error::{Error, Result};
 use crate::ondisk::superblock::{RawSuperblock, Superblock};
 use crate::ondisk::{BlockAddr, MAGIC, Nid};
 
-/// Takes one record; false to see no more.
+/// Takes one record. Returns false to stop.
 pub type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
 
-/// A volume to look at.
+/// A volume to be shown.
 pub struct Dump {
     /// Tables and checkpoint, or why there are none.
     volume: Result<View>,
-    /// To read what does not need them.
+    /// Reads what needs neither tables nor checkpoint.
     queue: BlockQueue,
     sb: Option<Superblock>,
 }
 
 impl Dump {
-    /// A look at the volume on `drive`, whatever state it is in.
+    /// Opens the volume on `drive`, whatever state it is in.
     pub fn new(drive: &Arc<dyn Drive>) -> Self {
         let queue = BlockQueue::new(Arc::clone(drive));
         let read = |addr: BlockAddr| -> Result<Block> { Ok(queue.read_block(addr.into())?) };
-        // A caller who did not probe knows that this is F2FS: where the magic number alone is
-        // gone, the rest of the superblock counts.
+        // A caller that did not probe knows that this is F2FS. If only the magic number is gone,
+        // the rest of the superblock counts.
         let read_as_f2fs = |addr: BlockAddr| {
             let mut raw = RawSuperblock::of(&*read(addr)?).clone();
             raw.magic.set(MAGIC);

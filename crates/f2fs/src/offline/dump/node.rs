@@ -1,4 +1,4 @@
-//! Nodes, by number or where they lie, and what any block of the volume is.
+//! Nodes, by number or by address, and what any block of the volume is.
 
 use super::{Dump, Record, Shape, Value};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::ondisk::summary::RawSummaryBlock;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid, is_data_addr};
 
 impl Dump {
-    /// Block `addr` holds node `nid` by the NAT.
+    /// The address and the block of node `nid`, by the NAT.
     pub(super) fn node_block(&mut self, nid: Nid) -> Result<(BlockAddr, drive::Block)> {
         let volume = self.volume()?;
         if !volume.sb.is_node_id(nid) {
@@ -48,7 +48,7 @@ impl Dump {
         }
     }
 
-    /// What block `addr` is, and its contents as far as they can be told.
+    /// What block `addr` is, and as much of its contents as can be told.
     pub fn block(&mut self, addr: BlockAddr) -> Result<Record> {
         let block = self.read(addr)?;
         let mut record = match self.main_block(addr, &block) {
@@ -74,7 +74,7 @@ impl Dump {
         }
     }
 
-    /// A block of the main area: its segment says whose it is, and a node says so itself.
+    /// A block of the main area: its segment says to whom it belongs, and a node says so itself.
     fn main_block(&mut self, addr: BlockAddr, block: &drive::Block) -> Option<Record> {
         let (segno, offset) = self.sb.as_ref()?.locate(addr)?;
         let mut sit = None;
@@ -161,7 +161,7 @@ fn inode_fields(record: &mut Record, i: &RawInode) {
         let isize = extra.extra_isize.get();
         extra_slots = usize::from(isize / 4).min(9);
         record.put("i_extra_isize", isize);
-        // Only what the inode says is there.
+        // Only what the inode has.
         if isize >= 4 {
             record.put("i_inline_xattr_size", extra.inline_xattr_size);
         }

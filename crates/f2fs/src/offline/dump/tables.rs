@@ -1,4 +1,5 @@
-//! NAT, SIT and SSA, entry by entry; what the checkpoint's journals say replaces the tables.
+//! NAT, SIT and SSA, entry by entry. Entries in the checkpoint's journals replace those of the
+//! tables.
 
 use std::ops::Range;
 
@@ -9,10 +10,10 @@ use crate::ondisk::sit::{self, LogType, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, TYPE_NODE};
 use crate::ondisk::{Nid, SegNo, bits};
 
-/// What `pack` says of an entry that is in the journal.
+/// The value of `pack` for an entry that is in the journal.
 const JOURNAL: &str = "journal";
 
-/// 1 or 2, as `dump.f2fs` counts the copies of a table's block.
+/// 1 or 2, as `dump.f2fs` numbers the copies of a table's block.
 fn copy_of(bitmap: &[u8], index: u32) -> u64 {
     1 + u64::from(bits::msb::test(bitmap, index as usize))
 }

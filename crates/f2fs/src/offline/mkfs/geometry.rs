@@ -1,8 +1,8 @@
 //! Where everything goes on a volume: a pure function of its size and options.
 //!
 //! The rules are `mkfs.f2fs`'s, checked against both versions in use; the tables of vectors are in
-//! the tests. One difference: usable segments are counted after rounding to zones, since counting
-//! them before (as `mkfs.f2fs` does) yields a `free_segment_count` its own fsck rejects.
+//! the tests. There is one difference: usable segments are counted after rounding to zones.
+//! `mkfs.f2fs` counts them before, and its own fsck rejects the resulting `free_segment_count`.
 
 use crate::error::{Error, Result};
 use crate::ondisk::superblock::MAX_SEGMENTS;
@@ -11,9 +11,9 @@ use crate::ondisk::{checkpoint, nat, sit};
 
 /// Bytes for both superblocks.
 const SUPER_BYTES: u64 = 2 * BLOCK_SIZE as u64;
-/// Bytes of the checkpoint's header block that version bitmaps can have.
+/// Bytes of the checkpoint's header block that are there for version bitmaps.
 const BITMAP_BYTES: u64 = (checkpoint::CRC_OFFSET - checkpoint::BITMAP_OFFSET) as u64;
-/// How much of them the SIT's may take before it moves to payload blocks.
+/// How many of them the SIT's bitmap may take before it moves to payload blocks.
 const SIT_BITMAP_MAX: u64 = BITMAP_BYTES - 64;
 const CKPT_SEGMENTS: u32 = 2;
 const LOGS: u32 = 6;
@@ -21,14 +21,14 @@ const LOGS: u32 = 6;
 /// Which release's overprovision formula to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Formula {
-    /// f2fs-tools up to 1.15: reserves two sections a victim.
+    /// f2fs-tools up to 1.15, which reserves two sections for each victim.
     V1_15,
     /// f2fs-tools from 1.16.
     #[default]
     V1_16,
 }
 
-/// Zones of the drive, as far as they shape the volume.
+/// The drive's zones, as far as they shape the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneShape {
     /// Blocks that can be written in a sequential zone.
@@ -37,7 +37,7 @@ pub struct ZoneShape {
     pub conventional: u32,
 }
 
-/// What the geometry depends on.
+/// Everything on which the geometry depends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     /// Bytes of the device.
@@ -48,15 +48,16 @@ pub struct Request {
     pub secs_per_zone: u32,
     /// Large NAT bitmap (`-i`).
     pub large_nat_bitmap: bool,
-    /// Overprovisioned percentage, or the one that leaves the most space.
+    /// Overprovisioned percentage; `None` picks the one that leaves the most space.
     pub overprovision: Option<f64>,
-    /// Logs in the first six zones, as sequential zones want it.
+    /// Puts the logs into the first six zones, as sequential zones require.
     pub zoned: bool,
-    /// Zones of the drive, one to a zone of the volume.
+    /// Zones of the drive. Each becomes a zone of the volume.
     pub zones: Option<ZoneShape>,
     /// Overprovision formula.
     pub formula: Formula,
-    /// Segments the NAT has at least: a volume that shrinks keeps the numbers of its nodes.
+    /// The least number of segments for the NAT: a volume that shrinks keeps the numbers of its
+    /// nodes.
     pub nat_min: u32,
 }
 
@@ -84,13 +85,13 @@ pub struct Geometry {
     pub segment0: BlockAddr,
     /// Segments in all.
     pub segments: u32,
-    /// SIT, both copies.
+    /// Of the SIT, both copies.
     pub sit: u32,
-    /// NAT, both copies.
+    /// Of the NAT, both copies.
     pub nat: u32,
-    /// Summary area.
+    /// Of the summary area.
     pub ssa: u32,
-    /// Main area.
+    /// Of the main area.
     pub main: u32,
     /// First block of the main area.
     pub main_blkaddr: BlockAddr,
@@ -108,7 +109,7 @@ pub struct Geometry {
     pub overprov: u32,
     /// Blocks users can fill.
     pub user_blocks: u64,
-    /// Segments no log holds.
+    /// Segments without a log.
     pub free: u32,
     /// Initial segment of each log, in [`sit::LogType`] order.
     pub cursegs: [SegNo; 6],
@@ -179,7 +180,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// `None` if the tables leave nothing.
+    /// `None` if the tables leave no room.
     fn of(segments: u32, per_zone: u32, request: &Request) -> Option<Self> {
         let per_segment = BLOCKS_PER_SEGMENT;
         let sit = 2 * segments.div_ceil(sit::ENTRIES_PER_BLOCK as u32).div_ceil(per_segment);
@@ -198,7 +199,7 @@ impl Tables {
         };
         let nat = 2 * u32::try_from(nat_half).ok()?;
         let ssa = (segments.checked_sub(CKPT_SEGMENTS + sit + nat)? + 1).div_ceil(per_segment);
-        // The main area begins with a zone; the summary area takes what is left before it.
+        // The main area begins with a zone; the summary area takes the rest before it.
         let meta = CKPT_SEGMENTS + sit + nat + ssa;
         let ssa = ssa + meta.next_multiple_of(per_zone) - meta;
         let cp_payload = payload_bytes.div_ceil(BLOCK_SIZE as u64) as u32;
@@ -211,7 +212,7 @@ impl Tables {
     }
 }
 
-/// Main-area segments that have at least one writable block, and the blocks of them that cannot be
+/// Main-area segments with at least one writable block, and how many of their blocks cannot be
 /// written: a zone's capacity may end within a segment.
 fn usable_segments(request: &Request, main: u32, per_zone: u32, start: BlockAddr) -> (u32, u64) {
     let Some(shape) = request.zones else { return (main, 0) };
@@ -259,8 +260,8 @@ impl Overprovision {
     }
 }
 
-/// Segments the cleaner needs, as a fraction still: victims that are `percent` empty, one section
-/// each, until one is gained, and a section for each log.
+/// How many segments the cleaner needs, still as a fraction: victims that are `percent` empty, one
+/// section each, until one section is gained, and a section for each log.
 fn reserved_for(formula: Formula, percent: f64, section: f64) -> f64 {
     let victims = 100.0 / percent + 1.0;
     match formula {
@@ -269,12 +270,12 @@ fn reserved_for(formula: Formula, percent: f64, section: f64) -> f64 {
     }
 }
 
-/// The percentage that leaves users most; 0 if none leaves anything.
+/// The percentage that leaves the most for users; 0 if none leaves anything.
 fn best_percent(formula: Formula, main: u32, usable: u32, section: f64, per_sec: u32) -> f64 {
     let (mut percent, end, step) = if main < 256 { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
     let usable = f64::from(usable);
     let (mut best, mut most) = (0.0, 0.0);
-    // Adding up the step, rounding errors included, makes the choice the same as the tools'.
+    // Adding up the step, rounding errors included, makes the same choice as the tools.
     while percent <= end {
         let reserved = reserved_for(formula, percent, section);
         let kept = (usable - reserved) * percent / 100.0;
@@ -291,7 +292,7 @@ fn best_percent(formula: Formula, main: u32, usable: u32, section: f64, per_sec:
     best
 }
 
-/// First segment of each log, in zones of `per_zone`; there are more than six.
+/// First segment of each log, in zones of `per_zone` segments. There are more than six zones.
 fn initial_cursegs(zones: u32, per_zone: u32, zoned: bool) -> [SegNo; 6] {
     let [hot_node, warm_node, cold_node, hot_data] = [0, 1, 2, 3];
     let (warm_data, cold_data) = if zoned {

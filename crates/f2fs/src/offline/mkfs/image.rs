@@ -1,6 +1,6 @@
 //! The blocks of a fresh volume: superblock, tables, checkpoint packs, root directory.
 //!
-//! A pure function of geometry and options; `mod.rs` writes what comes out.
+//! A pure function of geometry and options. `mod.rs` writes the result.
 
 use std::ops::Range;
 
@@ -30,12 +30,12 @@ use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, Nid, bits};
 const NODE_INO: Nid = 1;
 const META_INO: Nid = 2;
 const ROOT_INO: Nid = 3;
-/// `checkpoint_ver` of a volume made with seed 0: glibc's first `rand()` of that seed, so that `-r`
-/// makes what `mkfs.f2fs -r` makes.
+/// `checkpoint_ver` of a volume made with seed 0: the first `rand()` of glibc for that seed, so
+/// that `-r` makes the same as `mkfs.f2fs -r`.
 const SEED_0_VERSION: u64 = 0x6b8b_4567;
 const LOST_FOUND: &[u8] = b"lost+found";
 const VERSION: &str = concat!("strandline ", env!("CARGO_PKG_VERSION"));
-/// `cp_ver` of the nodes of a fresh volume: no checkpoint's, so no recovery takes them.
+/// `cp_ver` of the nodes of a fresh volume. No checkpoint has it, so no recovery takes these nodes.
 const FIRST_CP_VER: u64 = 1;
 
 /// What a fresh volume has besides tables.
@@ -64,8 +64,8 @@ impl Initial {
     }
 }
 
-/// Inodes in the order of their numbers, one block of the hot node log each, and their contents in
-/// the hot data log.
+/// The inodes, in the order of their numbers, each in one block of the hot node log, with contents
+/// in the hot data log.
 fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<Initial> {
     let mut all = vec![What::Root];
     if features.contains(Features::QUOTA_INO) {
@@ -86,7 +86,7 @@ fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<
     (0..).zip(all).map(place).collect()
 }
 
-/// A volume that so far exists only in memory.
+/// A volume that exists only in memory so far.
 pub(super) struct Image {
     /// Its superblock, raw and decoded.
     pub raw: RawSuperblock,
@@ -100,8 +100,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Plans the volume. `joined` has the blocks of each device if there are several; `trimmed`:
-    /// the drive holds nothing else.
+    /// Plans the volume. `joined` has the blocks of each device if there are several. `trimmed`
+    /// says that the drive holds nothing else.
     pub(super) fn new(
         options: &MkfsOptions,
         geometry: &Geometry,
@@ -130,14 +130,14 @@ impl Image {
         for reserved in [NODE_INO, META_INO] {
             nat.set_entry(reserved, NatEntry { version: 0, ino: reserved, addr: 1 });
         }
-        // The checkpoint's journal has them all, including `lost+found`.
+        // The checkpoint's journal has all of them, including `lost+found`.
         for initial in self.inodes.iter().filter(|i| i.what != What::LostFound) {
             nat.set_entry(initial.ino, initial.nat_entry());
         }
         Block::new(bytes)
     }
 
-    /// The first inodes and what is in them, each block with its address, in the order to write.
+    /// The first inodes and their contents: each block with its address, in the order of writing.
     pub(super) fn initial_blocks(&self, options: &MkfsOptions) -> Vec<(BlockAddr, Block)> {
         let inodes = self.inodes.iter().map(|i| (i.inode_addr, self.inode(i, options)));
         let data = self.inodes.iter().flat_map(|i| i.data.clone().zip(self.contents(i, options)));
@@ -152,7 +152,7 @@ impl Image {
             QuotaType::Group => gid,
             QuotaType::Project => 0,
         };
-        // Quota files are not counted; directories are one block each.
+        // Quota files are not counted. Directories have one block each.
         let dirs = self.inodes.iter().filter(|i| i.is_dir()).count() as u64;
         quota::blocks(kind, id, dirs, dirs * BLOCK_SIZE as u64)
     }
@@ -229,7 +229,7 @@ impl Image {
         cp
     }
 
-    /// Blocks the fresh volume has in `log`.
+    /// How many blocks of `log` the fresh volume uses.
     fn used_in(&self, log: LogType) -> usize {
         match log {
             LogType::HotData => self.inodes.iter().map(|i| i.data.len()).sum(),
@@ -341,7 +341,7 @@ fn first_version(seed: u64) -> u64 {
     if seed == 0 { SEED_0_VERSION } else { splitmix64(seed) & 0x7fff_ffff | 1 }
 }
 
-/// Bytes of extra attributes the features ask for, as `mkfs.f2fs` sizes them.
+/// Bytes of extra attributes that the features require, as in `mkfs.f2fs`.
 fn extra_isize(features: Features) -> u16 {
     if features.contains(Features::COMPRESSION) {
         36
@@ -430,7 +430,7 @@ fn set_areas(sb: &mut RawSuperblock, g: &Geometry) {
     sb.main_blkaddr.set(g.main_blkaddr);
 }
 
-/// Devices are whole zones, so their segments add up to the volume's, as the kernel wants it.
+/// Devices are whole zones, so their segments add up to the volume's, as the kernel requires.
 fn set_devices(sb: &mut RawSuperblock, options: &MkfsOptions, g: &Geometry, joined: &[u64]) {
     let before_segment0 = std::iter::once(u64::from(g.segment0)).chain(std::iter::repeat(0));
     let devices = joined.iter().zip(before_segment0).zip(&options.devices);

@@ -1,7 +1,8 @@
 //! Making a volume.
 //!
-//! Order: an old superblock is erased first, then everything is written, flushed, and the new
-//! superblock comes last. Power lost on the way leaves no volume, never half of one.
+//! An old superblock is erased first. Then everything is written and flushed, and the new
+//! superblock comes last. So if the power fails on the way there is no volume, and never half of
+//! one.
 
 mod geometry;
 mod image;
@@ -25,7 +26,7 @@ use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 use crate::{F2fs, MountOptions};
 use image::Image;
 
-/// Blocks of zeroes written at once where a drive cannot discard.
+/// Blocks of zeroes written at once if a drive cannot discard.
 const ZERO_RUN: u64 = 256;
 
 /// What was made.
@@ -33,7 +34,7 @@ const ZERO_RUN: u64 = 256;
 pub struct FormatReport {
     /// The superblock.
     pub superblock: Superblock,
-    /// Where everything is, and how much is kept back.
+    /// Where everything is, and how much is kept from users.
     pub geometry: Geometry,
     /// Zones that held data and were reset.
     pub zones_reset: u32,
@@ -65,14 +66,14 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
 }
 
-/// Mounts a volume to fill it. For as long as it is mounted the clock says `now`, so that images
+/// Mounts a volume in order to fill it. While it is mounted the clock says `now`, so that images
 /// come out the same every time.
 pub fn mount_new(drive: Arc<dyn Drive>, now: Timespec) -> kind::Result<Arc<dyn kind::Volume>> {
     let options = MountOptions { frozen_time: Some(now), ..MountOptions::default() };
     Ok(Arc::new(F2fs::mount(drive, &options)?))
 }
 
-/// Fails if the drive holds something known.
+/// Fails if the drive holds something that is known.
 pub(crate) fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
     match signature(drive)? {
         Some(name) => Err(Error::usage(format!("the device holds {name}; -f overwrites it"))),
@@ -80,7 +81,7 @@ pub(crate) fn check_blank(drive: &Arc<dyn Drive>) -> Result<()> {
     }
 }
 
-/// The options with what the drive's zones dictate.
+/// The options, with those that the drive's zones dictate.
 fn effective(queue: &BlockQueue, options: &MkfsOptions) -> Result<MkfsOptions> {
     let mut options = options.clone();
     if let Some(zones) = &queue.identify().zones {
@@ -122,7 +123,7 @@ fn request(queue: &BlockQueue, options: &MkfsOptions, block_count: u64) -> Reque
     }
 }
 
-/// Metadata is overwritten in place, so it must lie in zones that allow that.
+/// Fails if metadata, which is overwritten in place, would lie in zones that do not allow that.
 fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
     let Some(zones) = &queue.identify().zones else { return Ok(()) };
     let needed = u64::from(geometry.main_blkaddr).div_ceil(zones.size);
@@ -140,13 +141,13 @@ fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Erases what was there: superblocks first, then zones, or the whole device. Returns how many
-/// zones were reset.
+/// Erases what was there: superblocks first, then zones or the whole device. Returns how many zones
+/// were reset.
 fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32> {
     for copy in COPIES {
         queue.write_blocks(copy.into(), vec![Block::zeroed()], false)?;
     }
-    // Nor may a further device still look like a volume of its own.
+    // A further device may not look like a volume of its own either.
     let mut start = 0;
     for blocks in &queue.identify().joined {
         if is_random(queue, start) {
@@ -187,7 +188,7 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
     let sb = &image.sb;
     zero(queue, sb.cp_blkaddr.into(), 2 * u64::from(BLOCKS_PER_SEGMENT))?;
     zero(queue, sb.sit_blkaddr.into(), sb.sit_blocks().into())?;
-    // The NAT's copies interleave; its version bits are all clear, so only the first ones count.
+    // The NAT's copies alternate. Its version bits are all clear, so only the first copies count.
     for half in 0..u64::from(sb.segment_count_nat / 2) {
         let start = u64::from(sb.nat_blkaddr) + half * 2 * u64::from(BLOCKS_PER_SEGMENT);
         zero(queue, start, BLOCKS_PER_SEGMENT.into())?;
@@ -198,7 +199,7 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
     }
     let chain = image.log_start(LogType::WarmNode);
     if is_random(queue, chain.into()) {
-        // An old node here could pass for the start of a roll-forward chain. A zone was reset.
+        // An old node here could pass for the start of a roll-forward chain. A zone has been reset.
         put(queue, chain, Block::zeroed())?;
     }
     for (addr, block) in image.checkpoint_blocks() {
@@ -211,7 +212,7 @@ fn write(queue: &BlockQueue, image: &Image, options: &MkfsOptions) -> Result<()>
     Ok(queue.flush()?)
 }
 
-/// Whether `lba` takes writes in any order.
+/// Whether `lba` can be written in any order.
 fn is_random(queue: &BlockQueue, lba: u64) -> bool {
     queue.identify().zones.is_none_or(|z| lba < u64::from(z.conventional) * z.size)
 }
@@ -220,7 +221,7 @@ fn put(queue: &BlockQueue, addr: u32, block: Block) -> Result<()> {
     Ok(queue.write_blocks(addr.into(), vec![block], false)?)
 }
 
-/// Makes a range read as zeroes, by discard where that does it.
+/// Makes a range read as zeroes, by a discard where that is enough.
 fn zero(queue: &BlockQueue, lba: u64, blocks: u64) -> Result<()> {
     if queue.identify().discard && queue.identify().discard_zeroes {
         return Ok(queue.discard(lba, blocks)?);

@@ -6,12 +6,12 @@ use crate::ondisk::encoding::Casefold;
 use crate::ondisk::feature::{self, FEATURES, Make, Mount};
 use crate::ondisk::superblock::{DEVICE_PATH_LEN, Features, MAX_EXTENSIONS};
 
-/// What to make. The default is `mkfs.f2fs`'s: no optional features, one segment a section.
+/// What to make. The default is `mkfs.f2fs`'s: no optional features, and one segment in a section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsOptions {
     /// `-l`: volume label.
     pub label: String,
-    /// `-o`: percentage kept from users; `None` picks what leaves them most.
+    /// `-o`: percentage kept from users; `None` picks the one that leaves the most space.
     pub overprovision: Option<f64>,
     /// `-O`: optional parts of the format.
     pub features: Features,
@@ -19,11 +19,11 @@ pub struct MkfsOptions {
     pub segs_per_sec: u32,
     /// `-z`: sections in a zone. A zoned drive sets it to 1.
     pub secs_per_zone: u32,
-    /// `-m`: lay the volume out for zones. A zoned drive always gets that.
+    /// `-m`: lay the volume out for zones. On a zoned drive this is always done.
     pub zoned: bool,
     /// `-i`: NAT bitmap that grows into blocks behind the checkpoint header.
     pub large_nat_bitmap: bool,
-    /// `-r` and beyond: what the checkpoint version, and the UUID if none is given, derive from.
+    /// `-r` and more: the seed of the checkpoint version, and of the UUID if none is given.
     pub seed: u64,
     /// `-U`: UUID; `None` derives one from the seed.
     pub uuid: Option<[u8; 16]>,
@@ -35,7 +35,7 @@ pub struct MkfsOptions {
     pub hot_extensions: Vec<String>,
     /// `-t`: discard the whole device first. A zoned drive's zones are always reset.
     pub discard: bool,
-    /// `-T`: times of the root directory, seconds since the epoch.
+    /// `-T`: times of the root directory, in seconds since the epoch.
     pub time: u64,
     /// `-w`: sector size noted in the superblock, 512 to 4096 bytes.
     pub sector_size: u32,
@@ -45,14 +45,14 @@ pub struct MkfsOptions {
     pub force: bool,
     /// `-C`: how casefolded directories compare names.
     pub encoding: Encoding,
-    /// Which f2fs-tools to follow in sizing the cleaner's reserve.
+    /// Which f2fs-tools to follow for the size of the cleaner's reserve.
     pub formula: Formula,
-    /// `-c`: names of all devices, the first one's included, to be noted in the superblock; empty
-    /// for a volume on a single device.
+    /// `-c`: names of all devices, including the first, to be noted in the superblock. Empty for a
+    /// volume on a single device.
     pub devices: Vec<String>,
 }
 
-/// `-C ENCODING[:FLAGS]`: `s_encoding` and its flags. There is one encoding, UTF-8 12.1.
+/// `-C ENCODING[:FLAGS]`: `s_encoding` and its flags. The only encoding is UTF-8 12.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoding {
     /// Names that are not UTF-8 are refused.
@@ -128,7 +128,7 @@ impl MkfsOptions {
         Ok(())
     }
 
-    /// Checks what does not depend on the drive.
+    /// Checks everything that does not depend on the drive.
     pub(super) fn check(&self) -> Result<()> {
         let missing = self.features & feature::all(|f| f.make == Make::Never);
         if !missing.is_empty() {

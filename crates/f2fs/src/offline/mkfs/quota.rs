@@ -1,8 +1,8 @@
-//! Quota files as a fresh volume has them: the kernel's "vfs v1" format (`fs/quota/quotaio_v2.h`,
-//! `quota_tree.h`), with the usage of the single owner.
+//! Quota files of a fresh volume, in the kernel's "vfs v1" format (`fs/quota/quotaio_v2.h`,
+//! `quota_tree.h`), with the usage of a single owner.
 //!
-//! Six blocks of 1 KiB: header, a tree of four levels, one block with one entry. A level is indexed
-//! by a byte of the id, the highest first.
+//! There are six blocks of 1 KiB: the header, a tree of four levels, and one block with one entry.
+//! Each level is indexed by a byte of the id, the highest first.
 
 use drive::Block;
 
@@ -10,7 +10,7 @@ use crate::ondisk::BLOCK_SIZE;
 
 /// Bytes of a quota block.
 const QUOTA_BLOCK: usize = 1024;
-/// Quota blocks of a file with one entry.
+/// Quota blocks in a file with one entry.
 const QUOTA_BLOCKS: usize = 6;
 /// Bytes of the file.
 pub(super) const SIZE: u64 = (QUOTA_BLOCKS * QUOTA_BLOCK) as u64;
@@ -21,7 +21,7 @@ const DATA_HEADER: usize = 16;
 /// A week, the grace time of both limits.
 const GRACE_SECONDS: u32 = 7 * 24 * 60 * 60;
 
-/// What a quota file counts by; the number is its place in the superblock's `qf_ino`.
+/// What a quota file counts by. The number is its place in the superblock's `qf_ino`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuotaType {
     User = 0,

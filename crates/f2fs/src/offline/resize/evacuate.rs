@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::sit::LogType;
 
-/// Segments moved out between two checkpoints: those free what was moved before.
+/// How many segments are emptied between two checkpoints, which free what was moved before.
 const SEGMENTS_PER_CHECKPOINT: usize = 16;
 
 impl Engine {
@@ -22,7 +22,7 @@ impl Engine {
                 self.logs.start_afresh(&mut self.segments, &mut self.io, log)?;
             }
         }
-        // A log's summary has to be in the summary area before what it describes can move.
+        // A log's summary must be in the summary area before the blocks it describes can move.
         self.write_checkpoint(Reason::Sync)?;
         let per_section = self.sb.segs_per_sec;
         let segments = sections.iter().flat_map(|section| {
@@ -39,7 +39,7 @@ impl Engine {
         }
         let left = used.iter().filter(|segno| self.segments.entry(**segno).valid > 0).count();
         if left > 0 {
-            // The cleaner leaves them where they are, and so must this.
+            // The cleaner leaves them where they are, so they must stay here too.
             let text = format!("pinned files are in {left} segments to be emptied; unpin them");
             return Err(Error::usage(text));
         }

@@ -1,11 +1,11 @@
 //! Growing and shrinking a volume that is not mounted (`resize.f2fs`).
 //!
-//! What can tear: nothing a mount relies on. The new tables never lie where the old ones do: first
-//! the blocks are emptied that the volume has to give up (`evacuate`); then all tables are
-//! written behind both the old ones and their final place, and the superblock points there; then
-//! they are written to their final place, and the superblock points to that (`relocate`). What
-//! orders it: each superblock is written when everything it points to is stable. Who repairs:
-//! nobody has to, because at every moment the superblock in use describes a complete volume.
+//! What can tear: nothing on which a mount relies. The new tables never lie where the old ones do.
+//! First the blocks that the volume gives up are emptied (`evacuate`). Then all tables are written
+//! behind both the old ones and their final place, and the superblock points there. Then they are
+//! written to their final place, and the superblock points to that (`relocate`). What orders it:
+//! each superblock is written when everything to which it points is stable. Who repairs: nobody has
+//! to, because at every moment the superblock in use describes a complete volume.
 
 mod evacuate;
 mod relocate;
@@ -32,11 +32,11 @@ use relocate::Shape;
 /// How to resize.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResizeOptions {
-    /// `-t`: blocks the volume is to have; `None` takes the device.
+    /// `-t`: how many blocks the volume will have; `None` takes the device.
     pub blocks: Option<u64>,
     /// `-i`: a NAT bitmap that can grow.
     pub large_nat_bitmap: bool,
-    /// `-o`: percentage kept from users; `None` picks what leaves them most.
+    /// `-o`: percentage kept from users; `None` picks the one that leaves the most space.
     pub overprovision: Option<f64>,
 }
 
@@ -47,16 +47,16 @@ pub struct ResizeReport {
     pub before: Superblock,
     /// As it is.
     pub after: Superblock,
-    /// Segments that were emptied to make room.
+    /// How many segments were emptied to make room.
     pub evacuated: u32,
 }
 
-/// Makes the volume on `drive` as large as asked.
+/// Makes the volume on `drive` as large as requested.
 pub fn resize(drive: &Arc<dyn Drive>, options: &ResizeOptions) -> Result<ResizeReport> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let (_, before) = super_write::read(&queue)?;
     check_possible(&queue, &before)?;
-    // Leaves a clean checkpoint behind.
+    // This leaves a clean checkpoint.
     unmount(&F2fs::mount(Arc::clone(drive), &MountOptions::default())?)?;
     let mut view = View::open(BlockQueue::new(Arc::clone(drive)), before.clone())?;
     let nat_blocks = nat_blocks_used(&mut view)?;
@@ -91,7 +91,7 @@ fn check_possible(queue: &BlockQueue, sb: &Superblock) -> Result<()> {
     Ok(())
 }
 
-/// Blocks of the NAT up to the last that names a node.
+/// Blocks of the NAT up to the last one that names a node.
 fn nat_blocks_used(view: &mut View) -> Result<u32> {
     view.open_summaries = view.read_summaries()?;
     let per_block = nat::ENTRIES_PER_BLOCK as u32;
@@ -145,7 +145,7 @@ fn target(
 }
 
 /// Empties every section of the main area that is not wholly within `keep`. Returns how many
-/// segments these were.
+/// segments there were.
 fn evacuate_around(drive: &Arc<dyn Drive>, sb: &Superblock, keep: Range<BlockAddr>) -> Result<u32> {
     let blocks = sb.blocks_per_section();
     let leaves = |section: &u32| {
@@ -158,7 +158,7 @@ fn evacuate_around(drive: &Arc<dyn Drive>, sb: &Superblock, keep: Range<BlockAdd
     }
     let fs = F2fs::mount(Arc::clone(drive), &MountOptions::default())?;
     let emptied = fs.settled().evacuate(&sections);
-    // Blocks moved before the space ran out stay where they are now.
+    // Blocks that were moved before the space ran out stay where they are now.
     let unmounted = unmount(&fs);
     emptied.and_then(|emptied| unmounted.map(|()| emptied)).map_err(|error| match error {
         Error::NoSpace => Error::usage(format!(

@@ -1,5 +1,5 @@
-//! Writing all tables of a volume anew, in another place and for another size of the main area, and
-//! pointing the superblock to them.
+//! Writes all tables of a volume anew, in another place and for another size of the main area, and
+//! points the superblock to them.
 //!
 //! Blocks of the main area stay where they are; their segments get other numbers. The tables go to
 //! their first copies, with all version bits clear.
@@ -20,7 +20,7 @@ use crate::ondisk::summary::{self, RawSummaryBlock};
 use crate::ondisk::superblock::{RawSuperblock, Superblock};
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 
-/// Blocks of a table written with one command.
+/// How many blocks of a table one command writes.
 const RUN: usize = 256;
 
 /// Where everything will be. Counts are in segments.
@@ -36,7 +36,7 @@ pub(super) struct Shape {
     pub(super) cp_payload: u32,
     pub(super) reserved: u32,
     pub(super) overprov: u32,
-    /// Blocks of the device the volume counts as its own.
+    /// Blocks of the device that count as the volume's.
     pub(super) block_count: u64,
     pub(super) large_nat_bitmap: bool,
 }
@@ -84,8 +84,8 @@ impl Shape {
             && self.block_count == sb.block_count
     }
 
-    /// The same tables from block `start` on, and what is behind them as main area: the part that
-    /// both shapes have in common.
+    /// The same tables from block `start` on, with everything behind them as main area: the part
+    /// that both shapes have in common.
     pub(super) fn behind(&self, start: BlockAddr, sb: &Superblock) -> Result<Self> {
         let main_blkaddr = start + self.tables() * BLOCKS_PER_SEGMENT;
         let segments = self.end().saturating_sub(main_blkaddr) / BLOCKS_PER_SEGMENT;
@@ -121,7 +121,8 @@ impl Shape {
     }
 }
 
-/// Gives the volume, cleanly unmounted, the shape `to`. Its tables must not lie on those in use.
+/// Gives the volume, which was cleanly unmounted, the shape `to`. Its tables must not lie where the
+/// present ones do.
 pub(super) fn relocate(queue: &BlockQueue, to: &Shape) -> Result<()> {
     let (raw, old) = super_write::read(queue)?;
     let raw = to.apply(&raw);
@@ -145,14 +146,14 @@ pub(super) fn relocate(queue: &BlockQueue, to: &Shape) -> Result<()> {
 
 struct Mover<'a> {
     queue: &'a BlockQueue,
-    /// The volume as it is.
+    /// The volume as it is now.
     view: View,
     new: Superblock,
     to: &'a Shape,
 }
 
 impl Mover<'_> {
-    /// The new number of a segment; `None` if it is no longer the volume's.
+    /// The new number of a segment; `None` if it no longer belongs to the volume.
     fn renumber(&self, segno: SegNo) -> Option<SegNo> {
         self.new.segno_of(self.view.sb.seg_start(segno))
     }
@@ -161,7 +162,7 @@ impl Mover<'_> {
         let (old, new) = (self.view.sb.nat_blocks(), self.new.nat_blocks());
         let empty = |_: u32| -> Result<Block> { Ok(Block::zeroed()) };
         for index in 0..new {
-            // A run never crosses the border between two segments: the copies interleave there.
+            // A run never crosses the border between two segments, where the copies alternate.
             if index % RUN as u32 == 0 {
                 let run = (index..new.min(index + RUN as u32))
                     .map(|index| if index < old { self.nat_block(index) } else { empty(index) });
@@ -183,7 +184,7 @@ impl Mover<'_> {
         Ok(Block::new(bytes))
     }
 
-    /// The SIT by new numbers. Segments no longer in the main area must be empty.
+    /// The SIT, by new numbers. Segments that leave the main area must be empty.
     fn entries(&mut self) -> Result<Vec<SitEntry>> {
         let empty = SitEntry::empty(LogType::HotData);
         let mut entries = vec![empty; self.new.segment_count_main as usize];
@@ -221,7 +222,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Summaries of the segments that hold something; those of the logs are in the checkpoint.
+    /// Writes summaries of the segments that hold something. Those of the logs are in the
+    /// checkpoint.
     fn write_ssa(&mut self, entries: &[SitEntry]) -> Result<()> {
         for segno in 0..self.view.sb.segment_count_main {
             let Some(new) = self.renumber(segno) else { continue };
@@ -268,7 +270,7 @@ impl Mover<'_> {
         let tail = header[0].clone();
         let pack: Vec<Block> = header.into_iter().chain(summaries).collect();
         let at = self.new.cp_pack(0);
-        // What was here before may still look like a pack.
+        // What was here before may still look like a checkpoint pack.
         self.queue.write_blocks(self.new.cp_pack(1).into(), vec![Block::zeroed()], false)?;
         self.queue.write_blocks(at.into(), pack, false)?;
         self.queue.flush()?;
@@ -287,7 +289,7 @@ impl Mover<'_> {
         Ok(cursegs)
     }
 
-    /// The logs' summaries in full, their journals empty: the tables hold everything.
+    /// The logs' full summaries, with empty journals: the tables have everything.
     fn summaries(&self) -> Vec<Block> {
         let one = |log: LogType| {
             let mut summary = match &self.view.open_summaries[log.index()] {

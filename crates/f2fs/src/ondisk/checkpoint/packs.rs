@@ -13,8 +13,8 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
 impl Checkpoint {
     /// Reads both packs and decodes the newer valid one.
     ///
-    /// A block that cannot be *read* is an error, not an invalid pack: falling back to the older
-    /// pack would undo what was committed, on blocks that have been reused since.
+    /// A block that cannot be *read* is an error and not an invalid pack. The older pack would undo
+    /// what was committed, and its blocks may have been reused since.
     pub fn select(
         sb: &Superblock,
         mut read: impl FnMut(BlockAddr) -> Result<Block>,
@@ -42,9 +42,9 @@ impl Checkpoint {
     }
 
     /// As [`Self::select`], for a repair. If a pack's header has a valid checksum but makes no
-    /// sense, or cannot be read, the other pack is used. A pack with a damaged header is read from
-    /// its tail, which is the same block: a tail is written last, when everything else is durable,
-    /// so a sound one proves that its pack is complete.
+    /// sense, or cannot be read, the other pack is used. If a pack's header is damaged, its tail is
+    /// read instead, which is the same block. A tail is written last, when everything else is
+    /// durable, so a sound tail proves that its pack is complete.
     pub fn select_any(
         sb: &Superblock,
         mut read: impl FnMut(BlockAddr) -> Result<Block>,
@@ -79,7 +79,7 @@ impl Checkpoint {
         }
     }
 
-    /// The checkpoint of `pack`, whose header is `header`.
+    /// The checkpoint of `pack`, which has this `header`.
     fn read_all(
         sb: &Superblock,
         pack: usize,
@@ -116,7 +116,7 @@ fn read_pack(
     Ok((version, header))
 }
 
-/// The tail of the pack at `start`, found without its header; `None` if that is sound.
+/// The tail of the pack at `start`, found without its header. `None` if the header is sound.
 fn find_tail(
     start: BlockAddr,
     read: &mut impl FnMut(BlockAddr) -> Result<Block>,

@@ -1,4 +1,4 @@
-//! What makes an inode's bytes one: the checks before its fields are read without any.
+//! The checks that an inode must pass before its fields are read without any.
 
 use vfs::FileKind;
 
@@ -12,7 +12,8 @@ use crate::ondisk::superblock::{Features, Superblock};
 use crate::ondisk::{BlockAddr, NAME_MAX, Nid};
 
 impl RawInodeBlock {
-    /// Checks the inode read from block `at` as node `ino`, and says how its slots are used.
+    /// Checks the inode that was read from block `at` as node `ino`, and says how its slots are
+    /// used.
     pub fn check(&self, sb: &Superblock, ino: Nid, at: BlockAddr) -> Result<InodeLayout> {
         self.footer.check(ino, ino, at)?;
         if self.footer.node_offset() != 0 {
@@ -49,7 +50,7 @@ impl RawInodeBlock {
         Ok(InodeLayout { cluster, ..InodeLayout::new(isize, xattr) })
     }
 
-    /// How the file is compressed, if it is one that may be (`sanity_check_compress_inode`).
+    /// How the file is compressed, if it can be (`sanity_check_compress_inode`).
     pub fn compression(&self, sb: &Superblock, at: BlockAddr) -> Result<Option<Compression>> {
         let compressed = self.i.file_flags().contains(FileFlags::COMPR)
             && self.i.kind() == Some(FileKind::Regular)

@@ -1,11 +1,11 @@
-//! Where everything is on a volume, from its checked superblock.
+//! Where everything is on a volume, according to its checked superblock.
 
 use super::{Features, Superblock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, nat};
 
 impl Superblock {
-    /// Whether the volume has this log: one made read-only has just those it was filled through
+    /// Whether the volume has this log. A read-only one has only those through which it was filled
     /// (`NR_CURSEG_RO_TYPE`), and no summaries of its segments.
     pub fn has_log(&self, log: LogType) -> bool {
         let filled = matches!(log, LogType::HotData | LogType::HotNode);
@@ -27,7 +27,7 @@ impl Superblock {
         self.segment_count_main * BLOCKS_PER_SEGMENT
     }
 
-    /// First block behind the main area, and the volume.
+    /// First block behind the main area, which is the end of the volume.
     pub fn main_end(&self) -> BlockAddr {
         self.main_blkaddr + self.main_blocks()
     }
@@ -101,12 +101,12 @@ impl Superblock {
         self.nat_blocks() / 8
     }
 
-    /// Node numbers go from 0 up to, not including, this.
+    /// Node numbers are below this.
     pub fn max_nid(&self) -> Nid {
         self.nat_blocks().saturating_mul(nat::ENTRIES_PER_BLOCK as u32)
     }
 
-    /// Whether `nid` can be a node of a file: in range and none of the reserved ones.
+    /// Whether `nid` can be a node of a file: it is in range and not reserved.
     pub fn is_node_id(&self, nid: Nid) -> bool {
         nid >= self.root_ino && nid < self.max_nid()
     }
