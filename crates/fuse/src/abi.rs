@@ -10,7 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const KERNEL_VERSION: u32 = 7;
 /// The newest minor version whose structures are described here.
 pub(crate) const KERNEL_MINOR_VERSION: u32 = 42;
-/// Oldest kernel spoken to: 5.4, the first with all the structures below in their present size.
+/// The oldest kernel that is served: 5.4, the first with all structures below in their present
+/// size.
 pub(crate) const MINOR_VERSION_MIN: u32 = 31;
 /// Node id of the root directory.
 pub(crate) const ROOT_ID: u64 = 1;
@@ -33,9 +34,9 @@ wire! {
         len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32,
         total_extlen: u16, padding: u16,
     }
-    /// Before every reply; `error` is 0, a negated errno, or the code of a notification.
+    /// Before every reply. `error` is 0, a negated errno, or the code of a notification.
     OutHeader 16 { len: u32, error: i32, unique: u64, }
-    /// What `stat` tells.
+    /// What `stat` returns.
     Attr 88 {
         ino: u64, size: u64, blocks: u64, atime: u64, mtime: u64, ctime: u64,
         atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, nlink: u32, uid: u32, gid: u32,
@@ -83,7 +84,7 @@ wire! {
     GetxattrIn 8 { size: u32, padding: u32, }
     GetxattrOut 8 { size: u32, padding: u32, }
     InitIn 16 { major: u32, minor: u32, max_readahead: u32, flags: u32, }
-    /// Behind [`InitIn`] if it says `INIT_EXT`.
+    /// Follows [`InitIn`] if that says `INIT_EXT`.
     InitInExt 48 { flags2: u32, unused: [u32; 11], }
     InitOut 64 {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16,
@@ -93,7 +94,7 @@ wire! {
     IoctlIn 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     IoctlOut 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
     FallocateIn 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
-    /// Name and padding to 8 bytes follow.
+    /// Followed by the name and padding to 8 bytes.
     Dirent 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
     LseekIn 24 { fh: u64, offset: u64, whence: u32, padding: u32, }
     LseekOut 8 { offset: u64, }
@@ -110,8 +111,9 @@ wire! {
         rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
     NotifyInvalInodeOut 24 { ino: u64, off: i64, len: i64, }
-    /// What an entry of a ring carries beside its payload: an [`InHeader`] or [`OutHeader`] in
-    /// `in_out`, the operation's structure in `op_in`, `struct fuse_uring_ent_in_out` in the rest.
+    /// What an entry of a ring has besides its payload: an [`InHeader`] or [`OutHeader`] in
+    /// `in_out`, the operation's structure in `op_in`, and `struct fuse_uring_ent_in_out` in the
+    /// rest.
     UringReqHeader 288 {
         in_out: [u64; 16], op_in: [u64; 16],
         flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64,
@@ -171,7 +173,7 @@ pub(crate) mod op {
 }
 
 bitflags! {
-    /// What kernel and file system agree on, `FUSE_INIT`.
+    /// What the kernel and the file system agree on, `FUSE_INIT`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Init: u64 {
         const ASYNC_READ = 1 << 0;
@@ -212,7 +214,7 @@ bitflags! {
     }
 }
 
-/// [`OpenOut`]: what the page cache holds of the file stays.
+/// [`OpenOut`]: the page cache keeps what it has of the file.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// [`OpenOut`]: direct writes to one file need not wait for one another.
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

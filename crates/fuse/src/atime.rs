@@ -1,14 +1,14 @@
 //! When reading a file changes its access time, mount(8): `noatime`, `relatime`, `strictatime`,
 //! `nodiratime`, `lazytime`.
 //!
-//! The kernel leaves access times to a FUSE server and does not tell it of reads its page cache
-//! answers. A file whose access time is due is therefore opened without what the cache holds of
-//! it, so that its first read is seen.
+//! The kernel leaves access times to a FUSE server, but does not tell it about reads that its page
+//! cache answers. So a file whose access time is due is opened with an empty cache, and the server
+//! sees the first read.
 
 use cores::Nanos;
 use vfs::{Attr, FileKind, Timespec};
 
-/// `relatime` updates an access time that is older than this, in seconds, even if nothing was
+/// `relatime` updates an access time that is older than this, in seconds, even if nothing has
 /// changed since.
 const RELATIME_SECS: i64 = 24 * 60 * 60;
 
@@ -17,7 +17,7 @@ const RELATIME_SECS: i64 = 24 * 60 * 60;
 pub enum Atime {
     /// None.
     Never,
-    /// The first after a change, and the first of a day.
+    /// The first read after a change, and the first of a day.
     #[default]
     Relative,
     /// All.
@@ -28,7 +28,7 @@ pub enum Atime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AtimePolicy {
     pub(crate) atime: Atime,
-    /// Not those of directories.
+    /// Reads of directories do not.
     pub(crate) nodiratime: bool,
 }
 
@@ -59,8 +59,8 @@ impl AtimePolicy {
         }
     }
 
-    /// For how long after a look at it an access time needs no update, in nanoseconds, unless the
-    /// file is changed.
+    /// For how long after a check an access time needs no update, in nanoseconds, unless the file
+    /// changes.
     pub(crate) fn fresh_for(self) -> Nanos {
         match self.atime {
             Atime::Strict => 0,

@@ -1,7 +1,7 @@
 //! Serves any [`vfs::kind::Volume`] to the Linux kernel through FUSE.
 //!
-//! [`Session::start`] mounts, its threads answer the kernel's requests, [`Session::wait`] waits for
-//! the end. The protocol is spoken directly (`abi`, `wire`); ARCHITECTURE.md says why.
+//! [`Session::start`] mounts, its threads answer the kernel's requests, and [`Session::wait`] waits
+//! for the end. `abi` and `wire` implement the protocol; ARCHITECTURE.md says why no library does.
 
 #![deny(unsafe_code)]
 

@@ -20,10 +20,10 @@ use thiserror::Error;
 use crate::options::MountOptions;
 
 const DEVICE: &str = "/dev/fuse";
-/// Type of the file system behind `fuse.`, as `mount` and `/proc/mounts` show it.
+/// Type of the file system, after `fuse.`, as `mount` and `/proc/mounts` show it.
 const SUBTYPE: &str = "strandline";
 const HELPER: &str = "fusermount3";
-/// The helper sends the device's descriptor over the descriptor this variable names.
+/// The helper sends the device's descriptor over the descriptor that this variable names.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
 /// Why there is no mount.
@@ -32,10 +32,10 @@ pub enum MountError {
     /// There is no usable `/dev/fuse`.
     #[error("{DEVICE}: {0} (is the fuse module loaded?)")]
     Device(io::Error),
-    /// The mount point is none.
+    /// The mount point cannot be used.
     #[error("mount point: {0}")]
     Point(io::Error),
-    /// mount(2) said no.
+    /// mount(2) failed.
     #[error("{0}")]
     Kernel(Errno),
     /// `fusermount3` is missing or refused.
@@ -46,11 +46,11 @@ pub enum MountError {
     Connection(Errno),
 }
 
-/// How far the kernel reads ahead of a sequential reader, in KiB. Its default for FUSE, 128, asks
-/// for less than one request can carry, and leaves the server idle while the reader copies.
+/// How far the kernel reads ahead of a sequential reader, in KiB. Its default for FUSE, 128, is
+/// less than one request can carry, and leaves the server idle while the reader copies.
 const READ_AHEAD_KB: u32 = 4096;
 
-/// Mounts on `point`; `source` is what mount tables show as the device.
+/// Mounts on `point`. Mount tables show `source` as the device.
 pub(crate) fn attach(
     source: &Path,
     point: &Path,
@@ -80,8 +80,8 @@ pub(crate) fn attach(
     }
 }
 
-/// Has the kernel read far ahead on what is mounted on `point`. Only root may set that; for others
-/// everything works, only slower.
+/// Makes the kernel read far ahead on what is mounted on `point`. Only root may do that; for others
+/// everything works, but more slowly.
 pub(crate) fn widen_read_ahead(point: &Path) {
     let Ok(found) = rustix::fs::stat(point) else { return };
     let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
@@ -124,7 +124,7 @@ fn attach_by_helper(
     let device = receive_descriptor(&ours);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // What the helper has to say is only for the error message.
+        // The helper's output is needed only for the error message.
         let _ = stderr.read_to_string(&mut said);
     }
     let status = child.wait().map_err(|e| MountError::Helper(format!("{HELPER}: {e}")))?;
@@ -152,7 +152,7 @@ const FLAG_NAMES: [(MountFlags, &str); 7] = [
     (MountFlags::NOATIME, "noatime"),
 ];
 
-/// In the helper's list of options a comma ends one and a backslash escapes.
+/// In the helper's list of options, a comma ends an option and a backslash escapes.
 fn escaped(source: &Path) -> OsString {
     let mut bytes = Vec::new();
     for &byte in source.as_os_str().as_bytes() {
@@ -182,8 +182,8 @@ fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     }))
 }
 
-/// Unmounts what is mounted on `point`; `lazy` takes it out of the tree now and keeps it alive for
-/// its users.
+/// Unmounts what is mounted on `point`. With `lazy` it disappears from the tree now and lives on
+/// for its users.
 ///
 /// # Errors
 ///
@@ -203,7 +203,7 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Helper(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
-/// Changes the flags of a mount: those of `options` count, and no others.
+/// Sets the flags of a mount to those of `options`, and no others.
 ///
 /// # Errors
 ///
@@ -212,10 +212,11 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     rustix::mount::mount_remount(point, options.flags(), c"").map_err(MountError::Kernel)
 }
 
-/// Takes the mount at `point` away; one in use disappears from the tree and lives on for its users.
+/// Takes away the mount at `point`. If it is in use, it disappears from the tree and lives on for
+/// its users.
 pub(crate) fn detach(point: &Path) {
     if unmount(point, false).is_err() {
-        // Nobody is left to whom a second failure could be reported.
+        // A second failure could be reported to nobody.
         let _ = unmount(point, true);
     }
 }

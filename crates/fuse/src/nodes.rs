@@ -1,8 +1,8 @@
-//! What the kernel knows of: how often it looked up each inode, and what we owe it for that.
+//! The inodes that the kernel knows: how often it looked up each one, and what it is owed for that.
 //!
-//! The kernel may name an inode until it has forgotten every lookup of it, whether it is open or
-//! not (a working directory, an `O_PATH` descriptor, a mapping). So an inode that loses its last
-//! name is kept alive ("pinned", with [`FileSystem::open`]) until it is forgotten.
+//! The kernel may name an inode until it has forgotten every lookup of it, whether the inode is
+//! open or not (a working directory, an `O_PATH` descriptor, a mapping). So an inode that loses its
+//! last name is kept alive ("pinned", with [`FileSystem::open`]) until the kernel has forgotten it.
 
 use cores::{Mutex, Nanos};
 use rustc_hash::FxHashMap;
@@ -10,11 +10,11 @@ use vfs::{FileSystem, Ino, Result};
 
 #[derive(Default)]
 struct Node {
-    /// Lookups not forgotten yet.
+    /// Lookups that the kernel has not forgotten.
     lookups: u64,
     /// Kept alive although it has no name.
     pinned: bool,
-    /// Whether it is known to have no `security.capability`, which a write would take away.
+    /// It is known to have no `security.capability`, which a write would remove.
     unprivileged: bool,
     /// The handle that started an atomic write of it.
     atomic_by: Option<u64>,
@@ -22,7 +22,7 @@ struct Node {
     atime_fresh_until: Nanos,
 }
 
-/// All inodes the kernel knows of.
+/// All inodes that the kernel knows.
 pub(crate) struct Nodes {
     nodes: Mutex<FxHashMap<Ino, Node>>,
 }
@@ -32,12 +32,12 @@ impl Nodes {
         Self { nodes: Mutex::named("fuse nodes", FxHashMap::default()) }
     }
 
-    /// The kernel is told of `ino` (once more).
+    /// Counts one more lookup of `ino`.
     pub(crate) fn looked_up(&self, ino: Ino) {
         self.nodes.lock().entry(ino).or_default().lookups += 1;
     }
 
-    /// The kernel is told of `ino`, which has no name and is open already.
+    /// Counts the first lookup of `ino`, which has no name and is open already.
     pub(crate) fn looked_up_nameless(&self, ino: Ino) {
         let mut nodes = self.nodes.lock();
         let node = nodes.entry(ino).or_default();
@@ -61,8 +61,8 @@ impl Nodes {
         }
     }
 
-    /// Keeps `ino`, which is about to lose its last name, until it is forgotten. False if the
-    /// kernel does not know it or it is kept already.
+    /// Keeps `ino`, which is about to lose its last name, until the kernel forgets it. False if the
+    /// kernel does not know it, or if it is kept already.
     pub(crate) fn pin(&self, fs: &dyn FileSystem, ino: Ino) -> Result<bool> {
         let mut nodes = self.nodes.lock();
         let Some(node) = nodes.get_mut(&ino).filter(|node| !node.pinned) else { return Ok(false) };
@@ -71,7 +71,7 @@ impl Nodes {
         Ok(true)
     }
 
-    /// Takes back a [`Nodes::pin`]: the name is still there.
+    /// Reverses [`Nodes::pin`], because the name is still there.
     pub(crate) fn unpin(&self, fs: &dyn FileSystem, ino: Ino) {
         if let Some(node) = self.nodes.lock().get_mut(&ino) {
             node.pinned = false;
@@ -79,7 +79,8 @@ impl Nodes {
         fs.release(ino);
     }
 
-    /// Says which handle started an atomic write of `ino`, if any did that has not ended it.
+    /// Records which handle started an atomic write of `ino` that has not ended; `None` if none
+    /// did.
     pub(crate) fn set_atomic_by(&self, ino: Ino, handle: Option<u64>) {
         if let Some(node) = self.nodes.lock().get_mut(&ino) {
             node.atomic_by = handle;
@@ -91,7 +92,7 @@ impl Nodes {
         self.nodes.lock().get(&ino)?.atomic_by
     }
 
-    /// `ino` is being changed. True if it may have a `security.capability`.
+    /// Notes that `ino` is being changed. True if it may have a `security.capability`.
     pub(crate) fn changed(&self, ino: Ino) -> bool {
         let mut nodes = self.nodes.lock();
         let Some(node) = nodes.get_mut(&ino) else { return true };
@@ -99,7 +100,7 @@ impl Nodes {
         !node.unprivileged
     }
 
-    /// Says whether `ino` is known to have no `security.capability`.
+    /// Records whether `ino` is known to have no `security.capability`.
     pub(crate) fn set_unprivileged(&self, ino: Ino, unprivileged: bool) {
         if let Some(node) = self.nodes.lock().get_mut(&ino) {
             node.unprivileged = unprivileged;
@@ -111,7 +112,7 @@ impl Nodes {
         self.nodes.lock().get(&ino).is_some_and(|node| now < node.atime_fresh_until)
     }
 
-    /// The access time of `ino` needs no update until then, unless it is changed.
+    /// Records that the access time of `ino` needs no update until then, unless it is changed.
     pub(crate) fn set_atime_fresh(&self, ino: Ino, until: Nanos) {
         if let Some(node) = self.nodes.lock().get_mut(&ino) {
             node.atime_fresh_until = until;

@@ -1,5 +1,5 @@
-//! The options of mount(8) that hold for any file system. What is not among them is left for the
-//! file system that is mounted.
+//! The options of mount(8) that every file system has. Others are left to the file system that is
+//! mounted.
 
 use rustix::mount::MountFlags;
 
@@ -13,16 +13,16 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `noatime`, `relatime`, `strictatime`.
     pub atime: Atime,
-    /// `allow_other`; root's mounts do unless told `noallow_other`.
+    /// `allow_other`; root's mounts have it unless `noallow_other` is given.
     pub allow_other: Option<bool>,
-    /// `writeback`: the kernel collects writes, and a write(2) not followed by fsync may be lost
-    /// later than the file system would.
+    /// `writeback`: the kernel collects writes, so it may take longer until a write(2) without
+    /// fsync is safe.
     pub writeback: bool,
-    /// `noacl` clears it.
+    /// Cleared by `noacl`.
     pub acl: bool,
-    /// `threads=N`; as many as fit the machine if not given.
+    /// `threads=N`; if not given, as many as suit the machine.
     pub threads: Option<usize>,
-    /// `io_uring`: requests come over rings, where the kernel offers it.
+    /// `io_uring`: requests come over rings, if the kernel offers that.
     pub io_uring: bool,
     nodiratime: bool,
     flags: MountFlags,
@@ -44,7 +44,7 @@ impl Default for MountOptions {
     }
 }
 
-/// Options that mount(8) itself handles but may still pass to a helper.
+/// Options that mount(8) handles itself, but may still pass to a helper.
 const FOR_MOUNT: [&str; 20] = [
     "defaults",
     "auto",
@@ -92,7 +92,7 @@ const FLAGS: [(&str, MountFlags, bool); 14] = [
 ];
 
 impl MountOptions {
-    /// Takes the options it knows out of a comma-separated `list`; returns the others.
+    /// Takes the options that it knows from a comma-separated `list`, and returns the others.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl MountOptions {
         Ok((options, rest))
     }
 
-    /// Whether users other than the one who mounted may use the mount.
+    /// Whether users other than the one who mounted it may use the mount.
     pub(crate) fn allows_other(&self) -> bool {
         self.allow_other.unwrap_or_else(|| rustix::process::getuid().is_root())
     }

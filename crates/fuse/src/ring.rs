@@ -1,10 +1,10 @@
 //! Requests and replies over `io_uring`, one ring per CPU (Linux 6.14, `fs/fuse/dev_uring.c`).
 //!
-//! A request is put into an entry of the ring of the CPU it is made on, and answered by a thread
-//! that stays on that CPU: the asking thread goes to sleep and the answering one runs next. No
-//! other CPU has to be woken, which would cost more than all the rest. A reply and the wait for the
-//! next request are one system call. `/dev/fuse` stays open beside the rings, for interrupts and
-//! FORGET.
+//! A request goes into an entry of the ring that belongs to the CPU on which it was made. A thread
+//! that stays on that CPU answers it: the thread that asks goes to sleep and the one that answers
+//! runs next. No other CPU has to be woken, which would cost more than everything else. A reply and
+//! the wait for the next request are one system call. `/dev/fuse` stays open beside the rings, for
+//! interrupts and FORGET.
 //!
 //! The safety argument: an entry's memory is boxed and never moves while its ring exists. Kernel
 //! and server own it in turns: the kernel from the submission of a command until its completion,
@@ -27,22 +27,22 @@ use crate::abi::{
 use crate::server::Server;
 use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
-/// Requests the kernel hands to one ring at a time.
+/// How many requests the kernel may have in one ring at a time.
 const DEPTH: usize = 8;
-/// Where `struct io_uring_sqe` has `len`.
+/// The offset of `len` in `struct io_uring_sqe`.
 const SQE_LEN_OFFSET: usize = 24;
-/// Most bytes in reply to a request that came with a payload: an extended attribute.
+/// The most bytes in the reply to a request with a payload: an extended attribute.
 const SIDE: usize = 64 << 10;
 
-/// An entry: one request at a time arrives in it, and its reply leaves from it.
+/// An entry. One request at a time arrives in it, and its reply leaves from it.
 struct Entry {
     header: Box<UringReqHeader>,
     payload: Box<[u8]>,
-    /// Both, as the kernel is told of them.
+    /// Both, as the kernel is told where they are.
     memory: Box<[iovec; 2]>,
 }
 
-/// How many rings the kernel wants: one for every CPU there may ever be.
+/// How many rings the kernel requires: one for every CPU that there may ever be.
 pub(crate) fn count() -> usize {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = list.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<usize>().ok());
@@ -51,8 +51,8 @@ pub(crate) fn count() -> usize {
 
 /// Serves the ring of `cpu` until the file system is unmounted. To be called on that CPU.
 pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), Errno> {
-    // Refusals have causes: locked memory, a filter. The kernel keeps using `/dev/fuse` until every
-    // CPU has a ring.
+    // A refusal has a cause: locked memory, or a filter. The kernel keeps using `/dev/fuse` until
+    // every CPU has a ring.
     let Ok(mut ring) = Ring::new(cpu, device) else { return Ok(()) };
     let mut side = vec![0; SIDE];
     while ring.entries_left > 0 {
@@ -86,7 +86,7 @@ impl Entry {
         Self { header, payload, memory }
     }
 
-    /// Answers the request in it. A reply that would overwrite its request is made in `side`.
+    /// Answers the request in it. A reply that would overwrite its own request is made in `side`.
     fn answer(&mut self, server: &Server, side: &mut [u8]) -> Result<(), Errno> {
         let header = &mut *self.header;
         let (asked, _) =
@@ -115,7 +115,7 @@ impl Entry {
 struct Ring<'a> {
     uring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Entry>,
-    /// Those that the kernel has not given up on.
+    /// Entries on which the kernel has not given up.
     entries_left: usize,
     queue: u16,
     device: &'a Device,
@@ -158,7 +158,7 @@ impl<'a> Ring<'a> {
         pushed.expect("one command for each entry at a time, and room for all of them");
     }
 
-    /// Submits what is queued and sleeps until a request is there.
+    /// Submits what is queued and sleeps until there is a request.
     fn wait(&self) -> io::Result<()> {
         match self.uring.submit_and_wait(1) {
             Err(error) if is_passing(&error) => Ok(()),

@@ -1,4 +1,4 @@
-//! One mount from beginning to end: threads that answer, signals that end it.
+//! One mount from beginning to end: the threads that answer, and the signals that end it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ring;
 use crate::server::{Control, Server};
 use crate::wire::{Buffers, Device};
 
-/// Threads beyond one per core: some wait for the drive.
+/// Threads besides one for each core, because some wait for the drive.
 const SPARE_THREADS: usize = 2;
 
 /// A mount that is being served.
@@ -38,9 +38,10 @@ pub enum Ended {
 }
 
 impl Session {
-    /// Mounts `fs` on the directory `point` and serves it. `source` is what mount tables show.
+    /// Mounts `fs` on the directory `point` and serves it. Mount tables show `source` as the
+    /// device.
     ///
-    /// When this returns the mount is there and the kernel's requests are answered.
+    /// When this returns, the mount is there and its requests are answered.
     ///
     /// # Errors
     ///
@@ -84,13 +85,13 @@ impl Session {
         Ok(Self { point, threads, signals, rings })
     }
 
-    /// Whether requests come over rings: they were asked for, and the kernel has them.
+    /// Whether requests come over rings: they were asked for, and the kernel offers them.
     pub fn has_rings(&self) -> bool {
         self.rings > 0
     }
 
-    /// Serves until the file system is unmounted or a signal asks for the end. Afterwards it is no
-    /// longer in the tree, and all that users wrote has been handed to the file system.
+    /// Serves until the file system is unmounted or a signal ends it. It is then no longer in the
+    /// tree, and the file system has everything that users wrote.
     ///
     /// # Errors
     ///
@@ -98,10 +99,11 @@ impl Session {
     pub fn wait(mut self) -> Result<Ended, Errno> {
         let signalled = self.signals.forever().next().is_some();
         if signalled {
-            // Makes the kernel hand over what its page cache still holds; a dead drive may refuse.
+            // Makes the kernel write back what is in its page cache. A dead drive may refuse that.
             let _ = std::fs::File::open(&self.point).map(rustix::fs::syncfs);
             mount::detach(&self.point);
-            // Files still open keep the connection up; their users get ENOTCONN when we are gone.
+            // Files that are still open keep the connection up. Their users get ENOTCONN once we
+            // are gone.
             return Ok(Ended::Signalled);
         }
         for thread in self.threads {

@@ -9,9 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 
-/// Most bytes of data in one read or write.
+/// The most bytes of data in one read or write.
 pub(crate) const MAX_WRITE: usize = 1 << 20;
-/// Room for a request's structures and names beside its data.
+/// Room for a request's structures and names, in addition to its data.
 const HEADER_ROOM: usize = 4096;
 
 /// The kernel's end of a mount.
@@ -25,7 +25,7 @@ impl AsFd for Device {
     }
 }
 
-/// Where a thread keeps the request it works on, and the reply.
+/// Where a thread keeps its present request, and the reply.
 pub(crate) struct Buffers {
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -42,7 +42,7 @@ impl Device {
         Self { file }
     }
 
-    /// Waits for a request and has `answer` answer it; false once the file system is unmounted.
+    /// Waits for a request and lets `answer` answer it. False once the file system is unmounted.
     pub(crate) fn serve(
         &self,
         buffers: &mut Buffers,
@@ -53,8 +53,7 @@ impl Device {
         let mut reply = Reply::new(&mut buffers.reply);
         if let Some(header) = answer(&request, &mut reply) {
             let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(reply.filled())];
-            // ENOENT: nobody waits for the answer any more. There is nothing to do about other
-            // errors.
+            // ENOENT: nobody waits for the answer any more. Nothing can be done about other errors.
             let _ = rustix::io::writev(&self.file, &parts);
         }
         Ok(true)
@@ -72,13 +71,13 @@ impl Device {
         }
     }
 
-    /// Makes the kernel forget the attributes it has of a node.
+    /// Makes the kernel forget the attributes of a node.
     pub(crate) fn forget_attributes(&self, node: u64) {
         self.forget(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
     }
 
-    /// Makes the kernel forget its contents, too. It waits for readers, so another thread must be
-    /// there to answer.
+    /// Makes the kernel forget a node's contents too. It waits for readers, so another thread must
+    /// be there to answer them.
     pub(crate) fn forget_contents(&self, node: u64) {
         self.forget(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }
@@ -102,13 +101,13 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes one that came in one piece. The kernel is trusted, but not to be free of faults.
+    /// Decodes a request that came in one piece. The kernel is trusted, but may have faults.
     fn whole(bytes: &'a [u8]) -> Result<Self, Errno> {
         let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;
         Ok(Self { header, body, payload: None })
     }
 
-    /// One that came in parts.
+    /// A request that came in parts.
     pub(crate) fn parts(header: InHeader, body: &'a [u8], payload: &'a [u8]) -> Self {
         Self { header, body, payload: Some(payload) }
     }
@@ -118,49 +117,49 @@ impl<'a> Request<'a> {
         Ok(self.args_and_rest()?.0)
     }
 
-    /// The operation's structure and the bytes behind it.
+    /// The operation's structure, and the bytes after it.
     pub(crate) fn args_and_rest<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Errno> {
         let (args, behind) = T::read_from_prefix(self.body).map_err(|_| Errno::IO)?;
         Ok((args, self.payload.unwrap_or(behind)))
     }
 
-    /// All there is of an operation that has no structure.
+    /// All bytes of an operation that has no structure.
     fn rest(&self) -> &'a [u8] {
         self.payload.unwrap_or(self.body)
     }
 
-    /// The name that is all there is behind the header.
+    /// The name, if nothing else follows the header.
     pub(crate) fn name(&self) -> Result<&'a [u8], Errno> {
         Ok(split_name(self.rest())?.0)
     }
 
-    /// The operation's structure and the name behind it.
+    /// The operation's structure, and the name after it.
     pub(crate) fn args_and_name<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Errno> {
         let (args, rest) = self.args_and_rest()?;
         Ok((args, split_name(rest)?.0))
     }
 
-    /// The operation's structure and the two names behind it.
+    /// The operation's structure, and the two names after it.
     pub(crate) fn args_and_names<T: FromBytes>(&self) -> Result<(T, &'a [u8], &'a [u8]), Errno> {
         let (args, rest) = self.args_and_rest()?;
         let (first, rest) = split_name(rest)?;
         Ok((args, first, split_name(rest)?.0))
     }
 
-    /// The two names that are all there is behind the header.
+    /// The two names, if nothing else follows the header.
     pub(crate) fn names(&self) -> Result<(&'a [u8], &'a [u8]), Errno> {
         let (first, rest) = split_name(self.rest())?;
         Ok((first, split_name(rest)?.0))
     }
 }
 
-/// Takes a name that ends with a NUL off the front.
+/// Splits off a name that ends with a NUL.
 pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     let end = bytes.iter().position(|&b| b == 0).ok_or(Errno::IO)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// A reply under construction, without its header.
+/// A reply being put together, without its header.
 pub(crate) struct Reply<'a> {
     buffer: &'a mut [u8],
     len: usize,
@@ -171,8 +170,8 @@ impl<'a> Reply<'a> {
         Self { buffer, len: 0 }
     }
 
-    /// The header that belongs before it, now that the operation has ended with `result`. Nothing
-    /// goes with an error.
+    /// The header of the reply, now that the operation has ended with `result`. An error has no
+    /// data.
     pub(crate) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> OutHeader {
         if result.is_err() {
             self.len = 0;
@@ -196,14 +195,14 @@ impl<'a> Reply<'a> {
         self.bytes(value.as_bytes());
     }
 
-    /// Appends bytes. What does not fit is cut off, which callers prevent.
+    /// Appends bytes. What does not fit is cut off; callers prevent that.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.room());
         self.buffer[self.len..][..len].copy_from_slice(&bytes[..len]);
         self.len += len;
     }
 
-    /// The next `len` bytes, to be filled; [`Reply::advance`] says how far they were.
+    /// The next `len` bytes, to be filled. [`Reply::advance`] says how many were.
     pub(crate) fn space(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(self.room());
         &mut self.buffer[self.len..][..len]

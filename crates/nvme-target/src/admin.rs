@@ -1,4 +1,4 @@
-//! Admin commands, and those fabrics commands that concern more than their connection.
+//! Admin commands, and those fabrics commands that concern more than their own connection.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ struct ConnectData {
 pub(crate) const CONNECT_LEN: usize = size_of::<ConnectData>();
 const _: () = assert!(CONNECT_LEN == 1024);
 
-/// Connect, as it was asked for.
+/// A Connect command, as the host sent it.
 pub(crate) struct Connect {
     pub(crate) qid: u16,
     /// Entries of the queue, counted from 0.
     pub(crate) entries: u16,
-    /// The host does not look at queue heads.
+    /// The host does not use queue heads.
     pub(crate) no_flow_control: bool,
     keep_alive: u32,
     controller: u16,
@@ -57,7 +57,7 @@ pub(crate) struct Connect {
     pub(crate) subsystem: String,
 }
 
-/// A Connect that is refused: the offset of the offending parameter, in the data or in the command.
+/// Refuses a Connect: with the offset of the wrong parameter, in the data or in the command.
 pub(crate) fn invalid(offset: u16, in_data: bool) -> Answer {
     let result = u64::from(offset) | u64::from(in_data) << 16;
     Answer { result, ..Status::CONNECT_PARAMETERS.into() }
@@ -84,7 +84,7 @@ impl Connect {
         })
     }
 
-    /// Makes the controller of an admin queue, or finds that of an I/O queue.
+    /// Makes the controller for an admin queue, or finds that of an I/O queue.
     pub(crate) fn admit(
         &self,
         subsystem: &Subsystem,
@@ -101,7 +101,7 @@ impl Connect {
         if self.qid != 0 {
             return self.find(kind, subsystem);
         }
-        // Controllers are made as hosts come; none can be asked for.
+        // Controllers are made when hosts connect, so a host cannot ask for a certain one.
         if self.controller != u16::MAX {
             return Err(invalid(16, true));
         }
@@ -133,7 +133,7 @@ fn nqn(field: &[u8; 256]) -> Option<String> {
     (name.starts_with("nqn.") && name.len() <= 223).then(|| name.to_owned())
 }
 
-/// Bytes the host has to send with an admin command.
+/// How many bytes the host has to send with an admin command.
 pub(crate) fn takes(sqe: &Sqe) -> usize {
     match (sqe.opcode, sqe.cdw10.get() as u8) {
         (SET_FEATURES, HOST_BEHAVIOUR) => HOST_BEHAVIOUR_LEN,
@@ -141,7 +141,7 @@ pub(crate) fn takes(sqe: &Sqe) -> usize {
     }
 }
 
-/// Executes an admin command, except event requests, which wait.
+/// Executes an admin command. Event requests are not among them, because they wait.
 pub(crate) fn execute(
     sqe: &Sqe,
     data: &[u8],
@@ -149,13 +149,13 @@ pub(crate) fn execute(
     controller: &Controller,
 ) -> Answer {
     let answer = match sqe.opcode {
-        // Allowed before a controller is ready; the others are of no use then.
+        // These are allowed before a controller is ready; the others are of no use then.
         _ if !controller.is_ready() => Err(Status::COMMAND_SEQUENCE),
         IDENTIFY => identify::identify(sqe, subsystem, controller).map(Answer::bytes),
         GET_LOG_PAGE => logs::page(sqe, subsystem, controller).map(Answer::bytes),
         SET_FEATURES => set_feature(sqe, data, subsystem, controller),
         GET_FEATURES => get_feature(sqe, controller),
-        // Commands end soon by themselves: none was aborted.
+        // Commands end soon by themselves, so none is aborted.
         ABORT => Ok(Answer::with(1)),
         KEEP_ALIVE => Ok(Answer::done()),
         _ => Err(Status::INVALID_OPCODE),
@@ -183,7 +183,7 @@ fn set_feature(
     let cached = subsystem.units.iter().any(|unit| unit.ssd().identify().volatile_cache);
     controller.features(|features| features.set(sqe, data, cached))?;
     if sqe.cdw10.get() as u8 == WRITE_CACHE {
-        // When the cache is switched off, its contents must leave it.
+        // When the cache is switched off, its contents must be written first.
         flush(subsystem).map_err(Status::from)?;
     }
     Ok(Answer::done())
@@ -208,8 +208,8 @@ pub(crate) fn property(sqe: &Sqe, subsystem: &Subsystem, controller: &Controller
     let value = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
     match controller.set_property(offset, long, value) {
         Ok(true) => {
-            // After an orderly shutdown everything the host wrote is durable. A drive that fails to
-            // flush shuts down nonetheless, as a real one would.
+            // After an orderly shutdown everything that the host wrote is durable. A drive that
+            // fails to flush shuts down all the same, as a real one would.
             let _lost = flush(subsystem);
             controller.is_shut_down();
             Answer::done()
@@ -219,7 +219,7 @@ pub(crate) fn property(sqe: &Sqe, subsystem: &Subsystem, controller: &Controller
     }
 }
 
-/// Flushes all drives, and waits for it.
+/// Flushes all drives, and waits until they have.
 pub(crate) fn flush(subsystem: &Subsystem) -> Result<(), drive::Status> {
     let flush = |unit: &crate::namespace::Unit| {
         let Some(queue) = unit.ssd().open_queue() else { return Err(drive::Status::NotReady) };

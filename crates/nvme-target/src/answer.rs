@@ -1,4 +1,4 @@
-//! PDUs we send: responses, data, requests for data, and farewells.
+//! PDUs that we send: responses, data, requests for data, and terminations.
 
 use zerocopy::IntoBytes;
 
@@ -13,13 +13,13 @@ use crate::pdu::{
 const DATA_HEADER: usize = size_of::<DataHeader>();
 const RESPONSE: usize = 24;
 
-/// What goes to the host, as both sides agreed.
+/// The way to the host, as both sides agreed on it.
 pub(crate) struct Answers {
     pub(crate) output: Output,
     digests: Digests,
-    /// What the host wants data aligned to, in bytes.
+    /// The alignment that the host wants for data, in bytes.
     align: usize,
-    /// Data that was sent successfully needs no response after it.
+    /// If data was sent successfully, no response follows it.
     pub(crate) no_flow_control: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// Answers ICReq: we can do all digests and want no alignment.
+    /// Answers ICReq: we support all digests and need no alignment.
     pub(crate) fn initialize(&mut self, digests: Digests, align: u8) {
         let (hlen, plen) = (HEADER_MAX as u8, (HEADER_MAX as u32).into());
         let response = Initialize {
@@ -136,7 +136,7 @@ impl Answers {
         }
     }
 
-    /// Asks for all data of a command.
+    /// Asks for all the data of a command.
     pub(crate) fn ready_to_transfer(&mut self, cid: u16, tag: u16, length: u32) {
         let whole = DATA_HEADER + self.digests.header_len();
         let header = DataHeader {
@@ -156,7 +156,7 @@ impl Answers {
         self.header(header.as_bytes());
     }
 
-    /// Says why the connection ends, with the offending header. Never with a digest.
+    /// Says why the connection ends, with the wrong header. Never has a digest.
     pub(crate) fn terminate(&mut self, fatal: Fatal, blamed: &[u8]) {
         let blamed = &blamed[..blamed.len().min(HEADER_MAX)];
         let (status, information) = fatal.codes();

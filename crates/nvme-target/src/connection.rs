@@ -1,9 +1,9 @@
 //! One TCP connection, one thread: bytes in, commands, answers out.
 //!
-//! As many bytes are taken as there are, every whole PDU among them is worked on, and all answers
-//! go in one system call before the thread sleeps: this is what makes deep queues fast. It never
-//! sleeps in a write, so a host that writes much before it reads is served; one that lets its
-//! answers pile up is not listened to until it reads.
+//! The thread takes all bytes that are there, works on every whole PDU among them, and sends all
+//! answers in one system call before it sleeps. This makes deep queues fast. It never sleeps in a
+//! write, so a host that writes much before it reads is served. If a host lets its answers pile up,
+//! nothing more is read from it until it reads them.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use crate::pdu::{COMMON, Common, DIGEST, DataHeader, Digests, Fatal, Initialize,
 use crate::queue::Queue;
 use crate::subsystem::Subsystem;
 
-/// Answers beyond this many bytes have to be read before more is done.
+/// If more bytes of answers than this wait, the host must read some before more is done.
 const MAX_ANSWERS: usize = 4 << 20;
 /// How long a host may take to read which fatal error it made.
 const FAREWELL: Nanos = 1_000_000_000;
@@ -32,11 +32,11 @@ const SECOND: Nanos = 1_000_000_000;
 enum End {
     /// The host closed it, or the controller is gone.
     Closed,
-    /// The host was silent when it should have said or read something.
+    /// The host was silent when it should have sent or read something.
     Silent,
     /// The socket failed.
     Failed,
-    /// The drive has no power: nothing more is sent.
+    /// The drive has no power, so nothing more is sent.
     PowerLost,
     /// The host broke the rules.
     Fatal(Fatal, Vec<u8>),
@@ -76,7 +76,8 @@ struct Connection {
     progress: Nanos,
 }
 
-/// Serves `link` until its end. A connection over the limit is `busy` and is told so.
+/// Serves `link` until it ends. If there are too many connections, this one is `busy` and is told
+/// so.
 pub(crate) fn serve(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool) {
     prepare(&link);
     let mut connection = Connection {
@@ -93,13 +94,13 @@ pub(crate) fn serve(subsystem: Arc<Subsystem>, link: Arc<TcpStream>, busy: bool)
         End::PowerLost => connection.subsystem.power_lost(),
         End::Closed | End::Silent | End::Failed => {}
     }
-    // It was no longer connected, which is what we want.
+    // It was not connected any more, which is all we want.
     let _ = connection.link.shutdown(Shutdown::Both);
 }
 
-/// Small answers go at once; a host that has vanished is noticed; timers are exact.
+/// Makes small answers go at once, shows when a host has vanished, and makes timers exact.
 fn prepare(link: &TcpStream) {
-    // If one of these cannot be set, the connection is slower, not wrong.
+    // If one of these cannot be set, the connection is slower but not wrong.
     let _ = link.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(link, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(link, std::time::Duration::from_secs(30));
@@ -115,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Does everything there is to do, and waits for more.
+    /// Does everything that can be done, and waits for more.
     fn turn(&mut self) -> Result<(), End> {
         let subsystem = self.subsystem.clone();
         let gate = subsystem.enter();
@@ -130,8 +131,8 @@ impl Connection {
         }
         drop(gate);
         if std::mem::take(&mut self.queue.power_lost_politely) {
-            // Before the host hears of a success that never happened: its reaction to that would
-            // come too late for every drive.
+            // Before the host is told of a success that never happened: its reaction would come too
+            // late for any drive.
             subsystem.power_lost_politely();
         }
         let stopped = self.queue.answers.output.left() >= MAX_ANSWERS;
@@ -147,7 +148,7 @@ impl Connection {
         if worked && !full { self.listen() } else { self.wait(full) }
     }
 
-    /// Ends the connection of a host that does not prove in time who it is, or fails to.
+    /// Ends the connection if the host does not prove its identity in time, or fails to.
     fn look_at_introduction(&self) -> Result<(), End> {
         let Some(deadline) = self.queue.introduce_by() else { return Ok(()) };
         if self.queue.has_failed() && self.queue.answers.output.left() == 0 {
@@ -156,7 +157,7 @@ impl Connection {
         if deadline <= cores::now() { Err(End::Silent) } else { Ok(()) }
     }
 
-    /// Takes what has come meanwhile; sleeps only if nothing else can happen.
+    /// Takes what has arrived. Sleeps only if nothing else can happen.
     fn listen(&mut self) -> Result<(), End> {
         // While data streams in, there is nearly always more.
         let streams = matches!(self.reading, Reading::Data { .. });
@@ -166,13 +167,13 @@ impl Connection {
         self.wait(false)
     }
 
-    /// Whether nothing but the host's next bytes can end a sleep.
+    /// Whether only the host's next bytes can end a sleep.
     fn may_sleep_in_receive(&self) -> bool {
         let io = self.queue.introduce_by().is_none() && self.queue.administers().is_none();
         io && self.queue.answers.output.left() == 0 && self.queue.due().is_none() && !self.is_owed()
     }
 
-    /// Whether the host has begun something that it has to end.
+    /// Whether the host has begun something that it has to finish.
     fn is_owed(&self) -> bool {
         self.queue.is_owed()
             || self.queue.answers.output.left() > 0
@@ -180,7 +181,7 @@ impl Connection {
             || !self.input.bytes().is_empty()
     }
 
-    /// Receives once; true if anything came.
+    /// Receives once. True if anything came.
     fn receive(&mut self, wait: bool) -> Result<bool, End> {
         let read = match self.reading {
             Reading::Data { slot, left, digest } if self.input.bytes().is_empty() => {
@@ -207,7 +208,7 @@ impl Connection {
     }
 
     /// Sleeps until there is something to do: bytes, room for answers, a completion, an event, or a
-    /// deadline. With `full` the host is not listened to.
+    /// deadline. With `full`, nothing is read from the host.
     fn wait(&mut self, full: bool) -> Result<(), End> {
         let limits = &self.subsystem.options;
         let now = cores::now();
@@ -236,7 +237,7 @@ impl Connection {
         let rung = used == 2 && fds[1].revents().contains(PollFlags::IN);
         if let Some(controller) = admin.filter(|_| rung) {
             let mut count = [0; 8];
-            // Whether it was rung again meanwhile does not matter: the events are looked at anyway.
+            // It does not matter if it was rung again, because all events are handled next.
             let _ = rustix::io::read(controller.bell(), &mut count);
         }
         if seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !full {
@@ -254,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Works on what has come. True if there was anything.
+    /// Works on what has arrived. True if there was anything.
     fn process(&mut self) -> Result<bool, End> {
         let mut any = false;
         while self.queue.answers.output.left() < MAX_ANSWERS && !self.queue.power_lost {
@@ -304,7 +305,7 @@ impl Connection {
         true
     }
 
-    /// Works on the next PDU if enough of it is there.
+    /// Works on the next PDU, if enough of it has arrived.
     fn next_pdu(&mut self) -> Result<bool, End> {
         let bytes = self.input.bytes();
         let Ok((common, _)) = Common::read_from_prefix(bytes) else { return Ok(false) };
@@ -349,8 +350,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Tells the host why this is the end, and gives it time to read that: bytes left unread when a
-    /// socket is closed would take the message back.
+    /// Tells the host why the connection ends, and gives it time to read that. If a socket is
+    /// closed with unread bytes, the message is lost.
     fn say_farewell(&mut self, fatal: Fatal, blamed: &[u8]) {
         self.queue.answers.terminate(fatal, blamed);
         let end = cores::now().saturating_add(FAREWELL);

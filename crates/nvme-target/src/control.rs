@@ -1,6 +1,6 @@
-//! The control socket of a server: one JSON object a line asks, one a line answers.
+//! The control socket of a server: each line is a JSON object, first a request, then its answer.
 //!
-//! It is a Unix socket that only its owner can connect to. Requests are served one at a time.
+//! It is a Unix socket to which only its owner can connect. Requests are served one at a time.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ use crate::server::Server;
 
 /// Longest line of a request.
 const REQUEST_MAX: u64 = 1 << 16;
-/// How long somebody who has connected may take to ask.
+/// How long a client may take to ask after it has connected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a server can be asked for. Addresses are in blocks of the drive.
@@ -34,15 +34,15 @@ pub enum Request {
         when: CutWhen,
         /// Seed of what the drive leaves to chance.
         seed: u64,
-        /// What follows.
+        /// What happens then.
         after: CutAfter,
     },
-    /// Bring the power back, with what was saved under a name if one is given.
+    /// Restores the power, with what was saved under a name if one is given.
     Restore {
         /// The name.
         name: Option<String>,
     },
-    /// Keep what the drives hold under a name.
+    /// Saves what the drives hold under a name.
     Save {
         /// The name.
         name: String,
@@ -52,46 +52,46 @@ pub enum Request {
         /// The name.
         name: String,
     },
-    /// Stop answering, or go on.
+    /// Stops answering, or resumes.
     Freeze {
         /// True to stop.
         frozen: bool,
     },
-    /// Make a zone read only or offline.
+    /// Makes a zone read only or offline.
     FailZone {
-        /// Any block of it.
+        /// Any block of the zone.
         lba: Lba,
-        /// `ro` or `of`, as `blkzone` has them.
+        /// `ro` or `of`, as `blkzone` abbreviates them.
         state: String,
     },
-    /// Fail commands: those that touch a range, or the n-th.
+    /// Makes commands fail: those that touch a range, or the n-th one.
     Fault {
         /// `read`, `write`, `flush` or `other`.
         on: String,
         /// First block and number of blocks.
         range: Option<(Lba, u64)>,
-        /// Which one from now on, counted from 0.
+        /// The number of the command from now on, counted from 0.
         nth: Option<u64>,
     },
     /// Forget all faults.
     ClearFaults,
-    /// What `blkzone report` would print for the drive.
+    /// Returns what `blkzone report` would print for the drive.
     Zones,
-    /// What the drive and the server have done.
+    /// Returns what the drive and the server have done.
     Stats,
 }
 
-/// A request, and which drive it is about.
+/// A request, and the drive that it is about.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Asked {
-    /// A namespace of the drive; without one it is the drive the socket belongs to.
+    /// A namespace of the drive. Without one, it is the drive to which the socket belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<u32>,
     #[serde(flatten)]
     request: Request,
 }
 
-/// [`When`], written down.
+/// [`When`], in JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CutWhen {
@@ -103,15 +103,15 @@ pub enum CutWhen {
     Programs(u64),
 }
 
-/// [`After`], written down.
+/// [`After`], in JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CutAfter {
     /// The power comes back at once.
     Back,
-    /// It stays away.
+    /// The power stays off.
     Off,
-    /// Dead but polite.
+    /// The drive is dead, but acknowledges everything.
     Polite,
 }
 
@@ -119,13 +119,13 @@ pub enum CutAfter {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// Done; some requests have something to report.
+    /// It is done. Some requests have a result.
     Done(serde_json::Value),
-    /// Not done, and why.
+    /// It was not done, for this reason.
     Refused(String),
 }
 
-/// A control socket that is listened to. Dropping it removes the socket.
+/// A control socket on which a server listens. Dropping it removes the socket.
 pub struct Control {
     path: PathBuf,
     bell: Arc<OwnedFd>,
@@ -133,8 +133,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at `path` for requests about drive number `unit` of `server`. A socket on which
-    /// nobody listens any more is replaced.
+    /// Listens at `path` for requests about drive number `unit` of `server`. Replaces a socket on
+    /// which nobody listens any more.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // A full pipe means that the bell has been rung already.
+        // If the pipe is full, the bell has been rung already.
         let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.result();
@@ -178,12 +178,13 @@ impl Drop for Control {
 ///
 /// # Errors
 ///
-/// Nobody listens there, or the connection failed; what the server refuses is [`Reply::Refused`].
+/// Nobody listens there, or the connection failed. If the server refuses, that is
+/// [`Reply::Refused`].
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     ask_of(path, None, request)
 }
 
-/// As [`ask`], about the drive that has `namespace`. Addresses are the drive's nonetheless.
+/// As [`ask`], about the drive that has `namespace`. Addresses are still the drive's.
 ///
 /// # Errors
 ///
@@ -208,7 +209,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(name)
 }
 
-/// A name for `path` that is short enough for a socket, while the directory returned is open.
+/// A path to `path` that is short enough for a socket as long as the returned directory is open.
 fn near(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -228,7 +229,7 @@ fn listen(listener: &UnixListener, ended: &OwnedFd, server: &Server, unit: usize
             return;
         }
         if let Ok((stream, _)) = listener.accept() {
-            // A client that neither asks nor listens is gone.
+            // If the client neither asks nor listens, it is gone.
             let _ = converse(&stream, server, unit);
         }
     }

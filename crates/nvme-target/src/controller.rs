@@ -20,10 +20,10 @@ pub(crate) const MAX_ENTRIES: u16 = 127;
 pub(crate) const MAX_IO_QUEUES: u16 = 64;
 /// Asynchronous event requests a host may have outstanding.
 pub(crate) const MAX_EVENT_REQUESTS: usize = 4;
-/// Events that wait for a request; the newest are dropped first.
+/// The most events that wait for a request. The newest are dropped first.
 const MAX_EVENTS: usize = 64;
 
-/// NVMe base 2.0, figure 36: entries, contiguous queues, 15 s until ready, the NVM command set and
+/// NVMe base 2.0, figure 36: entries, contiguous queues, 15 s until ready, the NVM command set, and
 /// others by their identifiers.
 const CAP: u64 = MAX_ENTRIES as u64 | 1 << 16 | 30 << 24 | 1 << 37 | 1 << 43;
 const VERSION: u32 = 0x0002_0000;
@@ -34,27 +34,27 @@ const CSTS_READY: u32 = 1;
 const CSTS_FATAL: u32 = 1 << 1;
 const CSTS_SHUTDOWN_DONE: u32 = 2 << 2;
 
-/// Which subsystem a controller is of.
+/// The subsystem to which a controller belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Discovery,
     Storage,
 }
 
-/// Who connected.
+/// The host that connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) id: [u8; 16],
     pub(crate) nqn: String,
 }
 
-/// Something of which a host asked to be notified.
+/// Something that a host asked to be notified about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Type, information and log page as a completion has them.
+    /// Type, information and log page, in the form of a completion.
     dword: u32,
     namespace: u32,
-    /// Bit of the event configuration feature.
+    /// Its bit in the event configuration feature.
     enabled_by: u32,
 }
 
@@ -77,12 +77,12 @@ pub(crate) struct Controller {
     pub(crate) id: u16,
     pub(crate) kind: Kind,
     pub(crate) host: Host,
-    /// The address the host came by.
+    /// The address to which the host connected.
     pub(crate) local: SocketAddr,
     state: Mutex<State>,
     /// It has ended: nothing more is done for it, and nothing is sent.
     ended: AtomicBool,
-    /// Writes are forced: the host turned the write cache off.
+    /// Writes are forced, because the host turned the write cache off.
     force: AtomicBool,
     /// Woken when there is an event to report.
     bell: OwnedFd,
@@ -97,7 +97,7 @@ struct State {
     io_queues: u16,
     requests: VecDeque<u16>,
     events: VecDeque<Event>,
-    /// Reported events whose log has not been read since.
+    /// Reported events of which the log has not been read since.
     told: Vec<Event>,
     changed_zones: Vec<(u32, u64)>,
     links: Vec<(u16, Arc<TcpStream>)>,
@@ -129,7 +129,7 @@ impl Controller {
         Ok(Self { id, kind, host, local, state: Mutex::new(state), ended, force, bell })
     }
 
-    /// Whether both are the same.
+    /// Whether both are the same controller.
     pub(crate) fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
@@ -144,12 +144,12 @@ impl Controller {
         Ok(())
     }
 
-    /// A connection is gone.
+    /// Removes a connection that has ended.
     pub(crate) fn detach(&self, qid: u16) {
         self.state.lock().links.retain(|(known, _)| *known != qid);
     }
 
-    /// Ends all connections; their threads find out.
+    /// Ends all connections. Their threads notice it.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.cut_links(|_| true);
@@ -164,7 +164,7 @@ impl Controller {
             gone
         };
         for (_, link) in links {
-            // It was no longer connected, which is what we want.
+            // It was not connected any more, which is all we want.
             let _ = link.shutdown(Shutdown::Both);
         }
     }
@@ -185,12 +185,12 @@ impl Controller {
         self.state.lock().csts & (CSTS_READY | CSTS_FATAL) == CSTS_READY
     }
 
-    /// Which command sets the host chose: false for the NVM command set alone.
+    /// Which command sets the host selected. False means the NVM command set alone.
     pub(crate) fn all_command_sets(&self) -> bool {
         self.state.lock().cc >> 4 & 7 == 6
     }
 
-    /// Reads a property. The host says whether it takes 4 bytes or 8.
+    /// Reads a property. The host says whether it reads 4 bytes or 8.
     pub(crate) fn property(&self, offset: u32, long: bool) -> Result<u64, Status> {
         let state = self.state.lock();
         match (offset, long) {
@@ -202,7 +202,7 @@ impl Controller {
         }
     }
 
-    /// Sets a property. True if the host asked for a shutdown, which the caller carries out.
+    /// Sets a property. True if the host asked for a shutdown, which the caller then carries out.
     pub(crate) fn set_property(&self, offset: u32, long: bool, value: u64) -> Result<bool, Status> {
         if offset != 0x14 || long {
             return Err(Status::INVALID_FIELD);
@@ -237,20 +237,20 @@ impl Controller {
         Ok(shutdown)
     }
 
-    /// The requested shutdown is complete.
+    /// Notes that the requested shutdown is complete.
     pub(crate) fn is_shut_down(&self) {
         self.state.lock().csts |= CSTS_SHUTDOWN_DONE;
     }
 
-    /// The host is there.
+    /// Notes that the host was heard from.
     pub(crate) fn heard(&self) {
         self.state.lock().heard = cores::now();
     }
 
-    /// By when the host must be heard from again; `None` if it set no keep-alive timeout.
+    /// By when the host must be heard from again. `None` if it set no keep-alive timeout.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let state = self.state.lock();
-        // Grace after a period: the granularity that Identify reports.
+        // One more step of the granularity that Identify reports.
         let patience = state.keep_alive.saturating_add(1_000_000_000);
         (state.keep_alive > 0).then(|| state.heard.saturating_add(patience))
     }
@@ -260,7 +260,7 @@ impl Controller {
         self.state.lock().io_queues
     }
 
-    /// Grants I/O queues, counted from 0, if none is there yet.
+    /// Grants I/O queues, counted from 0, if the host has none yet.
     pub(crate) fn grant_io_queues(&self, wanted: u16) -> Result<u16, Status> {
         let mut state = self.state.lock();
         if state.links.iter().any(|(qid, _)| *qid != 0) {
@@ -270,7 +270,7 @@ impl Controller {
         Ok(state.io_queues - 1)
     }
 
-    /// Sees and changes the features.
+    /// Reads and changes the features.
     pub(crate) fn features<T>(&self, change: impl FnOnce(&mut Features) -> T) -> T {
         let mut state = self.state.lock();
         let value = change(&mut state.features);
@@ -289,7 +289,7 @@ impl Controller {
         Ok(())
     }
 
-    /// An event to report now, and the request that it answers.
+    /// The event to report now, and the request that it answers.
     pub(crate) fn take_event(&self) -> Option<(u16, Event)> {
         let mut state = self.state.lock();
         let State { requests, events, told, features, .. } = &mut *state;
@@ -306,11 +306,11 @@ impl Controller {
         if state.events.len() < MAX_EVENTS && !state.events.contains(&event) {
             state.events.push_back(event);
         }
-        // A full pipe means that the bell has been rung already.
+        // If the pipe is full, the bell has been rung already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// The zone that starts at `lba` of a namespace is not as the host left it.
+    /// Notes that the zone that starts at `lba` of a namespace is no longer as the host left it.
     pub(crate) fn zone_changed(&self, namespace: u32, lba: u64) {
         let mut state = self.state.lock();
         if !state.changed_zones.contains(&(namespace, lba)) {
@@ -319,14 +319,14 @@ impl Controller {
         self.tell(&mut state, Event::zones_changed(namespace));
     }
 
-    /// Zones of a namespace that changed since they were last asked for.
+    /// Zones of a namespace that have changed since the host last asked.
     pub(crate) fn changed_zones(&self, namespace: u32, retain: bool) -> Vec<u64> {
         let mut state = self.state.lock();
         let of = |(nsid, _): &&(u32, u64)| *nsid == namespace;
         let zones = state.changed_zones.iter().filter(of).map(|(_, lba)| *lba).collect();
         if !retain {
             state.changed_zones.retain(|(nsid, _)| *nsid != namespace);
-            // What had come meanwhile was read with it.
+            // Events that came meanwhile were read along with it.
             let other = |event: &Event| *event != Event::zones_changed(namespace);
             state.told.retain(other);
             state.events.retain(other);

@@ -1,5 +1,5 @@
-//! The discovery log (NVMe base 2.0, section 5.16.1.23): one subsystem, at the address we listen
-//! on.
+//! The discovery log (NVMe base 2.0, section 5.16.1.23). It has one subsystem, at the address where
+//! we listen.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ const ENTRY: usize = 1024;
 const TRANSPORT_TCP: u8 = 3;
 const SUBTYPE_STORAGE: u8 = 2;
 
-/// The whole log. A server that listens on all addresses tells each host the one it connected to,
-/// `local`.
+/// The whole log. If the server listens on all addresses, each host is told the one to which it
+/// connected, `local`.
 pub(crate) fn log(subsystem: &Subsystem, local: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![0; 2 * ENTRY];
     let (header, entry) = bytes.split_at_mut(ENTRY);
-    // Changes counted, and how many entries.
+    // The number of changes, and the number of entries.
     header[0..8].copy_from_slice(&1_u64.to_le_bytes());
     header[8..16].copy_from_slice(&1_u64.to_le_bytes());
     let listening = subsystem.address;
@@ -24,7 +24,7 @@ pub(crate) fn log(subsystem: &Subsystem, local: SocketAddr) -> Vec<u8> {
     // No secure channel is required.
     entry[..4].copy_from_slice(&[TRANSPORT_TCP, family, SUBTYPE_STORAGE, 0]);
     entry[4..6].copy_from_slice(&1_u16.to_le_bytes());
-    // Controllers are made as hosts connect; admin queues have up to this many entries.
+    // Controllers are made when hosts connect. Admin queues have up to this many entries.
     entry[6..8].copy_from_slice(&u16::MAX.to_le_bytes());
     entry[8..10].copy_from_slice(&32_u16.to_le_bytes());
     text(&mut entry[32..64], &address.port().to_string(), b' ');

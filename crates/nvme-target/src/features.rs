@@ -1,4 +1,4 @@
-//! Features a host sets and reads (NVMe base 2.0, section 5.27).
+//! Features that a host sets and reads (NVMe base 2.0, section 5.27).
 
 use crate::command::{Sqe, Status};
 
@@ -17,10 +17,10 @@ const COMMAND_SET_PROFILE: u8 = 0x19;
 /// Bytes of the host behaviour support feature.
 pub(crate) const HOST_BEHAVIOUR_LEN: usize = 512;
 
-/// Features whose value is kept and has no further meaning here.
+/// Features whose value is kept but has no meaning here.
 const KEPT: [u8; 5] = [ARBITRATION, POWER, TEMPERATURE, ERROR_RECOVERY, ATOMICITY];
 
-/// All that can be set, apart from the number of queues.
+/// Everything that can be set, apart from the number of queues.
 pub(crate) struct Features {
     kept: [u32; KEPT.len()],
     cache: bool,
@@ -38,7 +38,7 @@ enum Select {
 }
 
 impl Features {
-    /// As after a reset; `keep_alive` in milliseconds comes from Connect.
+    /// The values after a reset. `keep_alive` is in milliseconds and comes from Connect.
     pub(crate) fn new(keep_alive: u32) -> Self {
         // Temperature: that of the warning, as Identify has it.
         Self {
@@ -59,12 +59,13 @@ impl Features {
         self.cache
     }
 
-    /// Events the host wants.
+    /// The events that the host wants.
     pub(crate) fn events(&self) -> u32 {
         self.events
     }
 
-    /// Get Features, except the number of queues: dword 0, and the data of a feature that has any.
+    /// Get Features, except for the number of queues: dword 0, and the data of a feature that has
+    /// data.
     pub(crate) fn get(&self, sqe: &Sqe) -> Result<(u32, Vec<u8>), Status> {
         let select = match sqe.cdw10.get() >> 8 & 7 {
             0 => Select::Current,
@@ -87,12 +88,12 @@ impl Features {
             HOST_BEHAVIOUR => 0,
             _ => from.kept[kept(feature)?],
         };
-        // Changeable, not saveable, not of a namespace.
+        // Changeable, not saveable, and not specific to a namespace.
         let changeable = u32::from(feature != COMMAND_SET_PROFILE) << 2;
         Ok((if select == Select::Capabilities { changeable } else { value }, Vec::new()))
     }
 
-    /// Set Features, except the number of queues.
+    /// Set Features, except for the number of queues.
     pub(crate) fn set(&mut self, sqe: &Sqe, data: &[u8], cached: bool) -> Result<(), Status> {
         if sqe.cdw10.get() >> 31 != 0 {
             return Err(Status::NOT_SAVEABLE);
@@ -107,7 +108,7 @@ impl Features {
                 let behaviour = data.get(..HOST_BEHAVIOUR_LEN).ok_or(Status::SGL_LENGTH)?;
                 self.host.copy_from_slice(behaviour);
             }
-            // There is one combination of command sets.
+            // There is only one combination of command sets.
             COMMAND_SET_PROFILE if value & 0x1ff == 0 => {}
             COMMAND_SET_PROFILE => return Err(Status::COMMAND_SET_PROFILE),
             POWER if value & 0x1f != 0 => return Err(Status::INVALID_FIELD),

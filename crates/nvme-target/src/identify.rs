@@ -14,7 +14,7 @@ pub(crate) const LEN: usize = 4096;
 
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
-/// Asked of all namespaces.
+/// Asks about all namespaces.
 const BROADCAST: u32 = u32::MAX;
 
 /// 4096 bytes, set field by field.
@@ -59,7 +59,7 @@ impl Page {
         self.put(at, &name.as_bytes()[..name.len().min(len - 1)]);
     }
 
-    /// Little-endian numbers one after the other, as many as fit.
+    /// Little-endian numbers in a row, as many as fit.
     fn list<const N: usize>(numbers: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
         let mut bytes: Vec<u8> = numbers.take(LEN / N).flatten().collect();
         bytes.resize(LEN, 0);
@@ -105,7 +105,7 @@ pub(crate) fn identify(
         }),
         0x05 | 0x1b if csi == CSI_ZONED => one().and_then(of_zoned),
         0x06 if csi == CSI_NVM => Ok(of_nvm_controller(subsystem)),
-        // Zone append is limited by the longest transfer.
+        // Zone append is limited only by the longest transfer.
         0x06 if csi == CSI_ZONED => Ok(Page::new().0),
         0x07 | 0x1a if matches!(csi, CSI_NVM | CSI_ZONED) => list(&of_set(csi)),
         0x08 => one().map(|known| independent(known, subsystem)),
@@ -117,7 +117,7 @@ pub(crate) fn identify(
             let count = u16::try_from(ids.len().min(LEN / 2 - 1)).unwrap_or(0);
             Ok(Page::list(std::iter::once(count).chain(ids).map(u16::to_le_bytes)))
         }
-        // Combinations of command sets: one, of both.
+        // Combinations of command sets: there is one, with both.
         0x1c => {
             Ok(Page::list(std::iter::once(1_u64 << CSI_NVM | 1 << CSI_ZONED).map(u64::to_le_bytes)))
         }
@@ -134,7 +134,7 @@ fn common(subsystem: &Subsystem, controller: &Controller) -> Page {
     page.u16(78, controller.id);
     page.u32(80, 0x0002_0000);
     page.u8(259, MAX_EVENT_REQUESTS as u8 - 1);
-    // Effects log, and log pages from an offset on.
+    // Effects log, and reading log pages from an offset.
     page.u8(261, 1 << 1 | 1 << 2);
     // Keep alive in steps of 100 ms.
     page.u16(320, 10);
@@ -173,7 +173,7 @@ fn describe(subsystem: &Subsystem, controller: &Controller) -> Vec<u8> {
     page.u32(1796, 1);
     // Data block descriptors: one.
     page.u8(1803, 1);
-    // The most the drive draws, in hundredths of a watt.
+    // The most power the drive draws, in hundredths of a watt.
     page.u16(2048, 1000);
     page.0
 }
@@ -190,7 +190,7 @@ fn describe_discovery(subsystem: &Subsystem, controller: &Controller) -> Vec<u8>
     page.0
 }
 
-/// What holds for every namespace: the format.
+/// What is the same for every namespace: the format.
 fn of_all() -> Vec<u8> {
     let mut page = Page::new();
     page.put(128, &[0, 0, 12, 0]);
@@ -239,7 +239,7 @@ fn of_zoned(namespace: &Namespace) -> Result<Vec<u8>, Status> {
     Ok(page.0)
 }
 
-/// NVM command set 1.0, 4.1.5.2: limits, as powers of two blocks where they are sizes.
+/// NVM command set 1.0, 4.1.5.2: limits. Those that are sizes are powers of two blocks.
 fn of_nvm_controller(subsystem: &Subsystem) -> Vec<u8> {
     let mut page = Page::new();
     page.u8(0, subsystem.transfer_shift);
@@ -247,7 +247,7 @@ fn of_nvm_controller(subsystem: &Subsystem) -> Vec<u8> {
     page.0
 }
 
-/// NVMe base 2.0, 5.17.2.8: what does not depend on the command set.
+/// NVMe base 2.0, 5.17.2.8: everything that does not depend on the command set.
 fn independent(namespace: &Namespace, subsystem: &Subsystem) -> Vec<u8> {
     let mut page = Page::new();
     page.u8(1, u8::from(subsystem.options.shared));

@@ -1,4 +1,4 @@
-//! Bytes that a host has sent and that have not been looked at yet.
+//! Bytes that a host has sent and that have not been processed yet.
 
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::transfer::{MAX_SLICES, Transfer};
 
-/// Room for many commands, and for the longest capsule several times.
+/// Room for many commands, and several times for the longest capsule.
 const ROOM: usize = 1 << 16;
 
 pub(crate) struct Input {
@@ -23,12 +23,12 @@ impl Input {
         Self { buffer: vec![0; ROOM].into(), start: 0, end: 0 }
     }
 
-    /// What is there.
+    /// The bytes that are there.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Done with the first `bytes`.
+    /// Drops the first `bytes`, which have been processed.
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
         if self.start == self.end {
@@ -36,7 +36,7 @@ impl Input {
         }
     }
 
-    /// Makes room behind what is there.
+    /// Makes room after the bytes that are there.
     fn settle(&mut self) {
         if self.start > 0 && self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -44,8 +44,8 @@ impl Input {
         }
     }
 
-    /// Receives once, sleeping until there is something if `wait`. Returns how many bytes; 0 at the
-    /// end.
+    /// Receives once; with `wait`, sleeps until there is something. Returns the number of bytes,
+    /// which is 0 at the end.
     pub(crate) fn receive(&mut self, socket: impl AsFd, wait: bool) -> Result<usize, Errno> {
         self.settle();
         let (read, _) = recv(socket, &mut self.buffer[self.end..], flags(wait))?;
@@ -54,7 +54,7 @@ impl Input {
     }
 
     /// Receives once, without sleeping: up to `most` bytes for `transfer`, and what follows into
-    /// the room here. The caller counts the bytes that came for the transfer.
+    /// the room here. The caller counts the bytes for the transfer.
     pub(crate) fn receive_for(
         &mut self,
         socket: impl AsFd,

@@ -1,8 +1,8 @@
-//! I/O commands of the NVM and Zoned Namespace command sets, made into the drive's.
+//! I/O commands of the NVM and Zoned Namespace command sets, turned into the drive's.
 //!
-//! A command becomes a [`Task`]: one command of the drive after another, each following from the
-//! answer to the one before. Nearly all are done after the first. The order of checks is that of
-//! NVM command set 1.0, section 3, and ZNS 1.1, section 2.1.1.5; those of zones are the drive's.
+//! A command becomes a [`Task`]: a series of commands to the drive, each of which follows from the
+//! answer to the one before. Nearly all tasks are done after the first. The order of checks is that
+//! of NVM command set 1.0, section 3, and ZNS 1.1, section 2.1.1.5; the drive makes those of zones.
 
 use drive::{BLOCK_SIZE, Block, Blocks, Command, Lba, Output, ZoneAction};
 use smallvec::SmallVec;
@@ -36,7 +36,7 @@ struct Range {
     lba: U64,
 }
 
-/// Bytes of as many ranges as a command can have.
+/// Bytes of the most ranges that a command can have.
 const RANGES: usize = 256 * size_of::<Range>();
 
 /// Data for the host.
@@ -56,7 +56,7 @@ impl Data {
     }
 }
 
-/// What a command comes to.
+/// The answer to a command.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) result: u64,
@@ -101,7 +101,7 @@ enum Work {
     Report(Report),
 }
 
-/// A command of a host while the drive works on it.
+/// A command of a host, while the drive works on it.
 pub(crate) struct Task {
     /// Which drive.
     pub(crate) unit: usize,
@@ -120,12 +120,12 @@ pub(crate) struct Task {
 pub(crate) struct Limits {
     /// Longest transfer, in blocks.
     pub(crate) transfer: u32,
-    /// Every write is forced: the host turned the write cache off.
+    /// Every write is forced, because the host turned the write cache off.
     pub(crate) force: bool,
 }
 
 impl Task {
-    /// What `sqe` asks of `namespace`, checked as far as possible without its data.
+    /// What `sqe` asks of `namespace`, checked as far as that is possible without its data.
     pub(crate) fn parse(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<Self, Status> {
         let mut task = Self {
             unit: namespace.unit,
@@ -147,7 +147,7 @@ impl Task {
             opcode::FLUSH => {}
             opcode::DATASET_MANAGEMENT => {
                 task.blocks = (sqe.cdw10.get() & 0xff) + 1;
-                // Only a hint, and a sequential zone is emptied only by its reset.
+                // It is only a hint, and only a reset empties a sequential zone.
                 let wanted = sqe.cdw11.get() >> 2 & 1 != 0 && namespace.zones.is_none();
                 task.op = Work::Deallocate { wanted, ranges: SmallVec::new() };
             }
@@ -186,14 +186,14 @@ impl Task {
         Work::Write { lba: self.lba, fua }
     }
 
-    /// Bytes the host has to send; it offers `offered`.
+    /// How many of the `offered` bytes the host has to send.
     pub(crate) fn takes(&self, offered: usize) -> usize {
         match &self.op {
             Work::Write { .. } if !self.data.is_empty() => 0,
             Work::Write { .. } | Work::Append { .. } | Work::Compare => {
                 self.blocks as usize * BLOCK_SIZE
             }
-            // Linux sends room for the largest number of ranges, however many there are.
+            // Linux sends room for the most ranges, however many there are.
             Work::Deallocate { .. } => {
                 let needed = self.blocks as usize * size_of::<Range>();
                 if self.blocks > 0 { offered.clamp(needed, RANGES) } else { 0 }
@@ -202,7 +202,7 @@ impl Task {
         }
     }
 
-    /// Bytes the host wants.
+    /// How many bytes the host wants.
     pub(crate) fn gives(&self) -> usize {
         match &self.op {
             Work::Read => self.blocks as usize * BLOCK_SIZE,
@@ -211,7 +211,7 @@ impl Task {
         }
     }
 
-    /// Begins, with the data the host sent.
+    /// Begins, with the data from the host.
     pub(crate) fn start(&mut self, data: Blocks) -> Next {
         if let Work::Deallocate { ranges, wanted } = &mut self.op
             && self.blocks > 0
@@ -260,7 +260,7 @@ impl Task {
         })
     }
 
-    /// The report as it is.
+    /// The report, as far as it has come.
     fn reported(&mut self) -> Answer {
         match std::mem::replace(&mut self.op, Work::Flush) {
             Work::Report(report) => Answer::bytes(report.finish()),
@@ -302,7 +302,7 @@ impl Task {
     }
 }
 
-/// The drive's address and the length of a command's range.
+/// The drive's address for a command's range, and the range's length.
 fn range(sqe: &Sqe, namespace: &Namespace, limits: Limits) -> Result<(Lba, u32), Status> {
     let blocks = (sqe.cdw12.get() & 0xffff) + 1;
     if blocks > limits.transfer {

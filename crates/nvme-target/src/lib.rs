@@ -1,11 +1,11 @@
 //! Emulated drives for real kernels: a controller of NVMe 2.0 over TCP (NVMe/TCP transport 1.0,
 //! ZNS 1.1), and the power switch of the drives behind it.
 //!
-//! A [`Server`] shows its [`Unit`]s as namespaces of one subsystem to any host that says `nvme
-//! connect -t tcp`. Nothing that a host sends can panic, hang or exhaust memory: the error is that
-//! host's alone.
+//! A [`Server`] shows its [`Unit`]s as namespaces of one subsystem to any host that runs `nvme
+//! connect -t tcp`. Nothing that a host sends can make the server panic, hang or exhaust its
+//! memory; only that host gets an error.
 //!
-//! With the feature `auth` hosts can be made to authenticate (DH-HMAC-CHAP).
+//! With the feature `auth`, hosts can be required to authenticate (DH-HMAC-CHAP).
 
 #![forbid(unsafe_code)]
 

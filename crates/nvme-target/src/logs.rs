@@ -15,7 +15,7 @@ const EFFECTS: u8 = 0x05;
 const DISCOVERY: u8 = 0x70;
 const CHANGED_ZONES: u8 = 0xbf;
 
-/// Bytes the host asks for, and from where.
+/// How many bytes the host asks for, and from where.
 fn window(sqe: &Sqe) -> (usize, u64) {
     let dwords = u64::from(sqe.cdw10.get() >> 16) | u64::from(sqe.cdw11.get() & 0xffff) << 16;
     let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
@@ -32,7 +32,7 @@ pub(crate) fn page(
     if length > subsystem.transfer() as usize * drive::BLOCK_SIZE || offset % 4 != 0 {
         return Err(Status::INVALID_FIELD);
     }
-    // No log here is indexed by anything other than bytes.
+    // All logs here are indexed only by bytes.
     if sqe.cdw14.get() >> 23 & 1 != 0 {
         return Err(Status::INVALID_FIELD);
     }
@@ -52,7 +52,7 @@ pub(crate) fn page(
         (Kind::Storage, ERRORS) => vec![0; 64],
         (Kind::Storage, HEALTH) => health(subsystem),
         (Kind::Storage, FIRMWARE) => firmware(),
-        // Namespaces come and go with the server.
+        // Namespaces come and go only with the server.
         (Kind::Storage, CHANGED_NAMESPACES) => vec![0; 4096],
         (Kind::Storage, EFFECTS) => effects((sqe.cdw14.get() >> 24) as u8)?,
         (Kind::Storage, CHANGED_ZONES) => changed_zones(sqe, subsystem, controller, retain)?,
@@ -69,7 +69,7 @@ fn padded(mut bytes: Vec<u8>, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// 256 dwords, bit 0: that page is there.
+/// 256 dwords. Bit 0 says that the page exists.
 fn supported(pages: &[u8]) -> Vec<u8> {
     let known = |page: u8| u32::from(pages.contains(&page)).to_le_bytes();
     (0..=u8::MAX).flat_map(known).collect()
@@ -79,20 +79,20 @@ fn supported(pages: &[u8]) -> Vec<u8> {
 fn health(subsystem: &Subsystem) -> Vec<u8> {
     let mut bytes = vec![0; 512];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    // 27 degrees, all spare there, none used, warning below a tenth.
+    // 27 degrees; all spare blocks are left, none are used; warn below a tenth.
     put(1, &300_u16.to_le_bytes());
     put(3, &[100, 10, 0]);
     let stats: Vec<_> = subsystem.units.iter().map(|unit| unit.ssd().stats()).collect();
     let sum = |count: fn(&drive::Stats) -> u64| -> u128 {
         stats.iter().map(|stats| u128::from(count(stats))).sum()
     };
-    // Data in units of a thousand times 512 bytes.
+    // Data in units of 1,000 times 512 bytes.
     let units = |blocks: u128| (blocks * 8).div_ceil(1000).to_le_bytes();
     put(32, &units(sum(|stats| stats.blocks_read)));
     put(48, &units(sum(|stats| stats.blocks_written)));
     put(64, &sum(|stats| stats.reads).to_le_bytes());
     put(80, &sum(|stats| stats.writes + stats.appends).to_le_bytes());
-    // Power cycles, and shutdowns that were unsafe: every one since the server began is a cut.
+    // Power cycles, and unsafe shutdowns: every one since the server began was a cut.
     let cuts = u128::from(subsystem.cuts());
     put(112, &(1 + cuts).to_le_bytes());
     put(144, &cuts.to_le_bytes());
@@ -136,7 +136,7 @@ fn effects(command_set: u8) -> Result<Vec<u8>, Status> {
     Ok(all.into_iter().flat_map(u32::to_le_bytes).collect())
 }
 
-/// ZNS 1.1, 4.1.4.2: how many, then up to 511 first blocks of zones. FFFFh: more than fit.
+/// ZNS 1.1, 4.1.4.2: the number, then the first blocks of up to 511 zones. FFFFh: more than fit.
 fn changed_zones(
     sqe: &Sqe,
     subsystem: &Subsystem,

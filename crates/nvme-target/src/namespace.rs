@@ -1,6 +1,6 @@
-//! Drives and the namespaces they are shown as.
+//! Drives, and the namespaces as which they appear.
 //!
-//! A zoned namespace of NVMe has sequential zones only (ZNS 1.1, 2.1.1). So a drive with
+//! A zoned namespace of NVMe has only sequential zones (ZNS 1.1, 2.1.1). So a drive with
 //! conventional zones becomes two namespaces: one without zones for those, and a zoned one for the
 //! others. `mkfs.f2fs -m -c` expects just that.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use drive::{Drive, Fault, Lba, Ssd, ZoneGeometry};
 
-/// A drive, and the name people know it by.
+/// A drive, and its name for people.
 pub struct Unit {
     name: PathBuf,
     ssd: Arc<Ssd>,
@@ -17,7 +17,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// The drive that `name` names: the path of its file, or any other word.
+    /// A drive called `name`, which is the path of its file or any other word.
     pub fn new(name: impl Into<PathBuf>, ssd: Arc<Ssd>) -> Self {
         Self { name: name.into(), drive: Fault::new(ssd.clone()), ssd }
     }
@@ -32,13 +32,13 @@ impl Unit {
         &self.ssd
     }
 
-    /// The drive as hosts see it: with the faults it was given.
+    /// The drive as hosts see it, with its injected faults.
     pub fn drive(&self) -> &Fault<Arc<Ssd>> {
         &self.drive
     }
 }
 
-/// What a host sees of a drive as one namespace.
+/// The part of a drive that a host sees as one namespace.
 pub(crate) struct Namespace {
     pub(crate) nsid: u32,
     /// Which of the units.
@@ -46,10 +46,10 @@ pub(crate) struct Namespace {
     /// Its first block on the drive.
     pub(crate) first: Lba,
     pub(crate) blocks: u64,
-    /// Of a zoned namespace: the zones, all of them sequential.
+    /// If it is zoned: its zones, all of them sequential.
     pub(crate) zones: Option<ZoneGeometry>,
-    /// Of one that is made of a drive's conventional zones: how long each is, because no command to
-    /// the drive may cross its end.
+    /// If it consists of a drive's conventional zones: how long each one is, because no command to
+    /// the drive may cross a zone's end.
     pub(crate) stripe: Option<u64>,
     /// NGUID, and UUID.
     pub(crate) guid: [u8; 16],
@@ -79,20 +79,20 @@ impl Namespace {
         all
     }
 
-    /// Blocks that can be written: without those beyond the capacity of each zone.
+    /// How many blocks can be written, without those beyond the capacity of each zone.
     pub(crate) fn capacity(&self) -> u64 {
         let zoned = |zones: ZoneGeometry| zones.capacity.saturating_mul(u64::from(zones.count));
         self.zones.map_or(self.blocks, zoned)
     }
 
-    /// The drive's address of block `lba`, if `blocks` from there on are inside.
+    /// The drive's address of block `lba`, if it and the next `blocks` are inside.
     pub(crate) fn locate(&self, lba: Lba, blocks: u64) -> Option<Lba> {
         let end = lba.checked_add(blocks)?;
         (end <= self.blocks && lba < self.blocks).then(|| self.first + lba)
     }
 }
 
-/// An identifier that is always the same for the same drive, and for no other.
+/// An identifier that is always the same for the same drive, and different for any other.
 pub(crate) fn guid(name: &std::path::Path, salt: u64) -> [u8; 16] {
     use std::os::unix::ffi::OsStrExt;
     // FNV-1a, 128 bits.

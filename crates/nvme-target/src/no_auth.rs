@@ -1,4 +1,4 @@
-//! What stands for `auth` in a build without that feature: there are no keys, so no queue has an
+//! Takes the place of `auth` in a build without that feature. There are no keys, so no queue has an
 //! authentication, and none of this is ever called.
 
 use cores::Nanos;
@@ -7,7 +7,7 @@ use crate::command::{Sqe, Status};
 use crate::io::Answer;
 use crate::server::Options;
 
-/// An authentication command: there is none.
+/// An authentication command, of which there is none.
 #[derive(Clone, Copy)]
 pub(crate) enum Transfer {}
 
@@ -25,7 +25,7 @@ impl Transfer {
     }
 }
 
-/// The authentication of one queue: no queue has one.
+/// The authentication of one queue, which no queue has.
 pub(crate) enum Authentication {}
 
 impl Authentication {

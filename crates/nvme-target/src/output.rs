@@ -1,5 +1,5 @@
-//! What a connection has to send: small headers in one buffer, pages of the drive as they are, and
-//! as few system calls as it takes.
+//! What a connection has to send: small headers in one buffer, pages of the drive as they are, in
+//! as few system calls as possible.
 //!
 //! Pages are not copied: an answer to a read holds the drive's own, and later writes to the drive
 //! make new ones.
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 
-/// Slices of one system call; the kernel takes up to 1024.
+/// How many slices one system call sends; the kernel takes up to 1024.
 const MAX_SLICES: usize = 256;
-/// A buffer of headers longer than this is made shorter.
+/// If the buffer of headers is longer than this, it is shortened.
 const COMPACT_ABOVE: usize = 1 << 16;
 
 enum Piece {
@@ -39,7 +39,7 @@ impl Piece {
 pub(crate) struct Output {
     small: Vec<u8>,
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that have gone.
+    /// How many bytes of the first piece have been sent.
     sent: usize,
     left: usize,
 }
@@ -69,7 +69,7 @@ impl Output {
         self.pieces.push_back(Piece::Page { page, len });
     }
 
-    /// Sends what `socket` takes without waiting. True if anything went.
+    /// Sends what `socket` takes without waiting. True if anything was sent.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
         let before = self.left;
         while self.left > 0 {
@@ -118,8 +118,8 @@ impl Output {
         }
     }
 
-    /// Drops what has gone of the buffer. With a host that always has more to ask for it would keep
-    /// growing.
+    /// Drops the part of the buffer that has been sent. If a host always asked for more, the buffer
+    /// would keep growing.
     fn compact(&mut self) {
         let first = self.pieces.iter().find_map(|piece| match piece {
             Piece::Small { start, .. } => Some(*start),

@@ -1,9 +1,9 @@
 //! PDUs of NVMe/TCP (NVMe TCP Transport 1.0, section 3.6): their headers, digests, and what ends a
 //! connection.
 //!
-//! Sizes are those of the specification. On the wire come header, header digest, padding, data,
-//! data digest; `PLEN` counts all of it. A fault in a header is [`Fatal`]: the host is sent a
-//! termination request and the connection ends. A wrong data digest concerns one command only.
+//! Sizes are those of the specification. A PDU consists of header, header digest, padding, data and
+//! data digest; `PLEN` counts all of it. An error in a header is [`Fatal`]: the host gets a
+//! termination request and the connection ends. A wrong data digest concerns only one command.
 
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
@@ -13,13 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(crate) const DIGEST: usize = 4;
 /// Bytes of the common header.
 pub(crate) const COMMON: usize = 8;
-/// Longest header there is: ICReq's.
+/// The longest header, which is ICReq's.
 pub(crate) const HEADER_MAX: usize = 128;
-/// Command data that a capsule may carry: a connect's 1 KiB, or two blocks of a write.
+/// How much command data a capsule may carry: a connect's 1 KiB, or two blocks of a write.
 pub(crate) const IN_CAPSULE: usize = 8192;
-/// Data a host may put in one H2CData PDU. Hosts require a multiple of 4, at least 4096.
+/// How much data a host may put into one H2CData PDU. Hosts require a multiple of 4, at least 4096.
 pub(crate) const MAX_H2C_DATA: u32 = 1 << 20;
-/// Padding before data goes up to this: the largest alignment a host can ask for, and ours.
+/// The most padding before data: the largest alignment that a host can ask for, and ours.
 const ALIGN_MAX: usize = 128;
 
 /// Flags of the common header.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     H2cData,
 }
 
-/// Types of PDUs we send.
+/// Types of PDUs that we send.
 pub(crate) mod kind {
     pub(crate) const IC_RESP: u8 = 0x01;
     pub(crate) const C2H_TERM_REQ: u8 = 0x03;
@@ -59,13 +59,13 @@ pub(crate) struct Common {
     pub(crate) plen: U32,
 }
 
-/// ICReq and ICResp, 128 bytes. `most` is MAXR2T of the one, MAXH2CDATA of the other.
+/// ICReq and ICResp, 128 bytes. `most` is MAXR2T in the one, and MAXH2CDATA in the other.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Initialize {
     pub(crate) common: Common,
     pub(crate) pfv: U16,
-    /// How the sender wants data aligned, in dwords, counted from 0.
+    /// How the sender wants data to be aligned, in dwords, counted from 0.
     pub(crate) align: u8,
     /// Bit 0 header digests, bit 1 data digests.
     pub(crate) digests: u8,
@@ -86,7 +86,7 @@ pub(crate) struct DataHeader {
     pub(crate) reserved: U32,
 }
 
-/// Termination request, 24 bytes and a copy of the offending header behind.
+/// Termination request: 24 bytes, and then a copy of the wrong header.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Terminate {

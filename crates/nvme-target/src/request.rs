@@ -20,7 +20,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Bytes the host has to send.
+    /// How many bytes the host has to send.
     pub(crate) fn takes(&self, sqe: &Sqe) -> usize {
         match self {
             Self::Connect => CONNECT_LEN,
@@ -31,7 +31,7 @@ impl Request {
         }
     }
 
-    /// Bytes the host wants.
+    /// How many bytes the host wants.
     pub(crate) fn wants(&self) -> usize {
         match self {
             Self::Io(task) => task.gives(),
@@ -40,7 +40,7 @@ impl Request {
         }
     }
 
-    /// The data of a command if it is in the capsule, or if there is none to send; `None` if it
+    /// The data of a command, if it is in the capsule or if there is none to send. `None` if it
     /// must be transferred.
     pub(crate) fn placed<'a>(&self, sqe: &Sqe, data: &'a [u8]) -> Result<Option<&'a [u8]>, Status> {
         let (takes, wants) = (self.takes(sqe), self.wants());
@@ -71,8 +71,8 @@ impl Request {
     }
 }
 
-/// A command's data. Pages come from slabs of megabytes; a host that only connects should not cost
-/// one.
+/// A command's data. Pages come from slabs of megabytes, and a host that only connects should not
+/// need one.
 pub(crate) enum Given<'a> {
     Bytes(&'a [u8]),
     Pages(Blocks),

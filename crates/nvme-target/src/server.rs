@@ -1,4 +1,4 @@
-//! A listening server: its limits, and what others in the process can do with it.
+//! A listening server: its limits, and what the rest of the process can do with it.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::namespace::Unit;
 use crate::power::{After, When};
 use crate::subsystem::Subsystem;
 
-/// How many connections beyond the limit are told that there are too many. Others are closed.
+/// How many connections beyond the limit are told that there are too many. Others are just closed.
 const LOBBY: usize = 32;
 
 /// How to serve.
@@ -23,24 +23,25 @@ const LOBBY: usize = 32;
 pub struct Options {
     /// Name of the subsystem.
     pub nqn: String,
-    /// Connections at once; each is a thread, and has room for one transfer of its own.
+    /// How many connections there may be. Each is a thread, and has room for one transfer of its
+    /// own.
     pub connections: usize,
-    /// Bytes of transfers under way beyond that, of all connections together.
+    /// How many more bytes of transfers all connections together may have under way.
     pub transfer_bytes: u64,
     /// Says that several controllers may share the namespaces. A Linux host then puts its multipath
     /// driver before them, which in 6.1 hides the limits of open and active zones.
     pub shared: bool,
-    /// How long a host may take from its connection to Connect, and to authenticate.
+    /// How long a host may take to send Connect, and then to authenticate.
     pub handshake: Nanos,
-    /// How long a host may leave answers unread or data unsent.
+    /// How long a host may leave answers unread, or data unsent.
     pub patience: Nanos,
-    /// Whom to serve; everybody if not given. Discovery requires authentication, too.
+    /// Whom to serve; everybody if not given. Discovery requires authentication too.
     #[cfg(feature = "auth")]
     pub keys: Option<Arc<Keys>>,
 }
 
 impl Options {
-    /// A subsystem `nqn` with limits that suit a machine of a gigabyte and more.
+    /// A subsystem `nqn`, with limits that suit a machine with a gigabyte or more.
     pub fn new(nqn: impl Into<String>) -> Self {
         Self {
             nqn: nqn.into(),
@@ -62,14 +63,14 @@ pub struct Server {
     listening: Option<JoinHandle<()>>,
 }
 
-/// The connections there are.
+/// The present connections.
 struct Guests {
     closing: AtomicBool,
     count: AtomicUsize,
     links: Mutex<Vec<(usize, Arc<TcpStream>)>>,
 }
 
-/// Counts a connection while it lasts.
+/// Counts a connection as long as it exists.
 struct Guest {
     guests: Arc<Guests>,
     number: usize,
@@ -102,7 +103,7 @@ impl Server {
         Ok(Self { subsystem, guests, listening: Some(listening) })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub fn address(&self) -> SocketAddr {
         self.subsystem.address
     }
@@ -122,12 +123,12 @@ impl Server {
         self.subsystem.namespace(nsid).map(|namespace| namespace.unit)
     }
 
-    /// Connections there are.
+    /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.guests.count.load(Ordering::Acquire)
     }
 
-    /// Controllers hosts have.
+    /// How many controllers hosts have.
     pub fn controllers(&self) -> usize {
         self.subsystem.controllers().len()
     }
@@ -151,8 +152,8 @@ impl Server {
         self.subsystem.cuts()
     }
 
-    /// Gives power back, with the drives as they are or as they were when saved under `name`; ends
-    /// a freeze. Hosts lose their controllers.
+    /// Restores the power, with the drives as they are or as they were when saved under `name`.
+    /// Also ends a freeze. Hosts lose their controllers.
     ///
     /// # Errors
     ///
@@ -161,8 +162,8 @@ impl Server {
         self.subsystem.restore(name)
     }
 
-    /// Gives power back with the drives holding `states`, in their order; a drive without one stays
-    /// as it is. Hosts lose their controllers.
+    /// Restores the power with `states` on the drives, in their order; a drive without one stays as
+    /// it is. Hosts lose their controllers.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl Server {
         self.subsystem.replace(states)
     }
 
-    /// Keeps what all drives hold under `name`.
+    /// Saves what all drives hold under `name`.
     pub fn save(&self, name: &str) {
         self.subsystem.save(name);
     }
@@ -186,7 +187,7 @@ impl Server {
         self.subsystem.saved()
     }
 
-    /// Stops answering silently, or resumes.
+    /// Stops answering without a word, or resumes.
     pub fn freeze(&self, frozen: bool) {
         self.subsystem.freeze(frozen);
     }
@@ -200,7 +201,7 @@ impl Server {
         self.subsystem.fail_zone(unit, lba, state)
     }
 
-    /// Ends all connections and returns when nobody uses the drives any more.
+    /// Ends all connections. Returns when nobody uses the drives any more.
     pub fn close(mut self) {
         self.end();
     }
@@ -208,9 +209,9 @@ impl Server {
     fn end(&mut self) {
         let Some(listening) = self.listening.take() else { return };
         self.guests.closing.store(true, Ordering::Release);
-        // The listener sleeps until somebody comes.
+        // The listener sleeps until somebody connects.
         drop(TcpStream::connect(wake_address(self.address())));
-        // It can fail only because it has ended.
+        // It fails only if the listener has ended.
         let _ = listening.result();
         self.subsystem.freeze(false);
         self.subsystem.remove_all();
@@ -229,7 +230,7 @@ impl Drop for Server {
     }
 }
 
-/// Where to connect to wake the listener at `address`.
+/// Where to connect in order to wake the listener at `address`.
 fn wake_address(address: SocketAddr) -> SocketAddr {
     match (address.ip().is_unspecified(), address.is_ipv4()) {
         (false, _) => address,
@@ -246,7 +247,8 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             return;
         }
         let Ok((link, _)) = accepted else {
-            // Out of descriptors, or a client that has gone: trying again at once would not help.
+            // There are no descriptors left, or the client is gone. Trying again at once would not
+            // help.
             cores::sleep(10_000_000);
             continue;
         };
@@ -265,7 +267,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             let _guest = guest;
             connection::serve(subsystem, link, count >= most);
         };
-        // No thread for it: the connection ends, and nobody else notices.
+        // If there is no thread for it, the connection ends and nobody else notices.
         drop(cores::try_spawn(&format!("nvme {number}"), None, serve));
     }
 }

@@ -1,8 +1,8 @@
 //! One subsystem: drives, namespaces, the hosts' controllers, and the power of all drives.
 //!
-//! The power gate: running commands takes it for reading, cutting or restoring power for writing.
-//! So no command from before a cut reaches the drive after it, and a cut can be judged by what
-//! hosts were told before it.
+//! The power gate is a lock. Commands run while it is held for reading; cutting and restoring the
+//! power hold it for writing. So no command from before a cut reaches the drive after it, and a cut
+//! can be judged by what hosts were told before it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::server::Options;
 
 /// Name of the discovery subsystem (NVMe base 2.0, section 4.5).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
-/// Namespaces that are listed at once.
+/// How many namespaces are listed at once.
 const MAX_NAMESPACES: usize = 1024;
 /// The last controller identifier; those above have special meanings.
 const LAST_CONTROLLER: u16 = 0xffef;
@@ -31,17 +31,17 @@ pub(crate) struct Subsystem {
     pub(crate) serial: String,
     pub(crate) units: Vec<Unit>,
     pub(crate) namespaces: Vec<Namespace>,
-    /// Longest transfer: 2 to this power blocks.
+    /// The longest transfer is 2 to this power blocks.
     pub(crate) transfer_shift: u8,
     pub(crate) gate: RwLock<()>,
     pub(crate) power: Mutex<Power>,
     /// A silent cut is pending.
     pub(crate) polite_cut: AtomicBool,
-    /// Nothing is answered while this is set.
+    /// While this is set, nothing is answered.
     frozen: AtomicBool,
     thawed: Condvar,
     controllers: Mutex<Controllers>,
-    /// Bytes of transfers under way, beyond one for each connection.
+    /// Bytes of transfers under way, besides one for each connection.
     transfers: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ impl Subsystem {
         self.namespaces.get((nsid as usize).checked_sub(1)?)
     }
 
-    /// Adds the controller that `make` makes for its identifier; `None` if there are too many.
+    /// Adds the controller that `make` makes with its identifier. `None` if there are too many.
     pub(crate) fn add<E>(
         &self,
         make: impl FnOnce(u16) -> Result<Arc<Controller>, E>,
@@ -113,7 +113,7 @@ impl Subsystem {
         self.controllers.lock().by_id.get(&id).cloned()
     }
 
-    /// Identifiers of the controllers hosts have of the subsystem proper.
+    /// The controllers that hosts have of the subsystem itself.
     pub(crate) fn controllers(&self) -> Vec<Arc<Controller>> {
         self.controllers.lock().by_id.values().cloned().collect()
     }
@@ -133,7 +133,7 @@ impl Subsystem {
         all.values().for_each(|controller| controller.end());
     }
 
-    /// The right to run commands; waits while they are frozen.
+    /// The right to run commands. Waits while they are frozen.
     pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.frozen.load(Ordering::Acquire) {
             let mut power = self.power.lock();
@@ -144,7 +144,7 @@ impl Subsystem {
         self.gate.read()
     }
 
-    /// Stops answering, or goes on.
+    /// Stops answering, or resumes.
     pub(crate) fn freeze(&self, frozen: bool) {
         let power = self.power.lock();
         self.frozen.store(frozen, Ordering::Release);
@@ -156,7 +156,7 @@ impl Subsystem {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Takes room for a transfer from the share of all connections.
+    /// Takes room for a transfer from what all connections share.
     pub(crate) fn take_room(&self, bytes: u64) -> bool {
         let most = self.options.transfer_bytes;
         let taken = self.transfers.fetch_add(bytes, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl Subsystem {
         fits
     }
 
-    /// Gives room back.
+    /// Returns that room.
     pub(crate) fn give_room(&self, bytes: u64) {
         self.transfers.fetch_sub(bytes, Ordering::Relaxed);
     }

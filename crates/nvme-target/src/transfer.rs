@@ -1,10 +1,10 @@
-//! Data a host sends for a command, as it comes in.
+//! Data that a host sends for a command, as it arrives.
 
 use std::io::IoSliceMut;
 
 use drive::{BLOCK_SIZE, Block, Blocks};
 
-/// Slices handed to one system call at most.
+/// The most slices in one system call.
 pub(crate) const MAX_SLICES: usize = 256;
 
 /// Data of one command, in order. Memory is taken as the data arrives, not when it is announced.
@@ -21,7 +21,7 @@ impl Transfer {
         Self { data: Blocks::new(), length, got: 0 }
     }
 
-    /// All of `bytes`.
+    /// A transfer of which all `bytes` have arrived.
     pub(crate) fn whole(bytes: &[u8]) -> Self {
         let mut whole = Self::new(bytes.len());
         whole.put(bytes);
@@ -83,8 +83,8 @@ impl Transfer {
         })
     }
 
-    /// `bytes` more were put where [`Self::slices`] said; returns `digest` continued over them, if
-    /// there is one.
+    /// Notes that `bytes` more were put where [`Self::slices`] said. Returns `digest` continued
+    /// over them, if there is one.
     pub(crate) fn advance(&mut self, bytes: usize, digest: Option<u32>) -> Option<u32> {
         let bytes = bytes.min(self.length - self.got);
         let end = self.got + bytes;

@@ -1,5 +1,5 @@
-//! Zone Management Send and Receive (ZNS command set 1.1, sections 3.4.3 and 3.4.2): what is asked,
-//! and a report's bytes.
+//! Zone Management Send and Receive (ZNS command set 1.1, sections 3.4.3 and 3.4.2): parsing them,
+//! and the bytes of a report.
 
 use drive::{Lba, Zone, ZoneAction, ZoneState};
 use zerocopy::IntoBytes;
@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 
 /// Bytes of a report's header, and of each zone descriptor.
 const DESCRIPTOR: usize = 64;
-/// Zones asked of the drive at once.
+/// How many zones to ask the drive for at once.
 const STEP: u32 = 4096;
 
 /// Zone Management Send: the action, and the drive's address of the zone; `None` selects all.
@@ -25,7 +25,7 @@ pub(crate) fn parse_send(
         3 => ZoneAction::Open,
         4 => ZoneAction::Reset,
         5 => ZoneAction::Offline,
-        // Set Zone Descriptor Extension, 10h: there are none.
+        // Set Zone Descriptor Extension, 10h: there are no extensions.
         _ => return Err(Status::INVALID_FIELD),
     };
     if cdw13 >> 8 & 1 != 0 {
@@ -35,7 +35,7 @@ pub(crate) fn parse_send(
     Ok((action, Some(zone)))
 }
 
-/// A zone report under way.
+/// A zone report being put together.
 pub(crate) struct Report {
     /// The drive's address of the next zone to ask for, and of the namespace's end.
     next: Lba,
@@ -43,7 +43,7 @@ pub(crate) struct Report {
     base: Lba,
     zone_size: u64,
     filter: Option<ZoneState>,
-    /// Count only what is returned.
+    /// Count only the zones that are returned.
     partial: bool,
     count: u64,
     bytes: Vec<u8>,
@@ -88,7 +88,7 @@ impl Report {
         })
     }
 
-    /// Bytes the host asked for.
+    /// How many bytes the host asked for.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
@@ -97,7 +97,7 @@ impl Report {
         self.bytes.len() + DESCRIPTOR <= self.length
     }
 
-    /// What to ask the drive for next; `None` when the report is whole.
+    /// What to ask the drive for next. `None` when the report is complete.
     pub(crate) fn wants(&self) -> Option<(Lba, u32)> {
         let done = self.next >= self.end || (self.partial && !self.has_room());
         let room = ((self.length - self.bytes.len().min(self.length)) / DESCRIPTOR) as u64;
@@ -125,10 +125,10 @@ impl Report {
 
     fn describe(&self, zone: &Zone) -> [u8; DESCRIPTOR] {
         let mut bytes = [0; DESCRIPTOR];
-        // Sequential write required; every zone of the namespace is.
+        // Sequential write required, as every zone of the namespace is.
         bytes[0] = 2;
         bytes[1] = (zone.state as u8) << 4;
-        // A write pointer without meaning is all ones.
+        // A write pointer without a meaning is all ones.
         let wp = match zone.state {
             ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => u64::MAX,
             _ => zone.wp - self.base,

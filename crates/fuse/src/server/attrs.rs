@@ -1,5 +1,5 @@
-//! Attributes: `getattr`, `statx`, `setattr`, `statfs`, access times, and the privileges a change
-//! takes away.
+//! Attributes: `getattr`, `statx`, `setattr`, `statfs`, access times, and the privileges that a
+//! change removes.
 
 use vfs::{Attr, FileKind, Ino, SetAttr, Timespec};
 
@@ -10,12 +10,12 @@ use crate::wire::{Reply, Request};
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
-/// The attribute that gives a program privileges of its own, capabilities(7).
+/// The attribute that gives a program privileges, capabilities(7).
 const CAPABILITY: &[u8] = b"security.capability";
 /// Preferred size of transfers, as `stat` reports it.
 const BLOCK_SIZE: u32 = 4096;
 
-/// Attributes as the protocol has them.
+/// Attributes in the form of the protocol.
 pub(super) fn wire(attr: &Attr) -> abi::Attr {
     abi::Attr {
         ino: attr.ino,
@@ -54,15 +54,15 @@ pub(super) fn now() -> Timespec {
     Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
 }
 
-/// What is left of permission bits when a change takes set-id bits away
-/// (`setattr_should_drop_suidgid`): set-group-id without group execution marks mandatory locking
+/// What is left of permission bits when a change removes set-id bits
+/// (`setattr_should_drop_suidgid`). Set-group-id without group execution means mandatory locking,
 /// and stays.
 fn without_set_id(perm: u16) -> u16 {
     let sgid = if perm & S_IXGRP == 0 { 0 } else { S_ISGID };
     perm & !(S_ISUID | sgid)
 }
 
-/// A time the kernel wants set: the one it gives, or the present.
+/// The time that the kernel wants to set: a given one, or now.
 fn wanted(valid: Fattr, given: Fattr, now: Fattr, secs: u64, nanos: u32) -> Option<Timespec> {
     if valid.contains(now) {
         Some(self::now())
@@ -80,7 +80,7 @@ impl Server {
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let attr = self.fs.getattr(self.ino(request.header.nodeid)).map_err(errno)?;
-        // Not every format keeps when a file was made.
+        // Not every format records when a file was made.
         let btime = if attr.crtime == Timespec::default() { 0 } else { STATX_BTIME };
         reply.put(&StatxOut {
             attr_valid: VALID_SECS,
@@ -145,15 +145,15 @@ impl Server {
         Ok(())
     }
 
-    /// The permission bits without set-id bits, if there are any to take away.
+    /// The permission bits without set-id bits, if there are any of those to remove.
     fn perm_without_set_id(&self, ino: Ino) -> Result<Option<u16>, Errno> {
         let attr = self.fs.getattr(ino).map_err(errno)?;
         let perm = without_set_id(attr.perm);
         Ok((perm != attr.perm && attr.kind != FileKind::Directory).then_some(perm))
     }
 
-    /// Removes the privileges that a change of contents ends: set-id bits, if `set_id` says that
-    /// the caller may not keep them, and capabilities.
+    /// Removes the privileges that a change of contents ends: capabilities and, if `set_id` says
+    /// that the caller may not keep them, set-id bits.
     pub(super) fn drop_privileges(&self, ino: Ino, set_id: bool) -> Done {
         if self.nodes.changed(ino) {
             self.drop_capability(ino)?;
@@ -161,13 +161,14 @@ impl Server {
         if set_id && let Some(perm) = self.perm_without_set_id(ino)? {
             let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
             self.fs.setattr(ino, &set).map_err(errno)?;
-            // Otherwise the kernel would go on executing the file with privileges that it has lost.
+            // Otherwise the kernel would still execute the file with the privileges that it has
+            // lost.
             self.device.forget_attributes(self.node(ino));
         }
         Ok(())
     }
 
-    /// The caller that set a list may not keep the set-group-id bit.
+    /// Removes the set-group-id bit, which the caller that set a list may not keep.
     pub(super) fn drop_sgid(&self, ino: Ino) -> Done {
         let perm = self.fs.getattr(ino).map_err(errno)?.perm;
         if perm & S_ISGID != 0 {
@@ -195,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Whether the access time of `ino` would change if it were read now.
+    /// The attributes of `ino`, if a read now would change its access time.
     pub(super) fn is_atime_due(&self, ino: Ino) -> Result<Option<Attr>, Errno> {
         let policy = self.behaviour.atime;
         let clock = cores::now();

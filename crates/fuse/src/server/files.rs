@@ -14,7 +14,7 @@ use crate::wire::{Reply, Request};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// Most bytes copied by one request, because it cannot be interrupted.
+/// The most bytes that one request copies, because it cannot be interrupted.
 const COPY_MAX: u64 = 64 << 20;
 
 impl Server {
@@ -57,7 +57,7 @@ impl Server {
         Ok(())
     }
 
-    /// Of files and directories alike.
+    /// For files and directories.
     pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
         let args: FsyncIn = request.args()?;
         let datasync = args.fsync_flags & FSYNC_FDATASYNC != 0;
@@ -68,7 +68,7 @@ impl Server {
         let ino = self.ino(request.header.nodeid);
         let args: FallocateIn = request.args()?;
         let mode = FallocateMode::from_bits(args.mode).ok_or(Errno::OPNOTSUPP)?;
-        // The kernel does not say whether the caller may keep set-id bits; root may.
+        // The kernel does not say whether the caller may keep set-id bits. Root may.
         self.drop_privileges(ino, request.header.uid != 0)?;
         self.fs.fallocate(ino, mode, args.offset, args.length).map_err(errno)
     }
@@ -86,7 +86,7 @@ impl Server {
         Ok(())
     }
 
-    /// Every request names its inode; a handle only says who ends an atomic write, and whether it
+    /// Every request names its inode. A handle only says who ends an atomic write, and whether it
     /// was opened for writing.
     pub(super) fn open_out(&self, flags: u32, keep_cache: bool) -> OpenOut {
         let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
@@ -95,7 +95,8 @@ impl Server {
         OpenOut { fh, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
     }
 
-    /// The last close of a handle: an atomic write that it started and did not commit is dropped.
+    /// The last close of a handle. If it started an atomic write and did not commit it, that is
+    /// dropped.
     pub(super) fn release(&self, request: &Request<'_>) -> Done {
         let args: ReleaseIn = request.args()?;
         let ino = self.ino(request.header.nodeid);

@@ -1,5 +1,5 @@
-//! ioctl(2), as far as FUSE lets it through: numbers that say how much they read and write
-//! (`include/uapi/linux/fs.h`). What is not for every file system, the volume knows.
+//! ioctl(2), as far as FUSE lets it through: only numbers that say how much they read and write
+//! (`include/uapi/linux/fs.h`). The volume handles those that not every file system has.
 
 use vfs::Ino;
 use vfs::kind::{Atomic, Ioctl};
@@ -17,7 +17,7 @@ const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
 const FSGETXATTR: u32 = 0x801c_581f;
 const FSSETXATTR: u32 = 0x401c_5820;
-/// `F2FS_IOC_START_ATOMIC_WRITE` and its kin: by these numbers programs ask for atomic writes,
+/// `F2FS_IOC_START_ATOMIC_WRITE` and the like. Programs use these numbers to ask for atomic writes,
 /// whatever the file system.
 const START_ATOMIC_WRITE: u32 = 0xf501;
 const COMMIT_ATOMIC_WRITE: u32 = 0xf502;
@@ -36,8 +36,8 @@ struct Fsxattr {
 }
 const _: () = assert!(size_of::<Fsxattr>() == 28);
 
-/// `FS_*_FL` and what they are as `FS_XFLAG_*`: synchronous, immutable, append only, not dumped, no
-/// access times, project inherited.
+/// Pairs of `FS_*_FL` and `FS_XFLAG_*`: synchronous, immutable, append only, not dumped, no access
+/// times, project inherited.
 const XFLAGS: [(u32, u32); 6] =
     [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40), (0x2000_0000, 0x200)];
 
@@ -55,7 +55,7 @@ fn xflags_of(flags: u32) -> u32 {
 }
 
 impl Server {
-    /// `FS_IOC_FSGETXATTR`, and with `set` `FS_IOC_FSSETXATTR`.
+    /// `FS_IOC_FSGETXATTR` or, with `set`, `FS_IOC_FSSETXATTR`.
     fn fsxattr(&self, ino: Ino, set: Option<Fsxattr>, reply: &mut Reply<'_>) -> Done {
         let flags = self.fs.flags(ino).map_err(errno)?;
         let Some(wanted) = set else {
@@ -72,7 +72,7 @@ impl Server {
         Ok(())
     }
 
-    /// Not where the kernel collects writes, because a commit would miss some; nor over rings,
+    /// Not if the kernel collects writes, because a commit would miss some. Not over rings either,
     /// where an abort would wait for readers that the same thread has to answer.
     fn can_write_atomically(&self) -> bool {
         !self.behaviour.writeback
@@ -80,7 +80,8 @@ impl Server {
             && !self.is_agreed(Init::OVER_IO_URING)
     }
 
-    /// Starts, commits or aborts an atomic write: for the owner, by a handle that can write.
+    /// Starts, commits or aborts an atomic write. Only the owner may, through a handle that can
+    /// write.
     fn atomic_write(&self, request: &Request<'_>, ino: Ino, fh: u64, step: Atomic) -> Done {
         let uid = request.header.uid;
         if fh & 1 == 0 {
@@ -102,7 +103,8 @@ impl Server {
         Ok(())
     }
 
-    /// The file is what it was before, and the kernel must not show anything else.
+    /// Aborts an atomic write. The file is then as before, and the kernel must not show anything
+    /// else.
     pub(super) fn abort_atomic_write(&self, ino: Ino) -> Done {
         self.nodes.set_atomic_by(ino, None);
         self.fs.atomic_write(ino, Atomic::Abort).map_err(errno)?;
@@ -110,7 +112,7 @@ impl Server {
         Ok(())
     }
 
-    /// Fails if the flags of `ino` forbid to open it like this (`may_open`, which does not know
+    /// Fails if the flags of `ino` forbid opening it in this way (`may_open`, which does not know
     /// them).
     pub(super) fn check_flags(&self, ino: Ino, open: u32) -> Done {
         let flags = match self.fs.flags(ino).map_err(errno) {

@@ -1,9 +1,8 @@
 //! Answers requests: one method per operation of the protocol, over any [`FileSystem`].
 //!
-//! The kernel checks permissions (`default_permissions`), keeps locks, and caches names,
-//! attributes and contents as long as it likes: nobody but this mount changes the volume. What the
-//! kernel leaves to the server is done here: set-id bits and capabilities that a change takes
-//! away, access times, the umask.
+//! The kernel checks permissions (`default_permissions`), keeps locks, and caches names, attributes
+//! and contents for as long as it likes, because only this mount changes the volume. The rest is
+//! done here: set-id bits and capabilities that a change removes, access times, the umask.
 
 mod attrs;
 mod files;
@@ -27,10 +26,10 @@ use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
 /// How long the kernel may keep what it is told, in seconds: for ever.
 const VALID_SECS: u64 = u32::MAX as u64;
-/// Most background requests at once: those that nobody waits for, such as read-ahead.
+/// The most background requests at once. Nobody waits for them; read-ahead is one example.
 const MAX_BACKGROUND: u16 = 64;
 
-/// Result of an operation: its reply is complete, or the errno to answer with.
+/// Result of an operation: its reply is complete, or this is the errno to answer with.
 pub(crate) type Done = Result<(), Errno>;
 
 /// How a file system is served.
@@ -41,18 +40,18 @@ pub(crate) struct Behaviour {
     pub(crate) dirsync: bool,
     /// The kernel collects writes.
     pub(crate) writeback: bool,
-    /// Access control lists count.
+    /// Access control lists are in use.
     pub(crate) acl: bool,
     pub(crate) read_only: bool,
-    /// Requests come over rings if the kernel offers it.
+    /// Requests come over rings, if the kernel offers that.
     pub(crate) io_uring: bool,
 }
 
 /// The way to the volume and the drive below a running mount.
 pub trait Control: Send + Sync {
-    /// Root and the mount's owner ask by reading extended attributes of the root directory, which
-    /// works read-only, too. Carries out `request` and returns its answer. `ENODATA` if it stands
-    /// for nothing.
+    /// Carries out `request` and returns its answer; `ENODATA` if there is no such request. Root
+    /// and the mount's owner ask by reading extended attributes of the root directory, which also
+    /// works on a read-only mount.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct Server {
     owner: u32,
     /// What kernel and server agreed on, [`Init`].
     agreed: AtomicU64,
-    /// The next handle, twice.
+    /// The next handle, times two.
     handles: AtomicU64,
 }
 
@@ -84,11 +83,11 @@ impl Server {
         Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles }
     }
 
-    /// Serves one request. Returns the header of the reply, if the operation has one.
+    /// Serves one request. Returns the header of the reply, if the operation has a reply.
     pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<OutHeader> {
         let result = match request.header.opcode {
             op::FORGET | op::BATCH_FORGET => {
-                // FORGET has no reply, so it cannot fail.
+                // FORGET has no reply, so a failure cannot be reported.
                 let _ = self.forget(request);
                 return None;
             }
@@ -133,13 +132,13 @@ impl Server {
             op::INIT => self.init(request, reply),
             op::RELEASE => self.release(request),
             op::RELEASEDIR | op::DESTROY => Ok(()),
-            // Among them, on purpose, OPENDIR, FLUSH, ACCESS and INTERRUPT: the kernel hears once
-            // that there is nothing to do for them and stops asking.
+            // On purpose, these include OPENDIR, FLUSH, ACCESS and INTERRUPT: the kernel is told
+            // once that there is nothing to do for them, and stops asking.
             _ => Err(Errno::NOSYS),
         }
     }
 
-    /// Agrees on what the connection can do.
+    /// Agrees with the kernel on what the connection can do.
     fn init(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let (init, rest) = request.args_and_rest::<InitIn>()?;
         if init.major < abi::KERNEL_VERSION
@@ -180,17 +179,17 @@ impl Server {
         self.agreed.load(Ordering::Relaxed) != 0
     }
 
-    /// The inode a request names as `node`.
+    /// The inode that a request names as `node`.
     fn ino(&self, node: u64) -> Ino {
         if node == ROOT_ID { self.root } else { node }
     }
 
-    /// The name the kernel has for an inode.
+    /// The kernel's name for an inode.
     fn node(&self, ino: Ino) -> u64 {
         if ino == self.root { ROOT_ID } else { ino }
     }
 
-    /// What the kernel is told when it gets to know an inode.
+    /// What the kernel is told when it learns of an inode.
     fn entry(&self, attr: &Attr) -> EntryOut {
         self.nodes.looked_up(attr.ino);
         self.entry_out(attr)
@@ -224,7 +223,7 @@ impl Server {
     }
 }
 
-/// What this server can do and wants.
+/// What this server can do, and asks for.
 fn wanted(behaviour: &Behaviour) -> Init {
     let mut wanted = Init::ASYNC_READ
         | Init::ATOMIC_O_TRUNC
@@ -232,9 +231,9 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::BIG_WRITES
         | Init::DONT_MASK
         | Init::HAS_IOCTL_DIR
-        // Always, and not only when the kernel guesses that it pays: F2FS in the kernel also reads
-        // the inodes of the entries it lists (`readdir_ra`), and a tree walk asks for each of them
-        // next.
+        // Always, and not only when the kernel thinks that it pays. F2FS in the kernel also reads
+        // the inodes of the entries that it lists (`readdir_ra`), and a tree walk asks for each of
+        // them next.
         | Init::DO_READDIRPLUS
         | Init::ASYNC_DIO
         | Init::PARALLEL_DIROPS
@@ -250,7 +249,7 @@ fn wanted(behaviour: &Behaviour) -> Init {
     wanted
 }
 
-/// The number an error becomes on the wire.
+/// The number for an error in the protocol.
 fn errno(error: vfs::Error) -> Errno {
     error.errno()
 }

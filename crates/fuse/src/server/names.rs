@@ -27,7 +27,7 @@ impl Server {
         };
         match found {
             Ok(attr) => reply.put(&self.entry(&attr)),
-            // The kernel can also remember that there is no such name.
+            // The kernel can also remember that a name does not exist.
             Err(Errno::NOENT) => {
                 reply.put(&EntryOut { entry_valid: VALID_SECS, ..EntryOut::default() });
             }
@@ -105,7 +105,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes an inode with the permission bits it is to have.
+    /// Makes an inode with its final permission bits.
     fn make(
         &self,
         parent: Ino,
@@ -118,9 +118,9 @@ impl Server {
         Ok(attr)
     }
 
-    /// The permission bits a new inode in `parent` is to be made with.
+    /// The permission bits for a new inode in `parent`.
     fn new_perm(&self, parent: Ino, mode: u32, umask: u32) -> u16 {
-        // Where new files inherit a list, it stands in for the umask.
+        // Where new files inherit a list, it replaces the umask.
         let inherits = self.behaviour.acl && self.fs.getxattr(parent, vfs::acl::DEFAULT).is_ok();
         let mode = if inherits { mode } else { mode & !umask };
         (mode & 0o7777) as u16
@@ -182,8 +182,8 @@ impl Server {
         if new_parent == parent { Ok(()) } else { self.changed_dir(new_parent) }
     }
 
-    /// Does something that takes a name from `victim`, which stays alive while the kernel knows
-    /// it.
+    /// Does something that takes a name from `victim`, which stays alive as long as the kernel
+    /// knows it.
     fn losing_name(&self, victim: &Attr, change: impl FnOnce() -> vfs::Result<()>) -> Done {
         let last = victim.nlink <= 1 || victim.kind == FileKind::Directory;
         let pinned = last && self.nodes.pin(&*self.fs, victim.ino).map_err(errno)?;
@@ -194,7 +194,7 @@ impl Server {
         done
     }
 
-    /// A directory was changed: durable at once if the mount says so.
+    /// A directory was changed: makes that durable at once if the mount says so.
     fn changed_dir(&self, dir: Ino) -> Done {
         if self.behaviour.dirsync { self.fs.fsync(dir, false).map_err(errno) } else { Ok(()) }
     }
@@ -216,7 +216,7 @@ impl Server {
         Ok(())
     }
 
-    /// Entries with the attributes of their inodes, which count as lookups.
+    /// Entries with the attributes of their inodes. Each counts as a lookup.
     pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let dir = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
@@ -235,8 +235,8 @@ impl Server {
         self.fs.readdir(dir, args.offset, &mut collect).map_err(errno)?;
         for entry in &entries {
             let dots = entry.name == b"." || entry.name == b"..";
-            // An inode that has gone meanwhile has no attributes: the kernel will look it up if it
-            // needs to.
+            // An inode that is gone by now has no attributes. The kernel looks it up if it needs
+            // to.
             let attr = if dots { None } else { self.fs.getattr(entry.ino).ok() };
             let known = attr.map_or_else(EntryOut::default, |attr| self.entry(&attr));
             put_dirent(reply, size, Some(&known), entry);

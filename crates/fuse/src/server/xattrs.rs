@@ -1,4 +1,4 @@
-//! Extended attributes, and the requests to [`super::Control`] that look like some.
+//! Extended attributes, and the requests to [`super::Control`] that look like them.
 
 use vfs::XattrMode;
 
@@ -10,9 +10,9 @@ use crate::wire::{Reply, Request, split_name};
 
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-/// Before the names of access control lists.
+/// Prefix of the names of access control lists.
 const ACL: &[u8] = b"system.posix_acl_";
-/// Before the requests to [`super::Control`].
+/// Prefix of the requests to [`super::Control`].
 const CONTROL: &[u8] = b"user.strandline.";
 
 impl Server {
@@ -46,7 +46,7 @@ impl Server {
         if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 { self.drop_sgid(ino) } else { Ok(()) }
     }
 
-    /// Kernels before 5.12 send half of the structure.
+    /// Kernels before 5.12 send only half of the structure.
     fn setxattr_args<'a>(&self, request: &Request<'a>) -> Result<(SetxattrIn, &'a [u8]), Errno> {
         if self.is_agreed(Init::SETXATTR_EXT) {
             return request.args_and_rest();
@@ -85,8 +85,8 @@ impl Server {
         !self.behaviour.acl && name.starts_with(ACL)
     }
 
-    /// The request an attribute name stands for, if it is one of the root directory and the caller
-    /// may make it.
+    /// The request in an attribute's name, if the attribute is one of the root directory and the
+    /// caller may make the request.
     fn control_name<'a>(
         &self,
         request: &Request<'_>,
@@ -98,7 +98,7 @@ impl Server {
     }
 }
 
-/// Answers with a value, or with its size if the caller asks for that.
+/// Answers with a value, or with its size if that is what the caller asks for.
 fn put_sized(value: &[u8], size: u32, reply: &mut Reply<'_>) -> Done {
     if size == 0 {
         reply.put(&GetxattrOut { size: value.len() as u32, padding: 0 });

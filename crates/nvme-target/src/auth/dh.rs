@@ -1,19 +1,20 @@
 //! Diffie-Hellman groups (RFC 7919): a session key that an eavesdropper cannot compute, so that a
 //! weak secret cannot be guessed from what was sent.
 //!
-//! The primes are not written down here but made as the RFC defines them, from the digits of e:
-//! `2^n - 2^(n-64) + (floor(2^(n-130) e) + X) 2^64 - 1`. Exponentiation is `crypto_bigint`'s, whose
-//! time does not depend on what is secret.
+//! The primes are not written down here. They are computed as the RFC defines them, from the digits
+//! of e: `2^n - 2^(n-64) + (floor(2^(n-130) e) + X) 2^64 - 1`. `crypto_bigint` does the
+//! exponentiation, in a time that does not depend on secrets.
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Limb, NonZero, Resize};
 use rustix::io::Errno;
 
-/// Bits of a private exponent: twice the strength of the largest group, and some (RFC 7919, 5.2).
+/// Bits of a private exponent: twice the strength of the largest group, and a few more (RFC 7919,
+/// 5.2).
 const EXPONENT: u32 = 512;
 
-/// A group, by its identifier on the wire. There is none with the identifier 0, which stands for
-/// no exchange.
+/// A group, by its identifier in the protocol. No group has the identifier 0, which stands for no
+/// exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) id: u8,
@@ -23,7 +24,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The smallest first: it is the quickest and good enough, with 112 bits of strength.
+    /// The smallest first: it is the fastest, and with 112 bits of strength good enough.
     pub(super) const ALL: [Self; 5] = [
         Self { id: 1, bits: 2048, offset: 560_316 },
         Self { id: 2, bits: 3072, offset: 2_625_351 },
@@ -38,7 +39,7 @@ impl Group {
     }
 
     pub(super) fn prime(self) -> BoxedUint {
-        // Digits beyond those wanted, for what rounding takes away.
+        // Digits beyond those needed, to make up for rounding.
         const GUARD: u32 = 64;
         let one = BoxedUint::one_with_precision(self.bits);
         let mut term = one.shl(self.bits - 130 + GUARD);
@@ -53,7 +54,7 @@ impl Group {
         }
         let offset = BoxedUint::from(self.offset).resize(self.bits);
         let middle = e.shr(GUARD).wrapping_add(&offset).shl(64);
-        // 2^n, which has no room, leaves nothing behind.
+        // 2^n has no room, and is zero anyway modulo the word size.
         middle.wrapping_sub(one.shl(self.bits - 64)).wrapping_sub(&one)
     }
 
@@ -86,14 +87,14 @@ impl Exchange {
         Some(Self { group, exponent, public })
     }
 
-    /// The session key from the other side's public value; `None` if that value is not allowed.
+    /// The session key, from the other side's public value. `None` if that value is not allowed.
     pub(super) fn session(&self, theirs: &[u8]) -> Option<Vec<u8>> {
         if theirs.len() != self.group.len() {
             return None;
         }
         let value = BoxedUint::from_be_slice(theirs, self.group.bits).ok()?;
         let one = BoxedUint::one_with_precision(self.group.bits);
-        // 0, 1 and -1 would make a session key that everybody knows.
+        // With 0, 1 and -1, everybody would know the session key.
         let last = self.group.prime().wrapping_sub(&one);
         if value <= one || value >= last {
             return None;

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Types and identifiers of messages, as one number: those all protocols have, then our own.
+/// Types and identifiers of messages, as one number: first those of all protocols, then ours.
 pub(super) mod id {
     pub(in super::super) const NEGOTIATE: u16 = 0x0000;
     pub(in super::super) const FAILURE2: u16 = 0x00f0;
@@ -17,7 +17,7 @@ pub(super) mod id {
 /// Identifier of DH-HMAC-CHAP among protocols.
 pub(super) const DH_HMAC_CHAP: u8 = 1;
 
-/// What every message begins with, 6 bytes.
+/// The first 6 bytes of every message.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -70,7 +70,7 @@ impl Protocol {
     }
 }
 
-/// Our challenge, 16 bytes; behind it the challenge value and our public value.
+/// Our challenge, 16 bytes, followed by the challenge value and our public value.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Challenge {
@@ -83,21 +83,23 @@ pub(super) struct Challenge {
     pub(super) sequence: U32,
 }
 
-/// The host's answer, 16 bytes; behind it its response, its challenge for us and its public value.
+/// The host's answer, 16 bytes, followed by its response, its challenge for us and its public
+/// value.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Reply {
     pub(super) header: Header,
     pub(super) hash_len: u8,
     reserved: u8,
-    /// Bit 0: the challenge is one.
+    /// Bit 0: there is a challenge.
     pub(super) challenges: u8,
     reserved_too: u8,
     pub(super) public_len: U16,
     pub(super) sequence: U32,
 }
 
-/// The host has proved who it is: 16 bytes, followed by our response if we were challenged.
+/// The host has proved its identity: 16 bytes, followed by our response if there was a challenge
+/// for us.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Success1 {
@@ -123,7 +125,7 @@ const _: () = assert!(size_of::<Negotiate>() == 8 && size_of::<Protocol>() == 64
 const _: () = assert!(size_of::<Challenge>() == 16 && size_of::<Reply>() == 16);
 const _: () = assert!(size_of::<Success1>() == 16 && size_of::<Failure>() == 8);
 
-/// Why it refuses, as a failure message explains it.
+/// Why it refuses, as a failure message says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Failed = 1,

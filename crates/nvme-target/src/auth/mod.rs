@@ -1,10 +1,10 @@
 //! In-band authentication: DH-HMAC-CHAP (NVMe base 2.0, section 8.13), the controller's side.
 //!
-//! Each queue begins with it, before any other command: the host says what it supports (Negotiate)
-//! and takes our challenge, replies with a keyed digest of it and takes our Success1; if it
-//! challenged us, it confirms our response (Success2). Sends and receives are commands of the host,
-//! [`Authentication`] is what happens between. Any irregularity ends in a Failure1 and the end of
-//! the connection: there is one try per connection, and a challenge is answered once.
+//! Each queue begins with it, before any other command. The host says what it supports (Negotiate)
+//! and takes our challenge; it replies with a keyed digest of it and takes our Success1. If it
+//! challenged us, it confirms our response (Success2). Sends and receives are commands of the host;
+//! [`Authentication`] is what happens between them. Anything irregular leads to a Failure1 and ends
+//! the connection: there is one try for each connection, and a challenge is answered only once.
 
 mod dh;
 mod message;
@@ -28,7 +28,7 @@ use crate::command::{FABRICS, Sqe, Status};
 use crate::io::Answer;
 use crate::server::Options;
 
-/// Longest message there is: a reply with the public value of the largest group has 1168 bytes.
+/// The longest message: a reply with the public value of the largest group has 1168 bytes.
 const MESSAGE_MAX: usize = 4096;
 /// Security protocol E9h, with its two bytes 01h: NVMe authentication.
 const PROTOCOL: u32 = 0x00e9_0101;
@@ -36,13 +36,14 @@ const PROTOCOL: u32 = 0x00e9_0101;
 /// Who may connect: hosts that know `host`.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// The secret that a host proves to know.
+    /// The secret that a host must prove to know.
     pub host: Secret,
-    /// The secret that we prove to know, to hosts that ask; without it such hosts are refused.
+    /// The secret that we prove to know if a host asks for that. Without it, such hosts are
+    /// refused.
     pub controller: Option<Secret>,
 }
 
-/// An authentication command: which way, and how many bytes.
+/// An authentication command: its direction, and how many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     Send(usize),
@@ -50,7 +51,7 @@ pub(crate) enum Transfer {
 }
 
 impl Transfer {
-    /// What `sqe` asks; `None` if it is another command.
+    /// What `sqe` asks for. `None` if it is another command.
     pub(crate) fn parse(sqe: &Sqe) -> Result<Option<Self>, Status> {
         let length = sqe.cdw11.get() as usize;
         let transfer = match (sqe.opcode, sqe.fabrics_kind()) {
@@ -76,7 +77,7 @@ impl Transfer {
     }
 }
 
-/// A challenge the host has not answered yet.
+/// A challenge that the host has not answered yet.
 struct Challenged {
     transaction: u16,
     hash: Hash,
@@ -104,13 +105,13 @@ pub(crate) struct Authentication {
     /// The message that the host has to take before anything else.
     says: Option<Vec<u8>>,
     passed: bool,
-    /// How long it may take, and when that is over.
+    /// How long the host may take, and when that time is over.
     patience: Nanos,
     by: Nanos,
 }
 
 impl Authentication {
-    /// For the host named `host`, which connected to the subsystem named `subsystem`; `None` if no
+    /// For the host named `host`, which connected to the subsystem named `subsystem`. `None` if no
     /// authentication is required.
     pub(crate) fn demanded(options: &Options, host: &str, subsystem: &str) -> Option<Self> {
         let (keys, patience) = (options.keys.clone()?, options.handshake);
@@ -125,17 +126,17 @@ impl Authentication {
         self.passed
     }
 
-    /// When it must be done; `None` if it is.
+    /// When it must be done. `None` if it is done.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         (!self.passed).then_some(self.by)
     }
 
-    /// Whether it has failed, and the host knows.
+    /// Whether it has failed, and the host has been told.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.state, State::Over) && self.says.is_none()
     }
 
-    /// Executes an authentication command, with what the host sent.
+    /// Executes an authentication command with the data from the host.
     pub(crate) fn go_on(&mut self, transfer: Transfer, sent: &[u8]) -> Answer {
         match transfer {
             Transfer::Send(length) => {
@@ -146,7 +147,7 @@ impl Authentication {
         }
     }
 
-    /// The host sent a message.
+    /// Takes a message from the host.
     fn hear(&mut self, message: &[u8]) {
         if matches!(self.state, State::Over) {
             return;
@@ -177,7 +178,7 @@ impl Authentication {
         }
     }
 
-    /// The host takes what there is to say, in up to `room` bytes.
+    /// Gives the host the message that it has to take, in up to `room` bytes.
     fn say(&mut self, room: usize) -> Result<Vec<u8>, Status> {
         if self.says.is_none() {
             self.refuse(0, Refusal::Message);
@@ -193,7 +194,7 @@ impl Authentication {
         let failure = Failure { header, reason: 1, explanation: why as u8 };
         self.says = Some(failure.as_bytes().to_vec());
         if self.passed {
-            // As much time to fetch it as there was for the first message.
+            // The host has as much time to fetch it as it had for the first message.
             self.by = cores::now().saturating_add(self.patience);
         }
         (self.state, self.passed) = (State::Over, false);
@@ -250,10 +251,10 @@ impl Authentication {
         }
         let header = Header::new(id::SUCCESS1, transaction);
         let sequence = reply.sequence.get();
-        // A challenge with no sequence number is for TLS only.
+        // A challenge without a sequence number is for TLS only.
         let challenges = reply.challenges & 1 != 0 && sequence != 0;
         let (ours, state) = if challenges {
-            // Nobody gets our own challenge answered by us.
+            // We never answer our own challenge, whoever sends it back to us.
             let own = self.keys.controller.as_ref().filter(|_| theirs != asked.value);
             let key = own.ok_or(Refusal::Failed)?.key_of(subsystem);
             let names = ["Controller", subsystem, host];
@@ -275,7 +276,7 @@ impl Authentication {
     }
 }
 
-/// What both responses of a transaction are made with.
+/// What both responses of a transaction are made from.
 struct Proof {
     hash: Hash,
     session: Option<Vec<u8>>,
@@ -283,7 +284,7 @@ struct Proof {
 }
 
 impl Proof {
-    /// The response to a challenge; `names` say who responds, in which role, and to whom.
+    /// The response to a challenge. `names` say who responds, in which role, and to whom.
     fn response(&self, key: &[u8], challenge: &[u8], sequence: u32, names: [&str; 3]) -> Vec<u8> {
         let bound = match &self.session {
             None => challenge.to_vec(),
@@ -291,12 +292,12 @@ impl Proof {
         };
         let [role, from, to] = names.map(str::as_bytes);
         let (sequence, transaction) = (sequence.to_le_bytes(), self.transaction.to_le_bytes());
-        // The zero behind the transaction: no secure channel.
+        // The zero after the transaction means: no secure channel.
         self.hash.keyed(key, &[&bound, &sequence, &transaction, &[0], role, from, &[0], to])
     }
 }
 
-/// What to use of a Negotiate: transaction, the strongest hash, the quickest group.
+/// What to choose from a Negotiate message: transaction, the strongest hash, the fastest group.
 fn choose(message: &[u8]) -> Result<(u16, Hash, Option<Group>), Refusal> {
     let (negotiate, rest) = Negotiate::read_from_prefix(message).map_err(|_| Refusal::Payload)?;
     if negotiate.concatenate != 0 {
@@ -317,7 +318,7 @@ fn choose(message: &[u8]) -> Result<(u16, Hash, Option<Group>), Refusal> {
     Ok((negotiate.header.transaction.get(), hash.ok_or(Refusal::Hash)?, group))
 }
 
-/// Unpredictable bytes: from the kernel, not from a seed.
+/// Fills `bytes` with unpredictable ones, from the kernel and not from a seed.
 fn fill_with_chance(bytes: &mut [u8]) -> Result<(), Errno> {
     let filled = getrandom(&mut *bytes, GetRandomFlags::empty())?;
     if filled == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }

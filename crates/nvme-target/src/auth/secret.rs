@@ -1,7 +1,7 @@
 //! Secrets as `nvme gen-dhchap-key` prints them, and hashes (NVMe base 2.0, section 8.13.5.8).
 //!
-//! `DHHC-1:HH:base64:` is a key and its CRC-32; `HH` names the hash with which the key is
-//! transformed, together with its owner's name, before it is used; 00 means not at all.
+//! `DHHC-1:HH:base64:` is a key and its CRC-32. `HH` names the hash with which the key is
+//! transformed, together with its owner's name, before it is used; 00 means that it is not.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use thiserror::Error;
 
-/// Hash functions, by their identifiers on the wire.
+/// Hash functions, by their identifiers in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hash {
     Sha256 = 1,
@@ -60,27 +60,27 @@ fn mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Why something is no secret.
+/// Why a text is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SecretError {
-    /// Not of the form.
+    /// It does not have the form of one.
     #[error("a secret is DHHC-1:00:...: as nvme gen-dhchap-key prints it")]
     Form,
-    /// A hash there is not.
+    /// It names an unknown hash.
     #[error("its hash is {0}, not 00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)")]
     Hash(u8),
-    /// Not base64.
+    /// It is not base64.
     #[error("its key is not base64")]
     Base64,
-    /// A key of an invalid length.
+    /// Its key has an invalid length.
     #[error("its key has {0} bytes, not 32, 48 or 64")]
     Length(usize),
-    /// Mistyped.
+    /// It was mistyped.
     #[error("its checksum is {found:08x}, and should be {expected:08x}: mistyped?")]
     Checksum {
-        /// What stands there.
+        /// The checksum in the text.
         found: u32,
-        /// What the key has.
+        /// The checksum of the key.
         expected: u32,
     },
 }
@@ -127,7 +127,7 @@ impl std::str::FromStr for Secret {
 }
 
 impl Secret {
-    /// The key, as the owner with the qualified name `owner` uses it.
+    /// The key in the form that its owner, with the qualified name `owner`, uses.
     pub(super) fn key_of(&self, owner: &str) -> Vec<u8> {
         match self.hash {
             None => self.key.clone(),

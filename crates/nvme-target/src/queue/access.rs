@@ -1,4 +1,4 @@
-//! Who gets in: Connect, and what the host has to prove after it.
+//! Who may use a queue: Connect, and what the host has to prove after it.
 
 use cores::Nanos;
 
@@ -9,7 +9,7 @@ use crate::command::{Sqe, Status};
 use crate::io::Answer;
 
 impl Queue {
-    /// When the host must have connected, or proved who it is; `None` if it has, or need not.
+    /// When the host must have connected, or proved its identity. `None` if it has, or need not.
     pub(crate) fn introduce_by(&self) -> Option<Nanos> {
         match self.role {
             None => Some(self.connect_by),
@@ -17,7 +17,7 @@ impl Queue {
         }
     }
 
-    /// Whether the host is not who it says, and knows that we know.
+    /// Whether the host has failed to prove its identity, and has been told.
     pub(crate) fn has_failed(&self) -> bool {
         self.authentication.as_ref().is_some_and(Authentication::has_failed)
     }
@@ -26,7 +26,7 @@ impl Queue {
         if self.busy {
             return Err(Status::CONNECT_BUSY.into());
         }
-        // Nobody is there to answer.
+        // Nobody is there who could be answered.
         self.power_lost = self.subsystem.is_off();
         let connect = Connect::parse(sqe, data)?;
         let local = self.link.local_addr().unwrap_or(self.subsystem.address);

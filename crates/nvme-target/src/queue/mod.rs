@@ -1,9 +1,9 @@
-//! A queue pair: commands of one connection, from their capsules to their answers.
+//! A queue pair: the commands of one connection, from their capsules to their answers.
 //!
-//! Each command holds a slot from its capsule to its answer; the slot's number is the transfer tag
-//! of its data and its identifier on the drive. Data that a host is to send is asked for when there
-//! is room for it: one transfer a connection may always have, more as long as all connections
-//! together stay below a limit, so nobody waits for anybody else.
+//! Each command has a slot from its capsule to its answer. The slot's number is the transfer tag of
+//! its data, and its identifier on the drive. Data is requested from a host when there is room for
+//! it: a connection may always have one transfer, and more as long as all connections together stay
+//! below a limit. So nobody waits for anybody else.
 
 mod access;
 mod running;
@@ -28,16 +28,16 @@ use crate::request::{Given, Request};
 use crate::subsystem::Subsystem;
 use crate::transfer::Transfer;
 
-/// Commands a connection may have before it is a queue.
+/// How many commands a connection may have before it is a queue.
 const FRESH_ENTRIES: u16 = 1;
 
-/// Room that a transfer or a read holds.
+/// The room that a transfer or a read takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     None,
     /// The one that every connection has.
     Own,
-    /// This many bytes of the common share.
+    /// This many bytes of the room that all share.
     Shared(u64),
 }
 
@@ -56,7 +56,7 @@ enum Slot {
         damaged: bool,
         room: Room,
     },
-    /// The drive works on it. The task is out while it is looked at.
+    /// The drive works on it. The task is taken out while it is being handled.
     Running {
         sqe: Sqe,
         task: Option<Task>,
@@ -64,7 +64,7 @@ enum Slot {
     },
 }
 
-/// A queue pair, or a connection that is not one yet.
+/// A queue pair, or a connection that has not become one yet.
 pub(crate) struct Queue {
     pub(crate) subsystem: Arc<Subsystem>,
     link: Arc<TcpStream>,
@@ -72,7 +72,7 @@ pub(crate) struct Queue {
     role: Option<(Arc<Controller>, u16)>,
     /// When it must be connected.
     connect_by: Nanos,
-    /// Of a connected queue, if there are keys.
+    /// For a connected queue, if there are keys.
     authentication: Option<Authentication>,
     pub(crate) answers: Answers,
     slots: Vec<Slot>,
@@ -80,16 +80,16 @@ pub(crate) struct Queue {
     entries: u16,
     head: u16,
     waiting: VecDeque<u16>,
-    /// Whether the room that every connection has is taken.
+    /// Whether the room that every connection has is in use.
     own_taken: bool,
     taking: usize,
     running: usize,
     /// The drive's queues, by unit.
     lanes: Vec<Option<u16>>,
-    /// Every Connect is refused: there are too many connections.
+    /// Every Connect is refused, because there are too many connections.
     busy: bool,
     pub(crate) power_lost: bool,
-    /// A drive lost its power, and its commands succeed nonetheless.
+    /// A drive lost its power, and its commands succeed all the same.
     pub(crate) power_lost_politely: bool,
 }
 
@@ -123,7 +123,7 @@ impl Queue {
         self.role.as_ref().map(|(controller, _)| controller)
     }
 
-    /// The controller of which this is the admin queue.
+    /// The controller that has this as its admin queue.
     pub(crate) fn administers(&self) -> Option<&Arc<Controller>> {
         self.role.as_ref().filter(|(_, qid)| *qid == 0).map(|(controller, _)| controller)
     }
@@ -132,12 +132,12 @@ impl Queue {
         self.controller().is_some_and(|controller| controller.has_ended())
     }
 
-    /// Whether the host owes data.
+    /// Whether the host has to send data.
     pub(crate) fn is_owed(&self) -> bool {
         self.taking > 0
     }
 
-    /// A command capsule, with the data in it; `damaged` if its digest is wrong.
+    /// Takes a command capsule with the data in it; `damaged` if the data's digest is wrong.
     pub(crate) fn capsule(&mut self, sqe: &[u8], data: &[u8], damaged: bool) -> Result<(), Fatal> {
         let (sqe, _) = Sqe::read_from_prefix(sqe).map_err(|_| Fatal::HeaderField(2))?;
         if self.slots.len() - self.free.len() > usize::from(self.entries) {
@@ -196,7 +196,7 @@ impl Queue {
                 let slot = self.take_slot();
                 let (large, paced) = (request.wants() > IN_CAPSULE, self.is_paced());
                 if large && paced {
-                    // The drive holds the data of a read until it is due: that must be bounded,
+                    // The drive holds the data of a read until it is due, so that must be limited
                     // too.
                     self.slots[usize::from(slot)] = Slot::Waiting { sqe: *sqe, request };
                     self.waiting.push_back(slot);
@@ -218,7 +218,7 @@ impl Queue {
         self.subsystem.units.iter().any(|unit| unit.ssd().timing() != Timing::Instant)
     }
 
-    /// Executes a command whose data is there.
+    /// Executes a command that has its data.
     fn run(&mut self, slot: u16, sqe: &Sqe, request: Request, given: Given<'_>, room: Room) {
         let bytes = || match &given {
             Given::Bytes(bytes) => bytes,

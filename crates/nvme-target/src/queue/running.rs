@@ -1,4 +1,4 @@
-//! Commands on the drive: issued, collected, and issued again while their task goes on.
+//! Commands on the drive: submitted, collected, and submitted again as long as their task goes on.
 
 use cores::Nanos;
 use drive::{Drive, Output as DriveOutput};
@@ -8,7 +8,7 @@ use crate::command::{Sqe, Status};
 use crate::io::{Next, Task};
 
 impl Queue {
-    /// When the drive is to be asked for completions; `None` if nothing is under way.
+    /// When to ask the drive for completions. `None` if nothing is under way.
     pub(crate) fn due(&self) -> Option<Nanos> {
         if self.running == 0 {
             return None;
@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Takes completions from the drive while the connection's answers are shorter than `most`
+    /// Takes completions from the drive as long as the connection's answers are shorter than `most`
     /// bytes. True if there was one.
     pub(crate) fn collect(&mut self, most: usize) -> bool {
         let mut any = false;

@@ -14,7 +14,7 @@ impl Queue {
         })
     }
 
-    /// Lets waiting commands go on, in order, as far as there is room.
+    /// Lets waiting commands continue, in order, as long as there is room.
     pub(super) fn give_room_to_the_waiting(&mut self) {
         while let Some(&slot) = self.waiting.front() {
             let Slot::Waiting { sqe, request } = &self.slots[usize::from(slot)] else {
@@ -54,7 +54,7 @@ impl Queue {
         }
     }
 
-    /// The header of an H2CData PDU: whose data follows.
+    /// Takes the header of an H2CData PDU, which says whose data follows.
     pub(crate) fn expect(&self, header: &DataHeader, last: bool) -> Result<u16, Fatal> {
         let tag = header.tag.get();
         let Some(Slot::Taking { sqe, transfer, .. }) = self.slots.get(usize::from(tag)) else {
