@@ -1,4 +1,16 @@
 //! Block drives: real, in memory, or emulated down to the NAND write pointer.
+//!
+//! ```
+//! use drive::{Block, Command, Drive, Output};
+//!
+//! let drive = drive::ram(1024);
+//! let data = [Block::from_prefix(b"hello")].into_iter().collect();
+//! drive.submit(0, 1, Command::Write { lba: 9, data, fua: false });
+//! drive.submit(0, 2, Command::Read { lba: 9, blocks: 1 });
+//! assert!(drive.wait_for(0, 1).is_some_and(|done| done.result.is_ok()));
+//! let read = drive.wait_for(0, 2).map(|done| done.result);
+//! assert!(matches!(read, Some(Ok(Output::Data(blocks))) if blocks[0].bytes().starts_with(b"hello")));
+//! ```
 
 pub mod blkzone;
 mod block;

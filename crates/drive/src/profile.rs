@@ -200,6 +200,16 @@ impl Profile {
 }
 
 /// A drive to be made: a profile, and the size and zones that replace the profile's.
+///
+/// ```
+/// use drive::{Profile, Spec};
+///
+/// let quiet = Profile::named("zn540-noplp:program_jitter_percent=0")?;
+/// assert!(quiet.volatile());
+/// let drive = Spec::new(quiet).zone_size(2048, 1536).zones(64, 4).identify()?;
+/// assert_eq!(drive.blocks, 64 * 2048);
+/// # Ok::<(), drive::ProfileError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     profile: Arc<Profile>,

@@ -115,6 +115,25 @@ pub enum UndoError {
 }
 
 /// A drive that remembers its earlier contents.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use drive::undo::{Undo, undo};
+/// use drive::{Block, Command, Drive};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("log");
+/// let below: Arc<dyn Drive> = drive::ram(64);
+/// let drive = Undo::new(below.clone(), std::fs::File::create_new(&path)?)?;
+/// let data = [Block::from_prefix(b"repaired")].into_iter().collect();
+/// drive.submit(0, 0, Command::Write { lba: 3, data, fua: false });
+/// drive.wait(0);
+///
+/// assert_eq!(undo(&below, std::fs::File::open(&path)?)?.blocks, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Undo {
     below: Arc<dyn Drive>,
     identify: Identify,

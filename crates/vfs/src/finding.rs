@@ -25,6 +25,13 @@ pub enum Remedy {
 }
 
 /// One thing that is wrong, at a place `P` in the file system's own terms.
+///
+/// ```
+/// use vfs::finding::Finding;
+///
+/// let finding = Finding::new("inode 4", "i_links", 2, 1);
+/// assert_eq!(finding.to_string(), "inode 4: i_links: found 2, should be 1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<P> {
     /// Where.

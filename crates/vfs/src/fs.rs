@@ -14,6 +14,20 @@ use crate::{
 ///
 /// Errors are those of the Linux system call of the same name; a broken structure is `EUCLEAN`,
 /// a failed transfer `EIO`, a full volume `ENOSPC`, a read-only one `EROFS`.
+///
+/// ```
+/// use vfs::{Creator, FileSystem, MemFs, SetAttr, path};
+/// # fn main() -> vfs::Result<()> {
+/// let fs = MemFs::new();
+/// let dir = path::create_dir_all(&fs, b"var/log", 0o755, Creator::default())?.ino;
+/// let file = fs.create(dir, b"today", 0o640, Creator::default())?.ino;
+/// path::write_all(&fs, file, 0, b"a line\n")?;
+/// fs.setattr(file, &SetAttr { size: Some(6), ..SetAttr::default() })?;
+/// fs.fsync(file, false)?;
+/// assert_eq!(path::read_to_vec(&fs, file)?, b"a line");
+/// # Ok(())
+/// # }
+/// ```
 pub trait FileSystem: Send + Sync {
     /// Inode of the root directory.
     fn root(&self) -> Ino;

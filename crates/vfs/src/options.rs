@@ -6,6 +6,24 @@ use std::fmt;
 use thiserror::Error;
 
 /// The mount options of one file system; `T` is what they set.
+///
+/// ```
+/// use vfs::options::{MountOption, Options, Value};
+///
+/// const OPTIONS: Options<bool> = Options {
+///     of: "testfs",
+///     table: &[MountOption {
+///         name: "sync",
+///         value: Value::None { help: "every write is durable", set: |sync| *sync = true },
+///     }],
+/// };
+/// let mut sync = false;
+/// OPTIONS.set_list(&mut sync, "sync")?;
+/// assert!(sync);
+/// let error = OPTIONS.set_list(&mut sync, "rw").unwrap_err();
+/// assert_eq!(error.to_string(), "rw: not a mount option of testfs");
+/// # Ok::<(), vfs::options::OptionError>(())
+/// ```
 pub struct Options<T: 'static> {
     /// Name of the file system.
     pub of: &'static str,

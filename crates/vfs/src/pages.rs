@@ -25,6 +25,18 @@ const CHUNK_PAGES: u64 = 64;
 const DIRTY_PERCENT_DEFAULT: u8 = 50;
 
 /// Pages of many files. See the module's header.
+///
+/// ```
+/// use vfs::{Block, PageCache};
+///
+/// let mut cache = PageCache::new(1 << 20);
+/// cache.insert_dirty(7, 0, Block::from_prefix(b"new"));
+/// cache.insert_clean(7, 1, Block::zeroed()); // as read from the drive
+/// let dirty: Vec<u64> = cache.dirty_in(7, 0..u64::MAX).collect();
+/// assert_eq!(dirty, [0]);
+/// cache.mark_clean(7, 0); // its write has been submitted
+/// assert_eq!((cache.dirty_total(), cache.get(7, 0).is_some()), (0, true));
+/// ```
 #[derive(Debug)]
 pub struct PageCache {
     files: FxHashMap<Ino, FilePages>,

@@ -58,6 +58,32 @@ pub(crate) trait ZoneLog: Send {
 }
 
 /// An emulated SSD.
+///
+/// Its power can be cut at any moment; what is left depends on a seed.
+///
+/// ```
+/// use drive::{Block, Command, Drive, Spec, Ssd, Timing};
+/// # fn main() -> Result<(), drive::ProfileError> {
+/// // 8 zones of 64 blocks of which 60 can be written; the first two take random writes.
+/// let spec = Spec::named("zn540-noplp")?.zone_size(64, 60).zones(8, 2);
+/// let ssd = Ssd::new(spec, Timing::Instant, 1)?;
+/// let run = |command| {
+///     ssd.submit(0, 0, command);
+///     ssd.wait(0).expect("it was submitted").result.expect("it is a good command");
+/// };
+/// let blocks = |count| (0..count).map(|_| Block::from_prefix(b"data")).collect();
+/// run(Command::Write { lba: 128, data: blocks(3), fua: false });
+/// run(Command::Flush);
+/// run(Command::Write { lba: 131, data: blocks(2), fua: false });
+///
+/// let left = ssd.cut(42);
+/// let pointer = left.write_pointers().nth(2).expect("there are 8 zones");
+/// assert!((3..=5).contains(&pointer), "what was flushed is there");
+/// let ssd = Ssd::power_on(left, Timing::Instant, 1);
+/// assert_eq!(ssd.stats().commands, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Ssd {
     identify: Identify,
     timing: Timing,

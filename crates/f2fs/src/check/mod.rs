@@ -98,6 +98,17 @@ impl CheckReport {
 
 /// Checks the volume on `drive`. An error means that there is no volume, or none that this crate
 /// understands; everything else is a finding.
+///
+/// ```
+/// use f2fs::prelude::*;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let drive: Arc<dyn Drive> = drive::ram(1 << 15);
+/// mkfs::format(&drive, &MkfsOptions::default())?;
+/// let report = check(&drive, &CheckOptions::default())?;
+/// assert!(report.is_clean() && report.clean_unmount, "{:?}", report.findings);
+/// # Ok(())
+/// # }
+/// ```
 pub fn check(drive: &Arc<dyn Drive>, options: &CheckOptions) -> Result<CheckReport> {
     let queue = BlockQueue::new(Arc::clone(drive));
     let mut early = Vec::new();

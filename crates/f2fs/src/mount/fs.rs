@@ -57,6 +57,23 @@ impl F2fs {
     ///
     /// Fails if a structure that it needs is corrupt ([`Error::Corrupt`]) or requires something not
     /// built here ([`Error::Unsupported`]); the drive is then unchanged.
+    ///
+    /// ```
+    /// use f2fs::prelude::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let drive: Arc<dyn Drive> = drive::ram(1 << 15);
+    /// mkfs::format(&drive, &MkfsOptions::default())?;
+    /// let fs = F2fs::mount(drive.clone(), &MountOptions::default())?;
+    /// let file = fs.create(fs.root(), b"kept", 0o644, Creator::default())?.ino;
+    /// fs.fsync(file, false)?;
+    /// drop(fs); // a crash: it was not unmounted
+    ///
+    /// let fs = F2fs::mount(drive, &MountOptions::default())?;
+    /// assert_eq!(fs.recovery().recovered_inodes, 1);
+    /// assert!(fs.lookup(fs.root(), b"kept").is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;

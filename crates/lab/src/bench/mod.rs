@@ -155,6 +155,26 @@ pub struct BenchResult {
 }
 
 /// Runs one benchmark. The volume is made fresh; making it is not part of the time.
+///
+/// ```
+/// use lab::bench::{Bench, Kind, run};
+/// # fn main() -> lab::Result<()> {
+/// let bench = Bench {
+///     kind: Kind::Create,
+///     format: subjects::named("f2fs")?,
+///     drive: "zn540".to_owned(),
+///     machine: "xeon-4116".to_owned(), // a model, so the figures are simulated
+///     mount_opts: "fsync_mode=strict".to_owned(),
+///     ops: Some(50),
+///     threads: 1,
+///     seed: 42,
+/// };
+/// let result = run(&bench)?;
+/// assert!(result.simulated);
+/// println!("{:.0} fsyncs/s", result.ops_per_s);
+/// # Ok(())
+/// # }
+/// ```
 pub fn run(bench: &Bench) -> Result<BenchResult> {
     let machine = machine_named(&bench.machine, bench.seed)?;
     let simulated = machine.is_simulated();

@@ -108,6 +108,32 @@ impl Job {
 pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Runs the whole campaign of one mode: `job.cuts` cuts at random moments.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lab::campaign::shard::Pick;
+/// use lab::campaign::{self, CHECK_EVERY, Job};
+/// # fn main() -> lab::Result<()> {
+/// let format = subjects::named("f2fs")?;
+/// let job = Arc::new(Job {
+///     format,
+///     drive: "zn540-noplp".to_owned(),
+///     workload: lab::workload::named("pattern", 20)?.into(),
+///     technique: subjects::technique(format, "oprw-strict")?,
+///     inject: None,
+///     cuts: 20,
+///     seed: 42,
+///     pick: Pick::All,
+///     check_every: CHECK_EVERY,
+///     threads: 1,
+///     command: String::new(),
+/// });
+/// let result = campaign::run(&job, &(Arc::new(|_| ()) as campaign::Progress))?;
+/// assert_eq!((result.cuts, result.broken), (20, 0));
+/// # Ok(())
+/// # }
+/// ```
 pub fn run(job: &Arc<Job>, progress: &Progress) -> Result<ModeResult> {
     run_at(job, CutPoints::Random(job.cuts), progress).map(|(result, _)| result)
 }

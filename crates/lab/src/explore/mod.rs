@@ -180,6 +180,30 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
 
 /// Explores one run of the workload of `job`; `job.pick` selects among the states. With `outcomes`
 /// it also tells old from new in each.
+///
+/// ```
+/// use lab::campaign::{Job, shard::Pick};
+/// use lab::explore::{Bound, explore};
+/// # fn main() -> lab::Result<()> {
+/// let format = subjects::named("f2fs")?;
+/// let job = Job {
+///     format,
+///     drive: "zn540-noplp".to_owned(),
+///     workload: lab::workload::named("ace:create+fsync", 0)?.into(),
+///     technique: subjects::technique(format, "strict")?,
+///     inject: None,
+///     cuts: 0,
+///     seed: 42,
+///     pick: Pick::All,
+///     check_every: 1,
+///     threads: 1,
+///     command: String::new(),
+/// };
+/// let found = explore(&job, Bound { states: 16 }, false)?;
+/// assert!(found.counts.states > 1 && found.counts.broken == 0, "{:?}", found.counts);
+/// # Ok(())
+/// # }
+/// ```
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
     let spec = rig::unkind(&job.drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;

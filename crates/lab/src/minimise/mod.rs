@@ -75,6 +75,34 @@ impl Kind {
 }
 
 /// Shortens a failure of `job`, cut at every point or in every state; `None` if nothing fails.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lab::campaign::{Job, Progress, shard::Pick};
+/// use lab::minimise::{Cuts, minimise};
+/// # fn main() -> lab::Result<()> {
+/// let format = subjects::named("f2fs")?;
+/// let job = Job {
+///     format,
+///     drive: "zn540-noplp".to_owned(),
+///     workload: lab::workload::named("ace:overwrite+fsync", 0)?.into(),
+///     technique: subjects::technique(format, "strict")?,
+///     inject: Some("drop-flush".to_owned()),
+///     cuts: 0,
+///     seed: 42,
+///     pick: Pick::All,
+///     check_every: 1,
+///     threads: 1,
+///     command: String::new(),
+/// };
+/// let silent: Progress = Arc::new(|_| ());
+/// let found = minimise(&job, Cuts::States, &silent)?.expect("a lost flush shows");
+/// assert!(found.operations <= found.before && found.failure.broken);
+/// println!("{}", found.script.text());
+/// # Ok(())
+/// # }
+/// ```
 pub fn minimise(job: &Job, cuts: Cuts, progress: &Progress) -> Result<Option<Minimal>> {
     let script = Script::record(job)?;
     let mut search = Search { job, cuts, progress, script: &script, runs: 0 };

@@ -34,6 +34,35 @@ pub use varmail::Varmail;
 pub use versions::Versions;
 
 /// Something that uses a file system.
+///
+/// ```
+/// use lab::workload::Workload;
+/// use lab::workload::recorder::Recorder;
+///
+/// /// A log to which lines are appended.
+/// struct Log;
+///
+/// impl Workload for Log {
+///     fn name(&self) -> &str {
+///         "log"
+///     }
+///
+///     fn run(&self, fs: &Recorder, _seed: u64, started: &mut dyn FnMut()) -> lab::Result<()> {
+///         let log = fs.create(fs.root(), b"log", 0o644)?;
+///         fs.sync()?;
+///         started(); // from now on the power may fail
+///         for line in 0..10 {
+///             fs.write(log, line * 100, &[b'.'; 100])?;
+///             fs.fsync(log)?;
+///         }
+///         Ok(())
+///     }
+///
+///     fn footprint(&self) -> u64 {
+///         1 << 20
+///     }
+/// }
+/// ```
 pub trait Workload: Send + Sync {
     /// Name on the command line and in reports.
     fn name(&self) -> &str;

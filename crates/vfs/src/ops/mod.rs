@@ -7,6 +7,20 @@
 //!
 //! A path `#NAME` stands for the inode that [`Op::Open`] kept under that handle, even if its name
 //! is gone or stands for another inode.
+//!
+//! ```
+//! use vfs::MemFs;
+//! use vfs::ops::{self, Session};
+//!
+//! let fs = MemFs::new();
+//! let mut session = Session::new(&fs);
+//! for op in ops::parse("create a 644\nwrite a 4096+100 seed=7\nfsync a")? {
+//!     session.apply(&op)?;
+//! }
+//! let tree = ops::snapshot(&fs)?;
+//! assert_eq!(tree.0[&b"a"[..]].size, 4196);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod apply;
 mod generate;

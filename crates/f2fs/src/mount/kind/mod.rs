@@ -27,6 +27,23 @@ use crate::ondisk::superblock::{COPIES, RawSuperblock, Superblock};
 use crate::repair::{RepairOptions, repair};
 
 /// The Flash-Friendly File System, on the kernel's disk format.
+///
+/// ```
+/// use f2fs::prelude::*;
+/// use vfs::kind::Format;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let f2fs: &dyn Format = &f2fs::Format;
+/// let drive: Arc<dyn Drive> = drive::ram(1 << 15);
+/// f2fs.make(&drive)?;
+/// assert!(f2fs.probe(&drive)?);
+/// for technique in f2fs.techniques() {
+///     let promise = (technique.promise)(drive.identify());
+///     println!("-o {}: {promise:?}", technique.options);
+/// }
+/// f2fs.mount(drive, "fsync_mode=strict")?.unmount()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Format;
 
 impl From<Error> for kind::Error {
