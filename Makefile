@@ -101,11 +101,11 @@ dist: ## target/dist: a static binary, an OCI image of it, the Debian package
 	rm -rf target/dist && mkdir -p target/dist
 	cp target/$(MUSL)/release/strandline target/dist/strandline-x86_64
 	packaging/oci-image target/dist/strandline-x86_64 $(IMAGE)
-# podman's own failures are 125.
-	@if ! command -v podman >/dev/null; then echo "dist: no podman here, the image is untested"; \
-	elif podman run --rm oci-archive:$(IMAGE) --version; then echo "dist: the image runs"; \
-	elif [ $$? -eq 125 ]; then echo "dist: podman starts no container here, the image is untested"; \
-	else echo "dist: the image does not run"; exit 1; fi
+# 125 and 126: podman or its runtime failed, and not the image.
+	@if ! command -v podman >/dev/null; then echo "dist: no podman here, the image is untested"; else \
+	  podman run --rm oci-archive:$(IMAGE) --version; case $$? in 0) echo "dist: the image runs";; \
+	  125|126) echo "dist: podman can run no container here, the image is untested";; \
+	  *) echo "dist: the image does not run"; exit 1;; esac; fi
 	$(CARGO_DEB)
 	cp "$$($(CARGO) xtask package)" target/dist/
 	@echo "dist: the Debian package is untested (make test-all installs it into an overlay)"
