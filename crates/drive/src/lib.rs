@@ -8,8 +8,10 @@
 //! drive.submit(0, 1, Command::Write { lba: 9, data, fua: false });
 //! drive.submit(0, 2, Command::Read { lba: 9, blocks: 1 });
 //! assert!(drive.wait_for(0, 1).is_some_and(|done| done.result.is_ok()));
-//! let read = drive.wait_for(0, 2).map(|done| done.result);
-//! assert!(matches!(read, Some(Ok(Output::Data(blocks))) if blocks[0].bytes().starts_with(b"hello")));
+//! let Some(Ok(Output::Data(blocks))) = drive.wait_for(0, 2).map(|done| done.result) else {
+//!     panic!("the drive has no data");
+//! };
+//! assert!(blocks[0].bytes().starts_with(b"hello"));
 //! ```
 
 pub mod blkzone;
