@@ -1,4 +1,4 @@
-//! Answers requests: one method per operation of the protocol, over any [`FileSystem`].
+//! Answers requests: one method per operation of the protocol, over any [`vfs::FileSystem`].
 //!
 //! The kernel checks permissions (`default_permissions`), keeps locks, and caches names, attributes
 //! and contents for as long as it likes, because only this mount changes the volume. The rest is

@@ -5,7 +5,7 @@
 //! counts if it fails in the same way as the whole: the same kind of damage, and a broken promise
 //! if it was one. The order in which programs end is chance, and removing an operation changes it;
 //! so for a shorter run every state that a cut may leave is looked at, whatever the timing. Only if
-//! none of these fails is the run cut at every point of its own time. [`words`] describes what the
+//! none of these fails is the run cut at every point of its own time. [`words()`] describes what the
 //! last failing cut left on the drive.
 
 mod words;
@@ -53,7 +53,7 @@ pub struct Minimal {
     pub runs: usize,
     /// What `failure.cut` is the number of.
     pub cuts: Cuts,
-    /// The run with that cut alone, for [`words`].
+    /// The run with that cut alone, for [`words()`].
     pub recording: Recording,
     /// The earliest cut that fails, and how.
     pub failure: Failure,
