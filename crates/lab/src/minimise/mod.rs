@@ -5,8 +5,8 @@
 //! counts if it fails in the same way as the whole: the same kind of damage, and a broken promise
 //! if it was one. The order in which programs end is chance, and removing an operation changes it;
 //! so for a shorter run every state that a cut may leave is looked at, whatever the timing. Only if
-//! none of these fails is the run cut at every point of its own time. [`words()`] describes what the
-//! last failing cut left on the drive.
+//! none of these fails is the run cut at every point of its own time. [`words()`] describes what
+//! the last failing cut left on the drive.
 
 mod words;
 
