@@ -1,8 +1,8 @@
 //! How much room the logs have, and cleaning in time (`f2fs_balance_fs`).
 //!
-//! Invariant: between two operations, all dirty data fits, and after it what the cleaner needs to
-//! gain a section. An operation makes little dirty, so looking before each of them is enough.
-//! Before that point cleaning goes in small steps, one segment per operation.
+//! Invariant: between two operations there is room for all dirty data, and for what the cleaner
+//! then needs to gain a section. An operation makes little dirty, so a look before each one is
+//! enough. Cleaning begins earlier, in small steps of one segment per operation.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

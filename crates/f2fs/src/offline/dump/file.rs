@@ -1,7 +1,7 @@
-//! What an inode leads to: a directory's entries, and a file's extents.
+//! What belongs to an inode: a directory's entries, and a file's extents.
 //!
-//! A tree of nodes that runs in circles ends here by its depth, three, and by the blocks of the
-//! volume: no file has more.
+//! A tree of nodes that contains a circle ends here because of its depth, three, and because no
+//! file has more blocks than the volume.
 
 use super::{Dump, Emit, Record, Shape, Value};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
-//! What is on a volume, structure by structure, for people who debug: kernel field names and the
-//! values as they are, right or wrong.
+//! What is on a volume, structure by structure, for people who debug it: kernel field names, with
+//! the values as they are, right or wrong.
 //!
-//! Nothing here trusts what it reads more than it must: a damaged structure is shown with its
+//! Nothing here trusts what it reads more than it must. A damaged structure is shown with its
 //! errors, and whatever does not depend on it is still shown.
 
 mod file;
