@@ -50,7 +50,15 @@ fn every_command_has_a_page_that_man_understands() {
     for page in &pages {
         let out = tool(Path::new(&dir), &format!("man --warnings -E UTF-8 -l -Tutf8 {page}"));
         assert!(out.status.success() && out.stderr.is_empty(), "{page}: {}", text(&out.stderr));
+        let source = fs::read_to_string(Path::new(&dir).join(page)).unwrap();
+        let (_, synopsis) = source.split_once("\n.SH SYNOPSIS\n").expect("a synopsis");
+        let words = synopsis.lines().next().unwrap_or_default();
+        let command = format!(r"\fB{}\fR ", page[..page.len() - 2].replace('-', " "));
+        assert!(words.starts_with(&command) && words.len() > command.len(), "{page}: {words}");
     }
+    let create = fs::read_to_string(Path::new(&dir).join("strandline-drive-create.1")).unwrap();
+    let size = r"[\fB\-\-size\fR \fISIZE\fR]";
+    assert!(create.contains(size), "an option's value has no name: {create}");
     let fsck = fs::read_to_string(Path::new(&dir).join("strandline-fsck.1")).unwrap();
     for part in [".SH EXAMPLES\n.nf\nstrandline fsck disk.img  ", ".SH \"EXIT STATUS\"\n"] {
         assert!(fsck.contains(part), "{part} is missing: {fsck}");

@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory};
 use clap_mangen::Man as Page;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::{mount, umount};
 use crate::Cli;
@@ -56,27 +56,79 @@ fn write_page(dir: &Path, command: Command, section: &str) -> Outcome<()> {
         rest.control("SH", ["SEE ALSO"]);
         rest.text([bold(see[0]), roman(see[1])]);
     }
-    let parent = command.has_subcommands();
+    let (parent, synopsis) = (command.has_subcommands(), synopsis(&command));
     let page = Page::new(command)
         .section(section)
         .source(concat!("strandline ", env!("CARGO_PKG_VERSION")))
         .manual("Strandline");
     let path = dir.join(page.get_filename());
     let mut text = Vec::new();
-    render(&page, parent, &rest, &mut text).map_err(Failure::host(&path))?;
+    render(&page, parent, &synopsis, &rest, &mut text).map_err(Failure::host(&path))?;
     fs::write(&path, text).map_err(Failure::host(&path))
 }
 
-fn render(page: &Page, parent: bool, rest: &Roff, text: &mut dyn io::Write) -> io::Result<()> {
+fn render(
+    page: &Page,
+    parent: bool,
+    synopsis: &Roff,
+    rest: &Roff,
+    text: &mut dyn io::Write,
+) -> io::Result<()> {
     page.render_title(text)?;
     page.render_name_section(text)?;
-    page.render_synopsis_section(text)?;
+    synopsis.to_writer(text)?;
     page.render_description_section(text)?;
     page.render_options_section(text)?;
     if parent {
         page.render_subcommands_section(text)?;
     }
     rest.to_writer(text)
+}
+
+/// The command line, with the names of options' values, which clap_mangen leaves out.
+fn synopsis(command: &Command) -> Roff {
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let shown = shown.filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()));
+    let (places, options): (Vec<&Arg>, Vec<&Arg>) = shown.partition(|arg| arg.is_positional());
+    let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
+    options.into_iter().chain(places).for_each(|arg| words.extend(argument(arg)));
+    if command.has_subcommands() {
+        let needed = command.is_subcommand_required_set();
+        words.extend([roman(if needed { " " } else { " [" }), italic("COMMAND")]);
+        words.extend((!needed).then(|| roman("]")));
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text(words);
+    roff
+}
+
+/// One argument of a synopsis, as in `[--size SIZE]` or `PATH...`.
+fn argument(arg: &Arg) -> Vec<Inline> {
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let option = long.or_else(|| arg.get_short().map(|short| format!("-{short}")));
+    let several = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+    let needed = arg.is_required_set();
+    let mut words = vec![roman(if needed { " " } else { " [" })];
+    if arg.get_action().takes_values() {
+        let names = arg.get_value_names().unwrap_or_default();
+        let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
+        let (before, behind) = match (&option, optional) {
+            (None, _) => ("", ""),
+            (_, false) if arg.is_require_equals_set() => ("=", ""),
+            (_, false) => (" ", ""),
+            (_, true) if arg.is_require_equals_set() => ("[=", "]"),
+            (_, true) => (" [", "]"),
+        };
+        words.extend(option.map(bold));
+        words.extend([roman(before), italic(names), roman(behind)]);
+    } else {
+        words.extend(option.map(bold));
+    }
+    words.extend(several.then(|| roman("...")));
+    words.extend((!needed).then(|| roman("]")));
+    words
 }
 
 /// A paragraph of what `--help` says after the options. Lines under a heading are laid out by hand
