@@ -96,7 +96,7 @@ fn crash(c: &mut Criterion) {
             threads: cores::core_count(),
             command: String::new(),
         });
-        let silent: campaign::Progress = Arc::new(|_| ());
+        let silent: campaign::Progress = Arc::new(|_| true);
         group.bench_function(format!("pattern, {mode}"), |b| {
             b.iter(|| black_box(campaign::run(&job, &silent).expect("campaign")));
         });

@@ -31,7 +31,7 @@ fn job(
 }
 
 fn quiet() -> Progress {
-    Arc::new(|_| ())
+    Arc::new(|_| true)
 }
 
 fn random(workload: &str, mode: &'static Technique, inject: Option<&str>) -> ModeResult {

@@ -50,7 +50,7 @@ fn every_single_operation() {
             if !batch.applies().expect("a known drive") {
                 continue;
             }
-            let quiet: Progress = Arc::new(|_| ());
+            let quiet: Progress = Arc::new(|_| true);
             let all = batch::run(&batch, None, &quiet).expect("the batch runs");
             let (found, rows) = (all.result, all.outcomes);
             assert_eq!((found.sequences, rows.len()), (52, 52));
@@ -128,7 +128,7 @@ fn shares_of_an_exploration_add_up() {
     };
     let json = |part: &Part| serde_json::to_string(part).expect("results are plain data");
     for sample in [false, true] {
-        let quiet: Progress = Arc::new(|_| ());
+        let quiet: Progress = Arc::new(|_| true);
         let run = |shard| batch::run(&batch(sample), shard, &quiet).expect("the batch runs");
         let whole = run(None);
         assert!(whole.result.counts.broken > 0);

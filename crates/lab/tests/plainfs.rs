@@ -11,7 +11,7 @@ use lab::workload;
 const DRIVE: &str = "conventional-noplp";
 
 fn quiet() -> Progress {
-    Arc::new(|_| ())
+    Arc::new(|_| true)
 }
 
 fn campaign(fs: &str, technique: &str, workload: &str) -> ModeResult {

@@ -5,6 +5,7 @@
 mod cmd;
 mod copy;
 mod failure;
+mod interrupt;
 mod mounted;
 mod out;
 mod progress;
@@ -21,7 +22,8 @@ use failure::{Failure, Outcome};
 /// A storage stack in user space, and the power switch of its drives.
 #[derive(Parser)]
 #[command(name = "strandline", version, max_term_width = 100)]
-#[command(after_help = "Exit status: 0 all is well, 1 a problem was found, 2 wrong usage.")]
+#[command(after_help = "\
+Exit status: 0 all is well, 1 a problem was found, 2 wrong usage, 130 ended by Ctrl-C.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

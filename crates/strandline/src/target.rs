@@ -10,8 +10,6 @@ use std::sync::Arc;
 use clap::Args;
 use drive::linux::{Access, BlockDevice, Engine};
 use drive::{Drive, Ssd, Timing, image};
-use f2fs::devices::join_for_mkfs;
-use f2fs::mkfs::MkfsOptions;
 use vfs::Attr;
 use vfs::kind::{self, Device, Format};
 
@@ -66,6 +64,21 @@ impl FromStr for Inside {
     fn from_str(text: &str) -> Result<Self, String> {
         parse_inside(text.into())
     }
+}
+
+/// As [`parse_size`], in whole blocks.
+pub(crate) fn parse_blocks(text: &str) -> Result<u64, String> {
+    let size = parse_size(text)?;
+    match size % drive::BLOCK_SIZE as u64 {
+        0 if size > 0 => Ok(size),
+        _ => Err(format!("{size} bytes are not a multiple of 4096")),
+    }
+}
+
+/// A percentage between 0 and 100.
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| *percent > 0.0 && *percent < 100.0);
+    percent.ok_or_else(|| "expected a percentage above 0 and below 100".into())
 }
 
 /// A size in bytes, with k, m, g or t for powers of 1024.
@@ -151,19 +164,12 @@ pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
 }
 
 fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
-    let problem = |error: &dyn std::error::Error| Failure::Problem(error.to_string());
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let hint = "no such file; `strandline drive create` makes a drive";
-            return Err(Failure::Problem(format!("{}: {hint}", path.display())));
-        }
-        Ok(metadata) if metadata.file_type().is_block_device() => {
-            return open_real(path, access, Engine::Best);
-        }
-        _ => {}
+    let metadata = std::fs::metadata(path).map_err(Failure::host(path))?;
+    if metadata.file_type().is_block_device() {
+        return open_real(path, access, Engine::Best);
     }
     let ssd = image::open(path, access != Access::Write, timing);
-    let ssd = ssd.map_err(|e| problem(&e))?;
+    let ssd = ssd.map_err(|error| Failure::Problem(error.to_string()))?;
     Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
 }
 
@@ -205,18 +211,20 @@ pub(crate) fn open_volume(
     open_all(path, devices, open, |all| join_volume(devices.kind, all))
 }
 
-/// The drive, or the drives, for a new volume.
+/// The drive, or the drives, for a new volume, which `join` puts together.
 pub(crate) fn open_for_mkfs(
     path: &Path,
     devices: &Devices,
-    options: &MkfsOptions,
+    join: impl FnOnce(Vec<Device>) -> kind::Result<Arc<dyn Drive>>,
 ) -> Outcome<Opened> {
-    open_all(
-        path,
-        devices,
-        |path| open_drive(path, Access::Write),
-        |all| Ok(join_for_mkfs(all, options)?),
-    )
+    let open = |path: &Path| {
+        if path.try_exists().is_ok_and(|there| !there) {
+            let hint = "no such file; `strandline drive create` makes a drive, `truncate` a file";
+            return Err(Failure::Problem(format!("{}: {hint}", path.display())));
+        }
+        open_drive(path, Access::Write)
+    };
+    open_all(path, devices, open, join)
 }
 
 /// The devices of one volume, whose first says what it is, as one drive.

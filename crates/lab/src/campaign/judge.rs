@@ -39,20 +39,26 @@ fn models(job: &Job) -> Models {
     [(); 2].map(|()| Model::new(job.format.habits()))
 }
 
+/// Judges a part of the cuts, and says whether to go on with another.
 pub(super) fn judge_stretch(
     job: &Job,
     recording: &Recording,
     stretch: Range<usize>,
     progress: &Progress,
-) -> Result<Vec<Judged>> {
+    judged: &mut Vec<Judged>,
+) -> Result<bool> {
     let (mut models, mut memo) = (models(job), Memo::default());
-    let mut judged = Vec::with_capacity(stretch.len());
     // Cuts that left the same state are mounted once. What may be there can still differ between
     // them.
     for cuts in recording.cuts[stretch].chunk_by(|one, next| one.like == next.like) {
-        judged.extend(judge_alike(job, recording, cuts, &mut models, &mut memo, progress)?);
+        judged.extend(judge_alike(job, recording, cuts, &mut models, &mut memo)?);
+        let mut go_on = true;
+        cuts.iter().for_each(|_| go_on &= progress(recording.cuts.len()));
+        if !go_on {
+            return Ok(false);
+        }
     }
-    Ok(judged)
+    Ok(true)
 }
 
 /// Judges cuts that left the same state, on their own machine.
@@ -62,7 +68,6 @@ fn judge_alike(
     cuts: &[Cut],
     models: &mut Models,
     memo: &mut Memo,
-    progress: &Progress,
 ) -> Result<Vec<Judged>> {
     let mut verify = |mounts: usize, fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
         let model = &mut models[mounts - 1];
@@ -70,9 +75,7 @@ fn judge_alike(
         let in_flight = model.is_syncing();
         (compare(job, fs, drive, model, memo), in_flight)
     };
-    let judged = machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?;
-    cuts.iter().for_each(|_| progress(recording.cuts.len()));
-    Ok(judged)
+    Ok(machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?)
 }
 
 /// The first cut, in order of time, whose findings satisfy `is`.
@@ -81,10 +84,9 @@ pub(crate) fn first_failure(
     recording: &Recording,
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<Failure>> {
-    let quiet: Progress = Arc::new(|_| ());
     let (mut models, mut memo) = (models(job), Memo::default());
     for cuts in recording.cuts.chunk_by(|one, next| one.like == next.like) {
-        for judged in judge_alike(job, recording, cuts, &mut models, &mut memo, &quiet)? {
+        for judged in judge_alike(job, recording, cuts, &mut models, &mut memo)? {
             if !judged.verdicts.is_empty() && is(&judged.verdicts) {
                 return Ok(Some(Failure::new(job, recording.promise, &judged)));
             }

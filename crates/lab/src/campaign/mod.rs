@@ -104,8 +104,9 @@ impl Job {
     }
 }
 
-/// Called after each judged cut, from any thread, with the campaign's number of cuts.
-pub type Progress = Arc<dyn Fn(usize) + Send + Sync>;
+/// Called after each judged cut, from any thread, with the campaign's number of cuts. Once it says
+/// no, a thread judges no more, and what comes out is about the cuts judged by then.
+pub type Progress = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// Runs the whole campaign of one mode: `job.cuts` cuts at random moments.
 ///
@@ -185,7 +186,9 @@ pub fn judge_all(
                         return Ok(judged);
                     }
                     let stretch = from..count.min(from + share);
-                    judged.extend(judge_stretch(&job, &recording, stretch, &progress)?);
+                    if !judge_stretch(&job, &recording, stretch, &progress, &mut judged)? {
+                        return Ok(judged);
+                    }
                 }
             })
         })

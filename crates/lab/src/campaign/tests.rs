@@ -25,7 +25,7 @@ fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc
 }
 
 fn quiet() -> Progress {
-    Arc::new(|_| ())
+    Arc::new(|_| true)
 }
 
 fn overwrites() -> Arc<dyn Workload> {
@@ -109,7 +109,10 @@ fn shares_add_up_to_the_whole_bit_for_bit() {
 fn progress_is_told_of_every_cut_and_how_many_there_are() {
     let told = Arc::new(cores::Mutex::new(Vec::new()));
     let log = told.clone();
-    let progress: Progress = Arc::new(move |cuts| log.lock().push(cuts));
+    let progress: Progress = Arc::new(move |cuts| {
+        log.lock().push(cuts);
+        true
+    });
     let small = Arc::new(small::named("link").expect("a known workload"));
     let (result, _) =
         run_at(&job(small, None, 2), CutPoints::Every, &progress).expect("the exploration runs");

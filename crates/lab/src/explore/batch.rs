@@ -96,11 +96,15 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     let mut all = Explorations { result, outcomes: Vec::new() };
     let outcomes = batch.length == 1;
     let judge = move |job: &Job| explore(job, Bound::default(), outcomes);
-    let take = |all: &mut Explorations, sequences: Vec<Sequence>| -> Result<()> {
-        for (sequence, explored) in in_parallel(batch, sequences, progress, judge)? {
-            all.take(batch, &sequence, &explored);
+    // Whether to go on: all of them were run.
+    let take = |all: &mut Explorations, sequences: Vec<Sequence>| -> Result<bool> {
+        let wanted = sequences.len();
+        let found = in_parallel(batch, sequences, progress, judge)?;
+        for (sequence, explored) in &found {
+            all.take(batch, sequence, explored);
         }
-        Ok(())
+        all.result.complete &= found.len() == wanted;
+        Ok(found.len() == wanted)
     };
     let Some(states) = batch.sample else {
         let sequences: Vec<Sequence> = Sequence::all(batch.length).collect();
@@ -109,15 +113,15 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     };
     let mut drawn = drawn(batch);
     if shard.is_none() {
-        while all.result.counts.states < states {
-            take(&mut all, drawn.by_ref().take(ROUND).collect())?;
-        }
+        while all.result.counts.states < states
+            && take(&mut all, drawn.by_ref().take(ROUND).collect())?
+        {}
         return Ok(all);
     }
     // Every shard finds out for itself which sequences give that many states: that is the smaller
     // part of the work.
     let (mut sequences, mut counted) = (Vec::new(), 0);
-    let quiet: Progress = Arc::new(|_| ());
+    let quiet: Progress = Arc::new(|_| true);
     let count = |job: &Job| super::count(job, Bound::default());
     while counted < states {
         let round: Vec<Sequence> = drawn.by_ref().take(ROUND).collect();
@@ -170,7 +174,8 @@ impl Explorations {
     }
 }
 
-/// Explores sequences on `batch.threads` real threads; results are in the order of the sequences.
+/// Explores sequences on `batch.threads` real threads, all of them unless `progress` says no;
+/// results are in the order of the sequences.
 fn in_parallel<T: Send + 'static>(
     batch: &Batch,
     sequences: Vec<Sequence>,
@@ -183,21 +188,24 @@ fn in_parallel<T: Send + 'static>(
         .map(|share| {
             let (batch, all, progress) = (batch.clone(), all.clone(), progress.clone());
             cores::spawn("explore", None, move || {
-                let mine = all.iter().skip(share).step_by(threads);
-                mine.map(|sequence| {
-                    progress(all.len());
-                    look(&job(&batch, sequence))
-                })
-                .collect::<Result<Vec<T>>>()
+                let mut found = Vec::new();
+                for (at, sequence) in all.iter().enumerate().skip(share).step_by(threads) {
+                    found.push((at, look(&job(&batch, sequence))?));
+                    if !progress(all.len()) {
+                        break;
+                    }
+                }
+                Ok(found)
             })
         })
         .collect();
-    let mut shares = shares
-        .into_iter()
-        .map(|share| share.join().map(Vec::into_iter))
-        .collect::<Result<Vec<_>>>()?;
-    let in_order = (0..all.len()).filter_map(|i| shares[i % threads].next());
-    Ok(all.iter().cloned().zip(in_order).collect())
+    let mut found = Vec::with_capacity(all.len());
+    for share in shares {
+        let part: Result<Vec<(usize, T)>> = share.join();
+        found.extend(part?);
+    }
+    found.sort_unstable_by_key(|(at, _)| *at);
+    Ok(found.into_iter().map(|(at, one)| (all[at].clone(), one)).collect())
 }
 
 fn job(batch: &Batch, sequence: &Sequence) -> Job {

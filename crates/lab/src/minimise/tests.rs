@@ -23,7 +23,7 @@ fn job(workload: Arc<dyn Workload>, mode: &'static Technique, inject: Option<&st
 }
 
 fn minimal(job: &Job, cuts: Cuts) -> Option<Minimal> {
-    let quiet: Progress = Arc::new(|_| ());
+    let quiet: Progress = Arc::new(|_| true);
     minimise(job, cuts, &quiet).expect("it runs")
 }
 
@@ -32,7 +32,7 @@ fn replays(job: &Job, minimal: &Minimal) {
     let script = Script::parse(&minimal.script.text(), "min").expect("its text is right");
     let pick = Pick::One(minimal.failure.cut);
     let again = Job { workload: Arc::new(script), pick, ..job.clone() };
-    let quiet: Progress = Arc::new(|_| ());
+    let quiet: Progress = Arc::new(|_| true);
     let failures = match minimal.cuts {
         Cuts::States => {
             explore::explore(&again, Bound::default(), false).expect("it runs").failures

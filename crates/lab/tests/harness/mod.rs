@@ -40,7 +40,7 @@ pub(crate) fn job(
 
 /// The result; an error says how to repeat it.
 pub(crate) fn every_cut(job: Job) -> Result<ModeResult, String> {
-    let quiet: Progress = Arc::new(|_| ());
+    let quiet: Progress = Arc::new(|_| true);
     let again = format!("{} --modes {}", job.command, job.technique);
     let ran = run_at(&Arc::new(job), CutPoints::Every, &quiet);
     ran.map(|(result, _)| result).map_err(|error| format!("{error}\n  {again}"))

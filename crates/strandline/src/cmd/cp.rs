@@ -11,6 +11,7 @@ use vfs::{Errno, FileKind, Ino};
 
 use crate::copy::{self, Copy, Counts, Found, Host, Keep, Options, Sink, Source, Sparse};
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
 use crate::target::{Devices, Inside, Opened, Target, Volume};
@@ -122,6 +123,10 @@ impl Cp {
             Target::Host(to) => self.outward(&sources, to, &options)?,
         };
         self.tell(&report)?;
+        options.interrupt.check(|| {
+            let files = counted(report.counts.files as usize, "file");
+            format!("{files} copied, each of them whole; the rest is not")
+        })?;
         Ok(if report.counts.errors > 0 && !report.power_cut { PROBLEM } else { 0 })
     }
 
@@ -158,14 +163,27 @@ impl Cp {
             keep,
             sparse: self.sparse,
             fsync: self.fsync,
+            interrupt: Interrupt::watch()?,
             ..Options::default()
         })
     }
 
     fn inward(&self, sources: &[Target], to: &Inside, options: &Options) -> Outcome<Report> {
-        let volume = Volume::change_with(&to.image, &self.devices, |opened| self.prepare(opened));
+        let same = |source: &Target| matches!(source, Target::Inside(from) if is_same(from, to));
+        if sources.iter().any(same) {
+            return Err(Failure::Usage(format!(
+                "{}: both sides are inside this image; mount it to copy there",
+                to.image.display()
+            )));
+        }
+        let mut drives = Vec::new();
+        let volume = Volume::change_with(&to.image, &self.devices, |opened| {
+            drives = opened.emulated().to_vec();
+            self.prepare(opened)
+        });
         let volume = match volume {
-            Err(Failure::Problem(_)) if self.cut_at == Some(0) => {
+            // So early that it was not even mounted.
+            Err(Failure::Problem(_)) if drives.iter().any(|drive| drive.fallen().is_some()) => {
                 return Ok(Report { power_cut: true, ..Report::default() });
             }
             volume => volume?,
@@ -306,6 +324,12 @@ struct Place<N> {
     dir: N,
     path: Vec<u8>,
     name: Option<Vec<u8>>,
+}
+
+/// Whether both are inside one image.
+fn is_same(one: &Inside, other: &Inside) -> bool {
+    let canonical = |inside: &Inside| std::fs::canonicalize(&inside.image).ok();
+    canonical(one).is_some_and(|image| canonical(other) == Some(image))
 }
 
 fn missing(to: impl std::fmt::Display) -> Failure {

@@ -18,6 +18,7 @@ use super::kernel_crash::{self, Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
 
@@ -78,12 +79,12 @@ pub(crate) struct Crash {
     /// [default: those of posix, strict and oprw that run on the drive]
     #[arg(long, value_delimiter = ',')]
     modes: Vec<String>,
-    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites), tree, varmail,
-    /// random-overwrite, versions, or a database's way to commit: bbolt, lmdb, lmdb-writemap; or
-    /// one of the small ones: create-fsync, overwrite-fsync, append, rename-fsync-dir,
-    /// replace-by-rename, link, truncate-up, truncate-down, truncate-and-grow, unlink-open,
-    /// two-files-one-dir, multi-node, inline-to-block, xattr, xattr-shrink, symlink-dir, meta,
-    /// times, flags, xattr-list, many-links, devices, gc-between, gc-adaptive,
+    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites, 0 for none), tree,
+    /// varmail, random-overwrite, versions, or a database's way to commit: bbolt, lmdb,
+    /// lmdb-writemap; or one of the small ones: create-fsync, overwrite-fsync, append,
+    /// rename-fsync-dir, replace-by-rename, link, truncate-up, truncate-down, truncate-and-grow,
+    /// unlink-open, two-files-one-dir, multi-node, inline-to-block, xattr, xattr-shrink,
+    /// symlink-dir, meta, times, flags, xattr-list, many-links, devices, gc-between, gc-adaptive,
     /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N or threads:N:MIX, N
     /// threads at once, MIX being private, shared, names, cleaning or all; or file:PATH, a text as
     /// below, or strace:PATH, a trace
@@ -162,23 +163,37 @@ impl Crash {
         if self.every_state {
             return self.explore(&modes, &workload);
         }
-        let mut results = Vec::new();
+        let interrupt = Interrupt::watch()?;
+        let (mut results, mut judged, all) = (Vec::new(), (0, 0), modes.len());
         for mode in modes {
             let job = Arc::new(self.job(workload.clone(), mode)?);
             // The first call says how many cuts there are.
             let quiet = self.campaign.json || self.shard.is_some();
             let progress = Arc::new(Progress::new(0, mode.name, quiet));
             let told = progress.clone();
-            let step: campaign::Progress = Arc::new(move |cuts| told.step_of(cuts as u64));
+            let noted = interrupt.clone();
+            let step: campaign::Progress = Arc::new(move |cuts| {
+                told.step_of(cuts as u64);
+                !noted.came()
+            });
             let tally = campaign::run_share(&job, self.points(), &step)?;
             progress.finish();
+            judged = (tally.cuts, tally.run.cuts);
             let result = tally.result();
+            if interrupt.came() && self.shard.is_some() {
+                // Nobody could tell it from a whole one.
+                results.push(result);
+                break;
+            }
             if let Some(shard) = self.shard {
                 out::heard(out::json(&Share { shard, part: Part::Cuts(tally) }))?;
             } else if self.campaign.json {
                 out::heard(out::json(&result))?;
             }
             results.push(result);
+            if interrupt.came() {
+                break;
+            }
         }
         if !self.campaign.json && self.shard.is_none() {
             let modes: Vec<_> = results.iter().map(|result| result.mode.as_str()).collect();
@@ -186,6 +201,10 @@ impl Crash {
             let repeat = || out::line(format!("\nrepeat: {command} --modes {modes}"));
             out::heard(tell(&results).and_then(|()| repeat()))?;
         }
+        interrupt.check(|| {
+            let (modes, (done, cuts)) = (results.len(), judged);
+            format!("{modes} of {all} modes begun, the last one judged at {done} of {cuts} cuts")
+        })?;
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
 
@@ -241,7 +260,10 @@ impl Crash {
             let job = self.job(workload.clone(), mode)?;
             let progress = Arc::new(Progress::new(0, mode.name, false));
             let told = progress.clone();
-            let step: campaign::Progress = Arc::new(move |_| told.step());
+            let step: campaign::Progress = Arc::new(move |_| {
+                told.step();
+                true
+            });
             let minimal = minimise::minimise(&job, cuts, &step)?;
             progress.finish();
             let Some(minimal) = minimal else {

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::campaign::{at_least_one, techniques};
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
 
@@ -87,8 +88,9 @@ impl Explore {
         let create = |path: &PathBuf| File::create(path).map_err(Failure::host(path));
         let table = self.table.as_ref().map(create).transpose()?;
         let (mut batches, mut rows) = (Vec::new(), Vec::new());
+        let interrupt = Interrupt::watch()?;
         for drive in &self.drives {
-            for &mode in &modes {
+            for &mode in modes.iter().take_while(|_| !interrupt.came()) {
                 let batch = Batch {
                     format,
                     drive: drive.clone(),
@@ -105,13 +107,17 @@ impl Explore {
                 let quiet = self.json || self.shard.is_some();
                 let progress = Arc::new(Progress::new(0, mode.name, quiet));
                 let told = progress.clone();
-                let step: campaign::Progress = Arc::new(move |all| told.step_of(all as u64));
+                let noted = interrupt.clone();
+                let step: campaign::Progress = Arc::new(move |all| {
+                    told.step_of(all as u64);
+                    !noted.came()
+                });
                 let found = batch::run(&batch, self.shard, &step)?;
                 progress.finish();
-                if let Some(shard) = self.shard {
+                if let (Some(shard), false) = (self.shard, interrupt.came()) {
                     let part = Part::Sequences(found.clone());
                     out::heard(out::json(&Share { shard, part }))?;
-                } else if !self.json {
+                } else if !self.json && self.shard.is_none() {
                     out::heard(tell(&found.result))?;
                 }
                 let Explorations { result, outcomes } = found;
@@ -129,6 +135,11 @@ impl Explore {
         if let (Some(mut file), Some(path)) = (table, &self.table) {
             file.write_all(markdown(&rows).as_bytes()).map_err(Failure::host(path))?;
         }
+        interrupt.check(|| {
+            let (batches, sequences) = (counted(batches.len(), "mode"), batches.last());
+            let sequences = sequences.map_or(0, |batch| batch.sequences);
+            format!("{batches} begun, the last one over {}", counted(sequences, "sequence"))
+        })?;
         Ok(if batches.iter().any(|batch| batch.counts.broken > 0) { PROBLEM } else { 0 })
     }
 }

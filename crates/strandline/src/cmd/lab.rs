@@ -140,7 +140,10 @@ impl Run {
         let total = sweep.campaigns(seeds) * u64::from(self.campaign.cuts);
         let progress = Arc::new(Progress::new(total, sweep.name, self.campaign.json));
         let told = progress.clone();
-        let step: campaign::Progress = Arc::new(move |_| told.step());
+        let step: campaign::Progress = Arc::new(move |_| {
+            told.step();
+            true
+        });
         let found = sweep.run(&options, seeds, &step)?;
         progress.finish();
         self.tell_comparison(&found)
@@ -179,7 +182,10 @@ impl Run {
         let total = experiment.campaigns() as u64 * u64::from(self.campaign.cuts);
         let progress = Arc::new(Progress::new(total, experiment.name, self.campaign.json));
         let told = progress.clone();
-        let step: campaign::Progress = Arc::new(move |_| told.step());
+        let step: campaign::Progress = Arc::new(move |_| {
+            told.step();
+            true
+        });
         let mut said = Ok(());
         let report = experiment.run(&options, &step, &mut |result| {
             progress.say(&format!("{} {}", result.workload, result.mode));

@@ -2,17 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args};
+use clap::builder::TypedValueParser;
+use clap::{ArgAction, Args, value_parser};
+use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::{Encoding, MkfsOptions, format, mount_new};
 use f2fs::ondisk::superblock::Features;
+use lab::report::counted;
 use serde::Serialize;
 use vfs::Timespec;
 
 use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Devices, Opened, Volume, open_for_mkfs};
+use crate::target::{Devices, Opened, Volume, open_for_mkfs, parse_percent};
 
 /// Make an F2FS volume. Options are those of mkfs.f2fs.
 #[derive(Args)]
@@ -71,7 +75,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'm')]
     zoned: bool,
     /// Percentage of space kept for cleaning
-    #[arg(short = 'o', value_name = "PERCENT")]
+    #[arg(short = 'o', value_name = "PERCENT", value_parser = parse_percent)]
     overprovision: Option<f64>,
     /// Features, separated by commas
     #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
@@ -90,7 +94,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'R', value_name = "UID:GID")]
     root_owner: Option<String>,
     /// Segments in a section
-    #[arg(short = 's', value_name = "N", default_value_t = 1)]
+    #[arg(short = 's', value_name = "N", default_value_t = 1, value_parser = segments())]
     segs_per_sec: u32,
     /// Android sparse output; not supported
     #[arg(short = 'S')]
@@ -106,10 +110,10 @@ pub(crate) struct Mkfs {
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
     /// Sector size in bytes
-    #[arg(short = 'w', value_name = "BYTES", default_value_t = 512)]
+    #[arg(short = 'w', value_name = "BYTES", default_value_t = 512, value_parser = sector_size)]
     sector_size: u32,
     /// Sections in a zone
-    #[arg(short = 'z', value_name = "N", default_value_t = 1)]
+    #[arg(short = 'z', value_name = "N", default_value_t = 1, value_parser = segments())]
     secs_per_zone: u32,
     /// One JSON object
     #[arg(long)]
@@ -131,6 +135,18 @@ struct Made {
     from: Option<Counts>,
 }
 
+/// For clap: how many segments or sections there can be.
+fn segments() -> impl TypedValueParser<Value = u32> {
+    // 16 TiB.
+    value_parser!(u32).range(1..=8 << 20)
+}
+
+/// For clap: a sector size.
+fn sector_size(text: &str) -> Result<u32, String> {
+    let known = text.parse().ok().filter(|size| [512, 1024, 2048, 4096].contains(size));
+    known.ok_or_else(|| "expected 512, 1024, 2048 or 4096".into())
+}
+
 impl Mkfs {
     pub(crate) fn run(self) -> Outcome {
         let options = self.options()?;
@@ -138,8 +154,15 @@ impl Mkfs {
             // Checked before the old contents are gone.
             std::fs::read_dir(from).map_err(Failure::host(from))?;
         }
+        let interrupt = Interrupt::watch()?;
         let devices = Devices { others: self.others()?, ..Devices::default() };
-        let opened = open_for_mkfs(&self.image, &devices, &options)?;
+        let join = |all| Ok(join_for_mkfs(all, &options)?);
+        let opened = open_for_mkfs(&self.image, &devices, join)?;
+        let images = [&self.image].into_iter().chain(&devices.others);
+        let host = Host::without(images.map(PathBuf::as_path));
+        if let Some(from) = &self.from {
+            self.check_room(&host, from, &opened, &options)?;
+        }
         // mkfs.f2fs knows success and failure only; wrong usage was found before this.
         let report = format(&opened.drive, &options).map_err(|error| Failure::Coded {
             message: format!("{}: {error}", self.image.display()),
@@ -147,7 +170,7 @@ impl Mkfs {
         })?;
         let identify = opened.drive.identify().clone();
         let filled = match &self.from {
-            Some(from) => Some(self.fill(from, opened, &options, &devices)?),
+            Some(from) => Some(self.fill(&host, from, opened, &options, &interrupt)?),
             None => {
                 opened.close();
                 None
@@ -175,16 +198,45 @@ impl Mkfs {
         Ok(if filled.is_some_and(|counts| counts.errors > 0) { PROBLEM } else { 0 })
     }
 
+    /// Fails if the tree below `from` needs more room than the volume will have: one is made in
+    /// memory, so that the old contents are still there.
+    fn check_room(
+        &self,
+        host: &Host,
+        from: &Path,
+        opened: &Opened,
+        options: &MkfsOptions,
+    ) -> Outcome<()> {
+        let trial = opened.scratch()?;
+        // What is wrong with the drive or the options is told when it is really made.
+        if format(&trial, options).is_err() {
+            return Ok(());
+        }
+        let volume = mount_new(trial, Timespec::default())?;
+        let free = volume.statfs().map_err(Failure::on(self.image.display()))?.blocks_free;
+        let needed = copy::blocks(host, &from.to_owned());
+        if needed <= free {
+            return Ok(());
+        }
+        Err(Failure::Problem(format!(
+            "{}: too small for {}, which needs about {} MiB: there would be room for {} MiB; \
+             nothing was written",
+            self.image.display(),
+            from.display(),
+            needed.div_ceil(256),
+            free >> 8
+        )))
+    }
+
     /// Copies the tree below `from` to the root.
     fn fill(
         &self,
+        host: &Host,
         from: &Path,
         opened: Opened,
         made: &MkfsOptions,
-        devices: &Devices,
+        interrupt: &Interrupt,
     ) -> Outcome<Counts> {
-        let images = [&self.image].into_iter().chain(&devices.others);
-        let host = Host::without(images.map(PathBuf::as_path));
         let now = Timespec { secs: made.time.cast_signed(), nanos: 0 };
         let times = match (self.time, std::env::var_os("SOURCE_DATE_EPOCH")) {
             (Some(0..), _) => Times::All(now),
@@ -192,21 +244,12 @@ impl Mkfs {
             _ => Times::Modified,
         };
         let volume = Volume::new(&self.image, opened, |drive| mount_new(drive, now))?;
-        let (needed, free) =
-            (copy::blocks(&host, &from.to_owned()), volume.fs.statfs().map(|s| s.blocks_free));
-        if free.is_ok_and(|free| needed > free) {
-            volume.close_or_cut()?;
-            let (needed, image) = (needed.div_ceil(256), self.image.display());
-            return Err(Failure::Problem(format!(
-                "{image}: too small for {}: that needs about {needed} MiB; made, and left empty",
-                from.display()
-            )));
-        }
-        let options = Options { recursive: true, times, ..Options::default() };
+        let interrupt = interrupt.clone();
+        let options = Options { recursive: true, times, interrupt, ..Options::default() };
         let source = from.to_owned();
         let progress =
-            Progress::counting("mkfs", self.json || self.quiet, || copy::count(&host, &source));
-        let mut copy = Copy::new(&host, &volume, &options, &progress);
+            Progress::counting("mkfs", self.json || self.quiet, || copy::count(host, &source));
+        let mut copy = Copy::new(host, &volume, &options, &progress);
         let root = volume.fs.root();
         copy.copy_contents(source, &root, b"/");
         let counts = copy.counts;
@@ -216,6 +259,10 @@ impl Mkfs {
             volume.set_owner(&root, uid, gid).map_err(volume.about(b"/"))?;
         }
         volume.close_or_cut()?;
+        options.interrupt.check(|| {
+            let (files, image) = (counted(counts.files as usize, "file"), self.image.display());
+            format!("{image} is a volume with {files} of {}; the rest is not there", from.display())
+        })?;
         Ok(counts)
     }
 

@@ -14,6 +14,7 @@ const HOLE: usize = 4096;
 enum End {
     Read(vfs::Error),
     Write(vfs::Error),
+    Interrupted,
 }
 
 impl<S: Source, T: Sink> Copy<'_, S, T> {
@@ -37,6 +38,7 @@ impl<S: Source, T: Sink> Copy<'_, S, T> {
         copied.map_err(|end| match end {
             End::Read(e) => self.fail(format!("error reading '{from}'"), &e),
             End::Write(e) => self.fail(format!("error writing '{to}'"), &e),
+            End::Interrupted => Told,
         })
     }
 
@@ -88,6 +90,9 @@ impl<S: Source, T: Sink> Copy<'_, S, T> {
             let got = self.from.read(input, offset, &mut chunk[..want]).map_err(End::Read)?;
             if got == 0 {
                 break;
+            }
+            if self.options.interrupt.came() {
+                return Err(End::Interrupted);
             }
             let pieces = if self.options.sparse == Sparse::Always { HOLE } else { got };
             for (piece, at) in chunk[..got].chunks(pieces).zip((offset..).step_by(pieces)) {

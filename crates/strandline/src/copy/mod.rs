@@ -21,6 +21,7 @@ pub(crate) use host::Host;
 pub(crate) use keep::Keep;
 pub(crate) use volume::Found;
 
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
 
@@ -51,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) fsync: bool,
     /// Times of the copies.
     pub(crate) times: Times,
+    /// When to stop.
+    pub(crate) interrupt: Interrupt,
 }
 
 /// Times of the copies, as far as [`Keep`] keeps them.
@@ -164,7 +167,7 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         name: &[u8],
         recursive: bool,
     ) -> Result<(), Told> {
-        if self.to.is_gone() {
+        if self.to.is_gone() || self.options.interrupt.came() {
             return Err(Told);
         }
         let mut attr = self.stat(&source)?;
@@ -247,7 +250,13 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
             self.links.insert(identity, (node.clone(), path.to_vec()));
         }
         if attr.kind == FileKind::Regular {
-            self.contents(source, attr, &node, path)?;
+            let copied = self.contents(source, attr, &node, path);
+            // What is there at the end is whole.
+            if self.options.interrupt.came() && copied.is_err() {
+                let removed = self.to.remove(dir, name);
+                self.counts.files -= u64::from(removed.is_ok());
+            }
+            copied?;
         }
         self.attributes(source, attr, &node, path)?;
         if self.options.fsync && attr.kind == FileKind::Regular {

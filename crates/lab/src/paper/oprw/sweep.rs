@@ -118,7 +118,7 @@ mod tests {
     fn each_setting_runs_in_each_mode() {
         let tree = PathBuf::new();
         let options = Options { seed: 3, cuts: 25, tree, max_bytes: 0, threads: 1 };
-        let quiet: Progress = Arc::new(|_| ());
+        let quiet: Progress = Arc::new(|_| true);
         let found = SENSITIVITY.run(&options, 2, &quiet).expect("it runs");
         assert_eq!(found.rows.len() as u64 * 2, SENSITIVITY.campaigns(2));
         assert_eq!(found.command, "strandline lab run sensitivity --seeds 2 --seed 3 --cuts 25");

@@ -27,7 +27,7 @@ fn job(workload: Arc<dyn Workload>) -> Job {
 }
 
 fn cuts(workload: Arc<dyn Workload>) -> crate::Result<crate::campaign::ModeResult> {
-    let quiet: Progress = Arc::new(|_| ());
+    let quiet: Progress = Arc::new(|_| true);
     Ok(run_at(&Arc::new(job(workload)), CutPoints::Every, &quiet)?.0)
 }
 
