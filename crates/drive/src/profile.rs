@@ -14,6 +14,8 @@ const BLOCK_BYTES: u64 = BLOCK_SIZE as u64;
 /// File offsets cannot address 16 EiB. This stays well below.
 const MAX_BLOCKS: u64 = 1 << 48;
 const MAX_ZONES: u64 = 1 << 22;
+/// KiB of a block.
+const KIB: u64 = BLOCK_SIZE as u64 >> 10;
 
 const BUILT_IN: [(&str, &str); 4] = [
     ("zn540", include_str!("../profiles/zn540.toml")),
@@ -37,7 +39,7 @@ pub enum ProfileError {
         /// Name of the profile.
         profile: String,
         /// What is wrong.
-        what: &'static str,
+        what: String,
     },
 }
 
@@ -163,13 +165,13 @@ impl Profile {
             ),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
-            Some((_, what)) => Err(self.invalid(what)),
+            Some((_, what)) => Err(self.invalid(*what)),
             None => Ok(()),
         }
     }
 
-    fn invalid(&self, what: &'static str) -> ProfileError {
-        ProfileError::Invalid { profile: self.name.clone(), what }
+    fn invalid(&self, what: impl Into<String>) -> ProfileError {
+        ProfileError::Invalid { profile: self.name.clone(), what: what.into() }
     }
 
     /// How many dies work side by side.
@@ -331,7 +333,7 @@ impl Spec {
             (None, None) => profile.blocks.as_ref().map_or(0, |blocks| blocks.value),
         };
         if blocks == 0 || blocks > MAX_BLOCKS {
-            return Err(profile.invalid("a drive has 1 to 2^48 blocks"));
+            return Err(profile.invalid("a drive has 1 to 2^48 blocks of 4 KiB"));
         }
         Ok(Identify {
             model: profile.model.clone(),
@@ -364,7 +366,10 @@ impl Spec {
         let conventional =
             self.conventional.or_else(|| value(&profile.conventional_zones)).unwrap_or(0);
         if size == 0 || capacity == 0 || capacity > size {
-            return Err(profile.invalid("zone capacity must be 1 up to the zone size"));
+            let (size, capacity) = (size * KIB, capacity * KIB);
+            return Err(profile.invalid(format!(
+                "a zone of {size} KiB has a capacity of 4 to {size} KiB, not {capacity}"
+            )));
         }
         let count = match (self.zones, self.blocks) {
             (Some(count), _) => count,
@@ -374,8 +379,13 @@ impl Spec {
             }
             (None, None) => value(&profile.zones).unwrap_or(0),
         };
-        if count == 0 || u64::from(count) > MAX_ZONES || conventional > count {
-            return Err(profile.invalid("a zoned drive has 1 to 2^22 zones, all counted"));
+        if count == 0 || u64::from(count) > MAX_ZONES {
+            return Err(profile.invalid(format!("a zoned drive has 1 to {MAX_ZONES} zones")));
+        }
+        if conventional > count {
+            return Err(profile.invalid(format!(
+                "{conventional} conventional zones, but only {count} zones in all"
+            )));
         }
         let limits = (value(&profile.max_open), value(&profile.max_active));
         let (max_open, max_active) = self.limits.unwrap_or(limits);

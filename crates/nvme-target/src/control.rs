@@ -257,6 +257,16 @@ fn converse(stream: &UnixStream, server: &Server, unit: usize) -> io::Result<()>
     (&mut &*stream).write_all(&text)
 }
 
+/// Fails if a drive has no block `last`.
+fn check_within(unit: &crate::Unit, last: Lba) -> Result<(), String> {
+    let blocks = unit.drive().identify().blocks;
+    let bytes = |blocks: u64| u128::from(blocks) * drive::BLOCK_SIZE as u128;
+    if last < blocks {
+        return Ok(());
+    }
+    Err(format!("byte {} is beyond the drive's {} bytes", bytes(last), bytes(blocks)))
+}
+
 fn answer(server: &Server, unit: usize, request: Request) -> Result<serde_json::Value, String> {
     let drive = server.units().get(unit).ok_or("no such drive")?;
     let told = |error: io::Error| error.to_string();
@@ -283,6 +293,7 @@ fn answer(server: &Server, unit: usize, request: Request) -> Result<serde_json::
             let state = blkzone::state_named(&state)
                 .filter(|state| matches!(state, ZoneState::ReadOnly | ZoneState::Offline))
                 .ok_or("a zone fails as ro (read only) or of (offline)")?;
+            check_within(drive, lba)?;
             server.fail_zone(unit, lba, state).map_err(|status| match status {
                 Status::InvalidOpcode => "the drive has no zones".to_owned(),
                 Status::InvalidField => "a conventional zone has no state that could fail".into(),
@@ -299,6 +310,7 @@ fn answer(server: &Server, unit: usize, request: Request) -> Result<serde_json::
             };
             match (range, nth) {
                 (Some((lba, blocks)), None) => {
+                    check_within(drive, lba.saturating_add(blocks.saturating_sub(1)))?;
                     drive.drive().fail_range(on, lba..lba.saturating_add(blocks), status);
                 }
                 (None, nth) => drive.drive().fail_nth(on, nth.unwrap_or(0), status),

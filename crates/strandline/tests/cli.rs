@@ -124,6 +124,27 @@ fn help_has_examples() {
 }
 
 #[test]
+fn a_drive_that_cannot_be_is_refused_in_a_line() {
+    let scratch = Scratch::new("no-drive");
+    let image = scratch.path("disk.img");
+    for (words, said) in [
+        ("--zone-size 32m --zones 8 --conventional 9", "9 conventional zones, but only 8 zones"),
+        ("--profile ram --size 10", "10 bytes are not a multiple of 4096"),
+        ("--zone-size 1000 --zones 8", "1000 bytes are not a multiple of 4096"),
+        (
+            "--zone-size 32m --zone-capacity 64m --zones 8",
+            "a zone of 32768 KiB has a capacity of 4 to 32768 KiB, not 65536",
+        ),
+        ("--zone-size 32m --zones 0", "a zoned drive has 1 to 4194304 zones"),
+    ] {
+        let (code, told) = fails(&format!("drive create {words} {image}"));
+        assert_eq!((code, told.lines().count()), (2, 1), "{words}: {told}");
+        assert!(told.contains(said), "{words}: {told}");
+    }
+    assert!(!std::path::Path::new(&image).exists());
+}
+
+#[test]
 fn a_size_leaves_the_zones_as_asked_for() {
     let image = Scratch::new("drive-size").path("disk.img");
     let zones = "--size 1g --zone-size 32m --zone-capacity 18m --conventional 4";
@@ -151,6 +172,10 @@ fn a_drive_promises_what_it_was_made_to_promise() {
         assert_eq!(json["volatile_cache"], volatile, "{profile}");
         assert_eq!(json["read_only"], false, "{profile}");
     }
+    let plain = scratch.path("plain.img");
+    std::fs::File::create(&plain).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let shown = ok(&format!("drive info {plain}"));
+    assert!(shown.contains("plain.img: a plain file, used as a drive without zones\n"), "{shown}");
 }
 
 #[test]
@@ -254,6 +279,14 @@ fn a_tree_goes_in_and_comes_out_the_same() {
 fn a_cut_copy_recovers() {
     let scratch = Scratch::new("cut");
     let image = scratch.volume();
+    // Most of these commands are the mount's own.
+    for n in 0..30 {
+        let cut =
+            format!("cp --cut-at {n} {} {image}:/early", file!().replace("crates/strandline/", ""));
+        let out = strandline(&cut);
+        assert_eq!(out.status.code(), Some(0), "{cut}: {}", text(&out.stderr));
+        assert!(text(&out.stdout).starts_with("power cut after "), "{out:?}");
+    }
     let tree = scratch.0.join("tree");
     std::fs::create_dir_all(&tree).expect("mkdir");
     for i in 0..20 {
@@ -316,8 +349,14 @@ fn a_dry_run_recovers_a_copy_only() {
     let before = std::fs::read(&image).expect("the image is there");
     for _ in 0..2 {
         let out = strandline(&format!("fsck --dry-run {image}"));
-        assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+        let said = text(&out.stdout);
+        // Nothing was corrected, and nothing is wrong: it is the next mount that recovers.
+        assert!(said.starts_with("[FSCK] recovery is due: "), "{said}");
+        assert_eq!(out.status.code(), Some(0), "{said}");
     }
+    let said = ok(&format!("fsck -n --json {image}"));
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert!(said["clean"] == false && said["exit_code"] == 0, "{said}");
     assert!(std::fs::read(&image).expect("the image is there") == before);
     assert_eq!(strandline(&format!("fsck {image}")).status.code(), Some(1));
     ok(&format!("fsck {image}"));

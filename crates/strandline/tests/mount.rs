@@ -426,6 +426,7 @@ fn settings_reach_a_mount() {
     assert_eq!(tune(&settings), (Some(0), String::new()));
     assert_eq!(status()["cp_interval"], 7);
     assert_eq!(status()["gc_urgent"], "GC_URGENT_HIGH");
+    assert_eq!(status()["gc_idle"], "GC_URGENT_HIGH");
     let checkpoints = || status()["cp_foreground_calls"].as_u64().unwrap();
     let before = checkpoints();
     for n in 0..40 {
@@ -437,7 +438,7 @@ fn settings_reach_a_mount() {
     for (setting, said) in [
         ("cp_interval=soon", "cp_interval: \"soon\" is not a value for it"),
         ("gc_pin_file_thresh=70000", "gc_pin_file_thresh: \"70000\" is not a value for it"),
-        ("gc_speed=9", "gc_speed: no such attribute"),
+        ("gc_speed=9", "gc_speed: no such attribute, or not writable; there are gc_min_sleep_time"),
         ("gc_urgent", "gc_urgent: not NAME=VALUE"),
     ] {
         let (code, error) = tune(&[setting]);
@@ -452,6 +453,9 @@ fn status_and_refusals() {
     let status = strandline(&["status", "--json"], &rig.point());
     let text = String::from_utf8(status.stdout).unwrap();
     let status: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
+    let shown = String::from_utf8(strandline(&["status"], &rig.point()).stdout).unwrap();
+    let first = shown.lines().next().unwrap();
+    assert!(first.starts_with("mount_options ") && first.contains(",fsync_mode=posix"), "{shown}");
     assert!(status["free_segments"].is_u64() && status["drive/writes"].is_u64(), "{text}");
     let other = tempfile::tempdir().unwrap();
     let image = rig.image();
@@ -463,6 +467,10 @@ fn status_and_refusals() {
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
     let said = String::from_utf8(unknown.stderr).unwrap();
     assert!(said.lines().count() == 1 && said.contains("nonsense"), "{said}");
+    let slow = strandline(&["mount", "-o", "timing=slow", image], other.path());
+    let said = String::from_utf8(slow.stderr).unwrap();
+    let told = said.contains("timing=slow: want timing=instant or timing=paced");
+    assert_eq!((slow.status.code(), told), (Some(1), true), "{said}");
     assert_eq!(strandline(&["status"], other.path()).status.code(), Some(1));
     rig.unmount();
     rig.check();

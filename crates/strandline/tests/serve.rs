@@ -104,7 +104,7 @@ fn a_drive_is_served_cut_and_brought_back() {
     let served = Served::start(&[path]);
     assert_eq!(served.nqn, "nqn.2026-11.com.github.strandline:a-disk.img");
     assert!(served.control.ends_with("a disk.img.control"));
-    assert!(refused(&["drive", "info", path], 1).contains("in use"));
+    assert!(refused(&["drive", "info", path], 1).contains("it is served now"));
     let (mut admin, mut io) = served.host();
     admin.identify(0, 1, 0).ok();
     let (one, two) = (pattern(1, 1), pattern(2, 1));
@@ -155,6 +155,10 @@ fn what_is_no_zone_does_not_fail() {
     create(&image);
     let path = image.to_str().unwrap();
     let served = Served::start(&[path]);
+    let beyond = refused(&["drive", "fault", "zone", path, "64g"], 1);
+    assert!(beyond.contains("byte 68719476736 is beyond the drive's "), "{beyond}");
+    let beyond = ["drive", "fault", "commands", path, "read", "--at", "0", "--length", "64g"];
+    assert!(refused(&beyond, 1).contains(" is beyond the drive's "));
     let conventional = refused(&["drive", "fault", "zone", path, "256k", "--offline"], 1);
     assert!(conventional.contains("conventional zone"), "{conventional}");
     assert_eq!(served.signal(Signal::TERM), Some(0));

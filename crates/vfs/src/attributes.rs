@@ -18,8 +18,13 @@ pub struct Attribute<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeError {
     /// There is no attribute with this name.
-    #[error("{0}: no such attribute, or not writable")]
-    Unknown(String),
+    #[error("{name}: no such attribute, or not writable; there are {}", known.join(", "))]
+    Unknown {
+        /// As it was given.
+        name: String,
+        /// Those that there are.
+        known: Vec<&'static str>,
+    },
     /// The value is not allowed.
     #[error("{name}: {value:?} is not a value for it; expected {expected}")]
     Value {
@@ -41,7 +46,10 @@ pub fn set<T: Clone>(
     let mut changed = values.clone();
     for (name, value) in settings {
         let attribute = table.iter().find(|attribute| attribute.name == *name);
-        let attribute = attribute.ok_or_else(|| AttributeError::Unknown((*name).to_owned()))?;
+        let attribute = attribute.ok_or_else(|| AttributeError::Unknown {
+            name: (*name).to_owned(),
+            known: table.iter().map(|attribute| attribute.name).collect(),
+        })?;
         let number = value.trim().parse().ok().filter(|n| attribute.range.contains(n));
         let number = number.ok_or_else(|| AttributeError::Value {
             name: attribute.name,
@@ -78,7 +86,11 @@ mod tests {
         set(&TABLE, &mut values, &[("first", " 7\n"), ("percent", "100")]).unwrap();
         assert_eq!(values, (7, 100));
         for (name, value, said) in [
-            ("third", "1", "third: no such attribute, or not writable"),
+            (
+                "third",
+                "1",
+                "third: no such attribute, or not writable; there are first, second, percent",
+            ),
             ("first", "-1", "first: \"-1\" is not a value for it; expected a number"),
             ("second", "0", "second: \"0\" is not a value for it; expected 1 or more"),
             ("percent", "101", "percent: \"101\" is not a value for it; expected 0 to 100"),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::F2fs;
 use crate::mount::engine::{Caller, Engine, Health};
-use crate::mount::tunables::Tunables;
+use crate::mount::tunables::{GcMode, Tunables};
 use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
@@ -81,6 +81,8 @@ pub struct Status {
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
     #[serde(rename = "stat/cp_status")]
     pub cp_status: u32,
+    /// As `gc_urgent`: both show the mode of the gc thread.
+    pub gc_idle: GcMode,
     /// The writable attributes.
     #[serde(flatten)]
     pub tunables: Tunables,
@@ -133,6 +135,7 @@ impl Engine {
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
             sb_status,
             cp_status: cp_status.bits(),
+            gc_idle: tunables.gc_mode,
             tunables,
         }
     }

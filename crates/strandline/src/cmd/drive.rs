@@ -17,9 +17,11 @@ use self::control::Served;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::{open_drive, parse_size};
+use crate::target::{open_drive, parse_blocks};
 
 const BLOCK: u64 = drive::BLOCK_SIZE as u64;
+/// What a file is that has no zones beside it.
+const PLAIN: &str = "a plain file, used as a drive without zones";
 /// Longest zone report: two million zones.
 const REPORT_MAX: u64 = 1 << 28;
 
@@ -72,13 +74,13 @@ pub(crate) struct Create {
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
     /// Size in bytes, with k, m, g or t; rounded up to whole zones on a zoned drive
-    #[arg(long, value_parser = parse_size)]
+    #[arg(long, value_parser = parse_blocks)]
     size: Option<u64>,
     /// Zone size
-    #[arg(long, value_parser = parse_size)]
+    #[arg(long, value_parser = parse_blocks)]
     zone_size: Option<u64>,
     /// Bytes of a zone that can be written; the whole zone if not given
-    #[arg(long, value_parser = parse_size, requires = "zone_size")]
+    #[arg(long, value_parser = parse_blocks, requires = "zone_size")]
     zone_capacity: Option<u64>,
     /// How many zones
     #[arg(long, conflicts_with = "size")]
@@ -233,7 +235,7 @@ impl Create {
         if let Some(why) = unfit(&spec)? {
             out::complain(&format!("{}: mkfs will refuse this drive: {why}", self.path.display()));
         }
-        show(&self.path, &identify, self.json)
+        show(&self.path, &of_file(&self.path, identify), self.json)
     }
 
     fn spec(&self) -> Outcome<Spec> {
@@ -307,13 +309,30 @@ impl Import {
 
 impl Info {
     fn run(self) -> Outcome {
+        if Served::find(&self.path).is_some() {
+            let path = self.path.display();
+            return Err(Failure::Problem(format!(
+                "{path}: it is served now; `strandline drive zones` and `stats` ask its server"
+            )));
+        }
         let opened = open_drive(&self.path, Access::Inspect)?;
         let identify = match opened.emulated() {
-            [ssd] => ssd.spec().identify().map_err(|e| Failure::Problem(e.to_string()))?,
+            [ssd] => {
+                let identify = ssd.spec().identify();
+                of_file(&self.path, identify.map_err(|e| Failure::Problem(e.to_string()))?)
+            }
             _ => opened.drive.identify().clone(),
         };
         show(&self.path, &identify, self.json)
     }
+}
+
+/// What a drive in a file is; one without zones is a file like any other.
+fn of_file(path: &Path, mut identify: Identify) -> Identify {
+    if !image::zones_path(path).exists() {
+        identify.model = PLAIN.into();
+    }
+    identify
 }
 
 fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {

@@ -48,7 +48,7 @@ pub(crate) struct Fsck {
     /// Check everything and repair without asking
     #[arg(short = 'f', visible_short_alias = 'y', long = "force", conflicts_with = "no")]
     yes: bool,
-    /// Change nothing: recover and check a copy in memory
+    /// Change nothing: recover and check a copy in memory. That a recovery is due is no error
     #[arg(short = 'n', conflicts_with = "preen")]
     no: bool,
     /// As -n, but allowed together with the options that repair
@@ -139,6 +139,8 @@ struct Outcomes {
     /// The volume could not even be checked or recovered.
     stopped: Vec<String>,
     skipped: bool,
+    /// Only a copy in memory was recovered.
+    in_copy: bool,
     /// The user declined a repair.
     declined: bool,
 }
@@ -186,7 +188,7 @@ impl Fsck {
         let opened =
             open_volume(&image, &self.devices, access, Timing::Instant).map_err(operational)?;
         let drive = opened.drive.clone();
-        let mut done = Outcomes::default();
+        let mut done = Outcomes { in_copy: answer == Answer::No, ..Outcomes::default() };
         let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
         let format = self.devices.kind.of(&drive).map_err(operational).map_err(about(&image))?;
         if lazy && !self.rescue && format.is_clean(&drive).unwrap_or(false) {
@@ -330,7 +332,7 @@ impl Fsck {
         if self.json {
             return out::json(&Report {
                 image: image.display().to_string(),
-                clean: code == 0,
+                clean: code == 0 && (done.skipped || done.recovery.clean),
                 exit_code: code,
                 recovered_nodes: done.recovery.replayed,
                 skipped_inodes: done.recovery.skipped,
@@ -360,6 +362,13 @@ impl Fsck {
             self.tell_changes(image, repair)?;
         } else if done.declined {
             out::line("Info: not repaired; -y repairs, and -z FILE with it can be taken back")?;
+        }
+        if done.in_copy && code == 0 && !done.recovery.clean {
+            let Recovery { replayed, skipped, orphans, .. } = done.recovery;
+            out::line(format!(
+                "[FSCK] recovery is due: {replayed} nodes to replay, {skipped} inodes to keep at \
+                 an older version, {orphans} orphans"
+            ))?;
         }
         if code == CORRECTED {
             let Recovery { replayed, skipped, orphans, .. } = done.recovery;
@@ -436,7 +445,9 @@ impl Outcomes {
             Some(report) if self.stopped.is_empty() && report.findings.is_empty() => {
                 let mends = |repair: &Repaired| repair.changed || !repair.findings.is_empty();
                 let changed = self.repair.as_ref().is_some_and(mends);
-                if changed || !self.recovery.clean { CORRECTED } else { 0 }
+                // In a copy nothing is corrected: the next mount recovers, as after any cut.
+                let recovered = !self.recovery.clean && !self.in_copy;
+                if changed || recovered { CORRECTED } else { 0 }
             }
             _ => UNCORRECTED,
         }

@@ -174,6 +174,9 @@ impl Settings {
                 "timing=instant" => timing = Timing::Instant,
                 "remount" => remount = true,
                 "timing=paced" => timing = Timing::Paced,
+                text if text == "timing" || text.starts_with("timing=") => {
+                    return Err(usage(format!("{text}: want timing=instant or timing=paced")));
+                }
                 text => match text.strip_prefix("device=") {
                     Some(device) => devices.others.push(device.into()),
                     None => of_volume.push(option),

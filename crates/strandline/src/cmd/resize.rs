@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::{Kind, open_drive};
+use crate::target::{Kind, open_drive, parse_percent};
 
 /// Bytes of a sector, whatever the volume says: resize.f2fs counts in these.
 const SECTOR: u64 = 512;
@@ -41,7 +41,7 @@ pub(crate) struct Resize {
     #[arg(short = 'i')]
     large_nat_bitmap: bool,
     /// Percentage of space kept for cleaning
-    #[arg(short = 'o', value_name = "PERCENT")]
+    #[arg(short = 'o', value_name = "PERCENT", value_parser = parse_percent)]
     overprovision: Option<f64>,
     /// Debug level, accepted and not used
     #[arg(short = 'd', value_name = "LEVEL")]

@@ -36,7 +36,10 @@ impl Status {
             return Ok(0);
         }
         let width = status.keys().map(String::len).max().unwrap_or(0);
-        for (name, value) in &status {
+        // First how it is mounted, with the fsync mode: mount tables cannot show that.
+        let (first, rest): (Vec<_>, Vec<_>) =
+            status.iter().partition(|(name, _)| *name == "mount_options");
+        for (name, value) in first.into_iter().chain(rest) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             out::line(format!("{name:width$} {value}"))?;
         }

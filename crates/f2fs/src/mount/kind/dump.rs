@@ -26,6 +26,10 @@ pub(super) fn dump(
         Some(which) => number(which),
         None => Err(Error::Usage("which one? a number is missing".into())),
     };
+    let whole = |view: &str| match which {
+        Some(which) => Err(Error::Usage(format!("{view} {which}: both copies are shown, always"))),
+        None => Ok(()),
+    };
     match view {
         None => {
             for found in [look.superblock(), look.checkpoint()] {
@@ -33,8 +37,8 @@ pub(super) fn dump(
                 all(found.into_iter().skip(best).take(1), see);
             }
         }
-        Some("superblock") => all(look.superblock(), see),
-        Some("checkpoint") => all(look.checkpoint(), see),
+        Some(view @ "superblock") => whole(view).map(|()| all(look.superblock(), see))?,
+        Some(view @ "checkpoint") => whole(view).map(|()| all(look.checkpoint(), see))?,
         Some("nat") => look.nat(several()?, see)?,
         Some("sit") => look.sit(several()?, see)?,
         Some("ssa") => look.ssa(several()?, see)?,

@@ -13,8 +13,8 @@ impl Dump {
     pub(super) fn node_block(&mut self, nid: Nid) -> Result<(BlockAddr, drive::Block)> {
         let volume = self.volume()?;
         if !volume.sb.is_node_id(nid) {
-            let allowed = format!("3..{}", volume.sb.max_nid());
-            return Err(Error::corrupt("node number", 0_u32, nid, allowed));
+            let last = volume.sb.max_nid().saturating_sub(1);
+            return Err(Error::usage(format!("{nid}: the numbers of nodes are 3 to {last}")));
         }
         let addr = volume.nat(nid)?.addr;
         if !is_data_addr(addr) {
@@ -50,6 +50,11 @@ impl Dump {
 
     /// What block `addr` is, and as much of its contents as can be told.
     pub fn block(&mut self, addr: BlockAddr) -> Result<Record> {
+        let blocks = self.queue.identify().blocks;
+        if u64::from(addr) >= blocks {
+            let last = blocks.saturating_sub(1);
+            return Err(Error::usage(format!("{addr:#x}: the drive's blocks are 0 to {last:#x}")));
+        }
         let block = self.read(addr)?;
         let mut record = match self.main_block(addr, &block) {
             Some(record) => record,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Dump, Emit, Record, Shape, Value};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ondisk::nat;
 use crate::ondisk::sit::{self, LogType, RawSitBlock, RawSitEntry};
 use crate::ondisk::summary::{RawSummaryBlock, TYPE_NODE};
@@ -12,6 +12,15 @@ use crate::ondisk::{Nid, SegNo, bits};
 
 /// The value of `pack` for an entry that is in the journal.
 const JOURNAL: &str = "journal";
+
+/// The part of `asked` that a table of `count` entries has; fails if that is nothing.
+fn within(asked: Range<u32>, count: u32, entries: &str) -> Result<Range<u32>> {
+    if asked.start >= count {
+        let last = count.saturating_sub(1);
+        return Err(Error::usage(format!("{}: the {entries} are 0 to {last}", asked.start)));
+    }
+    Ok(asked.start..asked.end.min(count))
+}
 
 /// 1 or 2, as `dump.f2fs` numbers the copies of a table's block.
 fn copy_of(bitmap: &[u8], index: u32) -> u64 {
@@ -23,7 +32,7 @@ impl Dump {
     pub fn nat(&mut self, nids: Range<Nid>, emit: Emit<'_>) -> Result<()> {
         let volume = self.volume()?;
         let hot = volume.open_summaries[LogType::HotData.index()].clone();
-        for nid in nids.start..nids.end.min(volume.sb.max_nid()) {
+        for nid in within(nids, volume.sb.max_nid(), "NAT's entries")? {
             let index = nat::block_index(nid);
             let journalled =
                 hot.as_ref().and_then(|b| RawSummaryBlock::of(b).nat_journal().get(nid));
@@ -59,9 +68,10 @@ impl Dump {
     /// Entries of the SIT.
     pub fn sit(&mut self, segments: Range<SegNo>, emit: Emit<'_>) -> Result<()> {
         let volume = self.volume()?;
+        let segments = within(segments, volume.sb.segment_count_main, "segments")?;
         let cold = volume.open_summaries[LogType::ColdData.index()].clone();
         let journal = cold.as_ref().map(|block| RawSummaryBlock::of(block).sit_journal());
-        for segno in segments.start..segments.end.min(volume.sb.segment_count_main) {
+        for segno in segments {
             let index = sit::block_index(segno);
             let addr = sit::block_addr(&volume.sb, &volume.cp.sit_bitmap, index);
             let mut row = Record::new("sit_entry", Shape::Row);
@@ -90,7 +100,7 @@ impl Dump {
     /// Summaries of segments: who owns each block.
     pub fn ssa(&mut self, segments: Range<SegNo>, emit: Emit<'_>) -> Result<()> {
         let volume = self.volume()?;
-        for segno in segments.start..segments.end.min(volume.sb.segment_count_main) {
+        for segno in within(segments, volume.sb.segment_count_main, "segments")? {
             let mut row = Record::new("summary_block", Shape::Row);
             row.put("segno", segno);
             match volume.summary(segno) {

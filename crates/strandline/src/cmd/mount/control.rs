@@ -66,8 +66,9 @@ impl Switch {
 
 /// State and statistics of a volume and its drives.
 fn report(volume: &dyn Volume, drives: &[Arc<Ssd>]) -> serde_json::Value {
-    let mut report = serde_json::Value::Object(volume.status());
-    report["mount_options"] = volume.options().into();
+    // First how it is mounted, with the fsync mode: mount tables cannot show that.
+    let mut report = serde_json::json!({ "mount_options": volume.options() });
+    volume.status().into_iter().for_each(|(name, value)| report[name] = value);
     report["recovered_nodes"] = volume.recovery().replayed.into();
     if !drives.is_empty() {
         let all: Vec<Stats> = drives.iter().map(|drive| drive.stats()).collect();
