@@ -47,6 +47,18 @@ const ABOVE_SUBJECTS: [&str; 5] = [
     "crates/strandline/src/",
 ];
 
+/// What there is about F2FS itself, and why that cannot be told through `vfs::kind`.
+const ABOUT_F2FS: [(&str, &str); 8] = [
+    ("crates/lab/src/campaign/snapshot.rs", "for tests only: it stands in for F2FS"),
+    ("crates/lab/src/paper/oprw/", "the experiments of a paper about F2FS's modes"),
+    ("crates/lab/src/report/table.rs", "what that paper published, by mode"),
+    ("crates/lab/src/report/timeline.rs", "that paper's picture of one fsync"),
+    ("crates/linux/src/agent/", "compares the kernel's F2FS with ours, and makes volumes for it"),
+    ("crates/linux/src/campaign/", "ours repeats what the kernel's F2FS was asked to do"),
+    ("crates/strandline/src/cmd/mkfs.rs", "the options of mkfs.f2fs"),
+    ("crates/strandline/src/cmd/resize.rs", "the options of resize.f2fs"),
+];
+
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     check_kinds(source, findings);
     check_unfinished(source, findings);
@@ -58,13 +70,21 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The kernel's F2FS, which has the same name, is another one.
+/// The kernel's F2FS, which has the same name, is another one. Tests may name what they test: they
+/// are at the end of a file, or in one of their own.
 fn check_kinds(source: &Source, findings: &mut Vec<Finding>) {
     let is_above = ABOVE_SUBJECTS.iter().any(|path| source.path.starts_with(path));
     let is_kernel = source.path == "crates/linux/src/campaign/foreign.rs";
-    for (number, code) in numbered(source).filter(|_| is_above && !is_kernel) {
-        if has_word(&code.replace("Foreign::F2fs", ""), "F2fs") {
-            let what = "`F2fs` above `subjects`: use vfs::kind::Volume";
+    let is_about = ABOUT_F2FS.iter().any(|(path, _)| source.path.starts_with(path));
+    let tests = source.code.iter().position(|code| code.trim_end() == "mod tests {");
+    let code = tests.unwrap_or(source.code.len());
+    let is_test = source.path.ends_with("/tests.rs");
+    for (number, code) in numbered(source).take(code).filter(|_| is_above && !is_test) {
+        let type_of_ours = !is_kernel && has_word(&code.replace("Foreign::F2fs", ""), "F2fs");
+        let names = |name: &str| has_word(code, name) && code.contains(&format!("{name}::"));
+        let crate_of_it = !is_about && ["f2fs", "strandline_f2fs"].into_iter().any(names);
+        if type_of_ours || crate_of_it {
+            let what = "F2FS above `subjects`: use vfs::kind::Format and Volume";
             findings.push(Finding::new(&source.path, number, what));
         }
     }
@@ -241,6 +261,13 @@ mod tests {
         let line = "let fs = F2fs::mount(drive, &options)?;\n";
         assert_eq!(findings("crates/lab/src/rig.rs", line).len(), 1);
         assert!(findings("crates/lab/tests/rig.rs", line).is_empty());
+        let technique = "use f2fs::technique;\n";
+        assert_eq!(findings("crates/lab/src/rig.rs", technique).len(), 1);
+        assert_eq!(findings("crates/fuse/src/x.rs", "use strandline_f2fs::mkfs;\n").len(), 1);
+        assert!(findings("crates/lab/src/paper/oprw/fio.rs", technique).is_empty());
+        let test = format!("#[cfg(test)]\nmod tests {{\n    {technique}}}\n");
+        assert!(findings("crates/lab/src/rig.rs", &test).is_empty());
+        assert!(findings("crates/lab/src/rig.rs", "let name = \"f2fs::\";\n").is_empty());
         assert!(findings("crates/f2fs/src/lib.rs", line).iter().all(|f| f.line != 1));
         assert!(findings("crates/linux/src/x.rs", "Foreign::F2fs => 1,\n").is_empty());
     }
