@@ -264,7 +264,7 @@ fn open_all(
 }
 
 /// A mounted volume of a drive.
-pub(crate) struct Volume {
+pub(crate) struct ImageVolume {
     /// The file system.
     pub(crate) fs: Arc<dyn kind::Volume>,
     /// The drive below.
@@ -272,7 +272,7 @@ pub(crate) struct Volume {
     image: PathBuf,
 }
 
-impl Volume {
+impl ImageVolume {
     /// Mounts the volume in `image` to look at; the image stays as it is.
     pub(crate) fn look(image: &Path, devices: &Devices) -> Outcome<Self> {
         let opened = open_volume(image, devices, Access::Read, Timing::Instant)?;

@@ -53,7 +53,7 @@ fn cuts(default: u64) {
     let mut promises = BTreeMap::new();
     for seed in first..first + cuts.div_ceil(IN_A_ROW) {
         let (disk, options) = if seed % 8 == 0 { PLAIN } else { KEPT[(seed % 3) as usize] };
-        let mut volume = Volume::new(seed, disk, options);
+        let mut volume = Loaded::new(seed, disk, options);
         for cut in 0..IN_A_ROW {
             let (how, broken) = volume.cut();
             let replay = format!("CUT_SEED={seed} CUTS={IN_A_ROW}: {disk:?} {options}");
@@ -74,14 +74,14 @@ fn cuts(default: u64) {
 #[test]
 fn a_mode_that_promises_nothing_is_found_out() {
     let found = (1..=20).any(|seed| {
-        let mut volume = Volume::new(3 * seed, Disk::Zoned(VOLATILE, 64), "fsync_mode=nobarrier");
+        let mut volume = Loaded::new(3 * seed, Disk::Zoned(VOLATILE, 64), "fsync_mode=nobarrier");
         !volume.cut_power(seed).is_empty()
     });
     assert!(found, "20 cuts and nothing is missing");
 }
 
 /// A volume, and its loads.
-struct Volume {
+struct Loaded {
     rig: Rig,
     options: String,
     disk: Disk,
@@ -89,7 +89,7 @@ struct Volume {
     ended: Vec<(PathBuf, Vec<Box<dyn Load>>)>,
 }
 
-impl Volume {
+impl Loaded {
     fn new(seed: u64, disk: Disk, options: &str) -> Self {
         require("sqlite3", "sqlite3");
         require("fio", "fio");

@@ -68,17 +68,17 @@ fn codes(page: &Path) -> Vec<Code> {
 }
 
 /// A line of a session: what is typed, what that prints, and its exit status.
-struct Step {
+struct Typed {
     typed: String,
     printed: String,
     status: i32,
 }
 
-fn session(block: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn session(block: &str) -> Vec<Typed> {
+    let mut steps: Vec<Typed> = Vec::new();
     for line in block.lines() {
         if let Some(typed) = line.strip_prefix("$ ") {
-            steps.push(Step { typed: typed.to_owned(), printed: String::new(), status: 0 });
+            steps.push(Typed { typed: typed.to_owned(), printed: String::new(), status: 0 });
             continue;
         }
         let step = steps.last_mut().expect("a session begins with a command");

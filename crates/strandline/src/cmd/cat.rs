@@ -5,7 +5,7 @@ use vfs::{Errno, FileKind};
 
 use crate::failure::Outcome;
 use crate::out;
-use crate::target::{Devices, Inside, Volume};
+use crate::target::{Devices, ImageVolume, Inside};
 
 /// Print files inside images.
 #[derive(Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Cat {
 impl Cat {
     pub(crate) fn run(self) -> Outcome {
         for target in &self.targets {
-            let volume = Volume::look(&target.image, &self.devices)?;
+            let volume = ImageVolume::look(&target.image, &self.devices)?;
             let attr = volume.find(&target.path, true)?;
             if attr.kind == FileKind::Directory {
                 return Err(volume.about(&target.path)(Errno::ISDIR.into()));

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Devices, Inside, Opened, Target, Volume};
+use crate::target::{Devices, ImageVolume, Inside, Opened, Target};
 
 /// Copy files and trees into an image, out of one, or from one to another, with the options of
 /// cp(1).
@@ -177,7 +177,7 @@ impl Cp {
             )));
         }
         let mut drives = Vec::new();
-        let volume = Volume::change_with(&to.image, &self.devices, |opened| {
+        let volume = ImageVolume::change_with(&to.image, &self.devices, |opened| {
             drives = opened.emulated().to_vec();
             self.prepare(opened)
         });
@@ -220,14 +220,14 @@ impl Cp {
         let path = to.as_os_str().as_bytes();
         let found = std::fs::metadata(to).ok().map(|meta| meta.is_dir());
         let place = if found == Some(true) && !self.no_target_directory {
-            Place { dir: to.to_owned(), path: path.to_vec(), name: None }
+            Destination { dir: to.to_owned(), path: path.to_vec(), name: None }
         } else {
             self.single_name(to.display(), sources.len(), found.is_some())?;
             let name = to.file_name().ok_or_else(|| missing(to.display()))?;
             let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
             let dir = parent.unwrap_or(Path::new(".")).to_owned();
             let path = dir.as_os_str().as_bytes().to_vec();
-            Place { dir, path, name: Some(name.as_bytes().to_vec()) }
+            Destination { dir, path, name: Some(name.as_bytes().to_vec()) }
         };
         let host = self.host(sources, None);
         let counts = self.copy_all(sources, &host, &host, &place, options)?;
@@ -243,7 +243,12 @@ impl Cp {
         Host::without(from.chain(to).chain(self.devices.others.iter().map(PathBuf::as_path)))
     }
 
-    fn place_inside(&self, volume: &Volume, to: &Inside, sources: usize) -> Outcome<Place<Ino>> {
+    fn place_inside(
+        &self,
+        volume: &ImageVolume,
+        to: &Inside,
+        sources: usize,
+    ) -> Outcome<Destination<Ino>> {
         let found = match vfs::path::resolve(&*volume.fs, &to.path, true) {
             Ok(attr) => Some(attr),
             Err(error) if error.errno() == Errno::NOENT => None,
@@ -251,14 +256,14 @@ impl Cp {
         };
         let is_dir = found.filter(|attr| attr.kind == FileKind::Directory);
         if let (Some(dir), false) = (is_dir, self.no_target_directory) {
-            return Ok(Place { dir: dir.ino, path: to.path.clone(), name: None });
+            return Ok(Destination { dir: dir.ino, path: to.path.clone(), name: None });
         }
         self.single_name(volume.name_of(&to.path), sources, found.is_some())?;
         let parent = vfs::path::resolve_parent(&*volume.fs, &to.path);
         let (dir, name) = parent.map_err(volume.about(&to.path))?;
         let end = to.path.windows(name.len()).rposition(|w| w == name).unwrap_or(0);
         let path = to.path.get(..end).unwrap_or_default().to_vec();
-        Ok(Place { dir, path, name: Some(name.to_vec()) })
+        Ok(Destination { dir, path, name: Some(name.to_vec()) })
     }
 
     /// Several sources, or -t, need a directory to go to.
@@ -275,7 +280,7 @@ impl Cp {
         sources: &[Target],
         host: &Host,
         to: &T,
-        place: &Place<T::Node>,
+        place: &Destination<T::Node>,
         options: &Options,
     ) -> Outcome<Counts> {
         let mut total = Counts::default();
@@ -283,7 +288,7 @@ impl Cp {
             let counts = match source {
                 Target::Host(path) => self.one(host, path.clone(), source, to, place, options),
                 Target::Inside(inside) => {
-                    let volume = Volume::look(&inside.image, &self.devices)?;
+                    let volume = ImageVolume::look(&inside.image, &self.devices)?;
                     // Whether a link named on the command line is copied as such or followed is
                     // decided later.
                     let attr = volume.find(&inside.path, false)?;
@@ -302,7 +307,7 @@ impl Cp {
         node: S::Node,
         source: &Target,
         to: &T,
-        place: &Place<T::Node>,
+        place: &Destination<T::Node>,
         options: &Options,
     ) -> Counts {
         let progress = Progress::counting("cp", self.json, || copy::count(from, &node));
@@ -320,7 +325,7 @@ impl Cp {
 }
 
 /// Where sources go: a directory, and a name in it unless they bring their own.
-struct Place<N> {
+struct Destination<N> {
     dir: N,
     path: Vec<u8>,
     name: Option<Vec<u8>>,

@@ -8,7 +8,7 @@ use vfs::FileKind;
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out::{self, lossy};
-use crate::target::{Devices, Target, Volume};
+use crate::target::{Devices, ImageVolume, Target};
 
 /// Lay files out in one piece: a file, everything below a directory, or a whole volume.
 ///
@@ -46,14 +46,14 @@ impl Defrag {
             Target::Inside(inside) => (inside.image, inside.path),
             Target::Host(image) => (image, b"/".to_vec()),
         };
-        let volume = Volume::change_with(&image, &self.devices, |_| Ok(()))?;
+        let volume = ImageVolume::change_with(&image, &self.devices, |_| Ok(()))?;
         let done = self.files_at(&volume, &path);
         // Even after an error the volume is left in good order.
         volume.close_or_cut()?;
         done
     }
 
-    fn files_at(&self, volume: &Volume, path: &[u8]) -> Outcome {
+    fn files_at(&self, volume: &ImageVolume, path: &[u8]) -> Outcome {
         let attr = volume.find(path, true)?;
         let mut files = Vec::new();
         match attr.kind {

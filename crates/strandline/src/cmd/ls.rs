@@ -6,7 +6,7 @@ use vfs::{Attr, FileKind};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Devices, Inside, Volume};
+use crate::target::{Devices, ImageVolume, Inside};
 
 /// List a directory inside an image, without mounting it.
 #[derive(Args)]
@@ -37,7 +37,7 @@ struct Entry {
 
 impl Ls {
     pub(crate) fn run(self) -> Outcome {
-        let volume = Volume::look(&self.target.image, &self.devices)?;
+        let volume = ImageVolume::look(&self.target.image, &self.devices)?;
         let path = &self.target.path;
         let attr = volume.find(path, true)?;
         let mut entries = vec![(path.clone(), attr)];
@@ -56,7 +56,7 @@ impl Ls {
         Ok(0)
     }
 
-    fn show(&self, volume: &Volume, name: &[u8], attr: &Attr) -> Outcome<()> {
+    fn show(&self, volume: &ImageVolume, name: &[u8], attr: &Attr) -> Outcome<()> {
         if self.json {
             return out::json(&Entry { name: lossy(name), stat: attr.into() });
         }

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
-use crate::target::{Devices, Opened, Volume, open_for_mkfs, parse_percent};
+use crate::target::{Devices, ImageVolume, Opened, open_for_mkfs, parse_percent};
 
 /// Make an F2FS volume. Options are those of mkfs.f2fs.
 #[derive(Args)]
@@ -243,7 +243,7 @@ impl Mkfs {
             (None, Some(_)) => Times::AtMost(now),
             _ => Times::Modified,
         };
-        let volume = Volume::new(&self.image, opened, |drive| mount_new(drive, now))?;
+        let volume = ImageVolume::new(&self.image, opened, |drive| mount_new(drive, now))?;
         let interrupt = interrupt.clone();
         let options = Options { recursive: true, times, interrupt, ..Options::default() };
         let source = from.to_owned();

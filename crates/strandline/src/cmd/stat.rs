@@ -6,7 +6,7 @@ use vfs::{Attr, FileKind, Timespec};
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Devices, Inside, Volume};
+use crate::target::{Devices, ImageVolume, Inside};
 
 /// Show the attributes of a file inside an image. Symbolic links are not followed.
 #[derive(Args)]
@@ -59,7 +59,7 @@ impl From<&Attr> for StatJson {
 
 impl Stat {
     pub(crate) fn run(self) -> Outcome {
-        let volume = Volume::look(&self.target.image, &self.devices)?;
+        let volume = ImageVolume::look(&self.target.image, &self.devices)?;
         let path = &self.target.path;
         let attr = volume.find(path, false)?;
         if self.json {

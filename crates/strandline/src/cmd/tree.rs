@@ -6,7 +6,7 @@ use vfs::FileKind;
 
 use crate::failure::Outcome;
 use crate::out::{self, lossy};
-use crate::target::{Devices, Inside, Volume};
+use crate::target::{Devices, ImageVolume, Inside};
 
 /// Show everything below a directory inside an image.
 #[derive(Args)]
@@ -41,7 +41,7 @@ impl Tree {
 
 /// Shows everything below `target`.
 pub(crate) fn show(target: &Inside, devices: &Devices, json: bool) -> Outcome<()> {
-    let volume = Volume::look(&target.image, devices)?;
+    let volume = ImageVolume::look(&target.image, devices)?;
     let attr = volume.find(&target.path, true)?;
     let mut found = Vec::new();
     if attr.kind == FileKind::Directory {

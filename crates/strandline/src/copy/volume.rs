@@ -3,7 +3,7 @@
 use vfs::{Attr, Creator, Errno, FileKind, FileSystem, Ino, Result, Seek, SetAttr, Timespec};
 
 use super::{New, Sink, Source, Xattrs, join};
-use crate::target::Volume;
+use crate::target::ImageVolume;
 
 /// A file of a volume and the path that led to it.
 pub(crate) struct Found {
@@ -19,7 +19,7 @@ fn seek_in(fs: &dyn FileSystem, ino: Ino, offset: u64, seek: Seek) -> Result<Opt
     }
 }
 
-impl Source for Volume {
+impl Source for ImageVolume {
     type Node = Found;
     type File = Ino;
 
@@ -74,7 +74,7 @@ impl Source for Volume {
     }
 }
 
-impl Sink for Volume {
+impl Sink for ImageVolume {
     type Node = Ino;
     type File = Ino;
 
@@ -150,7 +150,7 @@ impl Sink for Volume {
     }
 }
 
-impl Volume {
+impl ImageVolume {
     fn set(&self, ino: Ino, set: &SetAttr) -> Result<()> {
         self.fs.setattr(ino, set).map(drop)
     }

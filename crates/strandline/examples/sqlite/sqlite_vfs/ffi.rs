@@ -13,7 +13,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rusqlite::ffi::*;
 
-use super::file::{Code, File, Volume};
+use super::file::{Code, File, SqliteVolume};
 
 /// Longest path, with its NUL.
 const MAX_PATH: c_int = 1024;
@@ -25,7 +25,7 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 #[repr(C)]
 struct RawFile {
     head: sqlite3_file,
-    volume: *const Volume,
+    volume: *const SqliteVolume,
     file: *mut File,
 }
 
@@ -51,7 +51,7 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
-pub(super) fn register(name: CString, volume: Arc<Volume>) -> rusqlite::Result<()> {
+pub(super) fn register(name: CString, volume: Arc<SqliteVolume>) -> rusqlite::Result<()> {
     let vfs = Box::new(sqlite3_vfs {
         iVersion: 1,
         szOsFile: size_of::<RawFile>() as c_int,
@@ -98,9 +98,9 @@ pub(super) fn unregister(name: &str) {
 ///
 /// # Safety
 /// `vfs` is one that [`register`] made.
-unsafe fn volume<'a>(vfs: *mut sqlite3_vfs) -> &'a Volume {
+unsafe fn volume<'a>(vfs: *mut sqlite3_vfs) -> &'a SqliteVolume {
     // SAFETY: `register` put it there, and it is never freed.
-    unsafe { &*(*vfs).pAppData.cast::<Volume>() }
+    unsafe { &*(*vfs).pAppData.cast::<SqliteVolume>() }
 }
 
 /// The file behind a handle.

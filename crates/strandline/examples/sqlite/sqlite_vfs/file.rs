@@ -23,7 +23,7 @@ use super::locks::{Held, Shared};
 pub(crate) type Code = c_int;
 
 /// A volume as SQLite sees it.
-pub(crate) struct Volume {
+pub(crate) struct SqliteVolume {
     /// None once the volume has been taken back.
     fs: Mutex<Option<Arc<F2fs>>>,
     shared: Mutex<BTreeMap<Ino, Arc<Shared>>>,
@@ -51,7 +51,7 @@ fn set_size(fs: &dyn FileSystem, ino: Ino, size: u64) -> vfs::Result<Attr> {
     fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })
 }
 
-impl Volume {
+impl SqliteVolume {
     pub(crate) fn new(fs: Arc<F2fs>, atomic: bool) -> Self {
         let shared = Mutex::new(BTreeMap::new());
         Self { fs: Mutex::new(Some(fs)), shared, next_id: AtomicU64::new(0), atomic }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use f2fs::F2fs;
 use rusqlite::{Connection, OpenFlags};
 
-use file::Volume;
+use file::SqliteVolume;
 
 /// A volume that SQLite can open databases on, until this is dropped.
 pub(crate) struct SqliteVfs {
     name: String,
-    volume: Arc<Volume>,
+    volume: Arc<SqliteVolume>,
 }
 
 impl SqliteVfs {
@@ -27,7 +27,7 @@ impl SqliteVfs {
     /// SQLite keeps are never freed, because a connection may outlive this. With `atomic`, it
     /// commits through atomic writes where it would use a rollback journal.
     pub(crate) fn register(name: &str, fs: Arc<F2fs>, atomic: bool) -> rusqlite::Result<Self> {
-        let volume = Arc::new(Volume::new(fs, atomic));
+        let volume = Arc::new(SqliteVolume::new(fs, atomic));
         let raw = CString::new(name).map_err(rusqlite::Error::NulError)?;
         ffi::register(raw, volume.clone())?;
         Ok(Self { name: name.to_owned(), volume })
