@@ -14,7 +14,7 @@ use rustix::mount::{self, MountFlags, UnmountFlags};
 use vfs::ops::{Op, Outcome};
 
 use crate::apply::{Directory, errno};
-use crate::machine::wire::{Answer, Ask, receive, send};
+use crate::machine::wire::{Answer, Ask, LONGEST, receive, send};
 
 /// Waited for a device to come or go, in steps of this many nanoseconds.
 const STEP: u64 = 10_000_000;
@@ -63,7 +63,7 @@ pub(crate) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
 
 impl Agent {
     fn converse(&mut self, mut link: BufReader<TcpStream>) -> io::Result<()> {
-        while let Some((ask, bytes)) = receive::<Ask>(&mut link)? {
+        while let Some((ask, bytes)) = receive::<Ask>(&mut link, &LONGEST)? {
             let (answer, bytes) = self.answer(&ask, &bytes).unwrap_or_else(|error| {
                 let errno = errno(&error).raw_os_error();
                 (Answer::Failed { errno, what: error.to_string() }, Vec::new())

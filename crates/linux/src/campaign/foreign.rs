@@ -100,6 +100,19 @@ impl Foreign {
         (!all.contains(&"oprw")).then(|| known.collect::<Vec<_>>().join(","))
     }
 
+    /// All options of a mount: the technique's, the workload's, which are F2FS's, and `more`.
+    pub(crate) fn mount_options(
+        self,
+        technique: &Technique,
+        of_workload: &str,
+        more: &str,
+    ) -> String {
+        let technique = self.options(technique).unwrap_or_default();
+        let of_workload = if self == Self::F2fs { of_workload } else { "" };
+        let all = [&technique, of_workload, more].join(",");
+        all.split(',').filter(|option| !option.is_empty()).collect::<Vec<_>>().join(",")
+    }
+
     /// What an fsync by `technique` promises there on such a drive. The kernel's F2FS says that
     /// `strict` is as good as ext4 (Documentation/filesystems/f2fs.rst); nothing says that an fsync
     /// is there completely or not at all.
@@ -133,6 +146,16 @@ mod tests {
         let words = Foreign::F2fs.mkfs(&devices);
         assert_eq!(words.join(" "), "mkfs.f2fs -f -m -c /dev/nvme0n2 /dev/nvme0n1");
         assert_eq!(Foreign::F2fs.check(&devices).last(), Some(&devices[0]));
+    }
+
+    /// Also where Linux knows none of the technique's options.
+    #[test]
+    fn a_workload_keeps_its_options() {
+        let plain = Technique { options: "nowp_check", ..*f2fs::technique::POSIX };
+        assert_eq!(Foreign::F2fs.mount_options(&plain, ",mode=lfs", "ro"), "mode=lfs,ro");
+        let strict = f2fs::technique::STRICT;
+        assert_eq!(Foreign::F2fs.mount_options(strict, "", ""), "fsync_mode=strict");
+        assert_eq!(Foreign::Ext4.mount_options(strict, ",mode=lfs", "sync"), "sync");
     }
 
     #[test]

@@ -183,13 +183,8 @@ impl Campaign {
     }
 
     fn mount(&self, devices: &[String], blocks: &Blocks) -> Result<Remote, vfs::Error> {
-        let mut options = self.fs.options(self.technique).unwrap_or_default();
-        if !options.is_empty() {
-            options += self.workload.mount_options();
-        }
-        if !self.options.is_empty() {
-            options = format!("{options},{}", self.options).trim_start_matches(',').to_owned();
-        }
+        let of_workload = self.workload.mount_options();
+        let options = self.fs.mount_options(self.technique, of_workload, &self.options);
         let device = devices.first().cloned().unwrap_or_default();
         let ask = Ask::Mount { device, kind: self.fs.name().into(), options };
         self.machine.ask(&ask, b"")?;

@@ -6,7 +6,7 @@ pub(crate) mod remote;
 mod tests;
 pub(crate) mod wire;
 
-use std::io::{self, BufReader, ErrorKind};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +15,15 @@ use cores::Mutex;
 use thiserror::Error;
 use vfs::Errno;
 
-use self::wire::{Answer, Ask, receive, send};
+use self::wire::{Answer, Ask, LONGEST, Longest, receive, send};
 use crate::guest::{Guest, Running};
 
 /// Longest time for an answer: an emulated kernel that recovers takes some.
-const ANSWER: Duration = Duration::from_secs(180);
+const ANSWER: u64 = 180 * SECOND;
 /// How long a program that connects may take to identify itself as an agent.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING: u64 = 10 * SECOND;
+/// What it may say for that: the name of its kernel.
+const GREETING_LONGEST: Longest = Longest { line: 4096, bytes: 4096 };
 /// Longest time for a machine to start: an hour, as one guest runs at a time and this one may be
 /// the fourth.
 const START: u64 = 3600 * SECOND;
@@ -105,9 +107,43 @@ pub struct Machine {
     pub(crate) tell: fn(&str),
 }
 
+/// A stream on which everything has to be done by a deadline, however little comes at a time.
+struct Link {
+    stream: TcpStream,
+    /// On the machine's clock.
+    until: u64,
+}
+
+impl Link {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.until.saturating_sub(cores::now()) {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            left => Ok(Some(Duration::from_nanos(left))),
+        }
+    }
+}
+
+impl Read for Link {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Link {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// The connection to an agent.
 struct Connected {
-    link: BufReader<TcpStream>,
+    link: BufReader<Link>,
     // Dropped after the link: the agent ends when nobody listens, and with it the guest.
     _guest: Option<Running>,
 }
@@ -160,7 +196,7 @@ impl Machine {
                 // A program that has gone again, or does not know the first question, is not an
                 // agent.
                 Ok((stream, _)) => {
-                    if let Ok(link) = greet(stream) {
+                    if let Ok(link) = greet(stream, until.min(cores::now() + GREETING)) {
                         return Ok(Connected { link, _guest: guest });
                     }
                 }
@@ -181,14 +217,15 @@ impl Machine {
         }
         let running = self.running.lock();
         let link = &running.as_ref().ok_or_else(gone)?.link;
-        Ok(((link.get_ref().local_addr().map_err(lost)?.ip(), 0).into(), None))
+        Ok(((link.get_ref().stream.local_addr().map_err(lost)?.ip(), 0).into(), None))
     }
 
     /// Asks, and waits for the answer.
     pub(crate) fn ask(&self, ask: &Ask, bytes: &[u8]) -> Result<(Answer, Vec<u8>), Trouble> {
         let mut running = self.running.lock();
         let machine = running.as_mut().ok_or_else(gone)?;
-        match question(&mut machine.link, ask, bytes) {
+        machine.link.get_mut().until = cores::now() + ANSWER;
+        match question(&mut machine.link, ask, bytes, &LONGEST) {
             Ok((Answer::Failed { errno, what }, _)) => {
                 let known = (1..4096).contains(&errno);
                 let errno = if known { Errno::from_raw_os_error(errno) } else { Errno::IO };
@@ -214,30 +251,30 @@ impl Machine {
 }
 
 /// The link to the program that has connected, if that is an agent.
-fn greet(stream: TcpStream) -> Result<BufReader<TcpStream>, Trouble> {
+fn greet(stream: TcpStream, until: u64) -> Result<BufReader<Link>, Trouble> {
     // Accepted from a listener that does not block.
     stream.set_nonblocking(false).map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
-    let mut link = BufReader::new(stream);
-    link.get_ref().set_read_timeout(Some(GREETING)).map_err(lost)?;
-    question(&mut link, &Ask::Uname, b"")?;
-    link.get_ref().set_read_timeout(Some(ANSWER)).map_err(lost)?;
-    link.get_ref().set_write_timeout(Some(ANSWER)).map_err(lost)?;
-    Ok(link)
+    let mut link = BufReader::new(Link { stream, until });
+    match question(&mut link, &Ask::Uname, b"", &GREETING_LONGEST)? {
+        (Answer::Done, _) => Ok(link),
+        (answer, _) => Err(Trouble::Lost(format!("it said {answer:?}"))),
+    }
 }
 
 fn question(
-    link: &mut BufReader<TcpStream>,
+    link: &mut BufReader<Link>,
     ask: &Ask,
     bytes: &[u8],
+    longest: &Longest,
 ) -> Result<(Answer, Vec<u8>), Trouble> {
     send(link.get_mut(), ask, bytes).map_err(lost)?;
-    receive(link).map_err(lost)?.ok_or_else(gone)
+    receive(link, longest).map_err(lost)?.ok_or_else(gone)
 }
 
 fn lost(error: io::Error) -> Trouble {
     Trouble::Lost(match error.kind() {
-        ErrorKind::WouldBlock => format!("no answer for {} s", ANSWER.as_secs()),
+        ErrorKind::WouldBlock => format!("no answer for {} s", ANSWER / SECOND),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => return gone(),
         _ => error.to_string(),
     })

@@ -11,8 +11,8 @@ use lab::workload::recorder::Recorder;
 use lab::workload::{Script, Workload};
 
 use super::remote::{Blocks, Remote};
-use super::wire::{Answer, Ask, receive, send};
-use super::{Kind, Machine, Own, Trouble};
+use super::wire::{Answer, Ask, LONGEST, receive, send};
+use super::{GREETING, Kind, Machine, Own, SECOND, Trouble, greet};
 use crate::agent;
 
 /// Everything that needs no root.
@@ -58,10 +58,47 @@ fn connect(at: SocketAddr) -> TcpStream {
 /// Is greeted as an agent, takes a question and goes.
 fn answer_one(stream: TcpStream) {
     let mut link = BufReader::new(stream);
-    let mut question = || receive::<Ask>(&mut link).expect("a link").expect("a question");
+    let mut question = || receive::<Ask>(&mut link, &LONGEST).expect("a link").expect("a question");
     question();
     send(link.get_mut(), &Answer::Done, b"").expect("the host is there");
-    drop(receive::<Ask>(&mut link));
+    drop(receive::<Ask>(&mut link, &LONGEST));
+}
+
+/// Whether a program passes for an agent within `limit` that answers the first question with
+/// `said`, so many bytes every 20 ms.
+fn is_agent(said: String, at_a_time: usize, limit: u64) -> bool {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let at = listener.local_addr().expect("bound");
+    let peer = cores::spawn("peer", None, move || {
+        let mut stream = connect(at);
+        for piece in said.as_bytes().chunks(at_a_time) {
+            // It fails once the host has hung up.
+            if stream.write_all(piece).is_err() {
+                return;
+            }
+            cores::sleep(20_000_000);
+        }
+    });
+    let (stream, _) = listener.accept().expect("it connects");
+    let is_agent = greet(stream, cores::now() + limit).is_ok();
+    peer.join();
+    is_agent
+}
+
+#[test]
+fn only_an_agent_is_one() {
+    let long = " ".repeat(5000);
+    let passes = |said: &str| is_agent(said.into(), usize::MAX, GREETING);
+    assert!(passes("3 \"done\"\n6.1"));
+    assert!(!passes("0 {\"count\":1}\n"), "another answer");
+    assert!(!passes(&format!("0 {long}\"done\"\n")), "a long line");
+    assert!(!passes(&format!("5000 \"done\"\n{long}")), "a long name");
+}
+
+/// Not even a byte now and then holds up the host.
+#[test]
+fn a_slow_program_is_not_waited_for() {
+    assert!(!is_agent(format!("0 {}\"done\"\n", " ".repeat(200)), 1, SECOND / 2));
 }
 
 /// A machine that hangs up is an error to whoever asks, and can be started anew. Programs that

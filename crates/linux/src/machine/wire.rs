@@ -18,10 +18,16 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a line.
-const LINE_MAX: u64 = 16 << 20;
-/// Bytes after a line.
-const BYTES_MAX: usize = 4 << 20;
+/// The longest message that is taken.
+pub(crate) struct Longest {
+    /// Bytes of its line.
+    pub(crate) line: u64,
+    /// Bytes after that.
+    pub(crate) bytes: usize,
+}
+
+/// Of an agent, or of the host to it.
+pub(crate) const LONGEST: Longest = Longest { line: 16 << 20, bytes: 4 << 20 };
 
 /// A question; what is in it names the system call.
 #[derive(Debug, Serialize, Deserialize)]
@@ -146,12 +152,16 @@ pub(crate) fn send(to: &mut impl Write, message: &impl Serialize, bytes: &[u8]) 
 /// Waits for a message and the bytes with it; `None` if the other side has gone.
 pub(crate) fn receive<T: DeserializeOwned>(
     from: &mut impl BufRead,
+    longest: &Longest,
 ) -> io::Result<Option<(T, Vec<u8>)>> {
     let mut line = Vec::new();
-    if from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+    if from.by_ref().take(longest.line).read_until(b'\n', &mut line)? == 0 {
         return Ok(None);
     }
     let (count, message) = head(&line).ok_or(ErrorKind::InvalidData)?;
+    if count > longest.bytes {
+        return Err(ErrorKind::InvalidData.into());
+    }
     let message = serde_json::from_slice(message)?;
     let mut bytes = vec![0; count];
     from.read_exact(&mut bytes)?;
@@ -162,8 +172,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
 fn head(line: &[u8]) -> Option<(usize, &[u8])> {
     let line = line.strip_suffix(b"\n")?;
     let (count, message) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
-    let count = str::from_utf8(count).ok()?.parse().ok()?;
-    (count <= BYTES_MAX).then_some((count, message))
+    Some((str::from_utf8(count).ok()?.parse().ok()?, message))
 }
 
 #[cfg(test)]
@@ -182,21 +191,23 @@ mod tests {
         let two = [write(), write()].concat();
         let mut from = two.as_slice();
         for _ in 0..2 {
-            let (ask, bytes) = receive::<Ask>(&mut from).expect("a message").expect("another");
+            let (ask, bytes) =
+                receive::<Ask>(&mut from, &LONGEST).expect("a message").expect("another");
             assert_eq!(format!("{ask:?}"), r#"Readlink { path: "a b\n" }"#);
             assert_eq!(bytes, b"12\n3");
         }
-        assert!(receive::<Ask>(&mut from).expect("no more").is_none());
+        assert!(receive::<Ask>(&mut from, &LONGEST).expect("no more").is_none());
     }
 
     #[test]
     fn what_is_no_message_is_an_error() {
         let frame = write();
         for end in 1..frame.len() {
-            assert!(receive::<Ask>(&mut &frame[..end]).is_err(), "{end} bytes");
+            assert!(receive::<Ask>(&mut &frame[..end], &LONGEST).is_err(), "{end} bytes");
         }
         for bad in ["9999999999 \"uname\"", "0\"uname\"", "-1 \"uname\"", "0 what", "", "SSH-2.0"] {
-            let error = receive::<Ask>(&mut format!("{bad}\n").as_bytes()).expect_err(bad);
+            let line = format!("{bad}\n");
+            let error = receive::<Ask>(&mut line.as_bytes(), &LONGEST).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{bad}");
         }
     }
