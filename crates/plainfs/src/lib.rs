@@ -91,6 +91,10 @@ impl kind::Format for Format {
         is_read_only(options).map(|read_only| if read_only { "ro" } else { "rw" }.into())
     }
 
+    fn has_option(&self, name: &str) -> bool {
+        matches!(name, "ro" | "rw")
+    }
+
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
         let read_only = is_read_only(options)?;
         let mut disk = Disk::open(&drive)?;

@@ -79,12 +79,14 @@ fn what_is_said_of_a_volume() {
 
 #[test]
 fn cuts_break_it() {
-    let crash = strandline(
-        "crash --fs plainfs --drive conventional-noplp --workload varmail --cuts 100 --seed 3",
-    );
+    let crash = strandline("crash --fs plainfs --workload varmail --cuts 100 --seed 3");
     assert_eq!(crash.status.code(), Some(1), "{crash:?}");
     let said = text(&crash.stdout);
     assert!(said.contains("plainfs") && said.contains("BROKEN"), "{said}");
+    assert!(said.contains("conventional-noplp"), "a drive on which it runs: {said}");
+    // A workload's options are for file systems that have them.
+    let gc = strandline("crash --fs plainfs --workload gc-between --cuts 10");
+    assert!(matches!(gc.status.code(), Some(0 | 1)), "{gc:?}");
     let found = strandline("lab explore --fs plainfs --length 1 --drives conventional-noplp");
     assert_eq!(found.status.code(), Some(1), "{found:?}");
     assert!(text(&found.stdout).contains("plain"), "{found:?}");

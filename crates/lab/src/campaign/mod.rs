@@ -84,7 +84,13 @@ impl Job {
 
     /// That string without the deliberate fault.
     pub fn sound_options(&self) -> String {
-        self.technique.options.to_owned() + self.workload.mount_options()
+        let mut options = self.technique.options.to_owned();
+        for option in self.workload.mount_options().split(',').filter(|o| !o.is_empty()) {
+            if self.format.has_option(option.split('=').next().unwrap_or(option)) {
+                options += &format!(",{option}");
+            }
+        }
+        options
     }
 
     /// What the mode promises for this workload on such a drive.

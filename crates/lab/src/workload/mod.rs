@@ -73,7 +73,8 @@ pub trait Workload: Send + Sync {
     /// Bytes for which the drive should have room; 0 for the smallest drive.
     fn footprint(&self) -> u64;
 
-    /// Mount options it needs besides the mode's; empty or with a comma first.
+    /// Mount options it needs besides the mode's; empty or with a comma first. A file system that
+    /// has no such option goes without.
     fn mount_options(&self) -> &str {
         ""
     }

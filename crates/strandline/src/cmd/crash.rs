@@ -11,7 +11,7 @@ use lab::minimise::{self, Cuts, Minimal};
 use lab::record::strace;
 use lab::report::counted;
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word};
-use vfs::kind::Technique;
+use vfs::kind::{Format, Technique};
 
 use super::campaign::{CampaignArgs, techniques};
 use super::kernel_crash::{self, Agent, KernelArgs, Task};
@@ -72,9 +72,10 @@ pub(crate) struct Crash {
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
     /// of order, and a cut may undo discards and zone resets; not so with `:orderly` behind the
     /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes. `:NAME=VALUE`, right
-    /// behind the profile's name, replaces one of its values
-    #[arg(long, default_value = "zn540-noplp")]
-    drive: String,
+    /// behind the profile's name, replaces one of its values [default: zn540-noplp, or
+    /// conventional-noplp for a file system that does not run on zones]
+    #[arg(long)]
+    drive: Option<String>,
     /// fsync modes, of f2fs: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
     /// [default: those of posix, strict and oprw that run on the drive]
     #[arg(long, value_delimiter = ',')]
@@ -136,8 +137,17 @@ enum Command {
     Agent(Agent),
 }
 
+/// The drive of a run that names none: the first on which the file system runs.
+const DRIVES: [&str; 2] = ["zn540-noplp", "conventional-noplp"];
 /// The modes of a run that names none; those of Table 6.2 of the OPRW thesis.
 const USUAL: [&str; 3] = ["posix", "strict", "oprw"];
+
+/// The techniques of `format` that run on the drive of this name.
+fn on_drive(format: &dyn Format, drive: &str) -> Outcome<Vec<&'static Technique>> {
+    let drive = lab::rig::unkind(drive, 0)?.identify();
+    let drive = drive.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(format.techniques().iter().copied().filter(|way| (way.runs_on)(&drive)).collect())
+}
 
 impl Crash {
     pub(crate) fn run(mut self) -> Outcome {
@@ -147,6 +157,7 @@ impl Crash {
             Some(Command::Agent(agent)) => return agent.run(),
             None => {}
         }
+        self.choose_drive()?;
         let modes = self.techniques()?;
         let workload = self.workload()?;
         if self.kernel.kernel {
@@ -219,7 +230,7 @@ impl Crash {
     fn kernel(&self, modes: Vec<&'static Technique>, workload: Arc<dyn Workload>) -> Outcome {
         self.kernel.run(&Task {
             fs: &self.fs,
-            drive: &self.drive,
+            drive: self.drive(),
             modes,
             workload,
             points: self.points(),
@@ -336,6 +347,24 @@ impl Crash {
             .map_err(Failure::from)
     }
 
+    fn drive(&self) -> &str {
+        self.drive.as_deref().unwrap_or(DRIVES[0])
+    }
+
+    /// The first of the usual drives on which the file system runs, if none is named.
+    fn choose_drive(&mut self) -> Outcome<()> {
+        if self.drive.is_none() && !self.kernel.kernel {
+            let format = kernel_crash::ours(&self.fs)?;
+            for drive in DRIVES {
+                if !on_drive(format, drive)?.is_empty() {
+                    self.drive = Some(drive.into());
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn techniques(&self) -> Outcome<Vec<&'static Technique>> {
         // The kernel's F2FS has some of our modes; its other file systems have none.
         let fs = if self.kernel.kernel { "f2fs" } else { &self.fs };
@@ -343,15 +372,13 @@ impl Crash {
         if !self.modes.is_empty() {
             return techniques(format, &self.modes);
         }
-        let drive = lab::rig::unkind(&self.drive, 0)?.identify();
-        let drive = drive.map_err(|error| Failure::Usage(error.to_string()))?;
-        let here = format.techniques().iter().copied().filter(|way| (way.runs_on)(&drive));
+        let here = on_drive(format, self.drive())?.into_iter();
         let (usual, others): (Vec<_>, Vec<_>) = here.partition(|way| USUAL.contains(&way.name));
         let usual = usual.into_iter().filter(|way| !self.kernel.kernel || way.name != "oprw");
         let usual: Vec<_> = usual.collect();
         for name in USUAL.iter().filter(|_| !self.kernel.kernel && !usual.is_empty()) {
             if !usual.iter().any(|way| way.name == *name) {
-                let drive = &self.drive;
+                let drive = self.drive();
                 out::complain(&format!("{name} does not run on {drive}; see --modes for others"));
             }
         }
@@ -361,7 +388,7 @@ impl Crash {
     fn job(&self, workload: Arc<dyn Workload>, mode: &'static Technique) -> Outcome<Job> {
         Ok(Job {
             format: kernel_crash::ours(&self.fs)?,
-            drive: self.drive.clone(),
+            drive: self.drive().into(),
             workload,
             technique: mode,
             inject: self.inject.clone(),
@@ -380,7 +407,7 @@ impl Crash {
 
     fn command_for(&self, workload: &str) -> String {
         let workload = shell_word(workload);
-        format!("strandline crash --fs {} --drive {} --workload {workload}", self.fs, self.drive)
+        format!("strandline crash --fs {} --drive {} --workload {workload}", self.fs, self.drive())
     }
 
     /// This command line without the modes.

@@ -75,6 +75,13 @@ pub trait Format: Send + Sync {
     /// file system does not know one of them.
     fn check_options(&self, options: &str) -> Result<String>;
 
+    /// Whether there is a mount option of this name (`cache` of `cache=1m`), for callers whose
+    /// options are meant for several file systems. A wrong value is an error all the same.
+    fn has_option(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
+
     /// Mounts, after recovery if it is needed. `options` are as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 
