@@ -1,5 +1,5 @@
-//! Chores of the project. `cargo xtask tidy` holds the tree against its own rules; see `tidy`.
-//! `cargo xtask package` makes the Debian package; see `package`.
+//! Chores of the project. `cargo xtask tidy` checks the tree against the project's own rules; see
+//! `tidy`. `cargo xtask package` makes the Debian package; see `package`.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ package         build the Debian package and print its path (`make deb` gets car
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    // The package lies one floor below the workspace's root.
+    // The package is one level below the workspace's root.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     match args.as_slice() {
         ["tidy"] => tidy(&root, false),

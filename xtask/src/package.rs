@@ -1,8 +1,8 @@
 //! `cargo xtask package`: the Debian package of the `strandline` command.
 //!
-//! `package.metadata.deb` in `crates/strandline/Cargo.toml` says what goes where. What is not in
-//! the tree is made here first, in `release/package` of the target directory: manual pages and
-//! completions, by the command itself, and the links by which mount(8) calls it.
+//! `package.metadata.deb` in `crates/strandline/Cargo.toml` says what goes where. Files that are
+//! not in the tree are made here first, in `release/package` of the target directory: manual pages
+//! and completions, which the command itself prints, and the links through which mount(8) calls it.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What mount(8) and umount(8) look for, for the type `strandline` and for what the kernel calls a
-/// mount of it.
+/// The names for which mount(8) and umount(8) look, for the type `strandline` and for the type
+/// under which the kernel shows such a mount.
 const HELPERS: [&str; 4] =
     ["mount.strandline", "mount.fuse.strandline", "umount.strandline", "umount.fuse.strandline"];
 
-/// Shells, and the names their completions are looked for under.
+/// Shells, and the names under which they look for completions.
 const SHELLS: [(&str, &str); 3] =
     [("bash", "strandline"), ("zsh", "_strandline"), ("fish", "strandline.fish")];
 
@@ -66,7 +66,7 @@ fn generate(strandline: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a program that has to succeed.
+/// Runs a program that must succeed.
 fn call(command: &mut Command) -> io::Result<()> {
     let status = command.stdin(Stdio::null()).status();
     match status {

@@ -1,10 +1,10 @@
-//! What no code may use, or only some: the house is a pure function of code, profile and seed only
-//! if nothing above floor 0 reaches for threads, clocks, locks or chance on its own.
+//! What code may not use, or only some code. A run is a pure function of code, profile and seed
+//! only if nothing above floor 0 uses threads, clocks, locks or chance of its own.
 
 use super::scan::has_word;
 use super::{Finding, Source};
 
-/// Paths that a rule leaves alone, and why.
+/// Paths to which a rule does not apply, and why.
 const FREE: [(&str, &str); 4] = [
     ("crates/cores/", "floor 0 is where threads, clocks and locks come from"),
     ("xtask/", "a tool for the developer's machine, no part of the house"),
@@ -12,7 +12,7 @@ const FREE: [(&str, &str); 4] = [
     ("crates/drive/src/frame.rs", "memory is the process's and has no price in virtual time"),
 ];
 
-/// Words of `std` that only floor 0 uses: the module's path, the words, what to use instead. An
+/// Words of `std` that only floor 0 uses: the module's path, the words, and what to use instead. An
 /// empty list bans the whole module.
 const STD: [(&str, &[&str], &str); 4] = [
     ("std::thread", &[], "use cores::spawn, cores::sleep"),
@@ -33,12 +33,12 @@ const PATHS: [(&str, &str); 6] = [
 
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 
-/// Crates whose work needs `unsafe`; all others forbid it.
+/// Crates whose work needs `unsafe`. All others forbid it.
 const UNSAFE_CRATES: [&str; 2] = ["crates/cores/", "crates/drive/"];
-/// Crates that deny it, for one module needs it: a ring shared with the kernel.
+/// Crates that deny it except in one module, for a ring shared with the kernel.
 const UNSAFE_IN_PART: [&str; 1] = ["crates/fuse/"];
 
-/// The floors above `subjects`: they know file systems by `vfs::kind` only.
+/// The floors above `subjects`, which know file systems only through `vfs::kind`.
 const ABOVE_SUBJECTS: [&str; 5] = [
     "crates/fuse/src/",
     "crates/nvme-target/src/",
@@ -100,7 +100,7 @@ fn check_unfinished(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every skip and every exception says why.
+/// Every skip and every exception must say why.
 fn check_attributes(source: &Source, findings: &mut Vec<Finding>) {
     for (number, code) in numbered(source) {
         let Some(start) = code.find("#[").or_else(|| code.find("#![")) else { continue };
@@ -128,8 +128,8 @@ fn check_unsafe(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Finds `std::sync::Mutex` as a path and, in imports, in braces of any depth and over any number
-/// of lines.
+/// Finds `std::sync::Mutex` as a path and, in imports, within braces of any depth and over any
+/// number of lines.
 fn check_std(source: &Source, findings: &mut Vec<Finding>) {
     for (number, code) in numbered(source) {
         let import = code.trim_start().trim_start_matches("pub ").starts_with("use std::");
@@ -171,7 +171,7 @@ fn numbered(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     source.code.iter().enumerate().map(|(index, code)| (index + 1, code.as_str()))
 }
 
-/// `first` and the lines behind `index` up to the first that holds `end`.
+/// `first`, and the lines after `index` up to the first one that has `end`.
 fn until(source: &Source, index: usize, first: &str, end: char) -> String {
     let mut whole = first.to_string();
     for line in source.code.iter().skip(index + 1) {

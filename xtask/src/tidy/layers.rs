@@ -2,7 +2,7 @@
 
 use super::Finding;
 
-/// The crates and the floor each lives on. Crates of one floor do not know one another.
+/// The crates, and the floor of each. Crates of one floor do not know one another.
 const FLOORS: [(&str, u8); 15] = [
     ("cores", 0),
     ("drive", 1),
@@ -26,7 +26,7 @@ pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) -> Resu
     let manifest: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
     let name = manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str());
     let Some(name) = name.map(short) else { return Ok(()) };
-    // A fuzz crate, an example: below `crates/NAME`, and so on that crate's floor.
+    // A fuzz crate or an example is below `crates/NAME`, and so on that crate's floor.
     let nested = path.strip_prefix("crates/").is_some_and(|rest| rest.matches('/').count() > 1);
     let floor = match floor_of(name) {
         Some(floor) => floor,
@@ -55,7 +55,7 @@ pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) -> Resu
     Ok(())
 }
 
-/// A crate's name in the house: its package's without what all of them begin with.
+/// A crate's short name: that of its package, without the common prefix.
 fn short(package: &str) -> &str {
     package.strip_prefix("strandline-").unwrap_or(package)
 }

@@ -1,9 +1,10 @@
-//! Links and paths in documents lead somewhere.
+//! Links and paths in documents must lead somewhere.
 //!
-//! Documents are read on a code host and, those below `docs/`, as a book that holds nothing else.
-//! So a page of the book links to what is below `docs/` only, and the book's summary lists every
-//! page. A path in code quotes (`fsync/need.rs`, `crates/fuse/`) must be how some path of the tree
-//! ends, or it would be left behind when a file moves. CHANGELOG.md may name what is gone.
+//! Documents are read on a code host and, those below `docs/`, as a book that has nothing else. So
+//! a page of the book may link only to what is below `docs/`, and the book's summary must list
+//! every page. A path in code quotes (`fsync/need.rs`, `crates/fuse/`) must be the end of some path
+//! in the tree; otherwise it would be forgotten when a file moves. CHANGELOG.md may name what is
+//! gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -15,7 +16,7 @@ use super::{Finding, read};
 const SUMMARY: &str = "docs/SUMMARY.md";
 const HISTORY: &str = "CHANGELOG.md";
 
-/// What a page points to, each with the line it stands on, and what can be pointed to in it.
+/// What a page points to, each with its line, and the anchors to which others can point.
 #[derive(Default)]
 struct Page {
     links: Vec<(usize, String)>,
@@ -56,7 +57,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// Whether a code span means a file or a directory of the tree.
+/// Whether a code span names a file or a directory of the tree.
 fn is_path(span: &str) -> bool {
     let ends = [".rs", ".toml", ".md", "/"].iter().any(|end| span.ends_with(end));
     ends && !span.starts_with(['/', '.'])
@@ -106,7 +107,7 @@ fn ends_a_name(before: &str) -> bool {
     before.is_empty() || before.ends_with('/')
 }
 
-/// What is wrong with a link of page `from`, if anything is.
+/// What is wrong with a link of page `from`, if anything.
 fn broken(
     from: &str,
     link: &str,
@@ -128,7 +129,7 @@ fn broken(
     }
 }
 
-/// The path from the root that a link of page `from` means.
+/// The path from the root to which a link of page `from` leads.
 fn target(from: &str, link: &str) -> String {
     let mut path = PathBuf::from(from);
     path.pop();

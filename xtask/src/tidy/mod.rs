@@ -1,8 +1,8 @@
-//! Style as a test: the rules of the house that the compiler and clippy do not know.
+//! Style as a test: the project's rules that the compiler and clippy do not know.
 //!
-//! Each rule is a function from a source file, a manifest or the documents to findings; this module
-//! only walks the tree and puts the findings together. A source file is read once and split into
-//! lines as written and lines with comments and literals blanked out, so that rules see code only.
+//! Each rule is a function from a source file, a manifest or the documents to findings. This module
+//! only walks the tree and collects the findings. A source file is read once and split into lines
+//! as they are and lines with comments and literals blanked out, so that rules see only code.
 
 mod bans;
 mod layers;
@@ -21,7 +21,7 @@ const SOURCE_DIRS: [&str; 4] = ["crates", "xtask", "fuzz", "tests"];
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
-    /// Counted from 1; 0 where the whole file is meant.
+    /// Counted from 1; 0 if the whole file is meant.
     line: usize,
     what: String,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A Rust file: path from the root, lines as written, and lines with code only.
+/// A Rust file: its path from the root, its lines as they are, and its lines with code only.
 struct Source {
     path: String,
     lines: Vec<String>,
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// Checks the tree at `root`. The error tells what could not be read or written.
+/// Checks the tree at `root`. The error says what could not be read or written.
 pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let mut sources = Vec::new();
@@ -92,7 +92,8 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// All files and directories below the root but what is built or hidden, as paths from the root.
+/// All files and directories below the root, except for what is built or hidden, as paths from the
+/// root.
 fn tree(root: &Path) -> Result<BTreeSet<String>, String> {
     let mut found = BTreeSet::new();
     let mut ahead = vec![root.to_path_buf()];

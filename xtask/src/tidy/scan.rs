@@ -1,6 +1,6 @@
-//! Blanks out what is not code, so that the rules need no parser.
+//! Blanks out everything that is not code, so that the rules need no parser.
 
-/// The text with comments and the contents of string and character literals replaced by blanks.
+/// The text, with comments and the contents of string and character literals replaced by blanks.
 /// Lines stay where they are.
 pub(super) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -26,7 +26,7 @@ pub(super) fn code_only(text: &str) -> String {
     out
 }
 
-/// Whether `word` occurs in `code` between characters that belong to no identifier.
+/// Whether `word` occurs in `code` and is not part of a longer identifier.
 pub(super) fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).any(|(start, _)| {
@@ -70,7 +70,8 @@ fn string_end(chars: &[char], start: usize) -> usize {
     chars.len()
 }
 
-/// `start` itself if no raw string begins here. A `b` in front stays code.
+/// The end of the raw string that begins at `start`, or `start` itself if none does. A `b` before
+/// it stays code.
 fn raw_string_end(chars: &[char], start: usize) -> usize {
     let hashes = chars[start + 1..].iter().take_while(|&&c| c == '#').count();
     let open = start + 1 + hashes;
@@ -84,7 +85,8 @@ fn raw_string_end(chars: &[char], start: usize) -> usize {
     (open + 1..chars.len()).find(|&at| closes(at)).map_or(chars.len(), |at| at + 1 + hashes)
 }
 
-/// A lifetime is no literal: `start` itself.
+/// The end of the character literal that begins at `start`, or `start` itself: a lifetime is not a
+/// literal.
 fn char_end(chars: &[char], start: usize) -> usize {
     match (chars.get(start + 1), chars.get(start + 2)) {
         (Some('\\'), _) => {

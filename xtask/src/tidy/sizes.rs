@@ -1,8 +1,8 @@
-//! Line width, the sizes of files and functions as ratchets, and a largest crate that shows its
-//! rooms at a glance.
+//! Line width, the sizes of files and functions as ratchets, and how many entries the top folder of
+//! the largest crate has.
 //!
-//! What is larger than the limit stands in `xtask/ratchet.toml` with its size. It may shrink, and
-//! then the entry must follow; it may not grow, and nothing may join it.
+//! Whatever is larger than the limit is in `xtask/ratchet.toml` with its size. It may shrink, and
+//! the entry must then follow; it may not grow, and nothing may be added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) fn check_width(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Looks how many entries the top folder of the largest crate has.
+/// Checks how many entries the top folder of the largest crate has.
 pub(super) fn check_top(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut crates: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for source in sources {
@@ -85,7 +85,7 @@ impl Ratchet {
         found
     }
 
-    /// The entries of `self` that still apply, with today's sizes where those are smaller.
+    /// The entries of `self` that still apply, with today's sizes if those are smaller.
     pub(super) fn lowered_to(&self, actual: &Self) -> Self {
         let lower = |old: &BTreeMap<String, usize>, new: &BTreeMap<String, usize>| {
             let kept = old.iter().filter_map(|(k, &o)| Some((k.clone(), o.min(*new.get(k)?))));
@@ -97,7 +97,7 @@ impl Ratchet {
         }
     }
 
-    /// Holds what is there (`self`) against what may be.
+    /// Compares the present sizes (`self`) with those allowed.
     pub(super) fn compare(&self, allowed: &Self, findings: &mut Vec<Finding>) {
         compare_sizes(&self.files, &allowed.files, FILE_LINES_MAX, findings);
         compare_sizes(&self.functions, &allowed.functions, FUNCTION_LINES_MAX, findings);
@@ -144,7 +144,7 @@ fn compare_sizes(
     }
 }
 
-/// Names of the functions that have a body, with their lines from `fn` to the closing brace.
+/// Names of the functions that have a body, and their lines from `fn` to the closing brace.
 fn functions(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (start, _) in code.match_indices("fn ") {
@@ -160,8 +160,8 @@ fn functions(code: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// Where the body behind a function's name ends; `None` if a semicolon comes first. A semicolon
-/// within brackets (`[u8; 4]`) or parentheses does not count.
+/// Where the body of a function ends, after its name; `None` if a semicolon comes first. A
+/// semicolon within brackets (`[u8; 4]`) or parentheses does not count.
 fn body_end(code: &str) -> Option<usize> {
     let (mut brackets, mut braces) = (0_i32, 0_i32);
     for (at, c) in code.char_indices() {
