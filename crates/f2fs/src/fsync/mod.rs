@@ -184,7 +184,7 @@ impl<'a> Fsync<'a> {
         };
         let mark = match mark {
             _ if self.fs.injected(Inject::MARK_EVERY_NODE) => Mark::Every,
-            // The last node vouches for all of them.
+            // The last node has a checksum of all of them.
             _ if volume.checkpoint.sealed => Mark::Last,
             mark => mark,
         };
