@@ -66,7 +66,7 @@ enum Command {
     Tree(cmd::tree::Tree),
     /// Cut the power many times and judge every byte
     Crash(cmd::crash::Crash),
-    /// Measure fsync, create, sequential write and read
+    /// Measure fsync, create, sequential write and read, and how they scale with cores
     Bench(cmd::bench::Bench),
     /// The papers' experiments
     #[command(subcommand)]

@@ -22,6 +22,12 @@ fn wrong_usage_is_2_and_says_why() {
         "crash --max-bytes lots",
         "bench fastest",
         "bench fsync --machine abacus",
+        "bench --json",
+        "bench fxmark",
+        "bench fxmark DWXX",
+        "bench fxmark DWOL --cores 0",
+        "bench fxmark DWOL --machine xeon-4116 --cores 99",
+        "bench fxmark DWOL --mount /tmp --drive ram",
         "lab run nothing",
         "ls disk.img",
         "cp onlyone",
@@ -115,6 +121,7 @@ fn help_has_examples() {
         "tree",
         "crash",
         "bench",
+        "bench fxmark",
         "lab run",
         "drive cut",
     ] {
@@ -418,6 +425,36 @@ fn benchmarks_answer_in_json() {
             }
         }
     }
+}
+
+#[test]
+fn fxmark_prints_its_log_json_and_a_drawing() {
+    let drawing = Scratch::new("fxmark").path("curve.svg");
+    let line = "bench fxmark dwol --machine xeon-4116 --cores 1,4 --ops 20";
+    let log = ok(&format!("{line} --svg {drawing}"));
+    assert!(log.contains("\n## mem:f2fs:DWOL:4:bufferedio\n# ncpu secs works works/sec\n4 "));
+    assert!(std::fs::read_to_string(drawing).is_ok_and(|svg| svg.starts_with("<svg xmlns=")));
+    let [one, other] = [(); 2].map(|()| ok(&format!("{line} --json")));
+    assert_eq!(one, other, "the same seed gives the same bytes");
+    let object: serde_json::Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!(object["points"][1]["works"], 80);
+}
+
+#[test]
+fn fxmark_compares_threads_with_processes() {
+    let object = ok("bench fxmark DWOL --cores 1,2 --ops 200 --pairs 3 --json");
+    let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+    let point = &object["points"][1];
+    assert_eq!((&point["works"], &point["beside"]["turns"]), (&400.into(), &3.into()));
+    for ratio in ["over_processes", "over_one"] {
+        let [least, median, most] = ["least", "median", "most"]
+            .map(|key| point["beside"][ratio][key].as_f64().expect("a number"));
+        assert!(0.0 < least && least <= median && median <= most, "{point}");
+    }
+    let (code, said) = fails("bench fxmark DWOL --machine xeon-4116 --pairs 1");
+    assert_eq!(code, 2, "{said}");
+    let (code, said) = fails("bench fxmark DWOL --drive floppy --pairs 1");
+    assert!(code != 0 && said.contains("floppy"), "{said}");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 //! a virtual one everything is simulated, and the result says so.
 
 pub mod drive;
+pub mod fxmark;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::drive::{Drive, Timing};
+use ::drive::{Drive, Ssd, Timing};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
@@ -179,33 +180,64 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
     let machine = machine_named(&bench.machine, bench.seed)?;
     let simulated = machine.is_simulated();
     let ops = bench.ops.unwrap_or(bench.kind.default_ops(simulated)).max(1);
-    let timing = match (simulated, bench.drive.as_str()) {
-        (true, _) => Timing::Virtual,
-        (false, "ram") => Timing::Instant,
-        (false, _) => Timing::Paced,
-    };
     let footprint = match bench.kind {
         Kind::Fsync => bench.threads * FSYNC_FILE + (ops * 10 * KIB).min(FSYNC_LOG),
         Kind::Create => ops * 12 * KIB,
         Kind::SeqWrite | Kind::SeqRead => 3 * SEQUENTIAL_FILE,
     };
-    let spec = rig::spec(&bench.drive, footprint)?;
-    let timed = machine.run(|| -> Result<Timed> {
-        let ssd = rig::new_drive(&spec, timing, bench.seed)?;
-        let drive: Arc<dyn Drive> = ssd.clone();
-        rig::make(bench.format, &drive)?;
-        let fs = rig::mount(bench.format, drive, &bench.mount_opts)?;
-        let mut works = prepare(bench, &*fs, ops)?;
+    let fresh = Fresh {
+        format: bench.format,
+        drive: &bench.drive,
+        mount_opts: &bench.mount_opts,
+        seed: bench.seed,
+        simulated,
+        footprint,
+    };
+    let measure = |fs: &Arc<dyn Volume>, ssd: &Ssd| {
+        let mut works = prepare(bench, &**fs, ops)?;
         let flushes = ssd.stats().flushes;
         let mut timed = match works.len() {
-            1 => works.remove(0).run(&*fs)?,
-            _ => all_at_once(&fs, works)?,
+            1 => works.remove(0).run(&**fs)?,
+            _ => all_at_once(fs, works)?,
         };
         timed.flushes = ssd.stats().flushes - flushes;
-        fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok(timed)
-    })??;
+    };
+    let (timed, _) = machine.run(|| fresh.volume(measure))??;
     Ok(result(bench, simulated, ops, &timed))
+}
+
+/// A volume made for one measurement.
+struct Fresh<'a> {
+    format: &'static dyn Format,
+    drive: &'a str,
+    mount_opts: &'a str,
+    seed: u64,
+    simulated: bool,
+    /// Bytes for which the drive should have room.
+    footprint: u64,
+}
+
+impl Fresh<'_> {
+    /// Makes and mounts it on the current machine, runs `measure` on it and unmounts it. Returns
+    /// the drive, too.
+    fn volume<T>(
+        &self,
+        measure: impl FnOnce(&Arc<dyn Volume>, &Ssd) -> Result<T>,
+    ) -> Result<(T, Arc<dyn Drive>)> {
+        let timing = match (self.simulated, self.drive) {
+            (true, _) => Timing::Virtual,
+            (false, "ram") => Timing::Instant,
+            (false, _) => Timing::Paced,
+        };
+        let ssd = rig::new_drive(&rig::spec(self.drive, self.footprint)?, timing, self.seed)?;
+        let drive: Arc<dyn Drive> = ssd.clone();
+        rig::make(self.format, &drive)?;
+        let fs = rig::mount(self.format, drive.clone(), self.mount_opts)?;
+        let measured = measure(&fs, &ssd)?;
+        fs.unmount().map_err(Error::at("unmount", b""))?;
+        Ok((measured, drive))
+    }
 }
 
 struct Timed {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{Bar, Plot, STRAND_CELLS, Scale, Strand, bars, escape, strands};
+use super::svg::{Bar, Plot, STRAND_CELLS, STYLE, Scale, Strand, bars, escape, strands};
 use super::table::{counted, paper_rows, promise, thousands, title};
 use super::{Report, Timeline, ZoneMap, lanes, words};
 use crate::campaign::ModeResult;
@@ -33,7 +33,7 @@ pub fn html(report: &Report) -> String {
          <footer><p>The same seed gives the same figures.<br>repeat: <code>{command}</code></p>\
          </footer></main></body></html>\n",
         title = escape(&report.title),
-        css = include_str!("style.css"),
+        css = STYLE,
         about = escape(&report.about),
         tiles = tiles(&report.campaigns),
         nav = navigation(&body),

@@ -1,5 +1,6 @@
 //! What a run found, three ways: a table for the terminal, JSON for programs, a page for people.
 
+mod curve;
 mod html;
 mod lanes;
 mod svg;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use crate::campaign::ModeResult;
 use crate::{Error, Result};
 
+pub use curve::curve;
 pub use html::html;
 pub(crate) use table::{TABLE_6_2_FAILED, columns};
 pub use table::{campaign_table, counted, micro, paper_table};

@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+/// Colours and lines of pages and drawings.
+pub(super) const STYLE: &str = include_str!("style.css");
+
 pub(super) const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;

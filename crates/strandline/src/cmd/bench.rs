@@ -1,20 +1,37 @@
 //! `strandline bench`: one benchmark, one line or one JSON object.
 
-use clap::Args;
+mod fxmark;
+
+use clap::{Args, Subcommand};
 use lab::bench::{self, Bench as Job};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::out;
 
-/// Measure one kind of work on a fresh volume.
+/// Measure one kind of work on a fresh volume, or how it scales with cores.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
   strandline bench fsync --drive ram --machine real
   strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
   strandline bench fsync --drive zn540-noplp --machine xeon-4116 --threads 8 -o noflush_merge
-  strandline bench seqwrite --drive ram --json")]
+  strandline bench seqwrite --drive ram --json
+  strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120")]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    suite: Option<Suite>,
+    #[command(flatten)]
+    one: Option<One>,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    Fxmark(fxmark::Fxmark),
+}
+
+#[derive(Args)]
+struct One {
     /// fsync, create, seqwrite or seqread
     bench: String,
     /// File system
@@ -45,6 +62,17 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(self) -> Outcome {
+        match (self.suite, self.one) {
+            (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
+            (None, Some(one)) => one.run(),
+            // clap asks for the name of a benchmark.
+            (None, None) => Err(Failure::Usage("which benchmark? see --help".into())),
+        }
+    }
+}
+
+impl One {
+    fn run(self) -> Outcome {
         let job = Job {
             kind: self.bench.parse()?,
             format: subjects::named(&self.fs)?,

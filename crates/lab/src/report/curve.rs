@@ -1,0 +1,30 @@
+//! One curve as a drawing of its own.
+
+use super::svg::{Plot, STYLE, Scale};
+
+/// An SVG file with one curve. Both axes begin at 0.
+pub fn curve(points: &[(f64, f64)], x_label: &str, y_label: &str) -> String {
+    let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(0.0, f64::max);
+    let scale = |most: f64| Scale::Linear(0.0, most * 1.05);
+    let mut plot = Plot::new(scale(most(|p| p.0)), scale(most(|p| p.1)), x_label, y_label);
+    plot.path(points.iter().copied(), "oprw");
+    plot.dots(points.iter().copied(), "oprw");
+    let drawing = plot.finish(x_label);
+    let head = "<svg xmlns='http://www.w3.org/2000/svg' style='background: var(--card)' ";
+    let drawing = drawing.replacen("<svg ", head, 1);
+    drawing.replacen("'>", &format!("'><style>{STYLE}</style>"), 1) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drawing_stands_alone() {
+        let drawing = curve(&[(1.0, 10.0), (2.0, 20.0)], "cores: <b>", "operations/s");
+        assert!(drawing.starts_with("<svg xmlns='http://www.w3.org/2000/svg'"), "{drawing}");
+        let [style, path] = ["<style>", "<path"].map(|part| drawing.find(part));
+        assert!(style.is_some() && style < path, "{drawing}");
+        assert!(!drawing.contains("<b>") && drawing.contains("cores: &lt;b&gt;"), "{drawing}");
+    }
+}

@@ -1,0 +1,145 @@
+//! `strandline bench fxmark`: a load on more and more cores.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use lab::bench::fxmark::{Job, Load, Place};
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::progress::Progress;
+
+/// Run one of FxMark's loads on 1, 2, 4, … cores, and print FxMark's log.
+#[derive(Args)]
+#[command(after_help = loads())]
+pub(crate) struct Fxmark {
+    /// One of the loads below
+    #[arg(value_name = "LOAD")]
+    load: Load,
+    /// `real`, or a machine profile to simulate
+    #[arg(long, default_value = "real")]
+    machine: String,
+    /// How many cores, one run for each number
+    #[arg(long, default_value = "1,2", value_delimiter = ',', value_name = "CORES")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
+    cores: Vec<u64>,
+    /// Operations per core; by default a second or so of them, 1000 if simulated
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    ops: Option<u64>,
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    #[arg(long, default_value = "ram")]
+    drive: String,
+    /// Mount options, as for mount -o
+    #[arg(long, default_value = "", short = 'o')]
+    mount_opts: String,
+    /// Not in process: through the kernel, in a new directory below this one
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["fs", "drive", "mount_opts"])]
+    mount: Option<PathBuf>,
+    /// So many times also as many processes, each with one thread and a volume of its own, to
+    /// compare: medians and ranges of the ratios
+    #[arg(long, value_name = "TURNS", conflicts_with_all = ["mount", "profile_locks"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pairs: Option<u64>,
+    /// Also print how often each lock was taken, and time waited, spun and held, by its name
+    #[arg(long)]
+    profile_locks: bool,
+    /// Seed of contents and choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw the curve as an SVG file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// One of the processes of --pairs: its first core. It starts when told to.
+    #[arg(long, hide = true)]
+    follow: Option<u64>,
+}
+
+/// What each load does, and examples.
+fn loads() -> String {
+    let loads = Load::ALL.iter().map(|load| format!("  {load}  {}\n", load.about()));
+    format!(
+        "Loads, what each core does:\n{}\n\
+         Examples:\n  \
+         strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120\n  \
+         strandline bench fxmark DWSL --cores 1,2 --pairs 5 --svg dwsl.svg\n  \
+         strandline bench fxmark MWCL --mount /mnt/strandline --json",
+        loads.collect::<String>()
+    )
+}
+
+impl Fxmark {
+    pub(super) fn run(self) -> Outcome {
+        let place = match &self.mount {
+            Some(dir) => Place::Mount(dir.clone()),
+            None => Place::Fresh {
+                format: subjects::named(&self.fs)?,
+                drive: self.drive.clone(),
+                mount_opts: self.mount_opts.clone(),
+            },
+        };
+        let job = Job {
+            load: self.load,
+            place,
+            machine: self.machine.clone(),
+            cores: self.cores.clone(),
+            ops: self.ops,
+            seed: self.seed,
+            profile_locks: self.profile_locks,
+        };
+        if let Some(first_core) = self.follow {
+            job.follow(first_core, &say, &hear)?;
+            return Ok(0);
+        }
+        let runs = self.cores.len() as u64 * self.pairs.unwrap_or(1);
+        let progress = Progress::new(runs, self.load.name(), self.json);
+        let step = &mut || progress.step();
+        let curve = match self.pairs {
+            Some(turns) => {
+                let program = std::env::current_exe().map_err(Failure::on("this program"))?;
+                job.pairs(turns, &|threads, core| self.follower(&program, threads, core), step)?
+            }
+            None => job.run(step)?,
+        };
+        progress.finish();
+        if let Some(path) = &self.svg {
+            std::fs::write(path, curve.svg()).map_err(Failure::host(path))?;
+        }
+        match self.json {
+            true => out::json(&curve)?,
+            false => out::text(&curve.log())?,
+        }
+        Ok(0)
+    }
+
+    /// One of the processes of `--pairs`.
+    fn follower(&self, program: &Path, threads: u64, first_core: u64) -> Command {
+        let mut command = Command::new(program);
+        command.args(["bench", "fxmark", self.load.name(), "--machine", &self.machine]);
+        command.args(["--fs", &self.fs, "--drive", &self.drive]);
+        command.arg(format!("--mount-opts={}", self.mount_opts));
+        command.args(self.ops.map(|ops| format!("--ops={ops}")));
+        let numbers = [("cores", threads), ("follow", first_core), ("seed", self.seed)];
+        command.args(numbers.map(|(name, value)| format!("--{name}={value}")));
+        command
+    }
+}
+
+/// Says a line to the process that started this one.
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{line}").and_then(|()| out.flush())
+}
+
+/// Hears a line from it.
+fn hear() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map(|_| line)
+}
