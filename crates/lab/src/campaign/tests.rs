@@ -120,6 +120,17 @@ fn progress_is_told_of_every_cut_and_how_many_there_are() {
 }
 
 #[test]
+fn a_campaign_that_is_told_to_stop_is_about_the_cuts_judged_by_then() {
+    let small = Arc::new(small::named("link").expect("a known workload"));
+    let job = job(small, None, 1);
+    let enough: Progress = Arc::new(|_| false);
+    let some = run_share(&job, CutPoints::Every, &enough).expect("the exploration runs");
+    let all = run_share(&job, CutPoints::Every, &quiet()).expect("the exploration runs");
+    assert!(some.cuts > 0 && some.cuts < all.cuts, "{} of {}", some.cuts, all.cuts);
+    assert_eq!((some.run, all.cuts), (all.run.clone(), all.run.cuts));
+}
+
+#[test]
 fn every_cut_of_the_small_workloads_is_survived() {
     // A snapshot is the whole tree, so no workloads with large files. Files in memory have no
     // flags.

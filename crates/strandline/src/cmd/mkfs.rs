@@ -154,7 +154,6 @@ impl Mkfs {
             // Checked before the old contents are gone.
             std::fs::read_dir(from).map_err(Failure::host(from))?;
         }
-        let interrupt = Interrupt::watch()?;
         let devices = Devices { others: self.others()?, ..Devices::default() };
         let join = |all| Ok(join_for_mkfs(all, &options)?);
         let opened = open_for_mkfs(&self.image, &devices, join)?;
@@ -170,7 +169,7 @@ impl Mkfs {
         })?;
         let identify = opened.drive.identify().clone();
         let filled = match &self.from {
-            Some(from) => Some(self.fill(&host, from, opened, &options, &interrupt)?),
+            Some(from) => Some(self.fill(&host, from, opened, &options)?),
             None => {
                 opened.close();
                 None
@@ -235,7 +234,6 @@ impl Mkfs {
         from: &Path,
         opened: Opened,
         made: &MkfsOptions,
-        interrupt: &Interrupt,
     ) -> Outcome<Counts> {
         let now = Timespec { secs: made.time.cast_signed(), nanos: 0 };
         let times = match (self.time, std::env::var_os("SOURCE_DATE_EPOCH")) {
@@ -244,7 +242,7 @@ impl Mkfs {
             _ => Times::Modified,
         };
         let volume = ImageVolume::new(&self.image, opened, |drive| mount_new(drive, now))?;
-        let interrupt = interrupt.clone();
+        let interrupt = Interrupt::watch()?;
         let options = Options { recursive: true, times, interrupt, ..Options::default() };
         let source = from.to_owned();
         let progress =
