@@ -83,19 +83,9 @@ fn crash(c: &mut Criterion) {
     let mut group = c.benchmark_group("crash campaign");
     group.sample_size(10).throughput(Throughput::Elements(CUTS as u64));
     for mode in [technique::POSIX, technique::STRICT, technique::OPRW] {
-        let job = Arc::new(Job {
-            format: subjects::named("f2fs").expect("built in"),
-            drive: "zn540-noplp".into(),
-            workload: workload::named("pattern", CUTS).expect("built in").into(),
-            technique: mode,
-            inject: None,
-            cuts: CUTS,
-            seed: 1,
-            pick: lab::campaign::shard::Pick::All,
-            check_every: lab::campaign::CHECK_EVERY,
-            threads: cores::core_count(),
-            command: String::new(),
-        });
+        let workload = workload::named("pattern", CUTS).expect("built in").into();
+        let job = Job::new(&f2fs::Format, "zn540-noplp", workload, mode, 1);
+        let job = Arc::new(Job { cuts: CUTS, threads: cores::core_count(), ..job });
         let silent: campaign::Progress = Arc::new(|_| true);
         group.bench_function(format!("pattern, {mode}"), |b| {
             b.iter(|| black_box(campaign::run(&job, &silent).expect("campaign")));

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use f2fs::technique;
-use lab::campaign::shard::Pick;
-use lab::campaign::{CHECK_EVERY, CutPoints, Job, ModeResult, Progress, run, run_at};
+use lab::campaign::{CutPoints, Job, ModeResult, Progress, run, run_at};
 use lab::workload::{self, Pattern, Versions, Workload, small};
 use vfs::kind::Technique;
 
@@ -15,19 +14,8 @@ fn job(
     inject: Option<&str>,
     cuts: usize,
 ) -> Arc<Job> {
-    Arc::new(Job {
-        format: subjects::named("f2fs").expect("f2fs is known"),
-        drive: "zn540-noplp".into(),
-        workload,
-        technique: mode,
-        inject: inject.map(str::to_owned),
-        cuts,
-        seed: 3,
-        pick: Pick::All,
-        check_every: CHECK_EVERY,
-        threads: 2,
-        command: "strandline crash".into(),
-    })
+    let sound = Job::new(&f2fs::Format, "zn540-noplp", workload, mode, 3);
+    Arc::new(Job { inject: inject.map(str::to_owned), cuts, threads: 2, ..sound })
 }
 
 fn quiet() -> Progress {

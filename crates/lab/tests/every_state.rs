@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use f2fs::technique;
-use lab::campaign::shard::{Part, Pick, Share, merge};
-use lab::campaign::{CHECK_EVERY, Job, Progress};
+use lab::campaign::shard::{Part, Share, merge};
+use lab::campaign::{Job, Progress};
 use lab::explore::batch::{self, Batch};
 use lab::explore::{Bound, Explored, explore};
 use lab::workload;
@@ -16,19 +16,10 @@ const PROTECTED: &str = "zn540";
 const CONVENTIONAL: &str = "conventional-noplp";
 
 fn run(workload: &str, drive: &str, mode: &'static Technique, inject: Option<&str>) -> Explored {
-    let job = Job {
-        format: subjects::named("f2fs").expect("f2fs is known"),
-        drive: drive.into(),
-        workload: workload::named(workload, 0).expect("a known workload").into(),
-        technique: mode,
-        inject: inject.map(str::to_owned),
-        cuts: 0,
-        seed: 1,
-        pick: Pick::All,
-        check_every: CHECK_EVERY,
-        threads: 1,
-        command: format!("strandline crash --every-state --drive {drive} --workload {workload}"),
-    };
+    let command = format!("strandline crash --every-state --drive {drive} --workload {workload}");
+    let workload = workload::named(workload, 0).expect("a known workload").into();
+    let sound = Job::new(&f2fs::Format, drive, workload, mode, 1);
+    let job = Job { inject: inject.map(str::to_owned), command, ..sound };
     explore(&job, Bound::default(), false).expect("the exploration runs")
 }
 

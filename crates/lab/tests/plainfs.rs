@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use lab::campaign::shard::Pick;
-use lab::campaign::{CHECK_EVERY, Job, ModeResult, Progress, run};
+use lab::campaign::{Job, ModeResult, Progress, run};
 use lab::explore::batch::{self, Batch, Explorations};
 use lab::workload;
 
@@ -16,19 +15,11 @@ fn quiet() -> Progress {
 
 fn campaign(fs: &str, technique: &str, workload: &str) -> ModeResult {
     let format = subjects::named(fs).expect("it is known");
-    let job = Job {
-        format,
-        drive: DRIVE.into(),
-        workload: workload::named(workload, 200).expect("a known workload").into(),
-        technique: subjects::technique(format, technique).expect("a known technique"),
-        inject: None,
-        cuts: 200,
-        seed: 3,
-        pick: Pick::All,
-        check_every: CHECK_EVERY,
-        threads: 2,
-        command: format!("strandline crash --fs {fs} --drive {DRIVE} --workload {workload}"),
-    };
+    let technique = subjects::technique(format, technique).expect("a known technique");
+    let command = format!("strandline crash --fs {fs} --drive {DRIVE} --workload {workload}");
+    let workload = workload::named(workload, 200).expect("a known workload").into();
+    let job = Job::new(format, DRIVE, workload, technique, 3);
+    let job = Job { cuts: 200, threads: 2, command, ..job };
     run(&Arc::new(job), &quiet()).expect("the campaign runs")
 }
 

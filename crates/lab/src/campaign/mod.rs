@@ -73,6 +73,30 @@ pub struct Job {
 }
 
 impl Job {
+    /// A job without a fault that judges everything on one thread; what else it needs is for the
+    /// caller to fill in.
+    pub fn new(
+        format: &'static dyn Format,
+        drive: impl Into<String>,
+        workload: Arc<dyn Workload>,
+        technique: &'static Technique,
+        seed: u64,
+    ) -> Self {
+        Self {
+            format,
+            drive: drive.into(),
+            workload,
+            technique,
+            inject: None,
+            cuts: 0,
+            seed,
+            pick: Pick::All,
+            check_every: CHECK_EVERY,
+            threads: 1,
+            command: "strandline crash".into(),
+        }
+    }
+
     /// The `mount -o` string.
     pub fn mount_options(&self) -> String {
         let sound = self.sound_options();
@@ -119,24 +143,13 @@ pub type Progress = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use lab::campaign::shard::Pick;
-/// use lab::campaign::{self, CHECK_EVERY, Job};
+/// use lab::campaign::{self, Job};
 /// # fn main() -> lab::Result<()> {
 /// let format = subjects::named("f2fs")?;
-/// let job = Arc::new(Job {
-///     format,
-///     drive: "zn540-noplp".to_owned(),
-///     workload: lab::workload::named("pattern", 20)?.into(),
-///     technique: subjects::technique(format, "oprw-strict")?,
-///     inject: None,
-///     cuts: 20,
-///     seed: 42,
-///     pick: Pick::All,
-///     check_every: CHECK_EVERY,
-///     threads: 1,
-///     command: String::new(),
-/// });
-/// let result = campaign::run(&job, &(Arc::new(|_| ()) as campaign::Progress))?;
+/// let workload = lab::workload::named("pattern", 20)?.into();
+/// let strict = subjects::technique(format, "oprw-strict")?;
+/// let job = Job { cuts: 20, ..Job::new(format, "zn540-noplp", workload, strict, 42) };
+/// let result = campaign::run(&Arc::new(job), &(Arc::new(|_| true) as campaign::Progress))?;
 /// assert_eq!((result.cuts, result.broken), (20, 0));
 /// # Ok(())
 /// # }

@@ -9,19 +9,9 @@ use crate::workload::{Pattern, RandomOverwrite, Workload, small};
 use f2fs::technique;
 
 fn job(workload: Arc<dyn Workload>, inject: Option<&str>, threads: usize) -> Arc<Job> {
-    Arc::new(Job {
-        format: &Snapshots,
-        drive: "zn540-noplp".into(),
-        workload,
-        technique: technique::STRICT,
-        inject: inject.map(str::to_owned),
-        cuts: 40,
-        seed: 11,
-        pick: Pick::All,
-        check_every: 1,
-        threads,
-        command: "strandline crash".into(),
-    })
+    let inject = inject.map(str::to_owned);
+    let sound = Job::new(&Snapshots, "zn540-noplp", workload, technique::STRICT, 11);
+    Arc::new(Job { inject, cuts: 40, check_every: 1, threads, ..sound })
 }
 
 fn quiet() -> Progress {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::ace::Sequence;
 use super::table::Row;
 use super::{Bound, Counts, Explored, explore};
-use crate::campaign::shard::{Pick, Shard};
-use crate::campaign::{CHECK_EVERY, Failure, Job, Progress};
+use crate::campaign::shard::Shard;
+use crate::campaign::{Failure, Job, Progress};
 use crate::workload::Rng;
 use crate::{Error, Result, rig};
 use vfs::kind::Format;
@@ -211,21 +211,12 @@ fn in_parallel<T: Send + 'static>(
 fn job(batch: &Batch, sequence: &Sequence) -> Job {
     let Batch { drive, seed, inject, .. } = batch;
     let fault = inject.as_ref().map_or_else(String::new, |fault| format!(" --inject {fault}"));
-    Job {
-        format: batch.format,
-        drive: drive.clone(),
-        workload: Arc::new(sequence.clone()),
-        technique: batch.technique,
-        inject: inject.clone(),
-        cuts: 0,
-        seed: *seed,
-        pick: Pick::All,
-        check_every: CHECK_EVERY,
-        threads: 1,
-        command: format!(
-            "strandline crash --every-state --fs {} --drive {drive} --workload {sequence} \
-             --seed {seed}{fault}",
-            batch.format.name()
-        ),
-    }
+    let command = format!(
+        "strandline crash --every-state --fs {} --drive {drive} --workload {sequence} \
+         --seed {seed}{fault}",
+        batch.format.name()
+    );
+    let workload = Arc::new(sequence.clone());
+    let sound = Job::new(batch.format, drive, workload, batch.technique, *seed);
+    Job { inject: inject.clone(), command, ..sound }
 }

@@ -182,23 +182,13 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
 /// it also tells old from new in each.
 ///
 /// ```
-/// use lab::campaign::{Job, shard::Pick};
+/// use lab::campaign::Job;
 /// use lab::explore::{Bound, explore};
 /// # fn main() -> lab::Result<()> {
 /// let format = subjects::named("f2fs")?;
-/// let job = Job {
-///     format,
-///     drive: "zn540-noplp".to_owned(),
-///     workload: lab::workload::named("ace:create+fsync", 0)?.into(),
-///     technique: subjects::technique(format, "strict")?,
-///     inject: None,
-///     cuts: 0,
-///     seed: 42,
-///     pick: Pick::All,
-///     check_every: 1,
-///     threads: 1,
-///     command: String::new(),
-/// };
+/// let workload = lab::workload::named("ace:create+fsync", 0)?.into();
+/// let strict = subjects::technique(format, "strict")?;
+/// let job = Job::new(format, "zn540-noplp", workload, strict, 42);
 /// let found = explore(&job, Bound { states: 16 }, false)?;
 /// assert!(found.counts.states > 1 && found.counts.broken == 0, "{:?}", found.counts);
 /// # Ok(())

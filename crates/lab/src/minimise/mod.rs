@@ -79,24 +79,15 @@ impl Kind {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use lab::campaign::{Job, Progress, shard::Pick};
+/// use lab::campaign::{Job, Progress};
 /// use lab::minimise::{Cuts, minimise};
 /// # fn main() -> lab::Result<()> {
 /// let format = subjects::named("f2fs")?;
-/// let job = Job {
-///     format,
-///     drive: "zn540-noplp".to_owned(),
-///     workload: lab::workload::named("ace:overwrite+fsync", 0)?.into(),
-///     technique: subjects::technique(format, "strict")?,
-///     inject: Some("drop-flush".to_owned()),
-///     cuts: 0,
-///     seed: 42,
-///     pick: Pick::All,
-///     check_every: 1,
-///     threads: 1,
-///     command: String::new(),
-/// };
-/// let silent: Progress = Arc::new(|_| ());
+/// let workload = lab::workload::named("ace:overwrite+fsync", 0)?.into();
+/// let strict = subjects::technique(format, "strict")?;
+/// let sound = Job::new(format, "zn540-noplp", workload, strict, 42);
+/// let job = Job { inject: Some("drop-flush".to_owned()), ..sound };
+/// let silent: Progress = Arc::new(|_| true);
 /// let found = minimise(&job, Cuts::States, &silent)?.expect("a lost flush shows");
 /// assert!(found.operations <= found.before && found.failure.broken);
 /// println!("{}", found.script.text());

@@ -7,19 +7,8 @@ use f2fs::technique;
 use vfs::kind::Technique;
 
 fn job(workload: Arc<dyn Workload>, mode: &'static Technique, inject: Option<&str>) -> Job {
-    Job {
-        format: subjects::named("f2fs").expect("it is known"),
-        drive: "zn540-noplp".into(),
-        workload,
-        technique: mode,
-        inject: inject.map(str::to_owned),
-        cuts: 0,
-        seed: 1,
-        pick: Pick::All,
-        check_every: 1,
-        threads: 2,
-        command: "strandline crash".into(),
-    }
+    let sound = Job::new(&f2fs::Format, "zn540-noplp", workload, mode, 1);
+    Job { inject: inject.map(str::to_owned), check_every: 1, threads: 2, ..sound }
 }
 
 fn minimal(job: &Job, cuts: Cuts) -> Option<Minimal> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use f2fs::technique;
-use lab::campaign::shard::Pick;
 use lab::campaign::{CutPoints, Job, ModeResult, Progress, run_at};
 use lab::workload::Workload;
 use vfs::kind::Technique;
@@ -21,21 +20,10 @@ pub(crate) fn job(
 ) -> Job {
     let workload = workload.into();
     let name = workload.name();
-    Job {
-        format: subjects::named("f2fs").expect("f2fs is known"),
-        drive: drive.into(),
-        command: format!(
-            "strandline crash --drive {drive} --workload {name} --seed {seed} --every-cut"
-        ),
-        workload,
-        technique: mode,
-        inject: None,
-        cuts: 0,
-        seed,
-        pick: Pick::All,
-        check_every: 1,
-        threads: 2,
-    }
+    let command =
+        format!("strandline crash --drive {drive} --workload {name} --seed {seed} --every-cut");
+    let job = Job::new(&f2fs::Format, drive, workload, mode, seed);
+    Job { command, check_every: 1, threads: 2, ..job }
 }
 
 /// The result; an error says how to repeat it.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing, image};
-use lab::campaign::shard::Pick;
 use lab::campaign::{
     CHECK_EVERY, Cut, CutPoints, Job, Judged, Run, Tally, Watch, compare_each, corrupt, latencies,
     with_later,
@@ -227,19 +226,8 @@ impl Campaign {
     /// alone, so a run on our own F2FS gives the oracle the same events as the kernel's did.
     fn recall(&self, path: &Path, events: usize) -> Result<Recording> {
         let state = image::open(path, true, Timing::Instant).map_err(problem)?.hold();
-        let job = Job {
-            format: &f2fs::Format,
-            drive: self.drive.clone(),
-            workload: self.workload.clone(),
-            technique: f2fs::technique::POSIX,
-            inject: None,
-            cuts: 1,
-            seed: self.seed,
-            pick: Pick::All,
-            check_every: CHECK_EVERY,
-            threads: 1,
-            command: String::new(),
-        };
+        let (workload, posix) = (self.workload.clone(), f2fs::technique::POSIX);
+        let job = Job::new(&f2fs::Format, &self.drive, workload, posix, self.seed);
         let log = lab::campaign::record(&job, CutPoints::Random(1))?.log;
         if events > log.len() {
             let all = log.len();

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{OPRW, SENSITIVITY};
-use crate::campaign::shard::Pick;
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
 use crate::report::{Report, Timeline, record_timeline};
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
@@ -154,19 +153,8 @@ pub(crate) fn job(
     let command = format!(
         "strandline crash --fs f2fs --drive {drive} {arguments} --cuts {cuts} --seed {seed}"
     );
-    Ok(Job {
-        format: subjects::named("f2fs")?,
-        drive,
-        workload,
-        technique: mode,
-        inject: None,
-        cuts,
-        seed,
-        pick: Pick::All,
-        check_every: campaign::CHECK_EVERY,
-        threads: options.threads,
-        command,
-    })
+    let job = Job::new(subjects::named("f2fs")?, drive, workload, mode, seed);
+    Ok(Job { cuts, threads: options.threads, command, ..job })
 }
 
 fn tree_text(options: &Options, source: &TreeSource) -> String {

@@ -4,26 +4,14 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::campaign::shard::Pick;
 use crate::campaign::{CutPoints, Job, Progress, run_at};
 use crate::explore::ace::Sequence;
 use crate::workload::{Pattern, small};
 use f2fs::technique;
 
 fn job(workload: Arc<dyn Workload>) -> Job {
-    Job {
-        format: subjects::named("f2fs").expect("it is known"),
-        drive: "zn540-noplp".into(),
-        workload,
-        technique: technique::POSIX,
-        inject: None,
-        cuts: 0,
-        seed: 1,
-        pick: Pick::All,
-        check_every: 1,
-        threads: 2,
-        command: "strandline crash".into(),
-    }
+    let job = Job::new(&f2fs::Format, "zn540-noplp", workload, technique::POSIX, 1);
+    Job { check_every: 1, threads: 2, ..job }
 }
 
 fn cuts(workload: Arc<dyn Workload>) -> crate::Result<crate::campaign::ModeResult> {
