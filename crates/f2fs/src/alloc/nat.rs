@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::mount::io::Io;
 use crate::ondisk::nat::{self, ENTRIES_PER_BLOCK, NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::NatBits;
+use crate::ondisk::summary::NAT_JOURNAL_ENTRIES;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, bits};
 
@@ -32,9 +33,6 @@ struct FreeNids {
     map: [u8; ENTRIES_PER_BLOCK.div_ceil(8)],
     count: u16,
 }
-
-/// Number of entries the HOT_DATA summary's journal holds.
-pub(crate) const NAT_JOURNAL_ENTRIES: usize = 38;
 
 /// The table.
 pub(crate) struct Nat {

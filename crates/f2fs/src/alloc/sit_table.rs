@@ -8,11 +8,9 @@ use crate::alloc::segments::Segments;
 use crate::error::Result;
 use crate::mount::io::Io;
 use crate::ondisk::sit::{self, RawSitBlock, SitEntry};
+use crate::ondisk::summary::SIT_JOURNAL_ENTRIES;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{SegNo, bits};
-
-/// Number of entries the COLD_DATA summary's journal holds.
-pub(crate) const SIT_JOURNAL_ENTRIES: usize = 6;
 
 /// Blocks read with one command while loading.
 const READ_AHEAD: u32 = 256;

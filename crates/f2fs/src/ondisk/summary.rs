@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 pub const ENTRIES: usize = BLOCKS_PER_SEGMENT as usize;
 /// Bytes of the journal area.
 pub const JOURNAL_SIZE: usize = 507;
-/// NAT entries a journal holds.
+/// NAT entries that a journal holds, in the summary of HOT_DATA.
 pub const NAT_JOURNAL_ENTRIES: usize = 38;
-/// SIT entries a journal holds.
+/// SIT entries that a journal holds, in the summary of COLD_DATA.
 pub const SIT_JOURNAL_ENTRIES: usize = 6;
 /// Footer type of a segment of data.
 pub const TYPE_DATA: u8 = 0;
