@@ -8,7 +8,7 @@ use vfs::{Errno, Ino};
 
 use crate::F2fs;
 use crate::error::Result;
-use crate::ondisk::{Nid, is_data_addr};
+use crate::ondisk::{ADDRS_PER_BLOCK, Nid, is_data_addr};
 
 impl F2fs {
     /// Shows, in order, which of these pages of a file are no holes, and where they are. False if
@@ -32,7 +32,7 @@ impl F2fs {
         while from < range.end {
             let most = usize::try_from(range.end - from).unwrap_or(usize::MAX);
             let Some(first) = volume.next_allocated(ino, from..range.end, true)? else { break };
-            let addrs = volume.addrs_from(ino, first, most.min(ADDRS_AT_ONCE))?;
+            let addrs = volume.addrs_from(ino, first, most.min(ADDRS_PER_BLOCK as usize))?;
             from = first + addrs.len().max(1) as u64;
             for (index, addr) in (first..range.end).zip(addrs) {
                 match volume.pages.peek(ino.into(), index) {
@@ -45,6 +45,3 @@ impl F2fs {
         Ok(true)
     }
 }
-
-/// A node's worth.
-const ADDRS_AT_ONCE: usize = 1018;

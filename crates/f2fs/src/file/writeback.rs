@@ -29,9 +29,8 @@ const WRITE_BACK_PAGES: usize = 1024;
 impl F2fs {
     /// Writes the dirty pages of all files, leaving the volume free while the drive works.
     pub(crate) fn write_back_files(&self) -> Result<()> {
-        let dirty = self.lock().pages.dirty_inos();
-        let mut inos = dirty.filter_map(|ino| Nid::try_from(ino).ok());
-        inos.try_for_each(|ino| self.write_back_file(ino))
+        let mut dirty = self.lock().dirty_files();
+        dirty.try_for_each(|ino| self.write_back_file(ino))
     }
 
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
@@ -119,8 +118,7 @@ impl Engine {
     /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
     /// can fsync one, so it is durable with its name.
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
-        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
-        for ino in inos {
+        for ino in self.dirty_files() {
             if self.kind_of(ino)? != FileKind::Regular {
                 self.submit_data(ino, set)?;
             }
@@ -130,8 +128,12 @@ impl Engine {
 
     /// Writes the pages of every file and waits for them.
     pub(crate) fn write_back_all(&mut self) -> Result<()> {
-        let inos: Vec<Nid> = self.pages.dirty_inos().filter_map(|i| i.try_into().ok()).collect();
-        inos.into_iter().try_for_each(|ino| self.write_back(ino))
+        self.dirty_files().try_for_each(|ino| self.write_back(ino))
+    }
+
+    /// The inodes that have dirty pages now.
+    fn dirty_files(&self) -> impl Iterator<Item = Nid> + use<> {
+        self.pages.dirty_inos().filter_map(|ino| ino.try_into().ok())
     }
 
     /// The log a file's data belongs to (`__get_segment_type_6`).

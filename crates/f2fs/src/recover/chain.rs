@@ -175,14 +175,7 @@ impl Engine {
         let mut before = FxHashMap::<Nid, &[U32]>::default();
         for link in links {
             reach.extend(&[link.addr.into()]);
-            let pointers = self.pointers_in(link)?;
-            let before = before.insert(link.footer().nid.get(), pointers).unwrap_or_default();
-            let known = before.chunks(RUN).chain(std::iter::repeat(&[][..]));
-            for (run, known) in pointers.chunks(RUN).zip(known) {
-                if run.as_bytes() != known.as_bytes() {
-                    reach.extend(run);
-                }
-            }
+            self.changed_runs(link, &mut before)?.for_each(|run| reach.extend(run));
         }
         Ok(Some(reach))
     }
@@ -345,11 +338,22 @@ impl Engine {
         before: &mut FxHashMap<Nid, &'a [U32]>,
     ) -> Result<bool> {
         let _span = cores::span(Stage::RecoverCheck);
+        Ok(self.changed_runs(link, before)?.all(|run| nand.hold(run)))
+    }
+
+    /// Runs of a node's data pointers that differ from those of its previous version in `before`,
+    /// where it takes that one's place.
+    fn changed_runs<'a>(
+        &self,
+        link: &'a Link,
+        before: &mut FxHashMap<Nid, &'a [U32]>,
+    ) -> Result<impl Iterator<Item = &'a [U32]> + use<'a>> {
         let pointers = self.pointers_in(link)?;
         let before = before.insert(link.footer().nid.get(), pointers).unwrap_or_default();
         let known = before.chunks(RUN).chain(std::iter::repeat(&[][..]));
-        let mut runs = pointers.chunks(RUN).zip(known);
-        Ok(runs.all(|(run, known)| run.as_bytes() == known.as_bytes() || nand.hold(run)))
+        let runs = pointers.chunks(RUN).zip(known);
+        let changed = runs.filter(|(run, known)| run.as_bytes() != known.as_bytes());
+        Ok(changed.map(|(run, _)| run))
     }
 
     /// The data pointers of a node.
