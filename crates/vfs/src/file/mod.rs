@@ -1,9 +1,9 @@
 //! The contents of a file, page by page: reading them into the page cache and out of it, and
 //! writing them into it. What a file system has to answer for that is a [`Map`].
 //!
-//! Nothing here locks or waits for anything but [`Map::read_blocks`]. A reader that is to leave
-//! others alone while the drive works calls [`read_cached`], reads the [`Miss`] it gets without
-//! holding the file, hands the blocks to [`insert`], and goes on.
+//! Nothing here locks, and nothing waits but [`Map::read_blocks`]. If others are to work on the file
+//! while the drive reads, the reader calls [`read_cached`], gives the file up, reads the blocks of
+//! the [`Miss`] that it got, takes the file again, passes them to [`insert`], and goes on.
 
 mod read;
 #[cfg(test)]
@@ -21,8 +21,8 @@ pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 
 /// Where the pages of files are, in memory and on the drive.
 ///
-/// All methods are asked about pages within the bounds of the file system: the size of a file,
-/// limits, times and contents that lie in the inode are the caller's.
+/// The rest is the caller's: the size of a file and what limits it, its times, and contents that lie
+/// in the inode.
 ///
 /// A file system on which all pages of a file lie in one piece:
 ///
@@ -65,16 +65,16 @@ pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 /// # Ok::<(), Errno>(())
 /// ```
 pub trait Map {
-    /// How a file is named here: by its number, or by a hold of it where it has a lock of its own.
+    /// What stands for a file: its number, or a hold of it where it has a lock of its own.
     type File: Copy + Into<Ino>;
-    /// What goes wrong.
+    /// What can go wrong.
     type Error: From<Errno>;
 
     /// The cache that has the pages of `file`.
     fn pages(&mut self, file: Self::File) -> &mut PageCache;
 
-    /// Where page `index`, which is not in memory, is on the drive, and behind it as many of the
-    /// pages that follow in the file as follow on the drive too, `most` in all. `None` for a hole.
+    /// The blocks of page `index`, which is not in memory, and of the pages that follow it both in
+    /// the file and on the drive, `most` at most. `None` if the page is a hole.
     fn locate(
         &mut self,
         file: Self::File,
@@ -89,31 +89,31 @@ pub trait Map {
     /// the promise of one.
     fn reserve(&mut self, file: Self::File, index: u64) -> Result<(), Self::Error>;
 
-    /// As [`Map::reserve`] for as many of `pages` as it is cheap for together. Returns the page
-    /// up to which it is done; those behind are reserved one by one, and what is wrong with one is
-    /// reported then.
+    /// As [`Map::reserve`], for as many of `pages` as can be reserved at once. Returns the page up to
+    /// which they are. The others are reserved one by one, and an error is reported only then.
     fn reserve_run(&mut self, _file: Self::File, pages: Range<u64>) -> Result<u64, Self::Error> {
         Ok(pages.start)
     }
 
-    /// The file whose page `index` is seen in `file`: another where one lies over it, as with
-    /// writes that become part of a file all at once.
+    /// The file whose page `index` readers see in `file`. It is another one where a file lies over
+    /// this one, as during an atomic write.
     fn seen(&mut self, file: Self::File, _index: u64) -> Result<Self::File, Self::Error> {
         Ok(file)
     }
 
-    /// Puts page `index` into memory if it does not lie on the drive as a block of its own, for
-    /// instance because it is compressed. False if it does, or is a hole.
+    /// Puts page `index` into memory if it has no block of its own on the drive, for instance
+    /// because it is compressed. False if it has one, or is a hole.
     fn load(&mut self, _file: Self::File, _index: u64) -> Result<bool, Self::Error> {
         Ok(false)
     }
 
-    /// Before part of page `index` changes: takes apart what it shares with other pages.
+    /// Takes apart what page `index` shares with other pages, before a part of it changes. For a page
+    /// that is written whole, [`Map::reserve`] has to do that.
     fn unshare(&mut self, _file: Self::File, _index: u64) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// What page `index`, a hole, is before its first write.
+    /// What page `index`, which is a hole, holds before its first write.
     fn below(&mut self, _file: Self::File, _index: u64) -> Result<Block, Self::Error> {
         Ok(Block::zeroed())
     }

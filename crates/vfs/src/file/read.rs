@@ -1,4 +1,4 @@
-//! Reading: from memory as far as that goes, and what has to be read from the drive first.
+//! Reading: what is in memory, and what has to be read from the drive first.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub struct Part<F> {
 /// Pages of a file that are not in memory and lie side by side on the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Miss<F> {
-    /// Whose, which may be that of a file over the one that is read.
+    /// The file whose pages they are: see [`Map::seen`].
     pub file: F,
     /// The first of them, which is the one that is wanted.
     pub index: u64,
@@ -129,9 +129,9 @@ pub fn read_miss<M: Map>(map: &mut M, miss: Miss<M::File>) -> Result<(), M::Erro
     insert(map, &miss, blocks, |_, _, _| Ok(true))
 }
 
-/// Takes what was read for a miss into memory: the pages that are not there yet, and of which
-/// `is_still_there` says that they have this index and lie at this block. Whoever let others
-/// change the file meanwhile has to ask.
+/// Puts the blocks that were read for a miss into memory, except for pages that are there by now and
+/// those of which `is_still_there` says that the page of this index no longer is this block. Others
+/// may have changed the file if the caller did not hold it during the read.
 ///
 /// # Errors
 ///

@@ -12,7 +12,7 @@ use crate::{Errno, pieces};
 pub struct Written<E> {
     /// Bytes written.
     pub len: usize,
-    /// If not all are: why, and the page up to which blocks may be reserved for what did not come.
+    /// Why not all of them were, and the page up to which blocks may have been reserved in vain.
     pub failed: Option<(E, u64)>,
 }
 
@@ -100,8 +100,8 @@ pub fn zero_in_page<M: Map>(map: &mut M, file: M::File, bytes: Range<u64>) -> Re
     Ok(())
 }
 
-/// Zeroes the ends of `bytes` that fill no whole page, as far as those pages exist. Returns the
-/// whole pages in between.
+/// Zeroes both ends of `bytes` that are parts of a page, where that page exists. Returns the whole
+/// pages between them.
 ///
 /// # Errors
 ///
