@@ -1,5 +1,5 @@
-//! Lists of mount options, as `mount -o` takes them. One table defines the options; it is used to
-//! parse a list and to explain the options.
+//! Lists of mount options, as `mount -o` takes them. A file system's table says which it has and
+//! what each of them sets.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use thiserror::Error;
 ///     of: "testfs",
 ///     table: &[MountOption {
 ///         name: "sync",
-///         value: Value::None { help: "every write is durable", set: |sync| *sync = true },
+///         value: Value::None { set: |sync| *sync = true },
 ///     }],
 /// };
 /// let mut sync = false;
@@ -43,8 +43,6 @@ pub struct MountOption<T: 'static> {
 pub enum Value<T: 'static> {
     /// Nothing.
     None {
-        /// What the option does.
-        help: &'static str,
         /// Sets it.
         set: fn(&mut T),
     },
@@ -52,10 +50,8 @@ pub enum Value<T: 'static> {
     OneOf(&'static [Choice<T>]),
     /// `=` and some other text.
     Text {
-        /// What stands for the value in the help.
+        /// What stands for the value where it is missing.
         form: &'static str,
-        /// What the option does.
-        help: &'static str,
         /// Sets it, or says what it expected.
         set: fn(&mut T, &str) -> Result<(), String>,
     },
@@ -65,8 +61,6 @@ pub enum Value<T: 'static> {
 pub struct Choice<T: 'static> {
     /// As it is written.
     pub name: &'static str,
-    /// What it does.
-    pub help: &'static str,
     /// Sets it.
     pub set: fn(&mut T),
 }
@@ -126,7 +120,7 @@ impl<T> Options<T> {
         let option =
             option.ok_or_else(|| OptionError::Unknown { given: given.to_owned(), of: self.of })?;
         match &option.value {
-            Value::None { set, .. } if value.is_none() => set(options),
+            Value::None { set } if value.is_none() => set(options),
             Value::None { .. } => {
                 return Err(OptionError::TakesNoValue { given: given.to_owned() });
             }
@@ -135,24 +129,12 @@ impl<T> Options<T> {
                 let choice = choice.ok_or_else(|| wrong(one_of(choices).to_string()))?;
                 (choice.set)(options);
             }
-            Value::Text { form, set, .. } => match value {
+            Value::Text { form, set } => match value {
                 Some(value) => set(options, value).map_err(wrong)?,
                 None => return Err(wrong((*form).to_owned())),
             },
         }
         Ok(())
-    }
-
-    /// Every option with every value, as it is written, and its effect.
-    pub fn help(&self) -> impl Iterator<Item = (String, &'static str)> {
-        self.table.iter().flat_map(|MountOption { name, value }| match value {
-            Value::None { help, .. } => vec![((*name).to_owned(), *help)],
-            Value::OneOf(choices) => {
-                let line = |choice: &Choice<T>| (format!("{name}={}", choice.name), choice.help);
-                choices.iter().map(line).collect()
-            }
-            Value::Text { form, help, .. } => vec![(format!("{name}={form}"), *help)],
-        })
     }
 }
 
@@ -172,23 +154,19 @@ mod tests {
     const TABLE: Options<(bool, u8)> = Options {
         of: "testfs",
         table: &[
-            MountOption {
-                name: "ro",
-                value: Value::None { help: "changes nothing", set: |o| o.0 = true },
-            },
+            MountOption { name: "ro", value: Value::None { set: |o| o.0 = true } },
             MountOption {
                 name: "mode",
                 value: Value::OneOf(&[
-                    Choice { name: "low", help: "less", set: |o| o.1 = 1 },
-                    Choice { name: "mid", help: "as much", set: |o| o.1 = 2 },
-                    Choice { name: "high", help: "more", set: |o| o.1 = 3 },
+                    Choice { name: "low", set: |o| o.1 = 1 },
+                    Choice { name: "mid", set: |o| o.1 = 2 },
+                    Choice { name: "high", set: |o| o.1 = 3 },
                 ]),
             },
             MountOption {
                 name: "level",
                 value: Value::Text {
                     form: "NUMBER",
-                    help: "just so much",
                     set: |o, text| {
                         o.1 = text.parse().map_err(|_| "a number below 256".to_owned())?;
                         Ok(())
@@ -219,21 +197,5 @@ mod tests {
             let error = TABLE.set_list(&mut (false, 0), list).unwrap_err();
             assert_eq!(error.to_string(), said);
         }
-    }
-
-    #[test]
-    fn help_has_every_value() {
-        let lines: Vec<_> =
-            TABLE.help().map(|(option, help)| format!("{option}: {help}")).collect();
-        assert_eq!(
-            lines,
-            [
-                "ro: changes nothing",
-                "mode=low: less",
-                "mode=mid: as much",
-                "mode=high: more",
-                "level=NUMBER: just so much"
-            ]
-        );
     }
 }

@@ -283,125 +283,77 @@ impl fmt::Display for MountOptions {
     }
 }
 
-impl MountOptions {
-    /// Every option with every value, as it is written, and its effect.
-    pub fn help() -> impl Iterator<Item = (String, &'static str)> {
-        OPTIONS.help()
-    }
-}
-
 type Opt = MountOption<MountOptions>;
 type Chosen = Choice<MountOptions>;
 
-const fn flag(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Opt {
-    Opt { name, value: Value::None { help, set } }
+const fn flag(name: &'static str, set: fn(&mut MountOptions)) -> Opt {
+    Opt { name, value: Value::None { set } }
 }
 
-const fn choice(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Chosen {
-    Chosen { name, help, set }
+const fn choice(name: &'static str, set: fn(&mut MountOptions)) -> Chosen {
+    Chosen { name, set }
 }
 
 const OPTIONS: Options<MountOptions> = Options {
     of: "f2fs",
     table: &[
-        flag("ro", "nothing can be changed; recovery still happens", |o| o.read_only = true),
-        flag("rw", "files can be changed", |o| o.read_only = false),
+        flag("ro", |o| o.read_only = true),
+        flag("rw", |o| o.read_only = false),
         MountOption { name: "fsync_mode", value: Value::OneOf(&FSYNC_MODES) },
-        flag("oprw", "fsync does not wait between data and nodes", |o| o.oprw = true),
-        flag("nooprw", "it does", |o| o.oprw = false),
-        flag("wp_check", "recovery believes no pointer above a write pointer", |o| {
-            o.wp_check = true;
-        }),
-        flag("nowp_check", "recovery believes every pointer, as Linux's does", |o| {
-            o.wp_check = false;
-        }),
-        flag("barrier", "the drive is asked to flush", |o| o.barrier = true),
-        flag("nobarrier", "the drive is never asked to flush", |o| o.barrier = false),
-        flag("flush_merge", "fsyncs that wait at the same time share a flush", |o| {
-            o.flush_merge = true;
-        }),
-        flag("noflush_merge", "each fsync has a flush of its own", |o| o.flush_merge = false),
+        flag("oprw", |o| o.oprw = true),
+        flag("nooprw", |o| o.oprw = false),
+        flag("wp_check", |o| o.wp_check = true),
+        flag("nowp_check", |o| o.wp_check = false),
+        flag("barrier", |o| o.barrier = true),
+        flag("nobarrier", |o| o.barrier = false),
+        flag("flush_merge", |o| o.flush_merge = true),
+        flag("noflush_merge", |o| o.flush_merge = false),
         MountOption { name: "mode", value: Value::OneOf(&ALLOCATION_MODES) },
-        flag("disable_roll_forward", "what was fsynced since the checkpoint is left out", |o| {
-            o.roll_forward = false;
-        }),
-        flag("norecovery", "the same", |o| o.roll_forward = false),
+        flag("disable_roll_forward", |o| o.roll_forward = false),
+        flag("norecovery", |o| o.roll_forward = false),
         MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
         MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
         MountOption {
             name: "checkpoint_interval",
-            value: Value::Text {
-                form: "SECONDS",
-                help: "longest time between two checkpoints",
-                set: set_checkpoint_interval,
-            },
+            value: Value::Text { form: "SECONDS", set: set_checkpoint_interval },
         },
-        flag("discard", "the drive is told what is free", |o| o.discard = true),
-        flag("nodiscard", "it is not told", |o| o.discard = false),
-        flag("inline_data", "small files are kept in their inode", |o| o.inline_data = true),
-        flag("noinline_data", "no file is", |o| o.inline_data = false),
-        flag("inline_dentry", "small directories are kept in their inode", |o| {
-            o.inline_dentry = true;
-        }),
-        flag("noinline_dentry", "no directory is", |o| o.inline_dentry = false),
-        flag("inline_xattr", "new inodes have room for attributes", |o| o.inline_xattr = true),
-        flag("noinline_xattr", "they have none", |o| o.inline_xattr = false),
-        MountOption {
-            name: "cache",
-            value: Value::Text {
-                form: "BYTES",
-                help: "limit of the page cache, with k, m or g",
-                set: set_cache,
-            },
-        },
+        flag("discard", |o| o.discard = true),
+        flag("nodiscard", |o| o.discard = false),
+        flag("inline_data", |o| o.inline_data = true),
+        flag("noinline_data", |o| o.inline_data = false),
+        flag("inline_dentry", |o| o.inline_dentry = true),
+        flag("noinline_dentry", |o| o.inline_dentry = false),
+        flag("inline_xattr", |o| o.inline_xattr = true),
+        flag("noinline_xattr", |o| o.inline_xattr = false),
+        MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
         MountOption {
             name: "inject",
-            value: Value::Text {
-                form: "NAME[+NAME...]",
-                help: "deliberate faults, for tests",
-                set: set_inject,
-            },
+            value: Value::Text { form: "NAME[+NAME...]", set: set_inject },
         },
     ],
 };
 
 const FSYNC_MODES: [Chosen; 3] = [
-    choice("posix", "what returned is there; a cut during an fsync may tear it", |o| {
-        o.fsync_mode = FsyncMode::Posix;
-    }),
-    choice("strict", "an fsync is there as a whole or not at all; one more flush", |o| {
-        o.fsync_mode = FsyncMode::Strict;
-    }),
-    choice("nobarrier", "no flush: for drives that keep what they have acknowledged", |o| {
-        o.fsync_mode = FsyncMode::Nobarrier;
-    }),
+    choice("posix", |o| o.fsync_mode = FsyncMode::Posix),
+    choice("strict", |o| o.fsync_mode = FsyncMode::Strict),
+    choice("nobarrier", |o| o.fsync_mode = FsyncMode::Nobarrier),
 ];
 
 const ALLOCATION_MODES: [Chosen; 2] = [
-    choice("adaptive", "free slots of used segments when space runs low", |o| {
-        o.mode = AllocationMode::Adaptive;
-    }),
-    choice("lfs", "only whole free segments, as zoned drives need it", |o| {
-        o.mode = AllocationMode::Lfs;
-    }),
+    choice("adaptive", |o| o.mode = AllocationMode::Adaptive),
+    choice("lfs", |o| o.mode = AllocationMode::Lfs),
 ];
 
 const BACKGROUND_GC: [Chosen; 3] = [
-    choice("on", "clean in quiet moments", |o| o.background_gc = BackgroundGc::On),
-    choice("off", "clean only when space runs out", |o| o.background_gc = BackgroundGc::Off),
-    choice("sync", "clean in quiet moments as when space has run out", |o| {
-        o.background_gc = BackgroundGc::Sync;
-    }),
+    choice("on", |o| o.background_gc = BackgroundGc::On),
+    choice("off", |o| o.background_gc = BackgroundGc::Off),
+    choice("sync", |o| o.background_gc = BackgroundGc::Sync),
 ];
 
 const ON_ERROR: [Chosen; 3] = [
-    choice("continue", "after a failed write changes fail with EIO", |o| {
-        o.errors = OnError::Continue;
-    }),
-    choice("remount-ro", "after a failed write changes fail with EROFS", |o| {
-        o.errors = OnError::RemountRo;
-    }),
-    choice("panic", "after a failed write the process aborts", |o| o.errors = OnError::Panic),
+    choice("continue", |o| o.errors = OnError::Continue),
+    choice("remount-ro", |o| o.errors = OnError::RemountRo),
+    choice("panic", |o| o.errors = OnError::Panic),
 ];
 
 fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
