@@ -1,9 +1,10 @@
 //! The contents of a file, page by page: reading them into the page cache and out of it, and
 //! writing them into it. What a file system has to answer for that is a [`Map`].
 //!
-//! Nothing here locks, and nothing waits but [`Map::read_blocks`]. If others are to work on the file
-//! while the drive reads, the reader calls [`read_cached`], gives the file up, reads the blocks of
-//! the [`Miss`] that it got, takes the file again, passes them to [`insert`], and goes on.
+//! Nothing here locks, and nothing waits but [`Map::read_blocks`]. If others are to work on the
+//! file while the drive reads, the reader calls [`read_cached`], gives the file up, reads the
+//! blocks of the [`Miss`] that it got, takes the file again, and passes them to [`insert`]. Then it
+//! goes on.
 
 mod read;
 #[cfg(test)]
@@ -21,8 +22,8 @@ pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 
 /// Where the pages of files are, in memory and on the drive.
 ///
-/// The rest is the caller's: the size of a file and what limits it, its times, and contents that lie
-/// in the inode.
+/// The rest is the caller's: the size of a file and what limits it, its times, and contents that
+/// lie in the inode.
 ///
 /// A file system on which all pages of a file lie in one piece:
 ///
@@ -89,8 +90,8 @@ pub trait Map {
     /// the promise of one.
     fn reserve(&mut self, file: Self::File, index: u64) -> Result<(), Self::Error>;
 
-    /// As [`Map::reserve`], for as many of `pages` as can be reserved at once. Returns the page up to
-    /// which they are. The others are reserved one by one, and an error is reported only then.
+    /// As [`Map::reserve`], for as many of `pages` as can be reserved at once. Returns the page up
+    /// to which they are. The others are reserved one by one, and an error is reported only then.
     fn reserve_run(&mut self, _file: Self::File, pages: Range<u64>) -> Result<u64, Self::Error> {
         Ok(pages.start)
     }
@@ -107,8 +108,8 @@ pub trait Map {
         Ok(false)
     }
 
-    /// Takes apart what page `index` shares with other pages, before a part of it changes. For a page
-    /// that is written whole, [`Map::reserve`] has to do that.
+    /// Takes apart what page `index` shares with other pages, before a part of it changes. For a
+    /// page that is written whole, [`Map::reserve`] has to do that.
     fn unshare(&mut self, _file: Self::File, _index: u64) -> Result<(), Self::Error> {
         Ok(())
     }

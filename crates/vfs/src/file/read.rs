@@ -129,9 +129,9 @@ pub fn read_miss<M: Map>(map: &mut M, miss: Miss<M::File>) -> Result<(), M::Erro
     insert(map, &miss, blocks, |_, _, _| Ok(true))
 }
 
-/// Puts the blocks that were read for a miss into memory, except for pages that are there by now and
-/// those of which `is_still_there` says that the page of this index no longer is this block. Others
-/// may have changed the file if the caller did not hold it during the read.
+/// Puts the blocks that were read for a miss into memory, except for pages that are there by now
+/// and those of which `is_still_there` says that the page of this index no longer is this block.
+/// Others may have changed the file if the caller did not hold it during the read.
 ///
 /// # Errors
 ///
