@@ -1,9 +1,9 @@
 //! Runs a workload and keeps what would survive at chosen instants.
 //!
 //! Survivors change at drive events only: a command arrives, a NAND program ends. The first run
-//! notes when each event is; an instant drawn from the run's time stands for the last event at or
-//! before it, so a state is cut in proportion to how long it lasts. The second run is the same run
-//! and takes the states.
+//! notes when each event happens; an instant drawn from the run's time stands for the last event at
+//! or before it, so a state is cut in proportion to how long it lasts. The second run is the same
+//! run and takes the states.
 
 use std::sync::Arc;
 

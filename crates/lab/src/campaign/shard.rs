@@ -46,7 +46,7 @@ impl FromStr for Shard {
             let (i, n): (usize, usize) = (i.parse().ok()?, n.parse().ok()?);
             (1 <= i && i <= n && n <= SHARDS_MAX).then(|| Self { index: i - 1, of: n })
         });
-        numbers.ok_or_else(|| format!("'{text}': want i/n with 1 <= i <= n <= {SHARDS_MAX}"))
+        numbers.ok_or_else(|| format!("'{text}': expected i/n with 1 <= i <= n <= {SHARDS_MAX}"))
     }
 }
 

@@ -203,7 +203,7 @@ impl FromStr for Sequence {
             let ops = Change::ALL.map(Change::name).join(", ");
             let thens = Then::ALL.map(Then::name).join(", ");
             Error::Usage(format!(
-                "'{text}': want ace:OP+THEN,OP+THEN… that can be done in this order and ends \
+                "'{text}': expected ace:OP+THEN,OP+THEN… that can be done in this order and ends \
                  durable; OP is one of {ops}; THEN one of {thens}"
             ))
         };
@@ -295,7 +295,7 @@ impl World<'_> {
             }
             Change::Mkdir => return Ok((fs.mkdir(root, b"e", 0o755)?, root)),
             Change::Symlink => return Ok((fs.symlink(root, b"s", b"d/b")?, root)),
-            // On a file system without attributes nothing is done, and made durable.
+            // A file system without attributes changes nothing here, and makes that durable.
             Change::Xattr if !fs.has_xattrs(a) => {}
             Change::Xattr => fs.set_xattr(a, b"user.note", &self.rng.bytes(2000))?,
             Change::Chmod => {

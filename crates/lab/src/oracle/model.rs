@@ -284,7 +284,7 @@ impl Model {
 
     fn settle_way(&mut self, obj: ObjId, called: usize) {
         let object = &mut self.objects[obj];
-        // Whatever its name is meanwhile, it always had one.
+        // Whatever it is called by now, it has had a name all the time.
         object.anchored |= !object.contested && !object.places.is_empty();
         for place in object.places.clone() {
             let Some(slot) = self.names.get(&place) else { continue };

@@ -172,7 +172,7 @@ impl Object {
         !self.dirty.is_empty()
     }
 
-    /// Indices of the blocks written since the last fsync, in order of writing, may repeat.
+    /// Indices of the blocks written since the last fsync, in order of writing. They may repeat.
     pub fn dirty_blocks(&self) -> &[u64] {
         &self.dirty
     }

@@ -1,5 +1,5 @@
 //! A file system in memory that records what is done to it, as steps of a script: mounted, it makes
-//! a workload of any program's run.
+//! the run of any program a workload.
 //!
 //! Calls that fail or only read change nothing and are left out. Bytes are made up, as for a trace.
 //! Calls are served one at a time, so that the steps are in the order of their effects.
@@ -107,8 +107,8 @@ impl Volume for Watched {
         self.fs.recovery()
     }
 
-    // Memory has neither flags nor atomic writes. Linux answers so for file systems that lack them,
-    // and programs then do without.
+    // Memory has neither flags nor atomic writes. Linux says the same of file systems that lack
+    // them, and programs then do without.
     fn flags(&self, _ino: Ino) -> Result<u32> {
         Err(Errno::NOTTY.into())
     }

@@ -111,7 +111,7 @@ pub fn named(name: &str, cuts: usize) -> Result<Box<dyn Workload>> {
             if let Some(every) = name.strip_prefix("pattern:sync=") {
                 let sync_every = every
                     .parse()
-                    .map_err(|_| Error::Usage(format!("workload '{name}': want a number")))?;
+                    .map_err(|_| Error::Usage(format!("workload '{name}': expected a number")))?;
                 return Ok(Box::new(Pattern { sync_every, ..Pattern::for_cuts(cuts) }));
             }
             if name.starts_with("ace:") {

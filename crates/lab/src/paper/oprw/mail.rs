@@ -13,7 +13,7 @@ use f2fs::technique;
 use vfs::kind::Technique;
 use vfs::kind::Volume;
 
-/// Mails of a thread: 1,000 among them all, as Filebench has it, or 100 each if that is more.
+/// Mails of a thread: its share of Filebench's 1,000, or 100 if that is more.
 const MAILS: u64 = 1000;
 const MAILS_MIN: u64 = 100;
 /// Turns of Filebench's loop, all threads together.

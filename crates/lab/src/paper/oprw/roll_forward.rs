@@ -1,6 +1,6 @@
-//! Table 6.3: how long a mount takes that has so many node blocks to roll forward, and what the
-//! check of write pointers adds: on the thesis's machine, simulated, and on this one. And why ours
-//! differs from the thesis's.
+//! Table 6.3: how long a mount takes with that many node blocks to roll forward, and what the check
+//! of write pointers adds, on the thesis's machine (simulated) and on this one; and why our figures
+//! differ from the thesis's.
 
 use std::collections::LinkedList;
 use std::sync::Arc;

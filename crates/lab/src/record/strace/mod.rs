@@ -77,7 +77,7 @@ pub fn load(path: &Path, root: &Path) -> Result<Converted> {
 
 fn convert(text: &str, file: &str, root: &Path) -> Result<Converted> {
     let root = root.to_str().filter(|root| root.starts_with('/'));
-    let root = root.ok_or_else(|| Error::Usage("--root: want an absolute path".into()))?;
+    let root = root.ok_or_else(|| Error::Usage("--root: expected an absolute path".into()))?;
     let mut world = World {
         tree: Tree::default(),
         processes: Processes::new(&process::normal(root)),

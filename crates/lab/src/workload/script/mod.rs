@@ -1,7 +1,7 @@
-//! Workloads as text: one operation a line, in the language of [`vfs::ops`], and four words more.
+//! Workloads as text: one operation a line, in the language of [`vfs::ops`] and four more words.
 //!
 //! ```text
-//! # What stands above `begin` is durable before a cut can happen; without it, nothing is.
+//! # What is above `begin` is durable before a cut can happen; without it, nothing is.
 //! create log
 //! write log 0+8192
 //! begin
@@ -9,11 +9,11 @@
 //! fsync log
 //! ```
 //!
-//! `clean` has the cleaner look for a section, `footprint BYTES` makes a drive with so much room,
-//! and `mount OPTIONS` adds to the mode's mount options. A handle (`open PATH NAME`, then `#NAME`)
-//! stands for a file whatever became of its names. Symbolic links are made, not followed.
+//! `clean` has the cleaner look for a section, `footprint BYTES` asks for a drive with that much
+//! room, and `mount OPTIONS` adds to the mode's mount options. A handle (`open PATH NAME`, then
+//! `#NAME`) stands for a file whatever became of its names. Symbolic links are made, not followed.
 //!
-//! A script that does not say how much room it needs gets as much as it writes, and some more. What
+//! A script that does not say how much room it needs gets as much as it writes and some more. What
 //! it may ask for is bounded, so that no file makes a run use all memory.
 
 mod play;
@@ -134,7 +134,7 @@ impl Script {
         let step = match word {
             "footprint" => {
                 let bytes = rest.trim().parse().ok().filter(|bytes| *bytes <= FOOTPRINT_MAX);
-                let wrong = || format!("want a number of bytes up to {FOOTPRINT_MAX}");
+                let wrong = || format!("expected a number of bytes up to {FOOTPRINT_MAX}");
                 self.footprint = Some(bytes.ok_or_else(wrong)?);
                 return Ok(());
             }

@@ -129,8 +129,8 @@ impl FromStr for Threads {
         let (Some(count), Some(mix)) = (count, mix) else {
             let known = Mix::ALL.map(Mix::name).join(", ");
             return Err(Error::Usage(format!(
-                "threads:{text}: want threads:N or threads:N:MIX with N from 1 to {THREADS_MAX}; \
-                 mixes: {known}"
+                "threads:{text}: expected threads:N or threads:N:MIX with N from 1 to \
+                 {THREADS_MAX}; mixes: {known}"
             )));
         };
         Ok(Self { count, mix, name: format!("threads:{count}:{mix}") })
