@@ -81,10 +81,13 @@ impl FromStr for Load {
 const FSYNC_LOG: u64 = 256 << 20;
 
 impl Load {
-    /// Operations per core: on the real machine with a RAM drive a second or so of them.
-    pub const fn default_ops(self, simulated: bool) -> u64 {
+    /// Operations per core: on the real machine a second or so of them.
+    pub(super) const fn default_ops(self, simulated: bool, mounted: bool) -> u64 {
         match self {
+            // Most entries come with the one before.
+            Self::Mrdl | Self::Mrdm if simulated => 100_000,
             _ if simulated => 1_000,
+            _ if mounted => 10_000,
             Self::Dwal | Self::Dwtl | Self::Mwcl | Self::Mwcm => 50_000,
             Self::Mwrl | Self::Mwrm | Self::Mwul | Self::Mwum => 50_000,
             Self::Dwsl => 200_000,

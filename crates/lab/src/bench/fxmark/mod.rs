@@ -149,7 +149,8 @@ impl Job {
     }
 
     fn one(&self, cores: u64, simulated: bool) -> Run {
-        let ops = self.ops.unwrap_or(self.load.default_ops(simulated)).max(1);
+        let mounted = matches!(self.place, Place::Mount(_));
+        let ops = self.ops.unwrap_or(self.load.default_ops(simulated, mounted)).max(1);
         let (load, seed, profile_locks) = (self.load, self.seed, self.profile_locks);
         Run { load, cores, first_core: 0, ops, seed, profile_locks }
     }
