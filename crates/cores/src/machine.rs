@@ -9,7 +9,14 @@ use crate::{Nanos, Profile, sim};
 /// The machine on which a run takes place.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    virtual_cores: Option<(Profile, u64)>,
+    virtual_cores: Option<Virtual>,
+}
+
+#[derive(Clone, Debug)]
+struct Virtual {
+    profile: Profile,
+    seed: u64,
+    preempted: bool,
 }
 
 /// Why a run did not end.
@@ -74,7 +81,17 @@ impl Machine {
 
     /// A virtual machine as `profile` describes it; `seed` decides every tie.
     pub fn simulated(profile: &Profile, seed: u64) -> Machine {
-        Machine { virtual_cores: Some((profile.clone(), seed)) }
+        let (profile, preempted) = (profile.clone(), false);
+        Machine { virtual_cores: Some(Virtual { profile, seed, preempted }) }
+    }
+
+    /// The same machine with threads that lose their core at points that the seed chooses, to
+    /// explore schedules. Its times mean nothing. The real machine does this by itself.
+    pub fn preempted(mut self) -> Machine {
+        if let Some(machine) = &mut self.virtual_cores {
+            machine.preempted = true;
+        }
+        self
     }
 
     /// Whether figures from this machine must be labelled simulated.
@@ -95,7 +112,7 @@ impl Machine {
     /// no memory for the first thread; virtual machines only.
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> Result<T, MachineError> {
         match &self.virtual_cores {
-            Some((profile, seed)) => sim::run(profile, *seed, f),
+            Some(Virtual { profile, seed, preempted }) => sim::run(profile, *seed, *preempted, f),
             None => Ok(sim::run_real(f)),
         }
     }

@@ -44,9 +44,10 @@ pub(crate) fn run_real<T>(f: impl FnOnce() -> T) -> T {
 pub(crate) fn run<T>(
     profile: &Profile,
     seed: u64,
+    preempted: bool,
     f: impl FnOnce() -> T,
 ) -> Result<T, MachineError> {
-    let sim = Sim::new(profile, seed);
+    let sim = Sim::new(profile, seed, preempted);
     let mut outcome = None;
     let slot = &raw mut outcome;
     // SAFETY: `slot` outlives the thread, and nobody else uses it until the thread has ended.

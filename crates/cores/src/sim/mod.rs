@@ -24,12 +24,14 @@ mod core;
 mod end;
 pub(crate) mod line;
 pub(crate) mod lock;
+mod preempt;
 mod schedule;
 mod thread;
 mod tree;
 
 use self::core::Core;
 pub(crate) use end::{run, run_real};
+use preempt::Preempt;
 use thread::{Body, Cancel, Thread};
 pub(crate) use thread::{MachineEnded, Waiter, WaitsFor, Wake};
 use tree::Tree;
@@ -71,6 +73,7 @@ struct Inner {
     memory_free: Vec<Nanos>,
     switches: u64,
     ties: Xoshiro256PlusPlus,
+    preempt: Option<Preempt>,
 }
 
 /// A running virtual machine.
@@ -83,7 +86,7 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    fn new(profile: &Profile, seed: u64) -> Sim {
+    fn new(profile: &Profile, seed: u64, preempted: bool) -> Sim {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
             tree: Tree::new(),
@@ -100,6 +103,7 @@ impl Sim {
             memory_free: vec![0; profile.sockets()],
             switches: 0,
             ties: Xoshiro256PlusPlus::seed_from_u64(seed),
+            preempt: preempted.then(|| Preempt::new(seed)),
         };
         Sim {
             id: NEXT.fetch_add(1, Ordering::Relaxed),

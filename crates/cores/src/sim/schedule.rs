@@ -14,6 +14,10 @@ impl Sim {
     #[inline(never)]
     pub(super) fn give_way(&self) {
         self.check_end();
+        let inner = self.inner();
+        if let Some(preempt) = &mut inner.preempt {
+            inner.clock += preempt.pause();
+        }
         self.hand_over();
         self.check_end();
     }
@@ -258,7 +262,9 @@ impl Inner {
         let slice =
             if core.ready.is_empty() { Nanos::MAX } else { core.since.saturating_add(slice) };
         self.horizon = slice.min(core.deadline()).min(self.tree.first_beside(self.core));
-        if self.threads[self.running as usize].cancel == Cancel::Wanted {
+        // From here on every step takes the slow path.
+        let slow = self.preempt.is_some();
+        if slow || self.threads[self.running as usize].cancel == Cancel::Wanted {
             self.horizon = 0;
         }
     }
