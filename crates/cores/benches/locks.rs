@@ -23,6 +23,14 @@ fn rwlock(c: &mut Criterion) {
     group.finish();
 }
 
+fn percore(c: &mut Criterion) {
+    let mut group = c.benchmark_group("percore_rwlock");
+    let shared = cores::PerCoreRwLock::named("bench", 0_u64);
+    group.bench_function("read", |b| b.iter(|| *shared.read()));
+    group.bench_function("write", |b| b.iter(|| *shared.write() += 1));
+    group.finish();
+}
+
 fn line(c: &mut Criterion) {
     let mut group = c.benchmark_group("line_fetch_add");
     let (ours, bare) = (cores::Line::new(0), AtomicU64::new(0));
@@ -42,5 +50,5 @@ fn spans(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, mutex, rwlock, line, spans);
+criterion_group!(benches, mutex, rwlock, percore, line, spans);
 criterion_main!(benches);

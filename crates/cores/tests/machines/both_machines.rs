@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use cores::{Condvar, Line, Machine, Mutex, Profile, RwLock, Semaphore, Stage, spawn, trace};
+use cores::{
+    Condvar, Line, Machine, Mutex, PerCoreRwLock, Profile, RwLock, Semaphore, Stage, spawn, trace,
+};
 
 /// Runs `body` on the real machine and on virtual ones of one, twelve and 192 cores.
 fn on_both(body: impl Fn()) {
@@ -89,6 +91,60 @@ fn rwlock_shares_readers_and_excludes_writers() {
         drop(first);
         assert!(lock.try_write().is_some());
     });
+}
+
+/// Readers see a pair of numbers that only ever changes as a pair, on the short way and on the
+/// long one, whatever the schedule. A writer that does not wait for the readers on the short way,
+/// or a reader that looks before it counts itself, breaks this.
+#[test]
+fn percore_rwlock_shares_readers_and_excludes_writers() {
+    let chance = |seed: u64, i: u64, n: u64| cores::mix(seed << 32 | i << 16 | (n + 1));
+    let run = |seed: u64| {
+        let shared = Arc::new(PerCoreRwLock::named("pair", (AtomicU64::new(0), 0_u64)));
+        let inside = Arc::new(AtomicU64::new(0));
+        let work = |i: u64| {
+            let (shared, inside) = (shared.clone(), inside.clone());
+            move || {
+                for n in 0..100 {
+                    let chance = chance(seed, i, n);
+                    if chance % 16 < i {
+                        let mut pair = shared.write();
+                        assert_eq!(inside.fetch_add(1, Relaxed), 0, "somebody was in");
+                        let next = pair.1 + 1;
+                        pair.0.store(next, Relaxed);
+                        cores::spend(chance >> 8 & 0x1ff);
+                        cores::yield_now();
+                        pair.1 = next;
+                        inside.fetch_sub(1, Relaxed);
+                    } else {
+                        let pair = shared.read();
+                        inside.fetch_add(1, Relaxed);
+                        cores::spend(chance >> 8 & 0x1ff);
+                        assert_eq!(pair.0.load(Relaxed), pair.1);
+                        inside.fetch_sub(1, Relaxed);
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..6).map(|i| spawn("either", Some(i as usize), work(i))).collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        let asked: u64 = (0..6)
+            .flat_map(|i| (0..100).map(move |n| (i, n)))
+            .filter(|&(i, n)| chance(seed, i, n) % 16 < i)
+            .count() as u64;
+        assert_eq!(shared.read().1, asked);
+        assert_eq!(shared.readers(), 600 - asked + 1);
+    };
+    Machine::real().run(|| (0..20).for_each(run)).unwrap();
+    for name in ["uniform-1", "xeon-4116", "e7-8890v4-192"] {
+        let profile = Profile::named(name).unwrap();
+        for seed in 0..300 {
+            let machine = Machine::simulated(&profile, seed).preempted();
+            machine
+                .run(|| run(seed))
+                .unwrap_or_else(|stuck| panic!("{name}, seed {seed}: {stuck}"));
+        }
+    }
 }
 
 #[test]

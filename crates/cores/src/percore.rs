@@ -1,0 +1,239 @@
+//! Readers that do not slow each other down, and a writer that asks all of them.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{
+    Condvar, Line, Mutex, Nanos, RwLock, RwLockReadGuard, RwLockWriteGuard, core_count,
+    current_core, now,
+};
+
+/// A lock for one writer or any number of readers, who each count themselves on a cache line of
+/// their core. So readers on many cores do not slow each other down, as those of [`RwLock`] do.
+///
+/// While the short way is open, a reader only counts itself in and out. A writer takes the lock
+/// proper, closes the short way and waits until no reader is left on it; from then on everybody
+/// uses the lock proper, until a reader finds that the short way has been closed for long enough.
+/// So writers among themselves pay nothing for the counts. The method is BRAVO (Dice and Kogan,
+/// ATC'19); Linux's `percpu_rw_semaphore` serves the same end.
+///
+/// A reader must not wait for what only a writer can give.
+pub struct PerCoreRwLock<T: ?Sized> {
+    lock: RwLock<()>,
+    short: ShortWay,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: as for `std::sync::RwLock`: whoever has the lock alone may take the value out.
+unsafe impl<T: ?Sized + Send> Send for PerCoreRwLock<T> {}
+// SAFETY: as for `std::sync::RwLock`: readers share the value, one writer has it alone.
+unsafe impl<T: ?Sized + Send + Sync> Sync for PerCoreRwLock<T> {}
+
+/// A reader's right to the value of a [`PerCoreRwLock`], given back on drop.
+pub struct PerCoreReadGuard<'a, T: ?Sized> {
+    value: &'a T,
+    _way: Way<'a>,
+}
+
+/// The writer's right to the value of a [`PerCoreRwLock`], given back on drop.
+pub struct PerCoreWriteGuard<'a, T: ?Sized> {
+    value: &'a mut T,
+    _guard: RwLockWriteGuard<'a, ()>,
+}
+
+/// How a reader came in.
+enum Way<'a> {
+    Short { _visit: Visit<'a> },
+    Lock { _guard: RwLockReadGuard<'a, ()> },
+}
+
+impl<T> PerCoreRwLock<T> {
+    /// A free lock around `value`, with the name reports call it by.
+    pub fn named(name: &'static str, value: T) -> Self {
+        let lock = RwLock::named(name, ());
+        Self { lock, short: ShortWay::new(), value: UnsafeCell::new(value) }
+    }
+}
+
+impl<T: ?Sized> PerCoreRwLock<T> {
+    /// Shares the value, once no writer has it.
+    #[inline]
+    pub fn read(&self) -> PerCoreReadGuard<'_, T> {
+        let way = match self.short.enter() {
+            Some(visit) => Way::Short { _visit: visit },
+            None => self.read_by_lock(),
+        };
+        // SAFETY: before it touches the value, a writer has kept out readers that take the lock,
+        // and has closed the short way and waited for those on it.
+        PerCoreReadGuard { value: unsafe { &*self.value.get() }, _way: way }
+    }
+
+    #[cold]
+    fn read_by_lock(&self) -> Way<'_> {
+        let guard = self.lock.read();
+        self.short.open();
+        Way::Lock { _guard: guard }
+    }
+
+    /// Takes the value, once nobody else has it.
+    #[inline]
+    pub fn write(&self) -> PerCoreWriteGuard<'_, T> {
+        let guard = self.lock.write();
+        self.short.close();
+        // SAFETY: the lock keeps out other writers and the readers that take it, and nobody is on
+        // the short way.
+        PerCoreWriteGuard { value: unsafe { &mut *self.value.get() }, _guard: guard }
+    }
+
+    /// How many readers have asked so far.
+    pub fn readers(&self) -> u64 {
+        self.short.counts.iter().map(|count| count.entered.load()).fold(0, u64::wrapping_add)
+    }
+
+    /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// Readers use the lock proper.
+const CLOSED: u64 = 0;
+/// Readers may take the short way.
+const OPEN: u64 = 1;
+/// A writer has closed the short way, and waits for those still on it.
+const DRAINING: u64 = 2;
+
+/// The short way is closed for this many times as long as it took to close it, so that waits of
+/// writers for it are at most a tenth of the time (BRAVO's `N`).
+const CLOSED_FOR: Nanos = 9;
+
+/// How often a writer looks whether the readers of a core have left before it sleeps.
+const LOOKS: usize = 64;
+
+/// Where readers need no lock. Only a holder of the lock proper opens or closes it.
+struct ShortWay {
+    /// [`OPEN`], [`DRAINING`] or [`CLOSED`].
+    state: Line,
+    /// Before then it is not opened again.
+    closed_until: AtomicU64,
+    counts: Box<[Count]>,
+    /// A writer sleeps here until the readers have left. Innermost: nothing is taken within.
+    sleep: Mutex<()>,
+    left: Condvar,
+}
+
+/// The readers who came in on one core; they may leave on another.
+#[derive(Default)]
+struct Count {
+    entered: Line,
+    left: Line,
+}
+
+/// A reader on the short way.
+struct Visit<'a> {
+    way: &'a ShortWay,
+    count: &'a Count,
+}
+
+impl ShortWay {
+    fn new() -> Self {
+        Self {
+            state: Line::new(OPEN),
+            closed_until: AtomicU64::new(0),
+            counts: (0..core_count()).map(|_| Count::default()).collect(),
+            sleep: Mutex::named("readers left", ()),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Lets a reader in, if it is open. The reader counts itself before it looks, and a writer
+    /// closes the way before it reads the counts, so one of them sees the other.
+    #[inline]
+    fn enter(&self) -> Option<Visit<'_>> {
+        let count = &self.counts[current_core() % self.counts.len()];
+        count.entered.fetch_add(1);
+        let visit = Visit { way: self, count };
+        (self.state.load() == OPEN).then_some(visit)
+    }
+
+    /// For a reader that has the lock: opens the way if it has been closed long enough.
+    fn open(&self) {
+        if self.state.load() == CLOSED && now() >= self.closed_until.load(Ordering::Relaxed) {
+            self.state.store(OPEN);
+        }
+    }
+
+    /// For the writer: closes the way.
+    #[inline]
+    fn close(&self) {
+        if self.state.load() != CLOSED {
+            self.drain();
+        }
+    }
+
+    #[cold]
+    fn drain(&self) {
+        let start = now();
+        self.state.store(DRAINING);
+        for count in &self.counts {
+            if (0..LOOKS).any(|_| count.is_empty()) {
+                continue;
+            }
+            let mut held = self.sleep.lock();
+            while !count.is_empty() {
+                self.left.wait(&mut held);
+            }
+        }
+        self.state.store(CLOSED);
+        let end = now();
+        let closed_for = CLOSED_FOR.saturating_mul(end.saturating_sub(start));
+        self.closed_until.store(end.saturating_add(closed_for), Ordering::Relaxed);
+    }
+}
+
+impl Count {
+    /// Whether all who entered have left. Neither number falls and `left` is read first, so if they
+    /// are equal there was nobody when `entered` was read.
+    fn is_empty(&self) -> bool {
+        std::hint::spin_loop();
+        let left = self.left.load();
+        self.entered.load() == left
+    }
+}
+
+impl Drop for Visit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.count.left.fetch_add(1);
+        if self.way.state.load() == DRAINING {
+            let _held = self.way.sleep.lock();
+            self.way.left.notify_all();
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for PerCoreReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T: ?Sized> Deref for PerCoreWriteGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T: ?Sized> DerefMut for PerCoreWriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value
+    }
+}
