@@ -68,6 +68,9 @@ fn verify(state: DriveState) {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
+/// Schedules of a preempted machine that each test explores.
+const SCHEDULES: u64 = 20;
+
 #[test]
 fn fsyncs_of_many_threads_survive_on_real_cores() {
     for kind in Kind::ALL {
@@ -87,9 +90,11 @@ fn fsyncs_of_many_threads_survive_on_virtual_cores() {
             if options == "oprw" && kind == Kind::Conventional {
                 continue; // No write pointers to recover by: the mount refuses it.
             }
-            let state = kind.formatted(1).power_off();
-            let machine = Machine::simulated(&profile, seed);
-            verify(machine.run(|| run(state, Timing::Virtual, options)).unwrap());
+            for seed in seed * 1000..seed * 1000 + SCHEDULES {
+                let state = kind.formatted(1).power_off();
+                let machine = Machine::simulated(&profile, seed).preempted();
+                verify(machine.run(|| run(state, Timing::Virtual, options)).unwrap());
+            }
         }
     }
 }
@@ -149,8 +154,90 @@ fn reads_beside_writes_never_go_back() {
     for kind in Kind::ALL {
         let options = "cache=1m";
         Machine::real().run(|| read_and_write(kind.formatted(1), options)).unwrap();
-        let machine = Machine::simulated(&profile, 3);
-        let run = || read_and_write(kind.formatted_at(1, Timing::Virtual), options);
-        machine.run(run).unwrap();
+        for seed in 0..SCHEDULES {
+            let machine = Machine::simulated(&profile, seed).preempted();
+            let run = || read_and_write(kind.formatted_at(1, Timing::Virtual), options);
+            machine.run(run).unwrap();
+        }
+    }
+}
+
+/// Rounds in which a name is replaced while others look at it.
+const REPLACEMENTS: u64 = 60;
+
+/// Replaces the file `name` again and again by one that is a block longer or, in the end, shorter,
+/// filled with the number of its blocks.
+fn replace(fs: &F2fs, dir: Ino) {
+    for round in 0..REPLACEMENTS {
+        let blocks = 1 + round % 5;
+        let new = fs.create(dir, b"new", 0o644, Creator::default()).unwrap().ino;
+        fs.write(new, 0, &vec![blocks as u8; blocks as usize * 4096]).unwrap();
+        fs.rename(dir, b"new", dir, b"name", vfs::RenameFlags::empty()).unwrap();
+        if round % 7 == 0 {
+            fs.fsync(new, false).unwrap();
+        }
+        if round % 25 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// The name is always there, once, and what it leads to is of one piece.
+fn look(fs: &F2fs, dir: Ino) {
+    let mut buf = vec![0; 6 * 4096];
+    for _ in 0..REPLACEMENTS {
+        let attr = fs.lookup(dir, b"name").unwrap();
+        assert_eq!(attr.size % 4096, 0);
+        if fs.open(attr.ino).is_ok() {
+            // The number may be that of the next file already, before or behind its one write.
+            let read = fs.read(attr.ino, 0, &mut buf).unwrap();
+            let size = fs.getattr(attr.ino).unwrap().size;
+            assert!(read == 0 || read as u64 == size, "contents and attributes of two files");
+            assert!(buf[..read].iter().all(|byte| u64::from(*byte) == size / 4096));
+            fs.release(attr.ino);
+        }
+        let mut found = 0;
+        fs.readdir(dir, 0, &mut |entry| {
+            found += u32::from(entry.name == b"name");
+            true
+        })
+        .unwrap();
+        assert_eq!(found, 1, "times that the name is listed");
+    }
+}
+
+/// Looks at a directory of `names` other names while one of its names is replaced.
+fn look_and_replace(drive: Arc<Ssd>, names: usize) {
+    let fs = Arc::new(harness::mount(&drive, "cache=1m"));
+    let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
+    for n in 0..names {
+        fs.create(dir, format!("other {n}").as_bytes(), 0o644, Creator::default()).unwrap();
+    }
+    fs.create(dir, b"name", 0o644, Creator::default()).unwrap();
+    let threads: Vec<_> = (1..4)
+        .map(|core| {
+            let fs = fs.clone();
+            let core = core % cores::core_count();
+            cores::spawn("looker", Some(core), move || look(&fs, dir))
+        })
+        .collect();
+    replace(&fs, dir);
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    fs.unmount().unwrap();
+    assert_eq!(harness::findings(&drive.power_off()), "");
+}
+
+/// Whoever looks does so beside others, without the volume's lock: in the inode of a small
+/// directory, and in the blocks of a large one.
+#[test]
+fn names_are_seen_whole_beside_their_replacement() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for (kind, names) in [(Kind::Conventional, 3), (Kind::Zoned, 900)] {
+        Machine::real().run(|| look_and_replace(kind.formatted(1), names)).unwrap();
+        for seed in 0..SCHEDULES {
+            let machine = Machine::simulated(&profile, seed).preempted();
+            let run = || look_and_replace(kind.formatted_at(1, Timing::Virtual), names);
+            machine.run(run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        }
     }
 }

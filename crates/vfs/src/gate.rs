@@ -1,18 +1,23 @@
-//! The gate to a mounted volume: some callers read it, some change it, and during a commit others
-//! may still read.
+//! The gate to a mounted volume: for those who look, those who hold it, and a commit during which
+//! nothing may change.
 //!
-//! One lock holds the volume. A commit (a checkpoint, or a journal's transaction) is put together
-//! under the lock and written without it. Until all of it is on the drive, everything may be read,
-//! but nothing may change.
+//! Whoever finds in memory all it asks for looks at the volume together with others. Whoever
+//! changes something, or has to read it first, holds the volume alone. A commit, as a checkpoint or
+//! a journal's transaction, is put together by a holder and written while nobody holds the volume;
+//! until the drive has all of it nothing may change, and everything may be looked at.
 
 use std::ops::{Deref, DerefMut};
 
-use cores::{Condvar, Mutex, MutexGuard};
+use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard};
 
 /// A volume behind its lock.
 pub struct Gate<V> {
-    /// The whole volume, and whether it is being committed.
-    state: Mutex<State<V>>,
+    /// Everything of the volume, and whether it is being committed. Outermost of the volume's
+    /// locks but for turns.
+    state: PerCoreRwLock<State<V>>,
+    /// Whether it is being committed, for those who wait for the end. Taken alone or within
+    /// `state`.
+    committing: Mutex<bool>,
     committed: Condvar,
 }
 
@@ -22,8 +27,18 @@ struct State<V> {
     committing: bool,
 }
 
-/// The volume, held.
-pub struct Hold<'a, V>(MutexGuard<'a, State<V>>);
+/// The volume, to look at beside others.
+pub struct Look<'a, V>(PerCoreReadGuard<'a, State<V>>);
+
+/// The volume, held alone.
+pub struct Hold<'a, V>(PerCoreWriteGuard<'a, State<V>>);
+
+impl<V> Deref for Look<'_, V> {
+    type Target = V;
+    fn deref(&self) -> &V {
+        &self.0.volume
+    }
+}
 
 impl<V> Deref for Hold<'_, V> {
     type Target = V;
@@ -41,38 +56,63 @@ impl<V> DerefMut for Hold<'_, V> {
 impl<V> Gate<V> {
     /// A gate to `volume`. `name` is the lock's name in reports.
     pub fn new(name: &'static str, volume: V) -> Self {
-        let state = State { volume, committing: false };
-        Self { state: Mutex::named(name, state), committed: Condvar::new() }
-    }
-
-    /// The volume, for reading. Also during a commit, when what is in memory may not be durable and
-    /// must not change.
-    pub fn look(&self) -> Hold<'_, V> {
-        Hold(self.state.lock())
-    }
-
-    /// The volume while no commit is being written, so that it may change.
-    pub fn settled(&self) -> Hold<'_, V> {
-        let mut state = self.state.lock();
-        while state.committing {
-            self.committed.wait(&mut state);
+        Self {
+            state: PerCoreRwLock::named(name, State { volume, committing: false }),
+            committing: Mutex::named("commit", false),
+            committed: Condvar::new(),
         }
-        Hold(state)
     }
 
-    /// Writes a commit that was put together in this hold. The volume is not held meanwhile.
+    /// The volume beside others who look. Whoever looks waits for nothing meanwhile.
+    #[inline]
+    pub fn look(&self) -> Look<'_, V> {
+        Look(self.state.read())
+    }
+
+    /// The volume alone, but perhaps during a commit: what is in memory may not be durable, and
+    /// what the commit writes must not change.
+    pub fn hold(&self) -> Hold<'_, V> {
+        Hold(self.state.write())
+    }
+
+    /// The volume alone while no commit is on its way: it may change.
+    pub fn settled(&self) -> Hold<'_, V> {
+        loop {
+            let hold = self.hold();
+            if !hold.0.committing {
+                return hold;
+            }
+            drop(hold);
+            let mut committing = self.committing.lock();
+            while *committing {
+                self.committed.wait(&mut committing);
+            }
+        }
+    }
+
+    /// Writes a commit that was put together in this hold, without holding the volume meanwhile.
     pub fn commit<'a, T>(
         &'a self,
         mut hold: Hold<'a, V>,
         write: impl FnOnce() -> T,
     ) -> (Hold<'a, V>, T) {
-        hold.0.committing = true;
+        self.set_committing(&mut hold, true);
         drop(hold);
         let written = write();
-        let mut state = self.state.lock();
-        state.committing = false;
+        let mut hold = self.hold();
+        self.set_committing(&mut hold, false);
         self.committed.notify_all();
-        (Hold(state), written)
+        (hold, written)
+    }
+
+    fn set_committing(&self, hold: &mut Hold<'_, V>, committing: bool) {
+        hold.0.committing = committing;
+        *self.committing.lock() = committing;
+    }
+
+    /// How often somebody has looked so far.
+    pub fn looks(&self) -> u64 {
+        self.state.readers()
     }
 }
 
@@ -98,7 +138,7 @@ mod tests {
                 });
                 cores::sleep(5_000_000);
                 assert_eq!(looker.join(), 0);
-                assert_eq!(*gate.look(), 0, "nothing changes meanwhile");
+                assert_eq!(*gate.hold(), 0, "nothing changes meanwhile");
                 (changer, cores::now())
             });
             let (hold, (changer, end)) = committed;

@@ -37,7 +37,7 @@ pub use buffers::Buffers;
 pub use drive::Block;
 pub use error::{Errno, Error, Result};
 pub use fs::FileSystem;
-pub use gate::{Gate, Hold};
+pub use gate::{Gate, Hold, Look};
 pub use memfs::MemFs;
 pub use pages::PageCache;
 pub use pieces::{Piece, pieces};

@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use drive::{BLOCK_SIZE, Block};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -68,7 +70,8 @@ struct Chunk {
     number: u64,
     present: u64,
     dirty: u64,
-    referenced: u64,
+    /// Those who look at the cache together mark pages, too.
+    referenced: AtomicU64,
     pages: [Option<Block>; CHUNK_PAGES as usize],
 }
 
@@ -103,8 +106,15 @@ impl PageCache {
     pub fn get(&mut self, ino: Ino, index: u64) -> Option<&Block> {
         let (slot, bit) = self.find(ino, index)?;
         let chunk = &mut self.chunks[slot];
-        chunk.referenced |= 1 << bit;
+        chunk.refer(bit);
         chunk.pages[bit].as_ref()
+    }
+
+    /// The page, marked as in use, for one of several who look at the cache together.
+    pub fn touch(&self, ino: Ino, index: u64) -> Option<&Block> {
+        let chunk = &self.chunks[self.slot_of(ino, index / CHUNK_PAGES)?];
+        chunk.refer(bit_of(index));
+        chunk.pages[bit_of(index)].as_ref()
     }
 
     /// The page, without marking it.
@@ -123,7 +133,7 @@ impl PageCache {
     /// Puts in a page the drive does not have yet.
     pub fn insert_dirty(&mut self, ino: Ino, index: u64, page: Block) {
         let (slot, bit) = self.insert(ino, index, page);
-        self.chunks[slot].referenced |= 1 << bit;
+        self.chunks[slot].refer(bit);
         self.set_dirty(slot, bit);
     }
 
@@ -132,7 +142,7 @@ impl PageCache {
     #[inline]
     pub fn dirty_mut(&mut self, ino: Ino, index: u64) -> Option<&mut Block> {
         let (slot, bit) = self.find(ino, index)?;
-        self.chunks[slot].referenced |= 1 << bit;
+        self.chunks[slot].refer(bit);
         self.set_dirty(slot, bit);
         self.chunks[slot].pages[bit].as_mut()
     }
@@ -359,7 +369,7 @@ impl PageCache {
             chunk.pages[bit] = None;
         }
         chunk.present &= !gone;
-        chunk.referenced &= !gone;
+        *chunk.referenced.get_mut() &= !gone;
         self.pages -= gone.count_ones() as usize;
         if chunk.present != 0 || gone == 0 {
             return;
@@ -381,10 +391,10 @@ impl PageCache {
             self.hand %= self.chunks.len();
             let wanted = self.pages - self.pages_max + 1;
             let chunk = &mut self.chunks[self.hand];
-            let victims = chunk.present & !chunk.dirty & !chunk.referenced;
+            let victims = chunk.present & !chunk.dirty & !*chunk.referenced.get_mut();
             let taken = lowest(victims, wanted);
             if taken == victims {
-                chunk.referenced = 0;
+                *chunk.referenced.get_mut() = 0;
                 self.hand += 1;
             }
             if taken != 0 {
@@ -396,13 +406,20 @@ impl PageCache {
 }
 
 impl Chunk {
+    fn refer(&self, bit: usize) {
+        // Most often it is set: others need not lose their copy of the cache line.
+        if self.referenced.load(Relaxed) >> bit & 1 == 0 {
+            self.referenced.fetch_or(1 << bit, Relaxed);
+        }
+    }
+
     fn empty() -> Self {
         Self {
             ino: 0,
             number: 0,
             present: 0,
             dirty: 0,
-            referenced: 0,
+            referenced: AtomicU64::new(0),
             pages: [const { None }; CHUNK_PAGES as usize],
         }
     }

@@ -6,12 +6,13 @@ use vfs::{DirEntry, Errno, FileKind, Ino, file};
 use crate::dir::nokey;
 use crate::dir::wanted::{Naming, Wanted};
 use crate::error::{Error, Result};
+use crate::inode::see::See;
 use crate::mount::engine::Engine;
-use crate::ondisk::Nid;
 use crate::ondisk::dentry::{
     Dentries, DentriesMut, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
 };
 use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
+use crate::ondisk::{NAME_MAX, Nid};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +31,33 @@ pub(crate) struct Found {
     pub(crate) kind: FileKind,
 }
 
-impl Engine {
+/// Directories, for whoever looks.
+pub(crate) trait Names: See {
     /// Fails unless `dir` is a directory.
-    pub(crate) fn check_dir(&mut self, dir: Nid) -> Result<()> {
+    fn check_dir(&mut self, dir: Nid) -> Result<(), Self::Error> {
         self.naming(dir).map(drop)
     }
 
     /// How directory `dir` stores names; fails if it is not a directory.
-    pub(crate) fn naming(&mut self, dir: Nid) -> Result<Naming> {
-        let inode = self.inode(dir)?;
-        if inode.is_dir() {
-            Ok(Naming::of(&inode, self.sb.casefold))
-        } else {
-            Err(Errno::NOTDIR.into())
+    fn naming(&mut self, dir: Nid) -> Result<Naming, Self::Error> {
+        let casefold = self.engine().sb.casefold;
+        let inode = self.view(dir)?;
+        match inode.file_kind() {
+            FileKind::Directory => Ok(Naming::of(&inode, casefold)),
+            _ => Err(Error::from(Errno::NOTDIR).into()),
         }
     }
 
-    fn is_inline_dir(&mut self, dir: Nid) -> Result<bool> {
-        Ok(self.inode(dir)?.inline().contains(Inline::DENTRY))
-    }
-
-    /// Block `index` of a directory; `None` for a hole.
-    fn dir_block(&mut self, dir: Nid, index: u64) -> Result<Option<Block>> {
-        Ok(file::page(self, dir, index, index + 1)?.cloned())
+    /// The entry that a user calls `name`, or `ENOENT`.
+    fn find(&mut self, dir: Nid, name: &[u8]) -> Result<Found, Self::Error> {
+        if name.len() > NAME_MAX {
+            return Err(Error::from(Errno::NAMETOOLONG).into());
+        }
+        Ok(self.find_entry(dir, name)?.ok_or(Error::from(Errno::NOENT))?)
     }
 
     /// The entry that a user calls `name`, if there is one.
-    pub(crate) fn find_entry(&mut self, dir: Nid, name: &[u8]) -> Result<Option<Found>> {
+    fn find_entry(&mut self, dir: Nid, name: &[u8]) -> Result<Option<Found>, Self::Error> {
         match self.naming(dir)?.wanted(name)? {
             Some(wanted) => self.find_wanted(dir, &wanted),
             None => Ok(None),
@@ -64,37 +65,72 @@ impl Engine {
     }
 
     /// The entry for `wanted`, if there is one.
-    pub(crate) fn find_wanted(&mut self, dir: Nid, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    fn find_wanted(&mut self, dir: Nid, wanted: &Wanted<'_>) -> Result<Option<Found>, Self::Error> {
         let _span = cores::span(cores::Stage::DirEntry);
         let hash = wanted.hash();
         let matches = |name: &[u8]| wanted.matches(name);
-        if self.is_inline_dir(dir)? {
-            let inode = self.inode(dir)?;
-            let area = &inode.block()[inode.layout.inline_range()];
+        let inode = self.view(dir)?;
+        if inode.inline().contains(Inline::DENTRY) {
+            let area = &inode.block()[inode.layout().inline_range()];
             let found =
-                Dentries::new(inode.layout.inline_dentries(), area, dir).find(hash, matches)?;
+                Dentries::new(inode.layout().inline_dentries(), area, dir).find(hash, matches)?;
             let found = found.map(|e| Found {
                 place: EntryPlace::Inline(e.slot),
                 ino: e.ino,
                 kind: e.kind,
             });
-            return self.check_target(dir, found);
+            return Ok(self.engine().check_target(dir, found)?);
         }
-        let (depth, dir_level) = {
-            let inode = self.inode(dir)?;
-            (inode.current_depth.get(), inode.dir_level)
-        };
+        let (depth, dir_level) = (inode.current_depth.get(), inode.dir_level);
         for level in 0..depth {
             for index in bucket_of(level, dir_level, hash) {
-                let Some(block) = self.dir_block(dir, index)? else { continue };
-                if let Some(e) = Dentries::block(&block, dir).find(hash, matches)? {
+                let Some(block) = self.page(dir, index, index + 1)? else { continue };
+                if let Some(e) = Dentries::block(block, dir).find(hash, matches)? {
                     let place = EntryPlace::Block(index, e.slot);
                     let found = Found { place, ino: e.ino, kind: e.kind };
-                    return self.check_target(dir, Some(found));
+                    return Ok(self.engine().check_target(dir, Some(found))?);
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Emits the entries from position `from` on; a position is block × 214 + slot.
+    fn read_dir(
+        &mut self,
+        dir: Nid,
+        from: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Self::Error> {
+        let encrypted = matches!(self.naming(dir)?, Naming::Encrypted { .. });
+        let inode = self.view(dir)?;
+        if inode.inline().contains(Inline::DENTRY) {
+            let geometry = inode.layout().inline_dentries();
+            let area = &inode.block()[inode.layout().inline_range()];
+            emit_block(Dentries::new(geometry, area, dir), encrypted, 0, from, emit)?;
+            return Ok(());
+        }
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        let per_block = ENTRIES_PER_BLOCK as u64;
+        let mut index = from / per_block;
+        while let Some(next) = self.next_page(dir, index..end)? {
+            if let Some(block) = self.page(dir, next, end)? {
+                let entries = Dentries::block(block, dir);
+                if !emit_block(entries, encrypted, next * per_block, from, emit)? {
+                    return Ok(());
+                }
+            }
+            index = next + 1;
+        }
+        Ok(())
+    }
+}
+
+impl<S: See> Names for S {}
+
+impl Engine {
+    fn is_inline_dir(&mut self, dir: Nid) -> Result<bool> {
+        Ok(self.raw_inode(dir)?.inline().contains(Inline::DENTRY))
     }
 
     fn check_target(&self, dir: Nid, found: Option<Found>) -> Result<Option<Found>> {
@@ -152,8 +188,8 @@ impl Engine {
                 self.inode_mut(dir)?.current_depth.set(level + 1);
             }
             for index in bucket_of(level, dir_level, hash) {
-                let free = match self.dir_block(dir, index)? {
-                    Some(block) => Dentries::block(&block, dir).find_free(slots),
+                let free = match self.page(dir, index, index + 1)? {
+                    Some(block) => Dentries::block(block, dir).find_free(slots),
                     None => Some(0),
                 };
                 if let Some(slot) = free {
@@ -243,37 +279,6 @@ impl Engine {
             empty
         })?;
         Ok(empty)
-    }
-
-    /// Emits the entries from position `from` on; a position is block × 214 + slot.
-    pub(crate) fn read_dir(
-        &mut self,
-        dir: Nid,
-        from: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<()> {
-        let encrypted = matches!(self.naming(dir)?, Naming::Encrypted { .. });
-        let inode = self.inode(dir)?;
-        if inode.inline().contains(Inline::DENTRY) {
-            let geometry = inode.layout.inline_dentries();
-            let area = &inode.block()[inode.layout.inline_range()];
-            emit_block(Dentries::new(geometry, area, dir), encrypted, 0, from, emit)?;
-            return Ok(());
-        }
-        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
-        drop(inode);
-        let per_block = ENTRIES_PER_BLOCK as u64;
-        let mut index = from / per_block;
-        while let Some(next) = self.next_allocated(dir, index..end, true)? {
-            if let Some(block) = file::page(self, dir, next, end)?.cloned() {
-                let entries = Dentries::block(&block, dir);
-                if !emit_block(entries, encrypted, next * per_block, from, emit)? {
-                    return Ok(());
-                }
-            }
-            index = next + 1;
-        }
-        Ok(())
     }
 }
 

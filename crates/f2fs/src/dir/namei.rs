@@ -3,7 +3,7 @@
 use drive::{BLOCK_SIZE, Block};
 use vfs::{Creator, Errno, FileKind, Ino};
 
-use crate::dir::entries::{Found, init_dots};
+use crate::dir::entries::{Found, Names, init_dots};
 use crate::error::{Error, Result};
 use crate::inode::flags;
 use crate::inode::node_cache::Inode;
@@ -58,14 +58,6 @@ pub(super) fn is_dots(name: &[u8]) -> bool {
 }
 
 impl Engine {
-    /// The entry `name`, or `ENOENT`.
-    pub(crate) fn find(&mut self, dir: Nid, name: &[u8]) -> Result<Found> {
-        if name.len() > NAME_MAX {
-            return Err(Errno::NAMETOOLONG.into());
-        }
-        self.find_entry(dir, name)?.ok_or(Errno::NOENT.into())
-    }
-
     /// Whether a new entry `name` can be made in `dir`.
     fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
         if name.len() <= NAME_MAX && self.find_entry(dir, name)?.is_some() {

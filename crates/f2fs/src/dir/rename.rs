@@ -3,6 +3,7 @@
 use vfs::{Creator, Errno, FileKind, RenameFlags};
 
 use crate::dir::entries::Found;
+use crate::dir::entries::Names;
 use crate::dir::namei::{NameIn, NewInode, check_name, is_dots};
 use crate::error::{Error, Result};
 use crate::mount::engine::Engine;

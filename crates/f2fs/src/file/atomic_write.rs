@@ -26,7 +26,7 @@ use crate::F2fs;
 use crate::dir::namei::NewInode;
 use crate::error::Result;
 use crate::fsync::{self, Plan};
-use crate::inode::mapping::Lookup;
+use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
 use crate::ondisk::inode::{Advise, Inline};

@@ -8,6 +8,7 @@ use vfs::{Errno, FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::Result;
+use crate::inode::mapping::Mapping;
 use crate::mount::engine::Engine;
 use crate::mount::fs;
 use crate::ondisk::sit::LogType;

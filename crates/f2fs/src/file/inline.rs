@@ -16,16 +16,6 @@ impl Engine {
         Ok(self.raw_inode(ino)?.inline().contains(Inline::DATA))
     }
 
-    /// Copies inline contents from `offset`; `buf` ends within the file.
-    pub(crate) fn read_inline(&mut self, ino: Nid, offset: usize, buf: &mut [u8]) -> Result<()> {
-        let inode = self.inode(ino)?;
-        let area = &inode.block()[inode.layout.inline_range()];
-        if let Some(bytes) = area.get(offset..offset + buf.len()) {
-            buf.copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-
     /// Writes inline contents that fit.
     pub(crate) fn write_inline(&mut self, ino: Nid, offset: usize, data: &[u8]) -> Result<()> {
         let range = self.layout(ino)?.inline_range();

@@ -7,6 +7,7 @@ use vfs::PageCache;
 use vfs::file::Map;
 
 use crate::error::{Error, Result};
+use crate::inode::mapping::Mapping;
 use crate::mount::engine::Engine;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 

@@ -6,18 +6,69 @@ use vfs::Errno;
 use vfs::file::{self, Miss, Part, Written};
 
 use crate::error::Result;
+use crate::inode::mapping::Mapping;
+use crate::inode::see::{Glance, See, Unseen};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
-use crate::ondisk::inode::Advise;
+use crate::ondisk::inode::{Advise, Inline};
+
+/// Contents, for whoever looks.
+pub(crate) trait Contents: See {
+    /// How much of `len` bytes from `offset` on lies within the file.
+    fn readable(&mut self, ino: Nid, offset: u64, len: usize) -> Result<usize, Self::Error> {
+        let size = self.view(self.engine().top_inode(ino))?.size.get();
+        Ok(size.saturating_sub(offset).min(len as u64) as usize)
+    }
+
+    /// Copies contents from `offset` on that lie in the inode; false if these do not. `buf` ends
+    /// within the file.
+    fn read_inline(
+        &mut self,
+        ino: Nid,
+        offset: usize,
+        buf: &mut [u8],
+    ) -> Result<bool, Self::Error> {
+        let inode = self.view(ino)?;
+        if !inode.inline().contains(Inline::DATA) {
+            return Ok(false);
+        }
+        let area = &inode.block()[inode.layout().inline_range()];
+        if let Some(bytes) = area.get(offset..offset + buf.len()) {
+            buf.copy_from_slice(bytes);
+        }
+        Ok(true)
+    }
+}
+
+impl<S: See> Contents for S {}
+
+impl Glance<'_> {
+    /// Reads from a regular file up to the first page that is not in memory. Returns how much that
+    /// was, and how much there is.
+    pub(crate) fn read(
+        &mut self,
+        ino: Nid,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(usize, usize), Unseen> {
+        let len = self.readable(ino, offset, buf.len())?;
+        let buf = &mut buf[..len];
+        if self.engine().top_inode(ino) != ino {
+            return Err(Unseen::Absent);
+        }
+        if self.read_inline(ino, offset as usize, buf)? {
+            return Ok((len, len));
+        }
+        Ok((file::read_in_memory(&self.engine().pages, ino.into(), offset, buf), len))
+    }
+}
 
 impl Engine {
     /// Reads from a regular file or a block-backed symlink; short at the end of the file.
     pub(crate) fn read_file(&mut self, ino: Nid, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let len = self.readable(ino, offset, buf.len())?;
         let buf = &mut buf[..len];
-        if self.has_inline_data(ino)? {
-            self.read_inline(ino, offset as usize, buf)?;
-        } else {
+        if !self.read_inline(ino, offset as usize, buf)? {
             file::read(self, ino, offset, buf)?;
         }
         Ok(len)
@@ -32,17 +83,10 @@ impl Engine {
     ) -> Result<Part<Nid>> {
         let len = self.readable(ino, offset, buf.len())?;
         let buf = &mut buf[..len];
-        if self.has_inline_data(ino)? {
-            self.read_inline(ino, offset as usize, buf)?;
-            return Ok(Part { len, miss: None });
+        match self.read_inline(ino, offset as usize, buf)? {
+            true => Ok(Part { len, miss: None }),
+            false => file::read_cached(self, ino, offset, buf),
         }
-        file::read_cached(self, ino, offset, buf)
-    }
-
-    /// How much of `len` bytes from `offset` on lies within the file.
-    fn readable(&mut self, ino: Nid, offset: u64, len: usize) -> Result<usize> {
-        let size = self.raw_inode(self.top_inode(ino))?.size.get();
-        Ok(size.saturating_sub(offset).min(len as u64) as usize)
     }
 
     /// The blocks of `miss` are about to be read with the volume not locked. The checkpoint's

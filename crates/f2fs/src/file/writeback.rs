@@ -10,7 +10,7 @@ use vfs::{FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
-use crate::inode::mapping::{Lookup, Slot};
+use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
 use crate::ondisk::inode::Advise;

@@ -6,6 +6,7 @@
 use vfs::{Errno, FileKind};
 
 use super::submit::Plan;
+use crate::dir::entries::Names;
 use crate::dir::wanted::Naming;
 use crate::error::Result;
 use crate::mount::engine::Engine;

@@ -4,7 +4,7 @@ use vfs::{Attr, FileKind, SetAttr, Timespec};
 use zerocopy::little_endian::{U32, U64};
 
 use crate::error::Result;
-use crate::inode::node_cache::Inode;
+use crate::inode::see::{InodeView, See};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline, RawInode};
@@ -20,7 +20,7 @@ fn time(secs: U64, nanos: U32) -> Timespec {
 
 /// `st_blocks` as Linux counts it (`f2fs_getattr`): the inode's own block does not count, but
 /// contents inside the inode count as the sectors they fill.
-fn sectors(inode: &Inode) -> u64 {
+fn sectors(inode: InodeView<'_>) -> u64 {
     let inside = match inode.file_kind() {
         FileKind::Regular => inode.inline().intersects(Inline::DATA | Inline::DENTRY),
         _ => inode.inline().contains(Inline::DENTRY),
@@ -54,6 +54,43 @@ impl RawInode {
 /// How many access times may wait until a checkpoint writes them.
 const LAZY_ATIMES_MAX: usize = 16 * 1024;
 
+/// Attributes, for whoever looks.
+pub(crate) trait Stat: See {
+    /// `stat` of an inode.
+    fn attr(&mut self, ino: Nid) -> Result<Attr, Self::Error> {
+        let target = self.encrypted_target(ino)?;
+        let size = self.view(self.engine().top_inode(ino))?.size.get();
+        let lazy = self.engine().lazy_atimes.get(&ino).copied();
+        let inode = self.view(ino)?;
+        let size = target.map_or(size, |target| target.len() as u64);
+        let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
+            secs: secs.cast_signed(),
+            nanos: nanos.min(999_999_999),
+        });
+        let has_slots_free =
+            !matches!(inode.file_kind(), FileKind::BlockDevice | FileKind::CharDevice);
+        let atime = time(inode.atime, inode.atime_nsec);
+        Ok(Attr {
+            ino: ino.into(),
+            kind: inode.file_kind(),
+            perm: inode.mode.get() & 0o7777,
+            nlink: inode.links.get(),
+            uid: inode.uid.get(),
+            gid: inode.gid.get(),
+            rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout()) },
+            size,
+            blocks: sectors(inode),
+            atime: lazy.unwrap_or(atime),
+            mtime: time(inode.mtime, inode.mtime_nsec),
+            ctime: time(inode.ctime, inode.ctime_nsec),
+            crtime,
+            generation: inode.generation.get(),
+        })
+    }
+}
+
+impl<S: See> Stat for S {}
+
 impl Engine {
     /// Sets the access time in memory only. It reaches the drive with the inode's next write or the
     /// next checkpoint (`lazytime`).
@@ -81,43 +118,12 @@ impl Engine {
         })
     }
 
-    /// `stat` of an inode.
-    pub(crate) fn attr(&mut self, ino: Nid) -> Result<Attr> {
-        let target = self.encrypted_target(ino)?;
-        let size = self.raw_inode(self.top_inode(ino))?.size.get();
-        let inode = self.inode(ino)?;
-        let size = target.map_or(size, |target| target.len() as u64);
-        let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
-            secs: secs.cast_signed(),
-            nanos: nanos.min(999_999_999),
-        });
-        let has_slots_free =
-            !matches!(inode.file_kind(), FileKind::BlockDevice | FileKind::CharDevice);
-        let atime = time(inode.atime, inode.atime_nsec);
-        Ok(Attr {
-            ino: ino.into(),
-            kind: inode.file_kind(),
-            perm: inode.mode.get() & 0o7777,
-            nlink: inode.links.get(),
-            uid: inode.uid.get(),
-            gid: inode.gid.get(),
-            rdev: if has_slots_free { 0 } else { inode.rdev(&inode.layout) },
-            size,
-            blocks: sectors(&inode),
-            atime: self.lazy_atimes.get(&ino).copied().unwrap_or(atime),
-            mtime: time(inode.mtime, inode.mtime_nsec),
-            ctime: time(inode.ctime, inode.ctime_nsec),
-            crtime,
-            generation: inode.generation.get(),
-        })
-    }
-
     /// Changes attributes.
     pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
         self.check_may_set(ino, change)?;
         let now = self.clock.now();
         if let Some(size) = change.size {
-            let inode: Inode = self.inode(ino)?;
+            let inode = self.inode(ino)?;
             match inode.file_kind() {
                 FileKind::Regular => {}
                 FileKind::Directory => return Err(vfs::Errno::ISDIR.into()),

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::ADDR_OFFSET;
 use crate::ondisk::node::{NodePath, RawIndirectNode};
@@ -69,19 +70,15 @@ pub(crate) enum Lookup {
     },
 }
 
-impl Engine {
-    /// The largest size that the file can have (`max_file_blocks`).
-    pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
-        Ok(self.layout(ino)?.addr_counts().max_blocks() * BLOCK_SIZE as u64)
-    }
-
-    fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath> {
-        let addrs = self.layout(ino)?.addr_counts();
-        NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))
+/// Where blocks are, for whoever looks.
+pub(crate) trait Mapping: See {
+    fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath, Self::Error> {
+        let addrs = self.view(ino)?.layout().addr_counts();
+        Ok(NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))?)
     }
 
     /// The slot of block `index`, if its nodes exist.
-    pub(crate) fn lookup_slot(&mut self, ino: Nid, index: u64) -> Result<Lookup> {
+    fn lookup_slot(&mut self, ino: Nid, index: u64) -> Result<Lookup, Self::Error> {
         let path = self.path(ino, index)?;
         let mut nid = ino;
         for depth in 0..path.level {
@@ -92,6 +89,89 @@ impl Engine {
             nid = child;
         }
         self.slot_in(ino, nid, &path).map(Lookup::Slot)
+    }
+
+    /// Number of the next node below `nid`, which is `depth` steps below the inode.
+    fn child(
+        &mut self,
+        ino: Nid,
+        nid: Nid,
+        path: &NodePath,
+        depth: usize,
+    ) -> Result<Nid, Self::Error> {
+        let slot = usize::from(path.slots[depth]);
+        let child = if depth == 0 {
+            self.view(ino)?.nid[slot].get()
+        } else {
+            let node = self.node_at(nid, ino, path.node_offsets[depth])?;
+            RawIndirectNode::of(&node.block).nid[slot].get()
+        };
+        if child != 0 && !self.engine().sb.is_node_id(child) {
+            let allowed = format!("0, 3..{}", self.engine().sb.max_nid());
+            return Err(Error::corrupt("node pointer", nid, child, allowed).into());
+        }
+        Ok(child)
+    }
+
+    fn slot_in(&mut self, ino: Nid, nid: Nid, path: &NodePath) -> Result<Slot, Self::Error> {
+        let slot = path.addr_slot();
+        let byte = if path.level == 0 {
+            ADDR_OFFSET + 4 * self.view(ino)?.layout().slot(slot)
+        } else {
+            self.node_at(nid, ino, path.dnode_offset())?;
+            4 * slot
+        };
+        Ok(Slot { nid, ofs_in_node: slot as u16, byte })
+    }
+
+    /// First block beyond what the missing node at `depth + 1` would cover.
+    fn end_of_gap(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        path: &NodePath,
+        depth: usize,
+    ) -> Result<u64, Self::Error> {
+        let addrs = self.view(ino)?.layout().addr_counts();
+        let covered = addrs.coverage((path.level - depth) as u32);
+        // A node's first block is where all slots below it are 0.
+        let mut within = u64::from(path.slots[path.level]);
+        for (up, slot) in path.slots[depth + 1..path.level].iter().rev().enumerate() {
+            within += u64::from(*slot) * addrs.coverage(up as u32 + 1);
+        }
+        debug_assert!(index >= u64::from(addrs.inode));
+        Ok(index - within + covered)
+    }
+
+    /// The address in a slot: that of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which
+    /// is right only where a cluster of a compressed file begins.
+    fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr, Self::Error> {
+        let block = self.block_of(slot.nid)?;
+        let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
+        let addr = bytes.map_or(NULL_ADDR, |b| BlockAddr::from_le_bytes(*b));
+        if is_data_addr(addr) && !self.engine().sb.in_main(addr) {
+            let allowed =
+                format!("{:#x}..{:#x}", self.engine().sb.main_blkaddr, self.engine().sb.main_end());
+            return Err(Error::corrupt("node.addr", slot.nid, format!("{addr:#x}"), allowed).into());
+        }
+        Ok(addr)
+    }
+
+    /// Address of block `index`; `NULL_ADDR` where there is a hole.
+    fn addr_of(&mut self, ino: Nid, index: u64) -> Result<BlockAddr, Self::Error> {
+        match self.lookup_slot(ino, index)? {
+            Lookup::Slot(slot) => self.addr_in(slot),
+            Lookup::Hole { .. } => Ok(NULL_ADDR),
+        }
+    }
+}
+
+impl<S: See> Mapping for S {}
+
+impl Engine {
+    /// The largest size that the file can have (`max_file_blocks`).
+    pub(crate) fn max_size(&mut self, ino: Nid) -> Result<u64> {
+        Ok(self.layout(ino)?.addr_counts().max_blocks() * BLOCK_SIZE as u64)
     }
 
     /// The slot of block `index`. Makes the nodes on the way that do not exist.
@@ -109,22 +189,6 @@ impl Engine {
         self.slot_in(ino, nid, &path)
     }
 
-    /// Number of the next node below `nid`, which is `depth` steps below the inode.
-    fn child(&mut self, ino: Nid, nid: Nid, path: &NodePath, depth: usize) -> Result<Nid> {
-        let slot = usize::from(path.slots[depth]);
-        let child = if depth == 0 {
-            self.inode(ino)?.nid[slot].get()
-        } else {
-            let node = self.node_at(nid, ino, path.node_offsets[depth])?;
-            RawIndirectNode::of(&node.block).nid[slot].get()
-        };
-        if child != 0 && !self.sb.is_node_id(child) {
-            let allowed = format!("0, 3..{}", self.sb.max_nid());
-            return Err(Error::corrupt("node pointer", nid, child, allowed));
-        }
-        Ok(child)
-    }
-
     /// Points slot `slot` of the inode's `i_nid` or of an indirect node to `child`.
     pub(crate) fn set_child(&mut self, ino: Nid, nid: Nid, slot: usize, child: Nid) -> Result<()> {
         if nid == ino {
@@ -133,43 +197,6 @@ impl Engine {
             RawIndirectNode::of_mut(self.node_mut(nid)?).nid[slot].set(child);
         }
         Ok(())
-    }
-
-    fn slot_in(&mut self, ino: Nid, nid: Nid, path: &NodePath) -> Result<Slot> {
-        let slot = path.addr_slot();
-        let byte = if path.level == 0 {
-            ADDR_OFFSET + 4 * self.layout(ino)?.slot(slot)
-        } else {
-            self.node_at(nid, ino, path.dnode_offset())?;
-            4 * slot
-        };
-        Ok(Slot { nid, ofs_in_node: slot as u16, byte })
-    }
-
-    /// First block beyond what the missing node at `depth + 1` would cover.
-    fn end_of_gap(&mut self, ino: Nid, index: u64, path: &NodePath, depth: usize) -> Result<u64> {
-        let addrs = self.layout(ino)?.addr_counts();
-        let covered = addrs.coverage((path.level - depth) as u32);
-        // A node's first block is where all slots below it are 0.
-        let mut within = u64::from(path.slots[path.level]);
-        for (up, slot) in path.slots[depth + 1..path.level].iter().rev().enumerate() {
-            within += u64::from(*slot) * addrs.coverage(up as u32 + 1);
-        }
-        debug_assert!(index >= u64::from(addrs.inode));
-        Ok(index - within + covered)
-    }
-
-    /// The address in a slot: that of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which
-    /// is right only where a cluster of a compressed file begins.
-    pub(crate) fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr> {
-        let block = &self.node(slot.nid)?.block;
-        let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
-        let addr = bytes.map_or(NULL_ADDR, |b| BlockAddr::from_le_bytes(*b));
-        if is_data_addr(addr) && !self.sb.in_main(addr) {
-            let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
-            return Err(Error::corrupt("node.addr", slot.nid, format!("{addr:#x}"), allowed));
-        }
-        Ok(addr)
     }
 
     /// Stores an address. If the file has a cached extent, it is dropped.
@@ -197,14 +224,6 @@ impl Engine {
             stored.as_mut_bytes()[BLOCK_SIZE - 5] = TYPE_DATA;
         }
         Ok(())
-    }
-
-    /// Address of block `index`; `NULL_ADDR` where there is a hole.
-    pub(crate) fn addr_of(&mut self, ino: Nid, index: u64) -> Result<BlockAddr> {
-        match self.lookup_slot(ino, index)? {
-            Lookup::Slot(slot) => self.addr_in(slot),
-            Lookup::Hole { .. } => Ok(NULL_ADDR),
-        }
     }
 
     /// Addresses of blocks from `index` on, as many of `most` as one node holds.

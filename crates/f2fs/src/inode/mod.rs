@@ -2,11 +2,12 @@
 //! everything an inode has besides contents, and its end (`evict`).
 
 pub(crate) mod acl;
-mod attr;
+pub(crate) mod attr;
 mod evict;
 pub(crate) mod flags;
 pub(crate) mod mapping;
 pub(crate) mod node_cache;
 pub(crate) mod node_write;
-mod protected;
+pub(crate) mod protected;
+pub(crate) mod see;
 mod xattr;

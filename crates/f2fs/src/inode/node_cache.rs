@@ -4,6 +4,8 @@
 //! Invariant: a cached node has passed its checks, so reading its fields needs none.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use drive::{BLOCK_SIZE, Block};
 use rustc_hash::FxHashMap;
@@ -20,12 +22,30 @@ use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 pub(crate) struct CachedNode {
     pub(crate) block: Block,
     ino: Nid,
-    layout: InodeLayout,
+    pub(super) layout: InodeLayout,
     dirty: bool,
-    referenced: bool,
+    /// Asked for since the cache last shrank; those who only look set it, too.
+    referenced: AtomicBool,
 }
 
 impl CachedNode {
+    /// Whether it is inode `ino` itself, not a node below another.
+    pub(super) fn is_inode_of(&self, ino: Nid) -> bool {
+        self.ino == ino
+    }
+
+    /// Whether it is the node at `node_offset` of inode `ino`.
+    pub(super) fn is_at(&self, ino: Nid, node_offset: u32) -> bool {
+        self.ino == ino && RawNodeFooter::of(&self.block).node_offset() == node_offset
+    }
+
+    fn refer(&self) {
+        // Most often it is set: others need not lose their copy of the cache line.
+        if !self.referenced.load(Relaxed) {
+            self.referenced.store(true, Relaxed);
+        }
+    }
+
     fn log(&self) -> LogType {
         log_of(RawNodeFooter::of(&self.block))
     }
@@ -50,6 +70,11 @@ impl NodeCache {
         let limit = (bytes / BLOCK_SIZE as u64).max(64) as usize;
         let (dirty, moved) = (BTreeSet::new(), BTreeSet::new());
         Self { map: FxHashMap::default(), dirty, moved, waiting: [0; LogType::ALL.len()], limit }
+    }
+
+    /// Node `nid`, if it is in memory.
+    pub(super) fn get(&self, nid: Nid) -> Option<&CachedNode> {
+        self.map.get(&nid).inspect(|node| node.refer())
     }
 
     /// How many changed nodes will go to `log`.
@@ -111,7 +136,7 @@ impl NodeCache {
     /// Adds a node that exists nowhere else yet.
     pub(crate) fn insert_new(&mut self, nid: Nid, ino: Nid, block: Block, layout: InodeLayout) {
         self.remove(nid);
-        let node = CachedNode { block, ino, layout, dirty: true, referenced: true };
+        let node = CachedNode { block, ino, layout, dirty: true, referenced: true.into() };
         self.waiting[node.log().index()] += 1;
         self.map.insert(nid, node);
         self.dirty.insert((ino, nid));
@@ -137,7 +162,7 @@ impl NodeCache {
         if self.map.len() < self.limit + self.dirty_count() {
             return;
         }
-        self.map.retain(|_, node| node.dirty || std::mem::take(&mut node.referenced));
+        self.map.retain(|_, node| node.dirty || std::mem::take(node.referenced.get_mut()));
     }
 }
 
@@ -177,9 +202,7 @@ impl Engine {
         if !self.nodes.map.contains_key(&nid) {
             self.load_node(nid)?;
         }
-        let node = self.nodes.map.get_mut(&nid).ok_or(Error::Posix(Errno::IO))?;
-        node.referenced = true;
-        Ok(node)
+        self.nodes.get(nid).ok_or(Error::Posix(Errno::IO))
     }
 
     fn load_node(&mut self, nid: Nid) -> Result<()> {
@@ -197,7 +220,8 @@ impl Engine {
             InodeLayout::default()
         };
         self.nodes.shrink();
-        let node = CachedNode { block, ino: entry.ino, layout, dirty: false, referenced: true };
+        let node =
+            CachedNode { block, ino: entry.ino, layout, dirty: false, referenced: true.into() };
         self.nodes.map.insert(nid, node);
         Ok(())
     }
@@ -252,7 +276,7 @@ impl Engine {
         Ok(self.kind_of(ino)? == FileKind::Directory)
     }
 
-    fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
+    pub(super) fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
         if !self.nodes.map.contains_key(&ino) {
             if !self.sb.is_node_id(ino) {
                 return Err(Error::Posix(Errno::NOENT));
@@ -261,8 +285,9 @@ impl Engine {
             if entry.is_free() || entry.ino != ino {
                 return Err(Error::Posix(Errno::NOENT));
             }
+            self.load_node(ino)?;
         }
-        let node = self.node(ino)?;
+        let node = self.nodes.get(ino).ok_or(Error::Posix(Errno::IO))?;
         if node.ino != ino {
             return Err(Error::Posix(Errno::NOENT));
         }

@@ -6,11 +6,38 @@ use vfs::{Errno, FileKind};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
 
+use crate::dir::entries::Names;
 use crate::dir::nokey;
 use crate::error::{Error, Result};
+use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
+
+/// Contents that cannot be read, for whoever looks.
+pub(crate) trait Protected: See {
+    /// Fails with `ENOKEY` if the contents of a regular file are encrypted. The type of the file.
+    fn check_readable(&mut self, ino: Nid) -> Result<FileKind, Self::Error> {
+        let inode = self.view(ino)?;
+        match inode.file_kind() {
+            FileKind::Regular if inode.advise().contains(Advise::ENCRYPT) => {
+                Err(Error::from(Errno::NOKEY).into())
+            }
+            kind => Ok(kind),
+        }
+    }
+
+    /// Fails unless `ino` is a regular file that can be read.
+    fn check_regular(&mut self, ino: Nid) -> Result<(), Self::Error> {
+        match self.check_readable(ino)? {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Error::from(Errno::ISDIR).into()),
+            _ => Err(Error::from(Errno::INVAL).into()),
+        }
+    }
+}
+
+impl<S: See> Protected for S {}
 
 impl Engine {
     fn is_encrypted(&mut self, ino: Nid) -> Result<bool> {
@@ -21,14 +48,6 @@ impl Engine {
     pub(crate) fn check_has_key(&mut self, dir: Nid) -> Result<()> {
         self.check_dir(dir)?;
         if self.is_encrypted(dir)? { Err(Errno::NOKEY.into()) } else { Ok(()) }
-    }
-
-    /// Fails with `ENOKEY` if the contents of a regular file are encrypted.
-    pub(crate) fn check_readable(&mut self, ino: Nid) -> Result<()> {
-        if self.kind_of(ino)? == FileKind::Regular && self.is_encrypted(ino)? {
-            return Err(Errno::NOKEY.into());
-        }
-        Ok(())
     }
 
     /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed

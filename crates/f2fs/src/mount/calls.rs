@@ -10,12 +10,29 @@ use vfs::{
 
 use crate::F2fs;
 use crate::alloc::gc::OPERATION_PAGES;
+use crate::dir::entries::Names;
 use crate::dir::namei::{NameIn, NewInode};
 use crate::error::Result;
 use crate::fsync;
+use crate::inode::attr::Stat;
+use crate::inode::protected::Protected;
+use crate::inode::see::See;
 use crate::mount::engine::{Engine, Health};
 use crate::mount::fs::nid;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
+
+/// What `$volume` is seen to hold: in memory, or else by whoever holds the volume.
+macro_rules! seen {
+    ($fs:expr, $volume:ident => $look:expr) => {
+        match $fs.glance(|$volume| $look)? {
+            Some(seen) => Ok(seen),
+            None => {
+                let $volume = &mut *$fs.unseen()?;
+                Ok($look?)
+            }
+        }
+    };
+}
 
 impl F2fs {
     /// Reads the blocks of a miss. The volume is not locked while the drive works.
@@ -78,13 +95,13 @@ impl FileSystem for F2fs {
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
         let _span = cores::span(cores::Stage::PathLookup);
-        let mut volume = self.volume()?;
-        let found = volume.find(nid(parent)?, name)?;
-        self.attr_of(&mut volume, found.ino)
+        let dir = nid(parent)?;
+        seen!(self, volume => volume.find(dir, name).and_then(|found| volume.attr(found.ino)))
     }
 
     fn getattr(&self, ino: Ino) -> vfs::Result<Attr> {
-        Ok(self.volume()?.attr(nid(ino)?)?)
+        let ino = nid(ino)?;
+        seen!(self, volume => volume.attr(ino))
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
@@ -180,10 +197,9 @@ impl FileSystem for F2fs {
 
     fn open(&self, ino: Ino) -> vfs::Result<()> {
         let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        volume.check_readable(ino)?;
-        volume.opens.open(ino.into());
-        Ok(())
+        seen!(self, volume => {
+            volume.check_readable(ino).map(|_| volume.engine().opens.open(ino.into()))
+        })
     }
 
     fn release(&self, ino: Ino) {
@@ -194,13 +210,16 @@ impl FileSystem for F2fs {
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        match volume.kind_of(ino)? {
-            FileKind::Regular => volume.check_readable(ino)?,
-            FileKind::Directory => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
+        let seen = self.glance(|volume| {
+            volume.check_regular(ino)?;
+            volume.read(ino, offset, buf)
+        })?;
+        let (mut done, len) = seen.unwrap_or((0, usize::MAX));
+        if done == len {
+            return Ok(done);
         }
-        let mut done = 0;
+        let mut volume = self.unseen()?;
+        volume.check_regular(ino)?;
         loop {
             let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
             done += part.len;
@@ -246,7 +265,12 @@ impl FileSystem for F2fs {
         from: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> vfs::Result<()> {
-        Ok(self.volume()?.read_dir(nid(ino)?, from, emit)?)
+        let ino = nid(ino)?;
+        let mut at = from;
+        seen!(self, volume => volume.read_dir(ino, at, &mut |entry| {
+            at = entry.next;
+            emit(entry)
+        }))
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drive::Drive;
 use queue::BlockQueue;
 use vfs::inode::Turns;
-use vfs::{Errno, Gate, Hold, Ino};
+use vfs::{Errno, Gate, Hold, Ino, Look};
 
 use crate::alloc::gc::Policy;
 use crate::checkpoint::Reason;
@@ -124,10 +124,20 @@ impl F2fs {
         self.lock().stats.cleanings.iter().sum()
     }
 
-    /// The volume, for reading. Also during a checkpoint, when what is in memory may not be durable
+    /// The volume beside others who look at it.
+    pub(crate) fn look(&self) -> Look<'_, Engine> {
+        self.gate.look()
+    }
+
+    /// The volume alone, perhaps during a checkpoint: then what is in memory may not be durable,
     /// and must not change.
     pub(crate) fn lock(&self) -> Hold<'_, Engine> {
-        self.gate.look()
+        self.gate.hold()
+    }
+
+    /// Operations begun, to tell a quiet volume.
+    pub(crate) fn operations_begun(&self) -> u64 {
+        self.lock().operations.wrapping_add(self.gate.looks())
     }
 
     /// The volume while no checkpoint is being written.
@@ -172,7 +182,7 @@ impl F2fs {
     /// Ends a call of `open`. With the last user, an inode without a name is freed, and an atomic
     /// write that nobody committed is dropped.
     pub(crate) fn release_inode(&self, ino: Nid) {
-        let mut volume = self.lock();
+        let volume = self.look();
         if !volume.opens.release(ino.into()) {
             return;
         }
@@ -221,6 +231,12 @@ impl F2fs {
     /// The volume, if it is still mounted, for an operation that changes nothing.
     pub(crate) fn volume(&self) -> Result<Hold<'_, Engine>> {
         let _span = cores::span(cores::Stage::Syscall);
+        self.unseen()
+    }
+
+    /// As [`F2fs::volume`], for an operation that began with [`F2fs::glance`] and did not see all
+    /// it asked for.
+    pub(crate) fn unseen(&self) -> Result<Hold<'_, Engine>> {
         let mut volume = self.lock();
         volume.check_usable()?;
         volume.operations += 1;

@@ -121,7 +121,7 @@ impl Flushed for F2fs {
     }
 
     fn operations(&self) -> u64 {
-        self.lock().operations
+        self.operations_begun()
     }
 
     fn dirty_inos(&self) -> Vec<Ino> {

@@ -17,7 +17,7 @@ use drive::{Block, Blocks, Lba};
 
 use crate::{Errno, Ino, PageCache};
 
-pub use read::{Miss, Part, insert, page, read, read_cached, read_miss};
+pub use read::{Miss, Part, insert, page, read, read_cached, read_in_memory, read_miss};
 pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 
 /// Where the pages of files are, in memory and on the drive.

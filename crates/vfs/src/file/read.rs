@@ -5,7 +5,7 @@ use std::ops::Range;
 use drive::{BLOCK_SIZE, Block, Blocks, Lba};
 
 use super::Map;
-use crate::{Errno, Piece, pieces};
+use crate::{Errno, Ino, PageCache, Piece, pieces};
 
 /// Blocks read at once when they lie side by side on the drive.
 const READ_AHEAD: u64 = 256;
@@ -82,6 +82,16 @@ pub fn read_cached<M: Map>(
         }
     }
     Ok(Part { len, miss: None })
+}
+
+/// Fills `buf`, which ends within the file, up to the first page that is not in `pages`, for one of
+/// several who look at them together. Returns how much that is; holes count as missing.
+pub fn read_in_memory(pages: &PageCache, file: Ino, offset: u64, buf: &mut [u8]) -> usize {
+    for Piece { page, within, buffer } in pieces(offset, buf.len()) {
+        let Some(page) = pages.touch(file, page) else { return buffer.start };
+        buf[buffer].copy_from_slice(&page[within]);
+    }
+    buf.len()
 }
 
 /// Page `index` of a file, `None` for a hole. Reads ahead, but not to page `end`.

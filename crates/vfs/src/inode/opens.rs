@@ -1,12 +1,24 @@
 //! Open inodes. One that has no name lives until its last user has closed it.
 
+use cores::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 use crate::Ino;
 
+/// How many locks there are, so that users of different inodes seldom meet.
+const SHARDS: usize = 16;
+
 /// The inodes that are open.
-#[derive(Debug, Default)]
-pub struct Opens(FxHashMap<Ino, Users>);
+pub struct Opens {
+    /// By number modulo their count. Innermost: nothing is taken within one.
+    shards: [Mutex<FxHashMap<Ino, Users>>; SHARDS],
+}
+
+impl Default for Opens {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::named("opens", FxHashMap::default())) }
+    }
+}
 
 /// An inode's users. There is no entry without a call of `open`.
 #[derive(Debug, Default)]
@@ -18,45 +30,50 @@ struct Users {
 }
 
 impl Opens {
+    fn of(&self, ino: Ino) -> MutexGuard<'_, FxHashMap<Ino, Users>> {
+        self.shards[ino as usize % SHARDS].lock()
+    }
+
     /// Counts one more user of `ino`.
-    pub fn open(&mut self, ino: Ino) {
-        self.0.entry(ino).or_default().opens += 1;
+    pub fn open(&self, ino: Ino) {
+        self.of(ino).entry(ino).or_default().opens += 1;
     }
 
     /// A new inode without a name, open once; `linkable` if it may be given one (`O_TMPFILE`).
-    pub fn open_nameless(&mut self, ino: Ino, linkable: bool) {
-        self.0.insert(ino, Users { opens: 1, linkable });
+    pub fn open_nameless(&self, ino: Ino, linkable: bool) {
+        self.of(ino).insert(ino, Users { opens: 1, linkable });
     }
 
     /// A user has closed `ino`. True if it was the last one.
-    pub fn release(&mut self, ino: Ino) -> bool {
-        let Some(users) = self.0.get_mut(&ino) else { return false };
+    pub fn release(&self, ino: Ino) -> bool {
+        let mut shard = self.of(ino);
+        let Some(users) = shard.get_mut(&ino) else { return false };
         users.opens = users.opens.saturating_sub(1);
         let is_last = users.opens == 0;
         if is_last {
-            self.0.remove(&ino);
+            shard.remove(&ino);
         }
         is_last
     }
 
     /// Drops the count of `ino`, whoever still has it open.
-    pub fn forget(&mut self, ino: Ino) {
-        self.0.remove(&ino);
+    pub fn forget(&self, ino: Ino) {
+        self.of(ino).remove(&ino);
     }
 
     /// Whether anybody has `ino` open.
     pub fn is_open(&self, ino: Ino) -> bool {
-        self.0.contains_key(&ino)
+        self.of(ino).contains_key(&ino)
     }
 
     /// Whether `ino` has no name and may be given one.
     pub fn is_linkable(&self, ino: Ino) -> bool {
-        self.0.get(&ino).is_some_and(|users| users.linkable)
+        self.of(ino).get(&ino).is_some_and(|users| users.linkable)
     }
 
     /// `ino` has a name now.
-    pub fn name(&mut self, ino: Ino) {
-        if let Some(users) = self.0.get_mut(&ino) {
+    pub fn name(&self, ino: Ino) {
+        if let Some(users) = self.of(ino).get_mut(&ino) {
             users.linkable = false;
         }
     }

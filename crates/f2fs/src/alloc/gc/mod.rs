@@ -19,7 +19,7 @@ pub(crate) use room::{Cleaner, OPERATION_PAGES};
 pub(crate) use victim::Policy;
 
 use crate::error::{Error, Result};
-use crate::inode::mapping::Lookup;
+use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::io::Io;
 use crate::mount::options::FsyncMode;

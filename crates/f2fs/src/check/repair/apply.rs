@@ -7,8 +7,10 @@ use vfs::{Creator, FileKind, Ino};
 
 use super::Changes;
 use crate::check::{Mend, NewName};
+use crate::dir::entries::Names;
 use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
+use crate::inode::mapping::Mapping;
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::{InodeLayout, RawInodeBlock};
 use crate::ondisk::{NEW_ADDR, Nid};

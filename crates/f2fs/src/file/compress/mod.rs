@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 use self::codec::Decoder;
 use crate::error::{Error, Result};
-use crate::inode::mapping::{Lookup, Slot};
+use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::mount::engine::Engine;
 use crate::ondisk::compress::{Compression, HEADER_SIZE, RawCompressHeader};
 use crate::ondisk::inode::RawInodeBlock;

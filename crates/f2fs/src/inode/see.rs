@@ -1,0 +1,199 @@
+//! Looking at inodes, names and contents: alone with the volume, or beside others in memory only.
+//!
+//! Whoever holds the volume reads from the drive what memory lacks. A [`Glance`] cannot, for that
+//! changes the caches; where it meets something absent it ends, and its caller starts again holding
+//! the volume. What looks at a volume is written once, over [`See`]. (Linux walks paths alike: by
+//! RCU first, and with references if that fails.)
+
+use std::ops::{Deref, Range};
+
+use drive::{BLOCK_SIZE, Block};
+use vfs::{Errno, FileKind, Look, file};
+
+use crate::F2fs;
+use crate::error::{Error, Result};
+use crate::inode::mapping::Mapping;
+use crate::inode::node_cache::CachedNode;
+use crate::mount::engine::Engine;
+use crate::ondisk::inode::{Advise, InodeLayout, RawInode, RawInodeBlock};
+use crate::ondisk::{NULL_ADDR, Nid};
+
+/// What there is to see of a volume, for whoever changes nothing.
+pub(crate) trait See {
+    /// Why something was not seen.
+    type Error: From<Error>;
+
+    /// The volume itself.
+    fn engine(&self) -> &Engine;
+
+    /// Inode `ino`; `ENOENT` if there is none of that number.
+    fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Self::Error>;
+
+    /// Node `nid`, which must be the one at `node_offset` of inode `ino`.
+    fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32)
+    -> Result<&CachedNode, Self::Error>;
+
+    /// The bytes of a node that has been seen.
+    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Self::Error>;
+
+    /// Page `index` of an inode; `None` for a hole. Perhaps reads ahead, but not to page `end`.
+    fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>, Self::Error>;
+
+    /// The first page in `range` of a directory that is no hole.
+    fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Self::Error>;
+
+    /// What there is to read of an encrypted symbolic link without its key; `None` for another.
+    fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Self::Error>;
+}
+
+/// An inode in memory: its fields by name, and how its slots are used.
+#[derive(Clone, Copy)]
+pub(crate) struct InodeView<'a>(&'a CachedNode);
+
+impl Deref for InodeView<'_> {
+    type Target = RawInode;
+    fn deref(&self) -> &RawInode {
+        &RawInodeBlock::of(&self.0.block).i
+    }
+}
+
+impl<'a> InodeView<'a> {
+    /// How its slots are used.
+    pub(crate) fn layout(self) -> InodeLayout {
+        self.0.layout
+    }
+
+    /// The whole node block.
+    pub(crate) fn block(self) -> &'a [u8; BLOCK_SIZE] {
+        &self.0.block
+    }
+
+    /// Type of file; checked when the inode was read.
+    pub(crate) fn file_kind(self) -> FileKind {
+        self.kind().unwrap_or(FileKind::Regular)
+    }
+}
+
+impl See for Engine {
+    type Error = Error;
+
+    fn engine(&self) -> &Engine {
+        self
+    }
+
+    fn view(&mut self, ino: Nid) -> Result<InodeView<'_>> {
+        self.inode_node(ino).map(InodeView)
+    }
+
+    fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode> {
+        Engine::node_at(self, nid, ino, node_offset)
+    }
+
+    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE]> {
+        Ok(&self.node(nid)?.block)
+    }
+
+    fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>> {
+        file::page(self, ino, index, end)
+    }
+
+    fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>> {
+        self.next_allocated(dir, range, true)
+    }
+
+    fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>> {
+        Engine::encrypted_target(self, ino)
+    }
+}
+
+/// Longer gaps in a directory are left to whoever holds the volume and passes over them at once.
+const HOLES_AT_MOST: usize = 64;
+
+/// The volume as others look at it, too: what is in memory.
+pub(crate) struct Glance<'a>(Look<'a, Engine>);
+
+/// Why a [`Glance`] has no answer.
+pub(crate) enum Unseen {
+    /// It would have to be read from the drive.
+    Absent,
+    /// The answer is an error.
+    Failed(Error),
+}
+
+impl From<Error> for Unseen {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Errno> for Unseen {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno.into())
+    }
+}
+
+impl See for Glance<'_> {
+    type Error = Unseen;
+
+    fn engine(&self) -> &Engine {
+        &self.0
+    }
+
+    fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Unseen> {
+        let node = self.0.nodes.get(ino).ok_or(Unseen::Absent)?;
+        // Any other number names no inode; whoever holds the volume says so.
+        if node.is_inode_of(ino) { Ok(InodeView(node)) } else { Err(Unseen::Absent) }
+    }
+
+    fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode, Unseen> {
+        // Another node is an error, which whoever holds the volume explains.
+        let node = self.0.nodes.get(nid).filter(|node| node.is_at(ino, node_offset));
+        node.ok_or(Unseen::Absent)
+    }
+
+    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Unseen> {
+        Ok(&self.0.nodes.get(nid).ok_or(Unseen::Absent)?.block)
+    }
+
+    fn page(&mut self, ino: Nid, index: u64, _end: u64) -> Result<Option<&Block>, Unseen> {
+        if self.0.pages.peek(ino.into(), index).is_none() {
+            let is_hole = self.addr_of(ino, index)? == NULL_ADDR;
+            return if is_hole { Ok(None) } else { Err(Unseen::Absent) };
+        }
+        Ok(self.0.pages.touch(ino.into(), index))
+    }
+
+    fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Unseen> {
+        for index in range.clone().take(HOLES_AT_MOST) {
+            if self.page(dir, index, range.end)?.is_some() {
+                return Ok(Some(index));
+            }
+        }
+        let left = range.end.saturating_sub(range.start) > HOLES_AT_MOST as u64;
+        if left { Err(Unseen::Absent) } else { Ok(None) }
+    }
+
+    fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Unseen> {
+        let inode = self.view(ino)?;
+        let sealed = inode.file_kind() == FileKind::Symlink;
+        let sealed = sealed && inode.advise().contains(Advise::ENCRYPT);
+        if sealed { Err(Unseen::Absent) } else { Ok(None) }
+    }
+}
+
+impl F2fs {
+    /// What memory has to say of the volume; `None` if the drive must be asked.
+    pub(crate) fn glance<T>(
+        &self,
+        look: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
+    ) -> Result<Option<T>> {
+        let _span = cores::span(cores::Stage::Syscall);
+        let mut glance = Glance(self.look());
+        glance.engine().check_usable()?;
+        match look(&mut glance) {
+            Ok(seen) => Ok(Some(seen)),
+            Err(Unseen::Absent) => Ok(None),
+            Err(Unseen::Failed(error)) => Err(error),
+        }
+    }
+}
