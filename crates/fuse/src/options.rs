@@ -163,7 +163,7 @@ impl MountOptions {
 
 fn threads(count: &str) -> Result<usize, String> {
     let number = count.parse().ok().filter(|n| (1..=256).contains(n));
-    number.ok_or_else(|| format!("threads={count}: want a number from 1 to 256"))
+    number.ok_or_else(|| format!("threads={count}: expected a number from 1 to 256"))
 }
 
 #[cfg(test)]

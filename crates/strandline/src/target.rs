@@ -97,8 +97,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 /// Which file system a volume is of.
 #[derive(Args, Clone, Copy, Default)]
 pub(crate) struct Kind {
-    /// The volume's file system; nothing is looked for on the drive then, so one whose superblocks
-    /// are lost is shown and checked too
+    /// The volume's file system: one whose superblocks are lost is shown and checked too, unless
+    /// the drive holds something else that is known
     #[arg(long = "fs", value_name = "NAME", value_parser = subjects::named)]
     named: Option<&'static dyn Format>,
 }
@@ -109,9 +109,13 @@ impl Kind {
         Ok(Self { named: Some(subjects::named(name)?) })
     }
 
-    /// The file system of the volume on `drive`: the one that was named, or what a look finds.
+    /// The file system of the volume on `drive`: the one that was named, unless there is another,
+    /// or what a look finds.
     pub(crate) fn of(self, drive: &Arc<dyn Drive>) -> kind::Result<&'static dyn Format> {
-        self.named.map_or_else(|| subjects::probe(drive), Ok)
+        match self.named {
+            Some(named) => subjects::confirm(named, drive),
+            None => subjects::probe(drive),
+        }
     }
 
     /// The name that was given.

@@ -245,12 +245,24 @@ fn it_answers_to_the_names_of_f2fs_tools() {
     std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
     let called = |name: &str, words: &[&str]| {
         let link = scratch.path(name);
+        drop(std::fs::remove_file(&link));
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_strandline"), &link).expect("a link");
         Command::new(&link).args(words).output().expect("it runs")
     };
     assert_eq!(called("mkfs.f2fs", &["-q", "-l", "names", &image]).status.code(), Some(0));
     let shown = called("dump.f2fs", &[&image]);
     assert!(String::from_utf8_lossy(&shown.stdout).contains("volume_name"), "{shown:?}");
+    // The name says what the drive should hold, not what it does hold.
+    let mut ext4 = vec![0; 1 << 20];
+    ext4[1024 + 56..][..2].copy_from_slice(&0xef53_u16.to_le_bytes());
+    std::fs::write(&image, &ext4).expect("a file");
+    for (name, words, status) in [("fsck.f2fs", vec!["-y"], 8), ("dump.f2fs", vec![], 1)] {
+        let out = called(name, &[words, vec![&image]].concat());
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{name}: {said}");
+        assert!(said.contains("not f2fs: this is ext2, ext3 or ext4"), "{name}: {said}");
+        assert!(out.stdout.is_empty() && std::fs::read(&image).expect("the image") == ext4);
+    }
     assert_eq!(called("fsck.f2fs", &["--never"]).status.code(), Some(16));
     assert_eq!(called("fsck.strandline", &["--never"]).status.code(), Some(16));
     assert_eq!(called("mkfs.f3fs", &[&image]).status.code(), Some(2));

@@ -469,7 +469,7 @@ fn status_and_refusals() {
     assert!(said.lines().count() == 1 && said.contains("nonsense"), "{said}");
     let slow = strandline(&["mount", "-o", "timing=slow", image], other.path());
     let said = String::from_utf8(slow.stderr).unwrap();
-    let told = said.contains("timing=slow: want timing=instant or timing=paced");
+    let told = said.contains("timing=slow: expected timing=instant or timing=paced");
     assert_eq!((slow.status.code(), told), (Some(1), true), "{said}");
     assert_eq!(strandline(&["status"], other.path()).status.code(), Some(1));
     rig.unmount();

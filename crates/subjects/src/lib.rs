@@ -36,6 +36,21 @@ pub fn probe(drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
     }))
 }
 
+/// `named`, for a volume on `drive` whose superblocks may be lost. Fails if the drive holds
+/// something else that is known.
+pub fn confirm(named: &'static dyn Format, drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
+    // Nobody knows what an unreadable superblock holds.
+    if named.probe(drive).unwrap_or(true) {
+        return Ok(named);
+    }
+    let ours = ALL.iter().find(|format| format.probe(drive).unwrap_or(false));
+    let ours = ours.map(|format| format.name());
+    match ours.or_else(|| signature(drive).ok().flatten()) {
+        Some(other) => Err(Error::Unknown(format!("not {}: this is {other}", named.name()))),
+        None => Ok(named),
+    }
+}
+
 /// Mount options as a volume mounted with them shows them. Fails if no file system has such
 /// options, with what the default one says of them.
 pub fn check_options(options: &str) -> Result<String> {

@@ -125,7 +125,9 @@ impl Cp {
         self.tell(&report)?;
         options.interrupt.check(|| {
             let files = counted(report.counts.files as usize, "file");
-            format!("{files} copied, each of them whole; the rest is not")
+            // As with cp(1), a file that could not be read to its end stays.
+            let but = if report.counts.errors > 0 { ", except those named above" } else { "" };
+            format!("{files} copied completely, the others not at all{but}")
         })?;
         Ok(if report.counts.errors > 0 && !report.power_cut { PROBLEM } else { 0 })
     }

@@ -11,6 +11,7 @@ use lab::minimise::{self, Cuts, Minimal};
 use lab::record::strace;
 use lab::report::counted;
 use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word};
+use serde::Serialize;
 use vfs::kind::{Format, Technique};
 
 use super::campaign::{CampaignArgs, techniques};
@@ -137,6 +138,16 @@ enum Command {
     Agent(Agent),
 }
 
+/// A mode's result, for machines.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    result: &'a ModeResult,
+    /// False if somebody stopped it before all cuts were judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
+}
+
 /// The drive of a run that names none: the first on which the file system runs.
 const DRIVES: [&str; 2] = ["zn540-noplp", "conventional-noplp"];
 /// The modes of a run that names none; those of Table 6.2 of the OPRW thesis.
@@ -199,7 +210,9 @@ impl Crash {
             if let Some(shard) = self.shard {
                 out::heard(out::json(&Share { shard, part: Part::Cuts(tally) }))?;
             } else if self.campaign.json {
-                out::heard(out::json(&result))?;
+                let unfinished = interrupt.came() && judged.0 < judged.1;
+                let complete = unfinished.then_some(false);
+                out::heard(out::json(&Told { result: &result, complete }))?;
             }
             results.push(result);
             if interrupt.came() {

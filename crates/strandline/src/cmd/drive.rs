@@ -73,7 +73,8 @@ pub(crate) struct Create {
     /// zn540, zn540-noplp, conventional-noplp, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
-    /// Size in bytes, with k, m, g or t; rounded up to whole zones on a zoned drive
+    /// Size, with k, m, g or t: a multiple of 4096 bytes; rounded up to whole zones if there are
+    /// any
     #[arg(long, value_parser = parse_blocks)]
     size: Option<u64>,
     /// Zone size

@@ -48,7 +48,7 @@ pub(crate) struct Fsck {
     /// Check everything and repair without asking
     #[arg(short = 'f', visible_short_alias = 'y', long = "force", conflicts_with = "no")]
     yes: bool,
-    /// Change nothing: recover and check a copy in memory. That a recovery is due is no error
+    /// Change nothing: recover and check a copy in memory. A pending recovery is not an error
     #[arg(short = 'n', conflicts_with = "preen")]
     no: bool,
     /// As -n, but allowed together with the options that repair

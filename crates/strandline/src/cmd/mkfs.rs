@@ -259,7 +259,7 @@ impl Mkfs {
         volume.close_or_cut()?;
         options.interrupt.check(|| {
             let (files, image) = (counted(counts.files as usize, "file"), self.image.display());
-            format!("{image} is a volume with {files} of {}; the rest is not there", from.display())
+            format!("{image} holds {files} from {}; the others are missing", from.display())
         })?;
         Ok(counts)
     }

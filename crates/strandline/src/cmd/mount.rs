@@ -175,7 +175,7 @@ impl Settings {
                 "remount" => remount = true,
                 "timing=paced" => timing = Timing::Paced,
                 text if text == "timing" || text.starts_with("timing=") => {
-                    return Err(usage(format!("{text}: want timing=instant or timing=paced")));
+                    return Err(usage(format!("{text}: expected timing=instant or timing=paced")));
                 }
                 text => match text.strip_prefix("device=") {
                     Some(device) => devices.others.push(device.into()),

@@ -253,10 +253,10 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
             let copied = self.contents(source, attr, &node, path);
             // What is there at the end is whole.
             if self.options.interrupt.came() && copied.is_err() {
-                let removed = self.to.remove(dir, name);
-                self.counts.files -= u64::from(removed.is_ok());
+                self.remove(dir, path, name)?;
             }
             copied?;
+            self.counts.files += 1;
         }
         self.attributes(source, attr, &node, path)?;
         if self.options.fsync && attr.kind == FileKind::Regular {
@@ -274,12 +274,14 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
             Ok(Some((_, FileKind::Directory))) => {
                 Err(self.tell(format!("cannot overwrite directory '{to}' with non-directory")))
             }
-            Ok(Some(_)) => {
-                let removed = self.to.remove(dir, name);
-                removed.map_err(|e| self.fail(format!("cannot remove '{to}'"), &e))
-            }
+            Ok(Some(_)) => self.remove(dir, path, name),
             Err(error) => Err(self.fail(format!("cannot stat '{to}'"), &error)),
         }
+    }
+
+    fn remove(&mut self, dir: &T::Node, path: &[u8], name: &[u8]) -> Result<(), Told> {
+        let removed = self.to.remove(dir, name);
+        removed.map_err(|e| self.fail(format!("cannot remove '{}'", self.to.show(path)), &e))
     }
 
     fn make(
@@ -290,25 +292,27 @@ impl<'a, S: Source, T: Sink> Copy<'a, S, T> {
         path: &[u8],
         name: &[u8],
     ) -> Result<T::Node, Told> {
-        let (made, what, count) = match attr.kind {
+        let (made, what) = match attr.kind {
             FileKind::Symlink => {
                 let target = self.from.target(source);
                 let show = self.from.show(source);
                 let target = target
                     .map_err(|e| self.fail(format!("cannot read symbolic link '{show}'"), &e))?;
                 let made = self.to.make(dir, name, &New::Symlink(&target));
-                (made, "symbolic link", &mut self.counts.symlinks)
+                self.counts.symlinks += u64::from(made.is_ok());
+                (made, "symbolic link")
             }
             FileKind::Regular | FileKind::Directory => {
-                (self.to.make(dir, name, &New::File), "regular file", &mut self.counts.files)
+                // It counts when its contents are there.
+                (self.to.make(dir, name, &New::File), "regular file")
             }
             kind => {
                 let made = self.to.make(dir, name, &New::Special(kind, attr.rdev));
                 let what = if kind == FileKind::Fifo { "fifo" } else { "special file" };
-                (made, what, &mut self.counts.specials)
+                self.counts.specials += u64::from(made.is_ok());
+                (made, what)
             }
         };
-        *count += u64::from(made.is_ok());
         let to = self.to.show(path);
         made.map_err(|e| self.fail(format!("cannot create {what} '{to}'"), &e))
     }
