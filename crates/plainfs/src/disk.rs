@@ -1,113 +1,70 @@
-//! What the drive holds, what of it is in use, and writing what changed.
+//! What the drive holds, whose the blocks are, and writing what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use drive::{BLOCK_SIZE, Block, Drive, Lba};
+use drive::{Block, Drive, Lba};
 use queue::{BlockQueue, Io, IoError, WriteSet};
 use vfs::kind::{self, Finding};
-use vfs::{Errno, Error, Ino, Result};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use vfs::{Buffers, Errno, Error, Ino, Result};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::ondisk::{BITS, Geometry, INODES_PER_BLOCK, MAGIC, RawInode, RawSuperblock};
+use crate::ondisk::{MAGIC, OWNERS, RawOwner, RawSuperblock};
 
-/// A volume's tables in memory, and its drive.
-///
-/// Invariant: `known` has blocks as the drive has them (or its buffer; only a flush tells), so a
-/// block that is equal need not be written.
+/// A volume's drive and map.
 pub(crate) struct Disk {
-    queue: Arc<BlockQueue>,
     io: Io,
-    pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
-    pub(crate) table: Vec<RawInode>,
-    /// One bit for each block, the lowest bit first.
-    pub(crate) bitmap: Vec<u8>,
+    /// Blocks that can be allocated.
+    pub(crate) data: Range<Lba>,
+    /// Blocks as the drive has them, or will after the next write.
     known: BTreeMap<Lba, Block>,
-    /// To be written next.
-    ahead: BTreeMap<Lba, Block>,
-    /// The inodes of the tree in memory that are on the drive.
-    pub(crate) stored: BTreeMap<Ino, Stored>,
-    /// Inodes of the table that are in use, or about to be.
-    pub(crate) taken: BTreeSet<u32>,
-    /// Where the search for a free block goes on.
-    next: Lba,
+    /// What that writes.
+    changed: Buffers,
+    pub(crate) free: BTreeSet<Lba>,
+    /// The blocks of the tree in memory, as the map has them: by inode and slot.
+    pub(crate) stored: BTreeMap<(Ino, u64), Lba>,
 }
 
-/// Where an inode is.
-#[derive(Default)]
-pub(crate) struct Stored {
-    /// In the inode table.
-    pub(crate) number: u32,
-    /// Its blocks, by page.
-    pub(crate) pages: BTreeMap<u64, Lba>,
-}
-
-pub(crate) fn io_error(error: IoError) -> Error {
+fn io_error(error: IoError) -> Error {
     Error::caused(Errno::IO, error)
 }
 
 /// The superblock, if the drive holds one.
 pub(crate) fn superblock(queue: &BlockQueue) -> Result<Option<RawSuperblock>> {
     let block = queue.read_block(0).map_err(io_error)?;
-    let (raw, _) = RawSuperblock::read_from_prefix(&block[..]).map_err(|_| Errno::IO)?;
+    let (raw, _) = RawSuperblock::read_from_prefix(&block[..]).expect("a block is longer");
     Ok((raw.magic == MAGIC).then_some(raw))
 }
 
+/// A volume whose blocks all are free, as far as is known.
+pub(crate) fn empty(queue: Arc<BlockQueue>, superblock: RawSuperblock) -> kind::Result<Disk> {
+    let there = queue.identify().blocks;
+    let Some(data) = superblock.data().filter(|data| data.end <= there) else {
+        let allowed = format!("64 to {there}");
+        let finding = Finding::new("superblock".into(), "blocks", superblock.blocks, allowed);
+        return Err(damaged(finding));
+    };
+    Ok(Disk {
+        io: Io::new(queue),
+        superblock,
+        known: BTreeMap::new(),
+        changed: Buffers::default(),
+        free: data.clone().collect(),
+        stored: BTreeMap::new(),
+        data,
+    })
+}
+
 impl Disk {
-    /// Reads the tables.
+    /// Reads the superblock.
     pub(crate) fn open(drive: &Arc<dyn Drive>) -> kind::Result<Self> {
         let queue = Arc::new(BlockQueue::new(drive.clone()));
-        let Some(raw) = superblock(&queue)? else {
-            return Err(kind::Error::Unknown("not plainfs".into()));
-        };
-        let fits = |geometry: &Geometry| {
-            geometry.blocks <= queue.identify().blocks && geometry.inodes == raw.inodes.get()
-        };
-        let Some(geometry) = Geometry::of(raw.blocks.get()).filter(fits) else {
-            let found = format!("{} blocks, {} inodes", raw.blocks, raw.inodes);
-            let allowed = format!("what fits {} blocks", queue.identify().blocks);
-            let finding = Finding::new("superblock".into(), "size", found, allowed);
-            return Err(Damaged(finding).into());
-        };
-        let mut disk = Self::empty(queue, geometry, raw);
-        disk.read(0)?;
-        for at in 1..geometry.data {
-            let block = disk.read(at)?;
-            if at < geometry.table {
-                disk.bitmap.extend_from_slice(&block[..]);
-            } else {
-                let (raw, _) = <[RawInode; INODES_PER_BLOCK]>::read_from_prefix(&block[..])
-                    .map_err(|_| Error::from(Errno::IO))?;
-                disk.table.extend(raw);
-            }
-        }
-        disk.taken = (0..).zip(&disk.table).filter(|(_, i)| i.mode != 0).map(|(n, _)| n).collect();
-        Ok(disk)
+        let raw = superblock(&queue)?;
+        empty(queue, raw.ok_or_else(|| kind::Error::Unknown("not plainfs".into()))?)
     }
 
-    /// A volume without tables.
-    pub(crate) fn empty(
-        queue: Arc<BlockQueue>,
-        geometry: Geometry,
-        superblock: RawSuperblock,
-    ) -> Self {
-        Self {
-            io: Io::new(queue.clone()),
-            queue,
-            geometry,
-            superblock,
-            table: Vec::new(),
-            bitmap: Vec::new(),
-            known: BTreeMap::new(),
-            ahead: BTreeMap::new(),
-            stored: BTreeMap::new(),
-            taken: BTreeSet::new(),
-            next: geometry.data,
-        }
-    }
-
-    /// Reads a block and remembers it.
     pub(crate) fn read(&mut self, lba: Lba) -> Result<Block> {
         if let Some(block) = self.known.get(&lba) {
             return Ok(block.clone());
@@ -117,113 +74,77 @@ impl Disk {
         Ok(block)
     }
 
-    /// A block is in memory, too: one copy will do.
-    pub(crate) fn share(&mut self, lba: Lba, block: &Block) {
-        if self.known.get(&lba) == Some(block) {
-            self.known.insert(lba, block.clone());
-        }
-    }
-
     /// Changes a block if it is not so already.
     pub(crate) fn put(&mut self, lba: Lba, block: Block) {
         if self.known.get(&lba) != Some(&block) {
-            self.ahead.insert(lba, block);
+            self.known.insert(lba, block.clone());
+            self.changed.put(lba, block);
         }
     }
 
-    pub(crate) fn is_used(&self, lba: Lba) -> bool {
-        self.bitmap.get((lba / 8) as usize).is_none_or(|byte| byte >> (lba % 8) & 1 == 1)
+    /// Whose a block is, as the map says.
+    pub(crate) fn owner(&mut self, lba: Lba) -> Result<RawOwner> {
+        let block = self.read(1 + lba / OWNERS)?;
+        let owners = <[RawOwner; OWNERS as usize]>::ref_from_bytes(&block[..]);
+        Ok(owners.expect("sizes are equal")[(lba % OWNERS) as usize])
     }
 
-    pub(crate) fn mark(&mut self, lba: Lba, used: bool) {
-        if let Some(byte) = self.bitmap.get_mut((lba / 8) as usize) {
-            *byte = *byte & !(1 << (lba % 8)) | u8::from(used) << (lba % 8);
+    fn set_owner(&mut self, lba: Lba, inode: Lba, slot: u64) -> Result<()> {
+        let mut block = self.read(1 + lba / OWNERS)?;
+        let owners = <[RawOwner; OWNERS as usize]>::mut_from_bytes(&mut block.make_mut()[..]);
+        let owner = RawOwner { inode: inode.into(), slot: slot.into() };
+        owners.expect("sizes are equal")[(lba % OWNERS) as usize] = owner;
+        self.put(1 + lba / OWNERS, block);
+        Ok(())
+    }
+
+    /// The block of this slot of `ino`; it gets one if it has none.
+    pub(crate) fn block_of(&mut self, ino: Ino, slot: u64) -> Result<Lba> {
+        if let Some(lba) = self.stored.get(&(ino, slot)) {
+            return Ok(*lba);
         }
-    }
-
-    /// A free block that is now in use.
-    pub(crate) fn allocate(&mut self) -> Result<Lba> {
-        let Geometry { data, blocks, .. } = self.geometry;
-        let mut found = (self.next..blocks).chain(data..self.next);
-        let lba = found.find(|&lba| !self.is_used(lba)).ok_or(Errno::NOSPC)?;
-        self.mark(lba, true);
-        self.next = lba + 1;
+        let inode = if slot > 0 { Some(self.block_of(ino, 0)?) } else { None };
+        let lba = self.free.pop_first().ok_or(Errno::NOSPC)?;
+        self.stored.insert((ino, slot), lba);
+        self.set_owner(lba, inode.unwrap_or(lba), slot)?;
         Ok(lba)
     }
 
-    /// Where `ino` is or will be; a new inode gets a free place in the table.
-    pub(crate) fn number_of(&mut self, ino: Ino) -> Result<u32> {
-        if let Some(stored) = self.stored.get(&ino) {
-            return Ok(stored.number);
+    /// Frees the other blocks of `ino`.
+    pub(crate) fn keep(&mut self, ino: Ino, stays: impl Fn(&u64) -> bool) -> Result<()> {
+        let all = self.stored.range((ino, 0)..=(ino, u64::MAX));
+        let gone: Vec<_> =
+            all.map(|(&key, &lba)| (key, lba)).filter(|(k, _)| !stays(&k.1)).collect();
+        for (key, lba) in gone {
+            self.stored.remove(&key);
+            self.set_owner(lba, 0, 0)?;
+            self.free.insert(lba);
         }
-        let mut numbers = crate::ondisk::ROOT..self.geometry.inodes;
-        let number = numbers.find(|number| !self.taken.contains(number)).ok_or(Errno::NOSPC)?;
-        self.taken.insert(number);
-        self.stored.insert(ino, Stored { number, ..Stored::default() });
-        Ok(number)
+        Ok(())
     }
 
-    /// Frees the inode of `ino` and its blocks.
-    pub(crate) fn forget(&mut self, ino: Ino) {
-        let Some(stored) = self.stored.remove(&ino) else { return };
-        self.taken.remove(&stored.number);
-        self.set_inode(stored.number, RawInode::new_zeroed());
-        stored.pages.values().for_each(|&lba| self.mark(lba, false));
-    }
-
-    /// Changes one inode of its block in the table.
-    pub(crate) fn set_inode(&mut self, number: u32, raw: RawInode) {
-        let number = number as usize;
-        self.table[number] = raw;
-        let first = number / INODES_PER_BLOCK * INODES_PER_BLOCK;
-        let block = Block::from_prefix(self.table[first..first + INODES_PER_BLOCK].as_bytes());
-        self.put(self.geometry.table + (number / INODES_PER_BLOCK) as u64, block);
-    }
-
-    /// Writes the bitmap and whatever was put, each where it belongs, in no order.
-    pub(crate) fn write(&mut self) -> Result<()> {
-        for i in 0..self.geometry.blocks.div_ceil(BITS) {
-            let from = i as usize * BLOCK_SIZE;
-            let block = Block::from_prefix(&self.bitmap[from..from + BLOCK_SIZE]);
-            self.put(1 + i, block);
-        }
-        if !self.ahead.is_empty() {
-            self.superblock.clean.set(0);
-        }
+    /// Writes whatever changed, each block where it belongs, in no order. What fails is written
+    /// again next time.
+    pub(crate) fn write(&mut self, clean: bool) -> Result<()> {
+        self.superblock.clean.set(clean.into());
         self.put(0, Block::from_prefix(self.superblock.as_bytes()));
-        let ahead = std::mem::take(&mut self.ahead);
         let mut writes = WriteSet::default();
-        for (lba, block) in &ahead {
-            self.known.remove(lba);
-            writes.push(&mut self.io, *lba, block.clone());
-        }
-        writes.submit(&mut self.io);
-        // What failed is not known, and so written again.
-        writes.wait(&self.queue).map_err(io_error)?;
-        self.known.extend(ahead);
+        self.changed.submit(&mut self.io, &mut writes);
+        writes.wait(self.io.queue()).map_err(io_error)?;
+        self.changed.forget();
         Ok(())
     }
 
     pub(crate) fn flush(&self) -> Result<()> {
-        self.queue.flush().map_err(io_error)
-    }
-
-    /// Nothing is in memory that the drive does not have: says so on the drive.
-    pub(crate) fn mark_clean(&mut self) -> Result<()> {
-        self.flush()?;
-        self.superblock.clean.set(1);
-        self.write()?;
-        self.flush()
+        self.io.queue().flush().map_err(io_error)
     }
 }
 
 /// A structure on the drive holds a value that it must not.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Damaged(pub(crate) Finding);
+struct Damaged(Finding);
 
-impl From<Damaged> for kind::Error {
-    fn from(damaged: Damaged) -> Self {
-        Error::caused(Errno::UCLEAN, damaged).into()
-    }
+pub(crate) fn damaged(finding: Finding) -> kind::Error {
+    Error::caused(Errno::UCLEAN, Damaged(finding)).into()
 }
