@@ -30,7 +30,7 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 #[derive(Debug, Error)]
 pub enum MountError {
     /// There is no usable `/dev/fuse`.
-    #[error("{DEVICE}: {0} (is the fuse module loaded?)")]
+    #[error("{DEVICE}: {0}{hint}", hint = device_hint(.0))]
     Device(io::Error),
     /// The mount point cannot be used.
     #[error("mount point: {0}")]
@@ -44,6 +44,13 @@ pub enum MountError {
     /// The connection failed.
     #[error("{DEVICE}: {0}")]
     Connection(Errno),
+}
+
+fn device_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (is the fuse module loaded?)",
+        _ => "",
+    }
 }
 
 /// How far the kernel reads ahead of a sequential reader, in KiB. Its default for FUSE, 128, is

@@ -100,7 +100,10 @@ fn a_damaged_volume_is_repaired_and_the_repair_taken_back() {
     let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(said["rescued"], true);
     assert_eq!(ok(&format!("tree --json {image}:/")), tree);
-    assert_eq!(strandline(&format!("fsck --rescue {image}")).status.code(), Some(1));
+    let sound = std::fs::read(&image).expect("the image");
+    strandline(&format!("fsck --rescue {image}"));
+    assert!(std::fs::read(&image).expect("the image") == sound, "nobody said yes");
+    assert_eq!(strandline(&format!("fsck -y --rescue {image}")).status.code(), Some(1));
     assert_eq!(ok(&format!("tree --json {image}:/")), tree);
     ok(&format!("fsck {image}"));
 }

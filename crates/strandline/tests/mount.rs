@@ -348,6 +348,8 @@ fn remounting_as_mount_8_does_it() {
     let path = rig.point().join("f");
     fs::write(&path, "x").unwrap();
     rig.helper("remount,ro").unwrap();
+    let status = String::from_utf8(strandline(&["status"], &rig.point()).stdout).unwrap();
+    assert!(status.lines().next().unwrap().contains(" ro,"), "{status}");
     let refused = fs::write(&path, "y").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
     rig.helper("remount,rw,noexec").unwrap();

@@ -231,7 +231,12 @@ impl Fsck {
     ) -> Outcome<()> {
         let drive = opened.drive.clone();
         if self.rescue {
-            return self.repair(format, &self.drive_to_change(opened, answer)?, done);
+            // It writes everything anew, on a sound volume too: not without a word from the user.
+            let asks = answer == Answer::Ask;
+            return match asks && !done.wants(answer)? {
+                true => Ok(()),
+                false => self.repair(format, &self.drive_to_change(opened, answer)?, done),
+            };
         }
         let first = match format.check(&drive) {
             Ok(report) => report,

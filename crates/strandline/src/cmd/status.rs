@@ -27,10 +27,23 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// A mount that became read-only later is so to the kernel only: the volume need not know.
+    fn show_remount(&self, status: &mut serde_json::Map<String, serde_json::Value>) -> Outcome<()> {
+        let kernel = rustix::fs::statvfs(&self.dir).map_err(Failure::host(&self.dir))?;
+        if kernel.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
+            && let Some(serde_json::Value::String(options)) = status.get_mut("mount_options")
+            && let Some(rest) = options.strip_prefix("rw")
+        {
+            *options = format!("ro{rest}");
+        }
+        Ok(())
+    }
+
     pub(crate) fn run(self) -> Outcome {
         let text = Mounted::on(&self.dir)?.ask("status")?;
-        let status: serde_json::Map<String, serde_json::Value> =
+        let mut status: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&text).map_err(Failure::host(&self.dir))?;
+        self.show_remount(&mut status)?;
         if self.json {
             out::json(&status)?;
             return Ok(0);

@@ -88,7 +88,8 @@ fn effective(queue: &BlockQueue, options: &MkfsOptions) -> Result<MkfsOptions> {
         let segments = zones.size / u64::from(BLOCKS_PER_SEGMENT);
         if !zones.size.is_power_of_two() || segments == 0 {
             let size = zones.size;
-            return Err(Error::unsupported(format!("zones of {size} blocks, not a power of two")));
+            let allowed = "a power of two of at least 2 MiB";
+            return Err(Error::unsupported(format!("zones of {size} blocks; allowed: {allowed}")));
         }
         options.segs_per_sec =
             u32::try_from(segments).map_err(|_| Error::unsupported("zones above 16 TiB"))?;
