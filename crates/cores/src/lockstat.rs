@@ -3,8 +3,9 @@
 //!
 //! What belongs to a profile is what belongs to a [trace](crate::trace): a virtual machine, or on
 //! the real one the threads with a common ancestor. A virtual profile costs no virtual time. On the
-//! real machine each thread counts in a table of its own, so that counting makes no thread wait for
-//! another, and when no profile runs a lock costs one look at a flag.
+//! real machine each thread counts in a table of its own and only reads what it shares with others,
+//! so that counting makes no thread wait for another. When no profile runs, taking a lock costs one
+//! look at a flag, and letting it go one at the guard.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use crate::sim::lock::Hold;
 use crate::sim::{self, Sim, WaitsFor};
-use crate::trace::inherit;
+use crate::trace::{inherit, of_own};
 use crate::{Nanos, now};
 
 /// How many profiles of the real machine run in this process.
@@ -226,6 +227,6 @@ pub(crate) fn take<G>(
 
 /// A hold that begins now on the real machine, if the calling thread's are counted.
 pub(crate) fn resume(waits_for: &WaitsFor) -> Option<Box<Watch>> {
-    let counted = sim::current().is_none() && inherit().locks.is_on();
+    let counted = sim::current().is_none() && of_own(|recorder| recorder.locks.is_on());
     if counted { Watch::new(waits_for, None) } else { None }
 }

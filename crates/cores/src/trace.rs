@@ -120,6 +120,14 @@ pub(crate) fn inherit() -> Arc<Recorder> {
     RECORDER.with_borrow_mut(|slot| slot.get_or_insert_with(new).clone())
 }
 
+/// What `ask` says of the calling thread's recorder; false if there is none. The pointer is not
+/// cloned, because its count is one cache line that all threads of the family would fight for.
+pub(crate) fn of_own(ask: impl FnOnce(&Recorder) -> bool) -> bool {
+    let borrowed = |slot: &RefCell<Option<_>>| slot.borrow().as_deref().is_some_and(ask);
+    // A thread that is about to end may have none any more.
+    RECORDER.try_with(borrowed).unwrap_or(false)
+}
+
 /// Makes `recorder` the calling thread's.
 pub(crate) fn adopt(recorder: Arc<Recorder>) {
     RECORDER.set(Some(recorder));
@@ -174,7 +182,7 @@ pub fn span(stage: Stage) -> Span {
             start
         }
         None if ACTIVE.load(Ordering::Relaxed) == 0 => None,
-        None => inherit().is_on().then(|| (stage, now())),
+        None => of_own(Recorder::is_on).then(|| (stage, now())),
     };
     Span { start }
 }
