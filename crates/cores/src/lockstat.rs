@@ -38,7 +38,9 @@ pub struct LockUse {
     pub taken: u64,
     /// How often somebody else had it.
     pub contended: u64,
-    /// Time until it was free.
+    /// Time until it was free. On the real machine a thread that has waited for a condition takes
+    /// the lock again as part of that wait, so what it then waits for the lock cannot be told
+    /// apart, and counts neither here nor in `contended`.
     #[serde(rename = "wait_ns")]
     pub wait: Nanos,
     /// The longest wait.
