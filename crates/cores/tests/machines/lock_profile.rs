@@ -35,16 +35,18 @@ fn each_hold_counts_under_its_locks_name() {
             });
             // One after the other, so that `try_lock` finds its lock free.
             threads.for_each(cores::JoinHandle::join);
-            lockstat::finish()
+            let rows = lockstat::finish();
+            drop(locks.0.lock());
+            (rows, lockstat::finish())
         };
-        let rows = machine.run(body).unwrap();
+        let (rows, afterwards) = machine.run(body).unwrap();
+        assert_eq!(afterwards, [], "nothing is counted after the end");
         assert_eq!(row(&rows, "nat", "mutex").taken, 200);
         assert_eq!(row(&rows, "sit", "rwlock (to read)").taken, 200);
         assert_eq!(row(&rows, "sit", "rwlock (to write)").taken, 4);
         assert_eq!(row(&rows, "i32", "mutex").taken, 4, "a lock without a name, by its type");
         let virtual_only = row(&rows, "nat", "mutex").spin.is_some();
         assert_eq!(virtual_only, machine.is_simulated());
-        assert_eq!(machine.run(lockstat::finish).unwrap(), [], "nothing is counted afterwards");
     }
 }
 
@@ -92,7 +94,7 @@ fn a_profile_costs_no_virtual_time() {
 }
 
 #[test]
-fn who_waits_for_a_condition_does_not_hold_the_lock() {
+fn a_thread_waiting_for_a_condition_does_not_hold_the_lock() {
     for machine in machines() {
         let body = || {
             let (lock, never) = (Mutex::named("state", ()), Condvar::new());
