@@ -119,18 +119,18 @@ impl Job {
     /// The machine, its sockets and the cores of each.
     fn machine(&self) -> Result<(Machine, usize, usize)> {
         let machine = machine_named(&self.machine, self.seed)?;
-        if !machine.is_simulated() {
-            return Ok((machine, 1, cores::core_count()));
-        }
-        if matches!(self.place, Place::Mount(_)) {
+        let (name, sockets, there) = if !machine.is_simulated() {
+            ("this machine", 1, cores::core_count())
+        } else if matches!(self.place, Place::Mount(_)) {
             return Err(Error::Usage("a mount is on the real machine".into()));
-        }
-        let profile = Profile::named(&self.machine).map_err(|e| Error::Usage(e.to_string()))?;
-        let there = profile.cores();
+        } else {
+            let profile = Profile::named(&self.machine).map_err(|e| Error::Usage(e.to_string()))?;
+            (self.machine.as_str(), profile.sockets(), profile.cores())
+        };
         if let Some(many) = self.cores.iter().find(|&&cores| cores > there as u64) {
-            return Err(Error::Usage(format!("{} has {there} cores, not {many}", self.machine)));
+            return Err(Error::Usage(format!("{name} has {there} cores, not {many}")));
         }
-        Ok((machine, profile.sockets(), there / profile.sockets()))
+        Ok((machine, sockets, there / sockets))
     }
 
     /// Runs it. Calls `step` after each point.
