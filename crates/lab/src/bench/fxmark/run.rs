@@ -7,7 +7,7 @@ use cores::{Condvar, LockUse, Mutex, Nanos, lockstat};
 
 use super::files::Files;
 use super::load::Load;
-use super::work::{Op, Share, make_shared};
+use super::work::{Share, make_shared};
 use crate::{Error, Result, now_ns};
 
 /// What is run.
@@ -42,33 +42,75 @@ const START: &str = "fxmark start";
 
 /// Where the cores wait for each other.
 struct Start {
-    /// How many are ready, and whether they may go.
-    state: Mutex<(u64, bool)>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
+/// How far the preparations are.
+#[derive(Default)]
+struct State {
+    /// How many cores are ready or have failed.
+    ready: u64,
+    failed: bool,
+    /// Once it is known: whether they run, or give up.
+    word: Option<bool>,
+}
+
+/// A core that prepares. Dropped before it is ready, be it in a panic, it has failed.
+struct Preparing<'a> {
+    start: &'a Start,
+    failed: bool,
+}
+
 impl Start {
-    /// One core is ready and waits for the others.
-    fn line_up(&self) {
-        let mut state = self.state.lock();
-        state.0 += 1;
-        self.changed.notify_all();
-        while !state.1 {
-            self.changed.wait(&mut state);
-        }
+    fn new() -> Self {
+        Self { state: Mutex::named(START, State::default()), changed: Condvar::new() }
     }
 
-    /// Waits until so many cores are ready.
-    fn wait_for(&self, cores: u64) {
-        let mut state = self.state.lock();
-        while state.0 < cores {
-            self.changed.wait(&mut state);
-        }
+    fn prepare(&self) -> Preparing<'_> {
+        Preparing { start: self, failed: true }
     }
 
-    fn go(&self) {
-        self.state.lock().1 = true;
+    /// Waits until so many cores are ready or have failed. True if none has failed.
+    fn wait_for(&self, cores: u64) -> bool {
+        let mut state = self.state.lock();
+        while state.ready < cores {
+            self.changed.wait(&mut state);
+        }
+        !state.failed
+    }
+
+    /// Tells those that are ready whether they run.
+    fn say(&self, word: bool) {
+        self.state.lock().word = Some(word);
         self.changed.notify_all();
+    }
+}
+
+impl Preparing<'_> {
+    /// This core is ready and waits for the word: whether it runs.
+    fn line_up(mut self) -> bool {
+        self.failed = false;
+        let Start { state, changed } = self.start;
+        let mut state = state.lock();
+        state.ready += 1;
+        changed.notify_all();
+        loop {
+            match state.word {
+                Some(word) => return word,
+                None => changed.wait(&mut state),
+            }
+        }
+    }
+}
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        if self.failed {
+            let mut state = self.start.state.lock();
+            (state.ready, state.failed) = (state.ready + 1, true);
+            self.start.changed.notify_all();
+        }
     }
 }
 
@@ -79,8 +121,7 @@ impl Run {
     /// Runs the load on `files`.
     pub(super) fn on<F: Files>(self, files: &Arc<F>, told: &Told<'_>) -> Result<Took> {
         make_shared(self.load, &**files, self.cores)?;
-        let start = Mutex::named(START, (0, false));
-        let start = Arc::new(Start { state: start, changed: Condvar::new() });
+        let start = Arc::new(Start::new());
         let threads: Vec<_> = (0..self.cores)
             .map(|core| {
                 let (files, start) = (files.clone(), start.clone());
@@ -88,33 +129,86 @@ impl Run {
                 cores::spawn("fxmark", Some(place), move || self.core(core, files, &start))
             })
             .collect();
-        start.wait_for(self.cores);
-        let synced = files.sync().and_then(|()| (told.ready)());
+        let prepared = start.wait_for(self.cores);
+        let synced = if prepared { files.sync().and_then(|()| (told.ready)()) } else { Ok(()) };
         if self.profile_locks {
             lockstat::start();
         }
-        start.go();
-        let times: Result<Vec<Times>> = threads.into_iter().map(cores::JoinHandle::join).collect();
+        start.say(prepared && synced.is_ok());
+        let times: Vec<_> = threads.into_iter().map(cores::JoinHandle::join).collect();
         let mut locks = if self.profile_locks { lockstat::finish() } else { Vec::new() };
         locks.retain(|lock| lock.name != START);
-        synced.and((told.done)())?;
-        let times = times?;
-        let began = times.iter().map(|times| times.0).min();
-        let ended = times.iter().map(|times| times.1).max();
+        synced?;
+        let times = times.into_iter().collect::<Result<Vec<_>>>()?;
+        (told.done)()?;
+        let began = times.iter().flatten().map(|times| times.0).min();
+        let ended = times.iter().flatten().map(|times| times.1).max();
         match (began, ended) {
             (Some(began), Some(ended)) => Ok(Took { time: (ended - began).max(1), locks }),
             _ => Err(Error::Usage("no cores".into())),
         }
     }
 
-    /// One core's share, from its preparation to its end.
-    fn core<F: Files>(self, core: u64, files: Arc<F>, start: &Start) -> Result<Times> {
+    /// One core's share, from its preparation to its end. `None` if it was told to give up.
+    fn core<F: Files>(self, core: u64, files: Arc<F>, start: &Start) -> Result<Option<Times>> {
+        let preparing = start.prepare();
         let share = Share { files, core, ops: self.ops, seed: self.seed };
-        let prepared: Result<Op> = share.prepare(self.load);
-        start.line_up();
-        let mut op = prepared?;
+        let mut op = share.prepare(self.load)?;
+        if !preparing.line_up() {
+            return Ok(None);
+        }
         let began = now_ns();
         (0..self.ops).try_for_each(&mut op)?;
-        Ok((began, now_ns()))
+        Ok(Some((began, now_ns())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    use super::*;
+    use crate::bench::fxmark::files::Mounted;
+    use crate::machine_named;
+
+    #[test]
+    fn a_core_that_panics_before_the_start_makes_the_others_give_up() {
+        for machine in ["real", "xeon-4116"] {
+            let body = || {
+                let start = Arc::new(Start::new());
+                let spawn = |f: fn(Preparing<'_>) -> bool| {
+                    let start = start.clone();
+                    cores::spawn("fxmark", None, move || f(start.prepare()))
+                };
+                let gave_up = spawn(|preparing| !preparing.line_up());
+                let lost = spawn(|_preparing| resume_unwind(Box::new("on purpose")));
+                assert!(!start.wait_for(2), "one has failed");
+                start.say(false);
+                assert!(gave_up.join(), "it was not to run");
+                assert!(catch_unwind(AssertUnwindSafe(|| lost.join())).is_err());
+            };
+            machine_named(machine, 1).expect("it is known").run(body).expect("no deadlock");
+        }
+    }
+
+    #[test]
+    fn after_a_failure_no_core_runs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = Arc::new(Mounted::below(dir.path()).expect("a directory"));
+        let (load, seed, profile_locks) = (Load::Mwcl, 1, false);
+        let run = Run { load, cores: 2, first_core: 0, ops: 5, seed, profile_locks };
+        let own = |core: &str| files.root().join(core);
+        let made = |core: &str| std::fs::read_dir(own(core)).expect("it is there").count();
+        let done = || unreachable!("no core runs");
+
+        let told = Told { ready: &|| Err(Error::Full), done: &done };
+        assert!(matches!(run.on(&files, &told), Err(Error::Full)));
+        assert_eq!([made("0"), made("1")], [0, 0]);
+
+        // The directory of the second core is still there, so it cannot make it.
+        std::fs::remove_dir(own("0")).expect("it is empty");
+        let told = Told { ready: &|| unreachable!("one core has failed"), done: &done };
+        assert!(matches!(run.on(&files, &told), Err(Error::Host { .. })));
+        assert_eq!([made("0"), made("1")], [0, 0]);
     }
 }
