@@ -146,7 +146,7 @@ impl Job {
     }
 }
 
-/// A process that measures.
+/// A process that measures. It is killed if this is dropped before it has ended.
 struct Measuring {
     child: Child,
     to: ChildStdin,
@@ -180,11 +180,18 @@ impl Measuring {
     }
 
     fn end(mut self) -> Result<()> {
-        drop(self.to);
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
             _ => Err(Error::Usage("a process that measures has failed".into())),
         }
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        // One that has ended on its own is left alone by both.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -203,6 +210,17 @@ fn measure(commands: Vec<Command>) -> Result<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_measuring_process_ends_with_its_handle() {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        let measuring = Measuring::start(command).expect("it starts");
+        let process = std::path::PathBuf::from(format!("/proc/{}", measuring.child.id()));
+        assert!(process.exists());
+        drop(measuring);
+        assert!(!process.exists());
+    }
 
     #[test]
     fn a_spread_is_of_sorted_values() {
