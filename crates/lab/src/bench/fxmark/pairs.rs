@@ -101,9 +101,9 @@ impl Job {
         let turns = |i: usize| threads.iter().skip(i).step_by(self.cores.len());
         let run = self.one(self.cores[i], false);
         let works = (run.cores * run.ops) as f64;
-        let mut sorted: Vec<Nanos> = turns(i).copied().collect();
-        sorted.sort_unstable();
-        let took = sorted.get(sorted.len() / 2).copied().unwrap_or(1);
+        let rate = |time: &Nanos| works * 1e9 / *time as f64;
+        let rates = Spread::of(turns(i).map(rate).collect());
+        let took = (works * 1e9 / rates.median).round() as Nanos;
         let alone = processes.iter().skip(i).step_by(self.cores.len());
         let pairs: Vec<(Nanos, Nanos)> =
             turns(i).zip(alone).filter_map(|(&one, &other)| Some((one, other?))).collect();
@@ -115,11 +115,11 @@ impl Job {
         };
         let beside = (!pairs.is_empty()).then(|| Beside {
             turns: pairs.len() as u64,
-            processes_per_s: Spread::of(pairs.iter().map(|p| works * 1e9 / p.1 as f64).collect()),
+            processes_per_s: Spread::of(pairs.iter().map(|p| rate(&p.1)).collect()),
             over_processes: Spread::of(pairs.iter().map(|p| p.1 as f64 / p.0 as f64).collect()),
             over_one: one.map(over_one),
         });
-        Point { beside, ..point(run, took, Vec::new()) }
+        Point { beside, ..point(run, took.max(1), Vec::new()) }
     }
 
     /// Runs the first number of cores, from core `first_core` on, at the word of the process that
@@ -210,6 +210,7 @@ fn measure(commands: Vec<Command>) -> Result<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::fxmark::Load;
 
     #[test]
     fn a_measuring_process_ends_with_its_handle() {
@@ -220,6 +221,26 @@ mod tests {
         assert!(process.exists());
         drop(measuring);
         assert!(!process.exists());
+    }
+
+    #[test]
+    fn threads_and_processes_have_the_same_median() {
+        let job = Job {
+            load: Load::Dwol,
+            place: Place::Mount("/".into()),
+            machine: "real".into(),
+            cores: vec![2],
+            ops: Some(1_000),
+            seed: 1,
+            profile_locks: false,
+        };
+        for times in [&[3_000_000][..], &[1_000_000, 4_000_000], &[4_000_000, 9_000_000, 1_000_000]]
+        {
+            let alone: Vec<_> = times.iter().copied().map(Some).collect();
+            let point = job.summed_up(0, times, &alone);
+            let processes = point.beside.expect("both ran").processes_per_s;
+            assert!((point.works_per_s / processes.median - 1.0).abs() < 1e-6, "{point:?}");
+        }
     }
 
     #[test]
