@@ -28,14 +28,15 @@ impl Curve {
         ] {
             let _ = writeln!(log, "### {key:14} = {value}");
         }
-        let medium = if self.drive == "ram" { MEMORY } else { &self.drive };
+        let medium = field(if self.drive == "ram" { MEMORY } else { &self.drive });
+        let fs = field(&self.fs);
         for point in &self.points {
             let beside = point.beside.iter().flat_map(Beside::columns).collect::<Vec<_>>();
             let names: String = beside.iter().map(|(name, _)| format!(" {name}")).collect();
             let _ = write!(
                 log,
-                "\n## {medium}:{}:{}:{}:bufferedio\n# ncpu secs works works/sec{names}\n",
-                self.fs, self.load, point.cores
+                "\n## {medium}:{fs}:{}:{}:bufferedio\n# ncpu secs works works/sec{names}\n",
+                self.load, point.cores
             );
             let works = point.works as f64;
             let _ = write!(
@@ -63,6 +64,11 @@ impl Curve {
         let label = format!("cores ({load}, {fs} on {drive}, {machine} machine{simulated})");
         report::curve(&points, &label, "operations/s")
     }
+}
+
+/// `text` as a field of a `##` line, which FxMark's parser splits at colons.
+fn field(text: &str) -> String {
+    text.replace(|c: char| c == ':' || c.is_whitespace(), "_")
 }
 
 /// What happened at the locks, those first that cost most.

@@ -142,6 +142,8 @@ fn the_log_is_fxmarks() {
         assert_eq!(row[2], point.works as f64);
         assert!((row[3] / point.works_per_s - 1.0).abs() < 1e-6, "{line}");
     }
+    let odd = Curve { fs: "/mnt/a:b c".into(), drive: "zn540:2".into(), ..curve.clone() };
+    assert!(odd.log().contains("\n## zn540_2:/mnt/a_b_c:DWOL:2:bufferedio\n"), "{}", odd.log());
     assert!(curve.svg().contains("cores (DWOL, f2fs on ram, xeon-4116 machine, simulated)"));
 }
 
