@@ -178,7 +178,8 @@ impl Files for InProcess {
     }
 }
 
-/// A directory of its own on whatever the kernel has mounted there; it goes with this.
+/// A directory of its own on whatever the kernel has mounted there. Dropping this removes it, but a
+/// signal that ends the process leaves it.
 pub(super) struct Mounted {
     root: PathBuf,
 }
