@@ -81,7 +81,7 @@ impl FromStr for Load {
 const FSYNC_LOG: u64 = 256 << 20;
 
 impl Load {
-    /// Operations per core: on the real machine a second or so of them.
+    /// Operations per core: on the real machine and the drive `ram` a second or so of them.
     pub(super) const fn default_ops(self, simulated: bool, mounted: bool) -> u64 {
         match self {
             // Most entries come with the one before.

@@ -25,7 +25,8 @@ pub(crate) struct Fxmark {
     #[arg(long, default_value = "1,2", value_delimiter = ',', value_name = "CORES")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
     cores: Vec<u64>,
-    /// Operations per core; by default a second or so of them, a thousand or more if simulated
+    /// Operations per core; by default on `ram` a second or so of them, a thousand or more if
+    /// simulated
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
     /// File system
