@@ -1,5 +1,5 @@
 //! FxMark (Min and others, USENIX ATC 2016): nineteen small loads, each run on 1, 2, 4, … cores to
-//! see where a file system stops to scale. Each is bounded by operations, in process or through a
+//! see where a file system stops scaling. Each is bounded by operations, in process or through a
 //! mount.
 
 mod files;

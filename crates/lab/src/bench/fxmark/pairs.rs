@@ -1,7 +1,6 @@
-//! Threads beside processes. What a file system could at best make of so many cores is what as many
-//! processes make of them that share nothing: each has one thread and a volume of its own. Both
-//! run in turn, several times, in processes that were started for it; the ratios are those of each
-//! turn.
+//! Threads compared with processes. At best, threads on one volume do as much as that many
+//! processes, each with a volume of its own. Both run in turn, several times, in processes that
+//! were started for it; the ratios are those of each turn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,4 +1,4 @@
-//! What each core does, held beside FxMark's source: the header of each function names its file.
+//! What each core does, compared with FxMark's source: the header of each function names its file.
 //!
 //! Two differences, so that a run is bounded by operations and the same every time: FxMark makes
 //! files for as long as it will measure, or until the volume is full, where we make as many as are

@@ -41,8 +41,7 @@ pub(crate) struct Fxmark {
     /// Not in process: through the kernel, in a new directory below this one
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fs", "drive", "mount_opts"])]
     mount: Option<PathBuf>,
-    /// So many times also as many processes, each with one thread and a volume of its own, to
-    /// compare: medians and ranges of the ratios
+    /// Also run as many single-threaded processes, TURNS times
     #[arg(long, value_name = "TURNS", conflicts_with_all = ["mount", "profile_locks"])]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
     pairs: Option<u64>,
