@@ -154,11 +154,12 @@ fn the_lock_profile_names_the_engines_lock_and_costs_no_time() {
     let profiled = Job { profile_locks: true, ..job }.run(&mut || ()).expect("it runs");
     for (point, plain) in profiled.points.iter().zip(&plain.points) {
         assert_eq!((point.secs, plain.locks.len()), (plain.secs, 0));
-        let volume = point.locks.iter().find(|lock| lock.name == "f2fs volume");
+        let alone = ("f2fs volume", "rwlock (to write)");
+        let volume = point.locks.iter().find(|lock| (lock.name, lock.kind) == alone);
         let volume = volume.unwrap_or_else(|| panic!("no lock of the volume: {:?}", point.locks));
         assert!(volume.taken >= point.works && volume.hold > 0, "{volume:?}");
         assert_eq!(volume.contended > 0, point.cores > 1, "{volume:?}");
     }
     let log = profiled.log();
-    assert!(log.lines().any(|line| line.starts_with("f2fs volume, mutex ")), "{log}");
+    assert!(log.lines().any(|line| line.starts_with("f2fs volume, rwlock (to write) ")), "{log}");
 }
