@@ -14,8 +14,8 @@ use crate::{
 ///
 /// While the short way is open, a reader only counts itself in and out. A writer takes the lock
 /// proper, closes the short way and waits until no reader is left on it; from then on everybody
-/// uses the lock proper, until a reader finds that the short way has been closed for long enough.
-/// So writers among themselves pay nothing for the counts. The method is BRAVO (Dice and Kogan,
+/// uses the lock proper, until several readers have come in a row and the short way has been closed
+/// for long enough. So writers, and readers that take turns with them, pay nothing for the counts. The method is BRAVO (Dice and Kogan,
 /// ATC'19); Linux's `percpu_rw_semaphore` serves the same end.
 ///
 /// A reader must not wait for what only a writer can give.
@@ -86,9 +86,11 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         PerCoreWriteGuard { value: unsafe { &mut *self.value.get() }, _guard: guard }
     }
 
-    /// How many readers have asked so far.
+    /// How many readers there have been so far. One that found the short way just closed counts
+    /// twice.
     pub fn readers(&self) -> u64 {
-        self.short.counts.iter().map(|count| count.entered.load()).fold(0, u64::wrapping_add)
+        let short = self.short.counts.iter().map(|count| count.entered.load());
+        short.fold(self.short.by_lock.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
     /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
@@ -108,6 +110,9 @@ const DRAINING: u64 = 2;
 /// writers for it are at most a tenth of the time (BRAVO's `N`).
 const CLOSED_FOR: Nanos = 9;
 
+/// So many readers must come by the lock with no writer in between before the short way opens.
+const IN_A_ROW: u64 = 8;
+
 /// How often a writer looks whether the readers of a core have left before it sleeps.
 const LOOKS: usize = 64;
 
@@ -117,6 +122,9 @@ struct ShortWay {
     state: Line,
     /// Before then it is not opened again.
     closed_until: AtomicU64,
+    /// Readers that took the lock proper, and how many of them before its last writer.
+    by_lock: AtomicU64,
+    before_writer: AtomicU64,
     counts: Box<[Count]>,
     /// A writer sleeps here until the readers have left. Innermost: nothing is taken within.
     sleep: Mutex<()>,
@@ -141,8 +149,10 @@ struct Visit<'a> {
 impl ShortWay {
     fn new() -> Self {
         Self {
-            state: Line::new(OPEN),
+            state: Line::new(CLOSED),
             closed_until: AtomicU64::new(0),
+            by_lock: AtomicU64::new(0),
+            before_writer: AtomicU64::new(0),
             counts: (0..core_count()).map(|_| Count::default()).collect(),
             sleep: Mutex::named("readers left", ()),
             left: Condvar::new(),
@@ -153,15 +163,24 @@ impl ShortWay {
     /// closes the way before it reads the counts, so one of them sees the other.
     #[inline]
     fn enter(&self) -> Option<Visit<'_>> {
+        if self.state.load_free() != OPEN {
+            return None;
+        }
         let count = &self.counts[current_core() % self.counts.len()];
         count.entered.fetch_add(1);
         let visit = Visit { way: self, count };
         (self.state.load() == OPEN).then_some(visit)
     }
 
-    /// For a reader that has the lock: opens the way if it has been closed long enough.
+    /// For a reader that has the lock: opens the way if it has been closed long enough, for enough
+    /// readers.
     fn open(&self) {
-        if self.state.load() == CLOSED && now() >= self.closed_until.load(Ordering::Relaxed) {
+        let readers = self.by_lock.fetch_add(1, Ordering::Relaxed) + 1;
+        let in_a_row = readers.wrapping_sub(self.before_writer.load(Ordering::Relaxed));
+        if self.state.load_free() == CLOSED
+            && in_a_row >= IN_A_ROW
+            && now() >= self.closed_until.load(Ordering::Relaxed)
+        {
             self.state.store(OPEN);
         }
     }
@@ -169,7 +188,8 @@ impl ShortWay {
     /// For the writer: closes the way.
     #[inline]
     fn close(&self) {
-        if self.state.load() != CLOSED {
+        self.before_writer.store(self.by_lock.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.state.load_free() != CLOSED {
             self.drain();
         }
     }
