@@ -15,8 +15,8 @@ use crate::{
 /// While the short way is open, a reader only counts itself in and out. A writer takes the lock
 /// proper, closes the short way and waits until no reader is left on it; from then on everybody
 /// uses the lock proper, until several readers have come in a row and the short way has been closed
-/// for long enough. So writers, and readers that take turns with them, pay nothing for the counts. The method is BRAVO (Dice and Kogan,
-/// ATC'19); Linux's `percpu_rw_semaphore` serves the same end.
+/// for long enough. So writers, and readers that take turns with them, pay nothing for the counts.
+/// The method is BRAVO (Dice and Kogan, ATC'19); Linux's `percpu_rw_semaphore` serves the same end.
 ///
 /// A reader must not wait for what only a writer can give.
 pub struct PerCoreRwLock<T: ?Sized> {
