@@ -32,13 +32,14 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for PerCoreRwLock<T> {}
 
 /// A reader's right to the value of a [`PerCoreRwLock`], given back on drop.
 pub struct PerCoreReadGuard<'a, T: ?Sized> {
-    value: &'a T,
+    /// Not a reference to the value: one must not outlive the right to it, even unused.
+    of: &'a PerCoreRwLock<T>,
     _way: Way<'a>,
 }
 
 /// The writer's right to the value of a [`PerCoreRwLock`], given back on drop.
 pub struct PerCoreWriteGuard<'a, T: ?Sized> {
-    value: &'a mut T,
+    of: &'a PerCoreRwLock<T>,
     _guard: RwLockWriteGuard<'a, ()>,
 }
 
@@ -64,9 +65,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
             Some(visit) => Way::Short { _visit: visit },
             None => self.read_by_lock(),
         };
-        // SAFETY: before it touches the value, a writer has kept out readers that take the lock,
-        // and has closed the short way and waited for those on it.
-        PerCoreReadGuard { value: unsafe { &*self.value.get() }, _way: way }
+        PerCoreReadGuard { of: self, _way: way }
     }
 
     #[cold]
@@ -81,9 +80,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
     pub fn write(&self) -> PerCoreWriteGuard<'_, T> {
         let guard = self.lock.write();
         self.short.close();
-        // SAFETY: the lock keeps out other writers and the readers that take it, and nobody is on
-        // the short way.
-        PerCoreWriteGuard { value: unsafe { &mut *self.value.get() }, _guard: guard }
+        PerCoreWriteGuard { of: self, _guard: guard }
     }
 
     /// How many readers there have been so far. One that found the short way just closed counts
@@ -240,7 +237,9 @@ impl<T: ?Sized> Deref for PerCoreReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.value
+        // SAFETY: before it touches the value, a writer has kept out readers that take the lock,
+        // and has closed the short way and waited for those on it.
+        unsafe { &*self.of.value.get() }
     }
 }
 
@@ -249,13 +248,16 @@ impl<T: ?Sized> Deref for PerCoreWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.value
+        // SAFETY: the lock keeps out other writers and the readers that take it, and nobody is on
+        // the short way.
+        unsafe { &*self.of.value.get() }
     }
 }
 
 impl<T: ?Sized> DerefMut for PerCoreWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.value
+        // SAFETY: as for `deref`, and `&mut self` is the only way to the value meanwhile.
+        unsafe { &mut *self.of.value.get() }
     }
 }
