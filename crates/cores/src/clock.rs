@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{real, sim};
+use crate::{may_sleep, real, sim};
 
 /// A point or a length of time on a machine, in nanoseconds.
 pub type Nanos = u64;
@@ -31,6 +31,7 @@ pub fn wall_clock() -> Duration {
 }
 
 /// Lets `duration` pass without using the core.
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn sleep(duration: Nanos) {
     sleep_until(now().saturating_add(duration));
 }
@@ -38,7 +39,9 @@ pub fn sleep(duration: Nanos) {
 /// Lets time pass until [`now`] is at least `deadline`, without using the core.
 ///
 /// On the real machine it spins at the end, because timers wake tens of microseconds late.
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn sleep_until(deadline: Nanos) {
+    may_sleep();
     match sim::current() {
         Some(machine) => machine.sleep_until(deadline),
         None => real::sleep_until(deadline),

@@ -25,7 +25,9 @@ impl Condvar {
     ///
     /// As everywhere, the caller must check the condition again, because others may have been
     /// first.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        guard.held.check_wait();
         match (sim::current(), &mut guard.inner) {
             (Some(sim), _) => {
                 self.wait_virtually(sim, guard, None);
@@ -40,7 +42,9 @@ impl Condvar {
     }
 
     /// As [`Condvar::wait`], but at most until `deadline`. True if the deadline came first.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Nanos) -> bool {
+        guard.held.check_wait();
         match (sim::current(), &mut guard.inner) {
             (Some(sim), _) => self.wait_virtually(sim, guard, Some(deadline)) == Wake::TimedOut,
             (None, Some(inner)) => {
@@ -67,6 +71,7 @@ impl Condvar {
     }
 
     /// The waiter joins the queue before the mutex is free, so no notification can be missed.
+    #[cfg_attr(debug_assertions, track_caller)]
     fn wait_virtually<T: ?Sized>(
         &self,
         sim: &Sim,

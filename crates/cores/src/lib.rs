@@ -13,6 +13,7 @@ mod machine;
 mod mutex;
 mod percore;
 mod profile;
+mod rank;
 mod real;
 mod rwlock;
 mod semaphore;
@@ -32,6 +33,7 @@ pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError, switches
 pub use mutex::{Mutex, MutexGuard};
 pub use percore::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard};
 pub use profile::{Profile, ProfileError};
+pub use rank::{Rank, may_sleep};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::Semaphore;
 pub use splitmix::{mix, splitmix64};

@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::lockstat;
+use crate::rank::{Held, Place, Rank};
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
 
@@ -11,6 +12,7 @@ use crate::sim::{self, WaitsFor};
 /// It does not poison: if a thread panics, it lets go, and the next one finds the value as it is.
 pub struct Mutex<T: ?Sized> {
     name: Option<&'static str>,
+    place: Place,
     sim: VirtualLock,
     inner: parking_lot::Mutex<T>,
 }
@@ -22,17 +24,33 @@ pub struct MutexGuard<'a, T: ?Sized> {
     /// that the value is free when the next virtual holder is woken.
     pub(crate) inner: Option<parking_lot::MutexGuard<'a, T>>,
     pub(crate) hold: Hold<'a>,
+    pub(crate) held: Held,
 }
 
 impl<T> Mutex<T> {
     /// A free mutex around `value`.
     pub const fn new(value: T) -> Self {
-        Mutex { name: None, sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
+        Self::with(None, Place::NONE, value)
     }
 
-    /// As [`Mutex::new`], with the name to use in deadlock reports.
+    /// As [`Mutex::new`], with the name to use in reports.
     pub const fn named(name: &'static str, value: T) -> Self {
-        Mutex { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
+        Self::with(Some(name), Place::NONE, value)
+    }
+
+    /// As [`Mutex::named`], with a place in the order of locks.
+    pub const fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
+        Self::with(Some(name), Place::new(rank), value)
+    }
+
+    const fn with(name: Option<&'static str>, place: Place, value: T) -> Self {
+        Mutex { name, place, sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// The same with a key: of several locks of one rank, a thread takes those of higher keys
+    /// later.
+    pub fn keyed(self, key: u64) -> Self {
+        Mutex { place: self.place.keyed(key), ..self }
     }
 
     /// Consumes the mutex and returns its value.
@@ -44,7 +62,9 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits until the value is free and takes it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.place.check(self.name);
         let mut hold = match sim::current() {
             Some(sim) => self.sim.acquire(sim, Mode::Exclusive, self.waits_for()),
             None => Hold::REAL,
@@ -55,7 +75,13 @@ impl<T: ?Sized> Mutex<T> {
         } else {
             self.inner.lock()
         };
-        MutexGuard { mutex: self, inner: Some(inner), hold }
+        MutexGuard { mutex: self, inner: Some(inner), hold, held: self.held() }
+    }
+
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn held(&self) -> Held {
+        self.place.held(self.name, &self.inner)
     }
 
     #[inline]
@@ -64,7 +90,8 @@ impl<T: ?Sized> Mutex<T> {
         WaitsFor::Lock { kind: "mutex", name: self.name, holds, id: self.sim.id() }
     }
 
-    /// Takes the value if it is free.
+    /// Takes the value if it is free. Never waits, so it may go against the order of locks.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let mut hold = match sim::current() {
             Some(sim) => self.sim.try_acquire(sim, Mode::Exclusive, &self.waits_for())?,
@@ -72,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
         };
         let inner = self.inner.try_lock()?;
         hold.watch(|| self.waits_for());
-        Some(MutexGuard { mutex: self, inner: Some(inner), hold })
+        Some(MutexGuard { mutex: self, inner: Some(inner), hold, held: self.held() })
     }
 
     /// The value; `&mut self` proves that nobody else has it, so no lock is taken.
@@ -91,11 +118,13 @@ impl<T: ?Sized> MutexGuard<'_, T> {
     pub(crate) fn unlock(&mut self) {
         self.inner = None;
         drop(std::mem::replace(&mut self.hold, Hold::REAL));
+        self.held = Held::NONE;
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock_again(&mut self) {
-        let MutexGuard { inner, hold, .. } = self.mutex.lock();
-        (self.inner, self.hold) = (inner, hold);
+        let MutexGuard { inner, hold, held, .. } = self.mutex.lock();
+        (self.inner, self.hold, self.held) = (inner, hold, held);
     }
 }
 

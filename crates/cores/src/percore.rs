@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::rank::{Held, Place, Rank};
 use crate::{
     Condvar, Line, Mutex, Nanos, RwLock, RwLockReadGuard, RwLockWriteGuard, core_count,
     current_core, now,
@@ -20,6 +21,8 @@ use crate::{
 ///
 /// A reader must not wait for what only a writer can give.
 pub struct PerCoreRwLock<T: ?Sized> {
+    /// Of the whole: `lock` has none.
+    place: Place,
     lock: RwLock<()>,
     short: ShortWay,
     value: UnsafeCell<T>,
@@ -35,12 +38,14 @@ pub struct PerCoreReadGuard<'a, T: ?Sized> {
     /// Not a reference to the value: one must not outlive the right to it, even unused.
     of: &'a PerCoreRwLock<T>,
     _way: Way<'a>,
+    _held: Held,
 }
 
 /// The writer's right to the value of a [`PerCoreRwLock`], given back on drop.
 pub struct PerCoreWriteGuard<'a, T: ?Sized> {
     of: &'a PerCoreRwLock<T>,
     _guard: RwLockWriteGuard<'a, ()>,
+    _held: Held,
 }
 
 /// How a reader came in.
@@ -52,20 +57,37 @@ enum Way<'a> {
 impl<T> PerCoreRwLock<T> {
     /// A free lock around `value`, with the name reports call it by.
     pub fn named(name: &'static str, value: T) -> Self {
+        Self::with(name, Place::NONE, value)
+    }
+
+    /// As [`PerCoreRwLock::named`], with a place in the order of locks.
+    pub fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
+        Self::with(name, Place::new(rank), value)
+    }
+
+    fn with(name: &'static str, place: Place, value: T) -> Self {
         let lock = RwLock::named(name, ());
-        Self { lock, short: ShortWay::new(), value: UnsafeCell::new(value) }
+        Self { place, lock, short: ShortWay::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The same with a key: of several locks of one rank, a thread takes those of higher keys
+    /// later.
+    pub fn keyed(self, key: u64) -> Self {
+        Self { place: self.place.keyed(key), ..self }
     }
 }
 
 impl<T: ?Sized> PerCoreRwLock<T> {
     /// Shares the value, once no writer has it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) -> PerCoreReadGuard<'_, T> {
+        self.place.check(self.lock.name());
         let way = match self.short.enter() {
             Some(visit) => Way::Short { _visit: visit },
             None => self.read_by_lock(),
         };
-        PerCoreReadGuard { of: self, _way: way }
+        PerCoreReadGuard { of: self, _way: way, _held: self.held() }
     }
 
     #[cold]
@@ -77,10 +99,18 @@ impl<T: ?Sized> PerCoreRwLock<T> {
 
     /// Takes the value, once nobody else has it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> PerCoreWriteGuard<'_, T> {
+        self.place.check(self.lock.name());
         let guard = self.lock.write();
         self.short.close();
-        PerCoreWriteGuard { of: self, _guard: guard }
+        PerCoreWriteGuard { of: self, _guard: guard, _held: self.held() }
+    }
+
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn held(&self) -> Held {
+        self.place.held(self.lock.name(), &self.lock)
     }
 
     /// How many readers there have been so far. One that found the short way just closed counts

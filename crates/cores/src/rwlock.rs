@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::lockstat;
+use crate::rank::{Held, Place, Rank};
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
 
@@ -12,6 +13,7 @@ use crate::sim::{self, WaitsFor};
 /// as on a real one.
 pub struct RwLock<T: ?Sized> {
     name: Option<&'static str>,
+    place: Place,
     sim: VirtualLock,
     inner: parking_lot::RwLock<T>,
 }
@@ -20,23 +22,40 @@ pub struct RwLock<T: ?Sized> {
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
     _hold: Hold<'a>,
+    _held: Held,
 }
 
 /// The writer's right to the value of a [`RwLock`], given back on drop.
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
     _hold: Hold<'a>,
+    _held: Held,
 }
 
 impl<T> RwLock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
-        RwLock { name: None, sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
+        Self::with(None, Place::NONE, value)
     }
 
-    /// As [`RwLock::new`], with the name to use in deadlock reports.
+    /// As [`RwLock::new`], with the name to use in reports.
     pub const fn named(name: &'static str, value: T) -> Self {
-        RwLock { name: Some(name), sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
+        Self::with(Some(name), Place::NONE, value)
+    }
+
+    /// As [`RwLock::named`], with a place in the order of locks.
+    pub const fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
+        Self::with(Some(name), Place::new(rank), value)
+    }
+
+    const fn with(name: Option<&'static str>, place: Place, value: T) -> Self {
+        RwLock { name, place, sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
+    }
+
+    /// The same with a key: of several locks of one rank, a thread takes those of higher keys
+    /// later.
+    pub fn keyed(self, key: u64) -> Self {
+        RwLock { place: self.place.keyed(key), ..self }
     }
 
     /// Consumes the lock and returns its value.
@@ -48,7 +67,9 @@ impl<T> RwLock<T> {
 impl<T: ?Sized> RwLock<T> {
     /// Waits until no writer has or awaits the value, and shares it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.place.check(self.name);
         let mut hold = self.hold(Mode::Shared);
         let inner = if lockstat::is_on() && hold.is_real() {
             let (try_read, read) = (|| self.inner.try_read(), || self.inner.read());
@@ -56,12 +77,14 @@ impl<T: ?Sized> RwLock<T> {
         } else {
             self.inner.read()
         };
-        RwLockReadGuard { inner, _hold: hold }
+        RwLockReadGuard { inner, _hold: hold, _held: self.held() }
     }
 
     /// Waits until nobody has the value and takes it.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.place.check(self.name);
         let mut hold = self.hold(Mode::Exclusive);
         let inner = if lockstat::is_on() && hold.is_real() {
             let (try_write, write) = (|| self.inner.try_write(), || self.inner.write());
@@ -69,23 +92,31 @@ impl<T: ?Sized> RwLock<T> {
         } else {
             self.inner.write()
         };
-        RwLockWriteGuard { inner, _hold: hold }
+        RwLockWriteGuard { inner, _hold: hold, _held: self.held() }
     }
 
     /// Shares the value if no writer has or awaits it now.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let mut hold = self.try_hold(Mode::Shared)?;
         let inner = self.inner.try_read()?;
         hold.watch(|| self.waits_for(Mode::Shared));
-        Some(RwLockReadGuard { inner, _hold: hold })
+        Some(RwLockReadGuard { inner, _hold: hold, _held: self.held() })
     }
 
     /// Takes the value if nobody has it now.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let mut hold = self.try_hold(Mode::Exclusive)?;
         let inner = self.inner.try_write()?;
         hold.watch(|| self.waits_for(Mode::Exclusive));
-        Some(RwLockWriteGuard { inner, _hold: hold })
+        Some(RwLockWriteGuard { inner, _hold: hold, _held: self.held() })
+    }
+
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn held(&self) -> Held {
+        self.place.held(self.name, &self.inner)
     }
 
     #[inline]

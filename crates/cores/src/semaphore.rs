@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::may_sleep;
 use crate::sim::line::LineState;
 use crate::sim::{self, Sim, Waiter, WaitsFor, Wake};
 
@@ -28,7 +29,9 @@ impl Semaphore {
     }
 
     /// Waits until `permits` are free at once, and takes them.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn acquire(&self, permits: usize) {
+        may_sleep();
         if let Some(sim) = sim::current() {
             return self.acquire_virtually(sim, permits);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::sim::{self, MachineEnded, Name, Sim, Waiter, WaitsFor, Wake};
-use crate::{real, trace};
+use crate::{may_sleep, real, trace};
 
 /// What a panic carries, or the note that the thread ended with its machine.
 pub type Panic = Box<dyn Any + Send + 'static>;
@@ -137,6 +137,7 @@ impl<T> Ending<T> {
 
 impl<T> JoinHandle<T> {
     /// Waits for the thread's end and returns its value; panics as it did if it panicked.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn join(self) -> T {
         self.result().unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -147,7 +148,9 @@ impl<T> JoinHandle<T> {
     /// # Errors
     ///
     /// The panic's payload.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn result(self) -> Result<T, Panic> {
+        may_sleep();
         match self.thread {
             Kind::Real(thread) => thread.join(),
             Kind::Virtual(ending) => ending.wait(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cores::{Mutex, MutexGuard};
+use cores::{Mutex, MutexGuard, Rank};
 use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
@@ -26,7 +26,7 @@ pub(crate) struct Plain {
 impl Plain {
     pub(crate) fn new(memory: MemFs, disk: Disk, read_only: bool) -> Self {
         let was_clean = disk.superblock.clean == 1;
-        Self { memory, disk: Mutex::named("plainfs", disk), read_only, was_clean }
+        Self { memory, disk: Mutex::ranked(Rank::Gate, "plainfs", disk), read_only, was_clean }
     }
 
     fn change(&self) -> Result<MutexGuard<'_, Disk>> {

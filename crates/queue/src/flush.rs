@@ -5,7 +5,7 @@
 //! already under way. It sends its own if fewer than [`AT_ONCE`] are under way. Otherwise it waits
 //! for the next one, with everybody else who asks meanwhile.
 
-use cores::{Condvar, Mutex};
+use cores::{Condvar, Mutex, Rank};
 
 use crate::IoError;
 
@@ -32,7 +32,8 @@ struct State {
 
 impl Default for JoinedFlush {
     fn default() -> Self {
-        Self { state: Mutex::named("joined flush", State::default()), ended: Condvar::new() }
+        let state = Mutex::ranked(Rank::Flush, "joined flush", State::default());
+        Self { state, ended: Condvar::new() }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use cores::{Condvar, Mutex, MutexGuard};
+use cores::{Condvar, Mutex, MutexGuard, Rank};
 use drive::{Command, Completion, Drive, Identify, Output, Status};
 
 pub(crate) type Answer = Result<Output, Status>;
@@ -95,7 +95,8 @@ impl HwQueue {
             moves: 0,
         };
         let zones = identify.zones.map_or(0, |zones| zones.count as usize);
-        Self { hw: Mutex::new(hw), filed: Condvar::new(), zones }
+        let hw = Mutex::ranked(Rank::Queue, "hardware queue", hw);
+        Self { hw, filed: Condvar::new(), zones }
     }
 
     /// Sends `command`, or parks it behind the write in flight on its zone `lane`.
@@ -135,6 +136,7 @@ impl HwQueue {
 
     /// Sleeps until the ticket `slot` has its answer.
     pub(crate) fn wait(&self, drive: &dyn Drive, queue: u16, slot: u32) -> Answer {
+        cores::may_sleep();
         let mut hw = self.hw.lock();
         loop {
             let command = match hw.take(slot) {
@@ -170,6 +172,7 @@ impl HwQueue {
     ) -> MutexGuard<'a, Hw> {
         let moves = hw.moves;
         drop(hw);
+        cores::may_sleep();
         let completion = drive.wait(queue);
         let mut hw = self.hw.lock();
         match completion {

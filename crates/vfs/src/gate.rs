@@ -8,12 +8,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard};
+use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
 
 /// A volume behind its lock.
 pub struct Gate<V> {
-    /// Everything of the volume, and whether it is being committed. Outermost of the volume's
-    /// locks but for turns.
+    /// Everything of the volume, and whether it is being committed.
     state: PerCoreRwLock<State<V>>,
     /// Whether it is being committed, for those who wait for the end. Taken alone or within
     /// `state`.
@@ -57,25 +56,28 @@ impl<V> Gate<V> {
     /// A gate to `volume`. `name` is the lock's name in reports.
     pub fn new(name: &'static str, volume: V) -> Self {
         Self {
-            state: PerCoreRwLock::named(name, State { volume, committing: false }),
-            committing: Mutex::named("commit", false),
+            state: PerCoreRwLock::ranked(Rank::Gate, name, State { volume, committing: false }),
+            committing: Mutex::ranked(Rank::Commit, "commit", false),
             committed: Condvar::new(),
         }
     }
 
     /// The volume beside others who look. Whoever looks waits for nothing meanwhile.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn look(&self) -> Look<'_, V> {
         Look(self.state.read())
     }
 
     /// The volume alone, but perhaps during a commit: what is in memory may not be durable, and
     /// what the commit writes must not change.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn hold(&self) -> Hold<'_, V> {
         Hold(self.state.write())
     }
 
     /// The volume alone while no commit is on its way: it may change.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn settled(&self) -> Hold<'_, V> {
         loop {
             let hold = self.hold();

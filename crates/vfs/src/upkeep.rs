@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cores::{Condvar, Mutex, MutexGuard, Nanos, now};
+use cores::{Condvar, Mutex, MutexGuard, Nanos, Rank, now};
 
 use crate::Ino;
 
@@ -41,7 +41,7 @@ impl<S> Upkeep<S> {
     pub fn new(name: &'static str, own: S) -> Self {
         let state = State { own, stop: false, seen: 0, quiet_since: now() };
         Self {
-            state: Mutex::named(name, state),
+            state: Mutex::ranked(Rank::Upkeep, name, state),
             changed: Condvar::new(),
             kicked: AtomicBool::new(false),
         }

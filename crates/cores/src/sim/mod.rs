@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
+#[cfg(debug_assertions)]
+use crate::rank::HeldLock;
 use crate::trace::Recorder;
 use crate::{Nanos, Profile};
 
@@ -279,6 +281,15 @@ impl Sim {
         if let Some(at) = held.iter().rposition(|&other| other == id) {
             held.swap_remove(at);
         }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Sim {
+    /// The locks with ranks that the running thread holds. `see` must not switch.
+    pub(crate) fn with_ranked<R>(&self, see: impl FnOnce(&mut Vec<HeldLock>) -> R) -> R {
+        let inner = self.inner();
+        see(&mut inner.threads[inner.running as usize].ranked)
     }
 }
 

@@ -8,6 +8,8 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 
 use crate::Nanos;
+#[cfg(debug_assertions)]
+use crate::rank::HeldLock;
 
 pub(super) type Body = Coroutine<(), (), ()>;
 
@@ -108,6 +110,9 @@ pub(super) struct Thread {
     pub(super) beside_unwinding: bool,
     /// The locks it holds, by identity.
     pub(super) held: Vec<usize>,
+    /// Those of them that have a rank.
+    #[cfg(debug_assertions)]
+    pub(super) ranked: Vec<HeldLock>,
     pub(super) waits_for: Option<WaitsFor>,
     pub(super) name: Arc<str>,
     /// Orders threads by age, because slots are used again.
@@ -137,6 +142,8 @@ impl Thread {
             woken: None,
             waits_for: None,
             held: Vec::new(),
+            #[cfg(debug_assertions)]
+            ranked: Vec::new(),
             cancel: Cancel::No,
             unwinding: false,
             beside_unwinding: false,

@@ -8,7 +8,7 @@ use cores::{
 };
 
 /// Runs `body` on the real machine and on virtual ones of one, twelve and 192 cores.
-fn on_both(body: impl Fn()) {
+pub(crate) fn on_both(body: impl Fn()) {
     Machine::real().run(&body).unwrap();
     for name in ["uniform-1", "xeon-4116", "e7-8890v4-192"] {
         let profile = Profile::named(name).unwrap();

@@ -1,5 +1,7 @@
 //! What holds on both machines, and what on the virtual one only.
 
 mod both_machines;
+#[cfg(debug_assertions)]
+mod lock_order;
 mod lock_profile;
 mod virtual_machine;

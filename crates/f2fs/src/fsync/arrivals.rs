@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use cores::{Condvar, Mutex};
+use cores::{Condvar, Mutex, Rank};
 use vfs::Errno;
 
 use crate::error::Result;
@@ -42,7 +42,8 @@ pub(crate) struct Arrival<'a> {
 
 impl Default for Arrivals {
     fn default() -> Self {
-        Self { state: Mutex::named("f2fs chain", State::default()), arrived: Condvar::new() }
+        let state = Mutex::ranked(Rank::Chain, "f2fs chain", State::default());
+        Self { state, arrived: Condvar::new() }
     }
 }
 

@@ -125,12 +125,14 @@ impl F2fs {
     }
 
     /// The volume beside others who look at it.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn look(&self) -> Look<'_, Engine> {
         self.gate.look()
     }
 
     /// The volume alone, perhaps during a checkpoint: then what is in memory may not be durable,
     /// and must not change.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> Hold<'_, Engine> {
         self.gate.hold()
     }
@@ -141,11 +143,13 @@ impl F2fs {
     }
 
     /// The volume while no checkpoint is being written.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn settled(&self) -> Hold<'_, Engine> {
         self.gate.settled()
     }
 
     /// The volume, for a change: it is writable and has room to log the change.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn change(&self) -> Result<Hold<'_, Engine>> {
         let _span = cores::span(cores::Stage::Syscall);
         let mut volume = self.settled();

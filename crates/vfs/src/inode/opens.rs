@@ -1,6 +1,6 @@
 //! Open inodes. One that has no name lives until its last user has closed it.
 
-use cores::{Mutex, MutexGuard};
+use cores::{Mutex, MutexGuard, Rank};
 use rustc_hash::FxHashMap;
 
 use crate::Ino;
@@ -16,7 +16,8 @@ pub struct Opens {
 
 impl Default for Opens {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::named("opens", FxHashMap::default())) }
+        let shard = |_| Mutex::ranked(Rank::Opens, "opens", FxHashMap::default());
+        Self { shards: std::array::from_fn(shard) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Two at once could each take the other's writes for completed ones. An inode that loses its last
 //! name during a turn is freed at the end of that turn.
 
-use cores::{Condvar, Mutex};
+use cores::{Condvar, Mutex, Rank};
 use rustc_hash::FxHashMap;
 
 use crate::Ino;
@@ -19,7 +19,7 @@ pub struct Turns {
 impl Turns {
     /// No turns yet. `name` is the lock's name in reports.
     pub fn new(name: &'static str) -> Self {
-        Self { busy: Mutex::named(name, FxHashMap::default()), ended: Condvar::new() }
+        Self { busy: Mutex::ranked(Rank::Turns, name, FxHashMap::default()), ended: Condvar::new() }
     }
 
     /// Waits until `ino` has no other turn under way, and begins one.

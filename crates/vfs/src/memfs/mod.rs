@@ -14,7 +14,7 @@ mod xattr;
 
 use std::ops::Range;
 
-use cores::{Mutex, MutexGuard};
+use cores::{Mutex, MutexGuard, Rank};
 
 use crate::kind::{PageAt, Recovery, Volume};
 use crate::path::NAME_MAX;
@@ -49,7 +49,7 @@ impl MemFs {
 
     /// An empty file system with room for `bytes` in 4 KiB pages.
     pub fn with_capacity(bytes: u64) -> Self {
-        Self { state: Mutex::named("memfs", State::new(bytes / BLOCK)) }
+        Self { state: Mutex::ranked(Rank::Inode, "memfs", State::new(bytes / BLOCK)) }
     }
 
     /// The same, but reading does not change access times. For a file system that keeps its tree in
