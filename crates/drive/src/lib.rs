@@ -25,6 +25,7 @@ pub mod image;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod media;
+mod memory;
 mod overlay;
 mod patience;
 mod profile;
@@ -38,6 +39,7 @@ pub use command::{Command, Completion, Output, Status};
 pub use concat::{Concat, ConcatError};
 pub use fault::{Fault, FaultOn, ReadOnly};
 pub use media::{FileMedia, Media, OverMedia, RamMedia};
+pub use memory::Memory;
 pub use overlay::overlay;
 pub use profile::{Profile, ProfileError, Spec};
 pub use ssd::{
@@ -96,6 +98,11 @@ pub trait Drive: Send + Sync {
         None
     }
 
+    /// Whether [`Drive::issue`] always returns the answer.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Takes one completion of `queue` if there is one now.
     fn poll(&self, queue: u16) -> Option<Completion>;
 
@@ -120,6 +127,9 @@ impl<D: Drive + ?Sized> Drive for std::sync::Arc<D> {
     }
     fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
         (**self).issue(queue, cid, command)
+    }
+    fn answers_at_once(&self) -> bool {
+        (**self).answers_at_once()
     }
     fn poll(&self, queue: u16) -> Option<Completion> {
         (**self).poll(queue)
