@@ -241,3 +241,88 @@ fn names_are_seen_whole_beside_their_replacement() {
         }
     }
 }
+
+/// Directories whose names are indexed, one or two more than there is room for with `cache=1m`.
+const DIRECTORIES: usize = 8;
+/// Names that each of them keeps.
+const KEPT: usize = 1300;
+/// Names that each thread moves through all of them.
+const MOVED: usize = 25;
+
+fn directories(fs: &F2fs) -> Vec<Ino> {
+    let find = |n| fs.lookup(fs.root(), format!("dir {n}").as_bytes()).unwrap().ino;
+    (0..DIRECTORIES).map(find).collect()
+}
+
+/// A drive with large directories.
+fn with_large_directories(kind: Kind) -> DriveState {
+    let drive = kind.formatted(1);
+    let fs = harness::mount(&drive, "");
+    for n in 0..DIRECTORIES {
+        let name = format!("dir {n}");
+        let dir = fs.mkdir(fs.root(), name.as_bytes(), 0o755, Creator::default()).unwrap().ino;
+        let first = fs.create(dir, b"kept 0", 0o644, Creator::default()).unwrap().ino;
+        for n in 1..KEPT {
+            fs.link(first, dir, format!("kept {n}").as_bytes()).unwrap();
+        }
+    }
+    fs.unmount().unwrap();
+    drive.power_off()
+}
+
+/// Makes names, moves each from directory to directory, and removes it. Before and after each
+/// step it is where it should be, and other names are where they always were.
+fn move_names(fs: &F2fs, me: usize) {
+    let dirs = directories(fs);
+    let is_there = |dir, name: &[u8]| fs.lookup(dir, name).is_ok();
+    for n in 0..MOVED {
+        let name = format!("{n} of {me}").into_bytes();
+        fs.create(dirs[0], &name, 0o644, Creator::default()).unwrap();
+        for (i, (&from, &to)) in dirs.iter().zip(&dirs[1..]).enumerate() {
+            assert!(is_there(from, &name) && !is_there(to, &name), "{n} of {me}, step {i}");
+            fs.rename(from, &name, to, &name, vfs::RenameFlags::empty()).unwrap();
+            assert!(is_there(to, &name) && !is_there(from, &name), "{n} of {me}, step {i}");
+            let kept = format!("kept {}", (n * 37 + i * 11 + me) % KEPT);
+            assert!(is_there(to, kept.as_bytes()), "{kept} in directory {}", i + 1);
+        }
+        fs.unlink(dirs[DIRECTORIES - 1], &name).unwrap();
+        assert!(!is_there(dirs[DIRECTORIES - 1], &name));
+    }
+}
+
+fn move_at_once(drive: &Arc<Ssd>) {
+    let fs = Arc::new(harness::mount(drive, "cache=1m"));
+    let threads = (0..4).map(|me| {
+        let fs = fs.clone();
+        cores::spawn("mover", Some(me % cores::core_count()), move || move_names(&fs, me))
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    for dir in directories(&fs) {
+        let mut names = 0;
+        fs.readdir(dir, 0, &mut |_| {
+            names += 1;
+            true
+        })
+        .unwrap();
+        assert_eq!(names, KEPT + 2);
+    }
+    fs.unmount().unwrap();
+    assert_eq!(harness::findings(&drive.power_off()), "");
+}
+
+/// The indexes of large directories are made, changed, looked at and dropped by many at once.
+#[test]
+fn names_of_large_directories_are_where_they_should_be() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for kind in Kind::ALL {
+        let state = with_large_directories(kind);
+        let drive = harness::power_on(&state);
+        Machine::real().run(|| move_at_once(&drive)).unwrap();
+        for seed in 0..SCHEDULES {
+            let machine = Machine::simulated(&profile, seed).preempted();
+            let run = || move_at_once(&Ssd::power_on(state.clone(), Timing::Virtual, seed));
+            machine.run(run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        }
+    }
+}

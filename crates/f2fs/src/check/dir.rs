@@ -14,7 +14,7 @@ use super::mend::NewName;
 use super::mend_inode::Named;
 use super::{Checker, Links, Place, Remedy};
 use crate::dir::wanted::Naming;
-use crate::ondisk::dentry::{Dentries, DentriesMut, DentryGeometry, bucket_of, level_start};
+use crate::ondisk::dentry::{Dentries, DentriesMut, DentryGeometry, bucket_of, level_of};
 use crate::ondisk::hash::dentry_hash;
 use crate::ondisk::inode::{Inline, MAX_DIR_DEPTH, RawInodeBlock};
 use crate::ondisk::{Nid, bits};
@@ -352,11 +352,6 @@ impl Checker {
             opened.change().i.dir_level = best as u8;
         }
     }
-}
-
-/// The level that block `index` of a directory belongs to.
-fn level_of(index: u64, dir_level: u8) -> Option<u32> {
-    (0..=MAX_DIR_DEPTH).find(|&level| index < level_start(level + 1, dir_level))
 }
 
 /// Turns an inode that must be a directory into one. Its contents are then read as a directory.

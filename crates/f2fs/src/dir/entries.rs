@@ -3,13 +3,13 @@
 use drive::{BLOCK_SIZE, Block};
 use vfs::{DirEntry, Errno, FileKind, Ino, file};
 
-use crate::dir::nokey;
 use crate::dir::wanted::{Naming, Wanted};
+use crate::dir::{index, nokey};
 use crate::error::{Error, Result};
 use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::ondisk::dentry::{
-    Dentries, DentriesMut, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
+    Dentries, DentriesMut, Dentry, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
 };
 use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
 use crate::ondisk::{NAME_MAX, Nid};
@@ -29,6 +29,12 @@ pub(crate) struct Found {
     pub(crate) place: EntryPlace,
     pub(crate) ino: Nid,
     pub(crate) kind: FileKind,
+}
+
+impl Found {
+    fn in_block(index: u64, entry: &Dentry<'_>) -> Self {
+        Self { place: EntryPlace::Block(index, entry.slot), ino: entry.ino, kind: entry.kind }
+    }
 }
 
 /// Directories, for whoever looks.
@@ -82,12 +88,34 @@ pub(crate) trait Names: See {
             return Ok(self.engine().check_target(dir, found)?);
         }
         let (depth, dir_level) = (inode.current_depth.get(), inode.dir_level);
+        if !index::is_worth_it(depth) || !self.names_indexed(dir)? {
+            return self.walk(dir, wanted, depth, dir_level);
+        }
+        for (index, slot) in self.engine().names.find(dir, hash, depth) {
+            let Some(block) = self.page(dir, index, index + 1)? else { continue };
+            if let Some(entry) = Dentries::block(block, dir).find_at(slot, hash, matches)? {
+                let found = Found::in_block(index, &entry);
+                return Ok(self.engine().check_target(dir, Some(found))?);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry for `wanted` in a directory's blocks, level by level.
+    fn walk(
+        &mut self,
+        dir: Nid,
+        wanted: &Wanted<'_>,
+        depth: u32,
+        dir_level: u8,
+    ) -> Result<Option<Found>, Self::Error> {
+        let hash = wanted.hash();
         for level in 0..depth {
             for index in bucket_of(level, dir_level, hash) {
                 let Some(block) = self.page(dir, index, index + 1)? else { continue };
-                if let Some(e) = Dentries::block(block, dir).find(hash, matches)? {
-                    let place = EntryPlace::Block(index, e.slot);
-                    let found = Found { place, ino: e.ino, kind: e.kind };
+                let found = Dentries::block(block, dir).find(hash, |name| wanted.matches(name))?;
+                if let Some(entry) = found {
+                    let found = Found::in_block(index, &entry);
                     return Ok(self.engine().check_target(dir, Some(found))?);
                 }
             }
@@ -167,9 +195,12 @@ impl Engine {
             }
             self.convert_inline_dir(dir)?;
         }
-        let (index, slot) = self.find_room(dir, name, hash)?;
+        let slots = slots_for(name.len());
+        let first = self.names.level_with_room(dir, hash, slots);
+        let (index, slot) = self.find_room(dir, first, slots, hash)?;
         let page = file::page_to_change(self, dir, index)?;
         DentriesMut::block(page).insert(slot, name, hash, ino, kind);
+        self.note_entry(dir, index, slot);
         let end = (index + 1) * BLOCK_SIZE as u64;
         let inode = self.inode_mut(dir)?;
         if inode.size.get() < end {
@@ -178,14 +209,15 @@ impl Engine {
         Ok(())
     }
 
-    /// First block and slot with room for `name`, on the first level that has room. Deepens the
-    /// directory if none has.
-    fn find_room(&mut self, dir: Nid, name: &[u8], hash: u32) -> Result<(u64, usize)> {
-        let slots = slots_for(name.len());
-        let dir_level = self.inode(dir)?.dir_level;
-        for level in 0..=MAX_DIR_DEPTH {
-            if level >= self.inode(dir)?.current_depth.get() {
-                self.inode_mut(dir)?.current_depth.set(level + 1);
+    /// First block and slot with a row of `slots` free slots, on the first level that has one, from
+    /// level `first` on. Deepens the directory if none has.
+    fn find_room(&mut self, dir: Nid, first: u32, slots: usize, hash: u32) -> Result<(u64, usize)> {
+        let inode = self.raw_inode(dir)?;
+        let (dir_level, mut depth) = (inode.dir_level, inode.current_depth.get());
+        for level in first..=MAX_DIR_DEPTH {
+            if level >= depth {
+                depth = level + 1;
+                self.inode_mut(dir)?.current_depth.set(depth);
             }
             for index in bucket_of(level, dir_level, hash) {
                 let free = match self.page(dir, index, index + 1)? {
@@ -204,7 +236,21 @@ impl Engine {
     pub(crate) fn remove_entry(&mut self, dir: Nid, place: EntryPlace) -> Result<()> {
         self.change_entry(dir, place, |entries, slot| {
             entries.remove(slot);
-        })
+        })?;
+        if let EntryPlace::Block(index, slot) = place {
+            self.note_entry(dir, index, slot);
+        }
+        Ok(())
+    }
+
+    /// Tells the index of `dir` that the entry at `slot` of block `index` was added or removed.
+    fn note_entry(&mut self, dir: Nid, index: u64, slot: usize) {
+        let Self { pages, names, .. } = self;
+        if names.knows(dir, index)
+            && let Some(page) = pages.peek(Ino::from(dir), index)
+        {
+            names.changed(dir, index, slot, &Dentries::block(page, dir));
+        }
     }
 
     /// Points the entry at `place` to another inode.

@@ -3,6 +3,7 @@
 
 pub(crate) mod casefold;
 pub(crate) mod entries;
+pub(crate) mod index;
 pub(crate) mod namei;
 #[cfg(feature = "foreign")]
 pub(crate) mod nokey;

@@ -35,6 +35,7 @@ impl Engine {
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
         self.abort_atomic(ino)?;
         self.pages.forget(Ino::from(ino));
+        self.names.forget(ino);
         let inode = self.inode(ino)?;
         let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)
             && matches!(

@@ -42,6 +42,9 @@ pub(crate) trait See {
     /// The first page in `range` of a directory that is no hole.
     fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Self::Error>;
 
+    /// Whether the index of directory `dir`, which is worth one, answers.
+    fn names_indexed(&mut self, dir: Nid) -> Result<bool, Self::Error>;
+
     /// What there is to read of an encrypted symbolic link without its key; `None` for another.
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Self::Error>;
 }
@@ -99,6 +102,10 @@ impl See for Engine {
 
     fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>> {
         self.next_allocated(dir, range, true)
+    }
+
+    fn names_indexed(&mut self, dir: Nid) -> Result<bool> {
+        self.learn_names(dir)
     }
 
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>> {
@@ -171,6 +178,10 @@ impl See for Glance<'_> {
         }
         let left = range.end.saturating_sub(range.start) > HOLES_AT_MOST as u64;
         if left { Err(Unseen::Absent) } else { Ok(None) }
+    }
+
+    fn names_indexed(&mut self, dir: Nid) -> Result<bool, Unseen> {
+        self.0.names.answers(dir).ok_or(Unseen::Absent)
     }
 
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Unseen> {

@@ -20,6 +20,7 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::WritePointers;
+use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::node_cache::NodeCache;
@@ -47,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) space: Space,
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
+    pub(crate) names: NameIndexes,
     pub(crate) opens: Opens,
     /// The inodes whose fsync or write-back is under way.
     pub(crate) turns: Arc<Turns>,

@@ -17,6 +17,7 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::{WritePointers, usable_blocks};
+use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::inode::node_cache::NodeCache;
 use crate::mount::devices::check_complete;
@@ -101,6 +102,7 @@ impl Parts {
             logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
             nodes: NodeCache::new(options.cache_bytes / 4),
+            names: NameIndexes::new(options.cache_bytes / 8),
             pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
             opens: Opens::default(),
             turns: Arc::new(Turns::new("f2fs fsync turns")),

@@ -201,7 +201,8 @@ pub struct MountOptions {
     pub inline_dentry: bool,
     /// `inline_xattr`/`noinline_xattr`: room for attributes inside new inodes.
     pub inline_xattr: bool,
-    /// `cache=BYTES` (with k, m, g): page cache limit. The node cache may use a quarter of it.
+    /// `cache=BYTES` (with k, m, g): page cache limit. The node cache may use a quarter of it, and
+    /// the indexes of large directories an eighth.
     pub cache_bytes: u64,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,

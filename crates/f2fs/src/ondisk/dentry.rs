@@ -10,6 +10,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bits::lsb;
+use super::inode::MAX_DIR_DEPTH;
 use super::{BLOCK_SIZE, NAME_MAX, Nid};
 use crate::error::{Error, Result};
 
@@ -172,16 +173,43 @@ impl<'a> Dentries<'a> {
         let hash_bytes = hash.to_le_bytes();
         for (slot, raw) in entries.unwrap_or_default().chunks_exact(ENTRY_SIZE).enumerate() {
             if raw[..4] == hash_bytes
-                && self.is_used(slot)
-                && [raw[8], raw[9]] != [0, 0]
-                && let Some(entry) = self.next(slot)?
-                && entry.slot == slot
-                && matches(entry.name)
+                && let Some(entry) = self.find_at(slot, hash, &matches)?
             {
                 return Ok(Some(entry));
             }
         }
         Ok(None)
+    }
+
+    /// The entry at `slot`, if it has `hash` and its name `matches`.
+    pub fn find_at(
+        &self,
+        slot: usize,
+        hash: u32,
+        matches: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Dentry<'a>>> {
+        if self.hash_at(slot) != Some(hash) {
+            return Ok(None);
+        }
+        Ok(self.next(slot)?.filter(|entry| entry.slot == slot && matches(entry.name)))
+    }
+
+    /// The hash of the entry that begins at `slot`, whatever else is wrong with it; `None` if none
+    /// does.
+    pub fn hash_at(&self, slot: usize) -> Option<u32> {
+        let raw = self.raw(slot).filter(|raw| raw.name_len.get() != 0 && self.is_used(slot))?;
+        Some(raw.hash.get())
+    }
+
+    /// How many slots the longest row of free ones has.
+    pub fn longest_free(&self) -> usize {
+        let (bitmap, slots) = (&self.bytes[self.bitmap()], self.geometry.slots);
+        let (mut from, mut longest) = (0, 0);
+        while let Some(start) = lsb::next_zero(bitmap, from, slots) {
+            from = lsb::next_one(bitmap, start, slots).unwrap_or(slots);
+            longest = longest.max(from - start);
+        }
+        longest
     }
 
     /// First of `count` free slots in a row.
@@ -329,6 +357,15 @@ pub fn buckets(level: u32, dir_level: u8) -> u64 {
 /// Blocks of each bucket of `level`.
 pub fn bucket_blocks(level: u32) -> u64 {
     if level < 31 { 2 } else { 4 }
+}
+
+/// The level of block `index`; `None` if no directory is as deep.
+pub fn level_of(index: u64, dir_level: u8) -> Option<u32> {
+    let mut end = 0;
+    (0..=MAX_DIR_DEPTH).find(|&level| {
+        end += buckets(level, dir_level) * bucket_blocks(level);
+        index < end
+    })
 }
 
 /// First block of `level` in the directory.
