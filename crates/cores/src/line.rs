@@ -45,6 +45,16 @@ impl Line {
         self.charged(SharedLine::change, |value| value.fetch_add(add, Ordering::SeqCst))
     }
 
+    /// Sets bits, and returns the value before.
+    pub fn fetch_or(&self, bits: u64) -> u64 {
+        self.charged(SharedLine::change, |value| value.fetch_or(bits, Ordering::SeqCst))
+    }
+
+    /// Keeps only `bits`, and returns the value before.
+    pub fn fetch_and(&self, bits: u64) -> u64 {
+        self.charged(SharedLine::change, |value| value.fetch_and(bits, Ordering::SeqCst))
+    }
+
     /// Replaces `current` by `new`. `Ok(current)` if it was there, otherwise `Err` with the value
     /// that was there.
     pub fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {

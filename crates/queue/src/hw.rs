@@ -1,67 +1,42 @@
-//! One hardware queue: its tags, its tickets, and the writes that wait behind a zone's write lock.
+//! One hardware queue: its tags, its tickets, and what waits for a tag or for its turn in a zone.
 //!
 //! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
 //! and files each under its command's ticket, where the thread to which it belongs finds it.
 
-use std::collections::VecDeque;
+use cores::{Condvar, Line, Mutex, MutexGuard};
+use drive::{Command, Completion, Drive, Identify, Status};
 
-use cores::{Condvar, Mutex, MutexGuard, Rank};
-use drive::{Command, Completion, Drive, Identify, Output, Status};
-
-pub(crate) type Answer = Result<Output, Status>;
-
-/// Where the command of a ticket is.
-enum Slot {
-    Free,
-    /// It waits behind another write to the same zone.
-    Parked {
-        zone: u32,
-    },
-    /// It is at the drive, under this tag.
-    InFlight {
-        cid: u16,
-    },
-    Done(Answer),
-    /// Nobody will ask for the answer. The slot is free when the command is done.
-    Detached,
-}
-
-/// The command that has a tag.
-#[derive(Clone, Copy, Default)]
-struct Tag {
-    slot: u32,
-    lane: Option<u32>,
-    /// Counts the commands sent under this tag, so that a waiter does not take a later command for
-    /// its own.
-    sent: u32,
-}
-
-struct Parked {
-    zone: u32,
-    slot: u32,
-    command: Command,
-}
-
-struct Hw {
-    slots: Vec<Slot>,
-    free_slots: Vec<u32>,
-    tags: Box<[Tag]>,
-    free_tags: Vec<u16>,
-    /// For each zone, the tag of the write in flight. On first use it gets as long as the number of
-    /// zones.
-    lanes: Vec<Option<u16>>,
-    parked: VecDeque<Parked>,
-    sleepers: u32,
-    /// Counts commands sent and completions filed. If the count has not changed while a look at the
-    /// drive found nothing, another thread has the missing completion and is about to file it.
-    moves: u64,
-}
+use crate::deadline::MqDeadline;
+use crate::options::{Linux, Options, QueueStats, Scheduler};
+use crate::request::Request;
+use crate::slots::{Answer, Hw, Progress};
+use crate::tags::TagSet;
 
 /// One hardware queue of a drive.
 pub(crate) struct HwQueue {
+    /// Protects what is under way in this queue, from ticket to completion.
     hw: Mutex<Hw>,
     filed: Condvar,
     zones: usize,
+    /// Without a set, tags are a stack under the lock.
+    tags: Option<TagSet>,
+    /// The request of each tag in memory, which moves to the core that uses it; and how often it
+    /// was used by a drive that answers at once, whose commands need nothing but a tag.
+    requests: Box<[Line]>,
+    /// See [`Linux::V4`].
+    counter: Line,
+    limit: usize,
+    options: Options,
+}
+
+/// What a hardware queue is connected to.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire<'a> {
+    pub(crate) drive: &'a dyn Drive,
+    pub(crate) queue: u16,
+    pub(crate) scheduler: Option<&'a MqDeadline>,
+    /// Sends what is queued, as far as there are tags.
+    pub(crate) run: &'a dyn Fn(),
 }
 
 /// What became of a submitted command.
@@ -73,81 +48,183 @@ pub(crate) enum Sent {
     Slot(u32),
 }
 
-/// What was found for a ticket.
-pub(crate) enum Progress {
-    Done(Answer),
-    /// The command to wait for: its tag, and its number among those sent under that tag. `None` if
-    /// they are no longer known.
-    InFlight(Option<(u16, u32)>),
-}
-
 impl HwQueue {
-    pub(crate) fn new(identify: &Identify) -> Self {
-        let depth = identify.queue_depth.max(1);
-        let hw = Hw {
-            slots: Vec::new(),
-            free_slots: Vec::new(),
-            tags: vec![Tag::default(); usize::from(depth)].into(),
-            free_tags: (0..depth).rev().collect(),
-            lanes: Vec::new(),
-            parked: VecDeque::new(),
-            sleepers: 0,
-            moves: 0,
-        };
-        let zones = identify.zones.map_or(0, |zones| zones.count as usize);
-        let hw = Mutex::ranked(Rank::Queue, "hardware queue", hw);
-        Self { hw, filed: Condvar::new(), zones }
+    /// Hardware queue `queue` of the drive; `plain` keeps its tags under the lock.
+    pub(crate) fn new(identify: &Identify, queue: u16, options: Options, plain: bool) -> Self {
+        let deep = identify.queue_depth.max(1);
+        let limit = options.nr_requests.unwrap_or(deep).max(1);
+        let depth = if options.scheduler == Scheduler::None { limit.min(deep) } else { deep };
+        let mut hw = Hw::new(depth);
+        let (mut tags, mut requests) = (None, 0);
+        if plain {
+            hw.free_tags = (0..depth).rev().collect();
+        } else {
+            (tags, requests) = (Some(TagSet::new(depth, queue, options.linux)), depth);
+        }
+        Self {
+            hw: Mutex::new(hw),
+            filed: Condvar::new(),
+            zones: identify.zones.map_or(0, |zones| zones.count as usize),
+            tags,
+            requests: (0..requests).map(|_| Line::new(0)).collect(),
+            counter: Line::new(0),
+            limit: limit.into(),
+            options,
+        }
     }
 
     /// Sends `command`, or parks it behind the write in flight on its zone `lane`.
-    pub(crate) fn submit(
-        &self,
-        drive: &dyn Drive,
-        queue: u16,
-        lane: Option<u32>,
-        command: Command,
-    ) -> Sent {
-        let mut hw = self.hw.lock();
-        if lane.is_some() && hw.lanes.is_empty() {
-            hw.lanes.resize(self.zones, None);
+    pub(crate) fn submit(&self, wire: Wire<'_>, lane: Option<u32>, command: Command) -> Sent {
+        let Wire { drive, queue, .. } = wire;
+        if let Some(tags) = self.tags_alone(drive)
+            && lane.is_none()
+        {
+            return Sent::Done(self.answered_at_once(tags, wire, command));
         }
-        while !hw.parked.is_empty() {
+        let mut hw = self.hw.lock();
+        hw.stats.submitted += 1;
+        if lane.is_some() {
+            hw.make_lanes(self.zones);
+        }
+        while hw.is_anything_parked() {
             let Some(completion) = drive.poll(queue) else { break };
-            self.file(&mut hw, drive, queue, completion);
+            self.file(&mut hw, wire, completion);
         }
         loop {
-            if let Some(zone) = lane.filter(|zone| hw.busy(*zone)) {
-                let slot = hw.take_slot(Slot::Parked { zone });
-                hw.parked.push_back(Parked { zone, slot, command });
-                return Sent::Slot(slot);
+            if let Some(zone) = lane.filter(|zone| hw.is_busy(*zone)) {
+                return Sent::Slot(hw.park(zone, command));
             }
-            if let Some(cid) = hw.free_tags.pop() {
+            if let Some(cid) = self.take_tag(&mut hw) {
                 if let Some(completion) = drive.issue(queue, cid, command) {
-                    hw.free_tags.push(cid);
+                    hw.stats.sent += 1;
+                    hw.stats.answered += 1;
+                    self.put_tag(&mut hw, cid);
                     return Sent::Done(completion.result);
                 }
-                let slot = hw.take_slot(Slot::InFlight { cid });
-                hw.sent(cid, slot, lane);
-                return Sent::Slot(slot);
+                return Sent::Slot(hw.sent_now(cid, lane));
             }
-            hw = self.reap(hw, drive, queue);
+            hw.stats.tag_waits += 1;
+            hw = self.reap(hw, wire);
+        }
+    }
+
+    /// The tags, if a command needs nothing else.
+    fn tags_alone(&self, drive: &dyn Drive) -> Option<&TagSet> {
+        self.tags.as_ref().filter(|_| drive.answers_at_once())
+    }
+
+    /// A command to a drive that answers at once. Cores share its tag's word, its request if
+    /// another core had the tag before, and the counter if there is one.
+    fn answered_at_once(&self, tags: &TagSet, wire: Wire<'_>, command: Command) -> Answer {
+        let counter = Some(&self.counter).filter(|_| self.options.linux == Linux::V4);
+        counter.map(Line::load);
+        let cid = tags.get_or_sleep();
+        self.requests[usize::from(cid)].fetch_add(1);
+        counter.map(|counter| counter.fetch_add(1));
+        let completion = wire.drive.issue(wire.queue, cid, command);
+        counter.map(Line::load);
+        tags.put(cid);
+        completion.map_or(Err(Status::NotReady), |completion| completion.result)
+    }
+
+    /// A ticket for a command that will be sent later, and whether that must wait for others in the
+    /// zone `lane`; then the command is kept here. Sleeps while too much is queued.
+    pub(crate) fn enqueue(
+        &self,
+        wire: Wire<'_>,
+        lane: Option<u32>,
+        command: Command,
+    ) -> (u32, Option<Command>) {
+        let mut hw = self.hw.lock();
+        hw.stats.submitted += 1;
+        if let Some(zone) = lane {
+            hw.make_lanes(self.zones);
+            if hw.is_busy(zone) {
+                return (hw.park(zone, command), None);
+            }
+            hw.claim(zone);
+        }
+        if hw.queued >= self.limit {
+            hw.stats.tag_waits += 1;
+        }
+        while hw.queued >= self.limit {
+            hw = self.push_on(hw, wire);
+        }
+        (hw.queue_slot(), Some(command))
+    }
+
+    pub(crate) fn count_merge(&self) {
+        self.hw.lock().stats.merged += 1;
+    }
+
+    /// Sends a request that was queued; false if it has to wait for a tag.
+    pub(crate) fn dispatch(&self, wire: Wire<'_>, request: Request) -> bool {
+        // A drive that answers at once has no completions to file. So nobody would send what waits
+        // here, but a tag will soon come back.
+        let tag = self.tags_alone(wire.drive).map(TagSet::get_or_sleep);
+        let mut hw = self.hw.lock();
+        let tag = tag.or_else(|| {
+            let first = hw.dispatch.is_empty();
+            first.then(|| self.take_tag(&mut hw)).flatten()
+        });
+        if let Some(cid) = tag {
+            self.send(&mut hw, wire, cid, request);
+        } else {
+            hw.stats.tag_waits += 1;
+            hw.dispatch.push_back(request);
+        }
+        if hw.sleepers > 0 {
+            self.filed.notify_all();
+        }
+        tag.is_some()
+    }
+
+    /// Whether requests wait for tags, so that no more should be taken out of the scheduler.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.hw.lock().dispatch.is_empty()
+    }
+
+    fn send(&self, hw: &mut Hw, wire: Wire<'_>, cid: u16, request: Request) {
+        let Request { command, lane, parts, .. } = request;
+        hw.queued -= parts.len();
+        if lane.is_some() {
+            hw.make_lanes(self.zones);
+        }
+        hw.sent_later(cid, parts, lane);
+        if let Some(completion) = wire.drive.issue(wire.queue, cid, command) {
+            self.file(hw, wire, completion);
         }
     }
 
     /// Sleeps until the ticket `slot` has its answer.
-    pub(crate) fn wait(&self, drive: &dyn Drive, queue: u16, slot: u32) -> Answer {
-        cores::may_sleep();
+    pub(crate) fn wait(&self, wire: Wire<'_>, slot: u32) -> Answer {
+        let Wire { drive, queue, .. } = wire;
         let mut hw = self.hw.lock();
         loop {
             let command = match hw.take(slot) {
                 Progress::Done(answer) => return answer,
+                Progress::Queued => {
+                    hw = self.push_on(hw, wire);
+                    continue;
+                }
                 Progress::InFlight(command) => command,
             };
             drop(hw);
-            let completion = command.and_then(|(cid, _)| drive.wait_for(queue, cid));
+            let completion = match command {
+                Some(_) if self.options.polled => drive.poll(queue),
+                Some((cid, _)) => drive.wait_for(queue, cid),
+                None => None,
+            };
+            if self.options.polled && completion.is_none() {
+                cores::yield_now();
+            }
             hw = self.hw.lock();
             match completion {
-                Some(completion) => self.file(&mut hw, drive, queue, completion),
+                Some(completion) => {
+                    self.file(&mut hw, wire, completion);
+                    hw = self.run_on(hw, wire);
+                }
+                None if self.options.polled => {}
                 // Another thread took it and has not filed it yet. It needs our lock to do that.
                 None if hw.stands_at(slot, command) => self.sleep(&mut hw),
                 None => {}
@@ -155,28 +232,51 @@ impl HwQueue {
         }
     }
 
-    /// Sleeps until nothing is in flight or parked.
-    pub(crate) fn drain(&self, drive: &dyn Drive, queue: u16) {
+    /// Sleeps until nothing is in flight, queued or parked.
+    pub(crate) fn drain(&self, wire: Wire<'_>) {
         let mut hw = self.hw.lock();
-        while hw.free_tags.len() < hw.tags.len() || !hw.parked.is_empty() {
-            hw = self.reap(hw, drive, queue);
+        while !hw.is_idle() {
+            hw = if hw.queued > 0 { self.push_on(hw, wire) } else { self.reap(hw, wire) };
         }
     }
 
-    /// Sleeps until some completion is filed. At least one tag is in use.
-    fn reap<'a>(
-        &'a self,
-        hw: MutexGuard<'a, Hw>,
-        drive: &dyn Drive,
-        queue: u16,
-    ) -> MutexGuard<'a, Hw> {
+    /// Something that is queued has to be sent first: sends it, or sleeps until something has
+    /// completed.
+    fn push_on<'a>(&'a self, hw: MutexGuard<'a, Hw>, wire: Wire<'_>) -> MutexGuard<'a, Hw> {
         let moves = hw.moves;
         drop(hw);
-        cores::may_sleep();
-        let completion = drive.wait(queue);
+        (wire.run)();
+        let mut hw = self.hw.lock();
+        if hw.moves != moves {
+            return hw;
+        }
+        if hw.in_flight > 0 {
+            hw = self.reap(hw, wire);
+            return self.run_on(hw, wire);
+        }
+        // Another thread has taken it out of its queue and is about to send it.
+        self.sleep(&mut hw);
+        hw
+    }
+
+    /// Something has completed: sends what waited for that.
+    fn run_on<'a>(&'a self, hw: MutexGuard<'a, Hw>, wire: Wire<'_>) -> MutexGuard<'a, Hw> {
+        if hw.queued == 0 {
+            return hw;
+        }
+        drop(hw);
+        (wire.run)();
+        self.hw.lock()
+    }
+
+    /// Sleeps until some completion is filed. At least one tag is in use.
+    fn reap<'a>(&'a self, hw: MutexGuard<'a, Hw>, wire: Wire<'_>) -> MutexGuard<'a, Hw> {
+        let moves = hw.moves;
+        drop(hw);
+        let completion = wire.drive.wait(wire.queue);
         let mut hw = self.hw.lock();
         match completion {
-            Some(completion) => self.file(&mut hw, drive, queue, completion),
+            Some(completion) => self.file(&mut hw, wire, completion),
             None if hw.moves == moves => self.sleep(&mut hw),
             None => {}
         }
@@ -184,11 +284,12 @@ impl HwQueue {
     }
 
     /// Files what has completed by now.
-    pub(crate) fn poll(&self, drive: &dyn Drive, queue: u16) {
+    pub(crate) fn poll(&self, wire: Wire<'_>) {
         let mut hw = self.hw.lock();
-        while let Some(completion) = drive.poll(queue) {
-            self.file(&mut hw, drive, queue, completion);
+        while let Some(completion) = wire.drive.poll(wire.queue) {
+            self.file(&mut hw, wire, completion);
         }
+        drop(self.run_on(hw, wire));
     }
 
     /// The answer for ticket `slot`, if it is there.
@@ -197,45 +298,53 @@ impl HwQueue {
     }
 
     pub(crate) fn detach(&self, slot: u32) {
-        let mut hw = self.hw.lock();
-        if let Slot::Done(_) = hw.slots[slot as usize] {
-            hw.slots[slot as usize] = Slot::Free;
-            hw.free_slots.push(slot);
-        } else {
-            hw.slots[slot as usize] = Slot::Detached;
-        }
+        self.hw.lock().detach(slot);
     }
 
-    /// Stores a completion under its ticket, frees the tag, and sends the write that was parked
-    /// behind it.
-    fn file(&self, hw: &mut Hw, drive: &dyn Drive, queue: u16, completion: Completion) {
-        hw.moves += 1;
+    /// What the queue has done so far.
+    pub(crate) fn stats(&self) -> QueueStats {
+        let at_once: u64 = self.requests.iter().map(Line::load).sum();
+        let mut stats = self.hw.lock().stats;
+        stats.submitted += at_once;
+        stats.sent += at_once;
+        stats.answered += at_once;
+        stats
+    }
+
+    /// Stores a completion under its ticket, and sends the write that was parked behind it, or what
+    /// waits for its tag.
+    fn file(&self, hw: &mut Hw, wire: Wire<'_>, completion: Completion) {
         let cid = completion.cid;
-        let Tag { slot, lane, .. } = hw.tags[usize::from(cid)];
-        match &mut hw.slots[slot as usize] {
-            state @ Slot::Detached => {
-                *state = Slot::Free;
-                hw.free_slots.push(slot);
-            }
-            state => *state = Slot::Done(completion.result),
+        let lane = hw.answer(cid, completion.result);
+        if let (Some(zone), Some(scheduler)) = (lane, wire.scheduler) {
+            scheduler.unlock(zone);
         }
         match lane.and_then(|zone| hw.next_parked(zone)) {
-            Some(next) => {
-                if let state @ Slot::Parked { .. } = &mut hw.slots[next.slot as usize] {
-                    *state = Slot::InFlight { cid };
-                }
-                hw.sent(cid, next.slot, lane);
-                drive.submit(queue, cid, next.command);
+            Some((command, parts)) => {
+                hw.sent_later(cid, parts, lane);
+                wire.drive.submit(wire.queue, cid, command);
             }
-            None => {
-                if let Some(zone) = lane {
-                    hw.lanes[zone as usize] = None;
-                }
-                hw.free_tags.push(cid);
-            }
+            None => match hw.dispatch.pop_front() {
+                Some(request) => self.send(hw, wire, cid, request),
+                None => self.put_tag(hw, cid),
+            },
         }
         if hw.sleepers > 0 {
             self.filed.notify_all();
+        }
+    }
+
+    fn take_tag(&self, hw: &mut Hw) -> Option<u16> {
+        match &self.tags {
+            Some(tags) => tags.get(),
+            None => hw.free_tags.pop(),
+        }
+    }
+
+    fn put_tag(&self, hw: &mut Hw, cid: u16) {
+        match &self.tags {
+            Some(tags) => tags.put(cid),
+            None => hw.free_tags.push(cid),
         }
     }
 
@@ -243,66 +352,5 @@ impl HwQueue {
         hw.sleepers += 1;
         self.filed.wait(hw);
         hw.sleepers -= 1;
-    }
-}
-
-impl Hw {
-    fn busy(&self, zone: u32) -> bool {
-        self.lanes[zone as usize].is_some()
-    }
-
-    /// The answer for ticket `slot`, which is then free, or the command that has to complete first.
-    fn take(&mut self, slot: u32) -> Progress {
-        let state = &mut self.slots[slot as usize];
-        match std::mem::replace(state, Slot::Free) {
-            Slot::Done(answer) => {
-                self.free_slots.push(slot);
-                Progress::Done(answer)
-            }
-            other => {
-                *state = other;
-                Progress::InFlight(self.blocking_tag(slot))
-            }
-        }
-    }
-
-    fn take_slot(&mut self, state: Slot) -> u32 {
-        if let Some(slot) = self.free_slots.pop() {
-            self.slots[slot as usize] = state;
-            return slot;
-        }
-        self.slots.push(state);
-        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    /// Records which command has tag `cid` from now on. The sender holds the lock until both are
-    /// done, so its completion cannot be filed before.
-    fn sent(&mut self, cid: u16, slot: u32, lane: Option<u32>) {
-        self.moves += 1;
-        let tag = &mut self.tags[usize::from(cid)];
-        *tag = Tag { slot, lane, sent: tag.sent.wrapping_add(1) };
-        if let Some(zone) = lane {
-            self.lanes[zone as usize] = Some(cid);
-        }
-    }
-
-    fn next_parked(&mut self, zone: u32) -> Option<Parked> {
-        let at = self.parked.iter().position(|parked| parked.zone == zone)?;
-        self.parked.remove(at)
-    }
-
-    /// The tag whose completion ticket `slot` needs next.
-    fn blocking_tag(&self, slot: u32) -> Option<(u16, u32)> {
-        let cid = match self.slots[slot as usize] {
-            Slot::InFlight { cid } => cid,
-            Slot::Parked { zone } => self.lanes[zone as usize]?,
-            _ => return None,
-        };
-        Some((cid, self.tags[usize::from(cid)].sent))
-    }
-
-    /// Whether ticket `slot` still waits for `command`.
-    fn stands_at(&self, slot: u32, command: Option<(u16, u32)>) -> bool {
-        !matches!(self.slots[slot as usize], Slot::Done(_)) && self.blocking_tag(slot) == command
     }
 }

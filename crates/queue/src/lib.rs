@@ -7,26 +7,37 @@
 //!   from then on, whether or not the ticket's owner has asked yet: many more tickets may be out
 //!   than the drive has tags;
 //! - all writes to one sequential zone use one hardware queue, and no more than one is in flight
-//!   (mq-deadline's zone write lock) unless [`BlockQueue::without_zone_lock`] lifts it; the others
-//!   are parked in the order of their submission;
+//!   unless [`ZoneOrder::Free`] allows it; the others wait in the order of their submission;
 //! - in the steady state no command allocates: tickets and tags live in tables that only grow.
 #![forbid(unsafe_code)]
 
+mod deadline;
 mod error;
 mod flush;
 mod hw;
 mod io;
+mod options;
 pub mod plan;
+mod plug;
+mod request;
+mod slots;
+mod tags;
 
 use std::sync::Arc;
 
 use cores::Stage;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
+use deadline::MqDeadline;
 pub use error::{IoError, Verb};
 use flush::JoinedFlush;
-use hw::{HwQueue, Progress, Sent};
+use hw::{HwQueue, Sent, Wire};
 pub use io::{Io, WriteSet};
+pub use options::{Linux, Options, QueueStats, Scheduler, ZoneOrder};
+pub use plug::Plug;
+use plug::SoftQueue;
+use request::{Limits, Part, Parts, Request};
+use slots::Progress;
 
 /// A command under way. Pass it to [`BlockQueue::wait`] or [`BlockQueue::detach`].
 #[must_use = "a command that nobody waits for is never known to have succeeded"]
@@ -37,6 +48,8 @@ pub struct Ticket {
     verb: Verb,
     lba: Lba,
     blocks: u64,
+    /// It is a forced write, made stable by a flush once the drive has taken it.
+    flush_after: bool,
 }
 
 impl Ticket {
@@ -52,24 +65,41 @@ pub struct BlockQueue {
     drive: Arc<dyn Drive>,
     hw: Box<[HwQueue]>,
     identify: Identify,
-    zone_lock: bool,
+    options: Options,
+    /// One per core. A request lies in that of a core mapped to its hardware queue.
+    soft: Box<[SoftQueue]>,
+    scheduler: Option<MqDeadline>,
     joined: JoinedFlush,
 }
 
 impl BlockQueue {
-    /// A block layer over `drive`, one write in flight per sequential zone.
+    /// A block layer over `drive` as a file system in this process wants it: no scheduler, one
+    /// write in flight per sequential zone, tags under the lock of their hardware queue.
     pub fn new(drive: Arc<dyn Drive>) -> Self {
-        let identify = drive.identify().clone();
-        let hw = (0..identify.queues.max(1)).map(|_| HwQueue::new(&identify)).collect();
-        Self { drive, hw, identify, zone_lock: true, joined: JoinedFlush::default() }
+        Self::set_up(drive, Options::default(), true)
     }
 
-    /// Lifts the zone write lock: writes to one zone are sent at once, in the order of submission.
-    /// This is sound on a drive that starts the commands of one queue in order.
-    #[must_use]
-    pub fn without_zone_lock(mut self) -> Self {
-        self.zone_lock = false;
-        self
+    /// A block layer over `drive` as Linux's blk-mq, set up by `options`.
+    pub fn with(drive: Arc<dyn Drive>, options: Options) -> Self {
+        Self::set_up(drive, options, false)
+    }
+
+    fn set_up(drive: Arc<dyn Drive>, options: Options, plain: bool) -> Self {
+        let identify = drive.identify().clone();
+        let queues = 0..identify.queues.max(1);
+        let hw = queues.map(|queue| HwQueue::new(&identify, queue, options, plain)).collect();
+        let cores = cores::core_count().max(usize::from(identify.queues));
+        let zones = identify.zones.map_or(0, |zones| zones.count as usize);
+        let scheduled = options.scheduler == Scheduler::MqDeadline;
+        Self {
+            drive,
+            hw,
+            identify,
+            options,
+            soft: (0..cores).map(|_| SoftQueue::new()).collect(),
+            scheduler: scheduled.then(|| MqDeadline::new(zones)),
+            joined: JoinedFlush::default(),
+        }
     }
 
     /// Size, zones and limits of the drive.
@@ -85,47 +115,135 @@ impl BlockQueue {
     /// Sends `command`. Sleeps only if every tag of its hardware queue is in use.
     pub fn submit(&self, command: Command) -> Ticket {
         let _span = cores::span(Stage::QueueDispatch);
+        self.take_in(command, false)
+    }
+
+    /// Sends `command`, or queues it if a plug holds it back or a scheduler decides about it.
+    fn take_in(&self, mut command: Command, plugged: bool) -> Ticket {
         let (verb, lba, blocks) = describe(&command);
         let zone = self.sequential_zone(verb, lba);
         let queue = self.queue_for(zone);
-        let lane = zone.filter(|_| self.zone_lock && verb == Verb::Write);
+        let ordered = self.options.zone_order != ZoneOrder::Free && verb == Verb::Write;
+        let lane = zone.filter(|_| ordered);
+        let flush_after = !self.options.fua && take_force(&mut command);
         let hw = &self.hw[usize::from(queue)];
-        let sent = hw.submit(self.drive.as_ref(), queue, lane, command);
-        Ticket { queue, sent, verb, lba, blocks }
+        let queued =
+            (plugged || self.scheduler.is_some()) && matches!(verb, Verb::Read | Verb::Write);
+        let sent = self.wired(queue, |wire| {
+            if queued { self.queue_up(wire, lane, command) } else { hw.submit(wire, lane, command) }
+        });
+        if queued && !plugged {
+            self.run_queue(queue);
+        }
+        Ticket { queue, sent, verb, lba, blocks, flush_after }
+    }
+
+    /// Leaves `command` to the scheduler, or to the core's software queue if there is none.
+    fn queue_up(&self, wire: Wire<'_>, lane: Option<u32>, command: Command) -> Sent {
+        let hw = &self.hw[usize::from(wire.queue)];
+        let locks = self.scheduler.is_some() && self.options.zone_order == ZoneOrder::WriteLock;
+        let ahead = lane.filter(|_| !locks);
+        let (_, _, blocks) = describe(&command);
+        let (slot, command) = hw.enqueue(wire, ahead, command);
+        let Some(command) = command else { return Sent::Slot(slot) };
+        let parts = Parts::from_elem(Part { slot, blocks: blocks as u32 }, 1);
+        let request = Request { command, queue: wire.queue, lane, parts };
+        let limits = Limits {
+            max_transfer: self.identify.max_transfer.max(1) as usize,
+            zone_blocks: self.identify.zones.map(|zones| zones.size),
+        };
+        let merged = match &self.scheduler {
+            Some(scheduler) => scheduler.insert(request, limits),
+            None => self.soft[self.soft_queue(wire.queue)].insert(request, limits),
+        };
+        if merged {
+            hw.count_merge();
+        }
+        Sent::Slot(slot)
+    }
+
+    /// Sends what is queued for hardware queue `queue`, as far as there are tags
+    /// (`blk_mq_run_hw_queue`). The scheduler may choose requests of other hardware queues.
+    fn run_queue(&self, queue: u16) {
+        if self.hw[usize::from(queue)].is_full() {
+            return;
+        }
+        let of_queue = self.soft.iter().skip(queue.into()).step_by(self.hw.len());
+        let mut soft = of_queue.filter(|_| self.scheduler.is_none()).peekable();
+        loop {
+            let request = match (&self.scheduler, soft.peek()) {
+                (Some(scheduler), _) => scheduler.next(),
+                (None, Some(soft)) => soft.next(),
+                (None, None) => None,
+            };
+            let Some(request) = request else {
+                if soft.next().is_none() {
+                    break;
+                }
+                continue;
+            };
+            let of = request.queue;
+            let sent = self.wired(of, |wire| self.hw[usize::from(of)].dispatch(wire, request));
+            if !sent && of == queue {
+                break;
+            }
+        }
+    }
+
+    fn wired<R>(&self, queue: u16, act: impl FnOnce(Wire<'_>) -> R) -> R {
+        let run = || self.run_queue(queue);
+        let scheduler = self.scheduler.as_ref();
+        act(Wire { drive: self.drive.as_ref(), queue, scheduler, run: &run })
+    }
+
+    /// What the hardware queues have done, in order.
+    pub fn stats(&self) -> Vec<QueueStats> {
+        self.hw.iter().map(HwQueue::stats).collect()
     }
 
     /// Sleeps until the command of `ticket` is done.
     pub fn wait(&self, ticket: Ticket) -> Result<Output, IoError> {
-        let Ticket { queue, sent, verb, lba, blocks } = ticket;
+        let Ticket { queue, sent, verb, lba, blocks, flush_after } = ticket;
         let answer = match sent {
             Sent::Done(answer) => answer,
-            Sent::Slot(slot) => self.hw[usize::from(queue)].wait(self.drive.as_ref(), queue, slot),
+            Sent::Slot(slot) => {
+                self.wired(queue, |wire| self.hw[usize::from(queue)].wait(wire, slot))
+            }
         };
+        if flush_after && answer.is_ok() {
+            self.flush_joined()?;
+        }
         let _span = cores::span(Stage::QueueComplete);
         answer.map_err(|status| IoError { verb, lba, blocks, status })
     }
 
     /// The answer for `ticket`'s command if it is done, or else the ticket again. Never sleeps.
     pub fn try_wait(&self, ticket: Ticket) -> Result<Result<Output, IoError>, Ticket> {
-        let hw = &self.hw[usize::from(ticket.queue)];
-        let Sent::Slot(slot) = ticket.sent else { return Ok(self.wait(ticket)) };
-        hw.poll(self.drive.as_ref(), ticket.queue);
-        match hw.take(slot) {
-            Progress::Done(result) => Ok(result.map_err(|status| IoError {
-                verb: ticket.verb,
-                lba: ticket.lba,
-                blocks: ticket.blocks,
-                status,
-            })),
-            Progress::InFlight(_) => Err(ticket),
+        let answer = match &ticket.sent {
+            Sent::Done(_) if !ticket.flush_after => return Ok(self.wait(ticket)),
+            Sent::Done(answer) => answer.clone(),
+            Sent::Slot(slot) => {
+                let hw = &self.hw[usize::from(ticket.queue)];
+                self.wired(ticket.queue, |wire| hw.poll(wire));
+                match hw.take(*slot) {
+                    Progress::Done(answer) => answer,
+                    Progress::InFlight(_) | Progress::Queued => return Err(ticket),
+                }
+            }
+        };
+        let Ticket { verb, lba, blocks, flush_after, .. } = ticket;
+        if flush_after && answer.is_ok() && self.identify.volatile_cache {
+            let flush = self.submit(Command::Flush);
+            return Err(Ticket { verb, lba, blocks, ..flush });
         }
+        Ok(answer.map_err(|status| IoError { verb, lba, blocks, status }))
     }
 
     /// Sleeps until every command sent before has completed, whoever waits for it. A checkpoint
     /// needs this: what other threads have submitted must be done before a flush can cover it.
     pub fn drain(&self) {
         for (queue, hw) in (0..).zip(&self.hw) {
-            hw.drain(self.drive.as_ref(), queue);
+            self.wired(queue, |wire| hw.drain(wire));
         }
     }
 
@@ -275,6 +393,21 @@ impl BlockQueue {
         }
         let pick = zone.map_or_else(cores::current_core, |zone| zone as usize) % queues;
         u16::try_from(pick).unwrap_or(0)
+    }
+
+    /// The caller's software queue, if its core is mapped to hardware queue `queue`; otherwise that
+    /// of the first core that is.
+    fn soft_queue(&self, queue: u16) -> usize {
+        let (core, queue) = (cores::current_core(), usize::from(queue));
+        if core < self.soft.len() && core % self.hw.len() == queue { core } else { queue }
+    }
+}
+
+/// Turns a forced write into a plain one; true if it was forced.
+fn take_force(command: &mut Command) -> bool {
+    match command {
+        Command::Write { fua, .. } | Command::Append { fua, .. } => std::mem::take(fua),
+        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drive::{Block, Blocks, Command, Drive, Output, Spec, Ssd, Status, Timing, ram};
-use queue::{BlockQueue, IoError, Verb};
+use queue::{BlockQueue, IoError, Options, Verb, ZoneOrder};
 
 fn block(n: u64) -> Block {
     Block::from_prefix(&n.to_le_bytes())
@@ -63,10 +63,9 @@ fn many_more_tickets_than_tags() -> Result<(), IoError> {
 #[test]
 fn writes_to_a_zone_keep_their_order() -> Result<(), IoError> {
     for (timing, lock) in [(Timing::Instant, true), (Timing::Paced, true), (Timing::Paced, false)] {
-        let mut queue = BlockQueue::new(zoned(timing));
-        if !lock {
-            queue = queue.without_zone_lock();
-        }
+        let free = Options { zone_order: ZoneOrder::Free, ..Options::default() };
+        let drive = zoned(timing);
+        let queue = if lock { BlockQueue::new(drive) } else { BlockQueue::with(drive, free) };
         let mut tickets = Vec::new();
         for at in 0..20 {
             for zone in [2, 5] {
