@@ -1,6 +1,6 @@
 //! An open device: what it is, and those commands that are system calls rather than ring entries.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -45,16 +45,7 @@ enum Kind {
 impl Device {
     /// Opens `path` and asks what it is.
     pub(super) fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
-        let metadata = std::fs::metadata(path).map_err(OpenError::io(path))?;
-        let kind = match metadata.file_type() {
-            kind if kind.is_block_device() => Kind::Block,
-            kind if kind.is_file() => Kind::File,
-            _ => return Err(OpenError::Kind(path.to_owned())),
-        };
-        let file = match kind {
-            Kind::Block => open_block(path, access)?,
-            Kind::File => open_file(path, access)?,
-        };
+        let (file, kind, metadata) = open_kind(path, access)?;
         let mut device = Self {
             file,
             path: path.to_owned(),
@@ -286,8 +277,32 @@ impl Device {
     }
 }
 
+/// Opens the file or device at `path`, as [`Device::open`] does, and tells its size in bytes.
+pub(super) fn open_raw(path: &Path, access: Access) -> Result<(File, u64), OpenError> {
+    let (file, kind, metadata) = open_kind(path, access)?;
+    let bytes = match kind {
+        Kind::Block => ioctl::size(file.as_fd()).map_err(OpenError::io(path))?,
+        Kind::File => metadata.len(),
+    };
+    Ok((file, bytes))
+}
+
+fn open_kind(path: &Path, access: Access) -> Result<(File, Kind, Metadata), OpenError> {
+    let metadata = std::fs::metadata(path).map_err(OpenError::io(path))?;
+    let kind = match metadata.file_type() {
+        kind if kind.is_block_device() => Kind::Block,
+        kind if kind.is_file() => Kind::File,
+        _ => return Err(OpenError::Kind(path.to_owned())),
+    };
+    let file = match kind {
+        Kind::Block => open_block(path, access)?,
+        Kind::File => open_file(path, access)?,
+    };
+    Ok((file, kind, metadata))
+}
+
 /// Repeats a call that a signal interrupted.
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+pub(super) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

@@ -4,9 +4,9 @@ use std::io;
 
 use crate::Status;
 
-/// The direction of a failed command.
+/// The direction of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
     /// Towards the host.
     Read,
     /// Towards the device, including flushes.

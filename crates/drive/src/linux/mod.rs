@@ -15,6 +15,7 @@
 
 mod device;
 mod errno;
+pub mod interface;
 mod ioctl;
 mod ring;
 mod sysfs;
