@@ -28,6 +28,12 @@ fn wrong_usage_is_2_and_says_why() {
         "bench fxmark DWOL --cores 0",
         "bench fxmark DWOL --machine xeon-4116 --cores 99",
         "bench fxmark DWOL --mount /tmp --drive ram",
+        "bench io",
+        "bench io x --rw randrw",
+        "bench io x --drive ram",
+        "bench io --drive ram --ioengine spdk",
+        "bench io --drive zn540",
+        "bench io --drive ram --runtime 0",
         "lab run nothing",
         "ls disk.img",
         "cp onlyone",
@@ -125,6 +131,7 @@ fn help_has_examples() {
         "crash",
         "bench",
         "bench fxmark",
+        "bench io",
         "lab run",
         "drive cut",
     ] {
@@ -427,49 +434,6 @@ fn a_broken_promise_is_exit_status_1() {
     let out = strandline(line);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
     assert!(text(&out.stdout).contains("again: strandline crash"));
-}
-
-#[test]
-fn benchmarks_answer_in_json() {
-    for bench in ["fsync", "create", "seqwrite", "seqread"] {
-        for machine in ["real", "xeon-4116"] {
-            let line = format!("bench {bench} --drive ram --machine {machine} --ops 20 --json");
-            let object: serde_json::Value = serde_json::from_str(&ok(&line)).expect("JSON");
-            for key in ["ops_per_s", "bytes_per_s", "latency_us_p50", "latency_us_p99"] {
-                assert!(object[key].as_f64().is_some_and(|v| v >= 0.0), "{line}: {key}");
-            }
-        }
-    }
-}
-
-#[test]
-fn fxmark_prints_its_log_json_and_a_drawing() {
-    let drawing = Scratch::new("fxmark").path("curve.svg");
-    let line = "bench fxmark dwol --machine xeon-4116 --cores 1,4 --ops 20";
-    let log = ok(&format!("{line} --svg {drawing}"));
-    assert!(log.contains("\n## mem:f2fs:DWOL:4:bufferedio\n# ncpu secs works works/sec\n4 "));
-    assert!(std::fs::read_to_string(drawing).is_ok_and(|svg| svg.starts_with("<svg xmlns=")));
-    let [one, other] = [(); 2].map(|()| ok(&format!("{line} --json")));
-    assert_eq!(one, other, "the same seed gives the same bytes");
-    let object: serde_json::Value = serde_json::from_str(&one).expect("JSON");
-    assert_eq!(object["points"][1]["works"], 80);
-}
-
-#[test]
-fn fxmark_compares_threads_with_processes() {
-    let object = ok("bench fxmark DWOL --cores 1,2 --ops 200 --pairs 3 --json");
-    let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
-    let point = &object["points"][1];
-    assert_eq!((&point["works"], &point["beside"]["turns"]), (&400.into(), &3.into()));
-    for ratio in ["over_processes", "over_one"] {
-        let [least, median, most] = ["least", "median", "most"]
-            .map(|key| point["beside"][ratio][key].as_f64().expect("a number"));
-        assert!(0.0 < least && least <= median && median <= most, "{point}");
-    }
-    let (code, said) = fails("bench fxmark DWOL --machine xeon-4116 --pairs 1");
-    assert_eq!(code, 2, "{said}");
-    let (code, said) = fails("bench fxmark DWOL --drive floppy --pairs 1");
-    assert!(code != 0 && said.contains("floppy"), "{said}");
 }
 
 #[test]

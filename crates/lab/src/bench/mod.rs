@@ -4,6 +4,10 @@
 
 pub mod drive;
 pub mod fxmark;
+#[cfg(target_os = "linux")]
+pub mod io;
+mod spread;
+mod start;
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +21,8 @@ use vfs::{Creator, FileSystem, Ino};
 use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns, rig};
 use vfs::kind::{Format, Volume};
+
+pub use spread::Spread;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -326,14 +332,19 @@ fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResul
     }
 }
 
+/// Latencies of up to an hour, in nanoseconds, to three digits.
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .map_err(|e| Error::Usage(format!("histogram: {e}")))
+}
+
 /// Times `ops` calls of `op` one by one, then `finish`.
 fn time(
     ops: u64,
     mut op: impl FnMut(u64) -> vfs::Result<()>,
     finish: impl FnOnce() -> vfs::Result<()>,
 ) -> Result<Timed> {
-    let mut latency = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .map_err(|e| Error::Usage(format!("histogram: {e}")))?;
+    let mut latency = histogram()?;
     let begun = now_ns();
     let mut last = begun;
     for i in 0..ops {

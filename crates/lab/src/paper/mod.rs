@@ -1,12 +1,15 @@
 //! Papers' tables and figures beside ours, one folder per paper.
 //!
 //! - `oprw`: the thesis about ordering by write pointers in F2FS.
+//! - `manycore`: the study of file systems and the block layer on many cores.
 
+mod manycore;
 mod oprw;
 mod row;
 
 use crate::{Error, Result};
 
+pub use manycore::MANYCORE;
 pub use oprw::{OPRW, SENSITIVITY, Sweep, TABLE_6_2, experiment};
 pub use row::{Comparison, Kind, Row};
 
@@ -34,11 +37,17 @@ impl Figure {
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),
-        _ => Err(Error::Usage(format!("unknown paper '{paper}'; known: oprw"))),
+        "manycore" => Ok(MANYCORE),
+        _ => Err(Error::Usage(format!("unknown paper '{paper}'; known: oprw, manycore"))),
     }
+}
+
+/// The experiments of all papers.
+pub fn all() -> impl Iterator<Item = &'static Figure> {
+    OPRW.iter().chain(MANYCORE)
 }
 
 /// The experiment called `name`.
 pub fn named(name: &str) -> Option<&'static Figure> {
-    OPRW.iter().find(|figure| figure.name == name)
+    all().find(|figure| figure.name == name)
 }

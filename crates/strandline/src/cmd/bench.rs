@@ -1,6 +1,7 @@
 //! `strandline bench`: one benchmark, one line or one JSON object.
 
 mod fxmark;
+mod io;
 
 use clap::{Args, Subcommand};
 use lab::bench::{self, Bench as Job};
@@ -8,7 +9,7 @@ use lab::bench::{self, Bench as Job};
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
-/// Measure one kind of work on a fresh volume, or how it scales with cores.
+/// Measure one kind of work on a fresh volume, how it scales with cores, or a file's interfaces.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -17,7 +18,8 @@ Examples:
   strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
   strandline bench fsync --drive zn540-noplp --machine xeon-4116 --threads 8 -o noflush_merge
   strandline bench seqwrite --drive ram --json
-  strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120")]
+  strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120
+  strandline bench io /var/tmp/test.dat --size 256m")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     suite: Option<Suite>,
@@ -28,6 +30,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum Suite {
     Fxmark(fxmark::Fxmark),
+    Io(io::Io),
 }
 
 #[derive(Args)]
@@ -37,7 +40,7 @@ struct One {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "ram")]
     drive: String,
     /// `real`, or a machine profile to simulate
@@ -64,6 +67,7 @@ impl Bench {
     pub(crate) fn run(self) -> Outcome {
         match (self.suite, self.one) {
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
+            (Some(Suite::Io(io)), _) => io.run(),
             (None, Some(one)) => one.run(),
             // clap asks for the name of a benchmark.
             (None, None) => Err(Failure::Usage("which benchmark? see --help".into())),

@@ -70,7 +70,7 @@ Examples:
 pub(crate) struct Create {
     /// File to make
     path: PathBuf,
-    /// zn540, zn540-noplp, conventional-noplp, ram
+    /// zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
     /// Size, with k, m, g or t: a multiple of 4096 bytes; rounded up to whole zones if there are
@@ -172,7 +172,7 @@ Examples:
   strandline drive bench --profile zn540-noplp
   strandline drive bench --profile conventional-noplp --json")]
 pub(crate) struct Bench {
-    /// zn540, zn540-noplp, conventional-noplp, ram
+    /// zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
     /// Seed of program times

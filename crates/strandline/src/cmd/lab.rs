@@ -51,7 +51,7 @@ pub(crate) struct Run {
     /// Which; see `strandline lab list`
     #[arg(required_unless_present_any = ["all", "paper"])]
     name: Option<String>,
-    /// Every table and figure of a paper, ours beside theirs: oprw
+    /// Every table and figure of a paper, ours beside theirs: oprw or manycore
     #[arg(long, conflicts_with_all = ["name", "all"])]
     paper: Option<String>,
     /// All of them, each into its own directory below --out
@@ -81,7 +81,7 @@ impl Lab {
         match self {
             Self::List(list) => {
                 let campaigns = experiment::ALL.iter().map(|e| (e.name, e.about));
-                let figures = paper::OPRW.iter().map(|figure| (figure.name, figure.about));
+                let figures = paper::all().map(|figure| (figure.name, figure.about));
                 let sweep = (paper::SENSITIVITY.name, paper::SENSITIVITY.about);
                 for (name, about) in campaigns.chain(figures).chain([sweep]) {
                     if list.json {
@@ -108,7 +108,11 @@ impl Run {
             for figure in paper::of(paper)? {
                 self.figure(figure)?;
             }
-            return self.one(experiment::named("table-6.2")?, self.out.clone());
+            return match paper.as_str() {
+                // Its campaign.
+                "oprw" => self.one(experiment::named("table-6.2")?, self.out.clone()),
+                _ => Ok(0),
+            };
         }
         match &self.name {
             Some(name) => match paper::named(name) {

@@ -23,7 +23,7 @@ use super::Fresh;
 use crate::{Error, Result, machine_named};
 use files::{InProcess, Mounted};
 pub use load::Load;
-pub use pairs::{Beside, Spread};
+pub use pairs::Beside;
 use run::{Run, Told, Took};
 
 /// What a load reads or writes at a time.

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use cores::{Condvar, LockUse, Mutex, Nanos, lockstat};
+use cores::{LockUse, Nanos, lockstat};
 
 use super::files::Files;
 use super::load::Load;
 use super::work::{Share, make_shared};
+use crate::bench::start::{self, Start};
 use crate::{Error, Result, now_ns};
 
 /// What is run.
@@ -37,83 +38,6 @@ pub(super) struct Told<'a> {
     pub(super) done: &'a dyn Fn() -> Result<()>,
 }
 
-/// Name of the lock at which the cores wait for each other. It is not the file system's.
-const START: &str = "fxmark start";
-
-/// Where the cores wait for each other.
-struct Start {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-/// How far the preparations are.
-#[derive(Default)]
-struct State {
-    /// How many cores are ready or have failed.
-    ready: u64,
-    failed: bool,
-    /// Once it is known: whether they run, or give up.
-    word: Option<bool>,
-}
-
-/// A core that prepares. Dropped before it is ready, be it in a panic, it has failed.
-struct Preparing<'a> {
-    start: &'a Start,
-    failed: bool,
-}
-
-impl Start {
-    fn new() -> Self {
-        Self { state: Mutex::named(START, State::default()), changed: Condvar::new() }
-    }
-
-    fn prepare(&self) -> Preparing<'_> {
-        Preparing { start: self, failed: true }
-    }
-
-    /// Waits until so many cores are ready or have failed. True if none has failed.
-    fn wait_for(&self, cores: u64) -> bool {
-        let mut state = self.state.lock();
-        while state.ready < cores {
-            self.changed.wait(&mut state);
-        }
-        !state.failed
-    }
-
-    /// Tells those that are ready whether they run.
-    fn say(&self, word: bool) {
-        self.state.lock().word = Some(word);
-        self.changed.notify_all();
-    }
-}
-
-impl Preparing<'_> {
-    /// This core is ready and waits for the word: whether it runs.
-    fn line_up(mut self) -> bool {
-        self.failed = false;
-        let Start { state, changed } = self.start;
-        let mut state = state.lock();
-        state.ready += 1;
-        changed.notify_all();
-        loop {
-            match state.word {
-                Some(word) => return word,
-                None => changed.wait(&mut state),
-            }
-        }
-    }
-}
-
-impl Drop for Preparing<'_> {
-    fn drop(&mut self) {
-        if self.failed {
-            let mut state = self.start.state.lock();
-            (state.ready, state.failed) = (state.ready + 1, true);
-            self.start.changed.notify_all();
-        }
-    }
-}
-
 /// When a core started and ended.
 type Times = (Nanos, Nanos);
 
@@ -137,7 +61,7 @@ impl Run {
         start.say(prepared && synced.is_ok());
         let times: Vec<_> = threads.into_iter().map(cores::JoinHandle::join).collect();
         let mut locks = if self.profile_locks { lockstat::finish() } else { Vec::new() };
-        locks.retain(|lock| lock.name != START);
+        locks.retain(|lock| lock.name != start::LOCK);
         synced?;
         let times = times.into_iter().collect::<Result<Vec<_>>>()?;
         (told.done)()?;
@@ -165,31 +89,8 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
     use super::*;
     use crate::bench::fxmark::files::Mounted;
-    use crate::machine_named;
-
-    #[test]
-    fn a_core_that_panics_before_the_start_makes_the_others_give_up() {
-        for machine in ["real", "xeon-4116"] {
-            let body = || {
-                let start = Arc::new(Start::new());
-                let spawn = |f: fn(Preparing<'_>) -> bool| {
-                    let start = start.clone();
-                    cores::spawn("fxmark", None, move || f(start.prepare()))
-                };
-                let gave_up = spawn(|preparing| !preparing.line_up());
-                let lost = spawn(|_preparing| resume_unwind(Box::new("on purpose")));
-                assert!(!start.wait_for(2), "one has failed");
-                start.say(false);
-                assert!(gave_up.join(), "it was not to run");
-                assert!(catch_unwind(AssertUnwindSafe(|| lost.join())).is_err());
-            };
-            machine_named(machine, 1).expect("it is known").run(body).expect("no deadlock");
-        }
-    }
 
     #[test]
     fn after_a_failure_no_core_runs() {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{OPRW, SENSITIVITY};
+use super::SENSITIVITY;
 use crate::campaign::{self, CutPoints, Job, ModeResult, Progress};
+use crate::paper;
 use crate::report::{Report, Timeline, record_timeline};
 use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result};
@@ -72,7 +73,7 @@ pub const ALL: [Experiment; 3] = [
 /// The experiment called `name`.
 pub fn named(name: &str) -> Result<&'static Experiment> {
     ALL.iter().find(|e| e.name == name).ok_or_else(|| {
-        let figures = OPRW.iter().map(|figure| figure.name);
+        let figures = paper::all().map(|figure| figure.name);
         let known = ALL.iter().map(|e| e.name).chain(figures).chain([SENSITIVITY.name]);
         let known: Vec<_> = known.collect();
         Error::Usage(format!("unknown experiment '{name}'; known: {}", known.join(", ")))

@@ -32,7 +32,7 @@ pub(crate) struct Fxmark {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "ram")]
     drive: String,
     /// Mount options, as for mount -o

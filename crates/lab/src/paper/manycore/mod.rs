@@ -1,0 +1,24 @@
+//! The many-core study's figures about the block layer, one file per figure.
+
+mod fig_17;
+#[cfg(target_os = "linux")]
+mod fig_17_here;
+
+use super::{Figure, Kind, Row};
+
+/// Those of the study, in its order.
+pub const MANYCORE: &[Figure] = &[
+    Figure {
+        name: "fig-17",
+        about: "4 KiB random reads of a 983 ZET: jobs that each interface needs for its peak",
+        run: fig_17::run,
+        simulated: true,
+    },
+    #[cfg(target_os = "linux")]
+    Figure {
+        name: "fig-17-here",
+        about: "the interfaces of Figure 17 on a file of this machine",
+        run: fig_17_here::run,
+        simulated: false,
+    },
+];

@@ -1,0 +1,72 @@
+//! `strandline bench`: what it prints, and that it spares files.
+
+mod common;
+
+use common::{Scratch, fails, ok};
+
+#[test]
+fn benchmarks_answer_in_json() {
+    for bench in ["fsync", "create", "seqwrite", "seqread"] {
+        for machine in ["real", "xeon-4116"] {
+            let line = format!("bench {bench} --drive ram --machine {machine} --ops 20 --json");
+            let object: serde_json::Value = serde_json::from_str(&ok(&line)).expect("JSON");
+            for key in ["ops_per_s", "bytes_per_s", "latency_us_p50", "latency_us_p99"] {
+                assert!(object[key].as_f64().is_some_and(|v| v >= 0.0), "{line}: {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn interfaces_are_compared_and_files_are_safe() {
+    let file = Scratch::new("bench-io").path("file");
+    let (code, said) = fails(&format!("bench io {file}"));
+    assert_eq!((code, said.contains("--size")), (1, true), "{said}");
+    let runs = "--number_ios 20 --rounds 2 --direct 0";
+    let object = ok(&format!("bench io {file} --size 1m {runs} --json"));
+    let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+    let rows = object["interfaces"].as_array().expect("an array");
+    assert_eq!((rows.len(), &object["rw"]), (10, &"randread".into()), "{object}");
+    for row in rows {
+        let iops = row["measured"]["iops"]["median"].as_f64();
+        assert!(iops.is_some_and(|iops| iops > 0.0) != row["refused"].is_string(), "{row}");
+    }
+    let before = std::fs::read(&file).expect("it stays");
+    let write = format!("bench io {file} --rw write --ioengine psync {runs}");
+    let (code, said) = fails(&write);
+    assert_eq!((code, said.contains("--overwrite")), (2, true), "{said}");
+    assert!(std::fs::read(&file).expect("it is there") == before);
+    assert!(ok(&format!("{write} --overwrite")).contains("\npsync "));
+    assert!(std::fs::read(&file).expect("it is there") != before);
+    assert!(ok("bench io --drive ram --number_ios 20").contains("\ndrive "));
+}
+
+#[test]
+fn fxmark_prints_its_log_json_and_a_drawing() {
+    let drawing = Scratch::new("fxmark").path("curve.svg");
+    let line = "bench fxmark dwol --machine xeon-4116 --cores 1,4 --ops 20";
+    let log = ok(&format!("{line} --svg {drawing}"));
+    assert!(log.contains("\n## mem:f2fs:DWOL:4:bufferedio\n# ncpu secs works works/sec\n4 "));
+    assert!(std::fs::read_to_string(drawing).is_ok_and(|svg| svg.starts_with("<svg xmlns=")));
+    let [one, other] = [(); 2].map(|()| ok(&format!("{line} --json")));
+    assert_eq!(one, other, "the same seed gives the same bytes");
+    let object: serde_json::Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!(object["points"][1]["works"], 80);
+}
+
+#[test]
+fn fxmark_compares_threads_with_processes() {
+    let object = ok("bench fxmark DWOL --cores 1,2 --ops 200 --pairs 3 --json");
+    let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+    let point = &object["points"][1];
+    assert_eq!((&point["works"], &point["beside"]["turns"]), (&400.into(), &3.into()));
+    for ratio in ["over_processes", "over_one"] {
+        let [least, median, most] = ["least", "median", "most"]
+            .map(|key| point["beside"][ratio][key].as_f64().expect("a number"));
+        assert!(0.0 < least && least <= median && median <= most, "{point}");
+    }
+    let (code, said) = fails("bench fxmark DWOL --machine xeon-4116 --pairs 1");
+    assert_eq!(code, 2, "{said}");
+    let (code, said) = fails("bench fxmark DWOL --drive floppy --pairs 1");
+    assert!(code != 0 && said.contains("floppy"), "{said}");
+}
