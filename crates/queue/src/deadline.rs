@@ -181,7 +181,7 @@ mod tests {
             Command::Read { lba, blocks: 1 }
         };
         let parts = Parts::from_elem(Part { slot: 0, blocks: 1 }, 1);
-        Request { command, queue: 0, lane, parts }
+        Request { command, queue: 0, tag: None, lane, parts }
     }
 
     /// Addresses in the order in which they are sent; a write is negative.

@@ -3,11 +3,11 @@
 //! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
 //! and files each under its command's ticket, where the thread to which it belongs finds it.
 
-use cores::{Condvar, Line, Mutex, MutexGuard};
-use drive::{Command, Completion, Drive, Identify, Status};
+use cores::{Condvar, Mutex, MutexGuard};
+use drive::{Command, Completion, Drive, Identify};
 
 use crate::deadline::MqDeadline;
-use crate::options::{Linux, Options, QueueStats, Scheduler};
+use crate::options::{Options, QueueStats, Scheduler};
 use crate::request::Request;
 use crate::slots::{Answer, Hw, Progress};
 use crate::tags::TagSet;
@@ -20,11 +20,6 @@ pub(crate) struct HwQueue {
     zones: usize,
     /// Without a set, tags are a stack under the lock.
     tags: Option<TagSet>,
-    /// The request of each tag in memory, which moves to the core that uses it; and how often it
-    /// was used by a drive that answers at once, whose commands need nothing but a tag.
-    requests: Box<[Line]>,
-    /// See [`Linux::V4`].
-    counter: Line,
     limit: usize,
     options: Options,
 }
@@ -44,8 +39,12 @@ pub(crate) struct Wire<'a> {
 pub(crate) enum Sent {
     /// The drive answered at once.
     Done(Answer),
+    /// The drive answered at once, but the request keeps its tag until somebody looks (polled).
+    Held { tag: u16, answer: Answer },
     /// It is under way. Its answer will be found under this number.
     Slot(u32),
+    /// It is in a software queue, and its answer will be found there.
+    Soft { core: u16, slot: u32 },
 }
 
 impl HwQueue {
@@ -55,19 +54,17 @@ impl HwQueue {
         let limit = options.nr_requests.unwrap_or(deep).max(1);
         let depth = if options.scheduler == Scheduler::None { limit.min(deep) } else { deep };
         let mut hw = Hw::new(depth);
-        let (mut tags, mut requests) = (None, 0);
+        let mut tags = None;
         if plain {
             hw.free_tags = (0..depth).rev().collect();
         } else {
-            (tags, requests) = (Some(TagSet::new(depth, queue, options.linux)), depth);
+            tags = Some(TagSet::new(depth, queue, options.linux));
         }
         Self {
             hw: Mutex::new(hw),
             filed: Condvar::new(),
             zones: identify.zones.map_or(0, |zones| zones.count as usize),
             tags,
-            requests: (0..requests).map(|_| Line::new(0)).collect(),
-            counter: Line::new(0),
             limit: limit.into(),
             options,
         }
@@ -75,56 +72,64 @@ impl HwQueue {
 
     /// Sends `command`, or parks it behind the write in flight on its zone `lane`.
     pub(crate) fn submit(&self, wire: Wire<'_>, lane: Option<u32>, command: Command) -> Sent {
-        let Wire { drive, queue, .. } = wire;
-        if let Some(tags) = self.tags_alone(drive)
-            && lane.is_none()
-        {
-            return Sent::Done(self.answered_at_once(tags, wire, command));
-        }
         let mut hw = self.hw.lock();
-        hw.stats.submitted += 1;
-        if lane.is_some() {
-            hw.make_lanes(self.zones);
-        }
-        while hw.is_anything_parked() {
-            let Some(completion) = drive.poll(queue) else { break };
-            self.file(&mut hw, wire, completion);
-        }
+        let mut command = command;
+        self.prepare(&mut hw, wire, lane);
         loop {
-            if let Some(zone) = lane.filter(|zone| hw.is_busy(*zone)) {
-                return Sent::Slot(hw.park(zone, command));
+            match self.send_now(&mut hw, wire, lane, command) {
+                Ok(sent) => return sent,
+                Err(back) => command = back,
             }
-            if let Some(cid) = self.take_tag(&mut hw) {
-                if let Some(completion) = drive.issue(queue, cid, command) {
-                    hw.stats.sent += 1;
-                    hw.stats.answered += 1;
-                    self.put_tag(&mut hw, cid);
-                    return Sent::Done(completion.result);
-                }
-                return Sent::Slot(hw.sent_now(cid, lane));
-            }
-            hw.stats.tag_waits += 1;
             hw = self.reap(hw, wire);
         }
     }
 
-    /// The tags, if a command needs nothing else.
-    fn tags_alone(&self, drive: &dyn Drive) -> Option<&TagSet> {
-        self.tags.as_ref().filter(|_| drive.answers_at_once())
+    /// As [`HwQueue::submit`], but gives `command` back if there is no tag.
+    pub(crate) fn try_submit(
+        &self,
+        wire: Wire<'_>,
+        lane: Option<u32>,
+        command: Command,
+    ) -> Result<Sent, Command> {
+        let mut hw = self.hw.lock();
+        self.prepare(&mut hw, wire, lane);
+        self.send_now(&mut hw, wire, lane, command)
     }
 
-    /// A command to a drive that answers at once. Cores share its tag's word, its request if
-    /// another core had the tag before, and the counter if there is one.
-    fn answered_at_once(&self, tags: &TagSet, wire: Wire<'_>, command: Command) -> Answer {
-        let counter = Some(&self.counter).filter(|_| self.options.linux == Linux::V4);
-        counter.map(Line::load);
-        let cid = tags.get_or_sleep();
-        self.requests[usize::from(cid)].fetch_add(1);
-        counter.map(|counter| counter.fetch_add(1));
-        let completion = wire.drive.issue(wire.queue, cid, command);
-        counter.map(Line::load);
-        tags.put(cid);
-        completion.map_or(Err(Status::NotReady), |completion| completion.result)
+    /// Files what has completed if somebody waits for his turn, before the next command comes.
+    fn prepare(&self, hw: &mut Hw, wire: Wire<'_>, lane: Option<u32>) {
+        if lane.is_some() {
+            hw.make_lanes(self.zones);
+        }
+        while hw.is_anything_parked() {
+            let Some(completion) = wire.drive.poll(wire.queue) else { break };
+            self.file(hw, wire, completion);
+        }
+    }
+
+    fn send_now(
+        &self,
+        hw: &mut Hw,
+        wire: Wire<'_>,
+        lane: Option<u32>,
+        command: Command,
+    ) -> Result<Sent, Command> {
+        if let Some(zone) = lane.filter(|zone| hw.is_busy(*zone)) {
+            hw.stats.submitted += 1;
+            return Ok(Sent::Slot(hw.park(zone, command)));
+        }
+        let Some(cid) = self.take_tag(hw) else {
+            hw.stats.tag_waits += 1;
+            return Err(command);
+        };
+        hw.stats.submitted += 1;
+        if let Some(completion) = wire.drive.issue(wire.queue, cid, command) {
+            hw.stats.sent += 1;
+            hw.stats.answered += 1;
+            self.put_tag(hw, cid);
+            return Ok(Sent::Done(completion.result));
+        }
+        Ok(Sent::Slot(hw.sent_now(cid, lane)))
     }
 
     /// A ticket for a command that will be sent later, and whether that must wait for others in the
@@ -159,14 +164,8 @@ impl HwQueue {
 
     /// Sends a request that was queued; false if it has to wait for a tag.
     pub(crate) fn dispatch(&self, wire: Wire<'_>, request: Request) -> bool {
-        // A drive that answers at once has no completions to file. So nobody would send what waits
-        // here, but a tag will soon come back.
-        let tag = self.tags_alone(wire.drive).map(TagSet::get_or_sleep);
         let mut hw = self.hw.lock();
-        let tag = tag.or_else(|| {
-            let first = hw.dispatch.is_empty();
-            first.then(|| self.take_tag(&mut hw)).flatten()
-        });
+        let tag = if hw.dispatch.is_empty() { self.take_tag(&mut hw) } else { None };
         if let Some(cid) = tag {
             self.send(&mut hw, wire, cid, request);
         } else {
@@ -303,12 +302,7 @@ impl HwQueue {
 
     /// What the queue has done so far.
     pub(crate) fn stats(&self) -> QueueStats {
-        let at_once: u64 = self.requests.iter().map(Line::load).sum();
-        let mut stats = self.hw.lock().stats;
-        stats.submitted += at_once;
-        stats.sent += at_once;
-        stats.answered += at_once;
-        stats
+        self.hw.lock().stats
     }
 
     /// Stores a completion under its ticket, and sends the write that was parked behind it, or what

@@ -11,6 +11,7 @@
 //! - in the steady state no command allocates: tickets and tags live in tables that only grow.
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod deadline;
 mod error;
 mod flush;
@@ -20,7 +21,9 @@ mod options;
 pub mod plan;
 mod plug;
 mod request;
+mod route;
 mod slots;
+mod soft;
 mod tags;
 
 use std::sync::Arc;
@@ -28,16 +31,16 @@ use std::sync::Arc;
 use cores::Stage;
 use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, ZoneAction};
 
+use at_once::AtOnce;
 use deadline::MqDeadline;
 pub use error::{IoError, Verb};
 use flush::JoinedFlush;
-use hw::{HwQueue, Sent, Wire};
+use hw::{HwQueue, Sent};
 pub use io::{Io, WriteSet};
 pub use options::{Linux, Options, QueueStats, Scheduler, ZoneOrder};
 pub use plug::Plug;
-use plug::SoftQueue;
-use request::{Limits, Part, Parts, Request};
 use slots::Progress;
+use soft::SoftQueue;
 
 /// A command under way. Pass it to [`BlockQueue::wait`] or [`BlockQueue::detach`].
 #[must_use = "a command that nobody waits for is never known to have succeeded"]
@@ -56,7 +59,7 @@ impl Ticket {
     /// Whether the drive answered when the command was submitted. False says nothing: the command
     /// may have completed since.
     pub fn is_answered(&self) -> bool {
-        matches!(self.sent, Sent::Done(_))
+        matches!(self.sent, Sent::Done(_) | Sent::Held { .. })
     }
 }
 
@@ -69,6 +72,8 @@ pub struct BlockQueue {
     /// One per core. A request lies in that of a core mapped to its hardware queue.
     soft: Box<[SoftQueue]>,
     scheduler: Option<MqDeadline>,
+    /// The hardware queues of a drive that answers at once, if no scheduler has a say.
+    at_once: Box<[AtOnce]>,
     joined: JoinedFlush,
 }
 
@@ -91,7 +96,13 @@ impl BlockQueue {
         let cores = cores::core_count().max(usize::from(identify.queues));
         let zones = identify.zones.map_or(0, |zones| zones.count as usize);
         let scheduled = options.scheduler == Scheduler::MqDeadline;
+        let at_once = drive.answers_at_once() && identify.zones.is_none() && !plain && !scheduled;
+        let depth = options.nr_requests.unwrap_or(u16::MAX).clamp(1, identify.queue_depth.max(1));
+        let queues = if at_once { identify.queues.max(1) } else { 0 };
+        let each = cores.div_ceil(usize::from(identify.queues.max(1)));
+        let at_once = (0..queues).map(|queue| AtOnce::new(depth, queue, each, options.linux));
         Self {
+            at_once: at_once.collect(),
             drive,
             hw,
             identify,
@@ -118,87 +129,12 @@ impl BlockQueue {
         self.take_in(command, false)
     }
 
-    /// Sends `command`, or queues it if a plug holds it back or a scheduler decides about it.
-    fn take_in(&self, mut command: Command, plugged: bool) -> Ticket {
-        let (verb, lba, blocks) = describe(&command);
-        let zone = self.sequential_zone(verb, lba);
-        let queue = self.queue_for(zone);
-        let ordered = self.options.zone_order != ZoneOrder::Free && verb == Verb::Write;
-        let lane = zone.filter(|_| ordered);
-        let flush_after = !self.options.fua && take_force(&mut command);
-        let hw = &self.hw[usize::from(queue)];
-        let queued =
-            (plugged || self.scheduler.is_some()) && matches!(verb, Verb::Read | Verb::Write);
-        let sent = self.wired(queue, |wire| {
-            if queued { self.queue_up(wire, lane, command) } else { hw.submit(wire, lane, command) }
-        });
-        if queued && !plugged {
-            self.run_queue(queue);
-        }
-        Ticket { queue, sent, verb, lba, blocks, flush_after }
-    }
-
-    /// Leaves `command` to the scheduler, or to the core's software queue if there is none.
-    fn queue_up(&self, wire: Wire<'_>, lane: Option<u32>, command: Command) -> Sent {
-        let hw = &self.hw[usize::from(wire.queue)];
-        let locks = self.scheduler.is_some() && self.options.zone_order == ZoneOrder::WriteLock;
-        let ahead = lane.filter(|_| !locks);
-        let (_, _, blocks) = describe(&command);
-        let (slot, command) = hw.enqueue(wire, ahead, command);
-        let Some(command) = command else { return Sent::Slot(slot) };
-        let parts = Parts::from_elem(Part { slot, blocks: blocks as u32 }, 1);
-        let request = Request { command, queue: wire.queue, lane, parts };
-        let limits = Limits {
-            max_transfer: self.identify.max_transfer.max(1) as usize,
-            zone_blocks: self.identify.zones.map(|zones| zones.size),
-        };
-        let merged = match &self.scheduler {
-            Some(scheduler) => scheduler.insert(request, limits),
-            None => self.soft[self.soft_queue(wire.queue)].insert(request, limits),
-        };
-        if merged {
-            hw.count_merge();
-        }
-        Sent::Slot(slot)
-    }
-
-    /// Sends what is queued for hardware queue `queue`, as far as there are tags
-    /// (`blk_mq_run_hw_queue`). The scheduler may choose requests of other hardware queues.
-    fn run_queue(&self, queue: u16) {
-        if self.hw[usize::from(queue)].is_full() {
-            return;
-        }
-        let of_queue = self.soft.iter().skip(queue.into()).step_by(self.hw.len());
-        let mut soft = of_queue.filter(|_| self.scheduler.is_none()).peekable();
-        loop {
-            let request = match (&self.scheduler, soft.peek()) {
-                (Some(scheduler), _) => scheduler.next(),
-                (None, Some(soft)) => soft.next(),
-                (None, None) => None,
-            };
-            let Some(request) = request else {
-                if soft.next().is_none() {
-                    break;
-                }
-                continue;
-            };
-            let of = request.queue;
-            let sent = self.wired(of, |wire| self.hw[usize::from(of)].dispatch(wire, request));
-            if !sent && of == queue {
-                break;
-            }
-        }
-    }
-
-    fn wired<R>(&self, queue: u16, act: impl FnOnce(Wire<'_>) -> R) -> R {
-        let run = || self.run_queue(queue);
-        let scheduler = self.scheduler.as_ref();
-        act(Wire { drive: self.drive.as_ref(), queue, scheduler, run: &run })
-    }
-
     /// What the hardware queues have done, in order.
     pub fn stats(&self) -> Vec<QueueStats> {
-        self.hw.iter().map(HwQueue::stats).collect()
+        if self.at_once.is_empty() {
+            return self.hw.iter().map(HwQueue::stats).collect();
+        }
+        self.at_once.iter().map(AtOnce::stats).collect()
     }
 
     /// Sleeps until the command of `ticket` is done.
@@ -206,8 +142,19 @@ impl BlockQueue {
         let Ticket { queue, sent, verb, lba, blocks, flush_after } = ticket;
         let answer = match sent {
             Sent::Done(answer) => answer,
+            Sent::Held { tag, answer } => {
+                self.at_once[usize::from(queue)].end(tag);
+                answer
+            }
             Sent::Slot(slot) => {
                 self.wired(queue, |wire| self.hw[usize::from(queue)].wait(wire, slot))
+            }
+            Sent::Soft { core, slot } => {
+                let soft = &self.soft[usize::from(core)];
+                soft.take(slot).unwrap_or_else(|| {
+                    self.run_queue(queue);
+                    soft.wait(slot)
+                })
             }
         };
         if flush_after && answer.is_ok() {
@@ -221,6 +168,10 @@ impl BlockQueue {
     pub fn try_wait(&self, ticket: Ticket) -> Result<Result<Output, IoError>, Ticket> {
         let answer = match &ticket.sent {
             Sent::Done(_) if !ticket.flush_after => return Ok(self.wait(ticket)),
+            Sent::Held { tag, answer } => {
+                self.at_once[usize::from(ticket.queue)].end(*tag);
+                answer.clone()
+            }
             Sent::Done(answer) => answer.clone(),
             Sent::Slot(slot) => {
                 let hw = &self.hw[usize::from(ticket.queue)];
@@ -228,6 +179,13 @@ impl BlockQueue {
                 match hw.take(*slot) {
                     Progress::Done(answer) => answer,
                     Progress::InFlight(_) | Progress::Queued => return Err(ticket),
+                }
+            }
+            Sent::Soft { core, slot } => {
+                self.run_queue(ticket.queue);
+                match self.soft[usize::from(*core)].take(*slot) {
+                    Some(answer) => answer,
+                    None => return Err(ticket),
                 }
             }
         };
@@ -245,12 +203,20 @@ impl BlockQueue {
         for (queue, hw) in (0..).zip(&self.hw) {
             self.wired(queue, |wire| hw.drain(wire));
         }
+        if self.at_once.is_empty() {
+            return;
+        }
+        (0..).take(self.at_once.len()).for_each(|queue| self.run_queue(queue));
+        self.soft.iter().for_each(SoftQueue::drain);
     }
 
     /// Lets the command run by itself and drops its answer. For hints such as discards.
     pub fn detach(&self, ticket: Ticket) {
-        if let Sent::Slot(slot) = ticket.sent {
-            self.hw[usize::from(ticket.queue)].detach(slot);
+        match ticket.sent {
+            Sent::Done(_) => {}
+            Sent::Held { tag, .. } => self.at_once[usize::from(ticket.queue)].end(tag),
+            Sent::Slot(slot) => self.hw[usize::from(ticket.queue)].detach(slot),
+            Sent::Soft { core, slot } => self.soft[usize::from(core)].detach(slot),
         }
     }
 
@@ -374,40 +340,6 @@ impl BlockQueue {
 
     fn manage(&self, action: ZoneAction, lba: Lba) -> Result<(), IoError> {
         self.run(Command::ManageZone { action, zone: Some(lba) }).map(drop)
-    }
-
-    /// The sequential zone to which `verb` would write at `lba`, if any.
-    fn sequential_zone(&self, verb: Verb, lba: Lba) -> Option<u32> {
-        let zones = self.identify.zones.as_ref()?;
-        if !matches!(verb, Verb::Write | Verb::Append) {
-            return None;
-        }
-        let zone = u32::try_from(lba.checked_div(zones.size)?).ok()?;
-        (zones.conventional..zones.count).contains(&zone).then_some(zone)
-    }
-
-    fn queue_for(&self, zone: Option<u32>) -> u16 {
-        let queues = self.hw.len();
-        if queues == 1 {
-            return 0;
-        }
-        let pick = zone.map_or_else(cores::current_core, |zone| zone as usize) % queues;
-        u16::try_from(pick).unwrap_or(0)
-    }
-
-    /// The caller's software queue, if its core is mapped to hardware queue `queue`; otherwise that
-    /// of the first core that is.
-    fn soft_queue(&self, queue: u16) -> usize {
-        let (core, queue) = (cores::current_core(), usize::from(queue));
-        if core < self.soft.len() && core % self.hw.len() == queue { core } else { queue }
-    }
-}
-
-/// Turns a forced write into a plain one; true if it was forced.
-fn take_force(command: &mut Command) -> bool {
-    match command {
-        Command::Write { fua, .. } | Command::Append { fua, .. } => std::mem::take(fua),
-        _ => false,
     }
 }
 

@@ -47,7 +47,9 @@ pub struct Options {
     pub scheduler: Scheduler,
     /// How writes to one sequential zone keep their order.
     pub zone_order: ZoneOrder,
-    /// Waiters look for completions without sleeping (`queue/io_poll`).
+    /// Waiters look for completions without sleeping (`queue/io_poll`). On a drive that answers at
+    /// once, a request keeps its tag until its ticket is waited for. So who has tickets must not
+    /// sleep for a tag ([`crate::BlockQueue::try_submit`]).
     pub polled: bool,
     /// The drive's own forced writes are used (`queue/fua`). Otherwise one is a write and a flush.
     pub fua: bool,

@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) command: Command,
     /// The hardware queue that holds the slots.
     pub(crate) queue: u16,
+    /// Its tag, if it has one already.
+    pub(crate) tag: Option<u16>,
     /// For a write to a sequential zone that must be alone in it: the zone.
     pub(crate) lane: Option<u32>,
     pub(crate) parts: Parts,
@@ -126,6 +128,7 @@ mod tests {
         Request {
             command,
             queue: 0,
+            tag: None,
             lane: None,
             parts: Parts::from_elem(Part { slot, blocks: len }, 1),
         }

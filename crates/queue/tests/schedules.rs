@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::{Machine, Profile};
-use drive::{Block, Blocks, Command, FaultOn, Output, Spec, Ssd, Status, Timing};
-use queue::{BlockQueue, Options, Scheduler, Ticket, ZoneOrder};
+use drive::{Block, Blocks, Command, FaultOn, Memory, Output, Spec, Ssd, Status, Timing};
+use queue::{BlockQueue, Linux, Options, Scheduler, Ticket, ZoneOrder};
 
 const SEEDS: u64 = 30;
 const THREADS: u64 = 6;
@@ -28,7 +28,7 @@ fn settings() -> impl Iterator<Item = Options> {
         orders.into_iter().flat_map(move |zone_order| {
             [(None, false, true), (Some(3), false, false), (Some(2), true, true)].map(
                 |(nr_requests, polled, fua)| {
-                    let linux = if polled { queue::Linux::V4 } else { queue::Linux::V6 };
+                    let linux = if polled { Linux::V4 } else { Linux::V6 };
                     Options { nr_requests, scheduler, zone_order, polled, fua, linux }
                 },
             )
@@ -219,4 +219,54 @@ fn flushes(options: Options, seed: u64) {
 #[test]
 fn a_joined_flush_covers_what_was_done_before_it_in_every_schedule() {
     explore(flushes);
+}
+
+/// Threads on two hardware queues of a drive that answers at once, with fewer tags than threads:
+/// with and without plugs, and polled, where a request keeps its tag until somebody looks.
+fn at_once(options: Options, seed: u64) {
+    let drive = Memory::ramdisk_mq(1 << 16, 2, 2);
+    let options = Options { scheduler: Scheduler::None, nr_requests: None, ..options };
+    let queue = Arc::new(BlockQueue::with(drive, options));
+    let submitted = Arc::new(AtomicU64::new(0));
+    let (shared, count) = (queue.clone(), submitted.clone());
+    on_threads(move |thread| {
+        for round in 0..2 * ROUNDS {
+            let lba = thread * 1000 + round * 8;
+            let write = |lba: u64| {
+                let data = blocks(lba..lba + 1);
+                Command::Write { lba, data, fua: false }
+            };
+            if options.polled {
+                let mut next = write(lba);
+                let ticket = loop {
+                    match shared.try_submit(next) {
+                        Ok(ticket) => break ticket,
+                        Err(back) => next = back,
+                    }
+                    cores::yield_now();
+                };
+                shared.wait(ticket).expect("write");
+                count.fetch_add(1, Ordering::Relaxed);
+            } else {
+                let mut plug = shared.plug();
+                let tickets = [0, 1, 3, 2].map(|n| plug.submit(write(lba + n)));
+                if (seed + round).is_multiple_of(2) {
+                    drop(plug);
+                }
+                tickets.into_iter().for_each(|ticket| drop(shared.wait(ticket).expect("write")));
+                shared.detach(shared.plug().submit(write(lba + 4)));
+                shared.wait(shared.write(lba + 5, blocks(5..6), false)).expect("write");
+                count.fetch_add(6, Ordering::Relaxed);
+            }
+            assert_eq!(shared.read_block(lba).expect("read"), block(lba));
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    queue.drain();
+    adds_up(&queue, submitted.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_drive_that_answers_at_once_does_so_in_every_schedule() {
+    explore(at_once);
 }
