@@ -1,5 +1,6 @@
 //! The many-core study's figures about the block layer, one file per figure.
 
+mod fig_14;
 mod fig_17;
 #[cfg(target_os = "linux")]
 mod fig_17_here;
@@ -8,6 +9,18 @@ use super::{Figure, Kind, Row};
 
 /// Those of the study, in its order.
 pub const MANYCORE: &[Figure] = &[
+    Figure {
+        name: "fig-14",
+        about: "4 KiB random reads of ramdisk-mq on 120 cores, by hardware queues",
+        run: fig_14::hardware_queues,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-15",
+        about: "4 KiB random reads of ramdisk-mq, 120 cores, 8 hardware queues, by nr_requests",
+        run: fig_14::nr_requests,
+        simulated: true,
+    },
     Figure {
         name: "fig-17",
         about: "4 KiB random reads of a 983 ZET: jobs that each interface needs for its peak",
