@@ -71,8 +71,8 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	guest/suites
 	$(CARGO) test --package strandline-linux --release --target-dir target/test -- --ignored
 	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
-	  --test kernel_crash --test kernel_fsync --features auth --release --target-dir target/test \
-	  -- --ignored
+	  --test kernel_crash --test kernel_fsync --test bench --features auth --release \
+	  --target-dir target/test -- --ignored
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
 	  $(CARGO) test --package strandline-linux --test verdicts --release speed -- --ignored

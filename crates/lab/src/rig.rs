@@ -18,8 +18,11 @@ const ZONE: (u64, u64) = (32 * MIB_BLOCKS, 18 * MIB_BLOCKS);
 /// Zones beside those for the data: logs, reserve and room for cleaning.
 const SPARE_ZONES: u64 = 28;
 
-/// Conventional zones, for the metadata F2FS updates in place.
-const CONVENTIONAL_ZONES: u32 = 2;
+/// How many conventional zones a drive has beside `zones` others, for the metadata F2FS updates in
+/// place. Its mkfs asks for 2 of 112 zones in all, 3 of 200, 4 of 400, 7 of 800 and 13 of 2,000.
+fn conventional_zones(zones: u32) -> u32 {
+    if zones <= 110 { 2 } else { 1 + zones.div_ceil(96) }
+}
 
 /// Zones of the smallest drive, for workloads without a footprint, which fill it.
 const SMALL_ZONE: u64 = 2 * MIB_BLOCKS;
@@ -60,8 +63,9 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
         spec.zone_size(SMALL_ZONE, SMALL_ZONE).zones(zones, conventional)
     } else if identify.zones.is_some() {
         let data = blocks.div_ceil(ZONE.1);
-        let zones = u32::try_from(data + SPARE_ZONES).unwrap_or(u32::MAX);
-        spec.zone_size(ZONE.0, ZONE.1).zones(zones + CONVENTIONAL_ZONES, CONVENTIONAL_ZONES)
+        let zones = u32::try_from(data + SPARE_ZONES).unwrap_or(u32::MAX / 2);
+        let conventional = conventional_zones(zones);
+        spec.zone_size(ZONE.0, ZONE.1).zones(zones + conventional, conventional)
     } else if footprint == 0 {
         spec.blocks(SMALL_CONVENTIONAL)
     } else {
@@ -92,6 +96,15 @@ pub fn new_drive(spec: &Spec, timing: Timing, seed: u64) -> Result<Arc<Ssd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_of_any_size_has_room_for_its_metadata() {
+        for data in [0, 80, 82, 83, 84, 164, 165, 260, 300, 700, 1900] {
+            let spec = spec("zn540", data * ZONE.1 * BLOCK_SIZE as u64).expect("it is built in");
+            let drive: Arc<dyn Drive> = new_drive(&spec, Timing::Instant, 1).expect("it is sound");
+            make(&f2fs::Format, &drive).unwrap_or_else(|error| panic!("{data} zones: {error}"));
+        }
+    }
 
     #[test]
     fn drives_that_are_cut_are_unkind_unless_told() {

@@ -2,7 +2,12 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Scratch, fails, ok};
+use linux::Guest;
+
+const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
 
 #[test]
 fn benchmarks_answer_in_json() {
@@ -69,4 +74,24 @@ fn fxmark_compares_threads_with_processes() {
     assert_eq!(code, 2, "{said}");
     let (code, said) = fails("bench fxmark DWOL --drive floppy --pairs 1");
     assert!(code != 0 && said.contains("floppy"), "{said}");
+}
+
+/// Where the kernel can poll, it does: every interface works, and the polled one makes no call.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn every_interface_works_on_a_device_with_queues_for_polling() {
+    let script = "modprobe null_blk queue_mode=2 submit_queues=2 poll_queues=2 gb=1
+        strandline bench io /dev/nullb0 --number_ios 300 --rounds 1 --json";
+    let program = Path::new(env!("CARGO_BIN_EXE_strandline"));
+    let guest = Guest::booted_by(Path::new(GUEST)).expect("a temporary directory");
+    let out = guest.cpus(2).program(program).run(script);
+    let object = out.success().lines().find(|line| line.starts_with('{')).expect("JSON");
+    let object: serde_json::Value = serde_json::from_str(object).expect("JSON");
+    for row in object["interfaces"].as_array().expect("an array") {
+        let measured = &row["measured"];
+        assert!(measured["iops"]["median"].as_f64().is_some_and(|iops| iops > 0.0), "{row}");
+        if row["ioengine"] == "polled" {
+            assert_eq!(measured["calls_per_io"]["median"], 0.0, "{row}");
+        }
+    }
 }

@@ -34,8 +34,8 @@ const FSYNC_FILE: u64 = 16 * MIB;
 /// blocks.
 const FSYNC_LOG: u64 = 128 * MIB;
 
-/// File of the sequential benchmarks.
-const SEQUENTIAL_FILE: u64 = 512 * MIB;
+/// What the sequential benchmarks write or read before they begin again, a file for each thread.
+const SEQUENTIAL: u64 = 512 * MIB;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Kind {
             (Self::Fsync, false) => 200_000,
             (Self::Create, false) => 50_000,
             (Self::Fsync | Self::Create, true) => 10_000,
-            (Self::SeqWrite | Self::SeqRead, _) => 2 * SEQUENTIAL_FILE / MIB,
+            (Self::SeqWrite | Self::SeqRead, _) => 2 * SEQUENTIAL / MIB,
         }
     }
 }
@@ -189,7 +189,7 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
     let footprint = match bench.kind {
         Kind::Fsync => bench.threads * FSYNC_FILE + (ops * 10 * KIB).min(FSYNC_LOG),
         Kind::Create => ops * 12 * KIB,
-        Kind::SeqWrite | Kind::SeqRead => 3 * SEQUENTIAL_FILE,
+        Kind::SeqWrite | Kind::SeqRead => 3 * bench.threads * sequential_file(bench),
     };
     let fresh = Fresh {
         format: bench.format,
@@ -259,14 +259,18 @@ struct Work {
     rng: Rng,
     /// The file, or for [`Kind::Create`] the directories.
     places: Vec<Ino>,
+    /// Size of a file that is written or read from front to back.
+    file: u64,
+}
+
+/// Size of each thread's file in the sequential benchmarks, in whole MiB.
+fn sequential_file(bench: &Bench) -> u64 {
+    (SEQUENTIAL / bench.threads.max(1) / MIB).max(1) * MIB
 }
 
 /// Prepares what `bench` needs before the clock starts, and assigns the threads' work.
 fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
     let kind = bench.kind;
-    if bench.threads > 1 && !matches!(kind, Kind::Fsync | Kind::Create) {
-        return Err(Error::Usage(format!("{kind} is for one thread: fsync and create take more")));
-    }
     let shares = (0..bench.threads).map(|thread| {
         let mut rng = Rng::new(bench.seed, 5 + thread);
         let ops = ops / bench.threads + u64::from(thread < ops % bench.threads);
@@ -274,10 +278,10 @@ fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
         let places = match kind {
             Kind::Fsync => vec![filled(fs, &name, FSYNC_FILE, &mut rng)?],
             Kind::Create => directories(fs, &name, ops)?,
-            Kind::SeqWrite => vec![new_file(fs, b"sequential")?],
-            Kind::SeqRead => vec![filled(fs, &name, SEQUENTIAL_FILE, &mut rng)?],
+            Kind::SeqWrite => vec![new_file(fs, format!("sequential{name}").as_bytes())?],
+            Kind::SeqRead => vec![filled(fs, &name, sequential_file(bench), &mut rng)?],
         };
-        Ok(Work { kind, ops, rng, places })
+        Ok(Work { kind, ops, rng, places, file: sequential_file(bench) })
     });
     shares.collect()
 }
@@ -377,13 +381,13 @@ impl Work {
             Kind::Create => self.create(fs),
             Kind::SeqWrite => {
                 let chunk = rng.bytes(MIB as usize);
-                let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
+                let place = |i: u64| (i * MIB) % self.file;
                 let end = || fs.fsync(file, false);
                 time(self.ops, |i| fs.write(file, place(i), &chunk).map(drop), end)
             }
             Kind::SeqRead => {
                 let mut chunk = vec![0; MIB as usize];
-                let place = |i: u64| (i * MIB) % SEQUENTIAL_FILE;
+                let place = |i: u64| (i * MIB) % self.file;
                 time(self.ops, |i| fs.read(file, place(i), &mut chunk).map(drop), || Ok(()))
             }
         }
@@ -457,6 +461,26 @@ mod tests {
                 // Threads share a flush where they can.
                 assert_eq!(threads == 1, result.flushes >= 50, "{} flushes", result.flushes);
             }
+        }
+    }
+
+    #[test]
+    fn sequential_loads_are_shared_too_and_have_room_on_zones() {
+        for kind in [Kind::SeqWrite, Kind::SeqRead] {
+            let bench = Bench {
+                kind,
+                format: subjects::named("f2fs").unwrap(),
+                drive: "zn540".into(),
+                machine: "xeon-4116".into(),
+                mount_opts: String::new(),
+                ops: Some(9),
+                threads: 4,
+                seed: 1,
+            };
+            let result = run(&bench).unwrap();
+            assert_eq!((result.ops, result.threads), (9, 4));
+            let moved = result.bytes_per_s * result.seconds;
+            assert!((moved - 9.0 * MIB as f64).abs() < 1.0, "{moved} bytes");
         }
     }
 }

@@ -52,7 +52,7 @@ struct One {
     /// Operations; by default a second or two of them
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
-    /// Threads that share them, each with files of its own; fsync and create only
+    /// Threads that share them, each with files of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
     /// Seed of places and bytes

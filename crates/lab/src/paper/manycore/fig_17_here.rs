@@ -53,7 +53,8 @@ fn measured(job: &Job) -> Result<Vec<Row>> {
         match (interface.measured, interface.refused) {
             (Some(measured), _) => {
                 rows.push(spread(what.clone(), measured.iops, "KIOPS", 1e3));
-                rows.push(spread(what, measured.system_us_per_io, "us", 1.0));
+                let cpu = format!("{what}, CPU in the kernel per read");
+                rows.push(spread(cpu, measured.system_us_per_io, "us", 1.0));
             }
             (None, why) => {
                 let what = format!("{what}: {}", why.unwrap_or_default());
