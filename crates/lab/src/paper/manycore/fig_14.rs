@@ -26,14 +26,14 @@ use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns};
 
 /// The study's testbed: eight sockets of 15 cores.
-const MACHINE: &str = "e7-8870v2-120";
+pub(super) const MACHINE: &str = "e7-8870v2-120";
 const CORES: u64 = 120;
 
 /// 400 MB, as the scripts make it.
 const BLOCKS: u64 = 419_430_400 / drive::BLOCK_SIZE as u64;
 
 /// fio's `iodepth` in the scripts.
-const UNDER_WAY: usize = 128;
+pub(super) const UNDER_WAY: usize = 128;
 
 /// Reads of a job before the clock starts: enough to have all under way, and tags run out.
 const WARM_UP: u64 = 200;
@@ -186,10 +186,10 @@ impl Job {
     }
 }
 
-fn reap(queue: &BlockQueue, ticket: Ticket) -> Result<()> {
+pub(super) fn reap(queue: &BlockQueue, ticket: Ticket) -> Result<()> {
     let _span = cores::span(Stage::Syscall);
     let read = queue.wait(ticket).map(drop);
-    read.map_err(|error| Error::Usage(format!("ramdisk-mq: {error}")))
+    read.map_err(|error| Error::Usage(format!("a read: {error}")))
 }
 
 #[cfg(test)]

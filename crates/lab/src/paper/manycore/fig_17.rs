@@ -190,7 +190,7 @@ impl Interface {
         let seed = setting.seed;
         Machine::simulated(&profile, seed).run(|| {
             let drive = rig::new_drive(&spec, Timing::Virtual, seed)?;
-            fill(&drive)?;
+            fill(&drive, BLOCKS)?;
             let began = now_ns();
             let threads: Vec<_> = (0..jobs)
                 .map(|job| {
@@ -252,12 +252,12 @@ impl Interface {
     }
 }
 
-/// Writes every block that is read, so that reads go to the dies.
-fn fill(drive: &Arc<Ssd>) -> Result<()> {
+/// Writes the first `blocks` blocks, so that reads of them go to the dies.
+pub(super) fn fill(drive: &Arc<Ssd>, blocks: u64) -> Result<()> {
     let most = u64::from(drive.identify().max_transfer);
     let block = Block::from_prefix(b"983 ZET");
-    let writes = (0..BLOCKS).step_by(most as usize).map(|lba| {
-        let data = std::iter::repeat_n(block.clone(), most.min(BLOCKS - lba) as usize).collect();
+    let writes = (0..blocks).step_by(most as usize).map(|lba| {
+        let data = std::iter::repeat_n(block.clone(), most.min(blocks - lba) as usize).collect();
         Command::Write { lba, data, fua: false }
     });
     for command in writes.chain([Command::Flush]) {

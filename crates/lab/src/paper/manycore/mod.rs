@@ -1,6 +1,7 @@
 //! The many-core study's figures about the block layer, one file per figure.
 
 mod fig_14;
+mod fig_16;
 mod fig_17;
 #[cfg(target_os = "linux")]
 mod fig_17_here;
@@ -19,6 +20,12 @@ pub const MANYCORE: &[Figure] = &[
         name: "fig-15",
         about: "4 KiB random reads of ramdisk-mq, 120 cores, 8 hardware queues, by nr_requests",
         run: fig_14::nr_requests,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-16",
+        about: "direct random reads of one file on a 960 Pro, with F2FS's lock around submission",
+        run: fig_16::run,
         simulated: true,
     },
     Figure {
