@@ -200,7 +200,11 @@ impl Kind {
         match error.raw_os_error() {
             Some(libc::ENOSYS) => format!("this kernel has no {self}"),
             Some(libc::EPERM | libc::EACCES) if ring.is_some() => {
-                "io_uring is forbidden here (kernel.io_uring_disabled, or a filter)".into()
+                let thread =
+                    if ring.is_some_and(|ring| ring.sqpoll) { " or its SQPOLL" } else { "" };
+                format!(
+                    "io_uring{thread} is forbidden here (kernel.io_uring_disabled, or a filter)"
+                )
             }
             Some(libc::ENOMEM) if ring.is_some() => {
                 "too little memory may be locked (ulimit -l)".into()

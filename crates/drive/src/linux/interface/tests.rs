@@ -132,6 +132,23 @@ fn a_drive_of_ours_is_polled() {
 }
 
 #[test]
+fn a_refusal_is_told_in_words() {
+    for (kind, errno, words) in [
+        (Kind::IoUring, libc::ENOSYS, "this kernel has no io_uring"),
+        (Kind::IoUringFixed, libc::EPERM, "io_uring is forbidden here"),
+        (Kind::IoUringSqpoll, libc::EPERM, "SQPOLL is forbidden here"),
+        (Kind::IoUringFixed, libc::ENOMEM, "ulimit -l"),
+        (Kind::Pvsync2Hipri, libc::EOPNOTSUPP, "no polled completions"),
+        (Kind::Polled, libc::EOPNOTSUPP, "no polled completions"),
+        (Kind::Libaio, libc::EAGAIN, "fs.aio-max-nr"),
+        (Kind::Psync, libc::EIO, "error"),
+    ] {
+        let said = kind.explain(&io::Error::from_raw_os_error(errno));
+        assert!(said.contains(words), "{kind}, {errno}: {said}");
+    }
+}
+
+#[test]
 fn what_is_asked_for_too_much_is_refused() {
     let (_dir, path) = file();
     let target = Target::open(&path, Kind::IoUring, Way::Read, true).expect("opens");

@@ -46,7 +46,7 @@ pub(crate) struct Io {
     size: Option<u64>,
     /// 1: past the page cache; 0: through it
     #[arg(long, default_value = "1", value_name = "0|1", action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
+    #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     direct: bool,
     /// Seconds of each run; 1 by default, without limit with --number_ios
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
