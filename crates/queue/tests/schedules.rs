@@ -270,3 +270,23 @@ fn at_once(options: Options, seed: u64) {
 fn a_drive_that_answers_at_once_does_so_in_every_schedule() {
     explore(at_once);
 }
+
+/// How many of the schedules of `test` fail.
+fn failures(options: Options, test: fn(Options, u64)) -> usize {
+    let profile = Profile::named("xeon-4116").expect("profile");
+    let fails = |seed: &u64| {
+        let machine = Machine::simulated(&profile, *seed).preempted();
+        let run = std::panic::AssertUnwindSafe(|| machine.run(|| test(options, *seed)));
+        !matches!(std::panic::catch_unwind(run), Ok(Ok(())))
+    };
+    (0..SEEDS).filter(fails).count()
+}
+
+/// The canary: if nobody keeps the order of a zone's writes, threads that run each other's
+/// software queues mix it up, and the drive refuses a write.
+#[test]
+fn without_an_order_the_schedules_find_a_zone_out_of_order() {
+    let options = Options { zone_order: ZoneOrder::Free, ..Options::default() };
+    assert!(failures(options, zones) > 0);
+    assert_eq!(failures(Options::default(), zones), 0);
+}
