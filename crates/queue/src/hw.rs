@@ -97,6 +97,7 @@ impl HwQueue {
     }
 
     /// Files what has completed if somebody waits for his turn, before the next command comes.
+    #[inline]
     fn prepare(&self, hw: &mut Hw, wire: Wire<'_>, lane: Option<u32>) {
         if lane.is_some() {
             hw.make_lanes(self.zones);
@@ -107,6 +108,7 @@ impl HwQueue {
         }
     }
 
+    #[inline]
     fn send_now(
         &self,
         hw: &mut Hw,

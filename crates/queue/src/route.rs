@@ -40,6 +40,7 @@ impl BlockQueue {
     }
 
     /// Sends `command`, or queues it if a plug holds it back or a scheduler decides about it.
+    #[inline]
     pub(crate) fn take_in(&self, mut command: Command, plugged: bool) -> Ticket {
         let (verb, lba, blocks) = describe(&command);
         let (queue, lane) = self.way(verb, lba);
@@ -63,6 +64,7 @@ impl BlockQueue {
     }
 
     /// A command's hardware queue and, if it has to wait for its turn in a zone, that zone.
+    #[inline]
     fn way(&self, verb: Verb, lba: Lba) -> (u16, Option<u32>) {
         let zone = self.sequential_zone(verb, lba);
         let ordered = self.options.zone_order != ZoneOrder::Free && verb == Verb::Write;
@@ -163,6 +165,7 @@ impl BlockQueue {
         }
     }
 
+    #[inline]
     pub(crate) fn wired<R>(&self, queue: u16, act: impl FnOnce(Wire<'_>) -> R) -> R {
         let run = || self.run_queue(queue);
         let scheduler = self.scheduler.as_ref();
