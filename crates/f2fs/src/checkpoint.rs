@@ -9,6 +9,7 @@ use drive::{Block, Blocks, Command, ZoneAction};
 use queue::{BlockQueue, WriteSet};
 
 use crate::alloc::curseg::summary_area_block;
+use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::Inject;
@@ -89,10 +90,7 @@ impl Engine {
 
     /// Makes the state of the whole volume durable.
     pub(crate) fn write_checkpoint(&mut self, reason: Reason) -> Result<()> {
-        let submitted = self.begin_checkpoint(reason)?;
-        self.stats.checkpoints[Caller::Foreground as usize] += 1;
-        let written = submitted.commit(self.io.queue());
-        self.end_checkpoint(written)
+        self.checkpoint(reason, Caller::Foreground)
     }
 
     /// Submits a checkpoint except for its last block. Nothing may change until

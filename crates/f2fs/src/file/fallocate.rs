@@ -5,6 +5,7 @@ use std::ops::Range;
 use drive::BLOCK_SIZE;
 use vfs::{Errno, FallocateMode, FileKind, Ino, Seek, file};
 
+use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;

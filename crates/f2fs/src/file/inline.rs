@@ -4,6 +4,7 @@ use drive::{BLOCK_SIZE, Block};
 use queue::WriteSet;
 use vfs::Ino;
 
+use crate::alloc::gc::Hands;
 use crate::error::Result;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;

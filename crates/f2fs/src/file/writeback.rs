@@ -45,18 +45,34 @@ impl F2fs {
     pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
         let mut from = Some(0);
         while let Some(index) = from {
-            let mut set = WriteSet::default();
-            let submitted = self.settled().submit_some(ino, index, &mut set);
-            let waited = set.wait(self.queue()).map_err(Error::from);
-            from = match submitted.and_then(|next| waited.map(|()| next)) {
-                Ok(next) => next,
-                Err(error) => {
-                    self.lock().stop(&error);
-                    return Err(error);
-                }
-            };
+            from = self.write_back_some(ino, index)?;
         }
         Ok(())
+    }
+
+    /// Writes some of a file's dirty pages, from page `from` on and around its end. So a writer
+    /// pays for what it makes dirty a little at a time, and most often for no page twice.
+    pub(crate) fn write_back_around(&self, ino: Nid, from: u64) -> Result<()> {
+        let _turn = self.take_turn(ino);
+        let next = self.write_back_some(ino, from);
+        let done = next.and_then(|next| match next {
+            Some(_) => Ok(()),
+            None => self.write_back_some(ino, 0).map(drop),
+        });
+        done.inspect_err(|_| {
+            self.lock().write_errors.insert(ino);
+        })
+    }
+
+    /// Writes [`WRITE_BACK_PAGES`] dirty pages of a file, from page `from` on. The page to go on
+    /// with.
+    fn write_back_some(&self, ino: Nid, from: u64) -> Result<Option<u64>> {
+        let mut set = WriteSet::default();
+        let submitted = self.settled().submit_some(ino, from, WRITE_BACK_PAGES, &mut set);
+        let waited = set.wait(self.queue()).map_err(Error::from);
+        submitted.and_then(|next| waited.map(|()| next)).inspect_err(|error| {
+            self.lock().stop(error);
+        })
     }
 }
 
@@ -66,11 +82,17 @@ impl Engine {
         self.submit_pages(ino, 0, usize::MAX, set).map(drop)
     }
 
-    /// Submits some dirty pages of a file, if it still is there, from page `from` on. The page to
-    /// go on with.
-    fn submit_some(&mut self, ino: Nid, from: u64, set: &mut WriteSet) -> Result<Option<u64>> {
+    /// Submits up to `most` dirty pages of a file, if it still is there, from page `from` on. The
+    /// page to go on with.
+    pub(crate) fn submit_some(
+        &mut self,
+        ino: Nid,
+        from: u64,
+        most: usize,
+        set: &mut WriteSet,
+    ) -> Result<Option<u64>> {
         match self.pages.next_dirty(ino.into(), from) {
-            Some(first) => self.submit_pages(ino, first, WRITE_BACK_PAGES, set),
+            Some(first) => self.submit_pages(ino, first, most, set),
             None => Ok(None),
         }
     }
@@ -96,25 +118,6 @@ impl Engine {
         done.map(|()| next)
     }
 
-    /// Writes all dirty pages of a file and waits for them.
-    pub(crate) fn write_back(&mut self, ino: Nid) -> Result<()> {
-        let mut set = WriteSet::default();
-        let submitted = self.submit_data(ino, &mut set);
-        self.finish(set, submitted).inspect_err(|_| {
-            self.write_errors.insert(ino);
-        })
-    }
-
-    /// Waits for `set`; a volume one of whose writes failed writes no more.
-    pub(crate) fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
-        set.submit(self.io.writer());
-        let done = submitted.and(set.wait(self.io.queue()).map_err(Error::from));
-        if let Err(error) = &done {
-            self.stop(error);
-        }
-        done
-    }
-
     /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
     /// can fsync one, so it is durable with its name.
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
@@ -126,13 +129,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the pages of every file and waits for them.
-    pub(crate) fn write_back_all(&mut self) -> Result<()> {
-        self.dirty_files().try_for_each(|ino| self.write_back(ino))
-    }
-
     /// The inodes that have dirty pages now.
-    fn dirty_files(&self) -> impl Iterator<Item = Nid> + use<> {
+    pub(crate) fn dirty_files(&self) -> impl Iterator<Item = Nid> + use<> {
         self.pages.dirty_inos().filter_map(|ino| ino.try_into().ok())
     }
 

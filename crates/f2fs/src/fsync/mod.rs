@@ -72,7 +72,7 @@ pub(crate) fn execute_with(
         if volume.options.read_only {
             return Ok(());
         }
-        volume.balance()?;
+        let mut volume = fs.balance(volume)?;
         let plan = begin(&mut volume)?;
         (volume, plan)
     };

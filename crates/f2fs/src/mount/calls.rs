@@ -59,12 +59,12 @@ impl F2fs {
     fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
         let mut volume = self.change()?;
-        let written = match volume.kind_of(ino)? {
+        let (to, written) = match volume.kind_of(ino)? {
             FileKind::Regular => {
                 volume.check_may_write(ino)?;
                 volume.check_unsealed(ino)?;
                 let to = volume.begin_write(ino, offset, data.len())?;
-                volume.write_file(to, offset, data)?
+                (to, volume.write_file(to, offset, data)?)
             }
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
@@ -79,7 +79,7 @@ impl F2fs {
             drop(volume);
             // This write is in memory in any case. If write-back fails, the file's fsync reports
             // it.
-            let _ = self.write_back_files();
+            let _ = self.write_back_around(to, offset / BLOCK_SIZE as u64);
         }
         Ok(written)
     }

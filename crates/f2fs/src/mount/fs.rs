@@ -7,7 +7,7 @@ use queue::BlockQueue;
 use vfs::inode::Turns;
 use vfs::{Errno, Gate, Hold, Ino, Look};
 
-use crate::alloc::gc::Policy;
+use crate::alloc::gc::{Hands, Held, Policy};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::fsync::arrivals::Arrivals;
@@ -158,21 +158,27 @@ impl F2fs {
         if volume.is_checkpoint_due() {
             volume = self.checkpoint(volume, Caller::Foreground)?;
         }
-        volume.balance()?;
-        Ok(volume)
+        self.balance(volume)
     }
 
     /// Writes a checkpoint. Others can read the volume while the drive works on it.
     pub(crate) fn checkpoint<'a>(
         &'a self,
-        mut volume: Hold<'a, Engine>,
+        volume: Hold<'a, Engine>,
         caller: Caller,
     ) -> Result<Hold<'a, Engine>> {
-        let submitted = volume.begin_checkpoint(Reason::Sync)?;
-        volume.stats.checkpoints[caller as usize] += 1;
-        let (mut volume, written) = self.gate.commit(volume, || submitted.commit(&self.queue));
-        volume.end_checkpoint(written)?;
-        Ok(volume)
+        let mut held = Held::new(self, volume);
+        held.checkpoint(Reason::Sync, caller)?;
+        Ok(held.into_hold())
+    }
+
+    /// Waits for the drive. Others can look at the volume meanwhile, and nobody can change it.
+    pub(crate) fn pause<'a, T>(
+        &'a self,
+        volume: Hold<'a, Engine>,
+        work: impl FnOnce(&BlockQueue) -> T,
+    ) -> (Hold<'a, Engine>, T) {
+        self.gate.commit(volume, || work(&self.queue))
     }
 
     pub(crate) fn queue(&self) -> &BlockQueue {

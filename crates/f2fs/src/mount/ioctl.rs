@@ -11,7 +11,7 @@ use vfs::kind::Shutdown;
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec, file};
 
 use crate::F2fs;
-use crate::alloc::gc::Policy;
+use crate::alloc::gc::{Hands, Policy};
 use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
 use crate::inode::attr::Stat;
@@ -65,9 +65,7 @@ impl F2fs {
         for section in section(blocks.start)..=section(blocks.end - 1) {
             let segments = volume.sb.segments_of(section);
             if !segments.clone().any(|segno| volume.logs.is_current(segno)) {
-                volume.clean_segments(segments, caller)?;
-                volume.flush_moved()?;
-                drop(volume);
+                self.empty_segments(volume, segments, caller)?;
                 volume = self.change()?;
             }
         }

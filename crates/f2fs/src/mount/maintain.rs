@@ -240,9 +240,7 @@ impl F2fs {
             if volume.logs.is_current(segno) {
                 continue;
             }
-            volume.clean_segments(segno..segno + 1, caller)?;
-            volume.flush_moved()?;
-            drop(volume);
+            self.empty_segments(volume, segno..segno + 1, caller)?;
             volume = self.change()?;
         }
         // Moving the blocks frees the section only with the next checkpoint.

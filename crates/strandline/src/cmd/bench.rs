@@ -1,5 +1,6 @@
 //! `strandline bench`: one benchmark, one line or one JSON object.
 
+mod age;
 mod fxmark;
 mod io;
 
@@ -18,6 +19,7 @@ Examples:
   strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
   strandline bench fsync --drive zn540-noplp --machine xeon-4116 --threads 8 -o noflush_merge
   strandline bench seqwrite --drive ram --json
+  strandline bench age --fill 90 --overwrite 10x --drive zn540 --machine xeon-4116
   strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120
   strandline bench io /var/tmp/test.dat --size 256m")]
 pub(crate) struct Bench {
@@ -29,6 +31,7 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand)]
 enum Suite {
+    Age(age::Age),
     Fxmark(fxmark::Fxmark),
     Io(io::Io),
 }
@@ -66,6 +69,7 @@ struct One {
 impl Bench {
     pub(crate) fn run(self) -> Outcome {
         match (self.suite, self.one) {
+            (Some(Suite::Age(age)), _) => age.run(),
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
             (Some(Suite::Io(io)), _) => io.run(),
             (None, Some(one)) => one.run(),

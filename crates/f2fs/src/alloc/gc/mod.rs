@@ -1,31 +1,37 @@
 //! Cleaning: moving what is still valid out of a section so that the section becomes free
 //! (`gc.c`).
 //!
+//! The cleaner moves a [`PIECE`] at a time: it looks up what a piece of a segment holds, reads what
+//! is not in memory, submits all of it to the logs, and waits. While the drive works, others may
+//! look at the volume ([`hands`]).
+//!
 //! What can tear: nothing. Moved blocks are written to the logs, and the section they came from is
 //! not used again before a checkpoint that knows their new places is durable. Nobody can point to a
-//! moved block before it is stable: cleaning holds the volume until a checkpoint or
-//! [`Engine::flush_moved`] has made it so.
+//! moved block before it is stable: nothing changes until a checkpoint or [`Hands::flush_moved`]
+//! has made it so.
 
+mod hands;
 mod room;
 mod victim;
 
 use std::ops::Range;
 
-use drive::{Block, Blocks};
+use drive::{Block, Lba};
 use queue::WriteSet;
-use vfs::Ino;
+use vfs::Hold;
 
-pub(crate) use room::{Cleaner, OPERATION_PAGES};
+pub(crate) use hands::{Hands, Held};
+pub(crate) use room::{Cleaner, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
+use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
-use crate::mount::io::Io;
 use crate::mount::options::FsyncMode;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
-use crate::ondisk::sit::{LogType, MAP_SIZE};
+use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
@@ -37,26 +43,16 @@ const MAX_DIRTY_NATS: usize = 100_000;
 /// in percent, and a number of segments. Blocks that are used again soon are still in the caches.
 const MAX_PREFREE: (usize, usize) = (5, 4096);
 
-/// The segment being cleaned. It is read as a whole when its first block is not in memory.
-struct Source<'a> {
-    addr: BlockAddr,
-    map: &'a [u8; MAP_SIZE],
-    blocks: Blocks,
-}
+/// The most blocks that are moved at a time: 512 KiB, and as much again is in memory twice.
+const PIECE: usize = 128;
 
-impl Source<'_> {
-    fn read(&mut self, io: &Io, addr: BlockAddr) -> Result<Block> {
-        let n = (addr - self.addr) as usize;
-        if self.blocks.is_empty() {
-            // Not beyond the last valid block: in a zone nothing may have been written there.
-            let end = (n..BLOCKS_PER_SEGMENT as usize).rfind(|i| bits::msb::test(self.map, *i));
-            let (first, end) = (addr, end.unwrap_or(n) as u32 + 1);
-            self.addr = first;
-            self.blocks = io.read_run(first, end - n as u32)?;
-        }
-        let block = self.blocks.get((addr - self.addr) as usize);
-        block.cloned().ok_or_else(|| Error::corrupt("cleaned segment", addr, "nothing", "a block"))
-    }
+/// A block of data to be moved.
+struct Move {
+    addr: BlockAddr,
+    ino: Nid,
+    index: u64,
+    /// What it holds, once it is in memory.
+    block: Option<Block>,
 }
 
 impl Engine {
@@ -107,23 +103,13 @@ impl Engine {
         Some(section)
     }
 
-    /// Moves all valid blocks out of these segments.
-    pub(crate) fn clean_segments(&mut self, segments: Range<SegNo>, caller: Caller) -> Result<()> {
-        let mut set = WriteSet::default();
-        let moved =
-            segments.into_iter().try_for_each(|segno| self.clean_segment(segno, &mut set, caller));
-        self.finish(set, moved)
-    }
-
-    /// Makes moved blocks stable before the volume is released. Otherwise an fsync that flushed
-    /// before the move would write nodes that point to them.
-    pub(crate) fn flush_moved(&mut self) -> Result<()> {
-        self.flush().inspect_err(|error| self.stop(error))
-    }
-
-    fn clean_segment(&mut self, segno: SegNo, set: &mut WriteSet, caller: Caller) -> Result<()> {
+    /// The valid blocks of `segno` from block `from` on, [`PIECE`] at most, and the block behind
+    /// them. Nodes are moved already, and not returned.
+    fn gather(&mut self, segno: SegNo, from: usize, caller: Caller) -> Result<(Vec<Move>, usize)> {
+        let end = BLOCKS_PER_SEGMENT as usize;
+        let mut moves = Vec::new();
         if self.segments.entry(segno).valid == 0 {
-            return Ok(());
+            return Ok((moves, end));
         }
         let at = self.sb.ssa_block(segno);
         let block = self.io.read_meta(at)?;
@@ -132,19 +118,19 @@ impl Engine {
         summary.check_type(log, at)?;
         let start = self.sb.seg_start(segno);
         let map = self.segments.entry(segno).map;
-        let mut source = Source { addr: start, map: &map, blocks: Blocks::new() };
-        let mut from = 0;
-        while let Some(n) = bits::msb::next_one(&map, from, BLOCKS_PER_SEGMENT as usize) {
-            from = n + 1;
+        let mut next = from;
+        for _ in 0..PIECE {
+            let Some(n) = bits::msb::next_one(&map, next, end) else { return Ok((moves, end)) };
+            next = n + 1;
             let (addr, owner) = (start + n as u32, summary.entries[n]);
             if log.is_node() {
                 self.move_node(addr, owner.nid.get())?;
             } else {
-                self.move_data(addr, owner, &mut source, set, caller)?;
+                moves.extend(self.begin_move(addr, owner, caller)?);
             }
             self.stats.moved_blocks[caller as usize] += 1;
         }
-        Ok(())
+        Ok((moves, next))
     }
 
     /// Moves a node: the next checkpoint writes it again.
@@ -161,16 +147,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves a data block to the cold log. If the page cache has a newer version, that is moved
-    /// instead, unless an fsync must bring all newer versions or none.
-    fn move_data(
+    /// Begins to move a data block; `None` if it stays. If the page cache has a newer version, that
+    /// is moved instead, unless an fsync must bring all newer versions or none.
+    fn begin_move(
         &mut self,
         addr: BlockAddr,
         owner: RawSummary,
-        source: &mut Source<'_>,
-        set: &mut WriteSet,
         caller: Caller,
-    ) -> Result<()> {
+    ) -> Result<Option<Move>> {
         let Some((ino, index)) = self.owner_of(addr, owner)? else {
             let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
             return Err(Error::corrupt(
@@ -183,25 +167,36 @@ impl Engine {
         if self.is_pinned(ino)? {
             let section = self.sb.locate(addr).map(|(segno, _)| self.sb.section_of(segno));
             self.pinned_sections.extend(section);
-            return match caller {
-                Caller::Foreground => self.count_pin_failure(ino),
-                Caller::Background => Ok(()),
-            };
+            if caller == Caller::Foreground {
+                self.count_pin_failure(ino)?;
+            }
+            return Ok(None);
         }
-        let key = Ino::from(ino);
         // The pages of a compressed cluster are not what its blocks hold, and are never dirty.
-        let dirty = self.pages.is_dirty(key, index);
-        let waits = dirty && self.options.fsync_mode == FsyncMode::Strict;
-        let is_content = !waits && (dirty || self.layout(ino)?.cluster().is_none());
-        let block = match self.pages.peek(key, index).filter(|_| is_content) {
-            Some(block) => block.clone(),
-            None => source.read(&self.io, addr)?,
-        };
+        let dirty = self.pages.is_dirty(ino.into(), index);
+        let is_content =
+            !self.waits_for_fsync(dirty) && (dirty || self.layout(ino)?.cluster().is_none());
+        let block = self.pages.peek(ino.into(), index).filter(|_| is_content).cloned();
+        Ok(Some(Move { addr, ino, index, block }))
+    }
+
+    /// Whether a page that is `dirty` must not be written before an fsync writes it.
+    fn waits_for_fsync(&self, dirty: bool) -> bool {
+        dirty && self.options.fsync_mode == FsyncMode::Strict
+    }
+
+    /// Submits a data block, which is in memory, to the cold log.
+    fn submit_move(&mut self, moved: Move, set: &mut WriteSet) -> Result<()> {
+        let Move { addr, ino, index, block } = moved;
+        let block =
+            block.ok_or_else(|| Error::corrupt("cleaned segment", addr, "nothing", "a block"))?;
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
+        let dirty = self.pages.is_dirty(ino.into(), index);
+        let waits = self.waits_for_fsync(dirty);
         let was_clean = !self.nodes.is_dirty(slot.nid);
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
         if !waits {
-            self.pages.mark_clean(key, index);
+            self.pages.mark_clean(ino.into(), index);
         }
         // Until the next checkpoint, the block is also in its old place.
         if was_clean && (waits || !dirty) {
@@ -233,5 +228,66 @@ impl Engine {
         drop(inode);
         let index = first + u64::from(owner.ofs_in_node.get());
         Ok((self.addr_of(ino, index)? == addr).then_some((ino, index)))
+    }
+}
+
+/// Moves the valid blocks of `segno` from block `from` on, [`PIECE`] at most. Returns the block to
+/// go on with.
+fn clean_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller) -> Result<usize> {
+    let (mut moves, next) = hands.engine().gather(segno, from, caller)?;
+    read(hands, &mut moves)?;
+    let mut set = WriteSet::default();
+    let mut moves = moves.into_iter();
+    let submitted = moves.try_for_each(|moved| hands.engine().submit_move(moved, &mut set));
+    hands.finish(set, submitted)?;
+    Ok(next)
+}
+
+/// Reads the blocks that are not in memory, with whatever lies between them.
+fn read(hands: &mut impl Hands, moves: &mut [Move]) -> Result<()> {
+    let mut missing = moves.iter().filter(|moved| moved.block.is_none()).map(|moved| moved.addr);
+    let Some(first) = missing.next() else { return Ok(()) };
+    let count = missing.next_back().unwrap_or(first) - first + 1;
+    let start = Lba::from(first);
+    let blocks = if hands.engine().io.has_in_flight(start..start + Lba::from(count)) {
+        // Some of it is in memory, on its way to the drive.
+        hands.engine().io.read_run(first, count)?
+    } else {
+        hands.wait(|queue| queue.read_blocks(start, count))?
+    };
+    for moved in moves.iter_mut().filter(|moved| moved.block.is_none()) {
+        moved.block = blocks.get((moved.addr - first) as usize).cloned();
+    }
+    Ok(())
+}
+
+/// Moves all valid blocks out of `segno`. They are not stable yet.
+pub(crate) fn clean_segment(hands: &mut impl Hands, segno: SegNo, caller: Caller) -> Result<()> {
+    let mut from = 0;
+    while from < BLOCKS_PER_SEGMENT as usize {
+        from = clean_piece(hands, segno, from, caller)?;
+    }
+    Ok(())
+}
+
+impl F2fs {
+    /// Moves all valid blocks out of these segments, and gives the volume up.
+    pub(crate) fn empty_segments(
+        &self,
+        volume: Hold<'_, Engine>,
+        mut segments: Range<SegNo>,
+        caller: Caller,
+    ) -> Result<()> {
+        let mut held = Held::new(self, volume);
+        let moved = segments.try_for_each(|segno| clean_segment(&mut held, segno, caller));
+        moved.and(held.flush_moved())
+    }
+
+    /// Makes room if the logs are about to run out of free sections. Others can look at the volume
+    /// while the drive works.
+    pub(crate) fn balance<'a>(&'a self, volume: Hold<'a, Engine>) -> Result<Hold<'a, Engine>> {
+        let mut held = Held::new(self, volume);
+        balance(&mut held)?;
+        Ok(held.into_hold())
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: between two operations there is room for all dirty data, and for what the cleaner
 //! then needs to gain a section. An operation makes little dirty, so a look before each one is
-//! enough. Cleaning begins earlier, in small steps of one segment per operation.
+//! enough. Cleaning begins earlier, and operations pay for it piece by piece.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::Policy;
+use super::{Hands, PIECE, Policy, clean_piece};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::mount::engine::{Caller, Engine};
@@ -23,8 +23,14 @@ const OPERATION_NODES: usize = 8;
 const NODES_SHARE: u64 = 8;
 /// The share of invalid blocks that may wait for a checkpoint, as a divisor.
 const SPARE_SHARE: u64 = 8;
-/// How many segments are cleaned for one operation before giving up.
-const MAX_STEPS: u32 = 64;
+/// How many pieces of segments are cleaned for one operation before giving up.
+const MAX_STEPS: u32 = 256;
+/// Where room is short, an operation that finds so many dirty pages writes some of them, so that
+/// none ever has to write very many: there must be room for all.
+const SHORT_DIRTY_PAGES: usize = 4096;
+const SHORT_SHARE_PAGES: usize = 4 * OPERATION_PAGES;
+/// How many pieces an operation cleans while there still is room.
+const PIECES_OWED: u64 = 4;
 
 const DATA_LOGS: [LogType; 3] = [LogType::HotData, LogType::WarmData, LogType::ColdData];
 const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::ColdNode];
@@ -34,6 +40,10 @@ const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::C
 pub(crate) struct Cleaner {
     /// Segments left in the section that it is cleaning.
     left: Range<SegNo>,
+    /// The block of the first of these where it goes on.
+    from: usize,
+    /// How many blocks had been written when an operation last cleaned.
+    written: u64,
     /// Nothing is worth cleaning until this many blocks have become invalid.
     rests_until: u64,
     /// Cleaned sections of nodes. Their nodes move with the next checkpoint, which then frees the
@@ -78,60 +88,98 @@ fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
     sections + left / per_section
 }
 
-impl Engine {
-    /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). If no room
-    /// can be made, the operation itself finds out whether it still fits.
-    pub(crate) fn balance(&mut self) -> Result<()> {
-        let mut moved = false;
-        let made = self.make_some_room(&mut moved);
-        if moved {
-            self.flush_moved()?;
-        }
-        match made {
-            Err(Error::NoSpace) => Ok(()),
-            made => made,
-        }
+/// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). If no room can
+/// be made, the operation itself finds out whether it still fits.
+pub(crate) fn balance(hands: &mut impl Hands) -> Result<()> {
+    let mut moved = false;
+    let made = make_some_room(hands, &mut moved);
+    if moved {
+        hands.flush_moved()?;
     }
+    match made {
+        Err(Error::NoSpace) => Ok(()),
+        made => made,
+    }
+}
 
-    /// `moved` says whether blocks were moved that no checkpoint has made stable.
-    fn make_some_room(&mut self, moved: &mut bool) -> Result<()> {
-        for _ in 0..MAX_STEPS {
-            let shortage = self.shortage();
-            let now = shortage == Shortage::Now;
-            let frees = self.freeing_sections() > 0;
-            if now && (frees || self.has_much_to_write()) {
-                if !frees {
-                    // The checkpoint still fits now; later it might not.
-                    self.write_back_all()?;
-                }
-                self.write_checkpoint(Reason::Sync)?;
-                *moved = false;
-            } else if shortage != Shortage::None {
-                let cleaned = self.clean_some(shortage);
-                *moved |= !matches!(cleaned, Ok(false));
-                if !cleaned? || !now {
-                    break;
-                }
-            } else {
+/// `moved` says whether blocks were moved that no checkpoint has made stable.
+fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
+    let mut paid = 0;
+    for _ in 0..MAX_STEPS {
+        let engine = hands.engine();
+        let shortage = engine.shortage();
+        let now = shortage == Shortage::Now;
+        let frees = engine.freeing_sections() > 0;
+        if now && (frees || engine.has_much_to_write()) {
+            if !frees && engine.pages.dirty_total() > SHORT_DIRTY_PAGES {
+                // There is room for all that is dirty. It stays so, for this is more than the
+                // operation makes dirty.
+                hands.write_back_some(SHORT_SHARE_PAGES)?;
                 break;
             }
+            if !frees {
+                // The checkpoint still fits now; later it might not.
+                hands.write_back_all()?;
+            }
+            hands.checkpoint(Reason::Sync, Caller::Foreground)?;
+            *moved = false;
+        } else if shortage != Shortage::None {
+            if engine.pages.dirty_total() > SHORT_DIRTY_PAGES {
+                hands.write_back_some(SHORT_SHARE_PAGES)?;
+            }
+            let cleaned = clean_some(hands, shortage);
+            *moved |= !matches!(cleaned, Ok(false));
+            paid += 1;
+            if !cleaned? || (!now && paid >= hands.engine().owed()) {
+                break;
+            }
+        } else {
+            break;
         }
-        Ok(())
     }
+    if *moved {
+        hands.engine().paid();
+    }
+    Ok(())
+}
 
-    /// Makes as much room as [`Engine::balance`] would over time.
+/// Cleans a piece of a segment. False if there is none worth it.
+fn clean_some(hands: &mut impl Hands, shortage: Shortage) -> Result<bool> {
+    let Some((segno, from)) = hands.engine().next_piece(shortage) else { return Ok(false) };
+    let _span = (from == 0).then(|| cores::span(cores::Stage::Gc));
+    let cleaned = clean_piece(hands, segno, from, Caller::Foreground);
+    // A segment that cannot be cleaned does not keep the cleaner from the others.
+    let next = cleaned.as_ref().map_or(BLOCKS_PER_SEGMENT as usize, |next| *next);
+    hands.engine().end_piece(segno, next);
+    cleaned.map(|_| true)
+}
+
+impl Engine {
+    /// Makes as much room as [`balance`] would over time.
     pub(crate) fn make_room(&mut self) -> Result<()> {
         let mut moved = false;
         loop {
             let shortage = self.shortage();
-            if shortage == Shortage::None || !self.clean_some(shortage)? {
+            if shortage == Shortage::None || !clean_some(self, shortage)? {
                 return if moved { self.write_checkpoint(Reason::Sync) } else { Ok(()) };
             }
             moved = true;
             if shortage == Shortage::Now {
-                self.balance()?;
+                balance(self)?;
             }
         }
+    }
+
+    /// How many pieces an operation moves: four times what was written since the last one did,
+    /// but not more than a segment.
+    fn owed(&self) -> u64 {
+        let written = self.io.written_blocks() - self.cleaner.written;
+        (4 * written).div_ceil(PIECE as u64).clamp(1, PIECES_OWED)
+    }
+
+    /// An operation has moved what it owed.
+    fn paid(&mut self) {
+        self.cleaner.written = self.io.written_blocks();
     }
 
     /// Whether operations will have to clean before long.
@@ -229,24 +277,32 @@ impl Engine {
         LogType::ALL.iter().filter(moves).count() as u64
     }
 
-    /// Cleans one segment. False if there is none worth it.
-    fn clean_some(&mut self, shortage: Shortage) -> Result<bool> {
+    /// The segment to clean a piece of, and the block where to go on. `None` if none is worth it.
+    fn next_piece(&mut self, shortage: Shortage) -> Option<(SegNo, usize)> {
         loop {
-            let Some(segno) = self.cleaner.left.next() else {
+            let Some(segno) = self.cleaner.left.clone().next() else {
                 if !self.choose_victim(shortage) {
-                    return Ok(false);
+                    return None;
                 }
                 continue;
             };
-            if self.segments.entry(segno).valid == 0 || self.logs.is_current(segno) {
-                continue;
+            if self.segments.entry(segno).valid > 0 && !self.logs.is_current(segno) {
+                return Some((segno, self.cleaner.from));
             }
-            let _span = cores::span(cores::Stage::Gc);
-            self.clean_segments(segno..segno + 1, Caller::Foreground)?;
+            self.cleaner.left.next();
+            self.cleaner.from = 0;
+        }
+    }
+
+    /// The cleaner has moved what is in front of block `next` of `segno`.
+    fn end_piece(&mut self, segno: SegNo, next: usize) {
+        self.cleaner.from = next;
+        if next == BLOCKS_PER_SEGMENT as usize {
+            self.cleaner.left.next();
+            self.cleaner.from = 0;
             if self.segments.entry(segno).log.is_node() {
                 self.cleaner.moving.insert(self.sb.section_of(segno));
             }
-            return Ok(true);
         }
     }
 

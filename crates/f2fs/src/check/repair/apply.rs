@@ -6,6 +6,7 @@ use drive::Block;
 use vfs::{Creator, FileKind, Ino};
 
 use super::Changes;
+use crate::alloc::gc::Hands;
 use crate::check::{Mend, NewName};
 use crate::dir::entries::Names;
 use crate::dir::namei::NewInode;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use drive::{Block, Command, Drive};
 use queue::BlockQueue;
 
+use crate::alloc::gc::Hands;
 use crate::check::{CheckOptions, Checker, Finding, Hints, Mend, Place, Search, View, check};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};

@@ -19,6 +19,7 @@ use vfs::{Errno, Ino};
 use zerocopy::FromBytes;
 
 use self::codec::Decoder;
+use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
 use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::mount::engine::Engine;

@@ -1,5 +1,6 @@
 //! Emptying sections, so that they can be given up.
 
+use crate::alloc::gc;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::mount::engine::{Caller, Engine};
@@ -31,9 +32,9 @@ impl Engine {
         });
         let used: Vec<u32> = segments.filter(|s| self.segments.entry(*s).valid > 0).collect();
         for some in used.chunks(SEGMENTS_PER_CHECKPOINT) {
-            self.balance()?;
+            gc::balance(self)?;
             for &segno in some {
-                self.clean_segments(segno..segno + 1, Caller::Foreground)?;
+                gc::clean_segment(self, segno, Caller::Foreground)?;
             }
             self.write_checkpoint(Reason::Sync)?;
         }

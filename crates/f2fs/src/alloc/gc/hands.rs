@@ -1,0 +1,124 @@
+//! How the cleaner has the volume: as its only user, or as an operation that holds it and leaves it
+//! to those who look while the drive works.
+//!
+//! Whatever the hands, nothing changes between two steps of the cleaner: [`Hands::wait`] keeps out
+//! everybody who would.
+
+use queue::{BlockQueue, WriteSet};
+use vfs::Hold;
+
+use crate::F2fs;
+use crate::checkpoint::Reason;
+use crate::error::{Error, Result};
+use crate::mount::engine::{Caller, Engine};
+use crate::ondisk::Nid;
+
+/// The volume in the cleaner's hands.
+pub(crate) trait Hands {
+    /// The volume itself.
+    fn engine(&mut self) -> &mut Engine;
+
+    /// Waits for the drive. Meanwhile nothing changes.
+    fn wait<T>(&mut self, work: impl FnOnce(&BlockQueue) -> T) -> T;
+
+    /// Waits for `set`; a volume one of whose writes failed writes no more.
+    fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
+        set.submit(self.engine().io.writer());
+        let waited = self.wait(|queue| set.wait(queue)).map_err(Error::from);
+        submitted.and(waited).inspect_err(|error| self.engine().stop(error))
+    }
+
+    /// Writes all dirty pages of a file and waits for them.
+    fn write_back(&mut self, ino: Nid) -> Result<()> {
+        let mut set = WriteSet::default();
+        let submitted = self.engine().submit_data(ino, &mut set);
+        self.finish_file(ino, set, submitted)
+    }
+
+    /// Writes the pages of every file and waits for them.
+    fn write_back_all(&mut self) -> Result<()> {
+        let mut dirty = self.engine().dirty_files();
+        dirty.try_for_each(|ino| self.write_back(ino))
+    }
+
+    /// Writes `most` dirty pages, or all if there are fewer, and waits for them.
+    fn write_back_some(&mut self, most: usize) -> Result<()> {
+        let end = self.engine().pages.dirty_total().saturating_sub(most);
+        for ino in self.engine().dirty_files() {
+            let left = self.engine().pages.dirty_total().saturating_sub(end);
+            if left == 0 {
+                break;
+            }
+            let mut set = WriteSet::default();
+            let submitted = self.engine().submit_some(ino, 0, left, &mut set).map(drop);
+            self.finish_file(ino, set, submitted)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Hands::finish`], for the data of a file.
+    fn finish_file(&mut self, ino: Nid, set: WriteSet, submitted: Result<()>) -> Result<()> {
+        self.finish(set, submitted).inspect_err(|_| {
+            self.engine().write_errors.insert(ino);
+        })
+    }
+
+    /// Makes moved blocks stable before anything changes. Otherwise an fsync that flushed before
+    /// the move would write nodes that point to them.
+    fn flush_moved(&mut self) -> Result<()> {
+        if !self.engine().options.barrier {
+            return Ok(());
+        }
+        let flushed = self.wait(BlockQueue::flush).map_err(Error::from);
+        flushed.inspect_err(|error| self.engine().stop(error))
+    }
+
+    /// Writes a checkpoint.
+    fn checkpoint(&mut self, reason: Reason, caller: Caller) -> Result<()> {
+        let submitted = self.engine().begin_checkpoint(reason)?;
+        self.engine().stats.checkpoints[caller as usize] += 1;
+        let written = self.wait(|queue| submitted.commit(queue));
+        self.engine().end_checkpoint(written)
+    }
+}
+
+impl Hands for Engine {
+    fn engine(&mut self) -> &mut Engine {
+        self
+    }
+
+    fn wait<T>(&mut self, work: impl FnOnce(&BlockQueue) -> T) -> T {
+        work(self.io.queue())
+    }
+}
+
+/// A hold of the volume that lets others look while the drive works.
+pub(crate) struct Held<'a> {
+    fs: &'a F2fs,
+    /// `None` only while the drive works.
+    volume: Option<Hold<'a, Engine>>,
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn new(fs: &'a F2fs, volume: Hold<'a, Engine>) -> Self {
+        Self { fs, volume: Some(volume) }
+    }
+
+    /// The hold again.
+    pub(crate) fn into_hold(self) -> Hold<'a, Engine> {
+        self.volume.expect("it is held unless the drive works")
+    }
+}
+
+impl Hands for Held<'_> {
+    fn engine(&mut self) -> &mut Engine {
+        self.volume.as_mut().expect("it is held unless the drive works")
+    }
+
+    fn wait<T>(&mut self, work: impl FnOnce(&BlockQueue) -> T) -> T {
+        let volume = self.volume.take().expect("it is held unless the drive works");
+        let (volume, done) = self.fs.pause(volume, work);
+        self.volume = Some(volume);
+        done
+    }
+}
