@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
-use crate::frame::Frame;
+use crate::frame::{self, Frame};
 
 /// Bytes in a block. F2FS, and every emulated namespace here, uses 4 KiB logical blocks.
 pub const BLOCK_SIZE: usize = 4096;
@@ -24,6 +24,12 @@ pub type Blocks = SmallVec<[Block; 4]>;
 pub struct Block(Frame);
 
 impl Block {
+    /// Sees to it that the calling thread can make some blocks without waiting for the kernel to
+    /// find memory. For callers that are about to take a lock.
+    pub fn stock() {
+        frame::stock();
+    }
+
     /// The block of zeroes, shared by everybody.
     pub fn zeroed() -> Self {
         static ZERO: OnceLock<Block> = OnceLock::new();

@@ -27,6 +27,8 @@ const SLAB: Layout = match Layout::from_size_align(SLAB_SIZE, SLAB_SIZE) {
 };
 /// Frames in a slab.
 const SLAB_FRAMES: usize = SLAB_SIZE / BLOCK_SIZE;
+/// So many frames are enough for an operation, most of the time.
+const STOCK: usize = 64;
 /// Frames a thread keeps before it gives half of them to the others.
 const LOCAL_MAX: usize = 2 * SLAB_FRAMES;
 
@@ -134,14 +136,49 @@ fn take(local: &mut Vec<FreeFrame>) -> FreeFrame {
     if let Some(free) = local.pop() {
         return free;
     }
-    let mut shared = SHARED.lock();
-    if shared.is_empty() {
-        shared.extend(slab());
+    refill(local);
+    local.pop().expect("a slab has frames")
+}
+
+/// Adds used frames to a thread's empty list, or else a fresh slab.
+fn refill(local: &mut Vec<FreeFrame>) {
+    reuse(local);
+    if local.is_empty() {
+        local.extend(slab());
     }
+}
+
+/// Adds used frames to a thread's list, if there are any.
+fn reuse(local: &mut Vec<FreeFrame>) {
+    let mut shared = SHARED.lock();
     let keep = shared.len().saturating_sub(SLAB_FRAMES);
     local.extend(shared.drain(keep..));
-    drop(shared);
-    local.pop().expect("a slab has frames")
+}
+
+/// Sees to it that the calling thread has some frames whose memory is there. To be called before a
+/// lock is taken under which frames are needed: the kernel may take most of a millisecond to clear
+/// a huge page.
+pub(crate) fn stock() {
+    let _ = LOCAL.try_with(|local| {
+        let local = &mut local.borrow_mut().0;
+        if local.len() < STOCK {
+            restock(local);
+        }
+    });
+}
+
+#[cold]
+fn restock(local: &mut Vec<FreeFrame>) {
+    reuse(local);
+    if local.len() >= STOCK {
+        return;
+    }
+    for free in slab() {
+        // Not for its value: the kernel finds memory for a page when it is first written.
+        // SAFETY: a free frame is ours alone, and its memory begins with a byte.
+        unsafe { free.bytes.cast::<u8>().write_volatile(0) };
+        local.push(free);
+    }
 }
 
 /// Fresh frames, all zero.
