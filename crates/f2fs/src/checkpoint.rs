@@ -69,7 +69,7 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
 impl Engine {
     /// Whether the next checkpoint would differ from the last one in more than its version.
     pub(crate) fn has_changed(&self) -> bool {
-        self.nodes.dirty_count() > 0
+        self.inodes.nodes().changed() > 0
             || self.nat.dirty_count() > 0
             || !self.segments.dirty().is_empty()
             || !self.since_checkpoint.is_empty()

@@ -69,6 +69,13 @@ impl<V> Gate<V> {
         Look(self.state.read())
     }
 
+    /// The volume beside others, to change what has a lock of its own; `None` during a commit.
+    #[inline]
+    pub fn join(&self) -> Option<Look<'_, V>> {
+        let look = self.look();
+        (!look.0.committing).then_some(look)
+    }
+
     /// The volume alone, but perhaps during a commit: what is in memory may not be durable, and
     /// what the commit writes must not change.
     #[cfg_attr(debug_assertions, track_caller)]

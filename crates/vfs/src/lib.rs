@@ -12,6 +12,7 @@
 
 pub mod acl;
 pub mod attributes;
+mod budget;
 mod buffers;
 #[cfg(not(target_os = "linux"))]
 mod errno;
@@ -33,6 +34,7 @@ mod rules;
 mod types;
 pub mod upkeep;
 
+pub use budget::{Budget, WriteBack};
 pub use buffers::Buffers;
 pub use drive::Block;
 pub use error::{Errno, Error, Result};

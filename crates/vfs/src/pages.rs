@@ -1,10 +1,11 @@
 //! The page cache: 4 KiB pages of files, which of them are dirty, and a memory limit.
 //!
-//! A file system owns its cache and locks it, so there is no lock in here. Pages live in chunks of
-//! 64 neighbours, with one bit per page for each of present, dirty and referenced. A file's chunks
-//! are in a B-tree, and the chunk of the last access is tried first, so that sequential access
-//! seldom searches. A dirty page is never evicted. The limit holds for the clean ones, and
-//! [`PageCache::over_dirty_limit`] tells the owner when to write back.
+//! A file system owns its cache and locks it, so there is no lock in here. Where several threads
+//! are to work on different files at once, it owns several caches that share one [`Budget`]. Pages
+//! live in chunks of 64 neighbours, with one bit per page for each of present, dirty and
+//! referenced. A file's chunks are in a B-tree, and the chunk of the last access is tried first, so
+//! that sequential access seldom searches. A dirty page is never evicted. The limit holds for the
+//! clean ones, and [`Budget::write_back`] tells the owner when to write back.
 //!
 //! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
 //! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so the
@@ -12,19 +13,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use drive::{BLOCK_SIZE, Block};
+use drive::Block;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Ino;
+use crate::budget::Budget;
 
 /// Pages in a chunk, one for each bit of a word.
 const CHUNK_PAGES: u64 = 64;
-
-/// Share of the limit that may be dirty before [`PageCache::over_dirty_limit`] says so.
-const DIRTY_PERCENT_DEFAULT: u8 = 50;
 
 /// Pages of many files. See the module's header.
 ///
@@ -37,9 +37,8 @@ const DIRTY_PERCENT_DEFAULT: u8 = 50;
 /// let dirty: Vec<u64> = cache.dirty_in(7, 0..u64::MAX).collect();
 /// assert_eq!(dirty, [0]);
 /// cache.mark_clean(7, 0); // its write has been submitted
-/// assert_eq!((cache.dirty_total(), cache.get(7, 0).is_some()), (0, true));
+/// assert_eq!((cache.budget().dirty(), cache.get(7, 0).is_some()), (0, true));
 /// ```
-#[derive(Debug)]
 pub struct PageCache {
     files: FxHashMap<Ino, FilePages>,
     chunks: Vec<Chunk>,
@@ -50,10 +49,9 @@ pub struct PageCache {
     /// Next slot the clock looks at.
     hand: usize,
     dirty_inos: FxHashSet<Ino>,
-    pages: usize,
-    dirty: usize,
-    pages_max: usize,
-    dirty_max: usize,
+    budget: Arc<Budget>,
+    /// Whether it evicts for each page that comes in. Otherwise its owner does, who has others.
+    alone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -78,27 +76,27 @@ struct Chunk {
 impl PageCache {
     /// An empty cache that keeps up to `limit_bytes` of clean and dirty pages.
     pub fn new(limit_bytes: usize) -> Self {
-        let pages_max = (limit_bytes / BLOCK_SIZE).max(1);
-        let mut cache = Self {
+        Self { alone: true, ..Self::sharing(&Arc::new(Budget::new(limit_bytes))) }
+    }
+
+    /// An empty cache, one of several. Its owner calls [`PageCache::evict`] on any of them when
+    /// they hold too much.
+    pub fn sharing(budget: &Arc<Budget>) -> Self {
+        Self {
             files: FxHashMap::default(),
             chunks: Vec::new(),
             free: Vec::new(),
             last: 0,
             hand: 0,
             dirty_inos: FxHashSet::default(),
-            pages: 0,
-            dirty: 0,
-            pages_max,
-            dirty_max: 0,
-        };
-        cache.set_dirty_percent(DIRTY_PERCENT_DEFAULT);
-        cache
+            budget: budget.clone(),
+            alone: false,
+        }
     }
 
-    /// Sets the share of the limit, in percent, that may be dirty.
-    pub fn set_dirty_percent(&mut self, percent: u8) {
-        self.dirty_max = self.pages_max / 100 * usize::from(percent)
-            + self.pages_max % 100 * usize::from(percent) / 100;
+    /// What it holds, with those that share the budget, and may hold.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The page, marked as in use.
@@ -215,27 +213,11 @@ impl PageCache {
         self.files.get(&ino).map_or(0, |f| f.dirty)
     }
 
-    /// Dirty pages of all files.
-    pub fn dirty_total(&self) -> usize {
-        self.dirty
-    }
-
     /// Files that have a dirty page, ascending.
     pub fn dirty_inos(&self) -> impl Iterator<Item = Ino> + use<> {
         let mut inos: Vec<Ino> = self.dirty_inos.iter().copied().collect();
         inos.sort_unstable();
         inos.into_iter()
-    }
-
-    /// Whether more pages are dirty than the configured share of the limit, so that it is time to
-    /// write back.
-    pub fn over_dirty_limit(&self) -> bool {
-        self.dirty > self.dirty_max
-    }
-
-    /// Whether half of that is dirty, so that somebody should begin to write back.
-    pub fn over_background_limit(&self) -> bool {
-        self.dirty > self.dirty_max / 2
     }
 
     /// Drops all pages of `ino` from `from_index` on, dirty ones too.
@@ -269,11 +251,6 @@ impl PageCache {
         self.truncate(ino, 0);
     }
 
-    /// Bytes of all pages here.
-    pub fn len_bytes(&self) -> usize {
-        self.pages * BLOCK_SIZE
-    }
-
     #[inline]
     fn slot_of(&self, ino: Ino, number: u64) -> Option<usize> {
         let guess = self.last as usize;
@@ -303,12 +280,14 @@ impl PageCache {
             self.chunks[slot].pages[bit] = Some(page);
             return (slot, bit);
         }
-        self.make_room();
+        while self.alone && self.budget.excess() > 0 {
+            self.evict(self.budget.excess());
+        }
         let slot = self.chunk_for(ino, index / CHUNK_PAGES);
         let chunk = &mut self.chunks[slot];
         chunk.present |= 1 << bit;
         chunk.pages[bit] = Some(page);
-        self.pages += 1;
+        self.budget.add_pages(1);
         (slot, bit)
     }
 
@@ -333,7 +312,7 @@ impl PageCache {
             return;
         }
         chunk.dirty |= 1 << bit;
-        self.dirty += 1;
+        self.budget.add_dirty();
         let ino = chunk.ino;
         if let Some(file) = self.files.get_mut(&ino) {
             file.dirty += 1;
@@ -350,7 +329,7 @@ impl PageCache {
             return;
         }
         chunk.dirty &= !bits;
-        self.dirty -= cleared;
+        self.budget.remove_dirty(cleared);
         let ino = chunk.ino;
         if let Some(file) = self.files.get_mut(&ino) {
             file.dirty -= cleared;
@@ -370,7 +349,9 @@ impl PageCache {
         }
         chunk.present &= !gone;
         *chunk.referenced.get_mut() &= !gone;
-        self.pages -= gone.count_ones() as usize;
+        if gone != 0 {
+            self.budget.remove_pages(gone.count_ones() as usize);
+        }
         if chunk.present != 0 || gone == 0 {
             return;
         }
@@ -384,24 +365,24 @@ impl PageCache {
         }
     }
 
-    /// Evicts until one more page fits or no clean page is left. The first pass over a chunk clears
-    /// the referenced bits; the second evicts the pages that nobody has used since.
-    fn make_room(&mut self) {
-        while self.pages >= self.pages_max && self.pages > self.dirty {
-            self.hand %= self.chunks.len();
-            let wanted = self.pages - self.pages_max + 1;
-            let chunk = &mut self.chunks[self.hand];
-            let victims = chunk.present & !chunk.dirty & !*chunk.referenced.get_mut();
-            let taken = lowest(victims, wanted);
-            if taken == victims {
-                *chunk.referenced.get_mut() = 0;
-                self.hand += 1;
-            }
-            if taken != 0 {
-                let slot = if taken == victims { self.hand - 1 } else { self.hand };
-                self.drop_pages(slot, taken);
-            }
+    /// Moves the clock's hand over one chunk, and evicts up to `wanted` clean pages there that
+    /// nobody has used since it was last there. False at the end of a round.
+    pub fn evict(&mut self, wanted: usize) -> bool {
+        let Some(chunk) = self.chunks.get_mut(self.hand) else {
+            self.hand = 0;
+            return false;
+        };
+        let victims = chunk.present & !chunk.dirty & !*chunk.referenced.get_mut();
+        let taken = lowest(victims, wanted);
+        let slot = self.hand;
+        if taken == victims {
+            *chunk.referenced.get_mut() = 0;
+            self.hand += 1;
         }
+        if taken != 0 {
+            self.drop_pages(slot, taken);
+        }
+        true
     }
 }
 

@@ -187,7 +187,7 @@ impl Engine {
         let hash = wanted.hash();
         if self.is_inline_dir(dir)? {
             let layout = self.layout(dir)?;
-            let area = &mut self.node_mut(dir)?[layout.inline_range()];
+            let area = &mut self.node_mut(dir, dir)?[layout.inline_range()];
             let mut entries = DentriesMut::new(layout.inline_dentries(), area);
             if let Some(slot) = entries.view().find_free(slots_for(name.len())) {
                 entries.insert(slot, name, hash, ino, kind);
@@ -245,9 +245,9 @@ impl Engine {
 
     /// Tells the index of `dir` that the entry at `slot` of block `index` was added or removed.
     fn note_entry(&mut self, dir: Nid, index: u64, slot: usize) {
-        let Self { pages, names, .. } = self;
+        let Self { inodes, names, .. } = self;
         if names.knows(dir, index)
-            && let Some(page) = pages.peek(Ino::from(dir), index)
+            && let Some(page) = inodes.of(dir).pages.peek(Ino::from(dir), index)
         {
             names.changed(dir, index, slot, &Dentries::block(page, dir));
         }
@@ -273,7 +273,7 @@ impl Engine {
         match place {
             EntryPlace::Inline(slot) => {
                 let layout = self.layout(dir)?;
-                let area = &mut self.node_mut(dir)?[layout.inline_range()];
+                let area = &mut self.node_mut(dir, dir)?[layout.inline_range()];
                 change(&mut DentriesMut::new(layout.inline_dentries(), area), slot);
             }
             EntryPlace::Block(index, slot) => {
@@ -304,7 +304,7 @@ impl Engine {
         // Slot 0 is not part of the inline area, so taking the block first may still fail without
         // harm.
         self.reserve_block(dir, 0)?;
-        self.node_mut(dir)?[layout.inline_range()].fill(0);
+        self.node_mut(dir, dir)?[layout.inline_range()].fill(0);
         let raw = self.inode_mut(dir)?;
         raw.set_inline(raw.inline() - Inline::DENTRY);
         raw.size.set(BLOCK_SIZE as u64);
@@ -313,7 +313,7 @@ impl Engine {
             // The room reserved for attributes came with the inline entries and goes with them.
             self.set_layout(dir, InodeLayout::new(extra, 0));
         }
-        self.pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
+        self.inodes.of(dir).pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
         Ok(())
     }
 

@@ -353,8 +353,8 @@ impl Engine {
                 next = index;
                 self.page(dir, next, next + 1)?;
             }
-            let Self { names, pages, .. } = self;
-            if let Some(block) = pages.peek(Ino::from(dir), next) {
+            let Self { names, inodes, .. } = self;
+            if let Some(block) = inodes.of(dir).pages.peek(Ino::from(dir), next) {
                 let entries = Dentries::block(block, dir);
                 names.change(dir, next, |index| index.add_block(next, &entries));
             }

@@ -1,6 +1,7 @@
 //! Names: making, linking and removing inodes (`namei.c`).
 
 use drive::{BLOCK_SIZE, Block};
+use vfs::file::Write;
 use vfs::{Creator, Errno, FileKind, Ino};
 
 use crate::dir::entries::{Found, Names, init_dots};
@@ -112,7 +113,7 @@ impl Engine {
         let (block, layout) = self.format_inode(ino, new, &parent);
         drop(parent);
         self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
-        self.nodes.insert_new(ino, ino, block, layout);
+        self.inodes.of(ino).nodes.insert_new(ino, ino, block, layout);
         if new.kind == FileKind::Directory && !self.options.inline_dentry {
             let mut page = [0; BLOCK_SIZE];
             init_dots(DentryGeometry::BLOCK, &mut page, ino, new.parent);
@@ -120,7 +121,7 @@ impl Engine {
                 self.evict(ino)?;
                 return Err(error);
             }
-            self.pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
+            self.inodes.of(ino).pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
         }
         Ok(ino)
     }
@@ -238,7 +239,7 @@ impl Engine {
             _ => return Err(Errno::NAMETOOLONG.into()),
         }
         let ino = self.make(new)?;
-        if let Err(error) = self.write_file(ino, 0, target) {
+        if let Err(error) = self.write_file(ino, Write::new(0, target)) {
             self.unlink(new.parent, new.name)?;
             return Err(error);
         }

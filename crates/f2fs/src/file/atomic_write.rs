@@ -134,8 +134,8 @@ impl Engine {
     /// The inode whose page `index` is what users see in the file.
     pub(crate) fn inode_of_page(&mut self, ino: Nid, index: u64) -> Result<Nid> {
         let Some(cow) = self.cow_inode(ino) else { return Ok(ino) };
-        let has_it =
-            self.pages.peek(cow.into(), index).is_some() || is_data_addr(self.addr_of(cow, index)?);
+        let has_it = self.inodes.of(cow).pages.peek(cow.into(), index).is_some()
+            || is_data_addr(self.addr_of(cow, index)?);
         Ok(if has_it { cow } else { ino })
     }
 
@@ -196,8 +196,8 @@ impl Engine {
             written.extend((first..end).zip(addrs).filter(|(_, addr)| *addr != NULL_ADDR));
         }
         // A reservation for a write that failed.
-        written
-            .retain(|(index, addr)| *addr != NEW_ADDR || self.pages.is_dirty(cow.into(), *index));
+        let pages = &self.inodes.of(cow).pages;
+        written.retain(|(index, addr)| *addr != NEW_ADDR || pages.is_dirty(cow.into(), *index));
         Ok(written)
     }
 
@@ -217,11 +217,14 @@ impl Engine {
                 let version = self.nat.get(&self.io, to.nid)?.version;
                 self.set_summary(addr, RawSummary::data(to.nid, version, to.ofs_in_node))?;
             }
-            let dirty = self.pages.is_dirty(cow.into(), index);
-            match self.pages.remove(cow.into(), index) {
-                Some(page) if dirty => self.pages.insert_dirty(ino.into(), index, page),
-                Some(page) => self.pages.insert_clean(ino.into(), index, page),
-                None => self.pages.drop_range(ino.into(), index..index + 1),
+            let pages = &mut self.inodes.of(cow).pages;
+            let dirty = pages.is_dirty(cow.into(), index);
+            let page = pages.remove(cow.into(), index);
+            let pages = &mut self.inodes.of(ino).pages;
+            match page {
+                Some(page) if dirty => pages.insert_dirty(ino.into(), index, page),
+                Some(page) => pages.insert_clean(ino.into(), index, page),
+                None => pages.drop_range(ino.into(), index..index + 1),
             }
         }
         if written.is_empty() {
@@ -241,7 +244,7 @@ impl Engine {
         let Some(AtomicWrite { cow, .. }) = self.atomic_writes.remove(&ino) else { return Ok(()) };
         self.opens.forget(cow.into());
         if self.check_writable().is_err() {
-            self.pages.forget(cow.into());
+            self.inodes.of(cow).pages.forget(cow.into());
             return Ok(());
         }
         self.evict_orphan(cow);

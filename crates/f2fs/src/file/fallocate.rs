@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use drive::BLOCK_SIZE;
-use vfs::{Errno, FallocateMode, FileKind, Ino, Seek, file};
+use vfs::{Errno, FallocateMode, FileKind, Ino, Seek, WriteBack, file};
 
 use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ impl Engine {
 
     /// Makes whole pages a hole.
     fn drop_pages(&mut self, ino: Nid, pages: Range<u64>) -> Result<()> {
-        self.pages.drop_range(Ino::from(ino), pages.clone());
+        self.inodes.of(ino).pages.drop_range(Ino::from(ino), pages.clone());
         self.free_range(ino, pages)
     }
 
@@ -168,8 +168,8 @@ impl Engine {
         let page = file::page(self, ino, from, from + 1)?.cloned();
         self.reserve_block(ino, to)?;
         let page = page.unwrap_or_else(drive::Block::zeroed);
-        self.pages.insert_dirty(Ino::from(ino), to, page);
-        if self.pages.over_dirty_limit() {
+        self.inodes.of(ino).pages.insert_dirty(Ino::from(ino), to, page);
+        if self.inodes.pages().write_back() == WriteBack::Now {
             self.write_back(ino)?;
         }
         Ok(())

@@ -20,7 +20,7 @@ impl Engine {
     /// Writes inline contents that fit.
     pub(crate) fn write_inline(&mut self, ino: Nid, offset: usize, data: &[u8]) -> Result<()> {
         let range = self.layout(ino)?.inline_range();
-        let area = &mut self.node_mut(ino)?[range];
+        let area = &mut self.node_mut(ino, ino)?[range];
         area[offset..offset + data.len()].copy_from_slice(data);
         let inode = self.inode_mut(ino)?;
         inode.set_inline(inode.inline() | Inline::DATA_EXIST);
@@ -30,7 +30,7 @@ impl Engine {
     /// Zeroes inline contents from `size` on.
     pub(crate) fn truncate_inline(&mut self, ino: Nid, size: usize) -> Result<()> {
         let range = self.layout(ino)?.inline_range();
-        if let Some(tail) = self.node_mut(ino)?[range].get_mut(size..) {
+        if let Some(tail) = self.node_mut(ino, ino)?[range].get_mut(size..) {
             tail.fill(0);
         }
         if size == 0 {
@@ -57,11 +57,11 @@ impl Engine {
             // Slot 0 is not part of the inline area: taking the block first can still fail cleanly.
             self.reserve_block(ino, 0)?;
         }
-        self.node_mut(ino)?[layout.inline_range()].fill(0);
+        self.node_mut(ino, ino)?[layout.inline_range()].fill(0);
         let raw = self.inode_mut(ino)?;
         raw.set_inline(raw.inline() - Inline::DATA - Inline::DATA_EXIST);
         if has_data {
-            self.pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
+            self.inodes.of(ino).pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
             let mut set = WriteSet::default();
             let written = self.write_page(ino, 0, LogType::HotData, &mut set);
             self.finish(set, written)?;

@@ -16,8 +16,13 @@ impl Map for Engine {
     type Error = Error;
 
     #[inline]
-    fn pages(&mut self, _: Nid) -> &mut PageCache {
-        &mut self.pages
+    fn pages(&mut self, ino: Nid) -> &mut PageCache {
+        &mut self.inodes.of(ino).pages
+    }
+
+    #[inline]
+    fn make_room(&mut self) {
+        self.inodes.make_room();
     }
 
     fn locate(&mut self, ino: Nid, index: u64, most: u64) -> Result<Option<Range<Lba>>> {

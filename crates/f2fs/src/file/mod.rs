@@ -7,6 +7,7 @@ mod defrag;
 mod fallocate;
 mod inline;
 mod map;
+mod overwrite;
 mod pages;
 pub(crate) mod read_write;
 mod truncate;

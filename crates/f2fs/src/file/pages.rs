@@ -35,7 +35,7 @@ impl F2fs {
             let addrs = volume.addrs_from(ino, first, most.min(ADDRS_PER_BLOCK as usize))?;
             from = first + addrs.len().max(1) as u64;
             for (index, addr) in (first..range.end).zip(addrs) {
-                match volume.pages.peek(ino.into(), index) {
+                match volume.inodes.of(ino).pages.peek(ino.into(), index) {
                     Some(page) => see(index, PageAt::Memory(page)),
                     None if is_data_addr(addr) => see(index, PageAt::Drive(addr.into())),
                     None => {}

@@ -3,7 +3,7 @@
 use drive::{BLOCK_SIZE, Blocks, Lba};
 use queue::IoError;
 use vfs::Errno;
-use vfs::file::{self, Miss, Part, Written};
+use vfs::file::{self, Miss, Part, Write, Written};
 
 use crate::error::Result;
 use crate::inode::mapping::Mapping;
@@ -59,7 +59,7 @@ impl Glance<'_> {
         if self.read_inline(ino, offset as usize, buf)? {
             return Ok((len, len));
         }
-        Ok((file::read_in_memory(&self.engine().pages, ino.into(), offset, buf), len))
+        Ok((file::read_in_memory(&self.shard(ino)?.pages, ino.into(), offset, buf), len))
     }
 }
 
@@ -120,7 +120,8 @@ impl Engine {
     }
 
     /// Writes to a regular file. Short only if it failed on the way.
-    pub(crate) fn write_file(&mut self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
+    pub(crate) fn write_file(&mut self, ino: Nid, mut write: Write<'_>) -> Result<usize> {
+        let (offset, data) = (write.offset(), write.data());
         if data.is_empty() {
             return Ok(0);
         }
@@ -129,7 +130,11 @@ impl Engine {
             return Err(Errno::FBIG.into());
         }
         // As far as a file can go, like `generic_write_checks`.
-        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let len = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let data = &data[..len];
+        if len < write.data().len() {
+            write = Write::new(offset, data);
+        }
         let end = offset + data.len() as u64;
         if self.has_inline_data(ino)? {
             if end <= self.layout(ino)?.inline_capacity() as u64 {
@@ -140,7 +145,7 @@ impl Engine {
             self.convert_inline_data(ino)?;
         }
         let _span = cores::span(cores::Stage::CopyPage);
-        let Written { len, failed } = file::write(self, ino, offset, data)?;
+        let Written { len, failed } = file::write(self, ino, write)?;
         if len > 0 {
             self.wrote(ino, offset + len as u64)?;
         }
@@ -165,12 +170,7 @@ impl Engine {
     /// Takes note of a write that ended at `end`.
     fn wrote(&mut self, ino: Nid, end: u64) -> Result<()> {
         let now = self.clock.now();
-        let inode = self.inode_mut(ino)?;
-        if end > inode.size.get() {
-            inode.size.set(end);
-        }
-        inode.set_mtime(now);
-        inode.set_ctime(now);
+        self.inode_mut(ino)?.wrote(end, now);
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Engine {
         self.check_size(ino, size)?;
         let blocks = size.div_ceil(BLOCK_SIZE as u64);
         if size <= old {
-            self.pages.truncate(ino.into(), blocks);
+            self.inodes.of(ino).pages.truncate(ino.into(), blocks);
             self.truncate_blocks(ino, blocks)?;
             file::zero_in_page(self, ino, size..size.next_multiple_of(BLOCK_SIZE as u64))?;
         }

@@ -52,7 +52,7 @@ impl Engine {
             let child_span = addrs.coverage(tree.height - 1);
             let first = from.saturating_sub(tree.start) / child_span;
             for i in first as usize..NIDS_PER_BLOCK as usize {
-                let nid = RawIndirectNode::of(&self.node(tree.nid)?.block).nid[i].get();
+                let nid = RawIndirectNode::of(&self.node(ino, tree.nid)?.block).nid[i].get();
                 let start = tree.start + i as u64 * child_span;
                 let child = Subtree { nid, height: tree.height - 1, start };
                 if nid != 0 && self.truncate_subtree(ino, child, from)? {

@@ -29,8 +29,8 @@ const WRITE_BACK_PAGES: usize = 1024;
 impl F2fs {
     /// Writes the dirty pages of all files, leaving the volume free while the drive works.
     pub(crate) fn write_back_files(&self) -> Result<()> {
-        let mut dirty = self.lock().dirty_files();
-        dirty.try_for_each(|ino| self.write_back_file(ino))
+        let dirty = self.lock().dirty_files();
+        dirty.into_iter().try_for_each(|ino| self.write_back_file(ino))
     }
 
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
@@ -91,7 +91,7 @@ impl Engine {
         most: usize,
         set: &mut WriteSet,
     ) -> Result<Option<u64>> {
-        match self.pages.next_dirty(ino.into(), from) {
+        match self.inodes.of(ino).pages.next_dirty(ino.into(), from) {
             Some(first) => self.submit_pages(ino, first, most, set),
             None => Ok(None),
         }
@@ -106,13 +106,13 @@ impl Engine {
     ) -> Result<Option<u64>> {
         self.check_writable()?;
         let log = self.data_log(ino)?;
-        let mut next = self.pages.next_dirty(ino.into(), from);
+        let mut next = self.inodes.of(ino).pages.next_dirty(ino.into(), from);
         let mut done = Ok(());
         for _ in 0..most {
             let Some(index) = next.filter(|_| done.is_ok()) else { break };
             done = self.write_page(ino, index, log, set);
             from = index + 1;
-            next = self.pages.next_dirty(ino.into(), from);
+            next = self.inodes.of(ino).pages.next_dirty(ino.into(), from);
         }
         set.submit(self.io.writer());
         done.map(|()| next)
@@ -130,13 +130,13 @@ impl Engine {
     }
 
     /// The inodes that have dirty pages now.
-    pub(crate) fn dirty_files(&self) -> impl Iterator<Item = Nid> + use<> {
-        self.pages.dirty_inos().filter_map(|ino| ino.try_into().ok())
+    pub(crate) fn dirty_files(&mut self) -> Vec<Nid> {
+        self.inodes.with_dirty_pages()
     }
 
     /// The log a file's data belongs to (`__get_segment_type_6`).
     fn data_log(&mut self, ino: Nid) -> Result<LogType> {
-        let dirty = self.pages.dirty_count(ino.into());
+        let dirty = self.inodes.of(ino).pages.dirty_count(ino.into());
         let advise = self.raw_inode(ino)?.advise();
         let compressed = self.layout(ino)?.cluster().is_some();
         Ok(if self.is_dir(ino)? {
@@ -172,7 +172,9 @@ impl Engine {
         set: &mut WriteSet,
     ) -> Result<()> {
         let key = Ino::from(ino);
-        let Some(block) = self.pages.peek(key, index).cloned() else { return Ok(()) };
+        let Some(block) = self.inodes.of(ino).pages.peek(key, index).cloned() else {
+            return Ok(());
+        };
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
             return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
         };
@@ -185,9 +187,9 @@ impl Engine {
             self.io.queue().drain();
         }
         let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
-            if self.nodes.is_left_to_checkpoint(slot.nid) {
+            if self.inodes.of(ino).nodes.is_left_to_checkpoint(ino, slot.nid) {
                 // The node on the drive knows another place of the block, which stays as it was.
-                self.node_mut(slot.nid)?;
+                self.node_mut(ino, slot.nid)?;
             }
             old
         } else {
@@ -198,7 +200,7 @@ impl Engine {
             }
             addr
         };
-        self.pages.mark_clean(key, index);
+        self.inodes.of(ino).pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
         self.unflushed.insert(ino);
         set.push(self.io.writer(), addr.into(), block);

@@ -66,6 +66,7 @@ pub(crate) fn execute_with(
     let _turn = fs.take_turn(ino);
     let (volume, plan) = {
         let _span = cores::span(Stage::FsyncOther);
+        drive::Block::stock();
         let mut volume = fs.settled();
         volume.operations += 1;
         volume.check_fsync(ino)?;

@@ -47,10 +47,12 @@ impl Engine {
     /// Whether this file needs an fsync at all, and whether roll-forward could repeat it. Its dirty
     /// data has been submitted.
     pub(super) fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
-        let clean = self.pages.dirty_count(ino.into()) == 0 && !self.nodes.has_dirty(ino);
+        let shard = self.inodes.of(ino);
+        let clean = shard.pages.dirty_count(ino.into()) == 0 && !shard.nodes.has_dirty(ino);
         if self.is_dir(ino)? {
-            let quiet = clean && self.since_checkpoint.is_empty() && self.nodes.dirty_count() == 0;
-            let nothing = quiet && self.pages.dirty_total() == 0;
+            let quiet =
+                clean && self.since_checkpoint.is_empty() && self.inodes.nodes().changed() == 0;
+            let nothing = quiet && self.inodes.pages().dirty() == 0;
             return Ok(if nothing { Need::Nothing } else { Need::Checkpoint });
         }
         let changed = self.since_checkpoint.moved.contains(&ino) || self.lacks_a_node(ino)?;

@@ -40,6 +40,15 @@ impl RawInode {
         set(&mut self.atime, &mut self.atime_nsec, time);
     }
 
+    /// Takes note of a write that ended at `end`.
+    pub(crate) fn wrote(&mut self, end: u64, now: Timespec) {
+        if end > self.size.get() {
+            self.size.set(end);
+        }
+        self.set_mtime(now);
+        self.set_ctime(now);
+    }
+
     /// Sets the time of the last change of contents.
     pub(crate) fn set_mtime(&mut self, time: Timespec) {
         set(&mut self.mtime, &mut self.mtime_nsec, time);

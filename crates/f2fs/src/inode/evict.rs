@@ -34,7 +34,7 @@ impl Engine {
     /// Frees everything of an inode that has no name and no user.
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
         self.abort_atomic(ino)?;
-        self.pages.forget(Ino::from(ino));
+        self.inodes.of(ino).pages.forget(Ino::from(ino));
         self.names.forget(ino);
         let inode = self.inode(ino)?;
         let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)

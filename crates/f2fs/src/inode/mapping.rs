@@ -22,6 +22,8 @@ const RUN: usize = 64;
 /// Where one block address is kept: in the inode or in a direct node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
+    /// Inode whose block it is.
+    ino: Nid,
     /// Node that holds it.
     pub(crate) nid: Nid,
     /// Number of the slot, as summaries count it.
@@ -121,7 +123,7 @@ pub(crate) trait Mapping: See {
             self.node_at(nid, ino, path.dnode_offset())?;
             4 * slot
         };
-        Ok(Slot { nid, ofs_in_node: slot as u16, byte })
+        Ok(Slot { ino, nid, ofs_in_node: slot as u16, byte })
     }
 
     /// First block beyond what the missing node at `depth + 1` would cover.
@@ -146,7 +148,7 @@ pub(crate) trait Mapping: See {
     /// The address in a slot: that of a block, `NEW_ADDR`, `NULL_ADDR`, or `COMPRESS_ADDR`, which
     /// is right only where a cluster of a compressed file begins.
     fn addr_in(&mut self, slot: Slot) -> Result<BlockAddr, Self::Error> {
-        let block = self.block_of(slot.nid)?;
+        let block = self.block_of(slot.ino, slot.nid)?;
         let bytes = block.get(slot.byte..slot.byte + 4).and_then(|b| b.first_chunk::<4>());
         let addr = bytes.map_or(NULL_ADDR, |b| BlockAddr::from_le_bytes(*b));
         if is_data_addr(addr) && !self.engine().sb.in_main(addr) {
@@ -194,14 +196,14 @@ impl Engine {
         if nid == ino {
             self.inode_mut(ino)?.nid[slot].set(child);
         } else {
-            RawIndirectNode::of_mut(self.node_mut(nid)?).nid[slot].set(child);
+            RawIndirectNode::of_mut(self.node_mut(ino, nid)?).nid[slot].set(child);
         }
         Ok(())
     }
 
     /// Stores an address. If the file has a cached extent, it is dropped.
     pub(crate) fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<()> {
-        let block = self.node_mut(slot.nid)?;
+        let block = self.node_mut(ino, slot.nid)?;
         block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
         if self.inode(ino)?.ext.len.get() != 0 {
             self.inode_mut(ino)?.ext.len.set(0);
@@ -237,7 +239,7 @@ impl Engine {
             return Ok(vec![NULL_ADDR; most]);
         };
         let run = self.slots_from(ino, slot)?.min(most as u64);
-        Ok(slot.addrs_in(&self.node(slot.nid)?.block, run as usize))
+        Ok(slot.addrs_in(&self.node(ino, slot.nid)?.block, run as usize))
     }
 
     /// Blocks from `first` on, as many as one node holds, that are not where they should be.
@@ -252,7 +254,7 @@ impl Engine {
             Lookup::Hole { .. } => HOLES,
             Lookup::Slot(slot) => {
                 let run = self.slots_from(ino, slot)? as usize;
-                let stored = slot.stored_in(&self.node(slot.nid)?.block);
+                let stored = slot.stored_in(&self.node(ino, slot.nid)?.block);
                 stored.get(..run).unwrap_or(stored)
             }
         };
@@ -288,7 +290,7 @@ impl Engine {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
                     let run = self.slots_from(ino, slot)?.min(range.end - index);
-                    let mut addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    let mut addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, run as usize);
                     self.fill_clusters(ino, index, &mut addrs)?;
                     let found = addrs.iter().position(|addr| (*addr != NULL_ADDR) == want);
                     if let Some(i) = found.map(|i| i as u64) {
@@ -329,7 +331,7 @@ impl Engine {
         while index < range.end {
             let Ok(slot) = self.make_slot(ino, index) else { break };
             let run = self.slots_from(ino, slot)?.min(range.end - index) as usize;
-            let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run);
+            let addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, run);
             let unsound = |addr: &BlockAddr| is_data_addr(*addr) && !self.sb.in_main(*addr);
             let holes = addrs.iter().filter(|addr| **addr == NULL_ADDR).count();
             if addrs.iter().any(unsound) || self.space.take_blocks(holes as u64).is_err() {
@@ -337,7 +339,7 @@ impl Engine {
             }
             if holes > 0 {
                 self.set_addr(ino, slot, addrs[0])?;
-                let (words, _) = self.node_mut(slot.nid)?[slot.byte..].as_chunks_mut::<4>();
+                let (words, _) = self.node_mut(ino, slot.nid)?[slot.byte..].as_chunks_mut::<4>();
                 let reserved = words.iter_mut().zip(&addrs).filter(|(_, addr)| **addr == NULL_ADDR);
                 reserved.for_each(|(word, _)| *word = NEW_ADDR.to_le_bytes());
                 self.add_blocks(ino, holes as i64)?;
@@ -373,7 +375,7 @@ impl Engine {
             match self.lookup_slot(ino, index)? {
                 Lookup::Slot(slot) => {
                     let run = self.slots_from(ino, slot)?.min(range.end - index);
-                    let addrs = slot.addrs_in(&self.node(slot.nid)?.block, run as usize);
+                    let addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, run as usize);
                     for (i, _) in (0..).zip(addrs).filter(|(_, addr)| *addr != NULL_ADDR) {
                         self.free_slot(ino, slot.behind(i))?;
                     }

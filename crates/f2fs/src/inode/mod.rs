@@ -10,4 +10,5 @@ pub(crate) mod node_cache;
 pub(crate) mod node_write;
 pub(crate) mod protected;
 pub(crate) mod see;
+pub(crate) mod shards;
 mod xattr;

@@ -4,9 +4,11 @@
 //! Invariant: a cached node has passed its checks, so reading its fields needs none.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cores::Line;
 use drive::{BLOCK_SIZE, Block};
 use rustc_hash::FxHashMap;
 use vfs::{Errno, FileKind};
@@ -51,7 +53,7 @@ impl CachedNode {
     }
 }
 
-/// All node blocks in memory.
+/// The node blocks in memory of some inodes.
 pub(crate) struct NodeCache {
     map: FxHashMap<Nid, CachedNode>,
     /// By inode, so that an fsync finds its own nodes.
@@ -59,17 +61,48 @@ pub(crate) struct NodeCache {
     /// Nodes in which only the cleaner changed addresses. Until the next checkpoint the old
     /// addresses are valid too, so no fsync writes these nodes.
     moved: BTreeSet<(Nid, Nid)>,
+    counts: Arc<NodeCounts>,
+}
+
+/// How many nodes there are in all caches of a volume.
+#[derive(Default)]
+pub(crate) struct NodeCounts {
+    all: Line,
     /// How many changed nodes each log will get.
-    waiting: [usize; LogType::ALL.len()],
-    limit: usize,
+    changed: [Line; LogType::ALL.len()],
+}
+
+impl NodeCounts {
+    /// All nodes in memory.
+    pub(crate) fn all(&self) -> usize {
+        self.all.load() as usize
+    }
+
+    /// How many nodes have changed.
+    pub(crate) fn changed(&self) -> usize {
+        self.changed.iter().map(|line| line.load() as usize).sum()
+    }
+
+    /// How many changed nodes will go to `log`.
+    pub(crate) fn changed_for(&self, log: LogType) -> usize {
+        self.changed[log.index()].load() as usize
+    }
+
+    fn add_changed(&self, log: LogType) {
+        self.changed[log.index()].fetch_add(1);
+    }
+
+    fn remove_changed(&self, log: LogType) {
+        self.changed[log.index()].fetch_add(u64::MAX);
+    }
 }
 
 impl NodeCache {
-    /// A cache of up to `bytes` of clean nodes.
-    pub(crate) fn new(bytes: u64) -> Self {
-        let limit = (bytes / BLOCK_SIZE as u64).max(64) as usize;
-        let (dirty, moved) = (BTreeSet::new(), BTreeSet::new());
-        Self { map: FxHashMap::default(), dirty, moved, waiting: [0; LogType::ALL.len()], limit }
+    /// An empty cache, one of several.
+    pub(crate) fn new(counts: &Arc<NodeCounts>) -> Self {
+        // No node has the number 0. With it, the set is never empty and keeps its memory.
+        let (dirty, moved) = (BTreeSet::from([(0, 0)]), BTreeSet::new());
+        Self { map: FxHashMap::default(), dirty, moved, counts: counts.clone() }
     }
 
     /// Node `nid`, if it is in memory.
@@ -77,29 +110,22 @@ impl NodeCache {
         self.map.get(&nid).inspect(|node| node.refer())
     }
 
-    /// How many changed nodes will go to `log`.
-    pub(crate) fn dirty_for(&self, log: LogType) -> usize {
-        self.waiting[log.index()]
-    }
-
-    /// Whether node `nid` has changes that an fsync has to write.
-    pub(crate) fn is_dirty(&self, nid: Nid) -> bool {
-        self.map.get(&nid).is_some_and(|node| self.dirty.contains(&(node.ino, nid)))
+    /// Whether node `nid` of inode `ino` has changes that an fsync has to write.
+    pub(crate) fn is_dirty(&self, ino: Nid, nid: Nid) -> bool {
+        self.dirty.contains(&(ino, nid))
     }
 
     /// Notes that in this node only addresses of blocks have changed, and that these blocks are
     /// stable.
-    pub(crate) fn leave_to_checkpoint(&mut self, nid: Nid) {
-        if let Some(node) = self.map.get(&nid)
-            && self.dirty.remove(&(node.ino, nid))
-        {
-            self.moved.insert((node.ino, nid));
+    pub(crate) fn leave_to_checkpoint(&mut self, ino: Nid, nid: Nid) {
+        if self.dirty.remove(&(ino, nid)) {
+            self.moved.insert((ino, nid));
         }
     }
 
-    /// Whether only the cleaner changed node `nid`, so that no fsync writes it.
-    pub(crate) fn is_left_to_checkpoint(&self, nid: Nid) -> bool {
-        self.map.get(&nid).is_some_and(|node| self.moved.contains(&(node.ino, nid)))
+    /// Whether only the cleaner changed node `nid` of inode `ino`, so that no fsync writes it.
+    pub(crate) fn is_left_to_checkpoint(&self, ino: Nid, nid: Nid) -> bool {
+        self.moved.contains(&(ino, nid))
     }
 
     /// Whether nodes of inode `ino` have changes that an fsync has to write.
@@ -112,24 +138,30 @@ impl NodeCache {
         self.dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, nid)| *nid)
     }
 
-    /// All changed nodes.
-    pub(crate) fn dirty_all(&self) -> impl Iterator<Item = Nid> + '_ {
-        self.dirty.iter().chain(&self.moved).map(|(_, nid)| *nid)
+    /// All nodes, with their inodes, that have changes an fsync has to write.
+    pub(super) fn dirty_all(&self) -> impl Iterator<Item = (Nid, Nid)> + '_ {
+        self.dirty.iter().skip(1).copied()
     }
 
-    /// How many nodes have changed.
-    pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty.len() + self.moved.len()
+    /// All nodes, with their inodes, that only the cleaner changed.
+    pub(super) fn moved_all(&self) -> impl Iterator<Item = (Nid, Nid)> + '_ {
+        self.moved.iter().copied()
     }
 
     /// Forgets a node that was freed.
     pub(crate) fn remove(&mut self, nid: Nid) {
-        if let Some(node) = self.map.remove(&nid)
-            && node.dirty
-        {
+        let Some(node) = self.map.remove(&nid) else { return };
+        self.counts.all.fetch_add(u64::MAX);
+        if node.dirty {
             self.dirty.remove(&(node.ino, nid));
             self.moved.remove(&(node.ino, nid));
-            self.waiting[node.log().index()] -= 1;
+            self.counts.remove_changed(node.log());
+        }
+    }
+
+    fn insert(&mut self, nid: Nid, node: CachedNode) {
+        if self.map.insert(nid, node).is_none() {
+            self.counts.all.fetch_add(1);
         }
     }
 
@@ -137,9 +169,21 @@ impl NodeCache {
     pub(crate) fn insert_new(&mut self, nid: Nid, ino: Nid, block: Block, layout: InodeLayout) {
         self.remove(nid);
         let node = CachedNode { block, ino, layout, dirty: true, referenced: true.into() };
-        self.waiting[node.log().index()] += 1;
-        self.map.insert(nid, node);
+        self.counts.add_changed(node.log());
+        self.insert(nid, node);
         self.dirty.insert((ino, nid));
+    }
+
+    /// The bytes of a node, to be changed; `None` if it is not here.
+    pub(super) fn change(&mut self, nid: Nid) -> Option<&mut [u8; BLOCK_SIZE]> {
+        let node = self.map.get_mut(&nid)?;
+        if !std::mem::replace(&mut node.dirty, true) {
+            self.dirty.insert((node.ino, nid));
+            self.counts.add_changed(node.log());
+        } else if !self.moved.is_empty() && self.moved.remove(&(node.ino, nid)) {
+            self.dirty.insert((node.ino, nid));
+        }
+        Some(node.block.make_mut())
     }
 
     /// Marks a node as clean because it is about to be written, and returns its bytes for final
@@ -152,17 +196,16 @@ impl NodeCache {
         if std::mem::take(&mut node.dirty) {
             self.dirty.remove(&(node.ino, nid));
             self.moved.remove(&(node.ino, nid));
-            self.waiting[node.log().index()] -= 1;
+            self.counts.remove_changed(node.log());
         }
         Some(&mut node.block)
     }
 
-    /// Drops clean nodes that nobody has used since the last time, if there are too many.
-    fn shrink(&mut self) {
-        if self.map.len() < self.limit + self.dirty_count() {
-            return;
-        }
+    /// Drops clean nodes that nobody has used since the last time.
+    pub(super) fn drop_unused(&mut self) {
+        let before = self.map.len();
         self.map.retain(|_, node| node.dirty || std::mem::take(node.referenced.get_mut()));
+        self.counts.all.fetch_add(((before - self.map.len()) as u64).wrapping_neg());
     }
 }
 
@@ -197,15 +240,15 @@ impl Inode {
 }
 
 impl Engine {
-    /// Node `nid`, from memory or the drive.
-    pub(crate) fn node(&mut self, nid: Nid) -> Result<&CachedNode> {
-        if !self.nodes.map.contains_key(&nid) {
-            self.load_node(nid)?;
+    /// Node `nid` of inode `ino`, from memory or the drive.
+    pub(crate) fn node(&mut self, ino: Nid, nid: Nid) -> Result<&CachedNode> {
+        if self.inodes.of(ino).nodes.get(nid).is_none() {
+            self.load_node(ino, nid)?;
         }
-        self.nodes.get(nid).ok_or(Error::Posix(Errno::IO))
+        self.inodes.of(ino).nodes.get(nid).ok_or(Error::Posix(Errno::IO))
     }
 
-    fn load_node(&mut self, nid: Nid) -> Result<()> {
+    fn load_node(&mut self, ino: Nid, nid: Nid) -> Result<()> {
         let entry = self.nat.get(&self.io, nid)?;
         let at = entry.addr;
         if !is_data_addr(at) || !self.segments.is_valid(at) {
@@ -213,16 +256,15 @@ impl Engine {
             return Err(Error::corrupt("nat_entry.block_addr", nid, format!("{at:#x}"), allowed));
         }
         let block = self.io.read(at)?;
-        RawNodeFooter::of(&block).check(nid, entry.ino, at)?;
-        let layout = if nid == entry.ino {
+        RawNodeFooter::of(&block).check(nid, ino, at)?;
+        let layout = if nid == ino {
             RawInodeBlock::of(&block).check(&self.sb, nid, at)?
         } else {
             InodeLayout::default()
         };
-        self.nodes.shrink();
-        let node =
-            CachedNode { block, ino: entry.ino, layout, dirty: false, referenced: true.into() };
-        self.nodes.map.insert(nid, node);
+        self.inodes.shrink_nodes();
+        let node = CachedNode { block, ino, layout, dirty: false, referenced: true.into() };
+        self.inodes.of(ino).nodes.insert(nid, node);
         Ok(())
     }
 
@@ -231,7 +273,7 @@ impl Engine {
     /// step.
     pub(crate) fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode> {
         let entry = self.nat.get(&self.io, nid)?;
-        let node = self.node(nid)?;
+        let node = self.node(ino, nid)?;
         let footer = RawNodeFooter::of(&node.block);
         footer.check(nid, ino, entry.addr)?;
         if footer.node_offset() != node_offset {
@@ -241,18 +283,10 @@ impl Engine {
         Ok(node)
     }
 
-    /// The bytes of node `nid`, to be changed.
-    pub(crate) fn node_mut(&mut self, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE]> {
-        self.node(nid)?;
-        let nodes = &mut self.nodes;
-        let node = nodes.map.get_mut(&nid).ok_or(Error::Posix(Errno::IO))?;
-        if !std::mem::replace(&mut node.dirty, true) {
-            nodes.dirty.insert((node.ino, nid));
-            nodes.waiting[node.log().index()] += 1;
-        } else if nodes.moved.remove(&(node.ino, nid)) {
-            nodes.dirty.insert((node.ino, nid));
-        }
-        Ok(node.block.make_mut())
+    /// The bytes of node `nid` of inode `ino`, to be changed.
+    pub(crate) fn node_mut(&mut self, ino: Nid, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE]> {
+        self.node(ino, nid)?;
+        self.inodes.of(ino).nodes.change(nid).ok_or(Error::Posix(Errno::IO))
     }
 
     /// Inode `ino`; `ENOENT` if there is none with this number.
@@ -277,7 +311,7 @@ impl Engine {
     }
 
     pub(super) fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
-        if !self.nodes.map.contains_key(&ino) {
+        if self.inodes.of(ino).nodes.get(ino).is_none() {
             if !self.sb.is_node_id(ino) {
                 return Err(Error::Posix(Errno::NOENT));
             }
@@ -285,9 +319,9 @@ impl Engine {
             if entry.is_free() || entry.ino != ino {
                 return Err(Error::Posix(Errno::NOENT));
             }
-            self.load_node(ino)?;
+            self.load_node(ino, ino)?;
         }
-        let node = self.nodes.get(ino).ok_or(Error::Posix(Errno::IO))?;
+        let node = self.inodes.of(ino).nodes.get(ino).ok_or(Error::Posix(Errno::IO))?;
         if node.ino != ino {
             return Err(Error::Posix(Errno::NOENT));
         }
@@ -296,17 +330,17 @@ impl Engine {
 
     /// How the slots of inode `ino` are used, without holding its block.
     pub(crate) fn layout(&mut self, ino: Nid) -> Result<InodeLayout> {
-        Ok(self.node(ino)?.layout)
+        Ok(self.node(ino, ino)?.layout)
     }
 
     /// Inode `ino`, to be changed.
     pub(crate) fn inode_mut(&mut self, ino: Nid) -> Result<&mut RawInode> {
-        Ok(&mut RawInodeBlock::of_mut(self.node_mut(ino)?).i)
+        Ok(&mut RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i)
     }
 
     /// Records that the inode's flags changed the use of its slots.
     pub(crate) fn set_layout(&mut self, ino: Nid, layout: InodeLayout) {
-        if let Some(node) = self.nodes.map.get_mut(&ino) {
+        if let Some(node) = self.inodes.of(ino).nodes.map.get_mut(&ino) {
             node.layout = layout;
         }
     }
@@ -326,7 +360,7 @@ impl Engine {
         *footer = RawNodeFooter::new(nid, ino, node_offset);
         footer.set_cold(!is_dir);
         self.nat.set(&self.io, nid, ino, NEW_ADDR)?;
-        self.nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
+        self.inodes.of(ino).nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
         self.since_checkpoint.freed_nodes.remove(&(ino, node_offset));
         self.add_blocks(ino, 1)?;
         Ok(nid)
@@ -334,7 +368,7 @@ impl Engine {
 
     /// Frees node `nid` of inode `ino`, which must not be the inode itself.
     pub(crate) fn free_node(&mut self, nid: Nid, ino: Nid) -> Result<()> {
-        let offset = RawNodeFooter::of(&self.node(nid)?.block).node_offset();
+        let offset = RawNodeFooter::of(&self.node(ino, nid)?.block).node_offset();
         self.drop_node_block(nid, ino)?;
         self.since_checkpoint.freed_nodes.insert((ino, offset));
         self.space.give_node(false);
@@ -353,7 +387,7 @@ impl Engine {
         if is_data_addr(entry.addr) {
             self.logs.invalidate(&mut self.segments, entry.addr)?;
         }
-        self.nodes.remove(nid);
+        self.inodes.of(ino).nodes.remove(nid);
         self.nat.set(&self.io, nid, ino, NULL_ADDR)
     }
 

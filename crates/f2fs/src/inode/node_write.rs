@@ -43,28 +43,25 @@ impl Engine {
         self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
     }
 
-    /// Writes node `nid` as it is, or as it was when it was `frozen`. Where nodes may be torn, the
-    /// last node of an fsync gets the `sums` of those before it.
+    /// Writes node `nid` of inode `ino` as it is, or as it was when it was `frozen`. Where nodes
+    /// may be torn, the last node of an fsync gets the `sums` of those before it.
     fn write_node(
         &mut self,
-        nid: Nid,
+        (ino, nid): (Nid, Nid),
         mut frozen: Option<Block>,
         marks: Marks,
         sums: Option<&mut NodeSums>,
         set: &mut WriteSet,
     ) -> Result<()> {
         let _span = cores::span(cores::Stage::NodeUpdate);
-        let (log, ino) = {
-            let footer = match &frozen {
-                Some(block) => RawNodeFooter::of(block),
-                None => RawNodeFooter::of(&self.node(nid)?.block),
-            };
-            (log_of(footer), footer.ino.get())
-        };
+        let log = log_of(match &frozen {
+            Some(block) => RawNodeFooter::of(block),
+            None => RawNodeFooter::of(&self.node(ino, nid)?.block),
+        });
         let old = self.nat.get(&self.io, nid)?.addr;
         let addr = self.allocate(log, old, RawSummary::node(nid))?;
         let next = self.logs.next_addr(&self.sb, log);
-        let cached = self.nodes.clean(nid, frozen.as_ref());
+        let cached = self.inodes.of(ino).nodes.clean(nid, frozen.as_ref());
         if cached.is_some() {
             frozen = None;
         }
@@ -106,10 +103,10 @@ impl Engine {
             self.inode_mut(ino)?.set_atime(atime);
         }
         let dirty: SmallVec<[Nid; 4]> =
-            self.nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
+            self.inodes.of(ino).nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
         let (mut nodes, mut attributes) = (Frozen::default(), None);
         for nid in dirty {
-            let block = self.node(nid)?.block.clone();
+            let block = self.node(ino, nid)?.block.clone();
             match NodeKind::of(RawNodeFooter::of(&block).node_offset()) {
                 Some(NodeKind::Direct) => nodes.0.push((nid, block)),
                 Some(NodeKind::Xattr) => attributes = Some((nid, block)),
@@ -117,7 +114,7 @@ impl Engine {
             }
         }
         nodes.0.extend(attributes);
-        nodes.0.push((ino, self.node(ino)?.block.clone()));
+        nodes.0.push((ino, self.node(ino, ino)?.block.clone()));
         Ok(nodes)
     }
 
@@ -154,7 +151,7 @@ impl Engine {
                 // inode or not at all.
                 _ => Marks::default(),
             };
-            self.write_node(nid, Some(block), marks, sums.as_mut(), set)?;
+            self.write_node((ino, nid), Some(block), marks, sums.as_mut(), set)?;
         }
         self.nat.set_fsynced_inode(ino);
         set.submit(self.io.writer());
@@ -163,9 +160,8 @@ impl Engine {
 
     /// Writes every changed node, for a checkpoint.
     pub(crate) fn write_all_dirty_nodes(&mut self, set: &mut WriteSet) -> Result<()> {
-        let dirty: Vec<Nid> = self.nodes.dirty_all().collect();
-        for nid in dirty {
-            self.write_node(nid, None, Marks::default(), None, set)?;
+        for node in self.inodes.changed_nodes() {
+            self.write_node(node, None, Marks::default(), None, set)?;
         }
         Ok(())
     }

@@ -7,13 +7,15 @@
 
 use std::ops::{Deref, Range};
 
+use cores::{PerCoreReadGuard, PerCoreWriteGuard};
 use drive::{BLOCK_SIZE, Block};
-use vfs::{Errno, FileKind, Look, file};
+use vfs::{Errno, FileKind, file};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::mapping::Mapping;
 use crate::inode::node_cache::CachedNode;
+use crate::inode::shards::{Inodes, Shard};
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::{Advise, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::{NULL_ADDR, Nid};
@@ -33,8 +35,8 @@ pub(crate) trait See {
     fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32)
     -> Result<&CachedNode, Self::Error>;
 
-    /// The bytes of a node that has been seen.
-    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Self::Error>;
+    /// The bytes of a node of inode `ino`.
+    fn block_of(&mut self, ino: Nid, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Self::Error>;
 
     /// Page `index` of an inode; `None` for a hole. Perhaps reads ahead, but not to page `end`.
     fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>, Self::Error>;
@@ -92,8 +94,8 @@ impl See for Engine {
         Engine::node_at(self, nid, ino, node_offset)
     }
 
-    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE]> {
-        Ok(&self.node(nid)?.block)
+    fn block_of(&mut self, ino: Nid, nid: Nid) -> Result<&[u8; BLOCK_SIZE]> {
+        Ok(&self.node(ino, nid)?.block)
     }
 
     fn page(&mut self, ino: Nid, index: u64, end: u64) -> Result<Option<&Block>> {
@@ -116,8 +118,87 @@ impl See for Engine {
 /// Longer gaps in a directory are left to whoever holds the volume and passes over them at once.
 const HOLES_AT_MOST: usize = 64;
 
-/// The volume as others look at it, too: what is in memory.
-pub(crate) struct Glance<'a>(Look<'a, Engine>);
+/// The volume beside others: what is in memory.
+pub(crate) struct Glance<'a, S = Passing<'a>> {
+    engine: &'a Engine,
+    sight: S,
+}
+
+/// Which shards of the inodes a [`Glance`] sees.
+pub(crate) trait Sight<'a> {
+    /// The shard of inode `ino`; `None` if it is out of sight.
+    fn shard(&mut self, engine: &'a Engine, ino: Nid) -> Option<&Shard>;
+}
+
+/// Any shard, one at a time, for whoever only looks.
+#[derive(Default)]
+pub(crate) struct Passing<'a> {
+    number: usize,
+    shard: Option<PerCoreReadGuard<'a, Shard>>,
+}
+
+impl<'a> Sight<'a> for Passing<'a> {
+    fn shard(&mut self, engine: &'a Engine, ino: Nid) -> Option<&Shard> {
+        let number = Inodes::number(ino);
+        if self.number != number {
+            self.shard = None;
+            self.number = number;
+        }
+        Some(self.shard.get_or_insert_with(|| engine.inodes.look(ino)))
+    }
+}
+
+/// The shard of one inode, for whoever changes it.
+pub(crate) struct Owned<'a> {
+    number: usize,
+    shard: PerCoreWriteGuard<'a, Shard>,
+}
+
+impl<'a> Sight<'a> for Owned<'a> {
+    fn shard(&mut self, _: &'a Engine, ino: Nid) -> Option<&Shard> {
+        (self.number == Inodes::number(ino)).then_some(&*self.shard)
+    }
+}
+
+impl<'a, S: Sight<'a>> Glance<'a, S> {
+    /// What memory has of inode `ino`.
+    pub(crate) fn shard(&mut self, ino: Nid) -> Result<&Shard, Unseen> {
+        self.sight.shard(self.engine, ino).ok_or(Unseen::Absent)
+    }
+}
+
+/// One inode, for whoever changes it beside others.
+///
+/// It changes nothing before it knows that memory has all it needs, since its caller starts again
+/// holding the volume otherwise.
+pub(crate) type Own<'a> = Glance<'a, Owned<'a>>;
+
+impl Own<'_> {
+    /// What memory has of inode `ino`, to be changed.
+    pub(crate) fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard, Unseen> {
+        let is_here = self.sight.number == Inodes::number(ino);
+        if is_here { Ok(&mut self.sight.shard) } else { Err(Unseen::Absent) }
+    }
+
+    /// Takes `blocks` out of the room promised to those who do not hold the volume. From time to
+    /// time one of these has to hold it, to see whether a checkpoint is due.
+    pub(crate) fn pay(&mut self, ino: Nid, blocks: u64) -> Result<(), Unseen> {
+        let engine = self.engine;
+        let purse = &mut self.shard_mut(ino)?.purse;
+        if *purse < blocks && (engine.is_checkpoint_due() || !engine.credit.hand_out(purse, blocks))
+        {
+            return Err(Unseen::Absent);
+        }
+        *purse -= blocks;
+        Ok(())
+    }
+
+    /// Inode `ino`, to be changed.
+    pub(crate) fn inode_mut(&mut self, ino: Nid) -> Result<&mut RawInode, Unseen> {
+        let block = self.shard_mut(ino)?.nodes.change(ino).ok_or(Unseen::Absent)?;
+        Ok(&mut RawInodeBlock::of_mut(block).i)
+    }
+}
 
 /// Why a [`Glance`] has no answer.
 pub(crate) enum Unseen {
@@ -139,35 +220,35 @@ impl From<Errno> for Unseen {
     }
 }
 
-impl See for Glance<'_> {
+impl<'a, S: Sight<'a>> See for Glance<'a, S> {
     type Error = Unseen;
 
     fn engine(&self) -> &Engine {
-        &self.0
+        self.engine
     }
 
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Unseen> {
-        let node = self.0.nodes.get(ino).ok_or(Unseen::Absent)?;
+        let node = self.shard(ino)?.nodes.get(ino).ok_or(Unseen::Absent)?;
         // Any other number names no inode; whoever holds the volume says so.
         if node.is_inode_of(ino) { Ok(InodeView(node)) } else { Err(Unseen::Absent) }
     }
 
     fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode, Unseen> {
         // Another node is an error, which whoever holds the volume explains.
-        let node = self.0.nodes.get(nid).filter(|node| node.is_at(ino, node_offset));
+        let node = self.shard(ino)?.nodes.get(nid).filter(|node| node.is_at(ino, node_offset));
         node.ok_or(Unseen::Absent)
     }
 
-    fn block_of(&mut self, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Unseen> {
-        Ok(&self.0.nodes.get(nid).ok_or(Unseen::Absent)?.block)
+    fn block_of(&mut self, ino: Nid, nid: Nid) -> Result<&[u8; BLOCK_SIZE], Unseen> {
+        Ok(&self.shard(ino)?.nodes.get(nid).ok_or(Unseen::Absent)?.block)
     }
 
     fn page(&mut self, ino: Nid, index: u64, _end: u64) -> Result<Option<&Block>, Unseen> {
-        if self.0.pages.peek(ino.into(), index).is_none() {
+        if self.shard(ino)?.pages.peek(ino.into(), index).is_none() {
             let is_hole = self.addr_of(ino, index)? == NULL_ADDR;
             return if is_hole { Ok(None) } else { Err(Unseen::Absent) };
         }
-        Ok(self.0.pages.touch(ino.into(), index))
+        Ok(self.shard(ino)?.pages.touch(ino.into(), index))
     }
 
     fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Unseen> {
@@ -181,7 +262,7 @@ impl See for Glance<'_> {
     }
 
     fn names_indexed(&mut self, dir: Nid) -> Result<bool, Unseen> {
-        self.0.names.answers(dir).ok_or(Unseen::Absent)
+        self.engine.names.answers(dir).ok_or(Unseen::Absent)
     }
 
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Unseen> {
@@ -199,12 +280,32 @@ impl F2fs {
         look: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
     ) -> Result<Option<T>> {
         let _span = cores::span(cores::Stage::Syscall);
-        let mut glance = Glance(self.look());
-        glance.engine().check_usable()?;
-        match look(&mut glance) {
-            Ok(seen) => Ok(Some(seen)),
-            Err(Unseen::Absent) => Ok(None),
-            Err(Unseen::Failed(error)) => Err(error),
-        }
+        let volume = self.look();
+        volume.check_usable()?;
+        let sight = Passing::default();
+        seen(look(&mut Glance { engine: &volume, sight }))
+    }
+
+    /// Changes inode `ino` in memory, beside others who work on other inodes; `None` if that takes
+    /// more than this.
+    pub(crate) fn own<T>(
+        &self,
+        ino: Nid,
+        change: impl FnOnce(&mut Own<'_>) -> Result<T, Unseen>,
+    ) -> Result<Option<T>> {
+        let _span = cores::span(cores::Stage::Syscall);
+        Block::stock();
+        let Some(volume) = self.join() else { return Ok(None) };
+        volume.check_writable()?;
+        let sight = Owned { number: Inodes::number(ino), shard: volume.inodes.own(ino) };
+        seen(change(&mut Own { engine: &volume, sight }))
+    }
+}
+
+fn seen<T>(seen: Result<T, Unseen>) -> Result<Option<T>> {
+    match seen {
+        Ok(seen) => Ok(Some(seen)),
+        Err(Unseen::Absent) => Ok(None),
+        Err(Unseen::Failed(error)) => Err(error),
     }
 }

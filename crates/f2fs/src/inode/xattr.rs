@@ -163,13 +163,13 @@ impl Engine {
                 nid = self.new_node(ino, XATTR_NODE_OFFSET)?;
                 self.inode_mut(ino)?.xattr_nid.set(nid);
             }
-            let room = &mut self.node_mut(nid)?[..NODE_CAPACITY];
+            let room = &mut self.node_mut(ino, nid)?[..NODE_CAPACITY];
             room.fill(0);
             room[..tail.len()].copy_from_slice(tail);
         }
         if inline > 0 {
             let range = self.layout(ino)?.xattr_range();
-            let area = &mut self.node_mut(ino)?[range];
+            let area = &mut self.node_mut(ino, ino)?[range];
             area.fill(0);
             area[..head.len()].copy_from_slice(head);
         }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use vfs::file::{self, Miss};
+use vfs::file::{self, Miss, Write};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Hold, Ino, RenameFlags,
-    Seek, SetAttr, StatFs, XattrMode,
+    Seek, SetAttr, StatFs, WriteBack, XattrMode,
 };
 
 use crate::F2fs;
@@ -58,30 +58,40 @@ impl F2fs {
     /// Writes as much as one operation may write.
     fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
-        let mut volume = self.change()?;
+        let mut write = Some(Write::new(offset, data));
+        if let Some(when) = self.own(ino, |own| own.overwrite(ino, &mut write))? {
+            self.write_back_in_time(when, ino, offset);
+            return Ok(data.len());
+        }
+        let mut volume = self.change_alone()?;
         let (to, written) = match volume.kind_of(ino)? {
             FileKind::Regular => {
                 volume.check_may_write(ino)?;
                 volume.check_unsealed(ino)?;
                 let to = volume.begin_write(ino, offset, data.len())?;
-                (to, volume.write_file(to, offset, data)?)
+                (to, write.map_or(Ok(0), |write| volume.write_file(to, write))?)
             }
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         };
-        if volume.is_sync(ino)? {
-            drop(volume);
+        let (is_sync, when) = (volume.is_sync(ino)?, volume.inodes.pages().write_back());
+        drop(volume);
+        if is_sync {
             fsync::execute(self, ino)?;
-        } else if volume.pages.over_background_limit() && !volume.pages.over_dirty_limit() {
-            drop(volume);
-            self.upkeep.kick();
-        } else if volume.pages.over_dirty_limit() {
-            drop(volume);
-            // This write is in memory in any case. If write-back fails, the file's fsync reports
-            // it.
-            let _ = self.write_back_around(to, offset / BLOCK_SIZE as u64);
+        } else {
+            self.write_back_in_time(when, to, offset);
         }
         Ok(written)
+    }
+
+    /// Writes back around `offset` of file `ino`, or sees to it, if it is time. The caller's write
+    /// is in memory in any case; if write-back fails, the file's fsync reports it.
+    fn write_back_in_time(&self, when: WriteBack, ino: Nid, offset: u64) {
+        match when {
+            WriteBack::Later => {}
+            WriteBack::Soon => self.upkeep.kick(),
+            WriteBack::Now => drop(self.write_back_around(ino, offset / BLOCK_SIZE as u64)),
+        }
     }
 
     pub(crate) fn attr_of(&self, volume: &mut Engine, ino: Nid) -> vfs::Result<Attr> {

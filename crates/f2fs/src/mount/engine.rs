@@ -11,8 +11,9 @@ use std::sync::Arc;
 use drive::Lba;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
-use vfs::{Errno, PageCache, Timespec};
+use vfs::{Errno, Timespec};
 
+use crate::alloc::credit::Credit;
 use crate::alloc::curseg::Logs;
 use crate::alloc::gc::Cleaner;
 use crate::alloc::nat::Nat;
@@ -23,7 +24,7 @@ use crate::alloc::zones::WritePointers;
 use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
-use crate::inode::node_cache::NodeCache;
+use crate::inode::shards::Inodes;
 use crate::mount::io::Io;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::tunables::Limits;
@@ -46,8 +47,8 @@ pub(crate) struct Engine {
     pub(crate) segments: Segments,
     pub(crate) logs: Logs,
     pub(crate) space: Space,
-    pub(crate) nodes: NodeCache,
-    pub(crate) pages: PageCache,
+    pub(crate) credit: Credit,
+    pub(crate) inodes: Inodes,
     pub(crate) names: NameIndexes,
     pub(crate) opens: Opens,
     /// The inodes whose fsync or write-back is under way.

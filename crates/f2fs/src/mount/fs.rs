@@ -130,6 +130,11 @@ impl F2fs {
         self.gate.look()
     }
 
+    /// The volume beside others, to change what has a lock of its own; `None` during a checkpoint.
+    pub(crate) fn join(&self) -> Option<Look<'_, Engine>> {
+        self.gate.join()
+    }
+
     /// The volume alone, perhaps during a checkpoint: then what is in memory may not be durable,
     /// and must not change.
     #[cfg_attr(debug_assertions, track_caller)]
@@ -152,6 +157,12 @@ impl F2fs {
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn change(&self) -> Result<Hold<'_, Engine>> {
         let _span = cores::span(cores::Stage::Syscall);
+        self.change_alone()
+    }
+
+    /// As [`F2fs::change`], for an operation that began with [`F2fs::own`] and takes more.
+    pub(crate) fn change_alone(&self) -> Result<Hold<'_, Engine>> {
+        drive::Block::stock();
         let mut volume = self.settled();
         volume.operations += 1;
         volume.check_writable()?;

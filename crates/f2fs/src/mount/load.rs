@@ -7,9 +7,9 @@ use std::sync::Arc;
 use drive::{Block, Drive};
 use queue::BlockQueue;
 use rustc_hash::{FxHashMap, FxHashSet};
-use vfs::PageCache;
 use vfs::inode::{Opens, Turns};
 
+use crate::alloc::credit::Credit;
 use crate::alloc::curseg::{Log, Logs};
 use crate::alloc::gc::Cleaner;
 use crate::alloc::nat::Nat;
@@ -19,7 +19,7 @@ use crate::alloc::space::Space;
 use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
-use crate::inode::node_cache::NodeCache;
+use crate::inode::shards::Inodes;
 use crate::mount::devices::check_complete;
 use crate::mount::engine::{Clock, Engine, Health, SinceCheckpoint, Stats};
 use crate::mount::io::Io;
@@ -101,9 +101,9 @@ impl Parts {
             written_before: written_before(&checkpoint, &logs),
             logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
-            nodes: NodeCache::new(options.cache_bytes / 4),
+            credit: Credit::default(),
+            inodes: Inodes::new(options.cache_bytes),
             names: NameIndexes::new(options.cache_bytes / 8),
-            pages: PageCache::new(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX)),
             opens: Opens::default(),
             turns: Arc::new(Turns::new("f2fs fsync turns")),
             orphans,

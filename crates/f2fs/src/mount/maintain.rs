@@ -125,7 +125,7 @@ impl Flushed for F2fs {
     }
 
     fn dirty_inos(&self) -> Vec<Ino> {
-        self.lock().pages.dirty_inos().collect()
+        self.lock().inodes.with_dirty_pages().into_iter().map(Ino::from).collect()
     }
 
     fn write_back(&self, ino: Ino) {

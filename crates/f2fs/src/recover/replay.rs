@@ -79,7 +79,7 @@ impl Engine {
         if keeps {
             return Ok(());
         }
-        self.pages.truncate(Ino::from(ino), blocks);
+        self.inodes.of(ino).pages.truncate(Ino::from(ino), blocks);
         self.truncate_blocks(ino, blocks)
     }
 
@@ -109,7 +109,7 @@ impl Engine {
             *to = *from;
         }
         self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
-        self.nodes.insert_new(ino, ino, Block::new(bytes), layout);
+        self.inodes.of(ino).nodes.insert_new(ino, ino, Block::new(bytes), layout);
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Engine {
         to.set_inline((to.inline() - Inline::XATTR) | (raw.i.inline() & Inline::XATTR));
         if has {
             let range = layout.xattr_range();
-            self.node_mut(ino)?[range.clone()].copy_from_slice(&from[range]);
+            self.node_mut(ino, ino)?[range.clone()].copy_from_slice(&from[range]);
         }
         Ok(())
     }
@@ -226,11 +226,11 @@ impl Engine {
                 self.truncate_blocks(ino, 0)?;
             }
             let range = layout.inline_range();
-            self.node_mut(ino)?[range.clone()].copy_from_slice(&from[range]);
+            self.node_mut(ino, ino)?[range.clone()].copy_from_slice(&from[range]);
             let to = self.inode_mut(ino)?;
             to.set_inline(to.inline() | Inline::DATA | raw.i.inline() & Inline::DATA_EXIST);
         } else if was {
-            self.node_mut(ino)?[layout.inline_range()].fill(0);
+            self.node_mut(ino, ino)?[layout.inline_range()].fill(0);
             let to = self.inode_mut(ino)?;
             to.set_inline(to.inline() - Inline::DATA - Inline::DATA_EXIST);
         }
@@ -245,7 +245,7 @@ impl Engine {
             self.free_xattr_node(ino, old)?;
         }
         let nid = self.new_node(ino, XATTR_NODE_OFFSET)?;
-        self.node_mut(nid)?[..FOOTER_OFFSET].copy_from_slice(&link.block[..FOOTER_OFFSET]);
+        self.node_mut(ino, nid)?[..FOOTER_OFFSET].copy_from_slice(&link.block[..FOOTER_OFFSET]);
         self.inode_mut(ino)?.xattr_nid.set(nid);
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Engine {
         let keep_size = self.inode(ino)?.advise().contains(Advise::KEEP_SIZE);
         // Most pointers are the same as in the node's previous version.
         for Difference { index, found: from, wanted: to } in self.differing(ino, first, wanted)? {
-            self.pages.drop_range(Ino::from(ino), index..index + 1);
+            self.inodes.of(ino).pages.drop_range(Ino::from(ino), index..index + 1);
             if from != NULL_ADDR
                 && (to == NULL_ADDR || to == NEW_ADDR)
                 && let Lookup::Slot(slot) = self.lookup_slot(ino, index)?
@@ -317,7 +317,7 @@ impl Engine {
         if let Some((owner, index)) = self.owner_of(addr, summary)?
             && let Lookup::Slot(slot) = self.lookup_slot(owner, index)?
         {
-            self.pages.drop_range(Ino::from(owner), index..index + 1);
+            self.inodes.of(owner).pages.drop_range(Ino::from(owner), index..index + 1);
             return self.free_slot(owner, slot);
         }
         let found = format!("{addr:#x}, valid but nobody's");

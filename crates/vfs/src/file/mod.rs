@@ -18,7 +18,7 @@ use drive::{Block, Blocks, Lba};
 use crate::{Errno, Ino, PageCache};
 
 pub use read::{Miss, Part, insert, page, read, read_cached, read_in_memory, read_miss};
-pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
+pub use write::{Page, Write, Written, page_to_change, write, zero_ends, zero_in_page};
 
 /// Where the pages of files are, in memory and on the drive.
 ///
@@ -31,7 +31,7 @@ pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 /// use std::ops::Range;
 ///
 /// use drive::{Blocks, Lba};
-/// use vfs::file::{self, Map};
+/// use vfs::file::{self, Map, Write};
 /// use vfs::{Block, Errno, Ino, PageCache};
 ///
 /// struct Linear(PageCache);
@@ -59,7 +59,7 @@ pub use write::{Written, page_to_change, write, zero_ends, zero_in_page};
 /// }
 ///
 /// let mut map = Linear(PageCache::new(1 << 20));
-/// assert_eq!(file::write(&mut map, 0, 4095, b"abc")?.len, 3);
+/// assert_eq!(file::write(&mut map, 0, Write::new(4095, b"abc"))?.len, 3);
 /// let mut buf = [0; 6];
 /// file::read(&mut map, 0, 4094, &mut buf)?;
 /// assert_eq!(&buf, b"\0abc\x01\x01");
@@ -73,6 +73,10 @@ pub trait Map {
 
     /// The cache that has the pages of `file`.
     fn pages(&mut self, file: Self::File) -> &mut PageCache;
+
+    /// Sees to it that another page fits into the cache that the next page goes to. One that is
+    /// alone does that by itself.
+    fn make_room(&mut self) {}
 
     /// The blocks of page `index`, which is not in memory, and of the pages that follow it both in
     /// the file and on the drive, `most` at most. `None` if the page is a hole.

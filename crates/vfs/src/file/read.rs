@@ -160,6 +160,7 @@ pub fn insert<M: Map>(
         if map.pages(file).peek(ino, index).is_none()
             && is_still_there(map, index, miss.blocks.start + i)?
         {
+            map.make_room();
             map.pages(file).insert_clean(ino, index, block);
         }
     }

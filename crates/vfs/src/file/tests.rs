@@ -187,7 +187,7 @@ fn a_write_without_room_is_short() {
     for (free, run, pages) in [(2, 0, 3), (2, 9, 3), (3, 2, 4), (0, 9, 1)] {
         let mut toy = Toy::new(1, 100);
         (toy.free, toy.run) = (free, run);
-        let Written { len, failed } = write(&mut toy, FILE, 100, &data).unwrap();
+        let Written { len, failed } = write(&mut toy, FILE, Write::new(100, &data)).unwrap();
         assert_eq!(len as u64, pages * PAGE - 100, "room for {free}, {run} at once");
         let (error, reserved) = failed.unwrap();
         assert_eq!((error, reserved), (Errno::NOSPC, 1 + run.min(free as u64)));
@@ -252,7 +252,7 @@ proptest! {
             match action {
                 Action::Write(at, len, fill) => {
                     let Written { len: done, failed } =
-                        write(&mut toy, FILE, at, &vec![fill; len]).unwrap();
+                        write(&mut toy, FILE, Write::new(at, &vec![fill; len])).unwrap();
                     prop_assert_eq!(done == len, failed.is_none());
                     model[at as usize..at as usize + done].fill(fill);
                 }

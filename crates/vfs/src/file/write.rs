@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
+use smallvec::SmallVec;
 
 use super::{Map, page};
-use crate::{Errno, pieces};
+use crate::{Errno, Piece, pieces};
 
 /// How far a write came.
 #[derive(Debug)]
@@ -16,7 +17,50 @@ pub struct Written<E> {
     pub failed: Option<(E, u64)>,
 }
 
-/// Writes `data` into memory. Short only if it failed on the way.
+/// Data on its way into a file. Its whole pages are made at once, so that nobody copies them while
+/// holding a lock.
+pub struct Write<'a> {
+    offset: u64,
+    data: &'a [u8],
+    whole: SmallVec<[Option<Block>; 2]>,
+}
+
+/// A page of a [`Write`].
+pub enum Page<'a> {
+    /// All of it.
+    Whole(Block),
+    /// A part.
+    Part(&'a [u8]),
+}
+
+impl<'a> Write<'a> {
+    /// Of `data`, from `offset` on.
+    pub fn new(offset: u64, data: &'a [u8]) -> Self {
+        let page = |piece: Piece| data[piece.buffer].try_into().ok().map(Block::copy_of);
+        Self { offset, data, whole: pieces(offset, data.len()).map(page).collect() }
+    }
+
+    /// Where it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// All of it.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Its pages, and where they go.
+    pub fn pages(self) -> impl Iterator<Item = (Piece, Page<'a>)> {
+        let data = self.data;
+        pieces(self.offset, data.len()).zip(self.whole).map(move |(piece, whole)| {
+            let page = whole.map_or_else(|| Page::Part(&data[piece.buffer.clone()]), Page::Whole);
+            (piece, page)
+        })
+    }
+}
+
+/// Writes into memory. Short only if it failed on the way.
 ///
 /// # Errors
 ///
@@ -24,23 +68,19 @@ pub struct Written<E> {
 pub fn write<M: Map>(
     map: &mut M,
     file: M::File,
-    offset: u64,
-    data: &[u8],
+    write: Write<'_>,
 ) -> Result<Written<M::Error>, M::Error> {
-    let end = offset + data.len() as u64;
+    let (offset, end) = (write.offset, write.offset + write.data.len() as u64);
     let whole = offset.div_ceil(BLOCK_SIZE as u64)..end / BLOCK_SIZE as u64;
     let ready = whole.start..map.reserve_run(file, whole)?;
     let mut len = 0;
-    for piece in pieces(offset, data.len()) {
-        let bytes = &data[piece.buffer.clone()];
-        let done = match <&[u8; BLOCK_SIZE]>::try_from(bytes) {
-            Ok(page) if ready.contains(&piece.page) => {
-                let page = Block::copy_of(page);
-                map.pages(file).insert_dirty(file.into(), piece.page, page);
-                Ok(())
+    for (piece, page) in write.pages() {
+        let done = match page {
+            Page::Whole(page) => {
+                let is_ready = ready.contains(&piece.page);
+                write_page(map, file, piece.page, page, is_ready)
             }
-            Ok(page) => write_page(map, file, piece.page, page),
-            Err(_) => page_to_change(map, file, piece.page)
+            Page::Part(bytes) => page_to_change(map, file, piece.page)
                 .map(|page| page[piece.within].copy_from_slice(bytes)),
         };
         if let Err(error) = done {
@@ -55,13 +95,19 @@ fn write_page<M: Map>(
     map: &mut M,
     file: M::File,
     index: u64,
-    page: &[u8; BLOCK_SIZE],
+    page: Block,
+    is_ready: bool,
 ) -> Result<(), M::Error> {
-    if !map.pages(file).is_dirty(file.into(), index) {
+    if !is_ready && !map.pages(file).is_dirty(file.into(), index) {
         map.reserve(file, index)?;
     }
-    map.pages(file).insert_dirty(file.into(), index, Block::copy_of(page));
+    insert_dirty(map, file, index, page);
     Ok(())
+}
+
+fn insert_dirty<M: Map>(map: &mut M, file: M::File, index: u64, page: Block) {
+    map.make_room();
+    map.pages(file).insert_dirty(file.into(), index, page);
 }
 
 /// Page `index` with its present contents, reserved and dirty.
@@ -78,7 +124,7 @@ pub fn page_to_change<M: Map>(
     if page(map, file, index, index + 1)?.is_none() {
         let below = map.below(file, index)?;
         map.reserve(file, index)?;
-        map.pages(file).insert_dirty(file.into(), index, below);
+        insert_dirty(map, file, index, below);
     }
     let page = map.pages(file).dirty_mut(file.into(), index).ok_or(Errno::IO)?;
     Ok(page.make_mut())

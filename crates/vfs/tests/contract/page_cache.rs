@@ -1,9 +1,10 @@
 //! The page cache against a model of two maps, and what eviction must and must not do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use vfs::{Block, PageCache};
+use vfs::{Block, Budget, PageCache, WriteBack};
 
 const INOS: u64 = 3;
 const PAGES: u64 = 200;
@@ -122,8 +123,8 @@ fn check(cache: &PageCache, model: &Model, all_present: bool) {
     let dirty_inos: std::collections::BTreeSet<u64> =
         model.iter().filter(|(_, v)| v.1).map(|(k, _)| k.0).collect();
     assert!(cache.dirty_inos().eq(dirty_inos));
-    assert_eq!(cache.dirty_total(), model.values().filter(|v| v.1).count());
-    assert_eq!(cache.len_bytes(), present * drive::BLOCK_SIZE);
+    assert_eq!(cache.budget().dirty(), model.values().filter(|v| v.1).count());
+    assert_eq!(cache.budget().pages(), present);
 }
 
 proptest! {
@@ -147,13 +148,13 @@ proptest! {
         let mut cache = PageCache::new(limit * drive::BLOCK_SIZE);
         let mut model = Model::new();
         for call in &calls {
-            let before = cache.len_bytes();
+            let before = cache.budget().pages();
             apply(&mut cache, &mut model, call);
-            let pages = cache.len_bytes() / drive::BLOCK_SIZE;
-            let dirty = cache.dirty_total();
-            prop_assert_eq!(cache.over_dirty_limit(), dirty > limit / 2);
+            let pages = cache.budget().pages();
+            let dirty = cache.budget().dirty();
+            prop_assert_eq!(cache.budget().write_back() == WriteBack::Now, dirty > limit / 2);
             // Written-back pages leave the cache only when the next page needs room.
-            if cache.len_bytes() > before {
+            if pages > before {
                 prop_assert!(pages <= limit.max(dirty + 1), "{pages} pages");
             }
         }
@@ -183,7 +184,7 @@ fn a_page_in_use_survives_a_stream() {
         assert!(cache.get(1, 0).is_some(), "evicted at {index}");
         cache.insert_clean(2, index, page(0));
     }
-    assert!(cache.len_bytes() <= 256 * drive::BLOCK_SIZE);
+    assert!(cache.budget().pages() <= 256);
 }
 
 #[test]
@@ -199,13 +200,21 @@ fn a_write_in_flight_does_not_see_a_later_change() {
 }
 
 #[test]
-fn the_dirty_share_is_configurable() {
-    let mut cache = PageCache::new(1000 * drive::BLOCK_SIZE);
-    cache.set_dirty_percent(1);
-    for index in 0..10 {
-        cache.insert_dirty(1, index, page(0));
+fn caches_that_share_a_budget_are_full_together() {
+    let budget = Arc::new(Budget::new(10 * drive::BLOCK_SIZE));
+    let mut caches = [PageCache::sharing(&budget), PageCache::sharing(&budget)];
+    for index in 0..6 {
+        caches[0].insert_clean(1, index, page(0));
+        caches[1].insert_dirty(2, index, page(0));
     }
-    assert!(!cache.over_dirty_limit());
-    cache.insert_dirty(1, 10, page(0));
-    assert!(cache.over_dirty_limit());
+    assert_eq!((budget.pages(), budget.dirty(), budget.excess()), (12, 6, 3));
+    assert_eq!(budget.write_back(), WriteBack::Now);
+    while budget.excess() > 0 {
+        for cache in &mut caches {
+            cache.evict(budget.excess());
+        }
+    }
+    assert_eq!((budget.pages(), budget.dirty()), (9, 6));
+    caches[1].forget(2);
+    assert_eq!((budget.pages(), budget.dirty()), (3, 0));
 }

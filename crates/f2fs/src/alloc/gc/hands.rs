@@ -37,15 +37,15 @@ pub(crate) trait Hands {
 
     /// Writes the pages of every file and waits for them.
     fn write_back_all(&mut self) -> Result<()> {
-        let mut dirty = self.engine().dirty_files();
-        dirty.try_for_each(|ino| self.write_back(ino))
+        let dirty = self.engine().dirty_files();
+        dirty.into_iter().try_for_each(|ino| self.write_back(ino))
     }
 
     /// Writes `most` dirty pages, or all if there are fewer, and waits for them.
     fn write_back_some(&mut self, most: usize) -> Result<()> {
-        let end = self.engine().pages.dirty_total().saturating_sub(most);
+        let end = self.engine().inodes.pages().dirty().saturating_sub(most);
         for ino in self.engine().dirty_files() {
-            let left = self.engine().pages.dirty_total().saturating_sub(end);
+            let left = self.engine().inodes.pages().dirty().saturating_sub(end);
             if left == 0 {
                 break;
             }

@@ -59,7 +59,7 @@ impl Engine {
     /// Whether so much waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&self) -> bool {
-        self.nodes.dirty_count() > MAX_DIRTY_NODES
+        self.inodes.nodes().changed() > MAX_DIRTY_NODES
             || self.nat.dirty_count() > MAX_DIRTY_NATS
             || self.has_excess_prefree()
     }
@@ -135,14 +135,15 @@ impl Engine {
 
     /// Moves a node: the next checkpoint writes it again.
     fn move_node(&mut self, addr: BlockAddr, nid: Nid) -> Result<()> {
-        if self.nat.get(&self.io, nid)?.addr != addr {
+        let entry = self.nat.get(&self.io, nid)?;
+        if entry.addr != addr {
             let found = format!("node {nid} as the owner of {addr:#x}");
             return Err(Error::corrupt("summary of a node", addr, found, "the node's NAT entry"));
         }
-        let was_clean = !self.nodes.is_dirty(nid);
-        self.node_mut(nid)?;
+        let was_clean = !self.inodes.of(entry.ino).nodes.is_dirty(entry.ino, nid);
+        self.node_mut(entry.ino, nid)?;
         if was_clean {
-            self.nodes.leave_to_checkpoint(nid);
+            self.inodes.of(entry.ino).nodes.leave_to_checkpoint(entry.ino, nid);
         }
         Ok(())
     }
@@ -173,10 +174,11 @@ impl Engine {
             return Ok(None);
         }
         // The pages of a compressed cluster are not what its blocks hold, and are never dirty.
-        let dirty = self.pages.is_dirty(ino.into(), index);
+        let dirty = self.inodes.of(ino).pages.is_dirty(ino.into(), index);
         let is_content =
             !self.waits_for_fsync(dirty) && (dirty || self.layout(ino)?.cluster().is_none());
-        let block = self.pages.peek(ino.into(), index).filter(|_| is_content).cloned();
+        let block =
+            self.inodes.of(ino).pages.peek(ino.into(), index).filter(|_| is_content).cloned();
         Ok(Some(Move { addr, ino, index, block }))
     }
 
@@ -191,16 +193,16 @@ impl Engine {
         let block =
             block.ok_or_else(|| Error::corrupt("cleaned segment", addr, "nothing", "a block"))?;
         let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(()) };
-        let dirty = self.pages.is_dirty(ino.into(), index);
+        let dirty = self.inodes.of(ino).pages.is_dirty(ino.into(), index);
         let waits = self.waits_for_fsync(dirty);
-        let was_clean = !self.nodes.is_dirty(slot.nid);
+        let was_clean = !self.inodes.of(ino).nodes.is_dirty(ino, slot.nid);
         let new = self.move_block(ino, slot, addr, LogType::ColdData)?;
         if !waits {
-            self.pages.mark_clean(ino.into(), index);
+            self.inodes.of(ino).pages.mark_clean(ino.into(), index);
         }
         // Until the next checkpoint, the block is also in its old place.
         if was_clean && (waits || !dirty) {
-            self.nodes.leave_to_checkpoint(slot.nid);
+            self.inodes.of(ino).nodes.leave_to_checkpoint(ino, slot.nid);
         }
         set.push(self.io.writer(), new.into(), block);
         Ok(())
@@ -213,11 +215,15 @@ impl Engine {
         owner: RawSummary,
     ) -> Result<Option<(Nid, u64)>> {
         let nid = owner.nid.get();
-        if !self.sb.is_node_id(nid) || self.nat.get(&self.io, nid)?.is_free() {
+        if !self.sb.is_node_id(nid) {
             return Ok(None);
         }
-        let footer = *RawNodeFooter::of(&self.node(nid)?.block);
-        let ino = footer.ino.get();
+        let entry = self.nat.get(&self.io, nid)?;
+        if entry.is_free() {
+            return Ok(None);
+        }
+        let ino = entry.ino;
+        let footer = *RawNodeFooter::of(&self.node(ino, nid)?.block);
         let inode = self.inode(ino)?;
         if inode.inline().intersects(Inline::DATA | Inline::DENTRY) {
             return Ok(None);

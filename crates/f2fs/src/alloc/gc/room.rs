@@ -29,6 +29,8 @@ const MAX_STEPS: u32 = 256;
 /// none ever has to write very many: there must be room for all.
 const SHORT_DIRTY_PAGES: usize = 4096;
 const SHORT_SHARE_PAGES: usize = 4 * OPERATION_PAGES;
+/// With so many batches left, cleaning in the background begins.
+const BACKGROUND_BATCHES: u64 = 2;
 /// How many pieces an operation cleans while there still is room.
 const PIECES_OWED: u64 = 4;
 
@@ -91,6 +93,9 @@ fn sections_for(blocks: u64, mut rooms: [u32; 3], per_section: u64) -> u64 {
 /// Makes room if the logs are about to run out of free sections (`f2fs_balance_fs`). If no room can
 /// be made, the operation itself finds out whether it still fits.
 pub(crate) fn balance(hands: &mut impl Hands) -> Result<()> {
+    if hands.engine().has_plenty() {
+        return Ok(());
+    }
     let mut moved = false;
     let made = make_some_room(hands, &mut moved);
     if moved {
@@ -111,7 +116,7 @@ fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
         let now = shortage == Shortage::Now;
         let frees = engine.freeing_sections() > 0;
         if now && (frees || engine.has_much_to_write()) {
-            if !frees && engine.pages.dirty_total() > SHORT_DIRTY_PAGES {
+            if !frees && engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
                 // There is room for all that is dirty. It stays so, for this is more than the
                 // operation makes dirty.
                 hands.write_back_some(SHORT_SHARE_PAGES)?;
@@ -124,7 +129,7 @@ fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
             hands.checkpoint(Reason::Sync, Caller::Foreground)?;
             *moved = false;
         } else if shortage != Shortage::None {
-            if engine.pages.dirty_total() > SHORT_DIRTY_PAGES {
+            if engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
                 hands.write_back_some(SHORT_SHARE_PAGES)?;
             }
             let cleaned = clean_some(hands, shortage);
@@ -170,6 +175,35 @@ impl Engine {
         }
     }
 
+    /// Whether there is plenty of room. Half of what there is before the cleaner in the background
+    /// would begin is promised to those who do not hold the volume, when little is left of the last
+    /// promise. If there is none, that promise is taken back.
+    fn has_plenty(&mut self) -> bool {
+        let free = u64::from(self.segments.free_sections());
+        let room = free.saturating_sub(self.plenty(BACKGROUND_BATCHES));
+        if room == 0 && self.credit.promised() > 0 {
+            self.promise(0);
+        } else if room > 0 && self.credit.is_low() {
+            let per_section = u64::from(self.segments.section_capacity());
+            self.promise((room * per_section + self.credit.promised()) / 2);
+        }
+        room > 0 || free > self.plenty(1)
+    }
+
+    fn promise(&mut self, blocks: u64) {
+        self.inodes.empty_purses();
+        self.credit.promise(blocks);
+    }
+
+    /// With more free sections than this there is room in all logs for everything dirty and
+    /// `batches` of writes besides, and would be after any cut.
+    fn plenty(&self, batches: u64) -> u64 {
+        let per_section = u64::from(self.segments.section_capacity());
+        let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
+        let pending = 2 * data + self.inodes.nodes().changed() as u64 + self.credit.promised();
+        batches * self.batch(per_section) + pending / per_section + 4 * LogType::ALL.len() as u64
+    }
+
     /// How many pieces an operation moves: four times what was written since the last one did,
     /// but not more than a segment.
     fn owed(&self) -> u64 {
@@ -184,7 +218,7 @@ impl Engine {
 
     /// Whether operations will have to clean before long.
     pub(crate) fn is_nearly_short(&self) -> bool {
-        self.shortage_at(2) != Shortage::None
+        self.shortage_at(BACKGROUND_BATCHES) != Shortage::None
     }
 
     fn shortage(&self) -> Shortage {
@@ -197,10 +231,8 @@ impl Engine {
         let total = free + self.freeing_sections();
         let per_section = u64::from(self.segments.section_capacity());
         let batch = batches * self.batch(per_section);
-        let data = (self.pages.dirty_total() + OPERATION_PAGES) as u64;
-        // There is plenty of room in all logs, and would be after any cut.
-        let pending = 2 * data + self.nodes.dirty_count() as u64;
-        if free > batch + pending / per_section + 4 * LogType::ALL.len() as u64 {
+        let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
+        if free > self.plenty(batches) {
             return Shortage::None;
         }
         let data_rooms = DATA_LOGS.map(|log| self.logs.room(&self.segments, log));
@@ -238,7 +270,7 @@ impl Engine {
         let most = self.space.valid_nodes as usize + OPERATION_PAGES;
         let sections = NODE_LOGS.map(|log| {
             let coming = if log == LogType::WarmNode { coming } else { OPERATION_NODES };
-            let nodes = (self.nodes.dirty_for(log) + coming).min(most) as u64;
+            let nodes = (self.inodes.nodes().changed_for(log) + coming).min(most) as u64;
             let room = u64::from(self.logs.room(&self.segments, log));
             if nodes < room { 0 } else { 1 + (nodes - room) / per_section }
         });
@@ -246,7 +278,7 @@ impl Engine {
     }
 
     fn has_much_to_write(&self) -> bool {
-        let pending = (self.nodes.dirty_count() + self.pages.dirty_total()) as u64;
+        let pending = (self.inodes.nodes().changed() + self.inodes.pages().dirty()) as u64;
         let per_section = u64::from(self.segments.section_capacity());
         pending >= self.batch(per_section) * per_section
     }
@@ -267,12 +299,13 @@ impl Engine {
         if self.zones.is_none() {
             return 0;
         }
+        let nodes = self.inodes.nodes();
         let moves = |log: &&LogType| {
             matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
                 || self.logs.get(**log).at != *self.checkpoint.curseg(**log)
-                || self.nodes.dirty_for(**log) > 0
+                || nodes.changed_for(**log) > 0
                 // These are directories' pages, and their nodes have changed too.
-                || **log == LogType::HotData && self.nodes.dirty_for(LogType::HotNode) > 0
+                || **log == LogType::HotData && nodes.changed_for(LogType::HotNode) > 0
         };
         LogType::ALL.iter().filter(moves).count() as u64
     }

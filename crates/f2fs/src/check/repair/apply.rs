@@ -32,10 +32,10 @@ impl Engine {
                 raw.seal(&self.sb);
                 layout = raw.check(&self.sb, nid, self.sb.main_blkaddr)?;
             }
-            self.nodes.insert_new(nid, *ino, block, layout);
+            self.inodes.of(*ino).nodes.insert_new(nid, *ino, block, layout);
         }
         for (&(dir, index), block) in &mend.dirs {
-            self.pages.insert_dirty(Ino::from(dir), index, block.clone());
+            self.inodes.of(dir).pages.insert_dirty(Ino::from(dir), index, block.clone());
         }
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Engine {
                     continue;
                 }
                 let block = self.io.read(copy.from).unwrap_or_else(|_| Block::zeroed());
-                self.pages.insert_dirty(Ino::from(copy.ino), copy.index, block);
+                self.inodes.of(copy.ino).pages.insert_dirty(Ino::from(copy.ino), copy.index, block);
                 changes.copied_blocks += 1;
             }
             self.write_back_all()?;

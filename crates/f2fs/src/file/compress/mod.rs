@@ -56,7 +56,7 @@ impl Engine {
         if self.addr_in(slot)? != COMPRESS_ADDR {
             return Ok(None);
         }
-        let addrs = slot.addrs_in(&self.node(slot.nid)?.block, blocks.into());
+        let addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, blocks.into());
         Ok(Some(Cluster { start, slot, addrs }))
     }
 
@@ -71,12 +71,13 @@ impl Engine {
         for (index, page) in (cluster.start..).zip(pages) {
             if index == wanted {
                 last = Some(page);
-            } else if self.pages.peek(key, index).is_none() {
-                self.pages.insert_clean(key, index, page);
+            } else if self.inodes.of(ino).pages.peek(key, index).is_none() {
+                self.inodes.make_room();
+                self.inodes.of(ino).pages.insert_clean(key, index, page);
             }
         }
         if let Some(page) = last {
-            self.pages.insert_clean(key, wanted, page);
+            self.inodes.of(ino).pages.insert_clean(key, wanted, page);
         }
         Ok(true)
     }
@@ -145,7 +146,7 @@ impl Engine {
         let mut set = WriteSet::default();
         let mut written = Ok(());
         for (index, page) in (cluster.start..).zip(pages) {
-            self.pages.insert_dirty(ino.into(), index, page);
+            self.inodes.of(ino).pages.insert_dirty(ino.into(), index, page);
             written =
                 written.and_then(|()| self.write_page(ino, index, LogType::ColdData, &mut set));
         }
@@ -179,7 +180,7 @@ impl Engine {
         if self.is_released(ino)? {
             return Ok(false);
         }
-        let addrs = slot.addrs_in(&self.node(slot.nid)?.block, blocks.into());
+        let addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, blocks.into());
         let used = addrs.iter().filter(|addr| is_data_addr(**addr)).count() as u64;
         if let Some(extra) = self.inode_mut(ino)?.extra_mut() {
             let saved = extra.compr_blocks.get();

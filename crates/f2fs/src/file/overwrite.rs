@@ -1,0 +1,139 @@
+//! Overwriting pages in memory, beside others who work on other inodes.
+//!
+//! Here are only writes that need nothing but the inode and its pages: everything they touch has a
+//! block or the promise of one. All other writes hold the volume.
+
+use cores::Stage;
+use drive::BLOCK_SIZE;
+use vfs::file::{Page, Write};
+use vfs::{FileKind, WriteBack, pieces};
+
+use crate::inode::mapping::Mapping;
+use crate::inode::see::{Own, See, Unseen};
+use crate::ondisk::inode::{Advise, FileFlags, Inline};
+use crate::ondisk::{COMPRESS_ADDR, NULL_ADDR, Nid};
+
+impl Own<'_> {
+    /// Writes to a file whose blocks are all there. Takes the write only if it can do all of it.
+    pub(crate) fn overwrite(
+        &mut self,
+        ino: Nid,
+        write: &mut Option<Write<'_>>,
+    ) -> Result<WriteBack, Unseen> {
+        let Some((offset, len)) = write.as_ref().map(|write| (write.offset(), write.data().len()))
+        else {
+            return Err(Unseen::Absent);
+        };
+        let end = offset.checked_add(len as u64).filter(|end| *end > offset);
+        let end = end.ok_or(Unseen::Absent)?;
+        self.check_plain(ino)?;
+        let changed = self.count_changed(ino, offset, len)?;
+        self.pay(ino, changed)?;
+        let _span = cores::span(Stage::CopyPage);
+        let pages = &mut self.shard_mut(ino)?.pages;
+        for (piece, page) in write.take().into_iter().flat_map(Write::pages) {
+            match page {
+                Page::Whole(page) => pages.insert_dirty(ino.into(), piece.page, page),
+                Page::Part(bytes) => {
+                    if let Some(page) = pages.dirty_mut(ino.into(), piece.page) {
+                        page.make_mut()[piece.within].copy_from_slice(bytes);
+                    }
+                }
+            }
+        }
+        let now = self.engine().clock.now();
+        self.inode_mut(ino)?.wrote(end, now);
+        Ok(self.engine().inodes.pages().write_back())
+    }
+
+    /// Leaves files with special rules to those who hold the volume.
+    fn check_plain(&mut self, ino: Nid) -> Result<(), Unseen> {
+        let is_atomic = self.engine().top_inode(ino) != ino;
+        let inode = self.view(ino)?;
+        let special = is_atomic
+            || inode.file_kind() != FileKind::Regular
+            || inode.file_flags().intersects(FileFlags::IMMUTABLE | FileFlags::SYNC)
+            || inode.advise().intersects(Advise::ENCRYPT | Advise::VERITY)
+            || inode.inline().intersects(Inline::DATA | Inline::COMPRESS_RELEASED)
+            || inode.layout().cluster().is_some();
+        if special { Err(Unseen::Absent) } else { Ok(()) }
+    }
+
+    /// How many blocks the write makes dirty at most, its nodes included.
+    fn count_changed(&mut self, ino: Nid, offset: u64, len: usize) -> Result<u64, Unseen> {
+        let (mut pages, mut absent) = (0, false);
+        for piece in pieces(offset, len) {
+            let cache = &self.shard(ino)?.pages;
+            if cache.is_dirty(ino.into(), piece.page) {
+                continue;
+            }
+            let is_here = cache.peek(ino.into(), piece.page).is_some();
+            absent |= !is_here;
+            let addr = self.addr_of(ino, piece.page)?;
+            let is_whole = piece.within.len() == BLOCK_SIZE;
+            if !is_here && !is_whole || addr == NULL_ADDR || addr == COMPRESS_ADDR {
+                return Err(Unseen::Absent);
+            }
+            pages += 1;
+        }
+        let shard = self.shard(ino)?;
+        if absent && shard.pages.budget().is_full() {
+            return Err(Unseen::Absent);
+        }
+        let inode = !shard.nodes.is_dirty(ino, ino);
+        Ok(2 * pages + u64::from(inode))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cores::{Machine, Profile};
+    use drive::Drive;
+    use vfs::{Creator, FileSystem, Ino};
+
+    use crate::F2fs;
+    use crate::offline::mkfs::{MkfsOptions, format};
+
+    /// A file of 16 blocks, the last eight of them not in memory.
+    fn with_file() -> (Arc<F2fs>, Ino) {
+        let drive: Arc<dyn Drive> = drive::ram(1 << 16);
+        format(&drive, &MkfsOptions::default()).unwrap();
+        let fs = Arc::new(F2fs::mount(drive, &"".parse().unwrap()).unwrap());
+        let ino = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        fs.write(ino, 0, &[1; 16 << 12]).unwrap();
+        fs.fsync(ino, false).unwrap();
+        let nid = u32::try_from(ino).unwrap();
+        fs.lock().inodes.of(nid).pages.truncate(ino, 8);
+        (fs, ino)
+    }
+
+    /// Whether the write is done while others look at the volume, so that nobody can hold it.
+    fn is_done_beside(offset: u64, len: usize) -> bool {
+        let profile = Profile::named("xeon-4116").unwrap();
+        let run = move || {
+            let (fs, ino) = with_file();
+            let other = fs.clone();
+            let look = fs.look();
+            let data = vec![2; len];
+            let write = move || other.write(ino, offset, &data).unwrap();
+            assert_eq!(cores::spawn("write", Some(1), write).join(), len);
+            drop(look);
+        };
+        Machine::simulated(&profile, 1).run(run).is_ok()
+    }
+
+    #[test]
+    fn what_memory_has_or_needs_not_have_is_overwritten_beside_others() {
+        assert!(is_done_beside(0, 4096));
+        assert!(is_done_beside(100, 5000), "two parts of pages in memory");
+        assert!(is_done_beside(9 << 12, 4096), "a whole page that is not in memory");
+    }
+
+    #[test]
+    fn what_takes_more_is_left_to_those_who_hold_the_volume() {
+        assert!(!is_done_beside((9 << 12) + 1, 10), "a part of a page that is not in memory");
+        assert!(!is_done_beside(16 << 12, 4096), "a block that is not there");
+    }
+}

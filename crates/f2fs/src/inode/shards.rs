@@ -1,0 +1,140 @@
+//! What memory holds of inodes: their node blocks and pages, in shards with a lock each.
+//!
+//! All that memory has of an inode is in one shard, so that one lock protects it, and operations on
+//! inodes in different shards do not meet. Whoever holds the volume alone needs none of these
+//! locks.
+
+use std::sync::Arc;
+
+use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
+use vfs::{Budget, PageCache};
+
+use crate::inode::node_cache::{NodeCache, NodeCounts};
+use crate::ondisk::{BLOCK_SIZE, Nid};
+
+/// Neighbouring numbers are in different shards, so files made one after the other share none.
+const SHARDS: usize = 256;
+
+/// All of them.
+pub(crate) struct Inodes {
+    shards: Box<[PerCoreRwLock<Shard>]>,
+    pages: Arc<Budget>,
+    nodes: Arc<NodeCounts>,
+    /// How many clean nodes are kept.
+    nodes_max: usize,
+    /// The shard where the next page is evicted.
+    hand: usize,
+}
+
+/// The inodes that share a lock.
+pub(crate) struct Shard {
+    pub(crate) nodes: NodeCache,
+    pub(crate) pages: PageCache,
+    /// Blocks that changes beside others may still make dirty or write.
+    pub(crate) purse: u64,
+}
+
+impl Inodes {
+    /// Room for `bytes` of pages and for a quarter of that in clean nodes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let pages = Arc::new(Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
+        let nodes = Arc::new(NodeCounts::default());
+        let shard = |number| {
+            let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
+            let shard = Shard { nodes, pages, purse: 0 };
+            PerCoreRwLock::ranked(Rank::Inode, "f2fs inodes", shard).keyed(number)
+        };
+        let shards = (0..SHARDS as u64).map(shard).collect();
+        let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
+        Self { shards, pages, nodes, nodes_max, hand: 0 }
+    }
+
+    /// The shard of inode `ino`, for whoever holds the volume alone.
+    #[inline]
+    pub(crate) fn of(&mut self, ino: Nid) -> &mut Shard {
+        self.shards[Self::number(ino)].get_mut()
+    }
+
+    /// The shard of inode `ino`, beside others who look at it.
+    #[inline]
+    pub(crate) fn look(&self, ino: Nid) -> PerCoreReadGuard<'_, Shard> {
+        self.shards[Self::number(ino)].read()
+    }
+
+    /// The shard of inode `ino`, to be changed beside others.
+    #[inline]
+    pub(crate) fn own(&self, ino: Nid) -> PerCoreWriteGuard<'_, Shard> {
+        self.shards[Self::number(ino)].write()
+    }
+
+    /// In which shard inode `ino` is.
+    #[inline]
+    pub(crate) fn number(ino: Nid) -> usize {
+        ino as usize % SHARDS
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.shards.iter_mut().map(PerCoreRwLock::get_mut)
+    }
+
+    /// Takes back what shards were given of the credit.
+    pub(crate) fn empty_purses(&mut self) {
+        self.all().for_each(|shard| shard.purse = 0);
+    }
+
+    /// How many pages there are, and may be.
+    pub(crate) fn pages(&self) -> &Budget {
+        &self.pages
+    }
+
+    /// How many nodes there are, and have changed.
+    pub(crate) fn nodes(&self) -> &NodeCounts {
+        &self.nodes
+    }
+
+    /// The inodes that have dirty pages, ascending.
+    pub(crate) fn with_dirty_pages(&mut self) -> Vec<Nid> {
+        let inos = self.all().flat_map(|shard| shard.pages.dirty_inos());
+        let mut inos: Vec<Nid> = inos.filter_map(|ino| ino.try_into().ok()).collect();
+        inos.sort_unstable();
+        inos
+    }
+
+    /// All changed nodes, with their inodes: what an fsync has to write, then what it has not.
+    pub(crate) fn changed_nodes(&mut self) -> Vec<(Nid, Nid)> {
+        let mut dirty: Vec<_> = self.all().flat_map(|shard| shard.nodes.dirty_all()).collect();
+        dirty.sort_unstable();
+        let mut moved: Vec<_> = self.all().flat_map(|shard| shard.nodes.moved_all()).collect();
+        moved.sort_unstable();
+        dirty.extend(moved);
+        dirty
+    }
+
+    /// Evicts pages, the clock going round all shards, until one more fits or none is clean.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if self.pages.is_full() {
+            self.evict_pages();
+        }
+    }
+
+    #[cold]
+    fn evict_pages(&mut self) {
+        loop {
+            let excess = self.pages.excess();
+            if excess == 0 {
+                return;
+            }
+            if !self.shards[self.hand].get_mut().pages.evict(excess) {
+                self.hand = (self.hand + 1) % SHARDS;
+            }
+        }
+    }
+
+    /// Drops clean nodes that nobody has used since the last time, if there are too many.
+    pub(crate) fn shrink_nodes(&mut self) {
+        if self.nodes.all() >= self.nodes_max + self.nodes.changed() {
+            self.all().for_each(|shard| shard.nodes.drop_unused());
+        }
+    }
+}
