@@ -48,8 +48,8 @@ ranks! {
     Gate = Allowed,
     /// Whether a commit is on its way. Within the gate, or alone to wait for the end.
     Commit = Never,
-    /// One inode: contents, attributes, dirty nodes. Several by their numbers. Or all inodes of a
-    /// file system in memory.
+    /// One inode: contents, attributes, dirty nodes. Several by their numbers. Or a shard of
+    /// inodes, by its index, or all inodes of a file system in memory.
     Inode = Allowed,
     /// A shard of the nodes in memory, by its index, or one node.
     Node = Allowed,

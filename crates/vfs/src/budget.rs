@@ -43,17 +43,23 @@ impl Budget {
         self.dirty.load() as usize
     }
 
-    /// Whether a page must be evicted before another comes in.
-    pub fn is_full(&self) -> bool {
-        self.pages() >= self.pages_max
+    /// How many pages still fit.
+    pub fn room(&self) -> usize {
+        self.pages_max.saturating_sub(self.pages())
     }
 
-    /// How many clean pages to evict, so that one more page fits; fewer if only dirty ones are
-    /// left.
-    pub fn excess(&self) -> usize {
+    /// How many pages to evict at a time, so that those who cannot evict find room, too.
+    pub fn batch(&self) -> usize {
+        (self.pages_max / 64).clamp(1, 256)
+    }
+
+    /// How many clean pages to evict, so that `coming` more fit; fewer if only dirty ones are left.
+    pub fn excess(&self, coming: usize) -> usize {
         let pages = self.pages();
-        let wanted = (pages + 1).saturating_sub(self.pages_max);
-        if wanted == 0 { 0 } else { wanted.min(pages.saturating_sub(self.dirty())) }
+        match (pages + coming).saturating_sub(self.pages_max) {
+            0 => 0,
+            wanted => wanted.min(pages.saturating_sub(self.dirty())),
+        }
     }
 
     /// Whether it is time to write back: now, if more than half of the limit is dirty.

@@ -1,10 +1,11 @@
 //! The gate to a mounted volume: for those who look, those who hold it, and a commit during which
 //! nothing may change.
 //!
-//! Whoever finds in memory all it asks for looks at the volume together with others. Whoever
-//! changes something, or has to read it first, holds the volume alone. A commit, as a checkpoint or
-//! a journal's transaction, is put together by a holder and written while nobody holds the volume;
-//! until the drive has all of it nothing may change, and everything may be looked at.
+//! Whoever finds in memory all it asks for looks at the volume together with others, and may change
+//! what has a lock of its own. Whoever changes anything else, or has to read it first, holds the
+//! volume alone. A commit, as a checkpoint or a journal's transaction, is put together by a holder
+//! and written while nobody holds the volume; until the drive has all of it nothing may change, and
+//! everything may be looked at.
 
 use std::ops::{Deref, DerefMut};
 

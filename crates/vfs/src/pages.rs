@@ -280,8 +280,8 @@ impl PageCache {
             self.chunks[slot].pages[bit] = Some(page);
             return (slot, bit);
         }
-        while self.alone && self.budget.excess() > 0 {
-            self.evict(self.budget.excess());
+        while self.alone && self.budget.excess(1) > 0 {
+            self.evict(self.budget.excess(1));
         }
         let slot = self.chunk_for(ino, index / CHUNK_PAGES);
         let chunk = &mut self.chunks[slot];

@@ -168,6 +168,7 @@ impl Engine {
         let page = file::page(self, ino, from, from + 1)?.cloned();
         self.reserve_block(ino, to)?;
         let page = page.unwrap_or_else(drive::Block::zeroed);
+        self.inodes.make_room();
         self.inodes.of(ino).pages.insert_dirty(Ino::from(ino), to, page);
         if self.inodes.pages().write_back() == WriteBack::Now {
             self.write_back(ino)?;

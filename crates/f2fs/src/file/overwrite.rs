@@ -61,14 +61,14 @@ impl Own<'_> {
 
     /// How many blocks the write makes dirty at most, its nodes included.
     fn count_changed(&mut self, ino: Nid, offset: u64, len: usize) -> Result<u64, Unseen> {
-        let (mut pages, mut absent) = (0, false);
+        let (mut pages, mut absent) = (0, 0);
         for piece in pieces(offset, len) {
             let cache = &self.shard(ino)?.pages;
             if cache.is_dirty(ino.into(), piece.page) {
                 continue;
             }
             let is_here = cache.peek(ino.into(), piece.page).is_some();
-            absent |= !is_here;
+            absent += usize::from(!is_here);
             let addr = self.addr_of(ino, piece.page)?;
             let is_whole = piece.within.len() == BLOCK_SIZE;
             if !is_here && !is_whole || addr == NULL_ADDR || addr == COMPRESS_ADDR {
@@ -77,7 +77,7 @@ impl Own<'_> {
             pages += 1;
         }
         let shard = self.shard(ino)?;
-        if absent && shard.pages.budget().is_full() {
+        if absent > shard.pages.budget().room() {
             return Err(Unseen::Absent);
         }
         let inode = !shard.nodes.is_dirty(ino, ino);
@@ -91,7 +91,7 @@ mod tests {
 
     use cores::{Machine, Profile};
     use drive::Drive;
-    use vfs::{Creator, FileSystem, Ino};
+    use vfs::{Creator, Errno, FileSystem, Ino};
 
     use crate::F2fs;
     use crate::offline::mkfs::{MkfsOptions, format};
@@ -135,5 +135,35 @@ mod tests {
     fn what_takes_more_is_left_to_those_who_hold_the_volume() {
         assert!(!is_done_beside((9 << 12) + 1, 10), "a part of a page that is not in memory");
         assert!(!is_done_beside(16 << 12, 4096), "a block that is not there");
+    }
+
+    #[test]
+    fn a_write_across_the_largest_size_is_short_and_one_beyond_it_fails() {
+        let (fs, ino) = with_file();
+        let most = fs.lock().max_size(u32::try_from(ino).unwrap()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(fs.write(ino, most - 4096, &[3; 8192]).unwrap(), 4096);
+        }
+        for offset in [most, u64::MAX - 10] {
+            assert_eq!(fs.write(ino, offset, &[3; 4096]).unwrap_err().errno(), Errno::FBIG);
+        }
+    }
+
+    #[test]
+    fn a_full_cache_has_room_for_those_who_cannot_evict() {
+        let drive: Arc<dyn Drive> = drive::ram(1 << 16);
+        format(&drive, &MkfsOptions::default()).unwrap();
+        let fs = F2fs::mount(drive, &"cache=1m".parse().unwrap()).unwrap();
+        let ino = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        for page in 0..1000 {
+            fs.write(ino, page << 12, &[1; 4096]).unwrap();
+        }
+        fs.fsync(ino, false).unwrap();
+        for page in 0..1000 {
+            fs.read(ino, page << 12, &mut [0; 4096]).unwrap();
+            assert!(fs.look().inodes.pages().pages() <= 256 + 64, "more than cache=1m");
+        }
+        fs.change().unwrap();
+        assert!(fs.look().inodes.pages().room() > 0);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Whoever holds the volume reads from the drive what memory lacks. A [`Glance`] cannot, for that
 //! changes the caches; where it meets something absent it ends, and its caller starts again holding
-//! the volume. What looks at a volume is written once, over [`See`]. (Linux walks paths alike: by
-//! RCU first, and with references if that fails.)
+//! the volume. So does an [`Own`], which changes one inode as far as memory has it. What looks at a
+//! volume is written once, over [`See`]. (Linux walks paths alike: by RCU first, and with
+//! references if that fails.)
 
 use std::ops::{Deref, Range};
 
@@ -283,7 +284,11 @@ impl F2fs {
         let volume = self.look();
         volume.check_usable()?;
         let sight = Passing::default();
-        seen(look(&mut Glance { engine: &volume, sight }))
+        match look(&mut Glance { engine: &volume, sight }) {
+            Ok(seen) => Ok(Some(seen)),
+            Err(Unseen::Absent) => Ok(None),
+            Err(Unseen::Failed(error)) => Err(error),
+        }
     }
 
     /// Changes inode `ino` in memory, beside others who work on other inodes; `None` if that takes
@@ -298,14 +303,7 @@ impl F2fs {
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
         let sight = Owned { number: Inodes::number(ino), shard: volume.inodes.own(ino) };
-        seen(change(&mut Own { engine: &volume, sight }))
-    }
-}
-
-fn seen<T>(seen: Result<T, Unseen>) -> Result<Option<T>> {
-    match seen {
-        Ok(seen) => Ok(Some(seen)),
-        Err(Unseen::Absent) => Ok(None),
-        Err(Unseen::Failed(error)) => Err(error),
+        // Errors are left to whoever holds the volume, who has more to say.
+        Ok(change(&mut Own { engine: &volume, sight }).ok())
     }
 }

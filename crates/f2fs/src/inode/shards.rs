@@ -110,10 +110,10 @@ impl Inodes {
         dirty
     }
 
-    /// Evicts pages, the clock going round all shards, until one more fits or none is clean.
+    /// If no more pages fit, evicts some, the clock going round all shards.
     #[inline]
     pub(crate) fn make_room(&mut self) {
-        if self.pages.is_full() {
+        if self.pages.room() == 0 {
             self.evict_pages();
         }
     }
@@ -121,7 +121,7 @@ impl Inodes {
     #[cold]
     fn evict_pages(&mut self) {
         loop {
-            let excess = self.pages.excess();
+            let excess = self.pages.excess(self.pages.batch());
             if excess == 0 {
                 return;
             }

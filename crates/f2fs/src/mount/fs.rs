@@ -166,6 +166,7 @@ impl F2fs {
         let mut volume = self.settled();
         volume.operations += 1;
         volume.check_writable()?;
+        volume.inodes.make_room();
         if volume.is_checkpoint_due() {
             volume = self.checkpoint(volume, Caller::Foreground)?;
         }

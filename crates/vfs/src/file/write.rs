@@ -34,10 +34,13 @@ pub enum Page<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// Of `data`, from `offset` on.
+    /// Of `data`, from `offset` on. If it would end where no file can, only the caller that finds
+    /// that out may use it: it has no pages.
     pub fn new(offset: u64, data: &'a [u8]) -> Self {
         let page = |piece: Piece| data[piece.buffer].try_into().ok().map(Block::copy_of);
-        Self { offset, data, whole: pieces(offset, data.len()).map(page).collect() }
+        let fits = offset.checked_add(data.len() as u64).is_some();
+        let len = if fits { data.len() } else { 0 };
+        Self { offset, data, whole: pieces(offset, len).map(page).collect() }
     }
 
     /// Where it begins.

@@ -207,11 +207,11 @@ fn caches_that_share_a_budget_are_full_together() {
         caches[0].insert_clean(1, index, page(0));
         caches[1].insert_dirty(2, index, page(0));
     }
-    assert_eq!((budget.pages(), budget.dirty(), budget.excess()), (12, 6, 3));
+    assert_eq!((budget.pages(), budget.dirty(), budget.excess(1)), (12, 6, 3));
     assert_eq!(budget.write_back(), WriteBack::Now);
-    while budget.excess() > 0 {
+    while budget.excess(1) > 0 {
         for cache in &mut caches {
-            cache.evict(budget.excess());
+            cache.evict(budget.excess(1));
         }
     }
     assert_eq!((budget.pages(), budget.dirty()), (9, 6));

@@ -49,6 +49,7 @@ impl Engine {
                     continue;
                 }
                 let block = self.io.read(copy.from).unwrap_or_else(|_| Block::zeroed());
+                self.inodes.make_room();
                 self.inodes.of(copy.ino).pages.insert_dirty(Ino::from(copy.ino), copy.index, block);
                 changes.copied_blocks += 1;
             }
