@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -90,9 +91,12 @@ pub(crate) fn attach(
 /// Makes the kernel read far ahead on what is mounted on `point`. Only root may do that; for others
 /// everything works, but more slowly.
 pub(crate) fn widen_read_ahead(point: &Path) {
-    let Ok(found) = rustix::fs::stat(point) else { return };
-    let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
-    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
+    // Without a question to the server, which is ourselves: killed in the middle of one, this
+    // process would wait for its own answer and never end.
+    let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+    let Ok(found) = rustix::fs::statx(CWD, point, flags, mask) else { return };
+    let path =
+        format!("/sys/class/bdi/{}:{}/read_ahead_kb", found.stx_dev_major, found.stx_dev_minor);
     let _ = std::fs::write(path, READ_AHEAD_KB.to_string());
 }
 
