@@ -39,6 +39,8 @@ pub(crate) struct Segments {
     dirty: BTreeSet<SegNo>,
     /// Sections in which nothing is allocated, although they may be free.
     barred: BTreeSet<u32>,
+    /// The section cleaned last, until the next checkpoint (`cur_victim_sec`).
+    victim: Option<u32>,
 }
 
 /// Sums over the segments of a section.
@@ -84,6 +86,7 @@ impl Segments {
             prefree: BTreeSet::new(),
             dirty: BTreeSet::new(),
             barred: BTreeSet::new(),
+            victim: None,
             entries,
             usable,
             sb,
@@ -410,6 +413,11 @@ impl Segments {
         bits::msb::next_zero(&self.spent[segno as usize], from, self.usable(segno) as usize)
     }
 
+    /// The cleaner empties the section of `segno`: until the next checkpoint, SSR leaves it alone.
+    pub(crate) fn set_victim(&mut self, segno: SegNo) {
+        self.victim = Some(self.sb.section_of(segno));
+    }
+
     /// For SSR: the used segment of type `log` that has room and the fewest blocks valid at the
     /// last checkpoint. `is_current` excludes the segments of the logs.
     pub(crate) fn ssr_victim(
@@ -425,6 +433,7 @@ impl Segments {
                     && u32::from(entry.valid) < self.usable(s)
                     && !is_current(s)
                     && !self.barred.contains(&self.sb.section_of(s))
+                    && self.victim != Some(self.sb.section_of(s))
                     && self.next_reusable(s, 0).is_some()
             })
             .min_by_key(|&s| bits::count(&self.spent[s as usize]))
@@ -445,6 +454,7 @@ impl Segments {
     /// To be called when the checkpoint is durable: prefree segments become free. Returns them,
     /// ascending.
     pub(crate) fn free_prefree(&mut self) -> Vec<SegNo> {
+        self.victim = None;
         let freed: Vec<SegNo> = self.prefree.iter().copied().collect();
         for &segno in &freed {
             self.set_free(segno);

@@ -104,13 +104,15 @@ impl Engine {
     }
 
     /// The valid blocks of `segno` from block `from` on, [`PIECE`] at most, and the block behind
-    /// them. Nodes are moved already, and not returned.
+    /// them. Nodes are moved already, and not returned. A segment that a log has begun to reuse
+    /// meanwhile stays: its summary is the log's.
     fn gather(&mut self, segno: SegNo, from: usize, caller: Caller) -> Result<(Vec<Move>, usize)> {
         let end = BLOCKS_PER_SEGMENT as usize;
         let mut moves = Vec::new();
-        if self.segments.entry(segno).valid == 0 {
+        if self.segments.entry(segno).valid == 0 || self.logs.is_current(segno) {
             return Ok((moves, end));
         }
+        self.segments.set_victim(segno);
         let at = self.sb.ssa_block(segno);
         let block = self.io.read_meta(at)?;
         let log = self.segments.entry(segno).log;
