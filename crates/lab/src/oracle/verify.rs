@@ -25,6 +25,7 @@ pub fn verify(fs: &dyn Volume, look: &Look<'_>, model: &Model, memo: &mut Memo) 
         fs,
         model,
         reached: vec![false; model.objects.len()],
+        resembled: vec![false; model.objects.len()],
         verdicts: Vec::new(),
         links: Links::default(),
         look,
@@ -41,6 +42,9 @@ pub(super) struct Walk<'a> {
     pub(super) fs: &'a dyn Volume,
     pub(super) model: &'a Model,
     reached: Vec<bool>,
+    /// Which objects may be what was found under one of their names, and was taken for another that
+    /// need not be anywhere: two files that nobody synced yet can look the same.
+    resembled: Vec<bool>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) links: Links,
     pub(super) look: &'a Look<'a>,
@@ -99,16 +103,16 @@ impl Walk<'_> {
         versions: &Versions<Option<ObjId>>,
     ) {
         let mut best: Option<(ObjId, Vec<Verdict>)> = None;
+        let mut alike = Vec::new();
         let candidates = versions.allowed().filter_map(|v| *v);
         for obj in candidates.filter(|&o| self.model.objects[o].kind == kind) {
             let verdicts = self.object(ino, obj);
+            if verdicts.is_empty() {
+                alike.push(obj);
+            }
             let better = best.as_ref().is_none_or(|(_, b)| badness(&verdicts) < badness(b));
             if better {
-                let done = verdicts.is_empty();
                 best = Some((obj, verdicts));
-                if done {
-                    break;
-                }
             }
         }
         let Some((obj, verdicts)) = best else {
@@ -130,6 +134,9 @@ impl Walk<'_> {
             self.verdicts.extend(verdicts);
         }
         self.reached[obj] = true;
+        if !self.model.objects[obj].is_somewhere() {
+            alike.iter().for_each(|&other| self.resembled[other] = true);
+        }
         if !never {
             // Contents that this file never had may belong to another file that the name may stand
             // for.
@@ -184,7 +191,8 @@ impl Walk<'_> {
     /// Objects with a durable name and none of the names they may be under.
     fn unreachable(&mut self) {
         for (obj, object) in self.model.objects.iter().enumerate() {
-            let must = object.is_somewhere() && !self.reached[obj];
+            let is_there = self.reached[obj] || self.resembled[obj];
+            let must = object.is_somewhere() && !is_there;
             if must && object.places.iter().all(|(dir, _)| self.has_told(*dir)) {
                 let listed = self.verdicts.iter().any(|v| v.path == self.model.path(obj));
                 if !listed {

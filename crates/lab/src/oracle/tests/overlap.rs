@@ -204,3 +204,22 @@ fn an_unlink_that_found_nothing_took_nothing() {
     assert_eq!(history.damage(&[("b", &[1])]), LOST);
     assert_eq!(history.damage(&[("c", &[1])]), GARBAGE);
 }
+
+#[test]
+fn of_two_files_that_look_alike_either_may_be_the_one_found() {
+    let mut history = History::new();
+    history.done(create("b"));
+    history.done(create("c"));
+    history.sync(ROOT);
+    // Nobody promises the contents, so a checkpoint may leave zeroes of both.
+    history.done(write(2, 0, 2));
+    history.done(write(3, 0, 3));
+    history.done(rename("b", "n"));
+    history.done(rename("c", "n"));
+    // Whoever finds this file cannot tell which of the two it is.
+    assert_eq!(history.damage(&[("a", &[1]), ("n", &[0])]), None);
+    // These two can be told apart: the second was moved there, over the first.
+    assert_eq!(history.damage(&[("a", &[1]), ("n", &[3])]), None);
+    // The first alone is not enough: the second was durable, and nothing removed it.
+    assert_eq!(history.damage(&[("a", &[1]), ("n", &[2])]), LOST);
+}
