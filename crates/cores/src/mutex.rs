@@ -30,21 +30,28 @@ pub struct MutexGuard<'a, T: ?Sized> {
 impl<T> Mutex<T> {
     /// A free mutex around `value`.
     pub const fn new(value: T) -> Self {
-        Self::with(None, Place::NONE, value)
+        Self::with(None, Place::NONE, VirtualLock::new(), value)
     }
 
     /// As [`Mutex::new`], with the name to use in reports.
     pub const fn named(name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::NONE, value)
+        Self::with(Some(name), Place::NONE, VirtualLock::new(), value)
     }
 
     /// As [`Mutex::named`], with a place in the order of locks.
     pub const fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::new(rank), value)
+        Self::with(Some(name), Place::new(rank), VirtualLock::new(), value)
     }
 
-    const fn with(name: Option<&'static str>, place: Place, value: T) -> Self {
-        Mutex { name, place, sim: VirtualLock::new(), inner: parking_lot::Mutex::new(value) }
+    /// As [`Mutex::named`], for an instrument: what watches a run, or stands for hardware, and is
+    /// no part of the machine. On a virtual machine it costs no time, and nobody waits for it
+    /// unless its holder lets time pass; no lock profile shows it.
+    pub const fn instrument(name: &'static str, value: T) -> Self {
+        Self::with(Some(name), Place::NONE, VirtualLock::free(), value)
+    }
+
+    const fn with(name: Option<&'static str>, place: Place, sim: VirtualLock, value: T) -> Self {
+        Mutex { name, place, sim, inner: parking_lot::Mutex::new(value) }
     }
 
     /// The same with a key: of several locks of one rank, a thread takes those of higher keys

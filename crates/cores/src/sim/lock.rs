@@ -21,9 +21,10 @@ pub(crate) enum Mode {
 }
 
 /// A lock's state on a virtual machine. There is none until it is first used on one.
-#[derive(Default)]
 pub(crate) struct VirtualLock {
     state: Mutex<Option<Box<LockState>>>,
+    /// It is no part of the machine: who takes it or lets go of it spends no time.
+    is_free: bool,
 }
 
 #[derive(Default)]
@@ -94,7 +95,29 @@ impl Drop for Hold<'_> {
 
 impl VirtualLock {
     pub(crate) const fn new() -> VirtualLock {
-        VirtualLock { state: Mutex::new(None) }
+        VirtualLock { state: Mutex::new(None), is_free: false }
+    }
+
+    /// A lock that costs nothing.
+    pub(crate) const fn free() -> VirtualLock {
+        VirtualLock { state: Mutex::new(None), is_free: true }
+    }
+
+    /// When the lock's line is at the running core, to be changed.
+    fn take_line(&self, sim: &Sim, line: &mut LineState) -> Nanos {
+        if self.is_free { sim.now() } else { line.take(sim) }
+    }
+
+    fn watch(&self, sim: &Sim, waits_for: &WaitsFor) -> Option<Box<Watch>> {
+        if self.is_free { None } else { Watch::of_virtual(sim, waits_for) }
+    }
+
+    /// Lets the time pass that the line took. A lock that costs nothing is no moment at which
+    /// others may come in between.
+    fn spend(&self, sim: &Sim, end: Nanos) {
+        if !self.is_free {
+            sim.advance(end);
+        }
     }
 
     /// This lock's identity in reports.
@@ -104,16 +127,16 @@ impl VirtualLock {
 
     /// Waits for a hold, first come first served.
     pub(crate) fn acquire(&self, sim: &Sim, mode: Mode, waits_for: WaitsFor) -> Hold<'_> {
-        let mut watch = Watch::of_virtual(sim, &waits_for);
+        let mut watch = self.watch(sim, &waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Hold::REAL };
-        let end = state.line.take(sim);
+        let end = self.take_line(sim, &mut state.line);
         if state.queue.is_empty() && state.is_free_for(mode) {
             state.grant(mode);
             drop(slot);
             sim.note_held(self.id());
             let mut hold = Hold { lock: Some(self), mode, watch: None };
-            sim.advance(end);
+            self.spend(sim, end);
             watch.iter_mut().for_each(|watch| watch.spun());
             hold.watch = watch;
             return hold;
@@ -138,10 +161,10 @@ impl VirtualLock {
         mode: Mode,
         waits_for: &WaitsFor,
     ) -> Option<Hold<'_>> {
-        let mut watch = Watch::of_virtual(sim, waits_for);
+        let mut watch = self.watch(sim, waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Some(Hold::REAL) };
-        let end = state.line.take(sim);
+        let end = self.take_line(sim, &mut state.line);
         let granted = state.queue.is_empty() && state.is_free_for(mode);
         if granted {
             state.grant(mode);
@@ -149,7 +172,7 @@ impl VirtualLock {
         }
         drop(slot);
         let mut hold = granted.then(|| Hold { lock: Some(self), mode, watch: None });
-        sim.advance(end);
+        self.spend(sim, end);
         watch.iter_mut().for_each(|watch| watch.spun());
         hold.iter_mut().for_each(|hold| hold.watch = watch.take());
         hold
@@ -161,11 +184,11 @@ impl VirtualLock {
         state.ungrant(mode);
         // If the guard has outlived its machine, nobody waits for the lock.
         let Some(sim) = current().filter(|sim| sim.id == state.machine) else { return };
-        let end = state.line.take(sim);
-        state.hand_on(sim, self.id(), end);
+        let end = self.take_line(sim, &mut state.line);
+        state.hand_on(sim, self, end);
         drop(slot);
         sim.note_released(self.id());
-        sim.advance(end);
+        self.spend(sim, end);
     }
 
     /// Forgets a waiter that will not come; it may have been in the way of others.
@@ -173,7 +196,7 @@ impl VirtualLock {
         let mut slot = self.state.lock();
         if let Some(state) = LockState::of(&mut slot, sim) {
             state.queue.retain(|&(other, _)| other != waiter);
-            state.hand_on(sim, self.id(), sim.now());
+            state.hand_on(sim, self, sim.now());
         }
     }
 }
@@ -212,17 +235,18 @@ impl LockState {
 
     /// Gives the lock to the waiters at the head of the queue that can have it together. The line
     /// goes from one to the next, so each pays for its transfer in turn.
-    fn hand_on(&mut self, sim: &Sim, id: usize, from: Nanos) {
+    fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, from: Nanos) {
         while let Some(&(waiter, mode)) = self.queue.front() {
             if !self.is_free_for(mode) {
                 break;
             }
             self.queue.pop_front();
             if sim.is_waiting(waiter) {
-                let at = self.line.hand_to(sim, sim.core_of(waiter), from);
+                let to = sim.core_of(waiter);
+                let at = if of.is_free { from } else { self.line.hand_to(sim, to, from) };
                 sim.wake(waiter, at);
                 self.grant(mode);
-                sim.note_held_by(waiter, id);
+                sim.note_held_by(waiter, of.id());
             }
         }
     }

@@ -110,7 +110,7 @@ impl Ssd {
         let identify = state.identify.clone();
         let mut model = Model::new(state, seed, timing == Timing::Instant);
         model.log = log;
-        Self { identify, timing, model: Mutex::named("drive", model) }
+        Self { identify, timing, model: Mutex::instrument("drive", model) }
     }
 
     /// Its specification. A drive in a file may promise less, because its host has a cache too.

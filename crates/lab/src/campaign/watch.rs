@@ -151,7 +151,7 @@ impl Watch {
 
     pub(super) fn new(ssd: &Arc<Ssd>, oracle: &Arc<Oracle>, plan: Plan, seed: u64) -> Self {
         let started = Arc::new(AtomicU64::new(u64::MAX));
-        let slot = Arc::new(Mutex::named("cuts taken", Taken::default()));
+        let slot = Arc::new(Mutex::instrument("cuts taken", Taken::default()));
         let mut watcher = Watcher {
             oracle: oracle.clone(),
             started: started.clone(),

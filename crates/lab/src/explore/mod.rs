@@ -212,7 +212,7 @@ fn take(job: &Job) -> Result<Tape> {
         rig::make(job.format, &drive)?;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
-        let entries = Arc::new(Mutex::new(Vec::new()));
+        let entries = Arc::new(Mutex::instrument("commands seen", Vec::new()));
         let recorder = Recorder::new(mounted.clone(), oracle.clone());
         let (mut base, mut begun) = (None, 0);
         job.workload.run(&recorder, job.seed, &mut || {

@@ -32,7 +32,6 @@ pub use verify::verify;
 pub use vfs::kind::Promise;
 
 /// The log of one run, and the model at its end.
-#[derive(Default)]
 pub struct Oracle {
     state: Mutex<State>,
     position: AtomicUsize,
@@ -45,10 +44,17 @@ struct State {
     model: Model,
 }
 
+impl Default for Oracle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Oracle {
     /// An oracle that has seen an empty volume.
     pub fn new() -> Self {
-        Self::default()
+        let state = Mutex::instrument("oracle", State::default());
+        Self { state, position: AtomicUsize::new(0), overlaps: AtomicBool::new(false) }
     }
 
     /// Logs a call that is about to be made.

@@ -53,7 +53,7 @@ impl Recorder {
             fs,
             oracle,
             tape: None,
-            fsyncs: Arc::default(),
+            fsyncs: Arc::new(Mutex::instrument("fsyncs recorded", Vec::new())),
             begun_ns: Arc::new(AtomicU64::new(crate::now_ns())),
             times: true,
         }

@@ -21,8 +21,13 @@ use crate::{Error, Result, machine, rig};
 type Written = (ObjId, u64, usize, u64);
 
 /// The steps so far.
-#[derive(Default)]
 pub(crate) struct Tape(Mutex<Taken>);
+
+impl Default for Tape {
+    fn default() -> Self {
+        Self(Mutex::instrument("tape", Taken::default()))
+    }
+}
 
 #[derive(Default)]
 struct Taken {

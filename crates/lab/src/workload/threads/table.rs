@@ -57,7 +57,7 @@ impl Table {
     pub(super) fn new(fs: &Recorder) -> Result<Self> {
         let dir = fs.mkdir(fs.root(), b"d", 0o755)?;
         // Protects which names there are, and which are reserved.
-        let table = Self { slots: Mutex::named("names of a workload", Vec::new()), dir };
+        let table = Self { slots: Mutex::instrument("names of a workload", Vec::new()), dir };
         (0..NAMES).for_each(|number| table.add(dir, &format!("n{number}"), None));
         (0..NAMES / 2).for_each(|number| table.add(fs.root(), &format!("n{number}"), None));
         Ok(table)
