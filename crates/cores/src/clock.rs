@@ -10,6 +10,12 @@ pub type Nanos = u64;
 /// 2026-01-01T00:00:00Z in seconds since the Unix epoch, when every virtual machine starts.
 const VIRTUAL_EPOCH_SECS: u64 = 1_767_225_600;
 
+/// Whether the caller is on a virtual machine, for what is only done to be charged there.
+#[inline]
+pub fn is_virtual() -> bool {
+    sim::current().is_some()
+}
+
 /// Monotonic time since the machine started.
 ///
 /// The real machine is the process. Its time starts when it is first asked for.

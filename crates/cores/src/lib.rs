@@ -15,6 +15,7 @@ mod percore;
 mod profile;
 mod rank;
 mod real;
+mod residence;
 mod rwlock;
 mod semaphore;
 mod sim;
@@ -24,7 +25,8 @@ mod thread;
 pub mod trace;
 
 pub use clock::{
-    Nanos, core_count, current_core, memory, now, sleep, sleep_until, spend, wall_clock, yield_now,
+    Nanos, core_count, current_core, is_virtual, memory, now, sleep, sleep_until, spend,
+    wall_clock, yield_now,
 };
 pub use condvar::Condvar;
 pub use line::Line;
@@ -34,6 +36,7 @@ pub use mutex::{Mutex, MutexGuard};
 pub use percore::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard};
 pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, may_sleep};
+pub use residence::Residence;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::Semaphore;
 pub use splitmix::{mix, splitmix64};

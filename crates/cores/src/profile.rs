@@ -15,6 +15,9 @@ use crate::{Nanos, Stage};
 /// No profile may have more cores than this.
 pub(crate) const MAX_CORES: usize = 256;
 
+/// No core may have a larger cache than this.
+const MAX_CACHE_KIB: u64 = 1 << 20;
+
 macro_rules! built_in {
     ($($name:literal),*) => {
         const BUILT_IN: &[(&str, &str)] =
@@ -71,6 +74,9 @@ struct Inner {
     /// In picoseconds per KiB, so that whole numbers are exact enough for small transfers.
     socket_memory: u64,
     core_memory: u64,
+    remote_memory: u64,
+    cache: u64,
+    cache_bytes: u64,
     context_switch: Nanos,
     wake: Nanos,
     time_slice: Nanos,
@@ -106,6 +112,16 @@ struct Line {
 struct Memory {
     socket: Bandwidth,
     core: Bandwidth,
+    remote: Bandwidth,
+    cache: Cache,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cache {
+    kib: u64,
+    gb_per_s: f64,
+    source: String,
 }
 
 #[derive(Deserialize)]
@@ -173,11 +189,17 @@ impl Profile {
             sources.positive("line.other_socket", file.line.other_socket)?,
         ];
         let costs = stage_costs(&mut sources, file.cost)?;
+        let Cache { kib, gb_per_s, source } = file.memory.cache;
+        let cache = format!("{kib} KiB is no cache");
+        shape((4..=MAX_CACHE_KIB).contains(&kib), "memory.cache.kib", cache)?;
         let inner = Inner {
             line,
             costs,
             socket_memory: sources.bandwidth("memory.socket", file.memory.socket)?,
             core_memory: sources.bandwidth("memory.core", file.memory.core)?,
+            remote_memory: sources.bandwidth("memory.remote", file.memory.remote)?,
+            cache: sources.bandwidth("memory.cache", Bandwidth { gb_per_s, source })?,
+            cache_bytes: kib * 1024,
             context_switch: sources
                 .cost("thread.context_switch".into(), file.thread.context_switch)?,
             wake: sources.cost("thread.wake".into(), file.thread.wake)?,
@@ -253,6 +275,21 @@ impl Profile {
     /// The least time one core needs to move `bytes`.
     pub fn core_memory_time(&self, bytes: u64) -> Nanos {
         memory_time(bytes, self.inner.core_memory)
+    }
+
+    /// The least time one core needs to move `bytes` from or to another socket's memory.
+    pub fn remote_memory_time(&self, bytes: u64) -> Nanos {
+        memory_time(bytes, self.inner.remote_memory)
+    }
+
+    /// The time one core needs to move `bytes` within its own cache.
+    pub fn cache_time(&self, bytes: u64) -> Nanos {
+        memory_time(bytes, self.inner.cache)
+    }
+
+    /// How much the cache of one core holds.
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.cache_bytes
     }
 
     /// Time to put another thread on a core.

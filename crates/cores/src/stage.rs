@@ -30,12 +30,14 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Entry into the file system: argument checks, inode look-up by number, permission checks.
+    /// Entry into the file system: the call itself, argument checks, permission checks.
     Syscall = "vfs.syscall",
     /// One component of a path resolved.
     PathLookup = "vfs.path_lookup",
-    /// One 4 KiB page copied between the caller and the page cache.
+    /// One page found in the page cache and copied; its bytes are charged by themselves.
     CopyPage = "vfs.copy_page",
+    /// One inode looked at, by whoever has come in to the volume.
+    Inode = "fs.inode",
     /// One directory entry added, removed or changed.
     DirEntry = "fs.dir_entry",
     /// One file offset translated into a block address.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cores::Residence;
 use drive::Block;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -71,6 +72,7 @@ struct Chunk {
     /// Those who look at the cache together mark pages, too.
     referenced: AtomicU64,
     pages: [Option<Block>; CHUNK_PAGES as usize],
+    residences: [Residence; CHUNK_PAGES as usize],
 }
 
 impl PageCache {
@@ -119,6 +121,12 @@ impl PageCache {
     pub fn peek(&self, ino: Ino, index: u64) -> Option<&Block> {
         let slot = self.slot_of(ino, index / CHUNK_PAGES)?;
         self.chunks[slot].pages[bit_of(index)].as_ref()
+    }
+
+    /// Where the page is in a virtual machine's memory.
+    pub fn residence(&self, ino: Ino, index: u64) -> Option<&Residence> {
+        let slot = self.slot_of(ino, index / CHUNK_PAGES)?;
+        Some(&self.chunks[slot].residences[bit_of(index)])
     }
 
     /// Puts in a page that is the same as on the drive. A page that is already there is replaced
@@ -287,6 +295,7 @@ impl PageCache {
         let chunk = &mut self.chunks[slot];
         chunk.present |= 1 << bit;
         chunk.pages[bit] = Some(page);
+        chunk.residences[bit].renew();
         self.budget.add_pages(1);
         (slot, bit)
     }
@@ -402,6 +411,7 @@ impl Chunk {
             dirty: 0,
             referenced: AtomicU64::new(0),
             pages: [const { None }; CHUNK_PAGES as usize],
+            residences: [const { Residence::new() }; CHUNK_PAGES as usize],
         }
     }
 }

@@ -26,6 +26,7 @@ mod core;
 mod end;
 pub(crate) mod line;
 pub(crate) mod lock;
+mod memory;
 mod preempt;
 mod schedule;
 mod thread;
@@ -33,6 +34,7 @@ mod tree;
 
 use self::core::Core;
 pub(crate) use end::{run, run_real};
+use memory::Memory;
 use preempt::Preempt;
 use thread::{Body, Cancel, Thread};
 pub(crate) use thread::{MachineEnded, Waiter, WaitsFor, Wake};
@@ -71,8 +73,7 @@ struct Inner {
     horizon: Nanos,
     first_ended: bool,
     next_core: usize,
-    /// When the memory of each socket has served all requests so far.
-    memory_free: Vec<Nanos>,
+    memory: Memory,
     switches: u64,
     ties: Xoshiro256PlusPlus,
     preempt: Option<Preempt>,
@@ -102,7 +103,7 @@ impl Sim {
             horizon: 0,
             first_ended: false,
             next_core: 0,
-            memory_free: vec![0; profile.sockets()],
+            memory: Memory::new(profile),
             switches: 0,
             ties: Xoshiro256PlusPlus::seed_from_u64(seed),
             preempt: preempted.then(|| Preempt::new(seed)),
@@ -150,18 +151,6 @@ impl Sim {
         if inner.clock >= inner.horizon {
             self.give_way();
         }
-    }
-
-    /// Charges `bytes` to the socket's memory. One core has at most its own bandwidth, and all
-    /// cores of the socket share the socket's, one after the other.
-    pub(crate) fn memory(&self, bytes: u64) {
-        let inner = self.inner();
-        let free = &mut inner.memory_free[self.profile.socket_of(inner.core)];
-        let shared = self.profile.socket_memory_time(bytes);
-        *free = (*free).max(inner.clock) + shared;
-        let alone = inner.clock + self.profile.core_memory_time(bytes);
-        let end = alone.max(*free);
-        self.advance(end);
     }
 
     /// Goes to the end of the core's queue. Costs as much as a cached atomic, so that time passes

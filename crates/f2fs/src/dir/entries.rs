@@ -270,6 +270,7 @@ impl Engine {
         place: EntryPlace,
         change: impl FnOnce(&mut DentriesMut<'_>, usize),
     ) -> Result<()> {
+        let _span = cores::span(cores::Stage::DirEntry);
         match place {
             EntryPlace::Inline(slot) => {
                 let layout = self.layout(dir)?;

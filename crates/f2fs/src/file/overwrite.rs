@@ -3,9 +3,9 @@
 //! Here are only writes that need nothing but the inode and its pages: everything they touch has a
 //! block or the promise of one. All other writes hold the volume.
 
-use cores::Stage;
+use cores::{Residence, Stage};
 use drive::BLOCK_SIZE;
-use vfs::file::{Page, Write};
+use vfs::file::{self, Page, Write};
 use vfs::{FileKind, WriteBack, pieces};
 
 use crate::inode::mapping::Mapping;
@@ -29,9 +29,9 @@ impl Own<'_> {
         self.check_plain(ino)?;
         let changed = self.count_changed(ino, offset, len)?;
         self.pay(ino, changed)?;
-        let _span = cores::span(Stage::CopyPage);
         let pages = &mut self.shard_mut(ino)?.pages;
         for (piece, page) in write.take().into_iter().flat_map(Write::pages) {
+            let _span = cores::span(Stage::CopyPage);
             match page {
                 Page::Whole(page) => pages.insert_dirty(ino.into(), piece.page, page),
                 Page::Part(bytes) => {
@@ -40,6 +40,8 @@ impl Own<'_> {
                     }
                 }
             }
+            let bytes = piece.buffer.len();
+            file::charge(pages, ino.into(), piece.page, bytes, Residence::write);
         }
         let now = self.engine().clock.now();
         self.inode_mut(ino)?.wrote(end, now);

@@ -144,7 +144,6 @@ impl Engine {
             }
             self.convert_inline_data(ino)?;
         }
-        let _span = cores::span(cores::Stage::CopyPage);
         let Written { len, failed } = file::write(self, ino, write)?;
         if len > 0 {
             self.wrote(ino, offset + len as u64)?;

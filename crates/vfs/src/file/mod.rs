@@ -13,12 +13,28 @@ mod write;
 
 use std::ops::Range;
 
+use cores::Residence;
 use drive::{Block, Blocks, Lba};
 
 use crate::{Errno, Ino, PageCache};
 
 pub use read::{Miss, Part, insert, page, read, read_cached, read_in_memory, read_miss};
 pub use write::{Page, Write, Written, page_to_change, write, zero_ends, zero_in_page};
+
+/// Charges a virtual machine for `bytes` of a page, if it is in memory, that are copied.
+pub fn charge(
+    pages: &PageCache,
+    file: Ino,
+    index: u64,
+    bytes: usize,
+    copied: fn(&Residence, usize),
+) {
+    if cores::is_virtual()
+        && let Some(page) = pages.residence(file, index)
+    {
+        copied(page, bytes);
+    }
+}
 
 /// Where the pages of files are, in memory and on the drive.
 ///

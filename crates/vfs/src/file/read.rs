@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use cores::{Residence, Stage};
 use drive::{BLOCK_SIZE, Block, Blocks, Lba};
 
-use super::Map;
+use super::{Map, charge};
 use crate::{Errno, Ino, PageCache, Piece, pieces};
 
 /// Blocks read at once when they lie side by side on the drive.
@@ -67,9 +68,11 @@ pub fn read_cached<M: Map>(
     let len = buf.len();
     let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
     for Piece { page: index, within, buffer } in pieces(offset, len) {
+        let _span = cores::span(Stage::CopyPage);
         let done = buffer.start;
         let into = &mut buf[buffer];
         let file = map.seen(file, index)?;
+        charge(map.pages(file), file.into(), index, into.len(), Residence::read);
         if let Some(page) = map.pages(file).get(file.into(), index) {
             into.copy_from_slice(&page[within]);
         } else if map.load(file, index)? {
@@ -87,8 +90,10 @@ pub fn read_cached<M: Map>(
 /// Fills `buf`, which ends within the file, up to the first page that is not in `pages`, for one of
 /// several who look at them together. Returns how much that is; holes count as missing.
 pub fn read_in_memory(pages: &PageCache, file: Ino, offset: u64, buf: &mut [u8]) -> usize {
-    for Piece { page, within, buffer } in pieces(offset, buf.len()) {
-        let Some(page) = pages.touch(file, page) else { return buffer.start };
+    for Piece { page: index, within, buffer } in pieces(offset, buf.len()) {
+        let _span = cores::span(Stage::CopyPage);
+        let Some(page) = pages.touch(file, index) else { return buffer.start };
+        charge(pages, file, index, buffer.len(), Residence::read);
         buf[buffer].copy_from_slice(&page[within]);
     }
     buf.len()

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use cores::{Residence, Stage};
 use drive::{BLOCK_SIZE, Block};
 use smallvec::SmallVec;
 
-use super::{Map, page};
+use super::{Map, charge, page};
 use crate::{Errno, Piece, pieces};
 
 /// How far a write came.
@@ -78,6 +79,7 @@ pub fn write<M: Map>(
     let ready = whole.start..map.reserve_run(file, whole)?;
     let mut len = 0;
     for (piece, page) in write.pages() {
+        let _span = cores::span(Stage::CopyPage);
         let done = match page {
             Page::Whole(page) => {
                 let is_ready = ready.contains(&piece.page);
@@ -89,6 +91,7 @@ pub fn write<M: Map>(
         if let Err(error) = done {
             return Ok(Written { len, failed: Some((error, ready.end)) });
         }
+        charge(map.pages(file), file.into(), piece.page, piece.buffer.len(), Residence::write);
         len = piece.buffer.end;
     }
     Ok(Written { len, failed: None })
