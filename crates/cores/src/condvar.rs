@@ -97,12 +97,16 @@ impl Condvar {
 
     fn notify(&self, most: usize) {
         let Some(sim) = sim::current() else { return };
-        let at = sim.now() + sim.profile.wake();
-        let mut woken = 0;
+        let (mut woken, mut at) = (0, sim.now());
         let mut queue = self.queue.lock();
         while woken < most {
             let Some(waiter) = queue.pop_front() else { break };
-            woken += usize::from(sim.wake(waiter, at));
+            if sim.wake(waiter, at + sim.profile.wake_call() + sim.profile.wake()) {
+                at += sim.profile.wake_call();
+                woken += 1;
+            }
         }
+        drop(queue);
+        sim.advance(at);
     }
 }

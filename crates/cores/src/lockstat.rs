@@ -46,10 +46,14 @@ pub struct LockUse {
     /// The longest wait.
     #[serde(rename = "wait_max_ns")]
     pub wait_max: Nanos,
-    /// Time that cores were busy with the lock's cache line, to take it and to let it go. `None`
-    /// on the real machine, which does not tell it from waiting.
+    /// Time that cores were busy with the lock: with its cache line, to take it and to let it go,
+    /// and while they looked whether it was free yet. `None` on the real machine, which does not
+    /// tell it from sleeping.
     #[serde(rename = "spin_ns")]
     pub spin: Option<Nanos>,
+    /// Time that threads slept until they were woken to have it. `None` on the real machine.
+    #[serde(rename = "sleep_ns")]
+    pub sleep: Option<Nanos>,
     /// Time that it was held.
     #[serde(rename = "hold_ns")]
     pub hold: Nanos,
@@ -119,7 +123,8 @@ fn add(table: &mut Table, row: LockUse) {
     sum.contended += row.contended;
     sum.wait += row.wait;
     sum.wait_max = sum.wait_max.max(row.wait_max);
-    sum.spin = sum.spin.zip(row.spin).map(|(one, other)| one + other);
+    let sum_of = |one: Option<Nanos>, other: Option<Nanos>| Some(one? + other?);
+    (sum.spin, sum.sleep) = (sum_of(sum.spin, row.spin), sum_of(sum.sleep, row.sleep));
     sum.hold += row.hold;
     sum.hold_max = sum.hold_max.max(row.hold_max);
 }
@@ -159,11 +164,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn new(waits_for: &WaitsFor, spin: Option<Nanos>) -> Option<Box<Watch>> {
+    /// `busy` is where the time of cores and of sleepers counts from, if they are told apart.
+    fn new(waits_for: &WaitsFor, busy: Option<Nanos>) -> Option<Box<Watch>> {
         let &WaitsFor::Lock { kind, name, holds, .. } = waits_for else { return None };
         let name = name.unwrap_or(holds);
         let (taken, contended, wait, wait_max, hold, hold_max) = (1, 0, 0, 0, 0, 0);
-        let row = LockUse { name, kind, taken, contended, wait, wait_max, spin, hold, hold_max };
+        let (spin, sleep) = (busy, busy);
+        let row =
+            LockUse { name, kind, taken, contended, wait, wait_max, spin, sleep, hold, hold_max };
         Some(Box::new(Watch { row, since: now() }))
     }
 
@@ -178,10 +186,19 @@ impl Watch {
         self.row.spin = self.row.spin.map(|spin| spin + time);
     }
 
-    /// The thread waited until now.
+    /// The thread has waited asleep until now.
+    pub(crate) fn slept(&mut self) {
+        let time = self.lap();
+        self.row.sleep = self.row.sleep.map(|sleep| sleep + time);
+        self.row.wait += time;
+    }
+
+    /// The thread has waited until now, and has the lock.
     pub(crate) fn waited(&mut self) {
         let time = self.lap();
-        (self.row.contended, self.row.wait, self.row.wait_max) = (1, time, time);
+        self.row.spin = self.row.spin.map(|spin| spin + time);
+        self.row.wait += time;
+        (self.row.contended, self.row.wait_max) = (1, self.row.wait);
     }
 
     /// The lock is let go now.

@@ -7,7 +7,11 @@ use crate::rank::{Held, Place, Rank};
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
 
-/// A lock that serves its waiters in the order they came (virtual) or roughly so (real).
+/// A lock for one holder, fair in the long run.
+///
+/// On a virtual machine it changes hands as the kernel's does: who waits spins while the holder is
+/// on its core, and otherwise sleeps and is woken; whoever runs passes those asleep, but not one
+/// that has woken in vain. Some lines of what it protects move with it.
 ///
 /// It does not poison: if a thread panics, it lets go, and the next one finds the value as it is.
 pub struct Mutex<T: ?Sized> {

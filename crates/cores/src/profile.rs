@@ -79,7 +79,9 @@ struct Inner {
     cache_bytes: u64,
     context_switch: Nanos,
     wake: Nanos,
+    wake_call: Nanos,
     time_slice: Nanos,
+    lock_lines: u64,
     costs: [Nanos; Stage::COUNT],
     sources: BTreeMap<String, String>,
 }
@@ -96,6 +98,7 @@ struct File {
     line: Line,
     memory: Memory,
     thread: Thread,
+    lock: Lock,
     cost: BTreeMap<String, Cost>,
 }
 
@@ -129,7 +132,21 @@ struct Cache {
 struct Thread {
     context_switch: Cost,
     wake: Cost,
+    wake_call: Cost,
     time_slice: Cost,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lock {
+    lines: Count,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Count {
+    count: u64,
+    source: String,
 }
 
 #[derive(Deserialize)]
@@ -203,6 +220,8 @@ impl Profile {
             context_switch: sources
                 .cost("thread.context_switch".into(), file.thread.context_switch)?,
             wake: sources.cost("thread.wake".into(), file.thread.wake)?,
+            wake_call: sources.cost("thread.wake_call".into(), file.thread.wake_call)?,
+            lock_lines: sources.count("lock.lines", file.lock.lines)?,
             time_slice: sources.positive("thread.time_slice", file.thread.time_slice)?,
             name: file.name,
             about: file.about,
@@ -302,6 +321,16 @@ impl Profile {
         self.inner.wake
     }
 
+    /// Time that waking a thread takes from the one who does it.
+    pub fn wake_call(&self) -> Nanos {
+        self.inner.wake_call
+    }
+
+    /// How many cache lines that a lock protects its holder uses, on average.
+    pub fn lock_lines(&self) -> u64 {
+        self.inner.lock_lines
+    }
+
     /// How long a thread keeps a core that others want.
     pub fn time_slice(&self) -> Nanos {
         self.inner.time_slice
@@ -363,6 +392,11 @@ impl Sources {
             return Err(field(path, "must not be 0 ns".to_owned()));
         }
         self.cost(path.to_owned(), cost)
+    }
+
+    fn count(&mut self, path: &str, count: Count) -> Result<u64, ProfileError> {
+        self.keep(path.to_owned(), count.source)?;
+        Ok(count.count)
     }
 
     fn bandwidth(&mut self, path: &str, bandwidth: Bandwidth) -> Result<u64, ProfileError> {

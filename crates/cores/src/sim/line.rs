@@ -48,21 +48,37 @@ impl LineState {
     }
 }
 
+/// A set of cores.
+#[derive(Default)]
+pub(super) struct CoreSet([u64; SHARER_WORDS]);
+
+impl CoreSet {
+    const EMPTY: CoreSet = CoreSet([0; SHARER_WORDS]);
+
+    pub(super) fn insert(&mut self, core: usize) {
+        self.0[core / 64] |= 1 << (core % 64);
+    }
+
+    pub(super) fn contains(&self, core: usize) -> bool {
+        self.0[core / 64] >> (core % 64) & 1 == 1
+    }
+}
+
 /// A line that is also read: readers keep copies until the next change.
 pub(crate) struct SharedLine {
     line: LineState,
-    sharers: [u64; SHARER_WORDS],
+    sharers: CoreSet,
 }
 
 impl SharedLine {
     pub(crate) const fn new() -> SharedLine {
-        SharedLine { line: LineState::new(), sharers: [0; SHARER_WORDS] }
+        SharedLine { line: LineState::new(), sharers: CoreSet::EMPTY }
     }
 
     /// Brings the line to the running core for a change, and voids all copies.
     pub(crate) fn change(&mut self, sim: &Sim) -> Nanos {
-        self.sharers = [0; SHARER_WORDS];
-        self.share(sim.current_core());
+        self.sharers = CoreSet::EMPTY;
+        self.sharers.insert(sim.current_core());
         self.line.take(sim)
     }
 
@@ -71,16 +87,12 @@ impl SharedLine {
     pub(crate) fn read(&mut self, sim: &Sim) -> Nanos {
         let core = sim.current_core();
         if self.line.machine != sim.id {
-            self.sharers = [0; SHARER_WORDS];
+            self.sharers = CoreSet::EMPTY;
         }
-        if self.sharers[core / 64] >> (core % 64) & 1 == 1 {
+        if self.sharers.contains(core) {
             return sim.now() + sim.profile.transfer(Some(core), core);
         }
-        self.share(core);
+        self.sharers.insert(core);
         self.line.fetch(sim, core, sim.now())
-    }
-
-    fn share(&mut self, core: usize) {
-        self.sharers[core / 64] |= 1 << (core % 64);
     }
 }

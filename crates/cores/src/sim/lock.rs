@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::line::LineState;
+use super::line::{CoreSet, LineState};
 use super::{Sim, Waiter, WaitsFor, Wake, current};
 use crate::Nanos;
 use crate::lockstat::{self, Watch};
@@ -31,9 +31,34 @@ pub(crate) struct VirtualLock {
 struct LockState {
     machine: u64,
     line: LineState,
+    data: Data,
     readers: usize,
     written: bool,
-    queue: VecDeque<(Waiter, Mode)>,
+    /// When somebody took it last while it was free.
+    taken_at: Nanos,
+    /// Whoever came before then sleeps by now, because a holder was off its core.
+    asleep_until: Nanos,
+    queue: VecDeque<Waiting>,
+}
+
+/// A thread that waits for a lock.
+struct Waiting {
+    waiter: Waiter,
+    mode: Mode,
+    since: Nanos,
+    /// It has been woken to try again, and is on its way.
+    roused: bool,
+    /// It found the lock taken when it came: nobody else gets it before.
+    is_next: bool,
+}
+
+/// The lines that holders of the lock use.
+#[derive(Default)]
+struct Data {
+    /// The core that changed them last.
+    owner: Option<u32>,
+    /// The cores that have copies.
+    sharers: CoreSet,
 }
 
 /// A hold on a [`VirtualLock`], or nothing at all on the real machine.
@@ -125,14 +150,15 @@ impl VirtualLock {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Waits for a hold, first come first served.
+    /// Waits for a hold. Who comes last never waits for somebody asleep to wake up first, if it can
+    /// have the lock before.
     pub(crate) fn acquire(&self, sim: &Sim, mode: Mode, waits_for: WaitsFor) -> Hold<'_> {
         let mut watch = self.watch(sim, &waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Hold::REAL };
         let end = self.take_line(sim, &mut state.line);
-        if state.queue.is_empty() && state.is_free_for(mode) {
-            state.grant(mode);
+        if state.lets_in(mode) {
+            let end = end + self.grant(sim, state, mode, sim.current_core());
             drop(slot);
             sim.note_held(self.id());
             let mut hold = Hold { lock: Some(self), mode, watch: None };
@@ -141,17 +167,70 @@ impl VirtualLock {
             hold.watch = watch;
             return hold;
         }
-        let waiter = sim.prepare_wait();
-        state.queue.push_back((waiter, mode));
+        let mut waiter = sim.prepare_wait();
+        let (since, roused, is_next) = (sim.now(), false, false);
+        state.queue.push_back(Waiting { waiter, mode, since, roused, is_next });
         drop(slot);
         sim.advance_quietly(end);
         watch.iter_mut().for_each(|watch| watch.spun());
-        if sim.wait(waiter, waits_for) == Wake::Cancelled {
-            self.leave_queue(sim, waiter);
-            sim.end_thread();
+        loop {
+            match sim.wait(waiter, waits_for.clone()) {
+                Wake::Roused => {}
+                Wake::Cancelled => {
+                    self.leave_queue(sim, waiter);
+                    sim.end_thread();
+                }
+                Wake::Notified | Wake::TimedOut => break,
+            }
+            sim.note_slept();
+            watch.iter_mut().for_each(|watch| watch.slept());
+            match self.try_again(sim, waiter, mode) {
+                Some(again) => waiter = again,
+                None => break,
+            }
         }
         watch.iter_mut().for_each(|watch| watch.waited());
         Hold { lock: Some(self), mode, watch }
+    }
+
+    /// For a thread that has been woken: takes the lock if it is free. If not, the thread is the
+    /// next to have it, and waits on as the waiter returned.
+    fn try_again(&self, sim: &Sim, waiter: Waiter, mode: Mode) -> Option<Waiter> {
+        let mut slot = self.state.lock();
+        let state = LockState::of(&mut slot, sim)?;
+        let end = self.take_line(sim, &mut state.line);
+        let at = state.queue.iter().position(|waiting| waiting.waiter == waiter)?;
+        if !state.is_free_for(mode) {
+            let again = sim.prepare_wait();
+            let waiting = &mut state.queue[at];
+            (waiting.waiter, waiting.since, waiting.roused, waiting.is_next) =
+                (again, sim.now(), false, true);
+            drop(slot);
+            sim.advance_quietly(end);
+            return Some(again);
+        }
+        state.queue.remove(at);
+        let end = end + self.grant(sim, state, mode, sim.current_core());
+        sim.note_held(self.id());
+        if mode == Mode::Shared {
+            // Those who came behind a sleeping reader.
+            state.hand_on(sim, self, end);
+        }
+        drop(slot);
+        sim.advance_quietly(end);
+        None
+    }
+
+    /// Gives the lock to a thread on `core`. Returns how long its data is on the way there.
+    fn grant(&self, sim: &Sim, state: &mut LockState, mode: Mode, core: usize) -> Nanos {
+        if state.readers == 0 {
+            state.taken_at = sim.now();
+        }
+        match mode {
+            Mode::Shared => state.readers += 1,
+            Mode::Exclusive => state.written = true,
+        }
+        if self.is_free { 0 } else { state.data.bring(sim, mode, core) }
     }
 
     /// Takes a hold if one is free now.
@@ -164,10 +243,10 @@ impl VirtualLock {
         let mut watch = self.watch(sim, waits_for);
         let mut slot = self.state.lock();
         let Some(state) = LockState::of(&mut slot, sim) else { return Some(Hold::REAL) };
-        let end = self.take_line(sim, &mut state.line);
-        let granted = state.queue.is_empty() && state.is_free_for(mode);
+        let mut end = self.take_line(sim, &mut state.line);
+        let granted = state.lets_in(mode);
         if granted {
-            state.grant(mode);
+            end += self.grant(sim, state, mode, sim.current_core());
             sim.note_held(self.id());
         }
         drop(slot);
@@ -181,11 +260,17 @@ impl VirtualLock {
     fn release(&self, mode: Mode) {
         let mut slot = self.state.lock();
         let Some(state) = slot.as_deref_mut() else { return };
-        state.ungrant(mode);
+        match mode {
+            Mode::Shared => state.readers -= 1,
+            Mode::Exclusive => state.written = false,
+        }
         // If the guard has outlived its machine, nobody waits for the lock.
         let Some(sim) = current().filter(|sim| sim.id == state.machine) else { return };
+        if sim.slept_until() > state.taken_at {
+            state.asleep_until = state.asleep_until.max(sim.slept_until());
+        }
         let end = self.take_line(sim, &mut state.line);
-        state.hand_on(sim, self, end);
+        let end = state.hand_on(sim, self, end);
         drop(slot);
         sim.note_released(self.id());
         self.spend(sim, end);
@@ -195,7 +280,7 @@ impl VirtualLock {
     fn leave_queue(&self, sim: &Sim, waiter: Waiter) {
         let mut slot = self.state.lock();
         if let Some(state) = LockState::of(&mut slot, sim) {
-            state.queue.retain(|&(other, _)| other != waiter);
+            state.queue.retain(|waiting| waiting.waiter != waiter);
             state.hand_on(sim, self, sim.now());
         }
     }
@@ -209,8 +294,7 @@ impl LockState {
             if state.written || state.readers > 0 {
                 return None;
             }
-            state.machine = sim.id;
-            state.queue.clear();
+            **state = LockState { machine: sim.id, ..LockState::default() };
         }
         Some(state)
     }
@@ -219,35 +303,88 @@ impl LockState {
         !self.written && (mode == Mode::Shared || self.readers == 0)
     }
 
-    fn grant(&mut self, mode: Mode) {
-        match mode {
-            Mode::Shared => self.readers += 1,
-            Mode::Exclusive => self.written = true,
-        }
+    /// Whether a thread that comes now has the lock at once. A reader stands behind all who wait,
+    /// so that readers cannot keep a writer out for good. A writer passes those asleep, except one
+    /// that has woken in vain.
+    fn lets_in(&self, mode: Mode) -> bool {
+        let is_in_turn = match mode {
+            Mode::Shared => self.queue.is_empty(),
+            Mode::Exclusive => !self.queue.iter().any(|waiting| waiting.is_next),
+        };
+        is_in_turn && self.is_free_for(mode)
     }
 
-    fn ungrant(&mut self, mode: Mode) {
-        match mode {
-            Mode::Shared => self.readers -= 1,
-            Mode::Exclusive => self.written = false,
-        }
-    }
-
-    /// Gives the lock to the waiters at the head of the queue that can have it together. The line
-    /// goes from one to the next, so each pays for its transfer in turn.
-    fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, from: Nanos) {
-        while let Some(&(waiter, mode)) = self.queue.front() {
+    /// Gives the lock to those who can have it together: whoever is next, or the first who spins.
+    /// If all are asleep, wakes the first to try again. The line goes from one to the next, so each
+    /// pays for its transfer in turn. Returns when the caller is done with that.
+    fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, mut from: Nanos) -> Nanos {
+        while let Some(at) = self.first_awake(sim) {
+            let Waiting { waiter, mode, .. } = self.queue[at];
             if !self.is_free_for(mode) {
+                return from;
+            }
+            self.queue.remove(at);
+            if !sim.is_waiting(waiter) {
+                continue;
+            }
+            let core = sim.core_of(waiter);
+            let there = if of.is_free { from } else { self.line.hand_to(sim, core, from) };
+            let there = there + of.grant(sim, self, mode, core);
+            sim.wake(waiter, there);
+            sim.note_held_by(waiter, of.id());
+        }
+        // Sleeping readers in a row wake together.
+        for waiting in &mut self.queue {
+            let is_free = !self.written && (waiting.mode == Mode::Shared || self.readers == 0);
+            if !is_free {
                 break;
             }
-            self.queue.pop_front();
-            if sim.is_waiting(waiter) {
-                let to = sim.core_of(waiter);
-                let at = if of.is_free { from } else { self.line.hand_to(sim, to, from) };
-                sim.wake(waiter, at);
-                self.grant(mode);
-                sim.note_held_by(waiter, of.id());
+            if !waiting.roused {
+                waiting.roused = true;
+                from += sim.profile.wake_call();
+                sim.rouse(waiting.waiter, from + sim.profile.wake());
             }
+            if waiting.mode == Mode::Exclusive {
+                break;
+            }
+        }
+        from
+    }
+
+    /// Where in the queue the thread stands that takes the lock first once it is free; `None` if
+    /// that one sleeps. Who waits spins as long as the holder is on its core and nobody else wants
+    /// the waiter's (the kernel's optimistic spinning).
+    fn first_awake(&self, sim: &Sim) -> Option<usize> {
+        let is_awake = |waiting: &Waiting| {
+            let spins = waiting.since >= self.asleep_until && sim.has_its_core(waiting.waiter);
+            !waiting.roused && spins
+        };
+        let at = match self.queue.iter().position(|waiting| waiting.is_next) {
+            Some(at) => Some(at).filter(|&at| is_awake(&self.queue[at])),
+            None => self.queue.iter().position(is_awake),
+        }?;
+        // A reader does not pass a writer.
+        let passes = self.queue[at].mode == Mode::Exclusive
+            || self.queue.iter().take(at).all(|waiting| waiting.mode == Mode::Shared);
+        passes.then_some(at)
+    }
+}
+
+impl Data {
+    /// Brings the lines to `core`. Returns how long that takes.
+    fn bring(&mut self, sim: &Sim, mode: Mode, core: usize) -> Nanos {
+        let has_copy = self.sharers.contains(core);
+        let owner = self.owner.map(|owner| owner as usize);
+        if mode == Mode::Exclusive {
+            self.owner = Some(core as u32);
+            self.sharers = CoreSet::default();
+        }
+        self.sharers.insert(core);
+        match owner {
+            Some(owner) if !has_copy => {
+                sim.profile.lock_lines() * sim.profile.transfer(Some(owner), core)
+            }
+            _ => 0,
         }
     }
 }

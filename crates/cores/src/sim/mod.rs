@@ -172,7 +172,8 @@ impl Sim {
         let inner = self.inner();
         let alone = inner.cores[inner.core].ready.is_empty() && deadline < inner.horizon;
         if deadline <= inner.clock || alone {
-            return self.advance(deadline);
+            self.advance(deadline);
+            return self.note_slept();
         }
         let waiter = self.prepare_wait();
         self.wake_at(waiter, deadline);

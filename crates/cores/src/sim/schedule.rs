@@ -16,7 +16,11 @@ impl Sim {
         self.check_end();
         let inner = self.inner();
         if let Some(preempt) = &mut inner.preempt {
-            inner.clock += preempt.pause();
+            let pause = preempt.pause();
+            if pause > 0 {
+                inner.clock += pause;
+                inner.note_slept();
+            }
         }
         self.hand_over();
         self.check_end();
@@ -39,7 +43,8 @@ impl Sim {
         if !core.ready.is_empty() && clock >= core.since.saturating_add(slice) {
             core.ready.push_back((inner.running, clock));
             inner.leave_core();
-            return self.switch();
+            self.switch();
+            return self.note_slept();
         }
         core.clock = clock;
         core.run = Key::new(clock, inner.ties.next_u32(), index as u32);
@@ -78,6 +83,8 @@ impl Sim {
     /// Blocks the running thread until its waiter is woken. If it was woken already, does not
     /// block.
     pub(crate) fn wait(&self, waiter: Waiter, waits_for: WaitsFor) -> Wake {
+        // Who waits for a lock may spin.
+        let sleeps = !matches!(waits_for, WaitsFor::Lock { .. });
         let slot = waiter.thread as usize;
         let inner = self.inner();
         let thread = &mut inner.threads[slot];
@@ -96,12 +103,38 @@ impl Sim {
         thread.waits_for = None;
         let (wake, at) = thread.woken.take().unwrap_or((Wake::Cancelled, 0));
         self.advance_quietly(at);
+        if sleeps {
+            self.note_slept();
+        }
         wake
     }
 
     /// Ends a wait at the time `at`; false if it was over already.
     pub(crate) fn wake(&self, waiter: Waiter, at: Nanos) -> bool {
         waiter.machine == self.id && self.inner().wake(waiter, Wake::Notified, at)
+    }
+
+    /// As [`Sim::wake`], for a thread that waits for a lock and has to try again.
+    pub(super) fn rouse(&self, waiter: Waiter, at: Nanos) {
+        self.inner().wake(waiter, Wake::Roused, at);
+    }
+
+    /// Notes that the running thread was off its core until now.
+    pub(crate) fn note_slept(&self) {
+        self.inner().note_slept();
+    }
+
+    /// When the running thread came back to its core last.
+    pub(super) fn slept_until(&self) -> Nanos {
+        let inner = self.inner();
+        inner.threads[inner.running as usize].slept_until
+    }
+
+    /// Whether nobody has used the waiter's core since it began to wait, or wants to.
+    pub(super) fn has_its_core(&self, waiter: Waiter) -> bool {
+        let inner = self.inner();
+        let core = &inner.cores[inner.threads[waiter.thread as usize].core];
+        core.last == waiter.thread && core.ready.is_empty()
     }
 
     /// Ends a wait of the running thread at the time `deadline`, unless it ends before.
@@ -174,6 +207,10 @@ impl Thread {
 }
 
 impl Inner {
+    pub(super) fn note_slept(&mut self) {
+        self.threads[self.running as usize].slept_until = self.clock;
+    }
+
     pub(super) fn add_thread(&mut self, name: &str, core: usize, body: Body) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.threads.push(Box::new(Thread::empty()));

@@ -67,6 +67,8 @@ impl WaitsFor {
 pub(crate) enum Wake {
     /// It was notified.
     Notified,
+    /// The lock waited for is free, or was; the thread has to try again.
+    Roused,
     /// The deadline came first.
     TimedOut,
     /// The machine is ending; the thread must unwind.
@@ -100,6 +102,8 @@ pub(super) struct Thread {
     /// How and when the current wait was ended, if it was.
     pub(super) woken: Option<(Wake, Nanos)>,
     pub(super) core: usize,
+    /// When it came back to its core last, after it had slept or lost it.
+    pub(super) slept_until: Nanos,
     /// Counts the waits of this slot. A [`Waiter`] of an earlier one is void.
     pub(super) turn: u32,
     pub(super) state: State,
@@ -134,6 +138,7 @@ impl Thread {
         Thread {
             name: "".into(),
             core: 0,
+            slept_until: 0,
             serial: 0,
             state: State::Free,
             body: None,

@@ -76,15 +76,27 @@ fn lock_table(locks: &[LockUse]) -> String {
     let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     let mut locks: Vec<&LockUse> = locks.iter().collect();
-    locks.sort_by_key(|lock| std::cmp::Reverse(lock.wait + lock.spin.unwrap_or(0)));
+    let cost = |lock: &LockUse| lock.spin.zip(lock.sleep).map_or(lock.wait, |(a, b)| a + b);
+    locks.sort_by_key(|lock| std::cmp::Reverse(cost(lock)));
     let row = |lock: &LockUse| {
-        let spin = lock.spin.map_or_else(|| "-".to_owned(), ms);
+        let told = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), ms);
+        let (spin, sleep) = (told(lock.spin), told(lock.sleep));
         let (taken, contended) = (lock.taken.to_string(), lock.contended.to_string());
         let (wait, wait_max) = (ms(lock.wait), us(lock.wait_max));
         let (hold, hold_max) = (ms(lock.hold), us(lock.hold_max));
         let name = format!("{}, {}", lock.name, lock.kind);
-        vec![name, taken, contended, wait, wait_max, spin, hold, hold_max]
+        vec![name, taken, contended, wait, wait_max, spin, sleep, hold, hold_max]
     };
-    let head = ["lock", "taken", "contended", "wait ms", "max µs", "spin ms", "hold ms", "max µs"];
+    let head = [
+        "lock",
+        "taken",
+        "contended",
+        "wait ms",
+        "max µs",
+        "spin ms",
+        "sleep ms",
+        "hold ms",
+        "max µs",
+    ];
     report::columns(&head, locks.into_iter().map(row).collect(), 1)
 }
