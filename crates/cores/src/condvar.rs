@@ -12,7 +12,8 @@ use crate::{MutexGuard, Nanos, now};
 #[derive(Default)]
 pub struct Condvar {
     inner: parking_lot::Condvar,
-    queue: Mutex<VecDeque<Waiter>>,
+    /// Who waits, and whether waking costs nothing because an instrument's mutex is waited with.
+    queue: Mutex<VecDeque<(Waiter, bool)>>,
 }
 
 impl Condvar {
@@ -79,14 +80,14 @@ impl Condvar {
         deadline: Option<Nanos>,
     ) -> Wake {
         let waiter = sim.prepare_wait();
-        self.queue.lock().push_back(waiter);
+        self.queue.lock().push_back((waiter, guard.mutex.is_instrument()));
         if let Some(deadline) = deadline {
             sim.wake_at(waiter, deadline);
         }
         guard.unlock();
         let wake = sim.wait(waiter, WaitsFor::Condition);
         if wake != Wake::Notified {
-            self.queue.lock().retain(|&other| other != waiter);
+            self.queue.lock().retain(|&(other, _)| other != waiter);
         }
         if wake == Wake::Cancelled {
             sim.end_thread();
@@ -100,9 +101,13 @@ impl Condvar {
         let (mut woken, mut at) = (0, sim.now());
         let mut queue = self.queue.lock();
         while woken < most {
-            let Some(waiter) = queue.pop_front() else { break };
-            if sim.wake(waiter, at + sim.profile.wake_call() + sim.profile.wake()) {
-                at += sim.profile.wake_call();
+            let Some((waiter, is_free)) = queue.pop_front() else { break };
+            let (call, wake) = match is_free {
+                true => (0, 0),
+                false => (sim.profile.wake_call(), sim.profile.wake()),
+            };
+            if sim.wake(waiter, at + call + wake) {
+                at += call;
                 woken += 1;
             }
         }

@@ -48,8 +48,9 @@ impl<T> Mutex<T> {
     }
 
     /// As [`Mutex::named`], for an instrument: what watches a run, or stands for hardware, and is
-    /// no part of the machine. On a virtual machine it costs no time, and nobody waits for it
-    /// unless its holder lets time pass; no lock profile shows it.
+    /// no part of the machine. On a virtual machine it costs no time, nor does waking those who wait
+    /// with it for a condition, and nobody waits for it unless its holder lets time pass; no lock
+    /// profile shows it.
     pub const fn instrument(name: &'static str, value: T) -> Self {
         Self::with(Some(name), Place::NONE, VirtualLock::free(), value)
     }
@@ -93,6 +94,10 @@ impl<T: ?Sized> Mutex<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     fn held(&self) -> Held {
         self.place.held(self.name, &self.inner)
+    }
+
+    pub(crate) fn is_instrument(&self) -> bool {
+        self.sim.is_free()
     }
 
     #[inline]

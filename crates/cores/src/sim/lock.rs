@@ -128,6 +128,10 @@ impl VirtualLock {
         VirtualLock { state: Mutex::new(None), is_free: true }
     }
 
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
+    }
+
     /// When the lock's line is at the running core, to be changed.
     fn take_line(&self, sim: &Sim, line: &mut LineState) -> Nanos {
         if self.is_free { sim.now() } else { line.take(sim) }

@@ -300,6 +300,23 @@ fn an_instrument_costs_nothing_and_still_excludes() {
         counters.into_iter().for_each(|counter| assert_eq!(counter.join(), 0));
         assert_eq!(*seen.lock(), 12_000);
     });
+    // Who waits with it for a condition goes on when it comes.
+    run("xeon-4116", 0, || {
+        let start = Arc::new((instrument(), Condvar::new()));
+        let waiter = start.clone();
+        let waiter = spawn("waiter", Some(1), move || {
+            let mut word = waiter.0.lock();
+            while *word == 0 {
+                waiter.1.wait(&mut word);
+            }
+            now()
+        });
+        cores::sleep(1_000_000);
+        *start.0.lock() = 1;
+        let said = now();
+        start.1.notify_all();
+        assert_eq!((waiter.join(), said), (said, 1_000_000));
+    });
     // A holder that lets time pass does keep others out.
     run("xeon-4116", 0, || {
         let seen = instrument();

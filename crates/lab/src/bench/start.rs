@@ -29,7 +29,7 @@ pub(super) struct Preparing<'a> {
 
 impl Start {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::named(LOCK, State::default()), changed: Condvar::new() }
+        Self { state: Mutex::instrument(LOCK, State::default()), changed: Condvar::new() }
     }
 
     /// The calling thread begins to prepare.
