@@ -118,7 +118,7 @@ mod tests {
         };
         assert_eq!(disagrees("fig-6.1a"), [""; 0]);
         // Here OPRW gains more than in the thesis.
-        assert_eq!(disagrees("fig-6.1b"), ["32 KiB, OPRW / F2FS", "64 KiB, OPRW / F2FS"]);
+        assert_eq!(disagrees("fig-6.1b"), ["32 KiB, OPRW / F2FS"]);
     }
 
     #[test]
