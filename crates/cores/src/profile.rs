@@ -12,6 +12,8 @@ use thiserror::Error;
 
 use crate::{Nanos, Stage};
 
+mod vary;
+
 /// No profile may have more cores than this.
 pub(crate) const MAX_CORES: usize = 256;
 
@@ -63,7 +65,7 @@ pub enum ProfileError {
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     name: String,
     about: String,
@@ -339,6 +341,11 @@ impl Profile {
 
 fn memory_time(bytes: u64, picos_per_kib: u64) -> Nanos {
     (u128::from(bytes) * u128::from(picos_per_kib) / (1024 * 1000)) as Nanos
+}
+
+/// GB/s of so many picoseconds per KiB.
+fn memory_rate(picos_per_kib: u64) -> f64 {
+    1024.0 * 1000.0 / picos_per_kib as f64
 }
 
 fn field(field: &str, problem: String) -> ProfileError {

@@ -15,7 +15,10 @@ pub mod paper;
 pub mod record;
 pub mod report;
 pub mod rig;
+pub mod sensitivity;
 pub mod workload;
+
+use std::path::Path;
 
 use cores::{Machine, Profile};
 
@@ -33,11 +36,26 @@ pub(crate) fn machine(seed: u64) -> Result<Machine> {
     machine_named(CAMPAIGN_MACHINE, seed)
 }
 
-/// `real`, or a virtual machine by its profile's name.
+/// `real`, or a virtual machine by its profile: a built-in one's name, or a file that ends in
+/// `.toml`.
 pub fn machine_named(name: &str, seed: u64) -> Result<Machine> {
     if name == "real" {
         return Ok(Machine::real());
     }
-    let profile = Profile::named(name).map_err(|e| Error::Usage(e.to_string()))?;
-    Ok(Machine::simulated(&profile, seed))
+    Ok(Machine::simulated(&profile_named(name)?, seed))
+}
+
+/// A machine profile: a built-in one, or a file that ends in `.toml`.
+pub(crate) fn profile_named(name: &str) -> Result<Profile> {
+    let profile = match sensitivity::varied(name) {
+        Some(varied) => Ok(varied),
+        None if name.ends_with(".toml") => {
+            let text = std::fs::read_to_string(name).map_err(Error::host(Path::new(name)))?;
+            Profile::from_toml(&text)
+        }
+        None => Profile::named(name),
+    };
+    let profile = profile.map_err(|e| Error::Usage(e.to_string()))?;
+    sensitivity::note(name, &profile);
+    Ok(profile)
 }

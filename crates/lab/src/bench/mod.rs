@@ -3,6 +3,7 @@
 //! a virtual one everything is simulated, and the result says so.
 
 pub mod age;
+pub mod calibrate;
 pub mod drive;
 pub mod fxmark;
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::report::{columns, micro};
+use crate::sensitivity::Figure;
 
 /// What our figure can say about the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -110,6 +111,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Its rows, as figures whose order may rest on estimates.
+    pub fn figures(&self) -> Vec<Figure> {
+        let figure = |row: &Row| Figure { what: row.what.clone(), unit: row.unit, value: row.ours };
+        self.rows.iter().map(figure).collect()
+    }
+
     /// A table for the terminal.
     pub fn text(&self) -> String {
         let Self { name, about, command, simulated, rows } = self;

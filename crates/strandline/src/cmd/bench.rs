@@ -1,6 +1,7 @@
 //! `strandline bench`: one benchmark, one line or one JSON object.
 
 mod age;
+mod calibrate;
 mod fxmark;
 mod io;
 
@@ -34,6 +35,7 @@ enum Suite {
     Age(age::Age),
     Fxmark(fxmark::Fxmark),
     Io(io::Io),
+    Calibrate(calibrate::Calibrate),
 }
 
 #[derive(Args)]
@@ -72,6 +74,7 @@ impl Bench {
             (Some(Suite::Age(age)), _) => age.run(),
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
             (Some(Suite::Io(io)), _) => io.run(),
+            (Some(Suite::Calibrate(calibrate)), _) => calibrate.run(),
             (None, Some(one)) => one.run(),
             // clap asks for the name of a benchmark.
             (None, None) => Err(Failure::Usage("which benchmark? see --help".into())),

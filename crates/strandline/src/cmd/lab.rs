@@ -8,6 +8,7 @@ use lab::campaign;
 use lab::paper::experiment::{self, Experiment, Options};
 use lab::paper::{self, Comparison, Figure, Sweep};
 use lab::report::{self, Report, counted};
+use lab::sensitivity::sensitivity;
 use serde::Serialize;
 
 use super::campaign::CampaignArgs;
@@ -62,6 +63,10 @@ pub(crate) struct Run {
     /// table-6.2, sensitivity: over this many seeds, from --seed on, ours beside the thesis's
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
+    /// A simulated table or figure: again with each estimated cost of the machine halved and half
+    /// as much again, and which orderings survive
+    #[arg(long, requires = "name", conflicts_with = "seeds")]
+    sensitivity: bool,
     /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
@@ -156,7 +161,20 @@ impl Run {
     /// A table or figure that is not a campaign. A difference from the paper is a result, not a
     /// failure.
     fn figure(&self, figure: &Figure) -> Outcome {
+        if self.sensitivity {
+            return self.sensitive(figure);
+        }
         self.tell_comparison(&figure.run(self.campaign.seed)?)
+    }
+
+    fn sensitive(&self, figure: &Figure) -> Outcome {
+        let run = &mut || figure.run(self.campaign.seed).map(|found| found.figures());
+        let found = sensitivity(run)?;
+        match self.campaign.json {
+            true => out::json(&found)?,
+            false => out::text(&found.text())?,
+        }
+        Ok(0)
     }
 
     fn tell_comparison(&self, comparison: &Comparison) -> Outcome {

@@ -15,12 +15,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::drive::Drive;
-use cores::{LockUse, Machine, Nanos, Profile};
+use cores::{LockUse, Machine, Nanos};
 use serde::Serialize;
 use vfs::kind::Format;
 
 use super::Fresh;
-use crate::{Error, Result, machine_named};
+use crate::sensitivity::Figure;
+use crate::{Error, Result, machine_named, profile_named};
 use files::{InProcess, Mounted};
 pub use load::Load;
 pub use pairs::Beside;
@@ -65,6 +66,17 @@ pub enum Place {
     },
     /// In a directory of its own below this one, through the kernel.
     Mount(PathBuf),
+}
+
+impl Curve {
+    /// Its points, as figures whose order may rest on estimates.
+    pub fn figures(&self) -> Vec<Figure> {
+        let figure = |point: &Point| {
+            let (what, unit) = (format!("{} on {} cores", self.load, point.cores), "operations/s");
+            Figure { what, unit, value: point.works_per_s }
+        };
+        self.points.iter().map(figure).collect()
+    }
 }
 
 /// What was measured.
@@ -124,7 +136,7 @@ impl Job {
         } else if matches!(self.place, Place::Mount(_)) {
             return Err(Error::Usage("a mount is on the real machine".into()));
         } else {
-            let profile = Profile::named(&self.machine).map_err(|e| Error::Usage(e.to_string()))?;
+            let profile = profile_named(&self.machine)?;
             (self.machine.as_str(), profile.sockets(), profile.cores())
         };
         if let Some(many) = self.cores.iter().find(|&&cores| cores > there as u64) {

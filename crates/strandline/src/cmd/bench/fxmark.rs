@@ -6,6 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 use lab::bench::fxmark::{Job, Load, Place};
+use lab::sensitivity::sensitivity;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -48,6 +49,10 @@ pub(crate) struct Fxmark {
     /// Also print how often each lock was taken, and time waited, spun and held, by its name
     #[arg(long)]
     profile_locks: bool,
+    /// Run it again with each estimated cost of the machine halved and half as much again, and
+    /// say which orderings of its points survive
+    #[arg(long, conflicts_with_all = ["mount", "pairs", "profile_locks"])]
+    sensitivity: bool,
     /// Seed of contents and choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -98,6 +103,9 @@ impl Fxmark {
             job.follow(first_core, &say, &hear)?;
             return Ok(0);
         }
+        if self.sensitivity {
+            return self.sensitive(&job);
+        }
         let runs = self.cores.len() as u64 * self.pairs.unwrap_or(1);
         let progress = Progress::new(runs, self.load.name(), self.json);
         let step = &mut || progress.step();
@@ -115,6 +123,16 @@ impl Fxmark {
         match self.json {
             true => out::json(&curve)?,
             false => out::text(&curve.log())?,
+        }
+        Ok(0)
+    }
+
+    fn sensitive(&self, job: &Job) -> Outcome {
+        let run = &mut || job.run(&mut || ()).map(|curve| curve.figures());
+        let found = sensitivity(run)?;
+        match self.json {
+            true => out::json(&found)?,
+            false => out::text(&found.text())?,
         }
         Ok(0)
     }

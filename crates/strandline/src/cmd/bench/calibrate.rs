@@ -1,0 +1,64 @@
+//! `strandline bench calibrate`: a machine profile of this machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lab::bench::calibrate::{self, NAME, Setting};
+use lab::bench::fxmark::Place;
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::progress::Progress;
+
+/// Make a machine profile of this machine, and see how well it predicts other loads.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  strandline bench calibrate --out here.toml --check
+  strandline bench fxmark DWOL --machine here.toml --cores 1,2")]
+pub(crate) struct Calibrate {
+    /// Where the profile goes; its name must end in .toml
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Also run loads that the profile was not made from, here and on the virtual machine
+    #[arg(long)]
+    check: bool,
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// Mount options, as for mount -o
+    #[arg(long, default_value = "", short = 'o')]
+    mount_opts: String,
+    /// Seed of contents and choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Calibrate {
+    pub(super) fn run(self) -> Outcome {
+        let (drive, mount_opts) = ("ram".to_owned(), self.mount_opts);
+        let format = subjects::named(&self.fs)?;
+        let place = Place::Fresh { format, drive, mount_opts };
+        let setting = Setting { place, seed: self.seed };
+        let progress = Progress::new(calibrate::steps(self.check), "calibrate", self.json);
+        let step = &mut |_: &str| progress.step();
+        let made = setting.run(step)?;
+        let mut compared = made.fitted;
+        if self.check {
+            compared.extend(setting.check(&made.profile, step)?);
+        }
+        progress.finish();
+        if let Some(path) = &self.out {
+            std::fs::write(path, made.profile.to_toml()).map_err(Failure::host(path))?;
+        }
+        match self.json {
+            true => out::json(&json!({ "machine": NAME, "loads": compared }))?,
+            false => out::text(&calibrate::table(&compared))?,
+        }
+        Ok(0)
+    }
+}
