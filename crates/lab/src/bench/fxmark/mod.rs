@@ -8,6 +8,8 @@ mod output;
 mod pairs;
 mod run;
 #[cfg(test)]
+mod scaling;
+#[cfg(test)]
 mod tests;
 mod work;
 
