@@ -4,6 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::sim::Preempted;
 use crate::{Nanos, Profile, sim};
 
 /// The machine on which a run takes place.
@@ -16,7 +17,7 @@ pub struct Machine {
 struct Virtual {
     profile: Profile,
     seed: u64,
-    preempted: bool,
+    preempted: Preempted,
 }
 
 /// Why a run did not end.
@@ -81,15 +82,25 @@ impl Machine {
 
     /// A virtual machine as `profile` describes it; `seed` decides every tie.
     pub fn simulated(profile: &Profile, seed: u64) -> Machine {
-        let (profile, preempted) = (profile.clone(), false);
+        let (profile, preempted) = (profile.clone(), Preempted::Never);
         Machine { virtual_cores: Some(Virtual { profile, seed, preempted }) }
     }
 
     /// The same machine with threads that lose their core at points that the seed chooses, to
     /// explore schedules. Its times mean nothing. The real machine does this by itself.
-    pub fn preempted(mut self) -> Machine {
+    pub fn preempted(self) -> Machine {
+        self.with(Preempted::Often)
+    }
+
+    /// As [`Machine::preempted`], but so many times at most, and each time for longer than the
+    /// other threads of a short run need to finish.
+    pub fn preempted_at_most(self, times: u32) -> Machine {
+        self.with(Preempted::AtMost(times))
+    }
+
+    fn with(mut self, preempted: Preempted) -> Machine {
         if let Some(machine) = &mut self.virtual_cores {
-            machine.preempted = true;
+            machine.preempted = preempted;
         }
         self
     }

@@ -15,6 +15,7 @@ pub mod paper;
 pub mod record;
 pub mod report;
 pub mod rig;
+pub mod schedules;
 pub mod sensitivity;
 pub mod workload;
 

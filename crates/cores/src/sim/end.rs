@@ -8,7 +8,7 @@
 use std::mem;
 
 use super::thread::{self, Cancel, State};
-use super::{CURRENT, Sim, WaitsFor, Wake, guarded};
+use super::{CURRENT, Preempted, Sim, WaitsFor, Wake, guarded};
 use crate::{BlockedThread, DeadlockReport, MachineError, Profile};
 
 /// How many switches the end of a machine may take before it gives up the remaining threads.
@@ -44,7 +44,7 @@ pub(crate) fn run_real<T>(f: impl FnOnce() -> T) -> T {
 pub(crate) fn run<T>(
     profile: &Profile,
     seed: u64,
-    preempted: bool,
+    preempted: Preempted,
     f: impl FnOnce() -> T,
 ) -> Result<T, MachineError> {
     let sim = Sim::new(profile, seed, preempted);

@@ -36,6 +36,7 @@ use self::core::Core;
 pub(crate) use end::{run, run_real};
 use memory::Memory;
 use preempt::Preempt;
+pub(crate) use preempt::Preempted;
 use thread::{Body, Cancel, Thread};
 pub(crate) use thread::{MachineEnded, Waiter, WaitsFor, Wake};
 use tree::Tree;
@@ -89,7 +90,7 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    fn new(profile: &Profile, seed: u64, preempted: bool) -> Sim {
+    fn new(profile: &Profile, seed: u64, preempted: Preempted) -> Sim {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
             tree: Tree::new(),
@@ -106,7 +107,7 @@ impl Sim {
             memory: Memory::new(profile),
             switches: 0,
             ties: Xoshiro256PlusPlus::seed_from_u64(seed),
-            preempt: preempted.then(|| Preempt::new(seed)),
+            preempt: Preempt::new(preempted, seed),
         };
         Sim {
             id: NEXT.fetch_add(1, Ordering::Relaxed),

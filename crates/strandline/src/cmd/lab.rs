@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::campaign::CampaignArgs;
 use super::explore::Explore;
+use super::schedules::Schedules;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -29,6 +30,8 @@ pub(crate) enum Lab {
     Run(Run),
     /// Every power cut of all short sequences of operations
     Explore(Explore),
+    /// Short scenarios of several threads, under many schedules
+    Schedules(Schedules),
 }
 
 /// Name the experiments.
@@ -99,6 +102,7 @@ impl Lab {
             }
             Self::Run(run) => run.run(),
             Self::Explore(explore) => explore.run(),
+            Self::Schedules(schedules) => schedules.run(),
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 mod record;
 pub(crate) mod resize;
+mod schedules;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod tree;

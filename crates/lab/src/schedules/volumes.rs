@@ -1,0 +1,348 @@
+//! Scenarios over a mounted volume.
+
+use std::sync::Arc;
+
+use ::drive::{BLOCK_SIZE, Drive, DriveState, Ssd, Timing};
+use vfs::kind::{Format, Volume};
+use vfs::{Creator, Ino, RenameFlags};
+
+use super::{Check, Stage, Structure, must, together};
+use crate::{Result, rig};
+
+/// Without write buffer protection, so that an fsync is worth what it did, and without zones, where
+/// order comes from the file system alone.
+const DRIVE: &str = "conventional-noplp";
+
+/// How often each thread does its part.
+const TIMES: u64 = 3;
+
+type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
+
+/// A drive with an empty volume.
+pub(super) fn empty(format: &'static dyn Format) -> Result<DriveState> {
+    let ssd = rig::new_drive(&rig::unkind(DRIVE, 0)?, Timing::Instant, 1)?;
+    let drive: Arc<dyn Drive> = ssd.clone();
+    rig::make(format, &drive)?;
+    Ok(ssd.power_off())
+}
+
+/// A mounted volume and what lies below it.
+struct Mounted {
+    fs: Arc<dyn Volume>,
+    ssd: Arc<Ssd>,
+    stage: Arc<Stage>,
+}
+
+fn said<T, E: std::fmt::Display>(
+    what: &str,
+    result: std::result::Result<T, E>,
+) -> std::result::Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+impl Mounted {
+    fn new(stage: &Arc<Stage>, options: &str) -> std::result::Result<Arc<Self>, String> {
+        let ssd = Ssd::power_on(stage.empty.clone(), Timing::Virtual, stage.seed);
+        let fs = said("mount", stage.format.mount(ssd.clone(), options))?;
+        Ok(Arc::new(Self { fs, ssd, stage: stage.clone() }))
+    }
+
+    fn create(&self, dir: Ino, name: &str) -> std::result::Result<Ino, String> {
+        let made = self.fs.create(dir, name.as_bytes(), 0o644, Creator::default());
+        said(name, made).map(|attr| attr.ino)
+    }
+
+    fn write(&self, ino: Ino, page: u64, letter: u8, pages: usize) -> Check {
+        let data = vec![letter; pages * BLOCK_SIZE];
+        let written = said("write", self.fs.write(ino, page * BLOCK_SIZE as u64, &data))?;
+        must(written == data.len(), || format!("{written} of {} bytes written", data.len()))
+    }
+
+    fn fsync(&self, ino: Ino) -> Check {
+        said("fsync", self.fs.fsync(ino, false))
+    }
+
+    /// Unmounts, and finds nothing wrong.
+    fn end(&self) -> Check {
+        said("unmount", self.fs.unmount())?;
+        self.stage.sound(&(self.ssd.clone() as Arc<dyn Drive>))
+    }
+}
+
+impl Stage {
+    fn sound(&self, drive: &Arc<dyn Drive>) -> Check {
+        let found = said("check", rig::check(self.format, drive))?;
+        must(found.is_empty(), || format!("check: {found:?}"))
+    }
+
+    /// What `see` sees on a drive after a power cut left `state`, and nothing wrong with it.
+    fn after_cut(&self, state: DriveState, see: impl FnOnce(&dyn Volume) -> Check) -> Check {
+        let ssd = Ssd::power_on(state, Timing::Instant, self.seed);
+        let fs = said("mount after the cut", self.format.mount(ssd.clone(), ""))?;
+        see(&*fs)?;
+        said("unmount after the cut", fs.unmount())?;
+        self.sound(&(ssd as Arc<dyn Drive>))
+    }
+}
+
+/// The letter that fills each page of what there is of a file.
+fn pages_of(fs: &dyn Volume, ino: Ino, pages: usize) -> std::result::Result<Vec<u8>, String> {
+    let mut data = vec![0; pages * BLOCK_SIZE];
+    let len = said("read", fs.read(ino, 0, &mut data))?;
+    data[..len]
+        .chunks(BLOCK_SIZE)
+        .map(|page| {
+            let letter = page.first().copied().unwrap_or(0);
+            must(page.iter().all(|&byte| byte == letter), || "a page is torn".to_owned())?;
+            Ok(letter)
+        })
+        .collect()
+}
+
+pub(super) const INODE: Structure = Structure {
+    name: "inode",
+    about: "writers of one file and readers of it: no page is torn, the last write stays",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let file = volume.create(volume.fs.root(), "file")?;
+        volume.write(file, 0, b'0', 2)?;
+        let mut threads: Threads = Vec::new();
+        for letter in [b'a', b'b'] {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES {
+                    volume.write(file, turn % 2, letter, 1 + (turn % 2 == 0) as usize)?;
+                }
+                Ok(())
+            }));
+        }
+        for _ in 0..2 {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                for _ in 0..TIMES {
+                    let letters = pages_of(&*volume.fs, file, 2)?;
+                    let known = letters.iter().all(|letter| b"0ab".contains(letter));
+                    must(known && letters.len() == 2, || format!("read {letters:?}"))?;
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        let letters = pages_of(&*volume.fs, file, 3)?;
+        let last = letters.len() == 2 && letters.iter().all(|letter| b"ab".contains(letter));
+        must(last, || format!("{letters:?} is left"))?;
+        volume.end()
+    },
+};
+
+pub(super) const NODES: Structure = Structure {
+    name: "nodes",
+    about: "files made, looked up and removed side by side, in one directory and in several",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let mut threads: Threads = Vec::new();
+        for core in 0..4 {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                let made = volume.fs.mkdir(root, &[b'd', core], 0o755, Creator::default());
+                let own = said("mkdir", made)?.ino;
+                for turn in 0..TIMES {
+                    let dir = if turn % 2 == 0 { root } else { own };
+                    let name = format!("f{core}-{turn}");
+                    let file = volume.create(dir, &name)?;
+                    let found = said(&name, volume.fs.lookup(dir, name.as_bytes()))?.ino;
+                    must(found == file, || format!("{name} is {found}, made as {file}"))?;
+                    if turn == 0 {
+                        said("unlink", volume.fs.unlink(dir, name.as_bytes()))?;
+                        let gone = volume.fs.lookup(dir, name.as_bytes()).is_err();
+                        must(gone, || format!("{name} is still there"))?;
+                    }
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        volume.end()
+    },
+};
+
+pub(super) const FSYNC: Structure = Structure {
+    name: "fsync",
+    about: "files fsynced side by side: what has returned survives a cut at that moment",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let seed = stage.seed;
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..3_u8 {
+            let (volume, left) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                let name = format!("f{core}");
+                let file = volume.create(root, &name)?;
+                volume.write(file, 0, b'a' + core, 2)?;
+                volume.fsync(file)?;
+                if seed / 8 % 3 == u64::from(core) {
+                    *left.lock() = Some((name, b'a' + core, volume.ssd.survivors(seed)));
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let file = said(&name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
+            let letters = pages_of(fs, file, 3)?;
+            must(letters == [letter; 2], || format!("{name} was fsynced, and holds {letters:?}"))
+        })
+    },
+};
+
+pub(super) const CHECKPOINT: Structure = Structure {
+    name: "checkpoint",
+    about: "checkpoints during writes and fsyncs: what had returned survives, nothing is corrupt",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let file = volume.create(root, "file")?;
+        volume.write(file, 0, b'a', 2)?;
+        let seed = stage.seed;
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        let (writer, syncer, maker, kept) =
+            (volume.clone(), volume.clone(), volume.clone(), left.clone());
+        threads.push(Box::new(move || {
+            for letter in [b'b', b'c'] {
+                writer.write(file, 0, letter, 2)?;
+                writer.fsync(file)?;
+            }
+            Ok(())
+        }));
+        threads.push(Box::new(move || {
+            for turn in 0..2 {
+                said("sync", syncer.fs.sync())?;
+                if seed / 8 % 2 == turn {
+                    *kept.lock() = Some(syncer.ssd.survivors(seed));
+                }
+            }
+            Ok(())
+        }));
+        threads.push(Box::new(move || {
+            for turn in 0..TIMES {
+                let name = format!("g{turn}");
+                let made = maker.create(root, &name)?;
+                maker.write(made, 0, b'g', 1)?;
+            }
+            said("unlink", maker.fs.unlink(root, b"g0"))
+        }));
+        together(threads)?;
+        let Some(state) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let file = said("file", fs.lookup(fs.root(), b"file"))?.ino;
+            let letters = pages_of(fs, file, 3)?;
+            let known = letters.len() == 2 && letters.iter().all(|letter| b"abc".contains(letter));
+            must(known, || format!("it was synced, and holds {letters:?}"))
+        })?;
+        volume.end()
+    },
+};
+
+pub(super) const RENAME: Structure = Structure {
+    name: "rename",
+    about: "directories and files move against each other: no name is lost, no circle closes",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let made = |name| said("mkdir", volume.fs.mkdir(root, name, 0o755, Creator::default()));
+        let (a, b) = (made(b"a")?.ino, made(b"b")?.ino);
+        volume.create(a, "x")?;
+        let mut threads: Threads = Vec::new();
+        let moves: [(Ino, &[u8], Ino, &[u8]); 4] =
+            [(a, b"x", b, b"x"), (b, b"x", a, b"x"), (root, b"a", b, b"a"), (root, b"b", a, b"b")];
+        for (from, name, to, new) in moves {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                // Whoever comes too late finds no name, or would close a circle.
+                let _ = volume.fs.rename(from, name, to, new, RenameFlags::empty());
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        let files = count(&*volume.fs, root, 0)?;
+        must(files == 1, || format!("{files} files of 1 are to be found"))?;
+        volume.end()
+    },
+};
+
+/// Regular files below `dir`.
+fn count(fs: &dyn Volume, dir: Ino, depth: u32) -> std::result::Result<u64, String> {
+    must(depth < 8, || "a circle of directories".to_owned())?;
+    let mut entries = Vec::new();
+    let listed = fs.readdir(dir, 0, &mut |entry| {
+        entries.push(entry);
+        true
+    });
+    said("readdir", listed)?;
+    let mut files = 0;
+    for entry in entries.iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
+        files += match entry.kind {
+            vfs::FileKind::Directory => count(fs, entry.ino, depth + 1)?,
+            _ => 1,
+        };
+    }
+    Ok(files)
+}
+
+pub(super) const CLEANER: Structure = Structure {
+    name: "cleaner",
+    about: "cleaning during writes, reads and fsyncs: contents stay what they are",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let mut files = Vec::new();
+        for letter in [b'a', b'b'] {
+            let file = volume.create(root, &format!("{}", char::from(letter)))?;
+            volume.write(file, 0, letter, 8)?;
+            volume.fsync(file)?;
+            files.push((file, letter));
+        }
+        let mut threads: Threads = Vec::new();
+        for &(file, letter) in &files {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES {
+                    volume.write(file, 2 * turn, letter.to_ascii_uppercase(), 1)?;
+                    volume.fsync(file)?;
+                    let letters = pages_of(&*volume.fs, file, 9)?;
+                    let own = letters.iter().all(|l| l.to_ascii_lowercase() == letter);
+                    must(own && letters.len() == 8, || format!("read {letters:?}"))?;
+                }
+                Ok(())
+            }));
+        }
+        let cleaner = volume.clone();
+        threads.push(Box::new(move || {
+            for _ in 0..2 {
+                // There may be nothing to clean.
+                let _ = cleaner.fs.clean();
+            }
+            Ok(())
+        }));
+        together(threads)?;
+        for (file, letter) in files {
+            let letters = pages_of(&*volume.fs, file, 9)?;
+            let new = |page: usize| page.is_multiple_of(2) && page < 2 * TIMES as usize;
+            let wanted: Vec<u8> =
+                (0..8).map(|p| if new(p) { letter.to_ascii_uppercase() } else { letter }).collect();
+            must(letters == wanted, || format!("{letters:?}, not {wanted:?}"))?;
+        }
+        volume.end()
+    },
+};

@@ -1,0 +1,60 @@
+//! Structures under many schedules, and races that are found.
+
+use lab::schedules::{ALL, Explored, Structure, explore, named};
+
+/// Schedules of each structure on every run of the tests.
+const SHARE: u64 = 200;
+
+fn run(structure: &'static Structure, first: u64, count: u64) -> Explored {
+    let format = subjects::named("f2fs").expect("it is known");
+    explore(structure, format, first, count, &mut || ()).expect("the machine runs")
+}
+
+fn all_hold(count: u64) {
+    let sound = ALL.iter().filter(|structure| !structure.injected);
+    let failed: Vec<String> = sound
+        .flat_map(|structure| {
+            let found = run(structure, 0, count);
+            eprintln!("{}: {count} schedules, {} switches", structure.name, found.switches);
+            found.failed.into_iter().map(|failed| format!("{}\n  {}", failed.what, failed.replay))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} failed, the first:\n{}", failed.len(), failed[0]);
+}
+
+/// A share of what [`many_schedules`] runs.
+#[test]
+fn a_share_of_the_schedules() {
+    all_hold(SHARE);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn many_schedules() {
+    all_hold(10_000);
+}
+
+#[test]
+fn what_is_broken_on_purpose_is_found_and_can_be_replayed() {
+    for (name, what) in [("race", "of 4 counted"), ("inverted", "deadlock")] {
+        let structure = named(name).expect("it is known");
+        let found = run(structure, 0, 400);
+        // By either way to explore.
+        for odd in [0, 1] {
+            let failed = found.failed.iter().find(|failed| failed.seed % 2 == odd);
+            let failed =
+                failed.unwrap_or_else(|| panic!("{name}: no schedule with seed % 2 = {odd}"));
+            assert!(failed.what.contains(what), "{}", failed.what);
+            assert!(failed.replay.ends_with(&format!("--seed {} --count 1", failed.seed)));
+            let again = run(structure, failed.seed, 1);
+            assert_eq!(again.failed.first(), Some(failed));
+        }
+        assert!(found.failed.len() < 400, "{name} fails always: no schedule is needed");
+    }
+}
+
+#[test]
+fn a_schedule_is_its_seed() {
+    let structure = named("fsync").expect("it is known");
+    assert_eq!(run(structure, 40, 10), run(structure, 40, 10));
+}

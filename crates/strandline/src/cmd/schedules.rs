@@ -1,0 +1,88 @@
+//! `strandline lab schedules`: short scenarios of several threads, under many schedules.
+
+use clap::Args;
+use lab::report::counted;
+use lab::schedules::{self, Explored, Structure};
+
+use crate::failure::{Outcome, PROBLEM};
+use crate::out;
+use crate::progress::Progress;
+
+/// Run a short scenario over each structure under so many schedules, and check what it left.
+///
+/// Exit status 1 if a check failed.
+#[derive(Args)]
+#[command(after_help = structures())]
+pub(crate) struct Schedules {
+    /// Which structures; by default all that are not broken on purpose
+    #[arg(value_name = "STRUCTURE")]
+    names: Vec<String>,
+    /// Schedules of each
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    count: u64,
+    /// The first schedule
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// One JSON object per structure
+    #[arg(long)]
+    json: bool,
+}
+
+/// What each structure has to keep, and examples.
+fn structures() -> String {
+    let about = |structure: &Structure| format!("  {:10} {}\n", structure.name, structure.about);
+    format!(
+        "Structures, and what must hold:\n{}\n\
+         Examples:\n  \
+         strandline lab schedules\n  \
+         strandline lab schedules fsync checkpoint --count 10000\n  \
+         strandline lab schedules race --count 100",
+        schedules::ALL.iter().map(about).collect::<String>()
+    )
+}
+
+impl Schedules {
+    pub(crate) fn run(self) -> Outcome {
+        let format = subjects::named(&self.fs)?;
+        let chosen = match &self.names[..] {
+            [] => schedules::ALL.iter().filter(|structure| !structure.injected).collect(),
+            names => {
+                names.iter().map(|name| schedules::named(name)).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let mut code = 0;
+        for structure in chosen {
+            let progress = Progress::new(self.count, structure.name, self.json);
+            let step = &mut || progress.step();
+            let found = schedules::explore(structure, format, self.seed, self.count, step)?;
+            progress.finish();
+            match self.json {
+                true => out::json(&found)?,
+                false => tell(&found)?,
+            }
+            if !found.failed.is_empty() {
+                code = PROBLEM;
+            }
+        }
+        Ok(code)
+    }
+}
+
+fn tell(found: &Explored) -> Outcome<()> {
+    let Explored { structure, schedules, switches, failed } = found;
+    let (schedules, switches) = (*schedules as usize, *switches as usize);
+    out::line(format!(
+        "{structure:10} {}, {}, {} failed",
+        counted(schedules, "schedule"),
+        counted(switches, "switch"),
+        failed.len()
+    ))?;
+    for failed in failed.iter().take(3) {
+        out::line(format!("  {}\n  again: {}", failed.what, failed.replay))?;
+    }
+    Ok(())
+}
