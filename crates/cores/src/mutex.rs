@@ -34,17 +34,17 @@ pub struct MutexGuard<'a, T: ?Sized> {
 impl<T> Mutex<T> {
     /// A free mutex around `value`.
     pub const fn new(value: T) -> Self {
-        Self::with(None, Place::NONE, VirtualLock::new(), value)
+        Self::with(None, Place::NONE, VirtualLock::around::<T>(), value)
     }
 
     /// As [`Mutex::new`], with the name to use in reports.
     pub const fn named(name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::NONE, VirtualLock::new(), value)
+        Self::with(Some(name), Place::NONE, VirtualLock::around::<T>(), value)
     }
 
     /// As [`Mutex::named`], with a place in the order of locks.
     pub const fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::new(rank), VirtualLock::new(), value)
+        Self::with(Some(name), Place::new(rank), VirtualLock::around::<T>(), value)
     }
 
     /// As [`Mutex::named`], for an instrument: what watches a run, or stands for hardware, and is

@@ -65,7 +65,7 @@ impl<T> PerCoreRwLock<T> {
     }
 
     fn with(name: &'static str, place: Place, value: T) -> Self {
-        let lock = RwLock::named(name, ());
+        let lock = RwLock::beside(name);
         Self { place, lock, short: ShortWay::new(), value: UnsafeCell::new(value) }
     }
 

@@ -35,21 +35,21 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
 impl<T> RwLock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self::with(None, Place::NONE, value)
+        Self::with(None, Place::NONE, VirtualLock::around::<T>(), value)
     }
 
     /// As [`RwLock::new`], with the name to use in reports.
     pub const fn named(name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::NONE, value)
+        Self::with(Some(name), Place::NONE, VirtualLock::around::<T>(), value)
     }
 
     /// As [`RwLock::named`], with a place in the order of locks.
     pub const fn ranked(rank: Rank, name: &'static str, value: T) -> Self {
-        Self::with(Some(name), Place::new(rank), value)
+        Self::with(Some(name), Place::new(rank), VirtualLock::around::<T>(), value)
     }
 
-    const fn with(name: Option<&'static str>, place: Place, value: T) -> Self {
-        RwLock { name, place, sim: VirtualLock::new(), inner: parking_lot::RwLock::new(value) }
+    const fn with(name: Option<&'static str>, place: Place, sim: VirtualLock, value: T) -> Self {
+        RwLock { name, place, sim, inner: parking_lot::RwLock::new(value) }
     }
 
     /// The same with a key: of several locks of one rank, a thread takes those of higher keys
@@ -61,6 +61,13 @@ impl<T> RwLock<T> {
     /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
+    }
+}
+
+impl RwLock<()> {
+    /// A lock for data that lies beside it.
+    pub(crate) const fn beside(name: &'static str) -> Self {
+        Self::with(Some(name), Place::NONE, VirtualLock::new(), ())
     }
 }
 

@@ -23,8 +23,18 @@ pub(crate) enum Mode {
 /// A lock's state on a virtual machine. There is none until it is first used on one.
 pub(crate) struct VirtualLock {
     state: Mutex<Option<Box<LockState>>>,
-    /// It is no part of the machine: who takes it or lets go of it spends no time.
-    is_free: bool,
+    charge: Charge,
+}
+
+/// What changes hands with a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charge {
+    /// Nothing: it is no part of the machine.
+    Nothing,
+    /// Its own line.
+    Line,
+    /// That, and lines of what it protects.
+    Data,
 }
 
 #[derive(Default)]
@@ -120,31 +130,37 @@ impl Drop for Hold<'_> {
 
 impl VirtualLock {
     pub(crate) const fn new() -> VirtualLock {
-        VirtualLock { state: Mutex::new(None), is_free: false }
+        VirtualLock { state: Mutex::new(None), charge: Charge::Data }
+    }
+
+    /// A lock around a `T`. One around nothing moves only its own line.
+    pub(crate) const fn around<T>() -> VirtualLock {
+        let charge = if size_of::<T>() == 0 { Charge::Line } else { Charge::Data };
+        VirtualLock { state: Mutex::new(None), charge }
     }
 
     /// A lock that costs nothing.
     pub(crate) const fn free() -> VirtualLock {
-        VirtualLock { state: Mutex::new(None), is_free: true }
+        VirtualLock { state: Mutex::new(None), charge: Charge::Nothing }
     }
 
     pub(crate) fn is_free(&self) -> bool {
-        self.is_free
+        self.charge == Charge::Nothing
     }
 
     /// When the lock's line is at the running core, to be changed.
     fn take_line(&self, sim: &Sim, line: &mut LineState) -> Nanos {
-        if self.is_free { sim.now() } else { line.take(sim) }
+        if self.is_free() { sim.now() } else { line.take(sim) }
     }
 
     fn watch(&self, sim: &Sim, waits_for: &WaitsFor) -> Option<Box<Watch>> {
-        if self.is_free { None } else { Watch::of_virtual(sim, waits_for) }
+        if self.is_free() { None } else { Watch::of_virtual(sim, waits_for) }
     }
 
     /// Lets the time pass that the line took. A lock that costs nothing is no moment at which
     /// others may come in between.
     fn spend(&self, sim: &Sim, end: Nanos) {
-        if !self.is_free {
+        if !self.is_free() {
             sim.advance(end);
         }
     }
@@ -234,7 +250,7 @@ impl VirtualLock {
             Mode::Shared => state.readers += 1,
             Mode::Exclusive => state.written = true,
         }
-        if self.is_free { 0 } else { state.data.bring(sim, mode, core) }
+        if self.charge == Charge::Data { state.data.bring(sim, mode, core) } else { 0 }
     }
 
     /// Takes a hold if one is free now.
@@ -332,7 +348,7 @@ impl LockState {
                 continue;
             }
             let core = sim.core_of(waiter);
-            let there = if of.is_free { from } else { self.line.hand_to(sim, core, from) };
+            let there = if of.is_free() { from } else { self.line.hand_to(sim, core, from) };
             let there = there + of.grant(sim, self, mode, core);
             sim.wake(waiter, there);
             sim.note_held_by(waiter, of.id());

@@ -18,7 +18,7 @@ fn run<T>(seed: u64, f: impl FnOnce() -> T) -> T {
 /// how long that took in all, and what the lock profile says.
 fn contend(times: usize, hold: fn()) -> (u64, LockUse) {
     run(1, || {
-        let lock = Arc::new(Mutex::named("log", ()));
+        let lock = Arc::new(Mutex::named("log", 0_u64));
         lockstat::start();
         let threads = (0..8).map(|core| {
             let lock = lock.clone();
@@ -44,6 +44,24 @@ fn each_hand_over_moves_the_lock_and_its_data() {
     let least = 8 * times as u64 * (1_000 + profile.lock_lines() * line);
     // A little more for the lock's own line, which goes from hand to hand and to those who come.
     assert!((least..least * 5 / 4).contains(&time), "{time} ns, at least {least}");
+}
+
+#[test]
+fn a_lock_around_nothing_moves_alone() {
+    let time_of = |lock: Mutex<()>| {
+        run(1, || {
+            drop(lock.lock());
+            spawn("other", Some(1), move || {
+                let start = now();
+                drop(lock.lock());
+                now() - start
+            })
+            .join()
+        })
+    };
+    let profile = profile();
+    let line = profile.transfer(Some(0), 1) + profile.transfer(Some(1), 1);
+    assert_eq!(time_of(Mutex::named("bit", ())), line);
 }
 
 #[test]

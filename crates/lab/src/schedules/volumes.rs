@@ -147,7 +147,7 @@ pub(super) const NODES: Structure = Structure {
         for core in 0..4 {
             let volume = volume.clone();
             threads.push(Box::new(move || {
-                let made = volume.fs.mkdir(root, &[b'd', core], 0o755, Creator::default());
+                let made = volume.fs.mkdir(root, &[b'd', b'0' + core], 0o755, Creator::default());
                 let own = said("mkdir", made)?.ino;
                 for turn in 0..TIMES {
                     let dir = if turn % 2 == 0 { root } else { own };
