@@ -48,9 +48,9 @@ impl<T> Mutex<T> {
     }
 
     /// As [`Mutex::named`], for an instrument: what watches a run, or stands for hardware, and is
-    /// no part of the machine. On a virtual machine it costs no time, nor does waking those who wait
-    /// with it for a condition, and nobody waits for it unless its holder lets time pass; no lock
-    /// profile shows it.
+    /// no part of the machine. On a virtual machine it costs no time, nor does waking those who
+    /// wait with it for a condition, and nobody waits for it unless its holder lets time pass; no
+    /// lock profile shows it.
     pub const fn instrument(name: &'static str, value: T) -> Self {
         Self::with(Some(name), Place::NONE, VirtualLock::free(), value)
     }

@@ -145,8 +145,8 @@ impl Sensitivity {
         pairs.sort_unstable();
         pairs.dedup();
         let mut text = format!(
-            "sensitivity: {} estimates of {machine} change figures, each tried at -50% and +50%; {} \
-             of {orderings} orderings survive\n",
+            "sensitivity: {} estimates of {machine} change figures, each tried at -50% and +50%; \
+             {} of {orderings} orderings survive\n",
             estimates.len(),
             orderings - pairs.len()
         );

@@ -1,5 +1,5 @@
-//! Schedules explored by seed: a short scenario of several threads over one structure, run again and
-//! again on a virtual machine that takes their cores away where the seed says, and a check.
+//! Schedules explored by seed: a short scenario of several threads over one structure, run again
+//! and again on a virtual machine that takes their cores away where the seed says, and a check.
 //!
 //! Even seeds mix threads at random; odd ones preempt a thread one to three times for longer than
 //! the others need to finish (PCT, Burckhardt and others, ASPLOS 2010: most races need only few
