@@ -42,4 +42,4 @@ pub use semaphore::Semaphore;
 pub use splitmix::{mix, splitmix64};
 pub use stage::Stage;
 pub use thread::{JoinHandle, Panic, spawn, try_spawn};
-pub use trace::{Span, Trace, span};
+pub use trace::{Span, Trace, charge, span};

@@ -3,7 +3,7 @@
 //! Here are only writes that need nothing but the inode and its pages: everything they touch has a
 //! block or the promise of one. All other writes hold the volume.
 
-use cores::{Residence, Stage};
+use cores::Residence;
 use drive::BLOCK_SIZE;
 use vfs::file::{self, Page, Write};
 use vfs::{FileKind, WriteBack, pieces};
@@ -31,7 +31,6 @@ impl Own<'_> {
         self.pay(ino, changed)?;
         let pages = &mut self.shard_mut(ino)?.pages;
         for (piece, page) in write.take().into_iter().flat_map(Write::pages) {
-            let _span = cores::span(Stage::CopyPage);
             match page {
                 Page::Whole(page) => pages.insert_dirty(ino.into(), piece.page, page),
                 Page::Part(bytes) => {

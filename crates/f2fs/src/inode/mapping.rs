@@ -75,7 +75,7 @@ pub(crate) enum Lookup {
 /// Where blocks are, for whoever looks.
 pub(crate) trait Mapping: See {
     fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath, Self::Error> {
-        let _span = cores::span(cores::Stage::MapBlock);
+        cores::charge(cores::Stage::MapBlock);
         let addrs = self.view(ino)?.layout().addr_counts();
         Ok(NodePath::of(index, addrs).ok_or(Error::Posix(Errno::FBIG))?)
     }

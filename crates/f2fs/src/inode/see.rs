@@ -282,7 +282,7 @@ impl F2fs {
     ) -> Result<Option<T>> {
         let _span = cores::span(cores::Stage::Syscall);
         let volume = self.look();
-        let _span = cores::span(cores::Stage::Inode);
+        cores::charge(cores::Stage::Inode);
         volume.check_usable()?;
         let sight = Passing::default();
         match look(&mut Glance { engine: &volume, sight }) {
@@ -304,7 +304,7 @@ impl F2fs {
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
         let sight = Owned { number: Inodes::number(ino), shard: volume.inodes.own(ino) };
-        let _span = cores::span(cores::Stage::Inode);
+        cores::charge(cores::Stage::Inode);
         // Errors are left to whoever holds the volume, who has more to say.
         Ok(change(&mut Own { engine: &volume, sight }).ok())
     }

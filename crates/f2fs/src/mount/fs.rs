@@ -164,7 +164,7 @@ impl F2fs {
     pub(crate) fn change_alone(&self) -> Result<Hold<'_, Engine>> {
         drive::Block::stock();
         let mut volume = self.settled();
-        let _span = cores::span(cores::Stage::Inode);
+        cores::charge(cores::Stage::Inode);
         volume.operations += 1;
         volume.check_writable()?;
         volume.inodes.make_room();
@@ -261,7 +261,7 @@ impl F2fs {
     /// it asked for.
     pub(crate) fn unseen(&self) -> Result<Hold<'_, Engine>> {
         let mut volume = self.lock();
-        let _span = cores::span(cores::Stage::Inode);
+        cores::charge(cores::Stage::Inode);
         volume.check_usable()?;
         volume.operations += 1;
         Ok(volume)

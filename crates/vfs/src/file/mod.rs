@@ -13,7 +13,7 @@ mod write;
 
 use std::ops::Range;
 
-use cores::Residence;
+use cores::{Residence, Stage};
 use drive::{Block, Blocks, Lba};
 
 use crate::{Errno, Ino, PageCache};
@@ -21,7 +21,8 @@ use crate::{Errno, Ino, PageCache};
 pub use read::{Miss, Part, insert, page, read, read_cached, read_in_memory, read_miss};
 pub use write::{Page, Write, Written, page_to_change, write, zero_ends, zero_in_page};
 
-/// Charges a virtual machine for `bytes` of a page, if it is in memory, that are copied.
+/// Charges a virtual machine for `bytes` of a page that are copied, and for finding it.
+#[inline]
 pub fn charge(
     pages: &PageCache,
     file: Ino,
@@ -29,10 +30,15 @@ pub fn charge(
     bytes: usize,
     copied: fn(&Residence, usize),
 ) {
-    if cores::is_virtual()
-        && let Some(page) = pages.residence(file, index)
-    {
-        copied(page, bytes);
+    #[cold]
+    fn charge(page: Option<&Residence>, bytes: usize, copied: fn(&Residence, usize)) {
+        cores::charge(Stage::CopyPage);
+        if let Some(page) = page {
+            copied(page, bytes);
+        }
+    }
+    if cores::is_virtual() {
+        charge(pages.residence(file, index), bytes, copied);
     }
 }
 

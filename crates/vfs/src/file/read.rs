@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cores::{Residence, Stage};
+use cores::Residence;
 use drive::{BLOCK_SIZE, Block, Blocks, Lba};
 
 use super::{Map, charge};
@@ -68,7 +68,6 @@ pub fn read_cached<M: Map>(
     let len = buf.len();
     let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
     for Piece { page: index, within, buffer } in pieces(offset, len) {
-        let _span = cores::span(Stage::CopyPage);
         let done = buffer.start;
         let into = &mut buf[buffer];
         let file = map.seen(file, index)?;
@@ -91,7 +90,6 @@ pub fn read_cached<M: Map>(
 /// several who look at them together. Returns how much that is; holes count as missing.
 pub fn read_in_memory(pages: &PageCache, file: Ino, offset: u64, buf: &mut [u8]) -> usize {
     for Piece { page: index, within, buffer } in pieces(offset, buf.len()) {
-        let _span = cores::span(Stage::CopyPage);
         let Some(page) = pages.touch(file, index) else { return buffer.start };
         charge(pages, file, index, buffer.len(), Residence::read);
         buf[buffer].copy_from_slice(&page[within]);

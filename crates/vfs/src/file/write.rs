@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cores::{Residence, Stage};
+use cores::Residence;
 use drive::{BLOCK_SIZE, Block};
 use smallvec::SmallVec;
 
@@ -79,7 +79,6 @@ pub fn write<M: Map>(
     let ready = whole.start..map.reserve_run(file, whole)?;
     let mut len = 0;
     for (piece, page) in write.pages() {
-        let _span = cores::span(Stage::CopyPage);
         let done = match page {
             Page::Whole(page) => {
                 let is_ready = ready.contains(&piece.page);
