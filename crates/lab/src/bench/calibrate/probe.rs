@@ -22,9 +22,9 @@ fn best(mut run: impl FnMut() -> f64) -> f64 {
 
 fn both(work: impl Fn(usize) + Clone + Send + 'static, first: usize, second: usize) -> Nanos {
     let start = now();
-    let threads = [first, second].map(|core| {
+    let threads = [(0, first), (1, second)].map(|(parity, core)| {
         let work = work.clone();
-        spawn("probe", Some(core), move || work(usize::from(core != first || first == second)))
+        spawn("probe", Some(core), move || work(parity))
     });
     threads.into_iter().for_each(JoinHandle::join);
     now() - start
