@@ -75,6 +75,10 @@ ranks! {
     InFlight = Never,
     /// One hardware queue. A drive below may sleep while it takes a command.
     Queue = Allowed,
+    /// Requests that have not been sent, and answers that nobody has asked for yet.
+    Requests = Never,
+    /// The tags of one hardware queue: who sleeps for one, then one word of them.
+    Tags = Never,
 }
 
 /// The place of one lock; nothing at all in builds without checks.

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cores::{Mutex, Nanos};
+use cores::{Mutex, Nanos, Rank};
 use drive::{Command, Lba};
 
 use crate::request::{Limits, Request};
@@ -46,6 +46,7 @@ struct State {
 
 /// The requests of a drive that have not been sent.
 pub(crate) struct MqDeadline {
+    /// Protects the requests, their order and the batch under way.
     state: Mutex<State>,
     /// Zones with a write under way.
     locked: Box<[AtomicBool]>,
@@ -54,7 +55,7 @@ pub(crate) struct MqDeadline {
 impl MqDeadline {
     pub(crate) fn new(zones: usize) -> Self {
         Self {
-            state: Mutex::named("mq-deadline", State::default()),
+            state: Mutex::ranked(Rank::Requests, "mq-deadline", State::default()),
             locked: (0..zones).map(|_| AtomicBool::new(false)).collect(),
         }
     }

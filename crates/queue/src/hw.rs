@@ -3,7 +3,7 @@
 //! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
 //! and files each under its command's ticket, where the thread to which it belongs finds it.
 
-use cores::{Condvar, Mutex, MutexGuard};
+use cores::{Condvar, Mutex, MutexGuard, Rank};
 use drive::{Command, Completion, Drive, Identify};
 
 use crate::deadline::MqDeadline;
@@ -61,7 +61,7 @@ impl HwQueue {
             tags = Some(TagSet::new(depth, queue, options.linux));
         }
         Self {
-            hw: Mutex::new(hw),
+            hw: Mutex::ranked(Rank::Queue, "hardware queue", hw),
             filed: Condvar::new(),
             zones: identify.zones.map_or(0, |zones| zones.count as usize),
             tags,
@@ -200,6 +200,7 @@ impl HwQueue {
     /// Sleeps until the ticket `slot` has its answer.
     pub(crate) fn wait(&self, wire: Wire<'_>, slot: u32) -> Answer {
         let Wire { drive, queue, .. } = wire;
+        cores::may_sleep();
         let mut hw = self.hw.lock();
         loop {
             let command = match hw.take(slot) {
@@ -274,6 +275,7 @@ impl HwQueue {
     fn reap<'a>(&'a self, hw: MutexGuard<'a, Hw>, wire: Wire<'_>) -> MutexGuard<'a, Hw> {
         let moves = hw.moves;
         drop(hw);
+        cores::may_sleep();
         let completion = wire.drive.wait(wire.queue);
         let mut hw = self.hw.lock();
         match completion {

@@ -8,7 +8,8 @@
 //!   than the drive has tags;
 //! - all writes to one sequential zone use one hardware queue, and no more than one is in flight
 //!   unless [`ZoneOrder::Free`] allows it; the others wait in the order of their submission;
-//! - in the steady state no command allocates: tickets and tags live in tables that only grow.
+//! - in the steady state no command allocates: tickets and tags live in tables that only grow. Only
+//!   a request that was merged to more than four blocks has memory of its own.
 #![forbid(unsafe_code)]
 
 mod at_once;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use cores::{Condvar, Mutex, MutexGuard};
+use cores::{Condvar, Mutex, MutexGuard, Rank};
 
 use crate::request::{Limits, Request};
 use crate::slots::Answer;
@@ -35,16 +35,19 @@ struct Answers {
 
 /// A core's requests that have not been sent.
 pub(crate) struct SoftQueue {
+    /// Protects the requests and their order.
     requests: Mutex<VecDeque<Request>>,
+    /// Protects which tickets there are and what they have been answered.
     answers: Mutex<Answers>,
     answered: Condvar,
 }
 
 impl SoftQueue {
     pub(crate) fn new() -> Self {
+        let answers = Answers::default();
         Self {
-            requests: Mutex::named("software queue", VecDeque::new()),
-            answers: Mutex::named("software queue's answers", Answers::default()),
+            requests: Mutex::ranked(Rank::Requests, "software queue", VecDeque::new()),
+            answers: Mutex::ranked(Rank::Requests, "software queue's answers", answers),
             answered: Condvar::new(),
         }
     }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cores::{Condvar, Line, Mutex};
+use cores::{Condvar, Line, Mutex, Rank};
 
 use crate::options::Linux;
 
@@ -51,7 +51,7 @@ impl TagSet {
         let word = |first: u32| Word {
             taken: Line::new(0),
             cleared: Line::new(0),
-            swap: Mutex::named("tag word", ()),
+            swap: Mutex::ranked(Rank::Tags, "tag word", ()).keyed(1),
             mask: u64::MAX >> (64 - (depth - first).min(1 << shift)),
         };
         let hint = |core| cores::mix(u64::from(queue) << 32 | core as u64) % u64::from(depth);
@@ -62,7 +62,7 @@ impl TagSet {
             linux,
             hints: (0..cores::core_count()).map(|core| AtomicU32::new(hint(core) as u32)).collect(),
             waiting: Line::new(0),
-            sleep: Mutex::named("tags", ()),
+            sleep: Mutex::ranked(Rank::Tags, "tags", ()),
             freed: Condvar::new(),
         }
     }
@@ -212,7 +212,18 @@ mod tests {
 
     #[test]
     fn threads_share_few_tags_in_every_schedule() {
-        for seed in 0..200 {
+        explore(0..200);
+    }
+
+    #[test]
+    #[ignore = "long: make test-all"]
+    fn many_schedules() {
+        explore(200..1450);
+    }
+
+    /// Eight schedules for each seed.
+    fn explore(seeds: std::ops::Range<u64>) {
+        for seed in seeds {
             for tags in [1, 2, 5, 8] {
                 for linux in [Linux::V4, Linux::V6] {
                     assert!(shares(tags, linux, seed), "{tags} tags, {linux:?}, seed {seed}");

@@ -1,6 +1,7 @@
 //! The block layer in schedules that no clock would make, over a drive that answers in any order.
 //! Every run is a seed; a failure prints it with the setting.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,11 +37,15 @@ fn settings() -> impl Iterator<Item = Options> {
     })
 }
 
-/// Runs `test` on a preempted machine for every setting and seed.
-fn explore(test: impl Fn(Options, u64) + Copy + 'static) {
+/// Runs `test` on a preempted machine for every setting, with a few seeds.
+fn explore(test: fn(Options, u64)) {
+    explore_seeds(test, 0..SEEDS);
+}
+
+fn explore_seeds(test: fn(Options, u64), seeds: Range<u64>) {
     let profile = Profile::named("xeon-4116").expect("profile");
     for options in settings() {
-        for seed in 0..SEEDS {
+        for seed in seeds.clone() {
             let machine = Machine::simulated(&profile, seed).preempted();
             let run = std::panic::AssertUnwindSafe(|| machine.run(|| test(options, seed)));
             match std::panic::catch_unwind(run) {
@@ -289,4 +294,14 @@ fn without_an_order_the_schedules_find_a_zone_out_of_order() {
     let options = Options { zone_order: ZoneOrder::Free, ..Options::default() };
     assert!(failures(options, zones) > 0);
     assert_eq!(failures(Options::default(), zones), 0);
+}
+
+/// 10,000 schedules and more of each of the tests above.
+#[test]
+#[ignore = "long: make test-all"]
+fn many_schedules() {
+    let settings = settings().count() as u64;
+    for test in [crowd, zones, flushes, at_once] {
+        explore_seeds(test, SEEDS..SEEDS + 10_000_u64.div_ceil(settings));
+    }
 }
