@@ -74,6 +74,11 @@ impl Block {
         self.0.get_mut().expect("alone, as it was or as it was just made")
     }
 
+    /// Drops a block that was stored long ago. See [`Frame::retire`].
+    pub(crate) fn retire(self) {
+        self.0.retire();
+    }
+
     /// Whether both are the same page in memory, and so equal without a comparison.
     pub fn same_page(&self, other: &Self) -> bool {
         self.0.is(&other.0)

@@ -49,7 +49,9 @@ impl RamMedia {
         let branches = roots[root].get_or_insert_with(|| Arc::new([const { None }; BRANCH]));
         let leaves =
             Arc::make_mut(branches)[branch].get_or_insert_with(|| Arc::new([const { None }; LEAF]));
-        Arc::make_mut(leaves)[leaf] = Some(block);
+        if let Some(before) = Arc::make_mut(leaves)[leaf].replace(block) {
+            before.retire();
+        }
     }
 
     /// Makes the range read as zeroes. Whole leaves and branches are dropped at once.
