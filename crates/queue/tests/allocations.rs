@@ -74,8 +74,13 @@ fn check(queue: &BlockQueue, what: &str) {
     assert!(counts[0] > 0 && counts[1] == 0, "{what}: {counts:?} allocations");
 }
 
+/// On one core throughout: another has other hardware queues, with tables of their own.
 #[test]
 fn no_command_allocates_once_the_tables_have_grown() {
+    cores::spawn("caller", Some(0), check_all).join();
+}
+
+fn check_all() {
     let conventional = || Spec::named("conventional-noplp").expect("profile").blocks(4096);
     let zoned = || Spec::named("zn540-noplp").expect("profile").zone_size(64, 64).zones(16, 0);
     let ssd = |spec, timing| Uncounted(Ssd::new(spec, timing, 1).expect("drive"));
