@@ -158,9 +158,13 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> Str
     out
 }
 
-/// A number of things: "1 cut", "2 cuts".
+/// A number of things: "1 cut", "2 cuts", "3 switches".
 pub fn counted(number: usize, what: &str) -> String {
-    let ending = if number == 1 { "" } else { "s" };
+    let ending = match number {
+        1 => "",
+        _ if what.ends_with("ch") => "es",
+        _ => "s",
+    };
     format!("{} {what}{ending}", thousands(number as u64))
 }
 

@@ -6,11 +6,12 @@ use super::Load;
 use crate::Result;
 
 /// Rounds of the fit. Each brings the times closer together; the last ones change nothing.
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 10_000;
 
-/// A stage's cost goes no further from where it began than by this factor: what little a load says
-/// of a stage with a small share must not carry it away.
-const FURTHEST: f64 = 20.0;
+/// How much it counts against a cost that it is twice its start, where 1 is a load's time that is
+/// wrong by all of it: what little a load says of a stage with a small share must not carry the
+/// stage's cost away.
+const STAY: f64 = 1e-4;
 
 /// By how much a stage's cost is changed to see how often a load passes through it.
 const STEP_NS: u64 = 1000;
@@ -31,7 +32,7 @@ impl Model {
     }
 }
 
-/// Scales the costs of the stages until the loads take the nanoseconds per operation that were
+/// Chooses the costs of the stages so that the loads take the nanoseconds per operation that were
 /// measured. `time` predicts a load's.
 pub(super) fn stages(
     profile: Profile,
@@ -52,7 +53,7 @@ pub(super) fn stages(
         let theirs: f64 = passes.iter().zip(&start).map(|(n, cost)| n * cost).sum();
         models.push(Model { measured, passes, rest: (before - theirs).max(0.0) });
     }
-    let costs = scaled(&start, &models);
+    let costs = self::fitted(&start, &models);
     let mut fitted = profile;
     for ((path, cost), (index, _)) in paths.iter().zip(&costs).zip(start.iter().enumerate()) {
         if models.iter().any(|model| model.passes[index] > 0.0) {
@@ -63,25 +64,23 @@ pub(super) fn stages(
     Ok(fitted)
 }
 
-/// Each cost times the ratio of measured to predicted time, as the mean over the loads by the share
-/// that the stage has in them; again and again.
-fn scaled(start: &[f64], models: &[Model]) -> Vec<f64> {
+/// The costs, none below 0, with which the squares of the errors, as shares of what was measured,
+/// add up to the least: each in turn is set to its best beside the others, again and again.
+fn fitted(start: &[f64], models: &[Model]) -> Vec<f64> {
     let mut costs = start.to_vec();
     for _ in 0..ROUNDS {
-        let before = costs.clone();
-        for (index, cost) in costs.iter_mut().enumerate() {
-            let (mut weights, mut logs) = (0.0, 0.0);
+        for index in (0..costs.len()).filter(|&index| start[index] > 0.0) {
+            // What pulls it to its start, and what to the times measured.
+            let stay = STAY / (start[index] * start[index]);
+            let (mut pull, mut weight) = (stay * start[index], stay);
             for model in models {
-                let time = model.time(&before).max(1.0);
-                let share = model.passes[index] * before[index] / time;
-                weights += share;
-                logs += share * (model.measured / time).ln();
+                let passes = model.passes[index];
+                let others = model.time(&costs) - passes * costs[index];
+                let square = model.measured * model.measured;
+                pull += passes * (model.measured - others) / square;
+                weight += passes * passes / square;
             }
-            if weights > 0.0 {
-                let furthest = start[index] / FURTHEST..=start[index] * FURTHEST;
-                *cost = (before[index] * (logs / weights).exp())
-                    .clamp(*furthest.start(), *furthest.end());
-            }
+            costs[index] = (pull / weight).max(0.0);
         }
     }
     costs
@@ -119,7 +118,7 @@ mod tests {
             model.measured = model.time(&truth);
             model
         });
-        let found = scaled(&[200.0, 200.0, 200.0], &models);
+        let found = fitted(&[200.0, 200.0, 200.0], &models);
         for model in &models {
             assert!((model.time(&found) / model.measured - 1.0).abs() < 0.02, "{found:?}");
         }

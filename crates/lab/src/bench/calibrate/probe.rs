@@ -119,7 +119,7 @@ pub(super) fn probe() -> Result<Numbers> {
     let (own, other) = (own_line(), if cores > 1 { other_line() } else { own_line() });
     let far = 1.min(cores - 1);
     let (woken, call) = waking(0, far);
-    let (switched, _) = waking(0, 0);
+    let (switched, switch_call) = waking(0, 0);
     let at_least_one = |number: f64| (number.round() as u64).max(1);
     Ok(vec![
         ("line.same_core", at_least_one(own)),
@@ -131,6 +131,6 @@ pub(super) fn probe() -> Result<Numbers> {
         ("memory.cache", at_least_one(copying(16 * PAGE, 500, 1))),
         ("thread.wake_call", at_least_one(call)),
         ("thread.wake", at_least_one(woken - call)),
-        ("thread.context_switch", at_least_one(switched - call)),
+        ("thread.context_switch", at_least_one(switched - switch_call)),
     ])
 }
