@@ -6,6 +6,9 @@
 //! volume alone. A commit, as a checkpoint or a journal's transaction, is put together by a holder
 //! and written while nobody holds the volume; until the drive has all of it nothing may change, and
 //! everything may be looked at.
+//!
+//! Those who have waited for the end of a commit come before those who have not. Otherwise whoever
+//! commits again and again, as a cleaner does, would always be there first.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,16 +18,22 @@ use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, 
 pub struct Gate<V> {
     /// Everything of the volume, and whether it is being committed.
     state: PerCoreRwLock<State<V>>,
-    /// Whether it is being committed, for those who wait for the end. Taken alone or within
-    /// `state`.
-    committing: Mutex<bool>,
-    committed: Condvar,
+    /// What of it those see who sleep. Taken alone or within `state`.
+    shown: Mutex<Shown>,
+    changed: Condvar,
 }
 
 struct State<V> {
     volume: V,
+    shown: Shown,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Shown {
     /// The contents of memory are on their way to the drive, and must not change.
     committing: bool,
+    /// How many have waited for the end of a commit and not had the volume since.
+    waiting: usize,
 }
 
 /// The volume, to look at beside others.
@@ -57,9 +66,13 @@ impl<V> Gate<V> {
     /// A gate to `volume`. `name` is the lock's name in reports.
     pub fn new(name: &'static str, volume: V) -> Self {
         Self {
-            state: PerCoreRwLock::ranked(Rank::Gate, name, State { volume, committing: false }),
-            committing: Mutex::ranked(Rank::Commit, "commit", false),
-            committed: Condvar::new(),
+            state: PerCoreRwLock::ranked(
+                Rank::Gate,
+                name,
+                State { volume, shown: Shown::default() },
+            ),
+            shown: Mutex::ranked(Rank::Commit, "commit", Shown::default()),
+            changed: Condvar::new(),
         }
     }
 
@@ -74,7 +87,7 @@ impl<V> Gate<V> {
     #[inline]
     pub fn join(&self) -> Option<Look<'_, V>> {
         let look = self.look();
-        (!look.0.committing).then_some(look)
+        (!look.0.shown.committing).then_some(look)
     }
 
     /// The volume alone, but perhaps during a commit: what is in memory may not be durable, and
@@ -89,14 +102,34 @@ impl<V> Gate<V> {
     pub fn settled(&self) -> Hold<'_, V> {
         loop {
             let hold = self.hold();
-            if !hold.0.committing {
-                return hold;
+            match hold.0.shown {
+                Shown { committing: true, .. } => return self.settled_in_time(hold),
+                Shown { waiting: 0, .. } => return hold,
+                _ => self.sleep_while(hold, |shown| shown.waiting > 0),
             }
-            drop(hold);
-            let mut committing = self.committing.lock();
-            while *committing {
-                self.committed.wait(&mut committing);
-            }
+        }
+    }
+
+    /// As [`Gate::settled`], after the commit under way and before those who have not waited.
+    #[cold]
+    fn settled_in_time<'a>(&'a self, mut hold: Hold<'a, V>) -> Hold<'a, V> {
+        self.show(&mut hold, |shown| shown.waiting += 1);
+        while hold.0.shown.committing {
+            self.sleep_while(hold, |shown| shown.committing);
+            hold = self.hold();
+        }
+        self.show(&mut hold, |shown| shown.waiting -= 1);
+        if hold.0.shown.waiting == 0 {
+            self.changed.notify_all();
+        }
+        hold
+    }
+
+    fn sleep_while(&self, hold: Hold<'_, V>, is_so: impl Fn(&Shown) -> bool) {
+        drop(hold);
+        let mut shown = self.shown.lock();
+        while is_so(&shown) {
+            self.changed.wait(&mut shown);
         }
     }
 
@@ -106,18 +139,18 @@ impl<V> Gate<V> {
         mut hold: Hold<'a, V>,
         write: impl FnOnce() -> T,
     ) -> (Hold<'a, V>, T) {
-        self.set_committing(&mut hold, true);
+        self.show(&mut hold, |shown| shown.committing = true);
         drop(hold);
         let written = write();
         let mut hold = self.hold();
-        self.set_committing(&mut hold, false);
-        self.committed.notify_all();
+        self.show(&mut hold, |shown| shown.committing = false);
+        self.changed.notify_all();
         (hold, written)
     }
 
-    fn set_committing(&self, hold: &mut Hold<'_, V>, committing: bool) {
-        hold.0.committing = committing;
-        *self.committing.lock() = committing;
+    fn show(&self, hold: &mut Hold<'_, V>, change: impl FnOnce(&mut Shown)) {
+        change(&mut hold.0.shown);
+        *self.shown.lock() = hold.0.shown;
     }
 
     /// How often somebody has looked so far.
@@ -157,5 +190,35 @@ mod tests {
             assert_eq!(*gate.look(), 1);
         };
         Machine::simulated(&profile, 1).run(test).unwrap();
+    }
+
+    #[test]
+    fn who_commits_again_and_again_holds_nobody_up_for_longer_than_once() {
+        const MS: u64 = 1_000_000;
+        let profile = Profile::named("xeon-4116").unwrap();
+        let test = || {
+            let gate = Arc::new(Gate::new("test", 0));
+            let committer = |core| {
+                let gate = gate.clone();
+                cores::spawn("commit", Some(core), move || {
+                    for _ in 0..50 {
+                        drop(gate.commit(gate.settled(), || cores::sleep(MS)));
+                    }
+                })
+            };
+            let committers = [committer(1), committer(2)];
+            for _ in 0..20 {
+                cores::sleep(MS / 3);
+                let begun = cores::now();
+                *gate.settled() += 1;
+                // The commit under way, and that of the other who waits for its end.
+                assert!(cores::now() - begun < 3 * MS);
+            }
+            committers.into_iter().for_each(cores::JoinHandle::join);
+            assert_eq!(*gate.look(), 20);
+        };
+        for seed in 0..20 {
+            Machine::simulated(&profile, seed).run(test).unwrap();
+        }
     }
 }

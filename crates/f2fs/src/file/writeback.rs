@@ -35,13 +35,19 @@ impl F2fs {
 
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
     pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
-        let _turn = self.take_turn(ino);
-        self.write_back_held(ino).inspect_err(|_| {
-            self.lock().write_errors.insert(ino);
-        })
+        let mut from = Some(0);
+        while let Some(index) = from {
+            // One turn for all would hold up a writer for as long as it takes.
+            let _turn = self.take_turn(ino);
+            let next = self.write_back_some(ino, index);
+            from = next.inspect_err(|_| {
+                self.lock().write_errors.insert(ino);
+            })?;
+        }
+        Ok(())
     }
 
-    /// As [`F2fs::write_back_file`], for who has the file's turn.
+    /// Writes the dirty pages of a file for who has its turn.
     pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
         let mut from = Some(0);
         while let Some(index) = from {

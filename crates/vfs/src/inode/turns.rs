@@ -1,7 +1,10 @@
 //! Turns: only one fsync or write-back of a file at a time, and the file is not freed meanwhile.
 //!
 //! Two at once could each take the other's writes for completed ones. An inode that loses its last
-//! name during a turn is freed at the end of that turn.
+//! name during a turn is freed when nobody waits for a turn of it any more.
+//!
+//! Turns come in the order in which they were asked for. So who writes much of a file back in many
+//! turns holds nobody up for longer than one.
 
 use cores::{Condvar, Mutex, Rank};
 use rustc_hash::FxHashMap;
@@ -10,10 +13,20 @@ use crate::Ino;
 
 /// The inodes that have a turn under way.
 pub struct Turns {
-    /// For each inode, whether to free it at the end of its turn. Taken alone, or within the
-    /// volume's lock.
-    busy: Mutex<FxHashMap<Ino, bool>>,
+    /// For each inode, who has the turn and who waits. Taken alone, or within the volume's lock.
+    busy: Mutex<FxHashMap<Ino, Line>>,
     ended: Condvar,
+}
+
+/// Those who want a turn of one inode, by number.
+#[derive(Default)]
+struct Line {
+    /// Who has it.
+    now: u64,
+    /// Who comes next.
+    next: u64,
+    /// Whether the last one has to free the inode.
+    to_be_freed: bool,
 }
 
 impl Turns {
@@ -22,30 +35,78 @@ impl Turns {
         Self { busy: Mutex::ranked(Rank::Turns, name, FxHashMap::default()), ended: Condvar::new() }
     }
 
-    /// Waits until `ino` has no other turn under way, and begins one.
+    /// Waits until those who came before have had their turns of `ino`, and begins one.
     pub fn begin(&self, ino: Ino) {
         let mut busy = self.busy.lock();
-        while busy.contains_key(&ino) {
+        let line = busy.entry(ino).or_default();
+        let me = line.next;
+        line.next += 1;
+        while busy.get(&ino).is_some_and(|line| line.now != me) {
             self.ended.wait(&mut busy);
         }
-        busy.insert(ino, false);
     }
 
     /// Ends a turn. True if the caller must free the inode now.
     pub fn end(&self, ino: Ino) -> bool {
-        let to_be_freed = self.busy.lock().remove(&ino).unwrap_or(false);
+        let mut busy = self.busy.lock();
+        let Some(line) = busy.get_mut(&ino) else { return false };
+        line.now += 1;
+        let is_last = line.now == line.next;
+        let to_be_freed = is_last && line.to_be_freed;
+        if is_last {
+            busy.remove(&ino);
+        }
+        drop(busy);
         self.ended.notify_all();
         to_be_freed
     }
 
-    /// If a turn of `ino` is under way, leaves it to that turn's end to free the inode.
+    /// If a turn of `ino` is under way, leaves it to the end of the last one to free the inode.
     pub fn will_free(&self, ino: Ino) -> bool {
         match self.busy.lock().get_mut(&ino) {
-            Some(to_be_freed) => {
-                *to_be_freed = true;
+            Some(line) => {
+                line.to_be_freed = true;
                 true
             }
             None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cores::{Machine, Profile};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn who_takes_many_turns_lets_others_in_between() {
+        let profile = Profile::named("xeon-4116").unwrap();
+        let test = || {
+            let turns = Arc::new(Turns::new("test"));
+            let many = turns.clone();
+            let writer = cores::spawn("many", Some(1), move || {
+                for _ in 0..100 {
+                    many.begin(1);
+                    cores::sleep(MS);
+                    many.end(1);
+                }
+            });
+            cores::sleep(MS / 2);
+            let begun = cores::now();
+            turns.begin(1);
+            assert!(cores::now() - begun < 2 * MS);
+            assert!(turns.will_free(1));
+            assert!(!turns.end(1), "the other has one to come");
+            writer.join();
+            assert!(!turns.will_free(1));
+        };
+        for seed in 0..20 {
+            Machine::simulated(&profile, seed).run(test).unwrap();
         }
     }
 }
