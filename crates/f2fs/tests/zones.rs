@@ -2,6 +2,7 @@
 
 mod harness;
 
+use cores::{Machine, Profile};
 use harness::{Kind, mount};
 use std::sync::Arc;
 
@@ -37,4 +38,22 @@ fn forty_cuts_leave_the_drive_writable() {
     fs.unmount().unwrap();
     let report = f2fs::check::check(&dynamic, &f2fs::check::CheckOptions::default()).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+/// A drive lets 14 zones be active, and here the file's dirty pages take more.
+#[test]
+fn an_fsync_of_much_leaves_zones_to_others() {
+    for options in ["cache=256m", "cache=256m,fsync_mode=strict,oprw"] {
+        let test = move || {
+            let drive = Kind::Zoned.formatted_at(1, Timing::Virtual);
+            let fs = mount(&drive, options);
+            let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+            fs.write(file, 0, &vec![7; 60 << 20]).unwrap();
+            fs.fsync(file, false).unwrap();
+            fs.write(file, 0, &vec![8; 60 << 20]).unwrap();
+            fs.unmount().unwrap();
+        };
+        let profile = Profile::named("xeon-4116").unwrap();
+        Machine::simulated(&profile, 1).run(test).unwrap();
+    }
 }

@@ -26,6 +26,9 @@ const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
 /// Pages of a file written back before others get at the volume again.
 const WRITE_BACK_PAGES: usize = 1024;
 
+/// How many zones may be filled at a time. Drives limit how many are active, and each log has one.
+const ZONES_AT_ONCE: usize = 4;
+
 impl F2fs {
     /// Writes the dirty pages of all files, leaving the volume free while the drive works.
     pub(crate) fn write_back_files(&self) -> Result<()> {
@@ -83,6 +86,14 @@ impl F2fs {
 }
 
 impl Engine {
+    /// How many pages of a file may be on their way to the drive at once.
+    pub(crate) fn at_once(&self) -> usize {
+        match self.zones {
+            Some(_) => ZONES_AT_ONCE * self.segments.section_capacity() as usize,
+            None => usize::MAX,
+        }
+    }
+
     /// Allocates and submits all dirty pages of a file.
     pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
         self.submit_pages(ino, 0, usize::MAX, set).map(drop)

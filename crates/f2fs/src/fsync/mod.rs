@@ -73,6 +73,11 @@ pub(crate) fn execute_with(
         if volume.options.read_only {
             return Ok(());
         }
+        if volume.at_once() < volume.inodes.of(ino).pages.dirty_count(ino.into()) {
+            drop(volume);
+            fs.write_back_held(ino)?;
+            volume = fs.settled();
+        }
         let mut volume = fs.balance(volume)?;
         let plan = begin(&mut volume)?;
         (volume, plan)

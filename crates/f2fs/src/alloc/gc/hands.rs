@@ -30,9 +30,14 @@ pub(crate) trait Hands {
 
     /// Writes all dirty pages of a file and waits for them.
     fn write_back(&mut self, ino: Nid) -> Result<()> {
-        let mut set = WriteSet::default();
-        let submitted = self.engine().submit_data(ino, &mut set);
-        self.finish_file(ino, set, submitted)
+        let (mut from, most) = (Some(0), self.engine().at_once());
+        while let Some(index) = from {
+            let mut set = WriteSet::default();
+            let submitted = self.engine().submit_some(ino, index, most, &mut set);
+            from = submitted.as_ref().ok().copied().flatten();
+            self.finish_file(ino, set, submitted.map(drop))?;
+        }
+        Ok(())
     }
 
     /// Writes the pages of every file and waits for them.
