@@ -11,8 +11,14 @@ use rustc_hash::FxHashMap;
 
 use crate::Ino;
 
+/// Neighbouring numbers are in different shards, so files made one after the other share none.
+const SHARDS: u64 = 64;
+
 /// The inodes that have a turn under way.
-pub struct Turns {
+pub struct Turns(Box<[Shard]>);
+
+/// The inodes that share a lock.
+struct Shard {
     /// For each inode, who has the turn and who waits. Taken alone, or within the volume's lock.
     busy: Mutex<FxHashMap<Ino, Line>>,
     ended: Condvar,
@@ -32,23 +38,30 @@ struct Line {
 impl Turns {
     /// No turns yet. `name` is the lock's name in reports.
     pub fn new(name: &'static str) -> Self {
-        Self { busy: Mutex::ranked(Rank::Turns, name, FxHashMap::default()), ended: Condvar::new() }
+        let busy = |key| Mutex::ranked(Rank::Turns, name, FxHashMap::default()).keyed(key);
+        Self((0..SHARDS).map(|key| Shard { busy: busy(key), ended: Condvar::new() }).collect())
+    }
+
+    fn of(&self, ino: Ino) -> &Shard {
+        &self.0[(ino % SHARDS) as usize]
     }
 
     /// Waits until those who came before have had their turns of `ino`, and begins one.
     pub fn begin(&self, ino: Ino) {
-        let mut busy = self.busy.lock();
+        let Shard { busy, ended } = self.of(ino);
+        let mut busy = busy.lock();
         let line = busy.entry(ino).or_default();
         let me = line.next;
         line.next += 1;
         while busy.get(&ino).is_some_and(|line| line.now != me) {
-            self.ended.wait(&mut busy);
+            ended.wait(&mut busy);
         }
     }
 
     /// Ends a turn. True if the caller must free the inode now.
     pub fn end(&self, ino: Ino) -> bool {
-        let mut busy = self.busy.lock();
+        let Shard { busy, ended } = self.of(ino);
+        let mut busy = busy.lock();
         let Some(line) = busy.get_mut(&ino) else { return false };
         line.now += 1;
         let is_last = line.now == line.next;
@@ -57,13 +70,13 @@ impl Turns {
             busy.remove(&ino);
         }
         drop(busy);
-        self.ended.notify_all();
+        ended.notify_all();
         to_be_freed
     }
 
     /// If a turn of `ino` is under way, leaves it to the end of the last one to free the inode.
     pub fn will_free(&self, ino: Ino) -> bool {
-        match self.busy.lock().get_mut(&ino) {
+        match self.of(ino).busy.lock().get_mut(&ino) {
             Some(line) => {
                 line.to_be_freed = true;
                 true
