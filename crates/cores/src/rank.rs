@@ -59,6 +59,8 @@ ranks! {
     Segments = Never,
     /// A shard of the node address table, by its index.
     Nat = Never,
+    /// Metadata that the next checkpoint writes.
+    Meta = Never,
     /// Counts of free space and of what has changed since the checkpoint.
     Space = Never,
     /// The nodes on their way to the drive that recovery's chain needs.

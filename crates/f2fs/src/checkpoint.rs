@@ -68,10 +68,10 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
 
 impl Engine {
     /// Whether the next checkpoint would differ from the last one in more than its version.
-    pub(crate) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&mut self) -> bool {
         self.inodes.nodes().changed() > 0
-            || self.nat.dirty_count() > 0
-            || !self.segments.dirty().is_empty()
+            || self.nat.get_mut().dirty_count() > 0
+            || !self.segments.get_mut().dirty().is_empty()
             || !self.since_checkpoint.is_empty()
     }
 
@@ -146,10 +146,10 @@ impl Engine {
     /// Writes NAT and SIT entries to their tables, or to the journals in the data logs' summaries.
     fn fill_journals(&mut self, reason: Reason) -> Result<()> {
         if reason == Reason::Umount {
-            self.nat.rebuild_bits(&self.io)?;
+            self.nat.get_mut().rebuild_bits(&self.io)?;
         }
-        let nats = self.nat.checkpoint(&mut self.io, reason == Reason::Sync)?;
-        let hot = &mut self.logs.get_mut(LogType::HotData).summary;
+        let nats = self.nat.get_mut().checkpoint(&self.io, reason == Reason::Sync)?;
+        let hot = &mut self.logs.get_mut().get_mut(LogType::HotData).summary;
         hot.journal.fill(0);
         for (&nid, &entry) in nats {
             let fits = hot.nat_journal_mut().put(nid, entry);
@@ -159,11 +159,11 @@ impl Engine {
                 summary::NAT_JOURNAL_ENTRIES
             );
         }
-        let sits = self.sit.checkpoint(&mut self.io, &self.segments)?;
-        let cold = &mut self.logs.get_mut(LogType::ColdData).summary;
+        let sits = self.sit.checkpoint(&self.io, self.segments.get_mut())?;
+        let cold = &mut self.logs.get_mut().get_mut(LogType::ColdData).summary;
         cold.journal.fill(0);
         for &segno in sits {
-            let fits = cold.sit_journal_mut().put(segno, self.segments.entry(segno));
+            let fits = cold.sit_journal_mut().put(segno, self.segments.get_mut().entry(segno));
             debug_assert!(
                 fits,
                 "the SIT keeps its journal within {}",
@@ -177,7 +177,7 @@ impl Engine {
     fn write_pack(&mut self, reason: Reason, set: &mut WriteSet) -> Result<(u32, Block)> {
         let umount = reason == Reason::Umount;
         let kbytes = self.lifetime_kbytes();
-        self.logs.get_mut(LogType::HotNode).summary.set_lifetime_kbytes(kbytes);
+        self.logs.get_mut().get_mut(LogType::HotNode).summary.set_lifetime_kbytes(kbytes);
         let orphans = self.orphan_blocks();
         let (summaries, compact) = self.summary_blocks(umount);
         let mut flags = self.checkpoint.flags & LASTING | CpFlags::CRC_RECOVERY;
@@ -188,7 +188,7 @@ impl Engine {
         let header_blocks = 1 + self.sb.cp_payload as usize;
         let total = header_blocks + orphans.len() + summaries.len() + 1;
         let bits_at = nat_bits::start(&self.sb, total as u32).filter(|_| umount);
-        flags.set(CpFlags::NAT_BITS, bits_at.is_some() && self.nat.bits().is_some());
+        flags.set(CpFlags::NAT_BITS, bits_at.is_some() && self.nat.get_mut().bits().is_some());
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
         next.flags = flags;
@@ -197,15 +197,15 @@ impl Engine {
         next.sealed = !umount && self.io.tears();
         next.pack_total = total as u32;
         next.start_sum = (header_blocks + orphans.len()) as u32;
-        next.cursegs = LogType::ALL.map(|log| self.logs.get(log).at);
+        next.cursegs = LogType::ALL.map(|log| self.logs.get_mut().get(log).at);
         next.valid_block_count = self.space.valid_blocks;
         next.valid_node_count = self.space.valid_nodes;
         next.valid_inode_count = self.space.valid_inodes;
-        next.free_segment_count = self.segments.free_segments(&self.logs);
-        next.next_free_nid = self.nat.next_free_nid();
+        next.free_segment_count = self.segments.get_mut().free_segments(self.logs.get_mut());
+        next.next_free_nid = self.nat.get_mut().next_free_nid();
         next.elapsed_time = self.clock.elapsed();
         next.sit_bitmap.copy_from_slice(self.sit.version_bitmap());
-        next.nat_bitmap.copy_from_slice(self.nat.version_bitmap());
+        next.nat_bitmap.copy_from_slice(self.nat.get_mut().version_bitmap());
         let header = next.encode(&self.sb);
 
         self.pack = 1 - self.pack;
@@ -214,7 +214,7 @@ impl Engine {
         for (i, block) in header.into_iter().chain(orphans).chain(summaries).enumerate() {
             set.push(self.io.writer(), (start + i as u32).into(), block);
         }
-        if let (Some(at), Some(bits)) = (bits_at, self.nat.bits()) {
+        if let (Some(at), Some(bits)) = (bits_at, self.nat.get_mut().bits()) {
             for (i, block) in bits.encode(&self.checkpoint).into_iter().enumerate() {
                 set.push(self.io.writer(), (start + at + i as u32).into(), block);
             }
@@ -242,16 +242,17 @@ impl Engine {
 
     /// Summaries of the data logs, compact if they fit into two blocks, and at unmount also of the
     /// node logs.
-    fn summary_blocks(&self, with_nodes: bool) -> (Vec<Block>, bool) {
+    fn summary_blocks(&mut self, with_nodes: bool) -> (Vec<Block>, bool) {
         let data = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+        let logs = self.logs.get_mut();
         let used = data.map(|log| {
-            let at = self.logs.get(log).at;
+            let at = logs.get(log).at;
             if at.ssr { BLOCKS_PER_SEGMENT as usize } else { usize::from(at.blkoff) }
         });
-        let full = |log| summary_area_block(&self.logs.get(log).summary);
+        let full = |log| summary_area_block(&logs.get(log).summary);
         let compact = summary::compact_blocks(used.iter().sum()).is_some();
         let mut blocks = if compact {
-            let logs: [&RawSummaryBlock; 3] = data.map(|log| &*self.logs.get(log).summary);
+            let logs: [&RawSummaryBlock; 3] = data.map(|log| &*logs.get(log).summary);
             summary::pack_compact(logs, used)
         } else {
             data.map(full).to_vec()
@@ -265,15 +266,13 @@ impl Engine {
     /// After the checkpoint is durable: makes what it freed reusable.
     fn after_commit(&mut self) -> Result<()> {
         self.io.forget_meta();
-        self.segments.set_checkpointed();
+        self.segments.get_mut().set_checkpointed();
         self.cleaner.settle();
-        self.logs.begin_chain();
+        self.logs.get_mut().begin_chain();
         self.since_checkpoint.clear();
-        self.unflushed.clear();
-        self.unjudged.clear();
-        self.allocated_since_checkpoint = 0;
+        self.inodes.all_is_stable();
         self.last_checkpoint = cores::now();
-        let freed = self.segments.free_prefree();
+        let freed = self.segments.get_mut().free_prefree();
         if self.discard(&freed) {
             // Before the flush, a cut may restore an old zone with its write pointer. New contents
             // that are lost would then lie below the pointer, and recovery would believe that they
@@ -298,11 +297,11 @@ impl Engine {
                 for &segno in of_section {
                     self.discard_segment(segno);
                 }
-            } else if self.segments.is_section_free(section) {
+            } else if self.segments.get_mut().is_section_free(section) {
                 if self.reset_zone(start) {
                     has_reset = true;
                 } else {
-                    self.segments.retire(section);
+                    self.segments.get_mut().retire(section);
                 }
             }
         }

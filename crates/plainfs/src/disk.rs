@@ -129,7 +129,7 @@ impl Disk {
         self.superblock.clean.set(clean.into());
         self.put(0, Block::from_prefix(self.superblock.as_bytes()));
         let mut writes = WriteSet::default();
-        self.changed.submit(&mut self.io, &mut writes);
+        self.changed.submit(&self.io, &mut writes);
         writes.wait(self.io.queue()).map_err(io_error)?;
         self.changed.forget();
         Ok(())

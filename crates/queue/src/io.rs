@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use cores::{Line, Mutex, MutexGuard, Rank};
 use drive::{Block, Blocks, Command, Lba};
 use smallvec::SmallVec;
 
@@ -20,8 +21,11 @@ pub struct Io {
     queue: Arc<BlockQueue>,
     max_transfer: usize,
     zone_blocks: Option<u64>,
-    in_flight: InFlight,
-    written_blocks: u64,
+    /// What has been submitted and may not be complete.
+    in_flight: Mutex<InFlight>,
+    /// How many runs are there, for those who need no lock to see that there is none.
+    runs: Line,
+    written_blocks: Line,
 }
 
 /// Adjacent blocks of one write command.
@@ -90,7 +94,7 @@ pub struct WriteSet {
 impl WriteSet {
     /// Adds the write of `block` at `lba`.
     #[inline]
-    pub fn push(&mut self, io: &mut Io, lba: Lba, block: Block) {
+    pub fn push(&mut self, io: &Io, lba: Lba, block: Block) {
         let follows = !self.run.is_empty()
             && self.start + self.run.len() as u64 == lba
             && self.run.len() < io.max_transfer
@@ -103,17 +107,17 @@ impl WriteSet {
     }
 
     /// Submits the pending run to the queue.
-    pub fn submit(&mut self, io: &mut Io) {
+    pub fn submit(&mut self, io: &Io) {
         if self.run.is_empty() {
             return;
         }
         let (start, data) = (self.start, std::mem::take(&mut self.run));
         let blocks = data.clone();
-        io.written_blocks += data.len() as u64;
+        io.written_blocks.fetch_add(data.len() as u64);
         let ticket = io.queue.submit(Command::Write { lba: start, data, fua: false });
         let run = (!ticket.is_answered()).then(|| Arc::new(Run { start, blocks }));
         if let Some(run) = &run {
-            io.in_flight.insert(run.clone());
+            io.insert(run.clone());
         }
         self.tickets.push((ticket, run));
     }
@@ -139,10 +143,23 @@ impl Io {
         Self {
             max_transfer: identity.max_transfer.max(1) as usize,
             zone_blocks: identity.zones.map(|z| z.size),
-            in_flight: InFlight::default(),
-            written_blocks: 0,
+            in_flight: Mutex::ranked(Rank::InFlight, "blocks in flight", InFlight::default()),
+            runs: Line::default(),
+            written_blocks: Line::default(),
             queue,
         }
+    }
+
+    fn insert(&self, run: Arc<Run>) {
+        let mut in_flight = self.in_flight.lock();
+        in_flight.insert(run);
+        self.runs.store(in_flight.runs.len() as u64);
+    }
+
+    /// What is in flight; `None` if nothing is.
+    #[inline]
+    fn look(&self) -> Option<MutexGuard<'_, InFlight>> {
+        (self.runs.load() > 0).then(|| self.in_flight.lock())
     }
 
     /// The queue, to wait on without holding the volume.
@@ -152,25 +169,20 @@ impl Io {
 
     /// Blocks written so far.
     pub fn written_blocks(&self) -> u64 {
-        self.written_blocks
+        self.written_blocks.load()
     }
 
     /// Reads one block.
     pub fn read(&self, lba: Lba) -> Result<Block, IoError> {
-        match self.in_flight.get(lba) {
-            Some(block) => Ok(block.clone()),
-            None => self.queue.read_block(lba),
-        }
+        let held = self.look().and_then(|in_flight| in_flight.get(lba).cloned());
+        held.map_or_else(|| self.queue.read_block(lba), Ok)
     }
 
     /// Reads `count` adjacent blocks.
     pub fn read_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
         // A write that completes during this read is also taken from memory, because it was in
         // flight when the drive was asked.
-        let any = if self.in_flight.runs.is_empty() { 0 } else { count };
-        let held: SmallVec<[(usize, Block); 4]> = (0..any)
-            .filter_map(|i| Some((i as usize, self.in_flight.get(lba + u64::from(i))?.clone())))
-            .collect();
+        let held = self.held(lba, count);
         if count > 0 && held.len() == count as usize {
             return Ok(held.into_iter().map(|(_, block)| block).collect());
         }
@@ -181,15 +193,22 @@ impl Io {
         Ok(blocks)
     }
 
+    /// Those of `count` adjacent blocks that are in flight, by their distance from the first.
+    fn held(&self, lba: Lba, count: u32) -> SmallVec<[(usize, Block); 4]> {
+        let Some(in_flight) = self.look() else { return SmallVec::new() };
+        let held = |i: u32| Some((i as usize, in_flight.get(lba + u64::from(i))?.clone()));
+        (0..count).filter_map(held).collect()
+    }
+
     /// Whether some of these blocks may be on their way to the drive.
     #[inline]
     pub fn has_in_flight(&self, mut lbas: Range<Lba>) -> bool {
-        !self.in_flight.runs.is_empty() && lbas.any(|lba| self.is_in_flight(lba))
+        self.look().is_some_and(|in_flight| lbas.any(|lba| in_flight.get(lba).is_some()))
     }
 
     /// Whether a write of this block has been submitted and may not be complete.
     #[inline]
     pub fn is_in_flight(&self, lba: Lba) -> bool {
-        self.in_flight.get(lba).is_some()
+        self.look().is_some_and(|in_flight| in_flight.get(lba).is_some())
     }
 }

@@ -66,7 +66,7 @@ pub struct OnTheWay {
 pub trait Run {
     /// What can be submitted.
     type Submit: Copy;
-    /// The volume, held when the run begins; the first submission uses that hold.
+    /// The volume; if it is held when the run begins, the first submission uses that hold.
     type Hold;
     /// How a run ends if it does not complete its plan.
     type End;
@@ -101,11 +101,10 @@ impl<S: Copy + PartialEq> Plan<S> {
     }
 
     /// Performs the steps. `None` if all of them are done.
-    pub fn run<R>(&self, run: &mut R, held: R::Hold) -> Result<Option<R::End>, R::Error>
+    pub fn run<R>(&self, run: &mut R, mut held: Option<R::Hold>) -> Result<Option<R::End>, R::Error>
     where
         R: Run<Submit = S>,
     {
-        let mut held = Some(held);
         for step in self.steps {
             match *step {
                 Step::Submit(what) => {

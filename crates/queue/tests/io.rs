@@ -21,19 +21,19 @@ fn on_a_drive(test: impl FnOnce(Arc<Ssd>) + 'static) {
     Machine::simulated(&profile, 1).run(on_cores).expect("no deadlock");
 }
 
-fn push(set: &mut WriteSet, io: &mut Io, lbas: std::ops::Range<Lba>) {
+fn push(set: &mut WriteSet, io: &Io, lbas: std::ops::Range<Lba>) {
     lbas.for_each(|lba| set.push(io, lba, block(lba)));
 }
 
 #[test]
 fn adjacent_writes_are_one_command_within_a_zone() {
     on_a_drive(|drive| {
-        let mut io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
+        let io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
         let mut set = WriteSet::default();
-        push(&mut set, &mut io, 10..14);
-        push(&mut set, &mut io, 20..22);
-        push(&mut set, &mut io, 62..66);
-        set.submit(&mut io);
+        push(&mut set, &io, 10..14);
+        push(&mut set, &io, 20..22);
+        push(&mut set, &io, 62..66);
+        set.submit(&io);
         set.wait(io.queue()).expect("write");
         assert_eq!((drive.stats().writes, io.written_blocks()), (4, 10));
     });
@@ -42,10 +42,10 @@ fn adjacent_writes_are_one_command_within_a_zone() {
 #[test]
 fn what_is_in_flight_is_read_from_memory() {
     on_a_drive(|drive| {
-        let mut io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
+        let io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
         let mut set = WriteSet::default();
-        push(&mut set, &mut io, 10..14);
-        set.submit(&mut io);
+        push(&mut set, &io, 10..14);
+        set.submit(&io);
         assert!(io.is_in_flight(13) && io.has_in_flight(0..11) && !io.has_in_flight(0..10));
         assert_eq!(io.read(12).expect("read"), block(12));
         assert_eq!(io.read_run(11, 3).expect("read").to_vec(), [11, 12, 13].map(block));
@@ -105,8 +105,8 @@ impl Run for Toy {
             What::Data => (&mut self.writes.data, 10),
             What::Record => (&mut self.writes.meta, 20),
         };
-        set.push(&mut self.io, lba, block(lba));
-        set.submit(&mut self.io);
+        set.push(&self.io, lba, block(lba));
+        set.submit(&self.io);
         Ok(None)
     }
 
@@ -135,7 +135,7 @@ fn run(drive: Arc<dyn Drive>, end_at: Option<What>) -> (Result<Option<What>, IoE
     let queue = Arc::new(BlockQueue::new(drive));
     let (io, writes) = (Io::new(queue.clone()), OnTheWay::default());
     let mut toy = Toy { io, writes, queue, done: Vec::new(), end_at };
-    (PLAN.run(&mut toy, "held"), toy.done.join(", "))
+    (PLAN.run(&mut toy, Some("held")), toy.done.join(", "))
 }
 
 #[test]

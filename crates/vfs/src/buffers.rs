@@ -28,7 +28,7 @@ impl Buffers {
 
     /// Submits all blocks, in the order of their addresses. They stay readable here until
     /// [`Buffers::forget`], since a commit that fails leaves only some of them on the drive.
-    pub fn submit(&self, io: &mut Io, set: &mut WriteSet) {
+    pub fn submit(&self, io: &Io, set: &mut WriteSet) {
         for (lba, block) in &self.0 {
             set.push(io, *lba, block.clone());
         }

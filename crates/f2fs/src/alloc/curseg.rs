@@ -32,12 +32,15 @@ pub(crate) struct Logs {
     pub(crate) ssr_allowed: bool,
     /// A log continues in a used segment if no more sections than this are free (`f2fs_need_SSR`).
     pub(crate) ssr_threshold: u32,
+    /// Blocks of the log of roll-forward's chain since the last checkpoint.
     chain_blocks: u64,
+    /// Blocks of all logs since then.
+    allocated: u64,
 }
 
 impl Logs {
     pub(crate) fn new(logs: [Log; 6], ssr_allowed: bool, ssr_threshold: u32) -> Self {
-        Self { logs, ssr_allowed, ssr_threshold, chain_blocks: 0 }
+        Self { logs, ssr_allowed, ssr_threshold, chain_blocks: 0, allocated: 0 }
     }
 
     /// Blocks that went to the log of roll-forward's chain since the last checkpoint.
@@ -45,9 +48,15 @@ impl Logs {
         self.chain_blocks
     }
 
+    /// Blocks taken since the last checkpoint, which tells how much room roll-forward needs.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
     /// To be called when a checkpoint is durable: a new chain begins.
     pub(crate) fn begin_chain(&mut self) {
         self.chain_blocks = 0;
+        self.allocated = 0;
     }
 
     /// A log's position and summary.
@@ -103,7 +112,7 @@ impl Logs {
     pub(crate) fn allocate(
         &mut self,
         segments: &mut Segments,
-        io: &mut Io,
+        io: &Io,
         log: LogType,
         old: BlockAddr,
         summary: RawSummary,
@@ -120,6 +129,7 @@ impl Logs {
         let place = if next.is_none() { Some(self.next_segment(segments, io, log)?) } else { None };
         segments.mark_valid(addr, now)?;
         self.chain_blocks += u64::from(log == LogType::WarmNode);
+        self.allocated += 1;
         self.get_mut(log).summary.entries[offset] = summary;
         if is_data_addr(old) {
             self.invalidate(segments, old)?;
@@ -197,7 +207,7 @@ impl Logs {
     }
 
     /// Moves the log on.
-    fn enter(&mut self, segments: &mut Segments, io: &mut Io, log: LogType, next: NextSegment) {
+    fn enter(&mut self, segments: &mut Segments, io: &Io, log: LogType, next: NextSegment) {
         self.leave(segments, io, log);
         let mut summary = fresh_summary(log, &self.get(log).summary);
         let at = match next {
@@ -213,7 +223,7 @@ impl Logs {
     }
 
     /// Stores the summary of the segment a log is leaving.
-    fn leave(&mut self, segments: &mut Segments, io: &mut Io, log: LogType) {
+    fn leave(&mut self, segments: &mut Segments, io: &Io, log: LogType) {
         let current = self.get(log);
         let segno = current.at.segno;
         io.write_meta(segments.sb().ssa_block(segno), summary_area_block(&current.summary));
@@ -225,7 +235,7 @@ impl Logs {
     pub(crate) fn start_elsewhere(
         &mut self,
         segments: &mut Segments,
-        io: &mut Io,
+        io: &Io,
         log: LogType,
     ) -> Result<()> {
         match self.start_afresh(segments, io, log) {
@@ -243,7 +253,7 @@ impl Logs {
     pub(crate) fn start_afresh(
         &mut self,
         segments: &mut Segments,
-        io: &mut Io,
+        io: &Io,
         log: LogType,
     ) -> Result<()> {
         let segno = self.free_section_for(segments, log).ok_or(Error::NoSpace)?;

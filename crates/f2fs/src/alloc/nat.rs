@@ -20,12 +20,20 @@ use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, bits};
 
 /// An entry, and what an fsync has to know about it (`enum nat_state`).
 #[derive(Clone, Copy, Debug)]
-struct Cached {
-    entry: NatEntry,
-    /// The last checkpoint has this node.
-    checkpointed: bool,
+pub(crate) struct Cached {
+    pub(crate) entry: NatEntry,
+    /// The last checkpoint has this node (`f2fs_is_checkpointed_node`).
+    pub(crate) checkpointed: bool,
     /// An fsync since then wrote the inode, so roll-forward will find it.
     fsynced_inode: bool,
+}
+
+impl Cached {
+    /// Whether roll-forward would not find this inode without a dentry mark
+    /// (`f2fs_need_dentry_mark`).
+    pub(crate) fn needs_dentry_mark(&self) -> bool {
+        !self.checkpointed && !self.fsynced_inode
+    }
 }
 
 /// Free numbers of one table block, once it has been read.
@@ -154,9 +162,15 @@ impl Nat {
         self.blocks.insert(index, block);
     }
 
-    fn load(&mut self, io: &Io, nid: Nid) -> Result<Cached> {
-        if let Some(cached) = self.cache.get(&nid) {
-            return Ok(*cached);
+    /// The entry of `nid` and what is known of it, if it is in memory.
+    pub(crate) fn known(&self, nid: Nid) -> Option<Cached> {
+        self.cache.get(&nid).copied()
+    }
+
+    /// As [`Nat::known`], from memory or the drive.
+    pub(crate) fn load(&mut self, io: &Io, nid: Nid) -> Result<Cached> {
+        if let Some(cached) = self.known(nid) {
+            return Ok(cached);
         }
         if nid >= self.sb.max_nid() {
             let allowed = format!("0..{}", self.sb.max_nid());
@@ -186,7 +200,14 @@ impl Nat {
     /// Records that node `nid` of inode `ino` is now at `addr` (`set_node_addr`). If it is freed,
     /// the number gets its next version.
     pub(crate) fn set(&mut self, io: &Io, nid: Nid, ino: Nid, addr: BlockAddr) -> Result<()> {
-        let mut cached = self.load(io, nid)?;
+        let known = self.load(io, nid)?;
+        self.put(known, nid, ino, addr);
+        Ok(())
+    }
+
+    /// As [`Nat::set`], of a node that is `known`.
+    pub(crate) fn put(&mut self, known: Cached, nid: Nid, ino: Nid, addr: BlockAddr) {
+        let mut cached = known;
         if addr == NULL_ADDR {
             cached.entry.version = cached.entry.version.wrapping_add(1);
         }
@@ -199,7 +220,6 @@ impl Nat {
         self.reserved.remove(&nid);
         self.cache.insert(nid, cached);
         self.dirty.insert(nid);
-        Ok(())
     }
 
     /// Makes `entry` the entry of `nid`, whatever the table says (`fsck`).
@@ -208,23 +228,11 @@ impl Nat {
         self.dirty.insert(nid);
     }
 
-    /// Whether roll-forward would not find this inode without a dentry mark
-    /// (`f2fs_need_dentry_mark`).
-    pub(crate) fn needs_dentry_mark(&mut self, io: &Io, ino: Nid) -> Result<bool> {
-        let cached = self.load(io, ino)?;
-        Ok(!cached.checkpointed && !cached.fsynced_inode)
-    }
-
     /// Notes that an fsync has written the inode.
     pub(crate) fn set_fsynced_inode(&mut self, ino: Nid) {
         if let Some(cached) = self.cache.get_mut(&ino) {
             cached.fsynced_inode = true;
         }
-    }
-
-    /// Whether the last checkpoint has this node (`f2fs_is_checkpointed_node`).
-    pub(crate) fn is_checkpointed(&mut self, io: &Io, nid: Nid) -> Result<bool> {
-        Ok(self.load(io, nid)?.checkpointed)
     }
 
     /// Takes a free number. Its entry is in memory, so that [`Nat::set`] cannot fail.
@@ -320,7 +328,7 @@ impl Nat {
     /// (`f2fs_flush_nat_entries`). Returns the journal for the checkpoint.
     pub(crate) fn checkpoint(
         &mut self,
-        io: &mut Io,
+        io: &Io,
         keep_journal: bool,
     ) -> Result<&BTreeMap<Nid, NatEntry>> {
         let changed = std::mem::take(&mut self.dirty);
@@ -345,7 +353,7 @@ impl Nat {
         Ok(&self.journal)
     }
 
-    fn flush_journal(&mut self, io: &mut Io) -> Result<()> {
+    fn flush_journal(&mut self, io: &Io) -> Result<()> {
         let mut entries = std::mem::take(&mut self.journal).into_iter().peekable();
         while let Some(&(first, _)) = entries.peek() {
             let index = nat::block_index(first);

@@ -72,11 +72,7 @@ impl SitTable {
 
     /// Writes the changed entries to the journal if they fit there, or else to the table's other
     /// copies. Returns the segments for the checkpoint's journal.
-    pub(crate) fn checkpoint(
-        &mut self,
-        io: &mut Io,
-        segments: &Segments,
-    ) -> Result<&BTreeSet<SegNo>> {
+    pub(crate) fn checkpoint(&mut self, io: &Io, segments: &Segments) -> Result<&BTreeSet<SegNo>> {
         self.journal.extend(segments.dirty());
         if self.journal.len() > SIT_JOURNAL_ENTRIES || std::mem::take(&mut self.to_table) {
             let mut changed = std::mem::take(&mut self.journal).into_iter().peekable();

@@ -112,7 +112,7 @@ impl Engine {
         let ino = self.take_node(true)?;
         let (block, layout) = self.format_inode(ino, new, &parent);
         drop(parent);
-        self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
+        self.nat.get_mut().set(&self.io, ino, ino, NEW_ADDR)?;
         self.inodes.of(ino).nodes.insert_new(ino, ino, block, layout);
         if new.kind == FileKind::Directory && !self.options.inline_dentry {
             let mut page = [0; BLOCK_SIZE];

@@ -26,6 +26,7 @@ use crate::F2fs;
 use crate::dir::namei::NewInode;
 use crate::error::Result;
 use crate::fsync::{self, Plan};
+use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
@@ -174,7 +175,8 @@ impl Engine {
             return Err(Errno::AGAIN.into());
         }
         // Checksums of blocks written back belong to the COW inode, not to the file.
-        let ordered_at_recovery = self.options.oprw && !self.unjudged.contains_key(&cow);
+        let ordered_at_recovery =
+            self.options.oprw && !self.inodes.of(cow).unjudged.contains_key(&cow);
         let written = self.written_pages(cow)?;
         if let Err(error) = self.take_over(ino, cow, &written) {
             self.halt(&error);
@@ -214,7 +216,7 @@ impl Engine {
             self.set_addr(ino, to, addr)?;
             self.add_blocks(ino, 1)?;
             if is_data_addr(addr) {
-                let version = self.nat.get(&self.io, to.nid)?.version;
+                let version = self.nat.get_mut().get(&self.io, to.nid)?.version;
                 self.set_summary(addr, RawSummary::data(to.nid, version, to.ofs_in_node))?;
             }
             let pages = &mut self.inodes.of(cow).pages;

@@ -27,9 +27,9 @@ impl F2fs {
                 let mut volume = self.change()?;
                 // The rest of the log's segment could be shorter than the file.
                 let volume = &mut *volume;
-                volume.logs.start_afresh(
-                    &mut volume.segments,
-                    &mut volume.io,
+                volume.logs.get_mut().start_afresh(
+                    volume.segments.get_mut(),
+                    &volume.io,
                     LogType::WarmData,
                 )?;
                 volume.raw_inode(nid)?.size.get()

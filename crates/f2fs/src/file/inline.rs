@@ -6,6 +6,7 @@ use vfs::Ino;
 
 use crate::alloc::gc::Hands;
 use crate::error::Result;
+use crate::file::writeback::WritePages;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;

@@ -11,4 +11,4 @@ mod overwrite;
 mod pages;
 pub(crate) mod read_write;
 mod truncate;
-mod writeback;
+pub(crate) mod writeback;

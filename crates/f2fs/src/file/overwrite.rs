@@ -8,9 +8,10 @@ use drive::BLOCK_SIZE;
 use vfs::file::{self, Page, Write};
 use vfs::{FileKind, WriteBack, pieces};
 
+use crate::inode::change::Change;
 use crate::inode::mapping::Mapping;
 use crate::inode::see::{Own, See, Unseen};
-use crate::ondisk::inode::{Advise, FileFlags, Inline};
+use crate::ondisk::inode::{Advise, FileFlags, Inline, RawInodeBlock};
 use crate::ondisk::{COMPRESS_ADDR, NULL_ADDR, Nid};
 
 impl Own<'_> {
@@ -43,7 +44,7 @@ impl Own<'_> {
             file::charge(pages, ino.into(), piece.page, bytes, Residence::write);
         }
         let now = self.engine().clock.now();
-        self.inode_mut(ino)?.wrote(end, now);
+        RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i.wrote(end, now);
         Ok(self.engine().inodes.pages().write_back())
     }
 

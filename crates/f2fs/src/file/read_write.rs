@@ -110,7 +110,7 @@ impl Engine {
         }
         let (ino, blocks) = (miss.file, blocks?);
         // A COW inode may be gone.
-        let is_there = !self.nat.get(&self.io, ino)?.is_free();
+        let is_there = !self.nat.get_mut().get(&self.io, ino)?.is_free();
         if self.checkpoint.version != version || !is_there || self.is_pinned(ino)? {
             return Ok(());
         }

@@ -10,10 +10,11 @@ use vfs::{FileKind, Ino};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
-use crate::inode::mapping::{Lookup, Mapping, Slot};
+use crate::inode::change::Change;
+use crate::inode::mapping::{Lookup, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
-use crate::ondisk::inode::Advise;
+use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BlockAddr, COMPRESS_ADDR, NULL_ADDR, Nid, is_data_addr};
@@ -85,54 +86,154 @@ impl F2fs {
     }
 }
 
-impl Engine {
-    /// How many pages of a file may be on their way to the drive at once.
-    pub(crate) fn at_once(&self) -> usize {
-        match self.zones {
-            Some(_) => ZONES_AT_ONCE * self.segments.section_capacity() as usize,
-            None => usize::MAX,
-        }
-    }
-
+/// Writing the dirty pages of an inode.
+pub(crate) trait WritePages: Change {
     /// Allocates and submits all dirty pages of a file.
-    pub(crate) fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<()> {
+    fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<(), Self::Error> {
         self.submit_pages(ino, 0, usize::MAX, set).map(drop)
     }
 
     /// Submits up to `most` dirty pages of a file, if it still is there, from page `from` on. The
     /// page to go on with.
-    pub(crate) fn submit_some(
+    fn submit_some(
         &mut self,
         ino: Nid,
         from: u64,
         most: usize,
         set: &mut WriteSet,
-    ) -> Result<Option<u64>> {
-        match self.inodes.of(ino).pages.next_dirty(ino.into(), from) {
+    ) -> Result<Option<u64>, Self::Error> {
+        match self.shard_mut(ino)?.pages.next_dirty(ino.into(), from) {
             Some(first) => self.submit_pages(ino, first, most, set),
             None => Ok(None),
         }
     }
 
+    /// As [`WritePages::submit_some`], of a file that is there. If this fails, the pages in front
+    /// of the one where it failed have been submitted.
     fn submit_pages(
         &mut self,
         ino: Nid,
         mut from: u64,
         most: usize,
         set: &mut WriteSet,
-    ) -> Result<Option<u64>> {
-        self.check_writable()?;
+    ) -> Result<Option<u64>, Self::Error> {
+        self.engine().check_writable()?;
         let log = self.data_log(ino)?;
-        let mut next = self.inodes.of(ino).pages.next_dirty(ino.into(), from);
+        let mut next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), from);
         let mut done = Ok(());
         for _ in 0..most {
             let Some(index) = next.filter(|_| done.is_ok()) else { break };
             done = self.write_page(ino, index, log, set);
             from = index + 1;
-            next = self.inodes.of(ino).pages.next_dirty(ino.into(), from);
+            next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), from);
         }
-        set.submit(self.io.writer());
+        set.submit(self.engine().io.writer());
         done.map(|()| next)
+    }
+
+    /// The log a file's data belongs to (`__get_segment_type_6`).
+    fn data_log(&mut self, ino: Nid) -> Result<LogType, Self::Error> {
+        let dirty = self.shard_mut(ino)?.pages.dirty_count(ino.into());
+        let inode = self.view(ino)?;
+        let (advise, compressed) = (inode.advise(), inode.layout().cluster().is_some());
+        Ok(if inode.file_kind() == FileKind::Directory {
+            LogType::HotData
+        } else if advise.contains(Advise::COLD) || compressed {
+            LogType::ColdData
+        } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
+            LogType::HotData
+        } else {
+            LogType::WarmData
+        })
+    }
+
+    /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
+    /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
+    /// nor while an earlier write or a read of it is on its way.
+    fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool, Self::Error> {
+        let is_dir = self.view(ino)?.file_kind() == FileKind::Directory;
+        let engine = self.engine();
+        Ok(engine.options.mode == AllocationMode::Adaptive
+            && !engine.options.oprw
+            && engine.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
+            && !engine.is_sequential(addr)
+            && !engine.io.is_in_flight(addr)
+            && !engine.reading.iter().any(|run| run.contains(&addr.into()))
+            && !is_dir)
+    }
+
+    /// Writes one dirty page to `log`, or to where it already is.
+    fn write_page(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        log: LogType,
+        set: &mut WriteSet,
+    ) -> Result<(), Self::Error> {
+        let key = Ino::from(ino);
+        let Some(block) = self.shard_mut(ino)?.pages.peek(key, index).cloned() else {
+            return Ok(());
+        };
+        let of_hole = || Error::corrupt("page cache", ino, "a dirty page of a hole", "none");
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
+            return Err(of_hole().into());
+        };
+        let old = self.addr_in(slot)?;
+        if old == NULL_ADDR || old == COMPRESS_ADDR {
+            return Err(of_hole().into());
+        }
+        let pinned = is_data_addr(old) && self.view(ino)?.inline().contains(Inline::PIN_FILE);
+        if pinned && self.engine().io.is_in_flight(old) {
+            self.engine().io.queue().drain();
+        }
+        let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
+            if self.shard_mut(ino)?.nodes.is_left_to_checkpoint(ino, slot.nid) {
+                // The node on the drive knows another place of the block, which stays as it was.
+                self.node_mut(ino, slot.nid)?;
+            }
+            old
+        } else {
+            let addr = self.move_block(ino, slot, old, log)?;
+            if self.engine().options.oprw && !self.engine().is_sequential(addr) {
+                let cp_ver = self.engine().checkpoint.node_cp_ver();
+                let unjudged = &mut self.shard_mut(ino)?.unjudged;
+                unjudged.entry(ino).or_default().push(cp_ver, ino, addr, &block);
+            }
+            addr
+        };
+        let shard = self.shard_mut(ino)?;
+        shard.pages.mark_clean(key, index);
+        // In place no node changes: nothing else would tell an fsync that there is this to flush.
+        shard.unflushed.insert(ino);
+        set.push(self.engine().io.writer(), addr.into(), block);
+        Ok(())
+    }
+
+    /// Gives the block in `slot` a new place in `log`.
+    fn move_block(
+        &mut self,
+        ino: Nid,
+        slot: Slot,
+        old: BlockAddr,
+        log: LogType,
+    ) -> Result<BlockAddr, Self::Error> {
+        let version = self.place_of(slot.nid)?.entry.version;
+        let addr =
+            self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
+        self.set_addr(ino, slot, addr)?;
+        Ok(addr)
+    }
+}
+
+impl<C: Change> WritePages for C {}
+
+impl Engine {
+    /// How many pages of a file may be on their way to the drive at once.
+    pub(crate) fn at_once(&mut self) -> usize {
+        match self.zones {
+            Some(_) => ZONES_AT_ONCE * self.segments.get_mut().section_capacity() as usize,
+            None => usize::MAX,
+        }
     }
 
     /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
@@ -149,93 +250,5 @@ impl Engine {
     /// The inodes that have dirty pages now.
     pub(crate) fn dirty_files(&mut self) -> Vec<Nid> {
         self.inodes.with_dirty_pages()
-    }
-
-    /// The log a file's data belongs to (`__get_segment_type_6`).
-    fn data_log(&mut self, ino: Nid) -> Result<LogType> {
-        let dirty = self.inodes.of(ino).pages.dirty_count(ino.into());
-        let advise = self.raw_inode(ino)?.advise();
-        let compressed = self.layout(ino)?.cluster().is_some();
-        Ok(if self.is_dir(ino)? {
-            LogType::HotData
-        } else if advise.contains(Advise::COLD) || compressed {
-            LogType::ColdData
-        } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
-            LogType::HotData
-        } else {
-            LogType::WarmData
-        })
-    }
-
-    /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
-    /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
-    /// nor while an earlier write or a read of it is on its way.
-    fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool> {
-        Ok(self.options.mode == AllocationMode::Adaptive
-            && !self.options.oprw
-            && self.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
-            && !self.is_sequential(addr)
-            && !self.io.is_in_flight(addr)
-            && !self.reading.iter().any(|run| run.contains(&addr.into()))
-            && !self.is_dir(ino)?)
-    }
-
-    /// Writes one dirty page to `log`, or to where it already is.
-    pub(crate) fn write_page(
-        &mut self,
-        ino: Nid,
-        index: u64,
-        log: LogType,
-        set: &mut WriteSet,
-    ) -> Result<()> {
-        let key = Ino::from(ino);
-        let Some(block) = self.inodes.of(ino).pages.peek(key, index).cloned() else {
-            return Ok(());
-        };
-        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
-            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
-        };
-        let old = self.addr_in(slot)?;
-        if old == NULL_ADDR || old == COMPRESS_ADDR {
-            return Err(Error::corrupt("page cache", ino, "a dirty page of a hole", "none"));
-        }
-        let pinned = is_data_addr(old) && self.is_pinned(ino)?;
-        if pinned && self.io.is_in_flight(old) {
-            self.io.queue().drain();
-        }
-        let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
-            if self.inodes.of(ino).nodes.is_left_to_checkpoint(ino, slot.nid) {
-                // The node on the drive knows another place of the block, which stays as it was.
-                self.node_mut(ino, slot.nid)?;
-            }
-            old
-        } else {
-            let addr = self.move_block(ino, slot, old, log)?;
-            if self.options.oprw && !self.is_sequential(addr) {
-                let cp_ver = self.checkpoint.node_cp_ver();
-                self.unjudged.entry(ino).or_default().push(cp_ver, ino, addr, &block);
-            }
-            addr
-        };
-        self.inodes.of(ino).pages.mark_clean(key, index);
-        // In place no node changes: nothing else would tell an fsync that there is this to flush.
-        self.unflushed.insert(ino);
-        set.push(self.io.writer(), addr.into(), block);
-        Ok(())
-    }
-
-    /// Gives the block in `slot` a new place in `log`.
-    pub(crate) fn move_block(
-        &mut self,
-        ino: Nid,
-        slot: Slot,
-        old: BlockAddr,
-        log: LogType,
-    ) -> Result<BlockAddr> {
-        let version = self.nat.get(&self.io, slot.nid)?.version;
-        let addr =
-            self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
-        self.set_addr(ino, slot, addr)?;
-        Ok(addr)
     }
 }

@@ -32,12 +32,14 @@ pub use submit::{Mark, Plan, Step, Submit, Writes};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
-use crate::inode::node_write::Frozen;
+use crate::file::writeback::WritePages;
+use crate::inode::node_write::{Frozen, Placed, WriteNodes};
+use crate::inode::see::{Own, See, Unseen};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::{FsyncMode, Inject, MountOptions};
 use crate::ondisk::Nid;
 use arrivals::Arrival;
-use need::Need;
+use need::{Decide, Need};
 
 /// The technique that these options select.
 pub fn plan_of(options: &MountOptions) -> &'static Plan {
@@ -53,7 +55,8 @@ pub fn plan_of(options: &MountOptions) -> &'static Plan {
 
 /// Makes `ino` durable by the volume's plan.
 pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
-    execute_with(fs, ino, |_| Ok(fs.plan()))
+    let _turn = fs.take_turn(ino);
+    Fsync::new(fs, ino).run(None)
 }
 
 /// Makes `ino` durable by the plan that `begin` returns; `begin` runs in the hold of the volume in
@@ -64,25 +67,10 @@ pub(crate) fn execute_with(
     begin: impl FnOnce(&mut Engine) -> Result<&'static Plan>,
 ) -> Result<()> {
     let _turn = fs.take_turn(ino);
-    let (volume, plan) = {
-        let _span = cores::span(Stage::FsyncOther);
-        drive::Block::stock();
-        let mut volume = fs.settled();
-        volume.operations += 1;
-        volume.check_fsync(ino)?;
-        if volume.options.read_only {
-            return Ok(());
-        }
-        if volume.at_once() < volume.inodes.of(ino).pages.dirty_count(ino.into()) {
-            drop(volume);
-            fs.write_back_held(ino)?;
-            volume = fs.settled();
-        }
-        let mut volume = fs.balance(volume)?;
-        let plan = begin(&mut volume)?;
-        (volume, plan)
-    };
-    Fsync::new(fs, ino, plan, volume.checkpoint.version).run(volume)
+    let mut fsync = Fsync::new(fs, ino);
+    let Some(mut volume) = fsync.begin()? else { return Ok(()) };
+    fsync.plan = begin(&mut volume)?;
+    fsync.run(Some(volume))
 }
 
 /// How an fsync ends if it does not complete its plan.
@@ -103,23 +91,55 @@ struct Fsync<'a> {
     /// instant.
     frozen: Option<Frozen>,
     arrival: Option<Arrival<'a>>,
-    /// The checkpoint after which it began.
-    version: u64,
+    /// The checkpoint after which it began, once it has.
+    version: Option<u64>,
+    /// Whether its steps are tried beside others: until one takes more than that.
+    beside: bool,
     /// The first decision, where [`crate::Inject::DECIDE_ONCE`] keeps it.
     decided: Option<Need>,
 }
 
 impl<'a> Fsync<'a> {
-    fn new(fs: &'a F2fs, ino: Nid, plan: &'static Plan, version: u64) -> Self {
-        let (writes, frozen, arrival, decided) = (OnTheWay::default(), None, None, None);
-        Self { fs, ino, plan, writes, frozen, arrival, version, decided }
+    fn new(fs: &'a F2fs, ino: Nid) -> Self {
+        Self {
+            fs,
+            ino,
+            plan: fs.plan(),
+            writes: OnTheWay::default(),
+            frozen: None,
+            arrival: None,
+            version: None,
+            beside: fs.queue().identify().zones.is_none() && !fs.injected(Inject::DECIDE_ONCE),
+            decided: None,
+        }
     }
 
-    /// Runs the plan. The first step uses the hold `volume`.
-    fn run(mut self, mut volume: Hold<'a, Engine>) -> Result<()> {
+    /// Begins, holding the volume. `None` if nothing can have changed.
+    fn begin(&mut self) -> Result<Option<Hold<'a, Engine>>> {
+        let _span = cores::span(Stage::FsyncOther);
+        self.beside = false;
+        drive::Block::stock();
+        let mut volume = self.fs.settled();
+        volume.operations += 1;
+        volume.check_fsync(self.ino)?;
+        if volume.options.read_only {
+            return Ok(None);
+        }
+        if volume.at_once() < volume.inodes.of(self.ino).pages.dirty_count(self.ino.into()) {
+            drop(volume);
+            self.fs.write_back_held(self.ino)?;
+            volume = self.fs.settled();
+        }
+        let mut volume = self.fs.balance(volume)?;
+        self.version = Some(volume.checkpoint.version);
         if self.fs.injected(Inject::DECIDE_ONCE) {
             self.decided = Some(volume.fsync_need(self.ino)?);
         }
+        Ok(Some(volume))
+    }
+
+    /// Runs the plan. The first step uses the hold `volume`, if there is one.
+    fn run(mut self, volume: Option<Hold<'a, Engine>>) -> Result<()> {
         let plan = self.plan;
         match plan.run(&mut self, volume) {
             Ok(None) => Ok(()),
@@ -145,7 +165,7 @@ impl<'a> Fsync<'a> {
     /// Ends with an error. Writes in flight still own their blocks; their outcome matters only to
     /// later fsyncs.
     fn give_up(&mut self, error: Error) -> Error {
-        let mut volume = self.fs.lock();
+        let volume = self.fs.lock();
         let OnTheWay { data, meta } = &mut self.writes;
         data.submit(volume.io.writer());
         meta.submit(volume.io.writer());
@@ -157,14 +177,17 @@ impl<'a> Fsync<'a> {
         stop(volume, error)
     }
 
-    fn submit_data(&mut self, volume: &mut Engine) -> Result<Option<End>> {
-        volume.submit_data(self.ino, &mut self.writes.data)?;
+    fn submit_data<C>(&mut self, volume: &mut C) -> Result<Option<End>, Unseen>
+    where
+        C: Decide<Error: Into<Unseen>>,
+    {
+        volume.submit_data(self.ino, &mut self.writes.data).map_err(Into::into)?;
         if !self.plan.atomic {
             return Ok(None);
         }
-        let end = self.decide(volume);
+        let end = self.decide(volume)?;
         if end.is_none() {
-            self.frozen = Some(volume.freeze_nodes(self.ino)?);
+            self.frozen = Some(volume.freeze_nodes(self.ino).map_err(Into::into)?);
         }
         Ok(end)
     }
@@ -174,48 +197,108 @@ impl<'a> Fsync<'a> {
         // Neither write pointers nor checksums cover this data, so it must be durable before the
         // nodes.
         if volume.has_unjudgeable(self.ino, self.plan)? {
-            volume.unjudged.remove(&self.ino);
+            volume.inodes.of(self.ino).unjudged.remove(&self.ino);
             drop(volume);
             self.writes.data.wait(self.fs.queue())?;
             self.fs.flush()?;
             volume = self.fs.settled();
-            let end = self.decide(&mut volume);
+            let end = self.decide(&mut *volume)?;
             if end.is_some() {
                 return Ok(end);
             }
         }
-        let frozen = match self.frozen.take() {
-            Some(frozen) => frozen,
-            None => volume.freeze_nodes(self.ino)?,
-        };
-        let mark = match mark {
-            _ if self.fs.injected(Inject::MARK_EVERY_NODE) => Mark::Every,
-            // The last node has a checksum of all of them.
-            _ if volume.checkpoint.sealed => Mark::Last,
-            mark => mark,
-        };
-        self.arrival = Some(self.fs.arrivals().announce());
-        volume.submit_fsync_nodes(self.ino, mark, frozen, &mut self.writes.meta)?;
+        let frozen = self.freeze(&mut *volume)?;
+        let placed = self.place_nodes(&mut *volume, mark, frozen)?;
+        self.submit_placed(placed, &volume);
         Ok(None)
     }
 
-    /// How to end in the present state; `None` means to go on.
-    fn decide(&self, volume: &mut Engine) -> Option<End> {
-        let need = match self.decided {
-            Some(need) => Ok(need),
-            None => self.need(volume),
-        };
-        match need {
-            Ok(Need::Plan) => None,
-            Ok(Need::Checkpoint) => Some(End::Checkpoint),
-            Ok(Need::Nothing) => Some(End::Return(Ok(()))),
-            Err(error) => Some(End::Return(Err(error))),
+    /// As [`Fsync::submit_nodes`], beside others. Changes nothing before all is known to be there.
+    fn submit_nodes_beside(
+        &mut self,
+        own: &mut Own<'_>,
+        mark: Mark,
+    ) -> Result<Option<End>, Unseen> {
+        if own.has_unjudgeable(self.ino, self.plan)? {
+            return Err(Unseen::Absent);
+        }
+        let end = self.decide(own)?;
+        if end.is_some() {
+            return Ok(end);
+        }
+        let frozen = self.freeze(own)?;
+        own.keep_logs(&frozen)?;
+        let placed = self.place_nodes(own, mark, frozen)?;
+        own.let_go();
+        self.submit_placed(placed, own.engine());
+        Ok(None)
+    }
+
+    /// The nodes to write.
+    fn freeze<C>(&mut self, volume: &mut C) -> Result<Frozen, Unseen>
+    where
+        C: Decide<Error: Into<Unseen>>,
+    {
+        match &self.frozen {
+            Some(frozen) => Ok(frozen.clone()),
+            None => volume.freeze_nodes(self.ino).map_err(Into::into),
         }
     }
 
-    fn need(&self, volume: &mut Engine) -> Result<Need> {
-        volume.check_writable()?;
-        if volume.checkpoint.version != self.version {
+    /// Gives the nodes their places in the chain.
+    fn place_nodes<C>(
+        &mut self,
+        volume: &mut C,
+        mark: Mark,
+        frozen: Frozen,
+    ) -> Result<Placed, Unseen>
+    where
+        C: Decide<Error: Into<Unseen>>,
+    {
+        self.frozen = None;
+        let mark = match mark {
+            _ if self.fs.injected(Inject::MARK_EVERY_NODE) => Mark::Every,
+            // The last node has a checksum of all of them.
+            _ if volume.engine().checkpoint.sealed => Mark::Last,
+            mark => mark,
+        };
+        self.arrival = Some(self.fs.arrivals().announce());
+        let placed = volume.place_fsync_nodes(self.ino, mark, frozen).map_err(Into::into)?;
+        // Before the flush, because what is written back during it must be flushed again.
+        if self.plan.steps.contains(&Step::Flush) && !self.fs.injected(Inject::DROP_FLUSH) {
+            volume.shard_mut(self.ino).map_err(Into::into)?.unflushed.remove(&self.ino);
+        }
+        Ok(placed)
+    }
+
+    fn submit_placed(&mut self, placed: Placed, volume: &Engine) {
+        for (addr, block) in placed {
+            self.writes.meta.push(volume.io.writer(), addr.into(), block);
+        }
+        self.writes.meta.submit(volume.io.writer());
+    }
+
+    /// How to end in the present state; `None` means to go on.
+    fn decide<C>(&self, volume: &mut C) -> Result<Option<End>, Unseen>
+    where
+        C: Decide<Error: Into<Unseen>>,
+    {
+        let need = match self.decided {
+            Some(need) => Ok(need),
+            None => self.need(volume).map_err(Into::into),
+        };
+        match need {
+            Ok(Need::Plan) => Ok(None),
+            Ok(Need::Checkpoint) => Ok(Some(End::Checkpoint)),
+            Ok(Need::Nothing) => Ok(Some(End::Return(Ok(())))),
+            Err(Unseen::Failed(error)) => Ok(Some(End::Return(Err(error)))),
+            Err(Unseen::Absent) => Err(Unseen::Absent),
+        }
+    }
+
+    fn need<C: Decide>(&self, volume: &mut C) -> Result<Need, C::Error> {
+        volume.engine().check_writable()?;
+        if self.version.is_some_and(|version| volume.engine().checkpoint.version != version) {
             // The checkpoint began after the data was submitted, and has made it durable.
             return Ok(Need::Nothing);
         }
@@ -224,6 +307,66 @@ impl<'a> Fsync<'a> {
             None => true,
         };
         if is_there { volume.fsync_need(self.ino) } else { Ok(Need::Checkpoint) }
+    }
+
+    /// A step beside others who work on other inodes; `None` if that takes more than this.
+    fn submit_beside(&mut self, what: Submit) -> Option<Option<End>> {
+        let (fs, ino) = (self.fs, self.ino);
+        let done = fs.own(ino, |own| {
+            if self.version.is_none() {
+                own.check_fsync(ino)?;
+                self.version = Some(own.engine().checkpoint.version);
+            }
+            match what {
+                Submit::Data => {
+                    let _span = cores::span(Stage::FsyncPrepare);
+                    self.submit_data(own)
+                }
+                Submit::Nodes(mark) => {
+                    let _span = cores::span(Stage::FsyncNode);
+                    self.submit_nodes_beside(own, mark)
+                }
+                Submit::Both(mark) => {
+                    let prepare = cores::span(Stage::FsyncPrepare);
+                    let end = self.submit_data(own)?;
+                    drop(prepare);
+                    if end.is_some() {
+                        return Ok(end);
+                    }
+                    let _span = cores::span(Stage::FsyncNode);
+                    self.submit_nodes_beside(own, mark)
+                }
+            }
+        });
+        // Whoever holds the volume has more to say of an error.
+        done.ok().flatten()
+    }
+
+    /// A step, holding the volume.
+    fn submit_alone(&mut self, what: Submit, mut volume: Hold<'a, Engine>) -> Result<Option<End>> {
+        match what {
+            Submit::Data => {
+                let _span = cores::span(Stage::FsyncPrepare);
+                Ok(self.submit_data(&mut *volume)?)
+            }
+            Submit::Nodes(mark) => {
+                let _span = cores::span(Stage::FsyncNode);
+                match self.decide(&mut *volume)? {
+                    None => self.submit_nodes(volume, mark),
+                    end => Ok(end),
+                }
+            }
+            Submit::Both(mark) => {
+                let prepare = cores::span(Stage::FsyncPrepare);
+                let end = self.submit_data(&mut *volume)?;
+                drop(prepare);
+                if end.is_some() {
+                    return Ok(end);
+                }
+                let _span = cores::span(Stage::FsyncNode);
+                self.submit_nodes(volume, mark)
+            }
+        }
     }
 }
 
@@ -234,33 +377,21 @@ impl<'a> Run for Fsync<'a> {
     type Error = Error;
 
     fn submit(&mut self, what: Submit, held: Option<Self::Hold>) -> Result<Option<End>> {
-        let fs = self.fs;
-        let volume = || held.unwrap_or_else(|| fs.settled());
-        match what {
-            Submit::Data => {
-                let _span = cores::span(Stage::FsyncPrepare);
-                self.submit_data(&mut volume())
-            }
-            Submit::Nodes(mark) => {
-                let _span = cores::span(Stage::FsyncNode);
-                let mut volume = volume();
-                match self.decide(&mut volume) {
-                    None => self.submit_nodes(volume, mark),
-                    end => Ok(end),
-                }
-            }
-            Submit::Both(mark) => {
-                let prepare = cores::span(Stage::FsyncPrepare);
-                let mut volume = volume();
-                let end = self.submit_data(&mut volume)?;
-                drop(prepare);
-                if end.is_some() {
-                    return Ok(end);
-                }
-                let _span = cores::span(Stage::FsyncNode);
-                self.submit_nodes(volume, mark)
+        if held.is_none() && self.beside {
+            match self.submit_beside(what) {
+                Some(end) => return Ok(end),
+                None => self.beside = false,
             }
         }
+        let volume = match held {
+            Some(volume) => volume,
+            None if self.version.is_some() => self.fs.settled(),
+            None => match self.begin() {
+                Ok(Some(volume)) => volume,
+                nothing => return Ok(Some(End::Return(nothing.map(drop)))),
+            },
+        };
+        self.submit_alone(what, volume)
     }
 
     fn on_the_way(&mut self) -> (&mut OnTheWay, &BlockQueue) {
@@ -282,8 +413,6 @@ impl<'a> Run for Fsync<'a> {
         if self.fs.injected(Inject::DROP_FLUSH) {
             return Ok(());
         }
-        // Before the flush, because what is written back during it must be flushed again.
-        self.fs.lock().unflushed.remove(&self.ino);
         self.fs.flush()
     }
 }

@@ -3,15 +3,19 @@
 //! This is decided in the hold of the volume in which the nodes are put together, so that nothing
 //! can change between the decision and the act.
 
+use smallvec::SmallVec;
 use vfs::{Errno, FileKind};
 
 use super::submit::Plan;
+use crate::alloc::curseg::Logs;
 use crate::dir::entries::Names;
 use crate::dir::wanted::Naming;
 use crate::error::Result;
+use crate::inode::change::Change;
+use crate::inode::see::{Own, See, Unseen};
 use crate::mount::engine::Engine;
 use crate::mount::options::FsyncMode;
-use crate::ondisk::inode::Advise;
+use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::node::{NodeKind, first_index_of};
 use crate::ondisk::{BLOCK_SIZE, Nid, node_sums};
 
@@ -43,79 +47,109 @@ impl Engine {
         }
         self.check_writable()
     }
+}
 
+impl Own<'_> {
+    /// As [`Engine::check_fsync`], and takes the room of a node. Others than plain files of drives
+    /// without zones are left to whoever holds the volume: on zones, blocks have to be submitted in
+    /// the order in which logs give them out.
+    pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<(), Unseen> {
+        let engine = self.engine();
+        let special = engine.zones.is_some()
+            || engine.write_errors.contains(&ino)
+            || engine.top_inode(ino) != ino;
+        let inode = self.view(ino)?;
+        let special = special
+            || inode.file_kind() != FileKind::Regular
+            || inode.inline().contains(Inline::PIN_FILE)
+            || inode.layout().cluster().is_some();
+        if special {
+            return Err(Unseen::Absent);
+        }
+        self.pay(ino, 1)
+    }
+}
+
+/// Deciding what an fsync has to do.
+pub(super) trait Decide: Change + Names {
     /// Whether this file needs an fsync at all, and whether roll-forward could repeat it. Its dirty
     /// data has been submitted.
-    pub(super) fn fsync_need(&mut self, ino: Nid) -> Result<Need> {
-        let shard = self.inodes.of(ino);
+    fn fsync_need(&mut self, ino: Nid) -> Result<Need, Self::Error> {
+        let shard = self.shard_mut(ino)?;
         let clean = shard.pages.dirty_count(ino.into()) == 0 && !shard.nodes.has_dirty(ino);
-        if self.is_dir(ino)? {
-            let quiet =
-                clean && self.since_checkpoint.is_empty() && self.inodes.nodes().changed() == 0;
-            let nothing = quiet && self.inodes.pages().dirty() == 0;
+        let flushed = !shard.unflushed.contains(&ino);
+        let engine = self.engine();
+        let (since, sealed) = (&engine.since_checkpoint, engine.checkpoint.sealed);
+        let moved = since.moved.contains(&ino);
+        let quiet = since.is_empty();
+        if self.view(ino)?.file_kind() == FileKind::Directory {
+            let inodes = &self.engine().inodes;
+            let quiet = clean && quiet && inodes.nodes().changed() == 0;
+            let nothing = quiet && inodes.pages().dirty() == 0;
             return Ok(if nothing { Need::Nothing } else { Need::Checkpoint });
         }
-        let changed = self.since_checkpoint.moved.contains(&ino) || self.lacks_a_node(ino)?;
-        if clean && !changed && !self.unflushed.contains(&ino) {
+        let changed = moved || self.lacks_a_node(ino)?;
+        if clean && !changed && flushed {
             return Ok(Need::Nothing);
         }
-        let compressed = self.layout(ino)?.cluster().is_some();
-        let sealed = self.checkpoint.sealed;
-        let inode = self.raw_inode(ino)?;
+        let inode = self.view(ino)?;
         let (parent, links) = (inode.pino.get(), inode.links.get());
+        let compressed = inode.layout().cluster().is_some();
+        let unsealable = sealed && !node_sums::fits(&inode);
         let unrecoverable = changed
-            || sealed && !node_sums::fits(inode)
+            || unsealable
             || links != 1
             || compressed
-            || self.since_checkpoint.xattr_changed.contains(&parent)
-            || !self.nat.is_checkpointed(&self.io, parent)?
-            || !self.has_room_to_roll_forward()
-            || self.chain_is_long()
+            || self.engine().since_checkpoint.xattr_changed.contains(&parent)
+            || !self.place_of(parent)?.checkpointed
+            || !self.has_room_in_chain()
             || self.takes_left_name(ino)?
-            || self.options.fsync_mode == FsyncMode::Strict
-                && self.since_checkpoint.removed_from.contains(&parent)
-                && self.nat.needs_dentry_mark(&self.io, ino)?;
+            || self.engine().options.fsync_mode == FsyncMode::Strict
+                && self.engine().since_checkpoint.removed_from.contains(&parent)
+                && self.place_of(ino)?.needs_dentry_mark();
         Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
     }
 
     /// Whether the file has data that recovery could not verify.
-    pub(super) fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool> {
-        let Some(sums) = self.unjudged.get(&ino).filter(|_| plan.orders_at_recovery()) else {
+    fn has_unjudgeable(&mut self, ino: Nid, plan: &Plan) -> Result<bool, Self::Error> {
+        let sums = self.shard_mut(ino)?.unjudged.get(&ino);
+        let Some(sums) = sums.filter(|_| plan.orders_at_recovery()).cloned() else {
             return Ok(false);
         };
-        let (sums, sealed) = (sums.clone(), self.checkpoint.sealed);
-        let storable =
-            plan.atomic && !self.is_pinned(ino)? && sums.fit(self.raw_inode(ino)?, sealed);
-        Ok(!storable)
+        let sealed = self.engine().checkpoint.sealed;
+        let inode = self.view(ino)?;
+        let pinned = inode.inline().contains(Inline::PIN_FILE);
+        Ok(!(plan.atomic && !pinned && sums.fit(&inode, sealed)))
     }
 
     /// Whether recovery would create the file under a name that still belongs to another file.
     /// Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
-    fn takes_left_name(&mut self, ino: Nid) -> Result<bool> {
-        let left = &self.since_checkpoint.left_names;
-        if left.is_empty() || !self.nat.needs_dentry_mark(&self.io, ino)? {
+    fn takes_left_name(&mut self, ino: Nid) -> Result<bool, Self::Error> {
+        if self.engine().since_checkpoint.left_names.is_empty()
+            || !self.place_of(ino)?.needs_dentry_mark()
+        {
             return Ok(false);
         }
-        let inode = self.inode(ino)?;
-        let dir = inode.pino.get();
+        let inode = self.view(ino)?;
+        let (dir, own) = (inode.pino.get(), inode.name().to_vec());
         // In other directories, different bytes may be the same name.
         let exact = self.naming(dir)? == Naming::Exact;
-        let left = self.since_checkpoint.left_names.range((dir, Vec::new())..);
+        let left = self.engine().since_checkpoint.left_names.range((dir, Vec::new())..);
         let mut of_dir = left.take_while(|(of, _)| *of == dir);
-        Ok(of_dir.any(|(_, name)| !exact || name == inode.name()))
+        Ok(of_dir.any(|(_, name)| !exact || *name == own))
     }
 
     /// Whether a node of the file was freed that recovery would take for unchanged: a node of
     /// attributes, or one of blocks before the end of the file. (Recovery cuts off only what lies
     /// behind the end.)
-    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool> {
-        let freed = self.since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
-        let offsets: Vec<u32> = freed.map(|(_, offset)| *offset).collect();
+    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool, Self::Error> {
+        let freed = self.engine().since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
+        let offsets: SmallVec<[u32; 4]> = freed.map(|(_, offset)| *offset).collect();
         if offsets.is_empty() {
             return Ok(false);
         }
-        let addrs = self.layout(ino)?.addr_counts();
-        let inode = self.raw_inode(ino)?;
+        let inode = self.view(ino)?;
+        let addrs = inode.layout().addr_counts();
         let keeps_size = inode.advise().contains(Advise::KEEP_SIZE);
         let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
         Ok(offsets.into_iter().any(|offset| match NodeKind::of(offset) {
@@ -126,11 +160,17 @@ impl Engine {
             _ => false,
         }))
     }
+}
 
+impl<C: Change + Names> Decide for C {}
+
+impl Engine {
     /// Roll-forward keeps old blocks until it is done, so there must be room for everything it may
-    /// claim (`f2fs_space_for_roll_forward`).
-    fn has_room_to_roll_forward(&self) -> bool {
-        let (total, _) = self.space.totals();
-        self.checkpoint.valid_block_count + self.allocated_since_checkpoint <= total
+    /// claim with `more` blocks (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes
+    /// than allowed (`max_roll_forward_node_blocks`).
+    pub(crate) fn can_roll_forward(&self, logs: &Logs, more: u64) -> bool {
+        let (limit, total) = (self.limits.chain_nodes, self.space.totals().0);
+        let is_long = limit > 0 && logs.chain_blocks() >= limit;
+        !is_long && self.checkpoint.valid_block_count + logs.allocated() + more <= total
     }
 }

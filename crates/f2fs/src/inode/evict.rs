@@ -54,8 +54,8 @@ impl Engine {
         self.orphans.remove(&ino);
         self.lazy_atimes.remove(&ino);
         self.write_errors.remove(&ino);
-        self.unflushed.remove(&ino);
-        self.unjudged.remove(&ino);
+        self.inodes.of(ino).unflushed.remove(&ino);
+        self.inodes.of(ino).unjudged.remove(&ino);
         self.since_checkpoint.moved.remove(&ino);
         Ok(())
     }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::inode::change::Change;
 use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::ADDR_OFFSET;
@@ -28,7 +29,7 @@ pub(crate) struct Slot {
     pub(crate) nid: Nid,
     /// Number of the slot, as summaries count it.
     pub(crate) ofs_in_node: u16,
-    byte: usize,
+    pub(super) byte: usize,
 }
 
 impl Slot {
@@ -202,23 +203,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores an address. If the file has a cached extent, it is dropped.
-    pub(crate) fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<()> {
-        let block = self.node_mut(ino, slot.nid)?;
-        block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
-        if self.inode(ino)?.ext.len.get() != 0 {
-            self.inode_mut(ino)?.ext.len.set(0);
-        }
-        Ok(())
-    }
-
     /// Records in the summary to whom block `addr` belongs.
     pub(crate) fn set_summary(&mut self, addr: BlockAddr, summary: RawSummary) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
             return Err(Error::corrupt("node.addr", addr, format!("{addr:#x}"), allowed));
         };
-        if let Some(current) = self.logs.summary_of(segno) {
+        if let Some(current) = self.logs.get_mut().summary_of(segno) {
             current.entries[offset] = summary;
         } else {
             let block = self.io.meta_mut(self.sb.ssa_block(segno))?;
@@ -357,7 +348,7 @@ impl Engine {
             return Ok(());
         }
         if is_data_addr(addr) {
-            self.logs.invalidate(&mut self.segments, addr)?;
+            self.logs.get_mut().invalidate(self.segments.get_mut(), addr)?;
         }
         let counted = addr != COMPRESS_ADDR || self.forget_cluster(ino, slot)?;
         self.set_addr(ino, slot, NULL_ADDR)?;

@@ -3,6 +3,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod attr;
+pub(crate) mod change;
 mod evict;
 pub(crate) mod flags;
 pub(crate) mod mapping;

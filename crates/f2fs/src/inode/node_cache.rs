@@ -249,9 +249,9 @@ impl Engine {
     }
 
     fn load_node(&mut self, ino: Nid, nid: Nid) -> Result<()> {
-        let entry = self.nat.get(&self.io, nid)?;
+        let entry = self.nat.get_mut().get(&self.io, nid)?;
         let at = entry.addr;
-        if !is_data_addr(at) || !self.segments.is_valid(at) {
+        if !is_data_addr(at) || !self.segments.get_mut().is_valid(at) {
             let allowed = "the address of a valid block";
             return Err(Error::corrupt("nat_entry.block_addr", nid, format!("{at:#x}"), allowed));
         }
@@ -272,7 +272,7 @@ impl Engine {
     /// tree has an offset of its own, so a tree that contains a circle fails at the first wrong
     /// step.
     pub(crate) fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode> {
-        let entry = self.nat.get(&self.io, nid)?;
+        let entry = self.nat.get_mut().get(&self.io, nid)?;
         let node = self.node(ino, nid)?;
         let footer = RawNodeFooter::of(&node.block);
         footer.check(nid, ino, entry.addr)?;
@@ -315,7 +315,7 @@ impl Engine {
             if !self.sb.is_node_id(ino) {
                 return Err(Error::Posix(Errno::NOENT));
             }
-            let entry = self.nat.get(&self.io, ino)?;
+            let entry = self.nat.get_mut().get(&self.io, ino)?;
             if entry.is_free() || entry.ino != ino {
                 return Err(Error::Posix(Errno::NOENT));
             }
@@ -348,7 +348,7 @@ impl Engine {
     /// Takes a block for a new node, which counts at once, and a number; or neither.
     pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
         self.space.take_node(is_inode)?;
-        self.nat.reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
+        self.nat.get_mut().reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
     }
 
     /// Makes a node at `node_offset` of inode `ino`. Its block counts at once.
@@ -359,7 +359,7 @@ impl Engine {
         let footer = RawNodeFooter::of_mut(&mut block);
         *footer = RawNodeFooter::new(nid, ino, node_offset);
         footer.set_cold(!is_dir);
-        self.nat.set(&self.io, nid, ino, NEW_ADDR)?;
+        self.nat.get_mut().set(&self.io, nid, ino, NEW_ADDR)?;
         self.inodes.of(ino).nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
         self.since_checkpoint.freed_nodes.remove(&(ino, node_offset));
         self.add_blocks(ino, 1)?;
@@ -383,12 +383,12 @@ impl Engine {
     }
 
     fn drop_node_block(&mut self, nid: Nid, ino: Nid) -> Result<()> {
-        let entry = self.nat.get(&self.io, nid)?;
+        let entry = self.nat.get_mut().get(&self.io, nid)?;
         if is_data_addr(entry.addr) {
-            self.logs.invalidate(&mut self.segments, entry.addr)?;
+            self.logs.get_mut().invalidate(self.segments.get_mut(), entry.addr)?;
         }
         self.inodes.of(ino).nodes.remove(nid);
-        self.nat.set(&self.io, nid, ino, NULL_ADDR)
+        self.nat.get_mut().set(&self.io, nid, ino, NULL_ADDR)
     }
 
     /// Adds to the inode's count of blocks.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::fsync::Mark;
+use crate::inode::change::Change;
 use crate::inode::node_cache::log_of;
 use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
@@ -19,91 +20,95 @@ use crate::ondisk::{BlockAddr, Nid};
 
 /// What roll-forward should do with a node.
 #[derive(Clone, Copy, Default)]
-struct Marks {
+pub(crate) struct Marks {
     fsync: bool,
     dent: bool,
 }
 
 /// Nodes of one file as they were at one instant, in the order in which they are written. Blocks
 /// are copied on write, so a node that changes meanwhile costs a copy.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Frozen(SmallVec<[(Nid, Block); 2]>);
 
-impl Engine {
-    /// Takes a block of `log` in place of `old`.
-    pub(crate) fn allocate(
-        &mut self,
-        log: LogType,
-        old: BlockAddr,
-        summary: RawSummary,
-    ) -> Result<BlockAddr> {
-        let _span = cores::span(cores::Stage::AllocBlock);
-        let now = self.clock.elapsed();
-        self.allocated_since_checkpoint += 1;
-        self.logs.allocate(&mut self.segments, &mut self.io, log, old, summary, now)
+/// Nodes that have their places, to be written there.
+pub(crate) type Placed = SmallVec<[(BlockAddr, Block); 2]>;
+
+impl Frozen {
+    /// Their numbers.
+    pub(crate) fn nids(&self) -> impl Iterator<Item = Nid> + '_ {
+        self.0.iter().map(|(nid, _)| *nid)
     }
 
-    /// Writes node `nid` of inode `ino` as it is, or as it was when it was `frozen`. Where nodes
-    /// may be torn, the last node of an fsync gets the `sums` of those before it.
-    fn write_node(
+    /// Whether `log` takes all of them.
+    pub(crate) fn are_all_for(&self, log: LogType) -> bool {
+        self.0.iter().all(|(_, block)| log_of(RawNodeFooter::of(block)) == log)
+    }
+}
+
+/// Writing the nodes of an inode.
+pub(crate) trait WriteNodes: Change {
+    /// Gives node `nid` of inode `ino` a place, as it is or as it was when it was `frozen`. Where
+    /// nodes may be torn, the last node of an fsync gets the `sums` of those before it.
+    fn place_node(
         &mut self,
         (ino, nid): (Nid, Nid),
         mut frozen: Option<Block>,
         marks: Marks,
         sums: Option<&mut NodeSums>,
-        set: &mut WriteSet,
-    ) -> Result<()> {
+    ) -> Result<(BlockAddr, Block), Self::Error> {
         let _span = cores::span(cores::Stage::NodeUpdate);
         let log = log_of(match &frozen {
             Some(block) => RawNodeFooter::of(block),
-            None => RawNodeFooter::of(&self.node(ino, nid)?.block),
+            None => RawNodeFooter::of(self.block_of(ino, nid)?),
         });
-        let old = self.nat.get(&self.io, nid)?.addr;
-        let addr = self.allocate(log, old, RawSummary::node(nid))?;
-        let next = self.logs.next_addr(&self.sb, log);
-        let cached = self.inodes.of(ino).nodes.clean(nid, frozen.as_ref());
+        let known = self.place_of(nid)?;
+        let addr = self.allocate(log, known.entry.addr, RawSummary::node(nid))?;
+        let next = self.next_addr(log);
+        let engine = self.engine();
+        let (cp_ver, sealed) = (engine.checkpoint.node_cp_ver(), engine.checkpoint.sealed);
+        let oprw = engine.options.oprw;
+        let (sb, shard) = self.shard_and_sb(ino)?;
+        let cached = shard.nodes.clean(nid, frozen.as_ref());
         if cached.is_some() {
             frozen = None;
         }
         let Some(block) = cached.or(frozen.as_mut()) else {
-            return Err(Error::corrupt("node cache", nid, "nothing", "the node just read"));
+            let allowed = "the node just read";
+            return Err(Error::corrupt("node cache", nid, "nothing", allowed).into());
         };
         let bytes = block.make_mut();
         let footer = RawNodeFooter::of_mut(bytes);
-        footer.cp_ver.set(self.checkpoint.node_cp_ver());
+        footer.cp_ver.set(cp_ver);
         footer.next_blkaddr.set(next);
         footer.set_fsync(marks.fsync);
         footer.set_dent(marks.dent);
         if nid == ino {
             let inode = RawInodeBlock::of_mut(bytes);
-            if marks.fsync && self.options.oprw {
-                let data = self.unjudged.remove(&ino).unwrap_or_default();
-                data.store(&mut inode.i, self.checkpoint.node_cp_ver(), sums.is_some());
+            if marks.fsync && oprw {
+                let data = shard.unjudged.remove(&ino).unwrap_or_default();
+                data.store(&mut inode.i, cp_ver, sums.is_some());
             }
-            if self.checkpoint.sealed {
+            if sealed {
                 // Even if no fsync ends with this node: after a cut, its first sector must show
                 // that it is ours.
                 sums.map(std::mem::take).unwrap_or_default().close(addr, inode);
             }
-            inode.seal(&self.sb);
+            inode.seal(sb);
         } else if let Some(sums) = sums {
             sums.add(addr, bytes);
         }
         let block = block.clone();
-        self.nat.set(&self.io, nid, ino, addr)?;
-        set.push(self.io.writer(), addr.into(), block);
-        Ok(())
+        self.nat(|nat| nat.put(known, nid, ino, addr));
+        Ok((addr, block))
     }
 
     /// The nodes that an fsync of `ino` has to write, as they are now: the changed direct nodes,
     /// then the node of attributes, and always last the inode, which tells recovery that all were
     /// written. Indirect nodes are left to the checkpoint, because recovery rebuilds them.
-    pub(crate) fn freeze_nodes(&mut self, ino: Nid) -> Result<Frozen> {
-        if let Some(atime) = self.lazy_atimes.remove(&ino) {
-            self.inode_mut(ino)?.set_atime(atime);
-        }
-        let dirty: SmallVec<[Nid; 4]> =
-            self.inodes.of(ino).nodes.dirty_of(ino).filter(|nid| *nid != ino).collect();
+    fn freeze_nodes(&mut self, ino: Nid) -> Result<Frozen, Self::Error> {
+        self.settle_atime(ino)?;
+        let dirty = self.shard_mut(ino)?.nodes.dirty_of(ino).filter(|nid| *nid != ino);
+        let dirty: SmallVec<[Nid; 4]> = dirty.collect();
         let (mut nodes, mut attributes) = (Frozen::default(), None);
         for nid in dirty {
             let block = self.node(ino, nid)?.block.clone();
@@ -119,28 +124,28 @@ impl Engine {
     }
 
     /// Whether none of these nodes has been freed.
-    pub(crate) fn has_nodes(&mut self, frozen: &Frozen) -> Result<bool> {
+    fn has_nodes(&mut self, frozen: &Frozen) -> Result<bool, Self::Error> {
         for (nid, _) in &frozen.0 {
-            if self.nat.get(&self.io, *nid)?.is_free() {
+            if self.place_of(*nid)?.entry.is_free() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Writes the nodes of an fsync of `ino`, marked for roll-forward.
-    pub(crate) fn submit_fsync_nodes(
+    /// Gives the nodes of an fsync of `ino` their places, marked for roll-forward.
+    fn place_fsync_nodes(
         &mut self,
         ino: Nid,
         mark: Mark,
         frozen: Frozen,
-        set: &mut WriteSet,
-    ) -> Result<()> {
-        self.check_writable()?;
-        self.unflushed.insert(ino);
-        let dent = self.nat.needs_dentry_mark(&self.io, ino)?
-            && !self.options.inject.contains(Inject::DROP_DENT_MARK);
-        let mut sums = self.checkpoint.sealed.then(NodeSums::default);
+    ) -> Result<Placed, Self::Error> {
+        self.engine().check_writable()?;
+        self.shard_mut(ino)?.unflushed.insert(ino);
+        let dent = self.place_of(ino)?.needs_dentry_mark()
+            && !self.engine().options.inject.contains(Inject::DROP_DENT_MARK);
+        let mut sums = self.engine().checkpoint.sealed.then(NodeSums::default);
+        let mut placed = Placed::new();
         for (nid, block) in frozen.0 {
             let offset = RawNodeFooter::of(&block).node_offset();
             let marks = match NodeKind::of(offset) {
@@ -151,17 +156,21 @@ impl Engine {
                 // inode or not at all.
                 _ => Marks::default(),
             };
-            self.write_node((ino, nid), Some(block), marks, sums.as_mut(), set)?;
+            placed.push(self.place_node((ino, nid), Some(block), marks, sums.as_mut())?);
         }
-        self.nat.set_fsynced_inode(ino);
-        set.submit(self.io.writer());
-        Ok(())
+        self.nat(|nat| nat.set_fsynced_inode(ino));
+        Ok(placed)
     }
+}
 
+impl<C: Change> WriteNodes for C {}
+
+impl Engine {
     /// Writes every changed node, for a checkpoint.
     pub(crate) fn write_all_dirty_nodes(&mut self, set: &mut WriteSet) -> Result<()> {
         for node in self.inodes.changed_nodes() {
-            self.write_node(node, None, Marks::default(), None, set)?;
+            let (addr, block) = self.place_node(node, None, Marks::default(), None)?;
+            set.push(self.io.writer(), addr.into(), block);
         }
         Ok(())
     }

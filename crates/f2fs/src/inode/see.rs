@@ -14,6 +14,7 @@ use vfs::{Errno, FileKind, file};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
+use crate::inode::change::Tables;
 use crate::inode::mapping::Mapping;
 use crate::inode::node_cache::CachedNode;
 use crate::inode::shards::{Inodes, Shard};
@@ -121,8 +122,8 @@ const HOLES_AT_MOST: usize = 64;
 
 /// The volume beside others: what is in memory.
 pub(crate) struct Glance<'a, S = Passing<'a>> {
-    engine: &'a Engine,
-    sight: S,
+    pub(super) engine: &'a Engine,
+    pub(super) sight: S,
 }
 
 /// Which shards of the inodes a [`Glance`] sees.
@@ -153,6 +154,15 @@ impl<'a> Sight<'a> for Passing<'a> {
 pub(crate) struct Owned<'a> {
     number: usize,
     shard: PerCoreWriteGuard<'a, Shard>,
+    /// The logs and what they fill, as long as others must not use them.
+    pub(super) tables: Option<Tables<'a>>,
+}
+
+impl Owned<'_> {
+    /// The shard of inode `ino`, to be changed; `None` if it is out of sight.
+    pub(super) fn shard_mut(&mut self, ino: Nid) -> Option<&mut Shard> {
+        (self.number == Inodes::number(ino)).then_some(&mut *self.shard)
+    }
 }
 
 impl<'a> Sight<'a> for Owned<'a> {
@@ -174,39 +184,22 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
 /// holding the volume otherwise.
 pub(crate) type Own<'a> = Glance<'a, Owned<'a>>;
 
-impl Own<'_> {
-    /// What memory has of inode `ino`, to be changed.
-    pub(crate) fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard, Unseen> {
-        let is_here = self.sight.number == Inodes::number(ino);
-        if is_here { Ok(&mut self.sight.shard) } else { Err(Unseen::Absent) }
-    }
-
-    /// Takes `blocks` out of the room promised to those who do not hold the volume. From time to
-    /// time one of these has to hold it, to see whether a checkpoint is due.
-    pub(crate) fn pay(&mut self, ino: Nid, blocks: u64) -> Result<(), Unseen> {
-        let engine = self.engine;
-        let purse = &mut self.shard_mut(ino)?.purse;
-        if *purse < blocks && (engine.is_checkpoint_due() || !engine.credit.hand_out(purse, blocks))
-        {
-            return Err(Unseen::Absent);
-        }
-        *purse -= blocks;
-        Ok(())
-    }
-
-    /// Inode `ino`, to be changed.
-    pub(crate) fn inode_mut(&mut self, ino: Nid) -> Result<&mut RawInode, Unseen> {
-        let block = self.shard_mut(ino)?.nodes.change(ino).ok_or(Unseen::Absent)?;
-        Ok(&mut RawInodeBlock::of_mut(block).i)
-    }
-}
-
 /// Why a [`Glance`] has no answer.
 pub(crate) enum Unseen {
     /// It would have to be read from the drive.
     Absent,
     /// The answer is an error.
     Failed(Error),
+}
+
+impl From<Unseen> for Error {
+    fn from(unseen: Unseen) -> Self {
+        match unseen {
+            // Whoever holds the volume sees everything.
+            Unseen::Absent => Errno::IO.into(),
+            Unseen::Failed(error) => error,
+        }
+    }
 }
 
 impl From<Error> for Unseen {
@@ -303,7 +296,8 @@ impl F2fs {
         Block::stock();
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
-        let sight = Owned { number: Inodes::number(ino), shard: volume.inodes.own(ino) };
+        let (number, shard) = (Inodes::number(ino), volume.inodes.own(ino));
+        let sight = Owned { number, shard, tables: None };
         cores::charge(cores::Stage::Inode);
         // Errors are left to whoever holds the volume, who has more to say.
         Ok(change(&mut Own { engine: &volume, sight }).ok())

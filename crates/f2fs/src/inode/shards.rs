@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
+use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::{Budget, PageCache};
 
 use crate::inode::node_cache::{NodeCache, NodeCounts};
+use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::{BLOCK_SIZE, Nid};
 
 /// Neighbouring numbers are in different shards, so files made one after the other share none.
@@ -32,6 +34,10 @@ pub(crate) struct Shard {
     pub(crate) pages: PageCache,
     /// Blocks that changes beside others may still make dirty or write.
     pub(crate) purse: u64,
+    /// Files whose last writes may not be stable yet.
+    pub(crate) unflushed: FxHashSet<Nid>,
+    /// Under OPRW: data, by file, that may not be stable yet and that no write pointer covers.
+    pub(crate) unjudged: FxHashMap<Nid, DataSums>,
 }
 
 impl Inodes {
@@ -41,7 +47,8 @@ impl Inodes {
         let nodes = Arc::new(NodeCounts::default());
         let shard = |number| {
             let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
-            let shard = Shard { nodes, pages, purse: 0 };
+            let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
+            let shard = Shard { nodes, pages, purse: 0, unflushed, unjudged };
             PerCoreRwLock::ranked(Rank::Inode, "f2fs inodes", shard).keyed(number)
         };
         let shards = (0..SHARDS as u64).map(shard).collect();
@@ -80,6 +87,14 @@ impl Inodes {
     /// Takes back what shards were given of the credit.
     pub(crate) fn empty_purses(&mut self) {
         self.all().for_each(|shard| shard.purse = 0);
+    }
+
+    /// To be called when a checkpoint is durable: so is all that was written before it.
+    pub(crate) fn all_is_stable(&mut self) {
+        for shard in self.all() {
+            shard.unflushed.clear();
+            shard.unjudged.clear();
+        }
     }
 
     /// How many pages there are, and may be.

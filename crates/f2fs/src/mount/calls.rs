@@ -300,9 +300,9 @@ impl FileSystem for F2fs {
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {
-        let volume = self.volume()?;
+        let mut volume = self.volume()?;
         let (blocks, free) = volume.space.totals();
-        let nodes_free = u64::from(volume.nat.available()).min(free);
+        let nodes_free = u64::from(volume.nat.get_mut().available()).min(free);
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
             blocks,

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use cores::Mutex;
 use drive::Lba;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
@@ -29,7 +30,6 @@ use crate::mount::io::Io;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::tunables::Limits;
 use crate::ondisk::checkpoint::Checkpoint;
-use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
 
@@ -42,10 +42,13 @@ pub(crate) struct Engine {
     pub(crate) checkpoint: Checkpoint,
     /// The pack that holds the last durable checkpoint.
     pub(crate) pack: usize,
-    pub(crate) nat: Nat,
+    /// Where the nodes are.
+    pub(crate) nat: Mutex<Nat>,
     pub(crate) sit: SitTable,
-    pub(crate) segments: Segments,
-    pub(crate) logs: Logs,
+    /// Which blocks are valid.
+    pub(crate) segments: Mutex<Segments>,
+    /// Where the next blocks go.
+    pub(crate) logs: Mutex<Logs>,
     pub(crate) space: Space,
     pub(crate) credit: Credit,
     pub(crate) inodes: Inodes,
@@ -58,12 +61,6 @@ pub(crate) struct Engine {
     /// Files being written atomically.
     pub(crate) atomic_writes: FxHashMap<Nid, AtomicWrite>,
     pub(crate) since_checkpoint: SinceCheckpoint,
-    /// Blocks taken from the logs since then, which tells how much room roll-forward needs.
-    pub(crate) allocated_since_checkpoint: u64,
-    /// Files whose last writes may not be stable yet.
-    pub(crate) unflushed: FxHashSet<Nid>,
-    /// Under OPRW: data, by file, that may not be stable yet and that no write pointer covers.
-    pub(crate) unjudged: FxHashMap<Nid, DataSums>,
     pub(crate) cleaner: Cleaner,
     pub(crate) limits: Limits,
     /// Sections that cannot be cleaned because of pinned files.
@@ -223,13 +220,6 @@ impl Engine {
             eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
             std::process::abort();
         }
-    }
-
-    /// Whether roll-forward would have to read more nodes than allowed, so that an fsync must
-    /// become a checkpoint (`max_roll_forward_node_blocks`).
-    pub(crate) fn chain_is_long(&self) -> bool {
-        let limit = self.limits.chain_nodes;
-        limit > 0 && self.logs.chain_blocks() >= limit
     }
 
     /// Whether `addr` lies in a zone that takes only sequential writes.

@@ -76,7 +76,7 @@ impl F2fs {
     /// ```
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
-        let recovery = recover(&mut volume).map_err(|error| unrecoverable(&volume, error))?;
+        let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
         let wishes = Wishes::new(Tunables::new(options, volume.zones.is_some()));
         Ok(Self {
             queue: volume.io.queue().clone(),
@@ -270,10 +270,10 @@ impl F2fs {
 
 /// A chain or an orphan that does not fit the checkpoint makes some operation fail with a plain
 /// errno. To whoever mounts the volume, it is corruption.
-fn unrecoverable(volume: &Engine, error: Error) -> Error {
+fn unrecoverable(volume: &mut Engine, error: Error) -> Error {
     match error {
         Error::Posix(errno) => {
-            let at = volume.logs.next_addr(&volume.sb, LogType::WarmNode);
+            let at = volume.logs.get_mut().next_addr(&volume.sb, LogType::WarmNode);
             Error::corrupt("recovery", at, errno, "nodes that fit the checkpoint")
         }
         other => other,

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use cores::{Mutex, Rank};
 use drive::{Block, Blocks, Lba};
 use queue::{BlockQueue, WriteSet};
 use vfs::Buffers;
@@ -15,18 +16,20 @@ use crate::ondisk::BlockAddr;
 pub(crate) struct Io {
     blocks: u64,
     io: queue::Io,
-    meta: Buffers,
+    /// Metadata as the next checkpoint will have it.
+    meta: Mutex<Buffers>,
 }
 
 impl Io {
     pub(crate) fn new(queue: Arc<BlockQueue>) -> Self {
         let blocks = queue.identify().blocks;
-        Self { blocks, io: queue::Io::new(queue), meta: Buffers::default() }
+        let meta = Mutex::ranked(Rank::Meta, "f2fs meta", Buffers::default());
+        Self { blocks, io: queue::Io::new(queue), meta }
     }
 
     /// What a [`WriteSet`] writes to.
-    pub(crate) fn writer(&mut self) -> &mut queue::Io {
-        &mut self.io
+    pub(crate) fn writer(&self) -> &queue::Io {
+        &self.io
     }
 
     /// The queue, to wait on without holding the volume.
@@ -69,33 +72,31 @@ impl Io {
 
     /// Reads a metadata block as the next checkpoint will have it.
     pub(crate) fn read_meta(&self, addr: BlockAddr) -> Result<Block> {
-        match self.meta.get(addr.into()) {
-            Some(block) => Ok(block.clone()),
-            None => self.read(addr),
-        }
+        let changed = self.meta.lock().get(addr.into()).cloned();
+        changed.map_or_else(|| self.read(addr), Ok)
     }
 
     /// Changes a metadata block for the next checkpoint.
-    pub(crate) fn write_meta(&mut self, addr: BlockAddr, block: Block) {
-        self.meta.put(addr.into(), block);
+    pub(crate) fn write_meta(&self, addr: BlockAddr, block: Block) {
+        self.meta.lock().put(addr.into(), block);
     }
 
     /// A metadata block, to be changed in place for the next checkpoint.
     pub(crate) fn meta_mut(&mut self, addr: BlockAddr) -> Result<&mut Block> {
-        if self.meta.get(addr.into()).is_none() {
+        if self.meta.get_mut().get(addr.into()).is_none() {
             self.write_meta(addr, self.read(addr)?);
         }
-        Ok(self.meta.get_mut(addr.into()).expect("it is there now"))
+        Ok(self.meta.get_mut().get_mut(addr.into()).expect("it is there now"))
     }
 
     /// Submits all changed metadata, in address order.
     pub(crate) fn submit_meta(&mut self, set: &mut WriteSet) {
-        self.meta.submit(&mut self.io, set);
+        self.meta.get_mut().submit(&self.io, set);
     }
 
     /// To be called when the checkpoint that wrote the changed metadata is durable.
     pub(crate) fn forget_meta(&mut self) {
-        self.meta.forget();
+        self.meta.get_mut().forget();
     }
 
     /// Makes the drive flush: all completed writes are then stable.

@@ -14,6 +14,7 @@ use crate::F2fs;
 use crate::alloc::gc::{Hands, Policy};
 use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
+use crate::file::writeback::WritePages;
 use crate::inode::attr::Stat;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine, Health};
@@ -64,7 +65,7 @@ impl F2fs {
         let section = |block: u64| ((block - main.start) / per_section) as u32;
         for section in section(blocks.start)..=section(blocks.end - 1) {
             let segments = volume.sb.segments_of(section);
-            if !segments.clone().any(|segno| volume.logs.is_current(segno)) {
+            if !segments.clone().any(|segno| volume.logs.get_mut().is_current(segno)) {
                 self.empty_segments(volume, segments, caller)?;
                 volume = self.change()?;
             }
@@ -197,7 +198,7 @@ impl Engine {
             let Some(block) = file::page(self, ino, *page, end)?.cloned() else { return Ok(()) };
             let Lookup::Slot(slot) = self.lookup_slot(ino, *page)? else { return Ok(()) };
             let to = self.move_block(ino, slot, *addr, LogType::WarmData)?;
-            self.unflushed.insert(ino);
+            self.inodes.of(ino).unflushed.insert(ino);
             set.push(self.io.writer(), to.into(), block);
             Ok(())
         });

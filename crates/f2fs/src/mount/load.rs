@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cores::{Mutex, Rank};
 use drive::{Block, Drive};
 use queue::BlockQueue;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -99,7 +100,11 @@ impl Parts {
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
         Engine {
             written_before: written_before(&checkpoint, &logs),
-            logs: Logs::new(logs, ssr_allowed, 2 * reserved_sections),
+            logs: Mutex::ranked(
+                Rank::Log,
+                "f2fs logs",
+                Logs::new(logs, ssr_allowed, 2 * reserved_sections),
+            ),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
             credit: Credit::default(),
             inodes: Inodes::new(options.cache_bytes),
@@ -108,11 +113,8 @@ impl Parts {
             turns: Arc::new(Turns::new("f2fs fsync turns")),
             orphans,
             since_checkpoint: SinceCheckpoint::default(),
-            allocated_since_checkpoint: 0,
             clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
             next_generation: checkpoint.version as u32,
-            unflushed: FxHashSet::default(),
-            unjudged: FxHashMap::default(),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
             atomic_writes: FxHashMap::default(),
@@ -130,9 +132,9 @@ impl Parts {
             options,
             io,
             checkpoint,
-            nat,
+            nat: Mutex::ranked(Rank::Nat, "f2fs nat", nat),
             sit,
-            segments,
+            segments: Mutex::ranked(Rank::Segments, "f2fs segments", segments),
             zones,
         }
     }

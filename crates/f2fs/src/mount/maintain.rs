@@ -166,7 +166,7 @@ impl F2fs {
 
     /// Writes a checkpoint if the last one is `age` old and anything has changed since.
     fn checkpoint_if_older(&self, age: Nanos) -> Result<()> {
-        let volume = self.settled();
+        let mut volume = self.settled();
         let in_time = now() - volume.last_checkpoint < age || !volume.has_changed();
         if in_time && !volume.has_excess_atimes() {
             return Ok(());
@@ -182,7 +182,7 @@ impl F2fs {
             wait = tunables.gc_urgent_sleep_time;
         } else {
             let idle = self.is_idle(tunables);
-            let volume = self.lock();
+            let mut volume = self.lock();
             // An operation would soon have to clean, so this does not wait for a quiet moment.
             let short = volume.zones.is_some() && volume.is_nearly_short();
             if !idle && !short {
@@ -231,13 +231,13 @@ impl F2fs {
         caller: Caller,
     ) -> Result<bool> {
         let mut volume = self.change()?;
-        let least = volume.segments.section_capacity() * least_percent / 100;
+        let least = volume.segments.get_mut().section_capacity() * least_percent / 100;
         let Some(section) = volume.begin_cleaning(policy, least.max(1), caller) else {
             return Ok(false);
         };
         let segments = volume.sb.segments_of(section);
         for segno in segments {
-            if volume.logs.is_current(segno) {
+            if volume.logs.get_mut().is_current(segno) {
                 continue;
             }
             self.empty_segments(volume, segno..segno + 1, caller)?;

@@ -97,12 +97,13 @@ impl F2fs {
 }
 
 impl Engine {
-    fn status(&self, tunables: Tunables) -> Status {
+    fn status(&mut self, tunables: Tunables) -> Status {
+        let changed = self.has_changed();
         let of = |counts: [u64; 2], caller| counts[caller as usize];
         let stats = &self.stats;
         let features = FEATURES.iter().filter(|(bit, _)| self.sb.features.contains(*bit));
         let casefold = self.sb.features.contains(Features::CASEFOLD);
-        let mut sb_status = if self.has_changed() { SBI_IS_DIRTY } else { 0 };
+        let mut sb_status = if changed { SBI_IS_DIRTY } else { 0 };
         let mut cp_status = self.checkpoint.flags;
         match self.health {
             Health::Stopped => cp_status |= CpFlags::ERROR,
@@ -112,9 +113,13 @@ impl Engine {
             }
             Health::Sound | Health::Gone => {}
         }
+        let (segments, logs) = (self.segments.get_mut(), self.logs.get_mut());
+        let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
+        let unusable_blocks_per_sec =
+            (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT).saturating_sub(segments.section_capacity());
         Status {
-            free_segments: self.segments.unused_segments(),
-            dirty_segments: self.segments.dirty_segments(|segno| self.logs.is_current(segno)),
+            free_segments: segments.unused_segments(),
+            dirty_segments,
             ovp_segments: self.checkpoint.overprov_segment_count,
             reserved_segments: self.checkpoint.rsvd_segment_count,
             lifetime_write_kbytes: self.lifetime_kbytes(),
@@ -125,8 +130,7 @@ impl Engine {
             reserved_blocks: 0,
             current_reserved_blocks: 0,
             unusable: 0,
-            unusable_blocks_per_sec: (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT)
-                .saturating_sub(self.segments.section_capacity()),
+            unusable_blocks_per_sec,
             cp_foreground_calls: of(stats.checkpoints, Caller::Foreground),
             cp_background_calls: of(stats.checkpoints, Caller::Background),
             gc_foreground_calls: of(stats.cleanings, Caller::Foreground),

@@ -93,7 +93,7 @@ impl Engine {
         let one_by_one = self.options.inject.contains(Inject::RECOVER_NO_READ_AHEAD);
         let read_ahead = if one_by_one { 1 } else { READ_AHEAD };
         let mut links = Vec::new();
-        let mut addr = self.logs.next_addr(&self.sb, LogType::WarmNode);
+        let mut addr = self.logs.get_mut().next_addr(&self.sb, LogType::WarmNode);
         let mut ahead: Vec<(BlockAddr, Block)> = Vec::new();
         let mut seen = FxHashSet::default();
         while self.sb.in_main(addr) && self.is_written(addr) {
@@ -127,7 +127,7 @@ impl Engine {
         // If the power fails before recovery's checkpoint, the chain must still be here.
         let end = (!links.is_empty() && self.sb.in_main(addr)).then_some(addr);
         for addr in links.iter().map(|link| link.addr).chain(end) {
-            self.segments.keep_until_checkpoint(addr)?;
+            self.segments.get_mut().keep_until_checkpoint(addr)?;
         }
         Ok((links, addr))
     }
@@ -235,7 +235,7 @@ impl Engine {
             if !chain.inodes.contains_key(&ino) {
                 if is_new_inode {
                     self.revive_inode(link)?;
-                } else if self.nat.get(&self.io, ino)?.is_free() {
+                } else if self.nat.get_mut().get(&self.io, ino)?.is_free() {
                     // This node's inode comes later in the chain, or never.
                     continue;
                 }
@@ -309,7 +309,7 @@ impl Engine {
             }
             (run.start..)
                 .take(run.blocks.into())
-                .try_for_each(|addr| self.segments.keep_until_checkpoint(addr))?;
+                .try_for_each(|addr| self.segments.get_mut().keep_until_checkpoint(addr))?;
         }
         Ok(true)
     }

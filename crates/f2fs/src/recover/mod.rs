@@ -109,7 +109,7 @@ impl Engine {
     }
 
     fn free_orphan(&mut self, ino: Nid) -> Result<bool> {
-        let is_there = !self.nat.get(&self.io, ino)?.is_free();
+        let is_there = !self.nat.get_mut().get(&self.io, ino)?.is_free();
         if is_there {
             self.inode_mut(ino)?.links.set(0);
             self.evict(ino)?;
@@ -125,10 +125,10 @@ impl Engine {
     fn leave_chain(&mut self) -> Result<()> {
         let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
         for log in logs {
-            let next = self.logs.next_addr(&self.sb, log);
-            let leaves = log == LogType::WarmNode || self.segments.has_spent_from(next);
+            let next = self.logs.get_mut().next_addr(&self.sb, log);
+            let leaves = log == LogType::WarmNode || self.segments.get_mut().has_spent_from(next);
             if leaves && !self.is_sequential(next) {
-                self.logs.start_elsewhere(&mut self.segments, &mut self.io, log)?;
+                self.logs.get_mut().start_elsewhere(self.segments.get_mut(), &self.io, log)?;
             }
         }
         Ok(())

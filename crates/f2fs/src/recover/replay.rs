@@ -11,6 +11,7 @@ use crate::alloc::zones::Reach;
 use crate::dir::entries::Names;
 use crate::dir::wanted::Naming;
 use crate::error::{Error, Result};
+use crate::inode::change::Change;
 use crate::inode::mapping::{Difference, Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
@@ -89,8 +90,8 @@ impl Engine {
         let ino = link.footer().ino.get();
         let raw = RawInodeBlock::of(&link.block);
         let layout = raw.check(&self.sb, ino, link.addr)?;
-        if !self.nat.reserve_exact(&self.io, ino)? {
-            let entry = self.nat.get(&self.io, ino)?;
+        if !self.nat.get_mut().reserve_exact(&self.io, ino)? {
+            let entry = self.nat.get_mut().get(&self.io, ino)?;
             return Err(Error::corrupt("nat_entry of a new inode", link.addr, entry.addr, "free"));
         }
         self.space.take_node(true)?;
@@ -108,7 +109,7 @@ impl Engine {
         if let (Some(to), Some(from)) = (new.i.extra_mut(), raw.i.extra()) {
             *to = *from;
         }
-        self.nat.set(&self.io, ino, ino, NEW_ADDR)?;
+        self.nat.get_mut().set(&self.io, ino, ino, NEW_ADDR)?;
         self.inodes.of(ino).nodes.insert_new(ino, ino, Block::new(bytes), layout);
         Ok(())
     }
@@ -283,22 +284,23 @@ impl Engine {
             let allowed = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
             return Err(Error::corrupt("fsynced node.addr", ino, format!("{to:#x}"), allowed));
         };
-        if self.segments.is_valid(to) {
+        if self.segments.get_mut().is_valid(to) {
             self.drop_previous_owner(to)?;
         }
         let slot = self.make_slot(ino, index)?;
         let old = self.addr_in(slot)?;
-        if self.segments.entry(segno).valid == 0 && !self.logs.is_current(segno) {
-            self.segments.take(segno, LogType::WarmData);
-        } else if self.segments.entry(segno).log.is_node() {
+        if self.segments.get_mut().entry(segno).valid == 0 && !self.logs.get_mut().is_current(segno)
+        {
+            self.segments.get_mut().take(segno, LogType::WarmData);
+        } else if self.segments.get_mut().entry(segno).log.is_node() {
             let found = format!("{to:#x} in a segment of nodes");
             return Err(Error::corrupt("fsynced node.addr", ino, found, "a segment of data"));
         }
-        self.segments.mark_valid(to, self.clock.elapsed())?;
+        self.segments.get_mut().mark_valid(to, self.clock.elapsed())?;
         if is_data_addr(old) {
-            self.logs.invalidate(&mut self.segments, old)?;
+            self.logs.get_mut().invalidate(self.segments.get_mut(), old)?;
         }
-        let version = self.nat.get(&self.io, slot.nid)?.version;
+        let version = self.nat.get_mut().get(&self.io, slot.nid)?.version;
         self.set_summary(to, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, to)
     }
@@ -307,7 +309,7 @@ impl Engine {
     /// (`check_index_in_prev_nodes`).
     fn drop_previous_owner(&mut self, addr: BlockAddr) -> Result<()> {
         let Some((segno, offset)) = self.sb.locate(addr) else { return Ok(()) };
-        let summary = match self.logs.summary_of(segno) {
+        let summary = match self.logs.get_mut().summary_of(segno) {
             Some(current) => current.entries[offset],
             None => {
                 let block = self.io.read_meta(self.sb.ssa_block(segno))?;

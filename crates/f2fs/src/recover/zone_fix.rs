@@ -42,9 +42,9 @@ impl Engine {
             let start = self.sb.seg_start(first);
             let Some(zone) = zones.zone_of(start) else { continue };
             let written = zone.kind == ZoneKind::SequentialWriteRequired && zone.wp != zone.start;
-            if written && self.segments.is_section_free(section) {
+            if written && self.segments.get_mut().is_section_free(section) {
                 held.push(section);
-                self.segments.hold(section);
+                self.segments.get_mut().hold(section);
             }
         }
         held
@@ -65,14 +65,14 @@ impl Engine {
     pub(super) fn fix_log_positions(&mut self, reach: Option<&Reach>) -> Result<u64> {
         let mut moved = 0;
         for log in LogType::ALL {
-            let next = self.logs.next_addr(&self.sb, log);
+            let next = self.logs.get_mut().next_addr(&self.sb, log);
             let Some(zone) = self.zones.as_ref().and_then(|z| z.zone_of(next)) else { continue };
             let usable =
                 !matches!(zone.state, ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline);
             let reached = reach.is_some_and(|reach| reach.end_in_zone_of(next) > next);
             let in_place = usable && zone.wp == u64::from(next) && !reached;
             if zone.kind == ZoneKind::SequentialWriteRequired && !in_place {
-                self.logs.start_afresh(&mut self.segments, &mut self.io, log)?;
+                self.logs.get_mut().start_afresh(self.segments.get_mut(), &self.io, log)?;
                 moved += 1;
             }
         }
@@ -85,13 +85,14 @@ impl Engine {
         let mut reset = 0;
         for &section in held {
             let start = self.sb.seg_start(self.sb.section_start(section));
-            let unused = self.segments.section_valid(section) == 0;
-            self.segments.release(section, |segno| self.logs.is_current(segno));
-            if unused && self.segments.is_section_free(section) {
+            let unused = self.segments.get_mut().section_valid(section) == 0;
+            let logs = self.logs.get_mut();
+            self.segments.get_mut().release(section, |segno| logs.is_current(segno));
+            if unused && self.segments.get_mut().is_section_free(section) {
                 if self.reset_zone(start) {
                     reset += 1;
                 } else {
-                    self.segments.retire(section);
+                    self.segments.get_mut().retire(section);
                 }
             }
         }
@@ -115,7 +116,7 @@ impl Engine {
             );
             let grows = reach.is_some_and(|r| u64::from(r.end_in_zone_of(start)) > zone.wp);
             let mut segments = first..first + self.sb.segs_per_sec;
-            if active && !grows && !segments.any(|segno| self.logs.is_current(segno)) {
+            if active && !grows && !segments.any(|segno| self.logs.get_mut().is_current(segno)) {
                 self.io.queue().finish_zone(start.into())?;
             }
         }

@@ -10,6 +10,7 @@ use vfs::Hold;
 use crate::F2fs;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
+use crate::file::writeback::WritePages;
 use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::Nid;
 

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use drive::{Block, Lba};
 use queue::WriteSet;
+use smallvec::SmallVec;
 use vfs::Hold;
 
 pub(crate) use hands::{Hands, Held};
@@ -26,6 +27,7 @@ pub(crate) use victim::Policy;
 
 use crate::F2fs;
 use crate::error::{Error, Result};
+use crate::file::writeback::WritePages;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::FsyncMode;
@@ -58,29 +60,34 @@ struct Move {
 impl Engine {
     /// Whether so much waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
-    pub(crate) fn is_checkpoint_due(&self) -> bool {
-        self.inodes.nodes().changed() > MAX_DIRTY_NODES
-            || self.nat.dirty_count() > MAX_DIRTY_NATS
+    pub(crate) fn is_checkpoint_due(&mut self) -> bool {
+        self.has_many_changed_nodes()
+            || self.nat.get_mut().dirty_count() > MAX_DIRTY_NATS
             || self.has_excess_prefree()
     }
 
-    fn has_excess_prefree(&self) -> bool {
+    /// Whether so many nodes have changed that it is time for a checkpoint.
+    pub(crate) fn has_many_changed_nodes(&self) -> bool {
+        self.inodes.nodes().changed() > MAX_DIRTY_NODES
+    }
+
+    fn has_excess_prefree(&mut self) -> bool {
         let (percent, most) = MAX_PREFREE;
-        let share = self.segments.count() as usize * percent / 100;
-        self.segments.prefree_segments() > share.min(most)
+        let share = self.segments.get_mut().count() as usize * percent / 100;
+        self.segments.get_mut().prefree_segments() > share.min(most)
     }
 
     /// Whether more than `percent` of the sections are free (`has_enough_free_blocks`).
-    pub(crate) fn has_enough_free_blocks(&self, percent: u32) -> bool {
+    pub(crate) fn has_enough_free_blocks(&mut self, percent: u32) -> bool {
         let limit = u64::from(self.sb.main_sections()) * u64::from(percent) / 100;
-        u64::from(self.segments.free_sections()) > limit
+        u64::from(self.segments.get_mut().free_sections()) > limit
     }
 
     /// Whether there is much to clean and little left free (`has_enough_invalid_blocks`).
-    pub(crate) fn has_enough_invalid_blocks(&self) -> bool {
+    pub(crate) fn has_enough_invalid_blocks(&mut self) -> bool {
         let (user_blocks, _) = self.space.totals();
-        let invalid = user_blocks.saturating_sub(self.segments.valid_blocks());
-        let free = self.segments.free_segments(&self.logs);
+        let invalid = user_blocks.saturating_sub(self.segments.get_mut().valid_blocks());
+        let free = self.segments.get_mut().free_segments(self.logs.get_mut());
         let free = free.saturating_sub(self.checkpoint.overprov_segment_count);
         invalid > user_blocks * 40 / 100
             && u64::from(free) * u64::from(BLOCKS_PER_SEGMENT) < invalid * 40 / 100
@@ -93,12 +100,13 @@ impl Engine {
         least_gain: u32,
         caller: Caller,
     ) -> Option<u32> {
+        let current: SmallVec<[SegNo; 6]> = self.logs.get_mut().current().collect();
         let skip = |section| {
             self.pinned_sections.contains(&section)
                 || self.cleaner.is_done_with(section)
-                || self.logs.current().any(|segno| self.sb.section_of(segno) == section)
+                || current.iter().any(|segno| self.sb.section_of(*segno) == section)
         };
-        let section = victim::select(&self.segments, policy, least_gain, skip)?;
+        let section = victim::select(self.segments.get_mut(), policy, least_gain, skip)?;
         self.stats.cleanings[caller as usize] += 1;
         Some(section)
     }
@@ -109,17 +117,18 @@ impl Engine {
     fn gather(&mut self, segno: SegNo, from: usize, caller: Caller) -> Result<(Vec<Move>, usize)> {
         let end = BLOCKS_PER_SEGMENT as usize;
         let mut moves = Vec::new();
-        if self.segments.entry(segno).valid == 0 || self.logs.is_current(segno) {
+        if self.segments.get_mut().entry(segno).valid == 0 || self.logs.get_mut().is_current(segno)
+        {
             return Ok((moves, end));
         }
-        self.segments.set_victim(segno);
+        self.segments.get_mut().set_victim(segno);
         let at = self.sb.ssa_block(segno);
         let block = self.io.read_meta(at)?;
-        let log = self.segments.entry(segno).log;
+        let log = self.segments.get_mut().entry(segno).log;
         let summary = RawSummaryBlock::of(&block);
         summary.check_type(log, at)?;
         let start = self.sb.seg_start(segno);
-        let map = self.segments.entry(segno).map;
+        let map = self.segments.get_mut().entry(segno).map;
         let mut next = from;
         for _ in 0..PIECE {
             let Some(n) = bits::msb::next_one(&map, next, end) else { return Ok((moves, end)) };
@@ -137,7 +146,7 @@ impl Engine {
 
     /// Moves a node: the next checkpoint writes it again.
     fn move_node(&mut self, addr: BlockAddr, nid: Nid) -> Result<()> {
-        let entry = self.nat.get(&self.io, nid)?;
+        let entry = self.nat.get_mut().get(&self.io, nid)?;
         if entry.addr != addr {
             let found = format!("node {nid} as the owner of {addr:#x}");
             return Err(Error::corrupt("summary of a node", addr, found, "the node's NAT entry"));
@@ -220,7 +229,7 @@ impl Engine {
         if !self.sb.is_node_id(nid) {
             return Ok(None);
         }
-        let entry = self.nat.get(&self.io, nid)?;
+        let entry = self.nat.get_mut().get(&self.io, nid)?;
         if entry.is_free() {
             return Ok(None);
         }

@@ -179,12 +179,12 @@ impl Engine {
     /// would begin is promised to those who do not hold the volume, when little is left of the last
     /// promise. If there is none, that promise is taken back.
     fn has_plenty(&mut self) -> bool {
-        let free = u64::from(self.segments.free_sections());
+        let free = u64::from(self.segments.get_mut().free_sections());
         let room = free.saturating_sub(self.plenty(BACKGROUND_BATCHES));
         if room == 0 && self.credit.promised() > 0 {
             self.promise(0);
         } else if room > 0 && self.credit.is_low() {
-            let per_section = u64::from(self.segments.section_capacity());
+            let per_section = u64::from(self.segments.get_mut().section_capacity());
             self.promise((room * per_section + self.credit.promised()) / 2);
         }
         room > 0 || free > self.plenty(1)
@@ -197,8 +197,8 @@ impl Engine {
 
     /// With more free sections than this there is room in all logs for everything dirty and
     /// `batches` of writes besides, and would be after any cut.
-    fn plenty(&self, batches: u64) -> u64 {
-        let per_section = u64::from(self.segments.section_capacity());
+    fn plenty(&mut self, batches: u64) -> u64 {
+        let per_section = u64::from(self.segments.get_mut().section_capacity());
         let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
         let pending = 2 * data + self.inodes.nodes().changed() as u64 + self.credit.promised();
         batches * self.batch(per_section) + pending / per_section + 4 * LogType::ALL.len() as u64
@@ -217,27 +217,28 @@ impl Engine {
     }
 
     /// Whether operations will have to clean before long.
-    pub(crate) fn is_nearly_short(&self) -> bool {
+    pub(crate) fn is_nearly_short(&mut self) -> bool {
         self.shortage_at(BACKGROUND_BATCHES) != Shortage::None
     }
 
-    fn shortage(&self) -> Shortage {
+    fn shortage(&mut self) -> Shortage {
         self.shortage_at(1)
     }
 
     /// How short of room the volume is, and with how many batches left it counts as soon short.
-    fn shortage_at(&self, batches: u64) -> Shortage {
-        let free = u64::from(self.segments.free_sections());
+    fn shortage_at(&mut self, batches: u64) -> Shortage {
+        let free = u64::from(self.segments.get_mut().free_sections());
         let total = free + self.freeing_sections();
-        let per_section = u64::from(self.segments.section_capacity());
+        let per_section = u64::from(self.segments.get_mut().section_capacity());
         let batch = batches * self.batch(per_section);
         let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
         if free > self.plenty(batches) {
             return Shortage::None;
         }
-        let data_rooms = DATA_LOGS.map(|log| self.logs.room(&self.segments, log));
+        let (logs, segments) = (self.logs.get_mut(), self.segments.get_mut());
+        let data_rooms = DATA_LOGS.map(|log| logs.room(segments, log));
         // Also what the cleaner moves until it gains a section.
-        let victim = self.cleaner.left.clone().map(|segno| self.segments.entry(segno).valid);
+        let victim = self.cleaner.left.clone().map(|segno| segments.entry(segno).valid);
         let victim = victim.map(u64::from).sum::<u64>();
         let moved = data + if victim > 0 { victim } else { per_section };
         let floor = sections_for(data, data_rooms, per_section)
@@ -254,55 +255,58 @@ impl Engine {
     }
 
     /// Sections that the next checkpoint frees.
-    fn freeing_sections(&self) -> u64 {
+    fn freeing_sections(&mut self) -> u64 {
         let at = self.cleaner.left.clone().next().map(|segno| self.sb.section_of(segno));
-        let moving =
-            self.cleaner.moving.iter().filter(|&&section| {
-                Some(section) != at && self.segments.section_valid(section) > 0
-            });
-        u64::from(self.segments.freeing_sections()) + moving.count() as u64
+        let segments = self.segments.get_mut();
+        let moving = self
+            .cleaner
+            .moving
+            .iter()
+            .filter(|&&section| Some(section) != at && segments.section_valid(section) > 0);
+        u64::from(segments.freeing_sections()) + moving.count() as u64
     }
 
     /// Sections for changed nodes, including those that `data` dirty pages and one cleaned segment
     /// will change.
-    fn sections_for_nodes(&self, data: u64, per_section: u64) -> u64 {
+    fn sections_for_nodes(&mut self, data: u64, per_section: u64) -> u64 {
         let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
         let most = self.space.valid_nodes as usize + OPERATION_PAGES;
         let sections = NODE_LOGS.map(|log| {
             let coming = if log == LogType::WarmNode { coming } else { OPERATION_NODES };
             let nodes = (self.inodes.nodes().changed_for(log) + coming).min(most) as u64;
-            let room = u64::from(self.logs.room(&self.segments, log));
+            let room = u64::from(self.logs.get_mut().room(self.segments.get_mut(), log));
             if nodes < room { 0 } else { 1 + (nodes - room) / per_section }
         });
         sections.iter().sum()
     }
 
-    fn has_much_to_write(&self) -> bool {
+    fn has_much_to_write(&mut self) -> bool {
         let pending = (self.inodes.nodes().changed() + self.inodes.pages().dirty()) as u64;
-        let per_section = u64::from(self.segments.section_capacity());
+        let per_section = u64::from(self.segments.get_mut().section_capacity());
         pending >= self.batch(per_section) * per_section
     }
 
     /// How many sections are written between two checkpoints when room is short: so many that the
     /// checkpoint's nodes hardly count, but not so many that they are missed.
-    fn batch(&self, per_section: u64) -> u64 {
+    fn batch(&mut self, per_section: u64) -> u64 {
         let nodes = u64::from(self.space.valid_nodes).min(super::MAX_DIRTY_NODES as u64);
         let wanted = (NODES_SHARE * nodes).div_ceil(per_section);
-        let spare = self.segments.usable_blocks() - self.segments.valid_blocks();
+        let segments = self.segments.get_mut();
+        let spare = segments.usable_blocks() - segments.valid_blocks();
         wanted.min(spare / per_section / SPARE_SHARE).max(1)
     }
 
     /// How many logs would have to start in a fresh section after a cut, before anything can be
     /// cleaned. On zones, those that are no longer where the checkpoint has them, or will not be
     /// when the next one is written; elsewhere free slots will do.
-    fn logs_a_cut_moves(&self) -> u64 {
+    fn logs_a_cut_moves(&mut self) -> u64 {
         if self.zones.is_none() {
             return 0;
         }
-        let nodes = self.inodes.nodes();
+        let (nodes, logs) = (self.inodes.nodes(), self.logs.get_mut());
         let moves = |log: &&LogType| {
             matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
-                || self.logs.get(**log).at != *self.checkpoint.curseg(**log)
+                || logs.get(**log).at != *self.checkpoint.curseg(**log)
                 || nodes.changed_for(**log) > 0
                 // These are directories' pages, and their nodes have changed too.
                 || **log == LogType::HotData && nodes.changed_for(LogType::HotNode) > 0
@@ -319,7 +323,9 @@ impl Engine {
                 }
                 continue;
             };
-            if self.segments.entry(segno).valid > 0 && !self.logs.is_current(segno) {
+            if self.segments.get_mut().entry(segno).valid > 0
+                && !self.logs.get_mut().is_current(segno)
+            {
                 return Some((segno, self.cleaner.from));
             }
             self.cleaner.left.next();
@@ -333,7 +339,7 @@ impl Engine {
         if next == BLOCKS_PER_SEGMENT as usize {
             self.cleaner.left.next();
             self.cleaner.from = 0;
-            if self.segments.entry(segno).log.is_node() {
+            if self.segments.get_mut().entry(segno).log.is_node() {
                 self.cleaner.moving.insert(self.sb.section_of(segno));
             }
         }
@@ -341,24 +347,27 @@ impl Engine {
 
     /// Chooses what to clean next. False if nothing is worth it.
     fn choose_victim(&mut self, shortage: Shortage) -> bool {
-        if self.segments.invalidated() < self.cleaner.rests_until {
+        if self.segments.get_mut().invalidated() < self.cleaner.rests_until {
             return false;
         }
         let least = if shortage == Shortage::Now { 1 } else { (self.mean_gain() / 2).max(1) };
         let section = self.begin_cleaning(Policy::Greedy, least, Caller::Foreground);
         match section {
             Some(section) => self.cleaner.left = self.sb.segments_of(section),
-            None => self.cleaner.rests_until = self.segments.invalidated() + u64::from(least),
+            None => {
+                self.cleaner.rests_until = self.segments.get_mut().invalidated() + u64::from(least);
+            }
         }
         section.is_some()
     }
 
     /// How many blocks cleaning a section in use gains on average.
-    fn mean_gain(&self) -> u32 {
-        let per_section = u64::from(self.segments.section_capacity());
-        let free = u64::from(self.segments.free_sections());
+    fn mean_gain(&mut self) -> u32 {
+        let per_section = u64::from(self.segments.get_mut().section_capacity());
+        let free = u64::from(self.segments.get_mut().free_sections());
         let used = u64::from(self.sb.main_sections()) - free;
-        let invalid = self.segments.usable_blocks() - self.segments.valid_blocks();
+        let invalid =
+            self.segments.get_mut().usable_blocks() - self.segments.get_mut().valid_blocks();
         (invalid.saturating_sub(free * per_section) / used.max(1)) as u32
     }
 }
@@ -405,9 +414,9 @@ mod tests {
             let held: Vec<u32> = {
                 let mut volume = fs.lock();
                 let sections = 0..volume.sb.main_sections();
-                let free = sections.filter(|s| volume.segments.is_section_free(*s));
+                let free = sections.filter(|s| volume.segments.get_mut().is_section_free(*s));
                 let free = free.collect::<Vec<_>>();
-                free.iter().for_each(|section| volume.segments.hold(*section));
+                free.iter().for_each(|section| volume.segments.get_mut().hold(*section));
                 free
             };
             let mut page = 0;
@@ -423,8 +432,8 @@ mod tests {
             let mut volume = fs.lock();
             assert_eq!(volume.health, Health::Sound, "{kind}");
             for section in held {
-                let logs: Vec<_> = volume.logs.current().collect();
-                volume.segments.release(section, |segno| logs.contains(&segno));
+                let logs: Vec<_> = volume.logs.get_mut().current().collect();
+                volume.segments.get_mut().release(section, |segno| logs.contains(&segno));
             }
             drop(volume);
             fs.fsync(ino, false).unwrap();

@@ -21,6 +21,8 @@ use zerocopy::FromBytes;
 use self::codec::Decoder;
 use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
+use crate::file::writeback::WritePages;
+use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::mount::engine::Engine;
 use crate::ondisk::compress::{Compression, HEADER_SIZE, RawCompressHeader};
@@ -127,7 +129,7 @@ impl Engine {
         for (i, addr) in (0..).zip(&cluster.addrs) {
             let slot = cluster.slot.behind(i);
             if is_data_addr(*addr) {
-                self.logs.invalidate(&mut self.segments, *addr)?;
+                self.logs.get_mut().invalidate(self.segments.get_mut(), *addr)?;
             }
             let keep = i < pages.len() as u64;
             match (*addr != NULL_ADDR, keep) {

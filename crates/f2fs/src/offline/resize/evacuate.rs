@@ -15,12 +15,12 @@ impl Engine {
     pub(crate) fn evacuate(&mut self, sections: &[u32]) -> Result<u32> {
         self.check_writable()?;
         for &section in sections {
-            self.segments.bar(section);
+            self.segments.get_mut().bar(section);
         }
         for log in LogType::ALL {
-            let section = self.sb.section_of(self.logs.get(log).at.segno);
+            let section = self.sb.section_of(self.logs.get_mut().get(log).at.segno);
             if sections.contains(&section) {
-                self.logs.start_afresh(&mut self.segments, &mut self.io, log)?;
+                self.logs.get_mut().start_afresh(self.segments.get_mut(), &self.io, log)?;
             }
         }
         // A log's summary must be in the summary area before the blocks it describes can move.
@@ -30,7 +30,8 @@ impl Engine {
             let first = section * per_section;
             first..first + per_section
         });
-        let used: Vec<u32> = segments.filter(|s| self.segments.entry(*s).valid > 0).collect();
+        let used: Vec<u32> =
+            segments.filter(|s| self.segments.get_mut().entry(*s).valid > 0).collect();
         for some in used.chunks(SEGMENTS_PER_CHECKPOINT) {
             gc::balance(self)?;
             for &segno in some {
@@ -38,7 +39,8 @@ impl Engine {
             }
             self.write_checkpoint(Reason::Sync)?;
         }
-        let left = used.iter().filter(|segno| self.segments.entry(**segno).valid > 0).count();
+        let left =
+            used.iter().filter(|segno| self.segments.get_mut().entry(**segno).valid > 0).count();
         if left > 0 {
             // The cleaner leaves them where they are, so they must stay here too.
             let text = format!("pinned files are in {left} segments to be emptied; unpin them");

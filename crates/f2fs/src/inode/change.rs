@@ -1,0 +1,241 @@
+//! Changing what memory has of an inode, and writing it: alone with the volume, or beside others.
+//!
+//! Whoever holds the volume reads what memory lacks. An [`Own`] does not, and takes no more from a
+//! log than its present segment has: where that does not do, it ends with [`Unseen::Absent`], and
+//! its caller goes on holding the volume. What changes one inode is written once, over [`Change`].
+
+use cores::MutexGuard;
+
+use crate::alloc::curseg::Logs;
+use crate::alloc::nat::{Cached, Nat};
+use crate::alloc::segments::Segments;
+use crate::error::Result;
+use crate::inode::mapping::{Mapping, Slot};
+use crate::inode::node_cache::CachedNode;
+use crate::inode::node_write::Frozen;
+use crate::inode::see::{Own, Unseen};
+use crate::inode::shards::Shard;
+use crate::mount::engine::Engine;
+use crate::ondisk::inode::RawInodeBlock;
+use crate::ondisk::sit::LogType;
+use crate::ondisk::summary::RawSummary;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid};
+
+/// One inode, for whoever changes it.
+pub(crate) trait Change: Mapping {
+    /// What memory has of inode `ino`.
+    fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard, Self::Error>;
+
+    /// As [`Change::shard_mut`], together with the superblock.
+    fn shard_and_sb(&mut self, ino: Nid) -> Result<(&Superblock, &mut Shard), Self::Error>;
+
+    /// Node `nid` of inode `ino`.
+    fn node(&mut self, ino: Nid, nid: Nid) -> Result<&CachedNode, Self::Error>;
+
+    /// The bytes of node `nid` of inode `ino`, to be changed.
+    fn node_mut(&mut self, ino: Nid, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE], Self::Error>;
+
+    /// What is known of the place of node `nid`.
+    fn place_of(&mut self, nid: Nid) -> Result<Cached, Self::Error>;
+
+    /// The node table, to change the entry of a node whose place is known.
+    fn nat<T>(&mut self, change: impl FnOnce(&mut Nat) -> T) -> T;
+
+    /// Whether roll-forward could repeat one more fsync.
+    fn has_room_in_chain(&mut self) -> bool;
+
+    /// Takes a block of `log` in place of `old`.
+    fn allocate(
+        &mut self,
+        log: LogType,
+        old: BlockAddr,
+        summary: RawSummary,
+    ) -> Result<BlockAddr, Self::Error>;
+
+    /// The address that the next block of `log` will get.
+    fn next_addr(&mut self, log: LogType) -> BlockAddr;
+
+    /// Sets an access time that was kept back (`lazytime`).
+    fn settle_atime(&mut self, ino: Nid) -> Result<(), Self::Error>;
+
+    /// Stores an address. If the file has a cached extent, it is dropped.
+    fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<(), Self::Error> {
+        let block = self.node_mut(ino, slot.nid)?;
+        block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
+        if self.view(ino)?.ext.len.get() != 0 {
+            RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i.ext.len.set(0);
+        }
+        Ok(())
+    }
+}
+
+impl Change for Engine {
+    fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard> {
+        Ok(self.inodes.of(ino))
+    }
+
+    fn shard_and_sb(&mut self, ino: Nid) -> Result<(&Superblock, &mut Shard)> {
+        Ok((&self.sb, self.inodes.of(ino)))
+    }
+
+    fn node(&mut self, ino: Nid, nid: Nid) -> Result<&CachedNode> {
+        Engine::node(self, ino, nid)
+    }
+
+    fn node_mut(&mut self, ino: Nid, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE]> {
+        Engine::node_mut(self, ino, nid)
+    }
+
+    fn place_of(&mut self, nid: Nid) -> Result<Cached> {
+        self.nat.get_mut().load(&self.io, nid)
+    }
+
+    fn nat<T>(&mut self, change: impl FnOnce(&mut Nat) -> T) -> T {
+        change(self.nat.get_mut())
+    }
+
+    fn has_room_in_chain(&mut self) -> bool {
+        let logs = self.logs.lock();
+        self.can_roll_forward(&logs, 0)
+    }
+
+    fn allocate(&mut self, log: LogType, old: BlockAddr, summary: RawSummary) -> Result<BlockAddr> {
+        let _span = cores::span(cores::Stage::AllocBlock);
+        let (logs, segments) = (self.logs.get_mut(), self.segments.get_mut());
+        logs.allocate(segments, &self.io, log, old, summary, self.clock.elapsed())
+    }
+
+    fn next_addr(&mut self, log: LogType) -> BlockAddr {
+        self.logs.get_mut().next_addr(&self.sb, log)
+    }
+
+    fn settle_atime(&mut self, ino: Nid) -> Result<()> {
+        if let Some(atime) = self.lazy_atimes.remove(&ino) {
+            self.inode_mut(ino)?.set_atime(atime);
+        }
+        Ok(())
+    }
+}
+
+/// Where blocks are and go: the logs, the tables of segments and of nodes, locked in this order.
+pub(crate) struct Tables<'a> {
+    logs: MutexGuard<'a, Logs>,
+    segments: MutexGuard<'a, Segments>,
+    nat: MutexGuard<'a, Nat>,
+}
+
+impl<'a> Tables<'a> {
+    fn of(engine: &'a Engine) -> Self {
+        let (logs, segments) = (engine.logs.lock(), engine.segments.lock());
+        Self { logs, segments, nat: engine.nat.lock() }
+    }
+}
+
+impl Own<'_> {
+    /// Keeps others from the logs until [`Own::let_go`], for `nodes` that follow one another in the
+    /// chain.
+    pub(crate) fn keep_logs(&mut self, nodes: &Frozen) -> Result<(), Unseen> {
+        let (tables, count) = (Tables::of(self.engine), nodes.nids().count());
+        // After the last block of a segment the log moves on, which may take a look at the drive.
+        let room = tables.logs.room(&tables.segments, LogType::WarmNode);
+        let is_here = room as usize > count
+            && nodes.are_all_for(LogType::WarmNode)
+            && nodes.nids().all(|nid| tables.nat.known(nid).is_some())
+            && self.engine.can_roll_forward(&tables.logs, count as u64);
+        if !is_here {
+            return Err(Unseen::Absent);
+        }
+        self.sight.tables = Some(tables);
+        Ok(())
+    }
+
+    /// Others can use the logs again.
+    pub(crate) fn let_go(&mut self) {
+        self.sight.tables = None;
+    }
+
+    /// Takes `blocks` out of the room promised to those who do not hold the volume. From time to
+    /// time one of these has to hold it, to see whether a checkpoint is due.
+    pub(crate) fn pay(&mut self, ino: Nid, blocks: u64) -> Result<(), Unseen> {
+        let engine = self.engine;
+        let purse = &mut self.shard_mut(ino)?.purse;
+        if *purse < blocks
+            && (engine.has_many_changed_nodes() || !engine.credit.hand_out(purse, blocks))
+        {
+            return Err(Unseen::Absent);
+        }
+        *purse -= blocks;
+        Ok(())
+    }
+}
+
+impl Change for Own<'_> {
+    fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard, Unseen> {
+        self.sight.shard_mut(ino).ok_or(Unseen::Absent)
+    }
+
+    fn shard_and_sb(&mut self, ino: Nid) -> Result<(&Superblock, &mut Shard), Unseen> {
+        Ok((&self.engine.sb, self.sight.shard_mut(ino).ok_or(Unseen::Absent)?))
+    }
+
+    fn node(&mut self, ino: Nid, nid: Nid) -> Result<&CachedNode, Unseen> {
+        self.shard(ino)?.nodes.get(nid).ok_or(Unseen::Absent)
+    }
+
+    fn node_mut(&mut self, ino: Nid, nid: Nid) -> Result<&mut [u8; BLOCK_SIZE], Unseen> {
+        self.shard_mut(ino)?.nodes.change(nid).ok_or(Unseen::Absent)
+    }
+
+    fn place_of(&mut self, nid: Nid) -> Result<Cached, Unseen> {
+        let known = match &self.sight.tables {
+            Some(tables) => tables.nat.known(nid),
+            None => self.engine.nat.lock().known(nid),
+        };
+        known.ok_or(Unseen::Absent)
+    }
+
+    fn nat<T>(&mut self, change: impl FnOnce(&mut Nat) -> T) -> T {
+        match &mut self.sight.tables {
+            Some(tables) => change(&mut tables.nat),
+            None => change(&mut self.engine.nat.lock()),
+        }
+    }
+
+    fn has_room_in_chain(&mut self) -> bool {
+        // [`Own::keep_logs`] looks, when it is certain that others take none of it.
+        true
+    }
+
+    fn allocate(
+        &mut self,
+        log: LogType,
+        old: BlockAddr,
+        summary: RawSummary,
+    ) -> Result<BlockAddr, Unseen> {
+        let _span = cores::span(cores::Stage::AllocBlock);
+        let engine = self.engine;
+        let mut tables = None;
+        let tables = match &mut self.sight.tables {
+            Some(kept) => kept,
+            None => tables.insert(Tables::of(engine)),
+        };
+        if tables.logs.room(&tables.segments, log) <= 1 {
+            return Err(Unseen::Absent);
+        }
+        let (now, io) = (engine.clock.elapsed(), &engine.io);
+        Ok(tables.logs.allocate(&mut tables.segments, io, log, old, summary, now)?)
+    }
+
+    fn next_addr(&mut self, log: LogType) -> BlockAddr {
+        match &self.sight.tables {
+            Some(tables) => tables.logs.next_addr(&self.engine.sb, log),
+            None => self.engine.logs.lock().next_addr(&self.engine.sb, log),
+        }
+    }
+
+    fn settle_atime(&mut self, ino: Nid) -> Result<(), Unseen> {
+        let waits = self.engine.lazy_atimes.contains_key(&ino);
+        if waits { Err(Unseen::Absent) } else { Ok(()) }
+    }
+}
