@@ -53,7 +53,7 @@ ranks! {
     Inode = Allowed,
     /// A shard of the nodes in memory, by its index, or one node.
     Node = Allowed,
-    /// One log: blocks are allocated, stamped and submitted in one order.
+    /// One log: blocks are allocated and stamped in one order, and on zones submitted.
     Log = Never,
     /// Current segments and the table of segments.
     Segments = Never,

@@ -99,6 +99,52 @@ fn fsyncs_of_many_threads_survive_on_virtual_cores() {
     }
 }
 
+/// Overwrites a block in a log, an fsync each time, while another thread writes checkpoints. What a
+/// power cut leaves after each fsync in `watched`.
+fn fsync_across_segments(watched: std::ops::Range<u32>) -> Vec<(u32, DriveState)> {
+    let drive = Kind::Conventional.formatted_at(1, Timing::Virtual);
+    let fs = Arc::new(harness::mount(&drive, "mode=lfs"));
+    let create = |name: &str| fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default());
+    let (file, other) = (create("file").unwrap().ino, create("other").unwrap().ino);
+    let ended = Arc::new(cores::Mutex::named("ended", false));
+    let (checkpoints, end) = (fs.clone(), ended.clone());
+    let checkpoints = cores::spawn("checkpoints", Some(1), move || {
+        while !*end.lock() {
+            checkpoints.setxattr(other, b"user.a", b"b", vfs::XattrMode::Set).unwrap();
+            checkpoints.write_checkpoint().unwrap();
+        }
+    });
+    let mut left = Vec::new();
+    for n in 0..watched.end {
+        fs.write(file, 0, &[0; 4096]).unwrap();
+        fs.write(file, 0, &n.to_le_bytes()).unwrap();
+        fs.fsync(file, false).unwrap();
+        if watched.contains(&n) {
+            left.push((n, drive.survivors(n.into())));
+        }
+    }
+    *ended.lock() = true;
+    checkpoints.join();
+    left
+}
+
+/// At the end of a segment an fsync that began beside others goes on holding the volume, perhaps
+/// after somebody's checkpoint, which has not made its data durable.
+#[test]
+fn an_fsync_that_crosses_segments_survives_beside_checkpoints() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for seed in 0..SCHEDULES {
+        let machine = Machine::simulated(&profile, seed).preempted();
+        for (n, state) in machine.run(|| fsync_across_segments(440..515)).unwrap() {
+            let fs = harness::mount(&Ssd::power_on(state, Timing::Instant, 1), "");
+            let file = fs.lookup(fs.root(), b"file").unwrap().ino;
+            let mut found = [0; 4];
+            fs.read(file, 0, &mut found).unwrap();
+            assert_eq!(u32::from_le_bytes(found), n, "seed {seed}");
+        }
+    }
+}
+
 /// Blocks of the file that is read while it is written, more than the smallest cache holds.
 const SHARED_PAGES: u64 = 400;
 

@@ -93,6 +93,16 @@ impl Logs {
         }
     }
 
+    /// How many blocks a log can take before it needs another segment.
+    pub(crate) fn room_in_segment(&self, segments: &Segments, log: LogType) -> u32 {
+        let at = self.get(log).at;
+        if at.ssr {
+            segments.reusable_behind(at.segno, at.blkoff.into())
+        } else {
+            segments.usable(at.segno).saturating_sub(at.blkoff.into())
+        }
+    }
+
     /// The summary of `segno`, if a log is there.
     pub(crate) fn summary_of(&mut self, segno: SegNo) -> Option<&mut RawSummaryBlock> {
         self.logs.iter_mut().find(|log| log.at.segno == segno).map(|log| &mut *log.summary)

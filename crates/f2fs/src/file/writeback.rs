@@ -80,7 +80,7 @@ impl F2fs {
         let mut set = WriteSet::default();
         let submitted = self.settled().submit_some(ino, from, WRITE_BACK_PAGES, &mut set);
         let waited = set.wait(self.queue()).map_err(Error::from);
-        submitted.and_then(|next| waited.map(|()| next)).inspect_err(|error| {
+        waited.and(submitted).inspect_err(|error| {
             self.lock().stop(error);
         })
     }

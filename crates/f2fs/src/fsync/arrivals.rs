@@ -4,9 +4,9 @@
 //! durable only when the nodes ahead of its own are there too, whoever wrote them
 //! (`f2fs_wait_on_node_pages_writeback` with its sequence number).
 //!
-//! Invariant: places are given out in the order of the log, in the hold of the volume in which the
-//! nodes are submitted, and each is given back as soon as the drive has answered. So an fsync waits
-//! here for nothing but the drive.
+//! Invariant: places are given out in the order of the log, while nobody else has the logs, and
+//! each is given back as soon as the drive has answered. So an fsync waits here for nothing but the
+//! drive.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,12 @@
 //! fsync: what it writes, what it waits for, and when it must write a checkpoint instead
 //! (`f2fs_do_sync_file`).
 //!
-//! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. The volume is
-//! locked while a step allocates and submits, and not while it waits for the drive. Three rules
+//! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. A step that
+//! allocates and submits is tried beside others, having the inode alone ([`Own`]); if that does not
+//! do, it is done holding the volume. A step that waits for the drive keeps out nobody. Three rules
 //! keep an fsync's promise, whatever other threads do meanwhile:
-//! - what it has to do is decided (`need`) in the same hold of the volume in which it is done;
-//! - data and nodes that must show one instant are captured in one hold (`Frozen`);
+//! - what it has to do is decided (`need`) in the same step in which it is done;
+//! - data and nodes that must show one instant are captured in one step (`Frozen`);
 //! - it returns when the nodes ahead of its own are durable, too (`arrivals`).
 
 pub(crate) mod arrivals;
@@ -125,21 +126,28 @@ impl<'a> Fsync<'a> {
         if volume.options.read_only {
             return Ok(None);
         }
-        if volume.at_once() < volume.inodes.of(self.ino).pages.dirty_count(self.ino.into()) {
+        while volume.at_once() < volume.inodes.of(self.ino).pages.dirty_count(self.ino.into()) {
             drop(volume);
             self.fs.write_back_held(self.ino)?;
             volume = self.fs.settled();
         }
-        let mut volume = self.fs.balance(volume)?;
+        let volume = self.fs.balance(volume)?;
         self.version = Some(volume.checkpoint.version);
-        if self.fs.injected(Inject::DECIDE_ONCE) {
-            self.decided = Some(volume.fsync_need(self.ino)?);
-        }
         Ok(Some(volume))
     }
 
+    fn decide_once(&mut self, volume: &mut Engine) -> Result<()> {
+        if self.fs.injected(Inject::DECIDE_ONCE) {
+            self.decided = Some(volume.fsync_need(self.ino)?);
+        }
+        Ok(())
+    }
+
     /// Runs the plan. The first step uses the hold `volume`, if there is one.
-    fn run(mut self, volume: Option<Hold<'a, Engine>>) -> Result<()> {
+    fn run(mut self, mut volume: Option<Hold<'a, Engine>>) -> Result<()> {
+        if let Some(volume) = &mut volume {
+            self.decide_once(volume)?;
+        }
         let plan = self.plan;
         match plan.run(&mut self, volume) {
             Ok(None) => Ok(()),
@@ -207,31 +215,32 @@ impl<'a> Fsync<'a> {
                 return Ok(end);
             }
         }
-        let frozen = self.freeze(&mut *volume)?;
-        let placed = self.place_nodes(&mut *volume, mark, frozen)?;
+        let (frozen, mut placed) = (self.freeze(&mut *volume)?, Placed::new());
+        let done = self.place_nodes(&mut *volume, mark, frozen, &mut placed);
         self.submit_placed(placed, &volume);
-        Ok(None)
+        Ok(done.map(|()| None)?)
     }
 
-    /// As [`Fsync::submit_nodes`], beside others. Changes nothing before all is known to be there.
+    /// As [`Fsync::submit_nodes`], beside others. Nothing has changed if it does not see all it
+    /// needs; after that, what goes wrong is an error.
     fn submit_nodes_beside(
         &mut self,
         own: &mut Own<'_>,
         mark: Mark,
-    ) -> Result<Option<End>, Unseen> {
+    ) -> Result<Result<Option<End>>, Unseen> {
         if own.has_unjudgeable(self.ino, self.plan)? {
             return Err(Unseen::Absent);
         }
         let end = self.decide(own)?;
         if end.is_some() {
-            return Ok(end);
+            return Ok(Ok(end));
         }
-        let frozen = self.freeze(own)?;
+        let (frozen, mut placed) = (self.freeze(own)?, Placed::new());
         own.keep_logs(&frozen)?;
-        let placed = self.place_nodes(own, mark, frozen)?;
+        let done = self.place_nodes(own, mark, frozen, &mut placed);
         own.let_go();
         self.submit_placed(placed, own.engine());
-        Ok(None)
+        Ok(done.map(|()| None).map_err(Error::from))
     }
 
     /// The nodes to write.
@@ -251,7 +260,8 @@ impl<'a> Fsync<'a> {
         volume: &mut C,
         mark: Mark,
         frozen: Frozen,
-    ) -> Result<Placed, Unseen>
+        placed: &mut Placed,
+    ) -> Result<(), Unseen>
     where
         C: Decide<Error: Into<Unseen>>,
     {
@@ -263,12 +273,12 @@ impl<'a> Fsync<'a> {
             mark => mark,
         };
         self.arrival = Some(self.fs.arrivals().announce());
-        let placed = volume.place_fsync_nodes(self.ino, mark, frozen).map_err(Into::into)?;
+        volume.place_fsync_nodes(self.ino, mark, frozen, placed).map_err(Into::into)?;
         // Before the flush, because what is written back during it must be flushed again.
         if self.plan.steps.contains(&Step::Flush) && !self.fs.injected(Inject::DROP_FLUSH) {
             volume.shard_mut(self.ino).map_err(Into::into)?.unflushed.remove(&self.ino);
         }
-        Ok(placed)
+        Ok(())
     }
 
     fn submit_placed(&mut self, placed: Placed, volume: &Engine) {
@@ -310,17 +320,17 @@ impl<'a> Fsync<'a> {
     }
 
     /// A step beside others who work on other inodes; `None` if that takes more than this.
-    fn submit_beside(&mut self, what: Submit) -> Option<Option<End>> {
+    fn submit_beside(&mut self, what: Submit) -> Option<Result<Option<End>>> {
         let (fs, ino) = (self.fs, self.ino);
         let done = fs.own(ino, |own| {
             if self.version.is_none() {
-                own.check_fsync(ino)?;
+                own.check_fsync(ino, self.plan)?;
                 self.version = Some(own.engine().checkpoint.version);
             }
             match what {
                 Submit::Data => {
                     let _span = cores::span(Stage::FsyncPrepare);
-                    self.submit_data(own)
+                    self.submit_data(own).map(Ok)
                 }
                 Submit::Nodes(mark) => {
                     let _span = cores::span(Stage::FsyncNode);
@@ -331,14 +341,14 @@ impl<'a> Fsync<'a> {
                     let end = self.submit_data(own)?;
                     drop(prepare);
                     if end.is_some() {
-                        return Ok(end);
+                        return Ok(Ok(end));
                     }
                     let _span = cores::span(Stage::FsyncNode);
                     self.submit_nodes_beside(own, mark)
                 }
             }
         });
-        // Whoever holds the volume has more to say of an error.
+        // Whoever holds the volume has more to say of an error that comes before any change.
         done.ok().flatten()
     }
 
@@ -379,15 +389,22 @@ impl<'a> Run for Fsync<'a> {
     fn submit(&mut self, what: Submit, held: Option<Self::Hold>) -> Result<Option<End>> {
         if held.is_none() && self.beside {
             match self.submit_beside(what) {
-                Some(end) => return Ok(end),
+                Some(end) => return end,
                 None => self.beside = false,
+            }
+            if what.has_data() {
+                // A checkpoint may come before the data that is left is submitted.
+                self.version = None;
             }
         }
         let volume = match held {
             Some(volume) => volume,
             None if self.version.is_some() => self.fs.settled(),
             None => match self.begin() {
-                Ok(Some(volume)) => volume,
+                Ok(Some(mut volume)) => {
+                    self.decide_once(&mut volume)?;
+                    volume
+                }
                 nothing => return Ok(Some(End::Return(nothing.map(drop)))),
             },
         };

@@ -52,14 +52,17 @@ impl Engine {
 impl Own<'_> {
     /// As [`Engine::check_fsync`], and takes the room of a node. Others than plain files of drives
     /// without zones are left to whoever holds the volume: on zones, blocks have to be submitted in
-    /// the order in which logs give them out.
-    pub(super) fn check_fsync(&mut self, ino: Nid) -> Result<(), Unseen> {
+    /// the order in which logs give them out. So are several pages that must show one instant: a
+    /// log may have to move on between them.
+    pub(super) fn check_fsync(&mut self, ino: Nid, plan: &Plan) -> Result<(), Unseen> {
         let engine = self.engine();
         let special = engine.zones.is_some()
             || engine.write_errors.contains(&ino)
             || engine.top_inode(ino) != ino;
+        let pages = self.shard(ino)?.pages.dirty_count(ino.into());
         let inode = self.view(ino)?;
         let special = special
+            || plan.atomic && pages > 1
             || inode.file_kind() != FileKind::Regular
             || inode.inline().contains(Inline::PIN_FILE)
             || inode.layout().cluster().is_some();

@@ -19,6 +19,13 @@ pub enum Submit {
     Both(Mark),
 }
 
+impl Submit {
+    /// Whether data is among it.
+    pub(super) fn has_data(self) -> bool {
+        !matches!(self, Self::Nodes(_))
+    }
+}
+
 /// Which nodes of an fsync carry the mark that roll-forward looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {

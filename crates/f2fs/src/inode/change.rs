@@ -138,7 +138,7 @@ impl Own<'_> {
     pub(crate) fn keep_logs(&mut self, nodes: &Frozen) -> Result<(), Unseen> {
         let (tables, count) = (Tables::of(self.engine), nodes.nids().count());
         // After the last block of a segment the log moves on, which may take a look at the drive.
-        let room = tables.logs.room(&tables.segments, LogType::WarmNode);
+        let room = tables.logs.room_in_segment(&tables.segments, LogType::WarmNode);
         let is_here = room as usize > count
             && nodes.are_all_for(LogType::WarmNode)
             && nodes.nids().all(|nid| tables.nat.known(nid).is_some())
@@ -220,7 +220,7 @@ impl Change for Own<'_> {
             Some(kept) => kept,
             None => tables.insert(Tables::of(engine)),
         };
-        if tables.logs.room(&tables.segments, log) <= 1 {
+        if tables.logs.room_in_segment(&tables.segments, log) <= 1 {
             return Err(Unseen::Absent);
         }
         let (now, io) = (engine.clock.elapsed(), &engine.io);

@@ -133,19 +133,20 @@ pub(crate) trait WriteNodes: Change {
         Ok(true)
     }
 
-    /// Gives the nodes of an fsync of `ino` their places, marked for roll-forward.
+    /// Gives the nodes of an fsync of `ino` their places, marked for roll-forward. If this fails,
+    /// the `placed` ones must be written all the same, since they count as written.
     fn place_fsync_nodes(
         &mut self,
         ino: Nid,
         mark: Mark,
         frozen: Frozen,
-    ) -> Result<Placed, Self::Error> {
+        placed: &mut Placed,
+    ) -> Result<(), Self::Error> {
         self.engine().check_writable()?;
         self.shard_mut(ino)?.unflushed.insert(ino);
         let dent = self.place_of(ino)?.needs_dentry_mark()
             && !self.engine().options.inject.contains(Inject::DROP_DENT_MARK);
         let mut sums = self.engine().checkpoint.sealed.then(NodeSums::default);
-        let mut placed = Placed::new();
         for (nid, block) in frozen.0 {
             let offset = RawNodeFooter::of(&block).node_offset();
             let marks = match NodeKind::of(offset) {
@@ -159,7 +160,7 @@ pub(crate) trait WriteNodes: Change {
             placed.push(self.place_node((ino, nid), Some(block), marks, sums.as_mut())?);
         }
         self.nat(|nat| nat.set_fsynced_inode(ino));
-        Ok(placed)
+        Ok(())
     }
 }
 

@@ -180,8 +180,8 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
 
 /// One inode, for whoever changes it beside others.
 ///
-/// It changes nothing before it knows that memory has all it needs, since its caller starts again
-/// holding the volume otherwise.
+/// It changes nothing, or a page at a time, before it knows that memory has all it needs, since its
+/// caller starts again holding the volume otherwise.
 pub(crate) type Own<'a> = Glance<'a, Owned<'a>>;
 
 /// Why a [`Glance`] has no answer.

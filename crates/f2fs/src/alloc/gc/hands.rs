@@ -26,7 +26,7 @@ pub(crate) trait Hands {
     fn finish(&mut self, mut set: WriteSet, submitted: Result<()>) -> Result<()> {
         set.submit(self.engine().io.writer());
         let waited = self.wait(|queue| set.wait(queue)).map_err(Error::from);
-        submitted.and(waited).inspect_err(|error| self.engine().stop(error))
+        waited.and(submitted).inspect_err(|error| self.engine().stop(error))
     }
 
     /// Writes all dirty pages of a file and waits for them.
