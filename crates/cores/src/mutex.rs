@@ -9,7 +9,7 @@ use crate::sim::{self, WaitsFor};
 
 /// A lock for one holder, fair in the long run.
 ///
-/// On a virtual machine it changes hands as the kernel's does: who waits spins while the holder is
+/// On a virtual machine it changes hands as the kernel's does: a waiter spins while the holder is
 /// on its core, and otherwise sleeps and is woken; whoever runs passes those asleep, but not one
 /// that has woken in vain. Some lines of what it protects move with it.
 ///

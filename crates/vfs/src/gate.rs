@@ -18,7 +18,7 @@ use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, 
 pub struct Gate<V> {
     /// Everything of the volume, and whether it is being committed.
     state: PerCoreRwLock<State<V>>,
-    /// What of it those see who sleep. Taken alone or within `state`.
+    /// What those who sleep see of it. Taken alone or within `state`.
     shown: Mutex<Shown>,
     changed: Condvar,
 }

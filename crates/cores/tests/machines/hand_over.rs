@@ -1,4 +1,4 @@
-//! How a lock changes hands on the virtual machine: who waits spins or sleeps, and what the lock
+//! How a lock changes hands on the virtual machine: a waiter spins or sleeps, and what the lock
 //! protects moves, too.
 
 use std::sync::Arc;

@@ -51,7 +51,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes the dirty pages of a file for who has its turn.
+    /// Writes the dirty pages of a file for whoever has its turn.
     pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
         let mut from = Some(0);
         while let Some(index) = from {

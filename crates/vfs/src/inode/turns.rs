@@ -3,8 +3,8 @@
 //! Two at once could each take the other's writes for completed ones. An inode that loses its last
 //! name during a turn is freed when nobody waits for a turn of it any more.
 //!
-//! Turns come in the order in which they were asked for. So who writes much of a file back in many
-//! turns holds nobody up for longer than one.
+//! Turns come in the order in which they were asked for. So whoever writes much of a file back in
+//! many turns holds nobody up for longer than one.
 
 use cores::{Condvar, Mutex, Rank};
 use rustc_hash::FxHashMap;
