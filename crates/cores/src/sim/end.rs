@@ -6,9 +6,10 @@
 //! then keeps its stack for good and never runs again.
 
 use std::mem;
+use std::sync::atomic::Ordering;
 
 use super::thread::{self, Cancel, State};
-use super::{CURRENT, Preempted, Sim, WaitsFor, Wake, guarded};
+use super::{CURRENT, Preempted, RUNNING, Sim, WaitsFor, Wake, guarded};
 use crate::{BlockedThread, DeadlockReport, MachineError, Profile};
 
 /// How many switches the end of a machine may take before it gives up the remaining threads.
@@ -17,26 +18,28 @@ const LAST_SWITCHES: u64 = 10_000_000;
 /// Name of the first thread.
 const FIRST: &str = "main";
 
-/// Makes a machine the current one as long as this lives.
+/// Makes a machine, the real one if null, the current one as long as this lives.
 struct Entered {
     outer: *const Sim,
 }
 
 impl Entered {
-    fn new(sim: &Sim) -> Entered {
-        Entered { outer: CURRENT.replace(sim) }
+    fn new(machine: *const Sim) -> Entered {
+        RUNNING.fetch_add(usize::from(!machine.is_null()), Ordering::Relaxed);
+        Entered { outer: CURRENT.replace(machine) }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.outer);
+        let machine = CURRENT.replace(self.outer);
+        RUNNING.fetch_sub(usize::from(!machine.is_null()), Ordering::Relaxed);
     }
 }
 
 /// Runs `f` as real code even if the caller is on a virtual machine.
 pub(crate) fn run_real<T>(f: impl FnOnce() -> T) -> T {
-    let _entered = Entered { outer: CURRENT.replace(std::ptr::null()) };
+    let _entered = Entered::new(std::ptr::null());
     f()
 }
 
@@ -52,7 +55,7 @@ pub(crate) fn run<T>(
     let slot = &raw mut outcome;
     // SAFETY: `slot` outlives the thread, and nobody else uses it until the thread has ended.
     let first = move || unsafe { *slot = Some(guarded(f)) };
-    let entered = Entered::new(&sim);
+    let entered = Entered::new(&raw const sim);
     // SAFETY: `finish` does not return before the first thread has ended.
     unsafe { sim.spawn_borrowing(FIRST, 0, first) }
         .map_err(|source| MachineError::Stack { thread: FIRST.to_owned(), source })?;

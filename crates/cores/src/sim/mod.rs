@@ -12,7 +12,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -45,9 +45,22 @@ thread_local! {
     static CURRENT: Cell<*const Sim> = const { Cell::new(std::ptr::null()) };
 }
 
+/// How many virtual machines run in this process.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
 /// The virtual machine on which the caller runs, if it is on one.
+///
+/// Everything asks this, so where no machine runs the answer is one load and one branch. A
+/// thread's own variable is more: code that may be linked into a library calls a function for its
+/// address, and around a call in a hot path the compiler keeps nothing in most registers. A thread
+/// on a machine sees its own count, because it is the one that raised it.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a Sim> {
+    if RUNNING.load(Ordering::Relaxed) == 0 { None } else { of_this_thread() }
+}
+
+#[cold]
+fn of_this_thread<'a>() -> Option<&'a Sim> {
     // SAFETY: the pointer is set for as long as `run` has the machine on its stack, on this OS
     // thread only, and callers keep the reference no longer than one call from a machine's thread.
     unsafe { CURRENT.get().as_ref() }

@@ -31,7 +31,8 @@ impl Own<'_> {
         let changed = self.count_changed(ino, offset, len)?;
         self.pay(ino, changed)?;
         let pages = &mut self.shard_mut(ino)?.pages;
-        for (piece, page) in write.take().into_iter().flat_map(Write::pages) {
+        let Some(write) = write.take() else { return Err(Unseen::Absent) };
+        for (piece, page) in write.pages() {
             match page {
                 Page::Whole(page) => pages.insert_dirty(ino.into(), piece.page, page),
                 Page::Part(bytes) => {

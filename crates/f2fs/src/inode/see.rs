@@ -297,9 +297,10 @@ impl F2fs {
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
         let (number, shard) = (Inodes::number(ino), volume.inodes.own(ino));
-        let sight = Owned { number, shard, tables: None };
+        // Made where it stays: moved after the charge, it was copied by a call.
+        let mut own = Own { engine: &volume, sight: Owned { number, shard, tables: None } };
         cores::charge(cores::Stage::Inode);
         // Errors are left to whoever holds the volume, who has more to say.
-        Ok(change(&mut Own { engine: &volume, sight }).ok())
+        Ok(change(&mut own).ok())
     }
 }

@@ -1,8 +1,7 @@
 //! What a mounted volume does by itself: the flusher of [`vfs::upkeep`], with a checkpoint every
-//! `cp_interval`, background cleaning (`gc_thread_func`), and telling the drive what is free
-//! (`issue_discard_thread`).
+//! `cp_interval`, and background cleaning (`gc_thread_func`).
 //!
-//! [`Maintenance`] runs three threads of [`cores`], so on a virtual machine hours of it pass in
+//! [`Maintenance`] runs two threads of [`cores`], so on a virtual machine hours of it pass in
 //! milliseconds, in the same way every time. They use only the volume's own operations. A volume
 //! without them is just as correct, only less tidy.
 
@@ -35,14 +34,12 @@ pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 pub struct Wishes {
     /// Clean now (`gc_wake`).
     gc_wake: bool,
-    /// Tell the drive what is free. `None` if no thread does.
-    discard: Option<bool>,
     tunables: Tunables,
 }
 
 impl Wishes {
     pub(crate) fn new(tunables: Tunables) -> Self {
-        Self { gc_wake: false, discard: None, tunables }
+        Self { gc_wake: false, tunables }
     }
 }
 
@@ -65,7 +62,6 @@ impl Drop for Maintenance {
             // A thread that panicked has reported it; the volume's own state shows the rest.
             let _ = thread.result();
         }
-        self.fs.upkeep.lock().own.discard = None;
     }
 }
 
@@ -77,9 +73,6 @@ impl F2fs {
         if !self.options().read_only {
             let fs = self.clone();
             threads.push(cores::spawn("f2fs_flush", None, move || flush(&*fs)));
-            let fs = self.clone();
-            self.upkeep.lock().own.discard = Some(false);
-            threads.push(cores::spawn("f2fs_discard", None, move || discard_thread(&fs)));
         }
         if !self.options().read_only && self.options().background_gc != BackgroundGc::Off {
             let fs = self.clone();
@@ -163,29 +156,7 @@ fn gc_thread(fs: &F2fs) {
     }
 }
 
-/// Tells the drive what a checkpoint has freed, while others go on.
-fn discard_thread(fs: &F2fs) {
-    while let Some(mut state) = fs.upkeep.sleep(Nanos::MAX, |wishes| wishes.discard == Some(true)) {
-        state.own.discard = Some(false);
-        drop(state);
-        if fs.discard().is_err() {
-            return;
-        }
-    }
-}
-
 impl F2fs {
-    /// Wakes the thread that tells the drive what is free; false if there is none.
-    pub(crate) fn wake_discards(&self) -> bool {
-        let wish = &mut self.upkeep.lock().own.discard;
-        let has_thread = wish.is_some();
-        *wish = wish.map(|_| true);
-        if has_thread {
-            self.upkeep.wake();
-        }
-        has_thread
-    }
-
     fn is_idle(&self, tunables: &Tunables) -> bool {
         let begun = self.operations();
         let state = self.upkeep.lock();

@@ -55,6 +55,7 @@ impl<'a> Write<'a> {
     }
 
     /// Its pages, and where they go.
+    #[inline]
     pub fn pages(self) -> impl Iterator<Item = (Piece, Page<'a>)> {
         let data = self.data;
         pieces(self.offset, data.len()).zip(self.whole).map(move |(piece, whole)| {
