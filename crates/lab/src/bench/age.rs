@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::drive::{BLOCK_SIZE, Stats};
+use ::drive::{BLOCK_SIZE, Ssd};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::Ino;
 use vfs::kind::{Format, Volume};
 
-use super::{Fresh, MIB, new_file};
+use super::{Fresh, MIB, Subject, histogram, new_file};
 use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns, rig};
 
@@ -55,20 +55,9 @@ pub struct Age {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Aged {
-    /// `age`.
-    pub bench: &'static str,
-    /// The file system.
-    pub fs: String,
-    /// The drive's profile.
-    pub drive: String,
-    /// The machine.
-    pub machine: String,
-    /// Whether time was the model's.
-    pub simulated: bool,
-    /// Mount options.
-    pub mount_opts: String,
-    /// The seed.
-    pub seed: u64,
+    /// Of what.
+    #[serde(flatten)]
+    pub subject: Subject,
     /// The share of the volume that the file takes, in percent.
     pub fill: u64,
     /// Bytes of the file.
@@ -118,11 +107,6 @@ impl Latency {
     }
 }
 
-fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .map_err(|e| Error::Usage(format!("histogram: {e}")))
-}
-
 /// What a log writes for each block if a share `u` of its space is valid: 1 / (1 − v), where
 /// u = (v − 1) / ln v.
 ///
@@ -152,21 +136,15 @@ pub fn run(age: &Age) -> Result<Aged> {
         simulated,
         footprint: age.size,
     };
-    let (aged, _) =
-        machine.run(|| fresh.volume(|fs, stats| age.measure(fs, stats, simulated)))??;
+    let (aged, _) = machine.run(|| fresh.volume(|fs, ssd| age.measure(fs, ssd, simulated)))??;
     Ok(aged)
 }
 
 impl Age {
-    fn measure(
-        &self,
-        fs: &Arc<dyn Volume>,
-        stats: &dyn Fn() -> Stats,
-        simulated: bool,
-    ) -> Result<Aged> {
+    fn measure(&self, fs: &Arc<dyn Volume>, ssd: &Ssd, simulated: bool) -> Result<Aged> {
         let _upkeep = fs.clone().maintain();
         let (file, blocks) = self.fill(&**fs)?;
-        let before = Counts::of(&**fs, stats());
+        let before = Counts::of(&**fs, ssd);
         let begun = now_ns();
         let done = Arc::new(AtomicBool::new(false));
         let reader = {
@@ -179,19 +157,22 @@ impl Age {
         let reads = reader.join()?;
         let (writes, versions) = written?;
         let took = now_ns() - begun;
-        let made = Counts::of(&**fs, stats()).since(before);
+        let made = Counts::of(&**fs, ssd).since(before);
         verify(&**fs, file, &versions)?;
 
         let u = self.valid_share(&**fs)?;
         let overwritten: u64 = versions.iter().map(|version| u64::from(*version)).sum();
-        let aged = Aged {
+        let subject = Subject {
             bench: "age",
-            fs: self.format.name().into(),
+            fs: self.format.name(),
             drive: self.drive.clone(),
             machine: self.machine.clone(),
             simulated,
             mount_opts: self.mount_opts.clone(),
             seed: self.seed,
+        };
+        let aged = Aged {
+            subject,
             fill: self.fill,
             file_bytes: blocks * PAGE,
             writes: overwritten,
@@ -333,11 +314,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(fs: &dyn Volume, drive: Stats) -> Self {
+    fn of(fs: &dyn Volume, ssd: &Ssd) -> Self {
         let status = fs.status();
         let count = |name| status.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
         Self {
-            written: drive.blocks_written,
+            written: ssd.stats().blocks_written,
             moved: count("moved_blocks_foreground") + count("moved_blocks_background"),
             cleanings: fs.cleanings(),
         }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::drive::{Drive, Memory, Stats, Timing};
+use ::drive::{Drive, Ssd, Timing};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
@@ -124,13 +124,13 @@ pub struct Bench {
     pub seed: u64,
 }
 
-/// What was measured.
+/// Of what something was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BenchResult {
+pub struct Subject {
     /// The benchmark.
-    pub bench: String,
+    pub bench: &'static str,
     /// The file system.
-    pub fs: String,
+    pub fs: &'static str,
     /// The drive's profile.
     pub drive: String,
     /// The machine.
@@ -141,6 +141,14 @@ pub struct BenchResult {
     pub mount_opts: String,
     /// The seed.
     pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BenchResult {
+    /// Of what.
+    #[serde(flatten)]
+    pub subject: Subject,
     /// Threads.
     pub threads: u64,
     /// Operations done.
@@ -179,7 +187,7 @@ pub struct BenchResult {
 ///     seed: 42,
 /// };
 /// let result = run(&bench)?;
-/// assert!(result.simulated);
+/// assert!(result.subject.simulated);
 /// println!("{:.0} fsyncs/s", result.ops_per_s);
 /// # Ok(())
 /// # }
@@ -201,22 +209,19 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
         simulated,
         footprint,
     };
-    let measure = |fs: &Arc<dyn Volume>, stats: &dyn Fn() -> Stats| {
+    let measure = |fs: &Arc<dyn Volume>, ssd: &Ssd| {
         let mut works = prepare(bench, &**fs, ops)?;
-        let flushes = stats().flushes;
+        let flushes = ssd.stats().flushes;
         let mut timed = match works.len() {
             1 => works.remove(0).run(&**fs)?,
             _ => all_at_once(fs, works)?,
         };
-        timed.flushes = stats().flushes - flushes;
+        timed.flushes = ssd.stats().flushes - flushes;
         Ok(timed)
     };
     let (timed, _) = machine.run(|| fresh.volume(measure))??;
     Ok(result(bench, simulated, ops, &timed))
 }
-
-/// What a drive has done, whenever asked.
-type Counts = Box<dyn Fn() -> Stats>;
 
 /// A volume made for one measurement.
 struct Fresh<'a> {
@@ -231,32 +236,23 @@ struct Fresh<'a> {
 
 impl Fresh<'_> {
     /// Makes and mounts it on the current machine, runs `measure` on it and unmounts it. Returns
-    /// the drive, too. `measure` may ask what the drive has done.
+    /// the drive, too.
     fn volume<T>(
         &self,
-        measure: impl FnOnce(&Arc<dyn Volume>, &dyn Fn() -> Stats) -> Result<T>,
+        measure: impl FnOnce(&Arc<dyn Volume>, &Ssd) -> Result<T>,
     ) -> Result<(T, Arc<dyn Drive>)> {
-        let (drive, stats) = self.new_drive()?;
+        let timing = match (self.simulated, self.drive) {
+            (true, _) => Timing::Virtual,
+            (false, "ram") => Timing::Instant,
+            (false, _) => Timing::Paced,
+        };
+        let ssd = rig::new_drive(&rig::spec(self.drive, self.footprint)?, timing, self.seed)?;
+        let drive: Arc<dyn Drive> = ssd.clone();
         rig::make(self.format, &drive)?;
         let fs = rig::mount(self.format, drive.clone(), self.mount_opts)?;
-        let measured = measure(&fs, &*stats)?;
+        let measured = measure(&fs, &ssd)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok((measured, drive))
-    }
-
-    /// Nobody cuts its power, so a drive that is memory and takes no time needs no model, in which
-    /// all threads would meet.
-    fn new_drive(&self) -> Result<(Arc<dyn Drive>, Counts)> {
-        let spec = rig::spec(self.drive, self.footprint)?;
-        if self.drive == "ram" && !self.simulated {
-            let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-            let (blocks, queues, depth) = (identify.blocks, identify.queues, identify.queue_depth);
-            let ram = Memory::ramdisk_mq(blocks, queues, depth);
-            return Ok((ram.clone(), Box::new(move || ram.stats())));
-        }
-        let timing = if self.simulated { Timing::Virtual } else { Timing::Paced };
-        let ssd = rig::new_drive(&spec, timing, self.seed)?;
-        Ok((ssd.clone(), Box::new(move || ssd.stats())))
     }
 }
 
@@ -329,14 +325,17 @@ fn all_at_once(fs: &Arc<dyn Volume>, works: Vec<Work>) -> Result<Timed> {
 fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResult {
     let seconds = timed.took_ns.max(1) as f64 / 1e9;
     let us = |q: f64| timed.latency.value_at_quantile(q) as f64 / 1e3;
-    BenchResult {
-        bench: bench.kind.name().into(),
-        fs: bench.format.name().into(),
+    let subject = Subject {
+        bench: bench.kind.name(),
+        fs: bench.format.name(),
         drive: bench.drive.clone(),
         machine: bench.machine.clone(),
         simulated,
         mount_opts: bench.mount_opts.clone(),
         seed: bench.seed,
+    };
+    BenchResult {
+        subject,
         threads: bench.threads,
         ops,
         seconds,

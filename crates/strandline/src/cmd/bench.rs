@@ -6,7 +6,7 @@ mod fxmark;
 mod io;
 
 use clap::{Args, Subcommand};
-use lab::bench::{self, Bench as Job};
+use lab::bench::{self, Bench as Job, Subject};
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -28,6 +28,8 @@ pub(crate) struct Bench {
     suite: Option<Suite>,
     #[command(flatten)]
     one: Option<One>,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Subcommand)]
@@ -38,34 +40,39 @@ enum Suite {
     Calibrate(calibrate::Calibrate),
 }
 
+/// What all benchmarks of file systems take.
+#[derive(Args)]
+struct Common {
+    /// File system
+    #[arg(long, default_value = "f2fs")]
+    fs: String,
+    /// Mount options, as for mount -o
+    #[arg(long, default_value = "", short = 'o')]
+    mount_opts: String,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Args)]
 struct One {
     /// fsync, create, seqwrite or seqread
     bench: String,
-    /// File system
-    #[arg(long, default_value = "f2fs")]
-    fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "ram")]
     drive: String,
     /// `real`, or a machine profile to simulate
     #[arg(long, default_value = "real")]
     machine: String,
-    /// Mount options, as for mount -o
-    #[arg(long, default_value = "", short = 'o')]
-    mount_opts: String,
     /// Operations; by default a second or two of them
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
     /// Threads that share them, each with files of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
-    /// Seed of places and bytes
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Bench {
@@ -75,7 +82,7 @@ impl Bench {
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
             (Some(Suite::Io(io)), _) => io.run(),
             (Some(Suite::Calibrate(calibrate)), _) => calibrate.run(),
-            (None, Some(one)) => one.run(),
+            (None, Some(one)) => one.run(self.common),
             // clap asks for the name of a benchmark.
             (None, None) => Err(Failure::Usage("which benchmark? see --help".into())),
         }
@@ -83,28 +90,27 @@ impl Bench {
 }
 
 impl One {
-    fn run(self) -> Outcome {
+    fn run(self, common: Common) -> Outcome {
+        let Common { fs, mount_opts, seed, json } = common;
         let job = Job {
             kind: self.bench.parse()?,
-            format: subjects::named(&self.fs)?,
+            format: subjects::named(&fs)?,
             drive: self.drive,
             machine: self.machine,
-            mount_opts: self.mount_opts,
+            mount_opts,
             ops: self.ops,
             threads: self.threads,
-            seed: self.seed,
+            seed,
         };
         let result = bench::run(&job)?;
-        if self.json {
+        if json {
             out::json(&result)?;
             return Ok(0);
         }
-        let time = if result.simulated { "simulated" } else { "measured" };
+        let Subject { bench, drive, machine, simulated, .. } = &result.subject;
+        let time = if *simulated { "simulated" } else { "measured" };
         out::line(format!(
-            "{} on {} ({} machine, {time}): {:.0} ops/s, {:.1} MB/s",
-            result.bench,
-            result.drive,
-            result.machine,
+            "{bench} on {drive} ({machine} machine, {time}): {:.0} ops/s, {:.1} MB/s",
             result.ops_per_s,
             result.bytes_per_s / 1e6
         ))?;

@@ -1,8 +1,10 @@
 //! `strandline bench age`: a volume that is nearly full, overwritten again and again.
 
 use clap::Args;
+use lab::bench::Subject;
 use lab::bench::age::{self, Aged, Latency};
 
+use super::Common;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
@@ -25,24 +27,14 @@ pub(crate) struct Age {
     /// Room on the drive, with k, m or g
     #[arg(long, default_value = "1g", value_parser = crate::target::parse_size)]
     size: u64,
-    /// File system
-    #[arg(long, default_value = "f2fs")]
-    fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
     #[arg(long, default_value = "zn540")]
     drive: String,
     /// `real`, or a machine profile to simulate
     #[arg(long, default_value = "xeon-4116")]
     machine: String,
-    /// Mount options, as for mount -o
-    #[arg(long, default_value = "", short = 'o')]
-    mount_opts: String,
-    /// Seed of places
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Age {
@@ -52,18 +44,19 @@ impl Age {
         let overwrite = overwrite.ok_or_else(|| {
             Failure::Usage(format!("--overwrite {}: a number of times, as 10x", self.overwrite))
         })?;
+        let Common { fs, mount_opts, seed, json } = self.common;
         let aged = age::run(&age::Age {
-            format: subjects::named(&self.fs)?,
+            format: subjects::named(&fs)?,
             drive: self.drive,
             size: self.size,
             machine: self.machine,
-            mount_opts: self.mount_opts,
+            mount_opts,
             fill: self.fill,
             overwrite,
             fsync: self.fsync,
-            seed: self.seed,
+            seed,
         })?;
-        if self.json {
+        if json {
             out::json(&aged)?;
             return Ok(0);
         }
@@ -73,8 +66,9 @@ impl Age {
 }
 
 fn print(aged: &Aged) -> Result<(), Failure> {
-    let time = if aged.simulated { "simulated" } else { "measured" };
-    let Aged { fill, writes, drive, machine, seconds, .. } = aged;
+    let Subject { drive, machine, simulated, .. } = &aged.subject;
+    let time = if *simulated { "simulated" } else { "measured" };
+    let Aged { fill, writes, seconds, .. } = aged;
     let mib = aged.file_bytes >> 20;
     out::line(format!(
         "{fill} % full, {mib} MiB, {writes} blocks overwritten on {drive} ({machine} machine, \

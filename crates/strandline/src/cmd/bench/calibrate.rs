@@ -7,6 +7,7 @@ use lab::bench::calibrate::{self, NAME, Setting};
 use lab::bench::fxmark::Place;
 use serde_json::json;
 
+use super::Common;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::progress::Progress;
@@ -24,27 +25,17 @@ pub(crate) struct Calibrate {
     /// Also run loads that the profile was not made from, here and on the virtual machine
     #[arg(long)]
     check: bool,
-    /// File system
-    #[arg(long, default_value = "f2fs")]
-    fs: String,
-    /// Mount options, as for mount -o
-    #[arg(long, default_value = "", short = 'o')]
-    mount_opts: String,
-    /// Seed of contents and choices
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Calibrate {
     pub(super) fn run(self) -> Outcome {
-        let (drive, mount_opts) = ("ram".to_owned(), self.mount_opts);
-        let format = subjects::named(&self.fs)?;
+        let Common { fs, mount_opts, seed, json } = self.common;
+        let (format, drive) = (subjects::named(&fs)?, "ram".to_owned());
         let place = Place::Fresh { format, drive, mount_opts };
-        let setting = Setting { place, seed: self.seed };
-        let progress = Progress::new(calibrate::steps(self.check), "calibrate", self.json);
+        let setting = Setting { place, seed };
+        let progress = Progress::new(calibrate::steps(self.check), "calibrate", json);
         let step = &mut |_: &str| progress.step();
         let made = setting.run(step)?;
         let mut compared = made.fitted;
@@ -55,7 +46,7 @@ impl Calibrate {
         if let Some(path) = &self.out {
             std::fs::write(path, made.profile.to_toml()).map_err(Failure::host(path))?;
         }
-        match self.json {
+        match json {
             true => out::json(&json!({ "machine": NAME, "loads": compared }))?,
             false => out::text(&calibrate::table(&compared))?,
         }

@@ -8,6 +8,7 @@ use clap::Args;
 use lab::bench::fxmark::{Job, Load, Place};
 use lab::sensitivity::sensitivity;
 
+use super::Common;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::progress::Progress;
@@ -30,15 +31,9 @@ pub(crate) struct Fxmark {
     /// simulated
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
-    /// File system
-    #[arg(long, default_value = "f2fs")]
-    fs: String,
     /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "ram")]
     drive: String,
-    /// Mount options, as for mount -o
-    #[arg(long, default_value = "", short = 'o')]
-    mount_opts: String,
     /// Not in process: through the kernel, in a new directory below this one
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fs", "drive", "mount_opts"])]
     mount: Option<PathBuf>,
@@ -53,15 +48,11 @@ pub(crate) struct Fxmark {
     /// say which orderings of its points survive
     #[arg(long, conflicts_with_all = ["mount", "pairs", "profile_locks"])]
     sensitivity: bool,
-    /// Seed of contents and choices
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Draw the curve as an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
     /// One of the processes of --pairs: its first core. It starts when told to.
     #[arg(long, hide = true)]
     follow: Option<u64>,
@@ -85,9 +76,9 @@ impl Fxmark {
         let place = match &self.mount {
             Some(dir) => Place::Mount(dir.clone()),
             None => Place::Fresh {
-                format: subjects::named(&self.fs)?,
+                format: subjects::named(&self.common.fs)?,
                 drive: self.drive.clone(),
-                mount_opts: self.mount_opts.clone(),
+                mount_opts: self.common.mount_opts.clone(),
             },
         };
         let job = Job {
@@ -96,7 +87,7 @@ impl Fxmark {
             machine: self.machine.clone(),
             cores: self.cores.clone(),
             ops: self.ops,
-            seed: self.seed,
+            seed: self.common.seed,
             profile_locks: self.profile_locks,
         };
         if let Some(first_core) = self.follow {
@@ -107,7 +98,7 @@ impl Fxmark {
             return self.sensitive(&job);
         }
         let runs = self.cores.len() as u64 * self.pairs.unwrap_or(1);
-        let progress = Progress::new(runs, self.load.name(), self.json);
+        let progress = Progress::new(runs, self.load.name(), self.common.json);
         let step = &mut || progress.step();
         let curve = match self.pairs {
             Some(turns) => {
@@ -120,7 +111,7 @@ impl Fxmark {
         if let Some(path) = &self.svg {
             std::fs::write(path, curve.svg()).map_err(Failure::host(path))?;
         }
-        match self.json {
+        match self.common.json {
             true => out::json(&curve)?,
             false => out::text(&curve.log())?,
         }
@@ -130,7 +121,7 @@ impl Fxmark {
     fn sensitive(&self, job: &Job) -> Outcome {
         let run = &mut || job.run(&mut || ()).map(|curve| curve.figures());
         let found = sensitivity(run)?;
-        match self.json {
+        match self.common.json {
             true => out::json(&found)?,
             false => out::text(&found.text())?,
         }
@@ -141,10 +132,10 @@ impl Fxmark {
     fn follower(&self, program: &Path, threads: u64, first_core: u64) -> Command {
         let mut command = Command::new(program);
         command.args(["bench", "fxmark", self.load.name(), "--machine", &self.machine]);
-        command.args(["--fs", &self.fs, "--drive", &self.drive]);
-        command.arg(format!("--mount-opts={}", self.mount_opts));
+        command.args(["--fs", &self.common.fs, "--drive", &self.drive]);
+        command.arg(format!("--mount-opts={}", self.common.mount_opts));
         command.args(self.ops.map(|ops| format!("--ops={ops}")));
-        let numbers = [("cores", threads), ("follow", first_core), ("seed", self.seed)];
+        let numbers = [("cores", threads), ("follow", first_core), ("seed", self.common.seed)];
         command.args(numbers.map(|(name, value)| format!("--{name}={value}")));
         command
     }
