@@ -28,8 +28,6 @@ pub struct Stage {
     pub format: &'static dyn Format,
     /// Its empty volume.
     empty: DriveState,
-    /// A nearly full one, on a drive with zones.
-    nearly_full: DriveState,
     /// Decides what the scenario's threads do.
     seed: u64,
 }
@@ -49,7 +47,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 12] = [
+pub static ALL: [Structure; 11] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -59,7 +57,6 @@ pub static ALL: [Structure; 12] = [
     volumes::CHECKPOINT,
     volumes::RENAME,
     volumes::CLEANER,
-    volumes::DISCARDS,
     primitives::RACE,
     primitives::INVERTED,
 ];
@@ -111,11 +108,10 @@ pub fn explore(
     count: u64,
     step: &mut dyn FnMut(),
 ) -> Result<Explored> {
-    let (empty, nearly_full) = (volumes::empty(format)?, volumes::nearly_full(format)?);
+    let empty = volumes::empty(format)?;
     let (mut switches, mut failed) = (0, Vec::new());
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
-        let (empty, nearly_full) = (empty.clone(), nearly_full.clone());
-        let stage = Arc::new(Stage { format, empty, nearly_full, seed });
+        let stage = Arc::new(Stage { format, empty: empty.clone(), seed });
         let (check, switched) = one(structure, &stage)?;
         switches += switched;
         if let Err(what) = check {
