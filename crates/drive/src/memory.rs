@@ -8,11 +8,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
 
 use crate::{
-    BLOCK_SIZE, Block, Command, Completion, Drive, Identify, Lba, Output, RamMedia, Status,
+    BLOCK_SIZE, Block, Command, Completion, Drive, Identify, Lba, Output, RamMedia, Stats, Status,
 };
 
 /// Stretches with a lock of their own: several for each core of the largest machine.
@@ -26,8 +27,16 @@ pub struct Memory {
     identify: Identify,
     /// The contents in stretches of equal length; none if nothing is kept.
     stretches: Box<[Mutex<RamMedia>]>,
-    /// Answers of commands that came by [`Drive::submit`], by queue.
-    done: Box<[Mutex<VecDeque<Completion>>]>,
+    queues: Box<[Queue]>,
+}
+
+/// A hardware queue. Aligned so that counting in one does not slow down another.
+#[repr(align(128))]
+struct Queue {
+    /// Answers of commands that came by [`Drive::submit`].
+    done: Mutex<VecDeque<Completion>>,
+    flushes: AtomicU64,
+    blocks_written: AtomicU64,
 }
 
 impl Memory {
@@ -58,15 +67,29 @@ impl Memory {
             joined: Vec::new(),
         };
         let stretch = || Mutex::named("ramdisk-mq stretch", RamMedia::new());
-        let queue = || Mutex::named("memory completions", VecDeque::new());
+        let queue = || Queue {
+            done: Mutex::named("memory completions", VecDeque::new()),
+            flushes: AtomicU64::new(0),
+            blocks_written: AtomicU64::new(0),
+        };
         Self {
             stretches: (0..stretches).map(|_| stretch()).collect(),
-            done: (0..identify.queues).map(|_| queue()).collect(),
+            queues: (0..identify.queues).map(|_| queue()).collect(),
             identify,
         }
     }
 
-    fn run(&self, command: Command) -> Result<Output, Status> {
+    /// The flushes and the blocks written so far; nothing else is counted.
+    pub fn stats(&self) -> Stats {
+        let sum = |count: fn(&Queue) -> &AtomicU64| {
+            self.queues.iter().map(|queue| count(queue).load(Ordering::Relaxed)).sum()
+        };
+        let (flushes, blocks_written) = (sum(|q| &q.flushes), sum(|q| &q.blocks_written));
+        Stats { flushes, blocks_written, ..Stats::default() }
+    }
+
+    fn run(&self, queue: u16, command: Command) -> Result<Output, Status> {
+        self.count(queue, &command);
         match command {
             Command::Read { lba, blocks } => {
                 self.transfer(lba, blocks as usize)?;
@@ -99,6 +122,16 @@ impl Memory {
         }
     }
 
+    fn count(&self, queue: u16, command: &Command) {
+        let Some(queue) = self.queues.get(usize::from(queue)) else { return };
+        let (count, n) = match command {
+            Command::Write { data, .. } => (&queue.blocks_written, data.len() as u64),
+            Command::Flush => (&queue.flushes, 1),
+            _ => return,
+        };
+        count.fetch_add(n, Ordering::Relaxed);
+    }
+
     /// Checks a read or a write, and charges the memory that it moves. The other side, a buffer in
     /// use, is taken to be in the core's cache.
     fn transfer(&self, lba: Lba, blocks: usize) -> Result<(), Status> {
@@ -129,7 +162,7 @@ impl Memory {
     }
 
     fn take(&self, queue: u16, cid: Option<u16>) -> Option<Completion> {
-        let mut done = self.done.get(usize::from(queue))?.lock();
+        let mut done = self.queues.get(usize::from(queue))?.done.lock();
         let at = done.iter().position(|completion| cid.is_none_or(|cid| completion.cid == cid))?;
         done.remove(at)
     }
@@ -145,14 +178,14 @@ impl Drive for Memory {
     }
 
     fn submit(&self, queue: u16, cid: u16, command: Command) {
-        let result = self.run(command);
-        if let Some(done) = self.done.get(usize::from(queue)) {
-            done.lock().push_back(Completion { cid, result });
+        let result = self.run(queue, command);
+        if let Some(queue) = self.queues.get(usize::from(queue)) {
+            queue.done.lock().push_back(Completion { cid, result });
         }
     }
 
-    fn issue(&self, _queue: u16, cid: u16, command: Command) -> Option<Completion> {
-        Some(Completion { cid, result: self.run(command) })
+    fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
+        Some(Completion { cid, result: self.run(queue, command) })
     }
 
     fn poll(&self, queue: u16) -> Option<Completion> {

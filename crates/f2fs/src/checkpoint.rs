@@ -18,7 +18,7 @@ use crate::ondisk::nat_bits;
 use crate::ondisk::orphan::{ORPHANS_PER_BLOCK, RawOrphanBlock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::{self, RawSummaryBlock};
-use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr};
 
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,10 @@ impl Engine {
     /// To be called when the checkpoint is durable or has failed.
     pub(crate) fn end_checkpoint(&mut self, written: Result<()>) -> Result<()> {
         match written {
-            Ok(()) => self.after_commit(),
+            Ok(()) => {
+                self.after_commit();
+                Ok(())
+            }
             Err(error) => {
                 self.stop(&error);
                 Err(error)
@@ -263,8 +266,8 @@ impl Engine {
         (blocks, compact)
     }
 
-    /// After the checkpoint is durable: makes what it freed reusable.
-    fn after_commit(&mut self) -> Result<()> {
+    /// After the checkpoint is durable: what it freed is free as soon as the drive knows.
+    fn after_commit(&mut self) {
         self.io.forget_meta();
         self.segments.get_mut().set_checkpointed();
         self.cleaner.settle();
@@ -273,48 +276,7 @@ impl Engine {
         self.inodes.all_is_stable();
         self.last_checkpoint = cores::now();
         let freed = self.segments.get_mut().free_prefree();
-        if self.discard(&freed) {
-            // Before the flush, a cut may restore an old zone with its write pointer. New contents
-            // that are lost would then lie below the pointer, and recovery would believe that they
-            // are there.
-            self.flush().inspect_err(|error| self.stop(error))?;
-        }
-        Ok(())
-    }
-
-    /// Tells the drive what is free: in a sequential zone by resetting the zone, once its section
-    /// is free; elsewhere by discarding segments. A zone that cannot be reset is not used again.
-    /// Returns whether a zone was reset.
-    fn discard(&mut self, freed: &[SegNo]) -> bool {
-        let mut has_reset = false;
-        let mut sections: Vec<u32> = freed.iter().map(|s| self.sb.section_of(*s)).collect();
-        sections.dedup();
-        for section in sections {
-            let first = self.sb.section_start(section);
-            let start = self.sb.seg_start(first);
-            if !self.is_sequential(start) {
-                let of_section = freed.iter().filter(|s| self.sb.section_of(**s) == section);
-                for &segno in of_section {
-                    self.discard_segment(segno);
-                }
-            } else if self.segments.get_mut().is_section_free(section) {
-                if self.reset_zone(start) {
-                    has_reset = true;
-                } else {
-                    self.segments.get_mut().retire(section);
-                }
-            }
-        }
-        has_reset
-    }
-
-    fn discard_segment(&self, segno: SegNo) {
-        if self.options.discard && self.io.queue().identify().discard {
-            let lba = self.sb.seg_start(segno).into();
-            // A discard is a hint; a drive that refuses it has lost nothing.
-            let _ =
-                self.io.queue().run(Command::Discard { lba, blocks: BLOCKS_PER_SEGMENT.into() });
-        }
+        self.withhold(&freed);
     }
 
     /// Resets the zone at `start`; false if the drive refused.

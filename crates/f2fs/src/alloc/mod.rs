@@ -1,10 +1,11 @@
 //! Where a block goes, and a node's number. The six logs (`curseg`) take blocks from free segments
 //! (`segments`, on the drive `sit_table`) as far as there is room (`space`) and zones allow it;
 //! `credit` is room set aside for those who do not hold the volume. Cleaning (`gc`) gives segments
-//! back. `nat` says where each node is.
+//! back, and `discard` tells the drive. `nat` says where each node is.
 
 pub(crate) mod credit;
 pub(crate) mod curseg;
+pub(crate) mod discard;
 pub(crate) mod gc;
 pub(crate) mod nat;
 pub(crate) mod segments;

@@ -269,6 +269,16 @@ impl Segments {
         }
     }
 
+    /// Keeps a free segment from being taken, until [`Segments::give_back`].
+    pub(crate) fn withhold(&mut self, segno: SegNo) {
+        self.set_used(segno);
+    }
+
+    /// Ends [`Segments::withhold`].
+    pub(crate) fn give_back(&mut self, segno: SegNo) {
+        self.set_free(segno);
+    }
+
     fn set_used(&mut self, segno: SegNo) {
         if !std::mem::replace(&mut self.in_use[segno as usize], true) {
             self.change_section(segno, |section| section.used += 1);

@@ -16,6 +16,7 @@ use vfs::{Errno, Timespec};
 
 use crate::alloc::credit::Credit;
 use crate::alloc::curseg::Logs;
+use crate::alloc::discard::Discards;
 use crate::alloc::gc::Cleaner;
 use crate::alloc::nat::Nat;
 use crate::alloc::segments::Segments;
@@ -49,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) segments: Mutex<Segments>,
     /// Where the next blocks go.
     pub(crate) logs: Mutex<Logs>,
+    /// What the drive is to be told of.
+    pub(crate) discards: Discards,
     pub(crate) space: Space,
     pub(crate) credit: Credit,
     pub(crate) inodes: Inodes,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cores::{Mutex, Rank};
 use drive::Drive;
 use queue::BlockQueue;
 use vfs::inode::Turns;
@@ -36,6 +37,8 @@ pub struct F2fs {
     turns: Arc<Turns>,
     /// The places of the fsyncs under way in the node log.
     arrivals: Arrivals,
+    /// Whoever tells the drive what is free has this.
+    pub(crate) discarding: Mutex<()>,
 }
 
 /// The right to write one inode's data and wait for it. Dropping it gives it up.
@@ -87,6 +90,7 @@ impl F2fs {
             recovery,
             gate: Gate::new("f2fs volume", volume),
             arrivals: Arrivals::default(),
+            discarding: Mutex::ranked(Rank::Discard, "f2fs discard", ()),
         })
     }
 

@@ -12,6 +12,7 @@ use vfs::inode::{Opens, Turns};
 
 use crate::alloc::credit::Credit;
 use crate::alloc::curseg::{Log, Logs};
+use crate::alloc::discard::Discards;
 use crate::alloc::gc::Cleaner;
 use crate::alloc::nat::Nat;
 use crate::alloc::segments::Segments;
@@ -106,6 +107,7 @@ impl Parts {
                 Logs::new(logs, ssr_allowed, 2 * reserved_sections),
             ),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
+            discards: Discards::default(),
             credit: Credit::default(),
             inodes: Inodes::new(options.cache_bytes),
             names: NameIndexes::new(options.cache_bytes / 8),

@@ -1,7 +1,8 @@
 //! What a mounted volume does by itself: the flusher of [`vfs::upkeep`], with a checkpoint every
-//! `cp_interval`, and background cleaning (`gc_thread_func`).
+//! `cp_interval`, background cleaning (`gc_thread_func`), and telling the drive what is free
+//! (`issue_discard_thread`).
 //!
-//! [`Maintenance`] runs two threads of [`cores`], so on a virtual machine hours of it pass in
+//! [`Maintenance`] runs three threads of [`cores`], so on a virtual machine hours of it pass in
 //! milliseconds, in the same way every time. They use only the volume's own operations. A volume
 //! without them is just as correct, only less tidy.
 
@@ -34,12 +35,14 @@ pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 pub struct Wishes {
     /// Clean now (`gc_wake`).
     gc_wake: bool,
+    /// Tell the drive what is free. `None` if no thread does.
+    discard: Option<bool>,
     tunables: Tunables,
 }
 
 impl Wishes {
     pub(crate) fn new(tunables: Tunables) -> Self {
-        Self { gc_wake: false, tunables }
+        Self { gc_wake: false, discard: None, tunables }
     }
 }
 
@@ -62,6 +65,7 @@ impl Drop for Maintenance {
             // A thread that panicked has reported it; the volume's own state shows the rest.
             let _ = thread.result();
         }
+        self.fs.upkeep.lock().own.discard = None;
     }
 }
 
@@ -73,6 +77,9 @@ impl F2fs {
         if !self.options().read_only {
             let fs = self.clone();
             threads.push(cores::spawn("f2fs_flush", None, move || flush(&*fs)));
+            let fs = self.clone();
+            self.upkeep.lock().own.discard = Some(false);
+            threads.push(cores::spawn("f2fs_discard", None, move || discard_thread(&fs)));
         }
         if !self.options().read_only && self.options().background_gc != BackgroundGc::Off {
             let fs = self.clone();
@@ -156,7 +163,29 @@ fn gc_thread(fs: &F2fs) {
     }
 }
 
+/// Tells the drive what a checkpoint has freed, while others go on.
+fn discard_thread(fs: &F2fs) {
+    while let Some(mut state) = fs.upkeep.sleep(Nanos::MAX, |wishes| wishes.discard == Some(true)) {
+        state.own.discard = Some(false);
+        drop(state);
+        if fs.discard().is_err() {
+            return;
+        }
+    }
+}
+
 impl F2fs {
+    /// Wakes the thread that tells the drive what is free; false if there is none.
+    pub(crate) fn wake_discards(&self) -> bool {
+        let wish = &mut self.upkeep.lock().own.discard;
+        let has_thread = wish.is_some();
+        *wish = wish.map(|_| true);
+        if has_thread {
+            self.upkeep.wake();
+        }
+        has_thread
+    }
+
     fn is_idle(&self, tunables: &Tunables) -> bool {
         let begun = self.operations();
         let state = self.upkeep.lock();

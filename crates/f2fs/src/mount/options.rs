@@ -134,11 +134,13 @@ bitflags! {
         const RECOVER_EVERY_VERSION = 4096;
         /// Recovery believes nodes that a cut tore.
         const BELIEVE_TORN = 8192;
+        /// What is free is used again before the drive has been told that it is free.
+        const EARLY_REUSE = 16384;
     }
 }
 
 /// The faults by their names on the command line.
-const INJECT_NAMES: [(&str, Inject); 14] = [
+const INJECT_NAMES: [(&str, Inject); 15] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -153,6 +155,7 @@ const INJECT_NAMES: [(&str, Inject); 14] = [
     ("recover-no-read-ahead", Inject::RECOVER_NO_READ_AHEAD),
     ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
     ("believe-torn", Inject::BELIEVE_TORN),
+    ("early-reuse", Inject::EARLY_REUSE),
 ];
 
 impl Inject {

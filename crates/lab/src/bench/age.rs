@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::drive::{BLOCK_SIZE, Ssd};
+use ::drive::{BLOCK_SIZE, Stats};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vfs::Ino;
@@ -136,15 +136,21 @@ pub fn run(age: &Age) -> Result<Aged> {
         simulated,
         footprint: age.size,
     };
-    let (aged, _) = machine.run(|| fresh.volume(|fs, ssd| age.measure(fs, ssd, simulated)))??;
+    let (aged, _) =
+        machine.run(|| fresh.volume(|fs, stats| age.measure(fs, stats, simulated)))??;
     Ok(aged)
 }
 
 impl Age {
-    fn measure(&self, fs: &Arc<dyn Volume>, ssd: &Ssd, simulated: bool) -> Result<Aged> {
+    fn measure(
+        &self,
+        fs: &Arc<dyn Volume>,
+        stats: &dyn Fn() -> Stats,
+        simulated: bool,
+    ) -> Result<Aged> {
         let _upkeep = fs.clone().maintain();
         let (file, blocks) = self.fill(&**fs)?;
-        let before = Counts::of(&**fs, ssd);
+        let before = Counts::of(&**fs, stats());
         let begun = now_ns();
         let done = Arc::new(AtomicBool::new(false));
         let reader = {
@@ -157,7 +163,7 @@ impl Age {
         let reads = reader.join()?;
         let (writes, versions) = written?;
         let took = now_ns() - begun;
-        let made = Counts::of(&**fs, ssd).since(before);
+        let made = Counts::of(&**fs, stats()).since(before);
         verify(&**fs, file, &versions)?;
 
         let u = self.valid_share(&**fs)?;
@@ -314,11 +320,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(fs: &dyn Volume, ssd: &Ssd) -> Self {
+    fn of(fs: &dyn Volume, drive: Stats) -> Self {
         let status = fs.status();
         let count = |name| status.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
         Self {
-            written: ssd.stats().blocks_written,
+            written: drive.blocks_written,
             moved: count("moved_blocks_foreground") + count("moved_blocks_background"),
             cleanings: fs.cleanings(),
         }

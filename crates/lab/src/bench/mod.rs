@@ -8,6 +8,7 @@ pub mod drive;
 pub mod fxmark;
 #[cfg(target_os = "linux")]
 pub mod io;
+mod result;
 mod spread;
 mod start;
 
@@ -15,15 +16,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::drive::{Drive, Ssd, Timing};
+use ::drive::{Drive, Memory, Stats, Timing};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 use vfs::{Creator, FileSystem, Ino};
 
 use crate::workload::Rng;
 use crate::{Error, Result, machine_named, now_ns, rig};
 use vfs::kind::{Format, Volume};
 
+pub use result::{BenchResult, Subject};
 pub use spread::Spread;
 
 const KIB: u64 = 1 << 10;
@@ -124,53 +125,6 @@ pub struct Bench {
     pub seed: u64,
 }
 
-/// Of what something was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Subject {
-    /// The benchmark.
-    pub bench: &'static str,
-    /// The file system.
-    pub fs: &'static str,
-    /// The drive's profile.
-    pub drive: String,
-    /// The machine.
-    pub machine: String,
-    /// Whether time was the model's.
-    pub simulated: bool,
-    /// Mount options.
-    pub mount_opts: String,
-    /// The seed.
-    pub seed: u64,
-}
-
-/// What was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BenchResult {
-    /// Of what.
-    #[serde(flatten)]
-    pub subject: Subject,
-    /// Threads.
-    pub threads: u64,
-    /// Operations done.
-    pub ops: u64,
-    /// Time they took, seconds.
-    pub seconds: f64,
-    /// Operations per second.
-    pub ops_per_s: f64,
-    /// Flush commands sent to the drive meanwhile.
-    pub flushes: u64,
-    /// Payload bytes per second.
-    pub bytes_per_s: f64,
-    /// Median latency of an operation, microseconds.
-    pub latency_us_p50: f64,
-    /// 99th percentile.
-    pub latency_us_p99: f64,
-    /// 99.9th percentile.
-    pub latency_us_p999: f64,
-    /// The longest.
-    pub latency_us_max: f64,
-}
-
 /// Runs one benchmark. The volume is made fresh; making it is not part of the time.
 ///
 /// ```
@@ -209,19 +163,22 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
         simulated,
         footprint,
     };
-    let measure = |fs: &Arc<dyn Volume>, ssd: &Ssd| {
+    let measure = |fs: &Arc<dyn Volume>, stats: &dyn Fn() -> Stats| {
         let mut works = prepare(bench, &**fs, ops)?;
-        let flushes = ssd.stats().flushes;
+        let flushes = stats().flushes;
         let mut timed = match works.len() {
             1 => works.remove(0).run(&**fs)?,
             _ => all_at_once(fs, works)?,
         };
-        timed.flushes = ssd.stats().flushes - flushes;
+        timed.flushes = stats().flushes - flushes;
         Ok(timed)
     };
     let (timed, _) = machine.run(|| fresh.volume(measure))??;
     Ok(result(bench, simulated, ops, &timed))
 }
+
+/// What a drive has done, whenever asked.
+type Counts = Box<dyn Fn() -> Stats>;
 
 /// A volume made for one measurement.
 struct Fresh<'a> {
@@ -236,23 +193,32 @@ struct Fresh<'a> {
 
 impl Fresh<'_> {
     /// Makes and mounts it on the current machine, runs `measure` on it and unmounts it. Returns
-    /// the drive, too.
+    /// the drive, too. `measure` may ask what the drive has done.
     fn volume<T>(
         &self,
-        measure: impl FnOnce(&Arc<dyn Volume>, &Ssd) -> Result<T>,
+        measure: impl FnOnce(&Arc<dyn Volume>, &dyn Fn() -> Stats) -> Result<T>,
     ) -> Result<(T, Arc<dyn Drive>)> {
-        let timing = match (self.simulated, self.drive) {
-            (true, _) => Timing::Virtual,
-            (false, "ram") => Timing::Instant,
-            (false, _) => Timing::Paced,
-        };
-        let ssd = rig::new_drive(&rig::spec(self.drive, self.footprint)?, timing, self.seed)?;
-        let drive: Arc<dyn Drive> = ssd.clone();
+        let (drive, stats) = self.new_drive()?;
         rig::make(self.format, &drive)?;
         let fs = rig::mount(self.format, drive.clone(), self.mount_opts)?;
-        let measured = measure(&fs, &ssd)?;
+        let measured = measure(&fs, &*stats)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok((measured, drive))
+    }
+
+    /// Nobody cuts its power, so a drive that is memory and takes no time needs no model, in which
+    /// all threads would meet.
+    fn new_drive(&self) -> Result<(Arc<dyn Drive>, Counts)> {
+        let spec = rig::spec(self.drive, self.footprint)?;
+        if self.drive == "ram" && !self.simulated {
+            let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
+            let (blocks, queues, depth) = (identify.blocks, identify.queues, identify.queue_depth);
+            let ram = Memory::ramdisk_mq(blocks, queues, depth);
+            return Ok((ram.clone(), Box::new(move || ram.stats())));
+        }
+        let timing = if self.simulated { Timing::Virtual } else { Timing::Paced };
+        let ssd = rig::new_drive(&spec, timing, self.seed)?;
+        Ok((ssd.clone(), Box::new(move || ssd.stats())))
     }
 }
 

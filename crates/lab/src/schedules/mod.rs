@@ -28,6 +28,8 @@ pub struct Stage {
     pub format: &'static dyn Format,
     /// Its empty volume.
     empty: DriveState,
+    /// A nearly full one, on a drive with zones.
+    nearly_full: DriveState,
     /// Decides what the scenario's threads do.
     seed: u64,
 }
@@ -47,7 +49,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 11] = [
+pub static ALL: [Structure; 12] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -57,6 +59,7 @@ pub static ALL: [Structure; 11] = [
     volumes::CHECKPOINT,
     volumes::RENAME,
     volumes::CLEANER,
+    volumes::DISCARDS,
     primitives::RACE,
     primitives::INVERTED,
 ];
@@ -108,10 +111,11 @@ pub fn explore(
     count: u64,
     step: &mut dyn FnMut(),
 ) -> Result<Explored> {
-    let empty = volumes::empty(format)?;
+    let (empty, nearly_full) = (volumes::empty(format)?, volumes::nearly_full(format)?);
     let (mut switches, mut failed) = (0, Vec::new());
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
-        let stage = Arc::new(Stage { format, empty: empty.clone(), seed });
+        let (empty, nearly_full) = (empty.clone(), nearly_full.clone());
+        let stage = Arc::new(Stage { format, empty, nearly_full, seed });
         let (check, switched) = one(structure, &stage)?;
         switches += switched;
         if let Err(what) = check {

@@ -7,11 +7,15 @@ use vfs::kind::{Format, Volume};
 use vfs::{Creator, Ino, RenameFlags};
 
 use super::{Check, Stage, Structure, must, together};
-use crate::{Result, rig};
+use crate::{Error, Result, rig};
 
 /// Without write buffer protection, so that an fsync is worth what it did, and without zones, where
 /// order comes from the file system alone.
 const DRIVE: &str = "conventional-noplp";
+/// With zones, which are reset before they are used again.
+const ZONED: &str = "zn540-noplp";
+/// Free blocks of a volume that is nearly full.
+const FREE: u64 = 640;
 
 /// How often each thread does its part.
 const TIMES: u64 = 3;
@@ -20,10 +24,29 @@ type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
 
 /// A drive with an empty volume.
 pub(super) fn empty(format: &'static dyn Format) -> Result<DriveState> {
-    let ssd = rig::new_drive(&rig::unkind(DRIVE, 0)?, Timing::Instant, 1)?;
-    let drive: Arc<dyn Drive> = ssd.clone();
-    rig::make(format, &drive)?;
+    Ok(made(DRIVE, format)?.power_off())
+}
+
+/// A drive with a volume that has [`FREE`] blocks left.
+pub(super) fn nearly_full(format: &'static dyn Format) -> Result<DriveState> {
+    let ssd = made(ZONED, format)?;
+    let fs = format.mount(ssd.clone(), "").map_err(Error::of("mount"))?;
+    let fill = || -> vfs::Result<()> {
+        let file = fs.create(fs.root(), b"filler", 0o644, Creator::default())?.ino;
+        let pages = fs.statfs()?.blocks_free.saturating_sub(FREE);
+        for page in 0..pages {
+            fs.write(file, page * BLOCK_SIZE as u64, &[b'f'; BLOCK_SIZE])?;
+        }
+        fs.unmount()
+    };
+    fill().map_err(Error::at("fill", b"filler"))?;
     Ok(ssd.power_off())
+}
+
+fn made(drive: &str, format: &'static dyn Format) -> Result<Arc<Ssd>> {
+    let ssd = rig::new_drive(&rig::unkind(drive, 0)?, Timing::Instant, 1)?;
+    rig::make(format, &(ssd.clone() as Arc<dyn Drive>))?;
+    Ok(ssd)
 }
 
 /// A mounted volume and what lies below it.
@@ -42,7 +65,15 @@ fn said<T, E: std::fmt::Display>(
 
 impl Mounted {
     fn new(stage: &Arc<Stage>, options: &str) -> std::result::Result<Arc<Self>, String> {
-        let ssd = Ssd::power_on(stage.empty.clone(), Timing::Virtual, stage.seed);
+        Self::on(&stage.empty, stage, options)
+    }
+
+    fn on(
+        state: &DriveState,
+        stage: &Arc<Stage>,
+        options: &str,
+    ) -> std::result::Result<Arc<Self>, String> {
+        let ssd = Ssd::power_on(state.clone(), Timing::Virtual, stage.seed);
         let fs = said("mount", stage.format.mount(ssd.clone(), options))?;
         Ok(Arc::new(Self { fs, ssd, stage: stage.clone() }))
     }
@@ -344,5 +375,48 @@ pub(super) const CLEANER: Structure = Structure {
             must(letters == wanted, || format!("{letters:?}, not {wanted:?}"))?;
         }
         volume.end()
+    },
+};
+
+pub(super) const DISCARDS: Structure = Structure {
+    name: "discards",
+    about: "zones are reset while a nearly full volume is written: what was fsynced survives a cut",
+    injected: false,
+    run: |stage| {
+        const PAGES: usize = 256;
+        const LETTERS: std::ops::RangeInclusive<u8> = b'a'..=b'f';
+        let volume = Mounted::on(&stage.nearly_full, stage, "")?;
+        let upkeep = volume.fs.clone().maintain();
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..2 {
+            let (volume, left) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                let file = volume.create(root, &format!("f{core}"))?;
+                for (turn, letter) in (0..).zip(LETTERS) {
+                    volume.write(file, 0, letter, PAGES)?;
+                    volume.fsync(file)?;
+                    if seed / 8 % 12 == 2 * turn + core {
+                        *left.lock() = Some((core, letter, volume.ssd.survivors(seed)));
+                    }
+                }
+                Ok(())
+            }));
+        }
+        let syncer = volume.clone();
+        threads.push(Box::new(move || (0..TIMES).try_for_each(|_| said("sync", syncer.fs.sync()))));
+        together(threads)?;
+        drop(upkeep);
+        let holds = |fs: &dyn Volume, core: u64, letter: u8| {
+            let name = format!("f{core}");
+            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
+            let letters = pages_of(fs, file, PAGES + 1)?;
+            must(letters == [letter; PAGES], || format!("{name} holds {letters:?}, not {letter}"))
+        };
+        (0..2).try_for_each(|core| holds(&*volume.fs, core, *LETTERS.end()))?;
+        volume.end()?;
+        let Some((core, letter, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| holds(fs, core, letter))
     },
 };

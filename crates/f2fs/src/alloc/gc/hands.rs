@@ -84,7 +84,16 @@ pub(crate) trait Hands {
         let submitted = self.engine().begin_checkpoint(reason)?;
         self.engine().stats.checkpoints[caller as usize] += 1;
         let written = self.wait(|queue| submitted.commit(queue));
-        self.engine().end_checkpoint(written)
+        self.engine().end_checkpoint(written)?;
+        self.freed()
+    }
+
+    /// Tells the drive what is free, and waits until all of it can be used.
+    fn discard(&mut self) -> Result<()>;
+
+    /// A checkpoint has freed something.
+    fn freed(&mut self) -> Result<()> {
+        self.discard()
     }
 }
 
@@ -95,6 +104,11 @@ impl Hands for Engine {
 
     fn wait<T>(&mut self, work: impl FnOnce(&BlockQueue) -> T) -> T {
         work(self.io.queue())
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        let told = self.begin_discards()?.tell(self.io.queue());
+        self.end_discards(told)
     }
 }
 
@@ -126,5 +140,20 @@ impl Hands for Held<'_> {
         let (volume, done) = self.fs.pause(volume, work);
         self.volume = Some(volume);
         done
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        if self.engine().discards.withheld() == 0 {
+            return Ok(());
+        }
+        let fs = self.fs;
+        self.wait(|_| fs.discard())
+    }
+
+    fn freed(&mut self) -> Result<()> {
+        if self.engine().discards.withheld() > 0 && self.fs.wake_discards() {
+            return Ok(());
+        }
+        self.discard()
     }
 }

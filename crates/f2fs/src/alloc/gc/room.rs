@@ -115,7 +115,9 @@ fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
         let shortage = engine.shortage();
         let now = shortage == Shortage::Now;
         let frees = engine.freeing_sections() > 0;
-        if now && (frees || engine.has_much_to_write()) {
+        if now && engine.discards.withheld() > 0 {
+            hands.discard()?;
+        } else if now && (frees || engine.has_much_to_write()) {
             if !frees && engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
                 // There is room for all that is dirty. It stays so, for this is more than the
                 // operation makes dirty.
@@ -254,16 +256,17 @@ impl Engine {
         }
     }
 
-    /// Sections that the next checkpoint frees.
+    /// Sections that the next checkpoint frees, or that the drive is to be told of.
     fn freeing_sections(&mut self) -> u64 {
         let at = self.cleaner.left.clone().next().map(|segno| self.sb.section_of(segno));
+        let withheld = self.withheld_sections();
         let segments = self.segments.get_mut();
         let moving = self
             .cleaner
             .moving
             .iter()
             .filter(|&&section| Some(section) != at && segments.section_valid(section) > 0);
-        u64::from(segments.freeing_sections()) + moving.count() as u64
+        u64::from(segments.freeing_sections()) + withheld + moving.count() as u64
     }
 
     /// Sections for changed nodes, including those that `data` dirty pages and one cleaned segment

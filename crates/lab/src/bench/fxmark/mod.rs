@@ -206,8 +206,8 @@ impl Place {
                 let footprint = run.load.footprint(run.cores, run.ops);
                 let (format, seed) = (*format, run.seed);
                 let fresh = Fresh { format, drive, mount_opts, seed, simulated, footprint };
-                let on = |fs: &Arc<_>, _: &_| run.on(&Arc::new(InProcess(Arc::clone(fs))), told);
-                fresh.volume(on).map(|(took, drive)| (took, Some(drive)))
+                let made = fresh.volume(|fs, _| run.on(&Arc::new(InProcess(Arc::clone(fs))), told));
+                made.map(|(took, drive)| (took, Some(drive)))
             }
             Self::Mount(dir) => Ok((run.on(&Arc::new(Mounted::below(dir)?), told)?, None)),
         }

@@ -96,7 +96,7 @@ fn speedup(load: Load, mutant: bool) -> Vec<f64> {
             (subjects::named("f2fs").expect("it is known"), load.footprint(cores, OPS));
         let (drive, mount_opts, simulated) = ("ram", "", true);
         let fresh = Fresh { format, drive, mount_opts, seed, simulated, footprint };
-        let on = |fs: &Arc<dyn vfs::kind::Volume>, _: &_| {
+        let on = |fs: &Arc<dyn vfs::kind::Volume>| {
             let files = InProcess(Arc::clone(fs));
             match mutant {
                 true => run.on(&Arc::new(OneLine { files, line: Line::new(0) }), &quiet),
@@ -104,7 +104,8 @@ fn speedup(load: Load, mutant: bool) -> Vec<f64> {
             }
         };
         let machine = machine_named(MACHINE, seed).expect("it is built in");
-        let (took, _) = machine.run(|| fresh.volume(on)).expect("no deadlock").expect("it runs");
+        let (took, _) =
+            machine.run(|| fresh.volume(|fs, _| on(fs))).expect("no deadlock").expect("it runs");
         cores as f64 * 1e9 / took.time as f64
     };
     let one = rate(1);
