@@ -64,7 +64,7 @@ impl Engine {
         if has_data {
             self.inodes.of(ino).pages.insert_dirty(Ino::from(ino), 0, Block::new(page));
             let mut set = WriteSet::default();
-            let written = self.write_page(ino, 0, LogType::HotData, &mut set);
+            let written = self.write_page(ino, 0, LogType::HotData.into(), &mut set);
             self.finish(set, written)?;
         }
         Ok(())

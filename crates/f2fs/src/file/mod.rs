@@ -4,6 +4,7 @@
 pub(crate) mod atomic_write;
 mod compress;
 mod defrag;
+mod direct;
 mod fallocate;
 mod inline;
 mod map;

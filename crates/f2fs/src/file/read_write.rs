@@ -89,6 +89,12 @@ impl Engine {
         }
     }
 
+    /// Whether nobody else may have the volume while the blocks of `miss` are read: some are in
+    /// memory, or may be written in place meanwhile.
+    pub(crate) fn must_hold_to_read(&mut self, miss: &Miss<Nid>) -> Result<bool> {
+        Ok(self.io.has_in_flight(miss.blocks.clone()) || self.is_pinned(miss.file)?)
+    }
+
     /// The blocks of `miss` are about to be read with the volume not locked. The checkpoint's
     /// version, for [`Engine::end_reading`].
     pub(crate) fn begin_reading(&mut self, miss: &Miss<Nid>) -> u64 {
@@ -96,27 +102,36 @@ impl Engine {
         self.checkpoint.version
     }
 
-    /// Takes what was read while others had the volume, where it still is what the file holds:
-    /// a block that still has its place is as it was, for it is not updated in place while it is
-    /// read, and no other gets its place before the next checkpoint.
+    /// Takes what was read while others had the volume, where it still is what the file holds.
     pub(crate) fn end_reading(
         &mut self,
         miss: &Miss<Nid>,
         version: u64,
         blocks: Result<Blocks, IoError>,
     ) -> Result<()> {
+        let Some(blocks) = self.trust_reading(miss, version, blocks)? else { return Ok(()) };
+        file::insert(self, miss, blocks, |volume, index, lba| {
+            Ok(Lba::from(volume.addr_of(miss.file, index)?) == lba)
+        })
+    }
+
+    /// What was read while others had the volume; `None` if other contents may have got the places
+    /// of these. A block that still has its place is as it was, for it is not updated in place
+    /// while it is read, and no other gets its place before the next checkpoint.
+    pub(crate) fn trust_reading(
+        &mut self,
+        miss: &Miss<Nid>,
+        version: u64,
+        blocks: Result<Blocks, IoError>,
+    ) -> Result<Option<Blocks>> {
         if let Some(at) = self.reading.iter().position(|run| *run == miss.blocks) {
             self.reading.swap_remove(at);
         }
         let (ino, blocks) = (miss.file, blocks?);
         // A COW inode may be gone.
         let is_there = !self.nat.get_mut().get(&self.io, ino)?.is_free();
-        if self.checkpoint.version != version || !is_there || self.is_pinned(ino)? {
-            return Ok(());
-        }
-        file::insert(self, miss, blocks, |volume, index, lba| {
-            Ok(Lba::from(volume.addr_of(ino, index)?) == lba)
-        })
+        let trusted = self.checkpoint.version == version && is_there && !self.is_pinned(ino)?;
+        Ok(trusted.then_some(blocks))
     }
 
     /// Writes to a regular file. Short only if it failed on the way.

@@ -5,6 +5,8 @@
 //! [`crate::mount::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait
 //! for.
 
+use std::ops::Range;
+
 use queue::WriteSet;
 use vfs::{FileKind, Ino};
 
@@ -77,8 +79,16 @@ impl F2fs {
     /// Writes [`WRITE_BACK_PAGES`] dirty pages of a file, from page `from` on. The page to go on
     /// with.
     fn write_back_some(&self, ino: Nid, from: u64) -> Result<Option<u64>> {
+        self.write_out(|set| self.settled().submit_some(ino, from, WRITE_BACK_PAGES, set))
+    }
+
+    /// Waits for the writes that `submit` submits.
+    pub(crate) fn write_out<T>(
+        &self,
+        submit: impl FnOnce(&mut WriteSet) -> Result<T>,
+    ) -> Result<T> {
         let mut set = WriteSet::default();
-        let submitted = self.settled().submit_some(ino, from, WRITE_BACK_PAGES, &mut set);
+        let submitted = submit(&mut set);
         let waited = set.wait(self.queue()).map_err(Error::from);
         waited.and(submitted).inspect_err(|error| {
             self.lock().stop(error);
@@ -86,11 +96,40 @@ impl F2fs {
     }
 }
 
+/// How pages are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    log: LogType,
+    /// By a direct write, not by write-back.
+    direct: bool,
+}
+
+impl From<LogType> for Way {
+    fn from(log: LogType) -> Self {
+        Self { log, direct: false }
+    }
+}
+
 /// Writing the dirty pages of an inode.
 pub(crate) trait WritePages: Change {
     /// Allocates and submits all dirty pages of a file.
     fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<(), Self::Error> {
-        self.submit_pages(ino, 0, usize::MAX, set).map(drop)
+        let way = self.data_log(ino)?.into();
+        self.submit_pages(ino, 0..u64::MAX, usize::MAX, way, set).map(drop)
+    }
+
+    /// Submits the dirty pages of a file among `pages`, as a direct write of them, and drops all of
+    /// these from memory.
+    fn submit_direct(
+        &mut self,
+        ino: Nid,
+        pages: Range<u64>,
+        set: &mut WriteSet,
+    ) -> Result<(), Self::Error> {
+        let way = Way { log: self.data_log(ino)?, direct: true };
+        self.submit_pages(ino, pages.clone(), usize::MAX, way, set)?;
+        self.shard_mut(ino)?.pages.drop_range(ino.into(), pages);
+        Ok(())
     }
 
     /// Submits up to `most` dirty pages of a file, if it still is there, from page `from` on. The
@@ -103,29 +142,33 @@ pub(crate) trait WritePages: Change {
         set: &mut WriteSet,
     ) -> Result<Option<u64>, Self::Error> {
         match self.shard_mut(ino)?.pages.next_dirty(ino.into(), from) {
-            Some(first) => self.submit_pages(ino, first, most, set),
+            Some(first) => {
+                let way = self.data_log(ino)?.into();
+                self.submit_pages(ino, first..u64::MAX, most, way, set)
+            }
             None => Ok(None),
         }
     }
 
-    /// As [`WritePages::submit_some`], of a file that is there. If this fails, the pages in front
-    /// of the one where it failed have been submitted.
+    /// As [`WritePages::submit_some`], of a file that is there, within `pages`. If this fails, the
+    /// pages in front of the one where it failed have been submitted.
     fn submit_pages(
         &mut self,
         ino: Nid,
-        mut from: u64,
+        pages: Range<u64>,
         most: usize,
+        way: Way,
         set: &mut WriteSet,
     ) -> Result<Option<u64>, Self::Error> {
         self.engine().check_writable()?;
-        let log = self.data_log(ino)?;
-        let mut next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), from);
+        let mut next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), pages.start);
         let mut done = Ok(());
         for _ in 0..most {
-            let Some(index) = next.filter(|_| done.is_ok()) else { break };
-            done = self.write_page(ino, index, log, set);
-            from = index + 1;
-            next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), from);
+            let Some(index) = next.filter(|index| done.is_ok() && *index < pages.end) else {
+                break;
+            };
+            done = self.write_page(ino, index, way, set);
+            next = self.shard_mut(ino)?.pages.next_dirty(ino.into(), index + 1);
         }
         set.submit(self.engine().io.writer());
         done.map(|()| next)
@@ -149,25 +192,31 @@ pub(crate) trait WritePages: Change {
 
     /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
     /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
-    /// nor while an earlier write or a read of it is on its way.
-    fn may_update_in_place(&mut self, ino: Nid, addr: BlockAddr) -> Result<bool, Self::Error> {
+    /// nor while an earlier write or a read of it is on its way. A direct write does not ask how
+    /// large the volume is (`f2fs_map_blocks`).
+    fn may_update_in_place(
+        &mut self,
+        ino: Nid,
+        addr: BlockAddr,
+        direct: bool,
+    ) -> Result<bool, Self::Error> {
         let is_dir = self.view(ino)?.file_kind() == FileKind::Directory;
         let engine = self.engine();
         Ok(engine.options.mode == AllocationMode::Adaptive
             && !engine.options.oprw
-            && engine.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS
+            && (direct || engine.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS)
             && !engine.is_sequential(addr)
             && !engine.io.is_in_flight(addr)
             && !engine.reading.iter().any(|run| run.contains(&addr.into()))
             && !is_dir)
     }
 
-    /// Writes one dirty page to `log`, or to where it already is.
+    /// Writes one dirty page to the log, or to where it already is.
     fn write_page(
         &mut self,
         ino: Nid,
         index: u64,
-        log: LogType,
+        way: Way,
         set: &mut WriteSet,
     ) -> Result<(), Self::Error> {
         let key = Ino::from(ino);
@@ -186,14 +235,16 @@ pub(crate) trait WritePages: Change {
         if pinned && self.engine().io.is_in_flight(old) {
             self.engine().io.queue().drain();
         }
-        let addr = if pinned || is_data_addr(old) && self.may_update_in_place(ino, old)? {
+        let in_place =
+            pinned || is_data_addr(old) && self.may_update_in_place(ino, old, way.direct)?;
+        let addr = if in_place {
             if self.shard_mut(ino)?.nodes.is_left_to_checkpoint(ino, slot.nid) {
                 // The node on the drive knows another place of the block, which stays as it was.
                 self.node_mut(ino, slot.nid)?;
             }
             old
         } else {
-            let addr = self.move_block(ino, slot, old, log)?;
+            let addr = self.move_block(ino, slot, old, way.log)?;
             if self.engine().options.oprw && !self.engine().is_sequential(addr) {
                 let cp_ver = self.engine().checkpoint.node_cp_ver();
                 let unjudged = &mut self.shard_mut(ino)?.unjudged;

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use drive::Blocks;
+use queue::IoError;
 use vfs::file::{self, Miss, Write};
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Hold, Ino, RenameFlags,
@@ -34,37 +36,65 @@ macro_rules! seen {
     };
 }
 
+/// A write that is in memory.
+pub(crate) struct InMemory {
+    /// The file to which it went: during an atomic write, that which lies over the file.
+    pub(crate) to: Nid,
+    /// Bytes written.
+    pub(crate) len: usize,
+    /// Whether it is to be durable at once.
+    pub(crate) is_sync: bool,
+    /// Whether it is time to write back.
+    when: WriteBack,
+}
+
 impl F2fs {
-    /// Reads the blocks of a miss. The volume is not locked while the drive works.
+    /// Reads the blocks of a miss into memory. The volume is not locked while the drive works.
     fn fetch<'a>(
         &'a self,
         mut volume: Hold<'a, Engine>,
         miss: Miss<Nid>,
     ) -> Result<Hold<'a, Engine>> {
-        if volume.io.has_in_flight(miss.blocks.clone()) || volume.is_pinned(miss.file)? {
-            // Some of it is in memory, or is written in place while it is read.
+        if volume.must_hold_to_read(&miss)? {
             file::read_miss(&mut *volume, miss)?;
             return Ok(volume);
         }
-        let version = volume.begin_reading(&miss);
-        drop(volume);
-        let Range { start, end } = miss.blocks;
-        let blocks = self.queue().read_blocks(start, (end - start) as u32);
-        let mut volume = self.lock();
+        let (mut volume, version, blocks) = self.read_unlocked(volume, &miss);
         volume.end_reading(&miss, version, blocks)?;
         Ok(volume)
     }
 
+    /// Reads the blocks of a miss while others have the volume. Also returns the checkpoint's
+    /// version before that; see [`Engine::end_reading`].
+    pub(crate) fn read_unlocked<'a>(
+        &'a self,
+        mut volume: Hold<'a, Engine>,
+        miss: &Miss<Nid>,
+    ) -> (Hold<'a, Engine>, u64, Result<Blocks, IoError>) {
+        let version = volume.begin_reading(miss);
+        drop(volume);
+        let Range { start, end } = miss.blocks;
+        let blocks = self.queue().read_blocks(start, (end - start) as u32);
+        (self.lock(), version, blocks)
+    }
+
     /// Writes as much as one operation may write.
-    fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let ino = nid(ino)?;
+    pub(crate) fn write_some(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
+        let done = self.write_in_memory(ino, offset, data)?;
+        match done.is_sync {
+            true => fsync::execute(self, ino)?,
+            false => self.write_back_in_time(done.when, done.to, offset),
+        }
+        Ok(done.len)
+    }
+
+    pub(crate) fn write_in_memory(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<InMemory> {
         let mut write = Some(Write::new(offset, data));
         if let Some(when) = self.own(ino, |own| own.overwrite(ino, &mut write))? {
-            self.write_back_in_time(when, ino, offset);
-            return Ok(data.len());
+            return Ok(InMemory { to: ino, len: data.len(), is_sync: false, when });
         }
         let mut volume = self.change_alone()?;
-        let (to, written) = match volume.kind_of(ino)? {
+        let (to, len) = match volume.kind_of(ino)? {
             FileKind::Regular => {
                 volume.check_may_write(ino)?;
                 volume.check_unsealed(ino)?;
@@ -75,13 +105,31 @@ impl F2fs {
             _ => return Err(Errno::INVAL.into()),
         };
         let (is_sync, when) = (volume.is_sync(ino)?, volume.inodes.pages().write_back());
-        drop(volume);
-        if is_sync {
-            fsync::execute(self, ino)?;
-        } else {
-            self.write_back_in_time(when, to, offset);
+        Ok(InMemory { to, len, is_sync, when })
+    }
+
+    /// Writes all of `data` by `write_some`, as much at once as one operation may write.
+    fn write_all(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        write_some: fn(&Self, Nid, u64, &[u8]) -> Result<usize>,
+    ) -> vfs::Result<usize> {
+        let ino = nid(ino)?;
+        let mut done = 0;
+        loop {
+            // More at once might not fit.
+            let end = data.len().min(done + OPERATION_PAGES * BLOCK_SIZE);
+            let written = write_some(self, ino, offset + done as u64, &data[done..end]);
+            done += match written {
+                Err(_) if done > 0 => return Ok(done),
+                written => written?,
+            };
+            if done < end || end == data.len() {
+                return Ok(done);
+            }
         }
-        Ok(written)
     }
 
     /// Writes back around `offset` of file `ino`, or sees to it, if it is time. The caller's write
@@ -239,19 +287,18 @@ impl FileSystem for F2fs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let mut done = 0;
-        loop {
-            // More at once might not fit.
-            let end = data.len().min(done + OPERATION_PAGES * BLOCK_SIZE);
-            let written = self.write_some(ino, offset + done as u64, &data[done..end]);
-            done += match written {
-                Err(_) if done > 0 => return Ok(done),
-                written => written?,
-            };
-            if done < end || end == data.len() {
-                return Ok(done);
-            }
+        self.write_all(ino, offset, data, Self::write_some)
+    }
+
+    fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
+        match self.read_past_cache(nid(ino)?, offset, buf)? {
+            Some(len) => Ok(len),
+            None => self.read(ino, offset, buf),
         }
+    }
+
+    fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
+        self.write_all(ino, offset, data, Self::write_some_direct)
     }
 
     /// `fdatasync` does the same: every write changes the inode's times, and recovery needs the

@@ -18,7 +18,9 @@ use drive::{Block, Blocks, Lba};
 
 use crate::{Errno, Ino, PageCache};
 
-pub use read::{Miss, Part, insert, page, read, read_cached, read_in_memory, read_miss};
+pub use read::{
+    Miss, Part, insert, page, read, read_cached, read_direct, read_in_memory, read_miss,
+};
 pub use write::{Page, Write, Written, page_to_change, write, zero_ends, zero_in_page};
 
 /// Charges a virtual machine for `bytes` of a page that are copied, and for finding it.

@@ -65,6 +65,30 @@ pub fn read_cached<M: Map>(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<Part<M::File>, M::Error> {
+    read_part::<M, false>(map, file, offset, buf)
+}
+
+/// As [`read_cached`], past the cache: from memory comes only what the drive does not have yet.
+///
+/// # Errors
+///
+/// Those of the map.
+pub fn read_direct<M: Map>(
+    map: &mut M,
+    file: M::File,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Part<M::File>, M::Error> {
+    read_part::<M, true>(map, file, offset, buf)
+}
+
+#[inline]
+fn read_part<M: Map, const DIRECT: bool>(
+    map: &mut M,
+    file: M::File,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Part<M::File>, M::Error> {
     let len = buf.len();
     let last = (offset + len as u64).div_ceil(BLOCK_SIZE as u64);
     for Piece { page: index, within, buffer } in pieces(offset, len) {
@@ -72,12 +96,14 @@ pub fn read_cached<M: Map>(
         let into = &mut buf[buffer];
         let file = map.seen(file, index)?;
         charge(map.pages(file), file.into(), index, into.len(), Residence::read);
-        if let Some(page) = map.pages(file).get(file.into(), index) {
+        let pages = map.pages(file);
+        let is_due = !DIRECT || pages.is_dirty(file.into(), index);
+        if let Some(page) = is_due.then(|| pages.get(file.into(), index)).flatten() {
             into.copy_from_slice(&page[within]);
         } else if map.load(file, index)? {
             let page = map.pages(file).get(file.into(), index).ok_or(Errno::IO)?;
             into.copy_from_slice(&page[within]);
-        } else if let Some(miss) = locate(map, file, index, last)? {
+        } else if let Some(miss) = locate::<M, DIRECT>(map, file, index, last)? {
             return Ok(Part { len: done, miss: Some(miss) });
         } else {
             into.fill(0);
@@ -109,15 +135,15 @@ pub fn page<M: Map>(
     end: u64,
 ) -> Result<Option<&Block>, M::Error> {
     if map.pages(file).get(file.into(), index).is_none() && !map.load(file, index)? {
-        let Some(miss) = locate(map, file, index, end)? else { return Ok(None) };
+        let Some(miss) = locate::<M, false>(map, file, index, end)? else { return Ok(None) };
         read_miss(map, miss)?;
     }
     Ok(map.pages(file).get(file.into(), index))
 }
 
-/// Where page `index`, which is not in memory, is on the drive, and with it those that follow it
-/// up to page `end` and are not in memory either.
-fn locate<M: Map>(
+/// Where page `index`, which is to be read from the drive, is there, and with it those that follow
+/// it up to page `end` and are to be read, too.
+fn locate<M: Map, const DIRECT: bool>(
     map: &mut M,
     file: M::File,
     index: u64,
@@ -126,7 +152,10 @@ fn locate<M: Map>(
     let most = end.saturating_sub(index).clamp(1, READ_AHEAD);
     let Some(blocks) = map.locate(file, index, most)? else { return Ok(None) };
     let pages = map.pages(file);
-    let is_missing = |at: &u64| pages.peek(file.into(), *at).is_none();
+    let is_missing = |at: &u64| match DIRECT {
+        true => !pages.is_dirty(file.into(), *at),
+        false => pages.peek(file.into(), *at).is_none(),
+    };
     let found = blocks.end - blocks.start;
     let missing = 1 + (index + 1..index + found).take_while(is_missing).count() as u64;
     Ok(Some(Miss { file, index, blocks: blocks.start..blocks.start + missing }))

@@ -149,8 +149,8 @@ impl Engine {
         let mut written = Ok(());
         for (index, page) in (cluster.start..).zip(pages) {
             self.inodes.of(ino).pages.insert_dirty(ino.into(), index, page);
-            written =
-                written.and_then(|()| self.write_page(ino, index, LogType::ColdData, &mut set));
+            written = written
+                .and_then(|()| self.write_page(ino, index, LogType::ColdData.into(), &mut set));
         }
         self.finish(set, written)
     }
