@@ -7,7 +7,7 @@ use vfs::{FallocateMode, Seek, SetAttr};
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
+    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
     OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::wire::{Reply, Request};
@@ -38,9 +38,12 @@ impl Server {
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let ino = self.ino(request.header.nodeid);
         let args: ReadIn = request.args()?;
-        let read =
-            self.fs.read(ino, args.offset, reply.space(args.size as usize)).map_err(errno)?;
-        reply.advance(read);
+        let space = reply.space(args.size as usize);
+        let read = match args.flags & O_DIRECT {
+            0 => self.fs.read(ino, args.offset, space),
+            _ => self.fs.read_direct(ino, args.offset, space),
+        };
+        reply.advance(read.map_err(errno)?);
         if args.flags & O_NOATIME == 0 {
             self.accessed(ino);
         }
@@ -52,8 +55,11 @@ impl Server {
         let (args, data) = request.args_and_rest::<WriteIn>()?;
         let data = data.get(..args.size as usize).ok_or(Errno::IO)?;
         self.drop_privileges(ino, args.write_flags & WRITE_KILL_SUIDGID != 0)?;
-        let written = self.fs.write(ino, args.offset, data).map_err(errno)?;
-        reply.put(&WriteOut { size: written as u32, padding: 0 });
+        let written = match args.flags & O_DIRECT {
+            0 => self.fs.write(ino, args.offset, data),
+            _ => self.fs.write_direct(ino, args.offset, data),
+        };
+        reply.put(&WriteOut { size: written.map_err(errno)? as u32, padding: 0 });
         Ok(())
     }
 
