@@ -55,6 +55,7 @@ fn our_rate(seed: u64) -> f64 {
         drive: "ram".into(),
         machine: "real".into(),
         threads: 1,
+        direct: false,
         mount_opts: String::new(),
         ops: Some(OPS.0),
         seed,

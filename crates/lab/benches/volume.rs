@@ -45,6 +45,7 @@ fn operation(
         drive: "ram".into(),
         machine: "real".into(),
         threads: 1,
+        direct: false,
         mount_opts: String::new(),
         ops: None,
         seed: 1,

@@ -175,6 +175,7 @@ impl Age {
             machine: self.machine.clone(),
             simulated,
             mount_opts: self.mount_opts.clone(),
+            direct: false,
             seed: self.seed,
         };
         let aged = Aged {

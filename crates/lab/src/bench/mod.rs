@@ -121,6 +121,8 @@ pub struct Bench {
     pub ops: Option<u64>,
     /// Threads that share the operations, each with files of its own (fio's `numjobs`).
     pub threads: u64,
+    /// Whether files are opened with `O_DIRECT`.
+    pub direct: bool,
     /// Seed of offsets and contents.
     pub seed: u64,
 }
@@ -138,6 +140,7 @@ pub struct Bench {
 ///     mount_opts: "fsync_mode=strict".to_owned(),
 ///     ops: Some(50),
 ///     threads: 1,
+///     direct: false,
 ///     seed: 42,
 /// };
 /// let result = run(&bench)?;
@@ -149,6 +152,9 @@ pub struct Bench {
 pub fn run(bench: &Bench) -> Result<BenchResult> {
     let machine = machine_named(&bench.machine, bench.seed)?;
     let simulated = machine.is_simulated();
+    if bench.direct && bench.kind == Kind::Create {
+        return Err(Error::Usage("create writes 1 KiB, and O_DIRECT takes whole blocks".into()));
+    }
     let ops = bench.ops.unwrap_or(bench.kind.default_ops(simulated)).max(1);
     let footprint = match bench.kind {
         Kind::Fsync => bench.threads * FSYNC_FILE + (ops * 10 * KIB).min(FSYNC_LOG),
@@ -237,6 +243,7 @@ struct Work {
     places: Vec<Ino>,
     /// Size of a file that is written or read from front to back.
     file: u64,
+    direct: bool,
 }
 
 /// Size of each thread's file in the sequential benchmarks, in whole MiB.
@@ -257,7 +264,8 @@ fn prepare(bench: &Bench, fs: &dyn FileSystem, ops: u64) -> Result<Vec<Work>> {
             Kind::SeqWrite => vec![new_file(fs, format!("sequential{name}").as_bytes())?],
             Kind::SeqRead => vec![filled(fs, &name, sequential_file(bench), &mut rng)?],
         };
-        Ok(Work { kind, ops, rng, places, file: sequential_file(bench) })
+        let (file, direct) = (sequential_file(bench), bench.direct);
+        Ok(Work { kind, ops, rng, places, file, direct })
     });
     shares.collect()
 }
@@ -298,6 +306,7 @@ fn result(bench: &Bench, simulated: bool, ops: u64, timed: &Timed) -> BenchResul
         machine: bench.machine.clone(),
         simulated,
         mount_opts: bench.mount_opts.clone(),
+        direct: bench.direct,
         seed: bench.seed,
     };
     BenchResult {
@@ -344,6 +353,10 @@ impl Work {
     fn run(mut self, fs: &dyn FileSystem) -> Result<Timed> {
         let file = self.places.first().copied().unwrap_or_default();
         let mut rng = self.rng.clone();
+        let write = |at, data: &[u8]| match self.direct {
+            true => fs.write_direct(file, at, data),
+            false => fs.write(file, at, data),
+        };
         match self.kind {
             Kind::Fsync => {
                 let page = rng.bytes(4096);
@@ -351,7 +364,7 @@ impl Work {
                     self.ops,
                     |_| {
                         let at = rng.below(FSYNC_FILE / 4096) * 4096;
-                        fs.write(file, at, &page)?;
+                        write(at, &page)?;
                         fs.fsync(file, false)
                     },
                     || Ok(()),
@@ -362,12 +375,16 @@ impl Work {
                 let chunk = rng.bytes(MIB as usize);
                 let place = |i: u64| (i * MIB) % self.file;
                 let end = || fs.fsync(file, false);
-                time(self.ops, |i| fs.write(file, place(i), &chunk).map(drop), end)
+                time(self.ops, |i| write(place(i), &chunk).map(drop), end)
             }
             Kind::SeqRead => {
                 let mut chunk = vec![0; MIB as usize];
                 let place = |i: u64| (i * MIB) % self.file;
-                time(self.ops, |i| fs.read(file, place(i), &mut chunk).map(drop), || Ok(()))
+                let read = |i| match self.direct {
+                    true => fs.read_direct(file, place(i), &mut chunk).map(drop),
+                    false => fs.read(file, place(i), &mut chunk).map(drop),
+                };
+                time(self.ops, read, || Ok(()))
             }
         }
     }
@@ -433,8 +450,11 @@ mod tests {
                     mount_opts: String::new(),
                     ops: Some(50),
                     threads,
+                    direct: false,
                     seed: 1,
                 };
+                let direct = Bench { direct: true, ..bench.clone() };
+                assert_eq!(run(&direct).is_ok(), kind == Kind::Fsync);
                 let result = run(&bench).unwrap();
                 assert!(result.seconds > 0.0 && result.latency_us_max > 0.0);
                 // Threads share a flush where they can.
@@ -454,6 +474,7 @@ mod tests {
                 mount_opts: String::new(),
                 ops: Some(9),
                 threads: 4,
+                direct: false,
                 seed: 1,
             };
             let result = run(&bench).unwrap();

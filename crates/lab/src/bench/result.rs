@@ -17,6 +17,9 @@ pub struct Subject {
     pub simulated: bool,
     /// Mount options.
     pub mount_opts: String,
+    /// Whether files were opened with `O_DIRECT`; not said if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// The seed.
     pub seed: u64,
 }

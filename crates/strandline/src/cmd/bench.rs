@@ -73,6 +73,9 @@ struct One {
     /// Threads that share them, each with files of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
+    /// Past the page cache, as with O_DIRECT
+    #[arg(long)]
+    direct: bool,
 }
 
 impl Bench {
@@ -100,6 +103,7 @@ impl One {
             mount_opts,
             ops: self.ops,
             threads: self.threads,
+            direct: self.direct,
             seed,
         };
         let result = bench::run(&job)?;

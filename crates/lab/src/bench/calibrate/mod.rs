@@ -112,7 +112,8 @@ impl Setting {
     fn per_s(&self, load: Load, cores: u64, machine: &str) -> Result<f64> {
         let (place, machine, cores) = (self.place.clone(), machine.to_owned(), vec![cores]);
         let (seed, ops) = (self.seed, None);
-        let job = Job { load, place, machine, cores, ops, seed, profile_locks: false };
+        let direct = false;
+        let job = Job { load, place, machine, cores, ops, direct, seed, profile_locks: false };
         let curve = job.run(&mut || ())?;
         let point = curve.points.first().ok_or_else(|| Error::Usage("no cores".into()))?;
         Ok(point.works_per_s)

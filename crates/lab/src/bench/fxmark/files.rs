@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfs::kind::Volume;
 use vfs::{Creator, Ino, RenameFlags, SetAttr, path};
 
+use super::BLOCK;
 use crate::{Error, Result};
 
 /// Bytes of directory entries asked for at a time, as the C library does.
@@ -58,7 +59,11 @@ pub(super) trait Files: Send + Sync + 'static {
 }
 
 /// A volume in this process.
-pub(super) struct InProcess(pub(super) Arc<dyn Volume>);
+pub(super) struct InProcess {
+    pub(super) volume: Arc<dyn Volume>,
+    /// Whether files are opened with `O_DIRECT`.
+    pub(super) direct: bool,
+}
 
 /// An inode that is kept while this is there.
 pub(super) struct Open {
@@ -83,8 +88,8 @@ pub(super) struct Listing {
 
 impl InProcess {
     fn opened(&self, ino: Ino, name: &str) -> Result<Open> {
-        self.0.open(ino).map_err(Error::at("open", name.as_bytes()))?;
-        Ok(Open { volume: self.0.clone(), ino })
+        self.volume.open(ino).map_err(Error::at("open", name.as_bytes()))?;
+        Ok(Open { volume: self.volume.clone(), ino })
     }
 }
 
@@ -94,33 +99,41 @@ impl Files for InProcess {
     type Entries = Listing;
 
     fn root(&self) -> Ino {
-        self.0.root()
+        self.volume.root()
     }
 
     fn mkdir(&self, parent: &Ino, name: &str) -> Result<Ino> {
-        let made = self.0.mkdir(*parent, name.as_bytes(), 0o755, Creator::default());
+        let made = self.volume.mkdir(*parent, name.as_bytes(), 0o755, Creator::default());
         Ok(made.map_err(Error::at("mkdir", name.as_bytes()))?.ino)
     }
 
     fn create(&self, dir: &Ino, name: &str) -> Result<Open> {
-        let made = self.0.create(*dir, name.as_bytes(), 0o700, Creator::default());
+        let made = self.volume.create(*dir, name.as_bytes(), 0o700, Creator::default());
         self.opened(made.map_err(Error::at("create", name.as_bytes()))?.ino, name)
     }
 
     fn open(&self, dir: &Ino, name: &str) -> Result<Open> {
-        let found = self.0.lookup(*dir, name.as_bytes());
+        let found = self.volume.lookup(*dir, name.as_bytes());
         self.opened(found.map_err(Error::at("lookup", name.as_bytes()))?.ino, name)
     }
 
     fn write(&self, file: &Open, at: u64, data: &[u8]) -> Result<()> {
-        match self.0.write(file.ino, at, data).map_err(Error::at("write", b""))? {
+        let written = match self.direct {
+            true => self.volume.write_direct(file.ino, at, data),
+            false => self.volume.write(file.ino, at, data),
+        };
+        match written.map_err(Error::at("write", b""))? {
             all if all == data.len() => Ok(()),
             _ => Err(Error::Full),
         }
     }
 
     fn read(&self, file: &Open, at: u64, data: &mut [u8]) -> Result<()> {
-        match self.0.read(file.ino, at, data).map_err(Error::at("read", b""))? {
+        let read = match self.direct {
+            true => self.volume.read_direct(file.ino, at, data),
+            false => self.volume.read(file.ino, at, data),
+        };
+        match read.map_err(Error::at("read", b""))? {
             all if all == data.len() => Ok(()),
             short => {
                 let message = format!("{short} bytes of {} at {at}", data.len());
@@ -131,21 +144,21 @@ impl Files for InProcess {
 
     fn truncate(&self, file: &Open, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.0.setattr(file.ino, &set).map(drop).map_err(Error::at("truncate", b""))
+        self.volume.setattr(file.ino, &set).map(drop).map_err(Error::at("truncate", b""))
     }
 
     fn fsync(&self, file: &Open) -> Result<()> {
-        self.0.fsync(file.ino, false).map_err(Error::at("fsync", b""))
+        self.volume.fsync(file.ino, false).map_err(Error::at("fsync", b""))
     }
 
     fn rename(&self, from: &Ino, name: &str, to: &Ino, new_name: &str) -> Result<()> {
         let (old, new) = (name.as_bytes(), new_name.as_bytes());
-        let done = self.0.rename(*from, old, *to, new, RenameFlags::empty());
+        let done = self.volume.rename(*from, old, *to, new, RenameFlags::empty());
         done.map_err(Error::at("rename", old))
     }
 
     fn unlink(&self, dir: &Ino, name: &str) -> Result<()> {
-        self.0.unlink(*dir, name.as_bytes()).map_err(Error::at("unlink", name.as_bytes()))
+        self.volume.unlink(*dir, name.as_bytes()).map_err(Error::at("unlink", name.as_bytes()))
     }
 
     fn entries(&self, dir: &Ino) -> Result<Listing> {
@@ -156,7 +169,7 @@ impl Files for InProcess {
         if entries.fetched == 0 {
             let Listing { dir, fetched, cookie } = entries;
             let mut bytes = 0;
-            let read = self.0.readdir(*dir, *cookie, &mut |entry| {
+            let read = self.volume.readdir(*dir, *cookie, &mut |entry| {
                 bytes += ENTRY_BYTES + entry.name.len();
                 (*fetched, *cookie) = (*fetched + 1, entry.next);
                 bytes < LIST_BYTES
@@ -169,12 +182,12 @@ impl Files for InProcess {
     }
 
     fn stat(&self, path: &str) -> Result<()> {
-        let found = path::resolve(&*self.0, path.as_bytes(), true);
+        let found = path::resolve(&*self.volume, path.as_bytes(), true);
         found.map(drop).map_err(Error::at("stat", path.as_bytes()))
     }
 
     fn sync(&self) -> Result<()> {
-        self.0.sync().map_err(Error::at("sync", b""))
+        self.volume.sync().map_err(Error::at("sync", b""))
     }
 }
 
@@ -182,14 +195,29 @@ impl Files for InProcess {
 /// signal that ends the process leaves it.
 pub(super) struct Mounted {
     root: PathBuf,
+    /// Whether files are opened with `O_DIRECT`.
+    direct: bool,
 }
+
+/// A block where `O_DIRECT` may ask a buffer to be.
+#[repr(align(4096))]
+struct Aligned([u8; BLOCK as usize]);
 
 impl Mounted {
     /// Makes the directory below `dir`.
-    pub(super) fn below(dir: &Path) -> Result<Self> {
+    pub(super) fn below(dir: &Path, direct: bool) -> Result<Self> {
         let root = dir.join(format!("strandline-fxmark-{}", std::process::id()));
         fs::create_dir(&root).map_err(Error::host(&root))?;
-        Ok(Self { root })
+        Ok(Self { root, direct })
+    }
+
+    /// How files are opened.
+    fn options(&self) -> fs::OpenOptions {
+        let mut options = fs::OpenOptions::new();
+        let flags =
+            if self.direct { rustix::fs::OFlags::DIRECT } else { rustix::fs::OFlags::empty() };
+        options.read(true).write(true).custom_flags(flags.bits().cast_signed());
+        options
     }
 }
 
@@ -217,16 +245,23 @@ impl Files for Mounted {
 
     fn create(&self, dir: &PathBuf, name: &str) -> Result<fs::File> {
         let path = dir.join(name);
-        let made = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        made.map_err(Error::host(&path))
+        self.options().create_new(true).open(&path).map_err(Error::host(&path))
     }
 
     fn open(&self, dir: &PathBuf, name: &str) -> Result<fs::File> {
         let path = dir.join(name);
-        fs::OpenOptions::new().read(true).write(true).open(&path).map_err(Error::host(&path))
+        self.options().open(&path).map_err(Error::host(&path))
     }
 
     fn write(&self, file: &fs::File, at: u64, data: &[u8]) -> Result<()> {
+        let mut block = Aligned([0; BLOCK as usize]);
+        let data = match block.0.get_mut(..data.len()) {
+            Some(block) if self.direct => {
+                block.copy_from_slice(data);
+                block
+            }
+            _ => data,
+        };
         match file.write_all_at(data, at) {
             Err(error) if error.kind() == ErrorKind::StorageFull => Err(Error::Full),
             done => done.map_err(Error::host(&self.root)),
@@ -234,7 +269,14 @@ impl Files for Mounted {
     }
 
     fn read(&self, file: &fs::File, at: u64, data: &mut [u8]) -> Result<()> {
-        file.read_exact_at(data, at).map_err(Error::host(&self.root))
+        let mut block = Aligned([0; BLOCK as usize]);
+        let read = match block.0.get_mut(..data.len()) {
+            Some(block) if self.direct => {
+                file.read_exact_at(block, at).map(|()| data.copy_from_slice(block))
+            }
+            _ => file.read_exact_at(data, at),
+        };
+        read.map_err(Error::host(&self.root))
     }
 
     fn truncate(&self, file: &fs::File, size: u64) -> Result<()> {

@@ -48,6 +48,8 @@ pub struct Job {
     pub cores: Vec<u64>,
     /// Operations per core; by default the same for all numbers of cores.
     pub ops: Option<u64>,
+    /// Whether files are opened with `O_DIRECT`.
+    pub direct: bool,
     /// Seed of contents and choices.
     pub seed: u64,
     /// Whether to count what happens at locks.
@@ -102,6 +104,9 @@ pub struct Curve {
     pub cores_per_socket: usize,
     /// Mount options.
     pub mount_opts: String,
+    /// Whether files were opened with `O_DIRECT`; not said if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// The seed.
     pub seed: u64,
     /// Operations per core.
@@ -165,8 +170,8 @@ impl Job {
     fn one(&self, cores: u64, simulated: bool) -> Run {
         let mounted = matches!(self.place, Place::Mount(_));
         let ops = self.ops.unwrap_or(self.load.default_ops(simulated, mounted)).max(1);
-        let (load, seed, profile_locks) = (self.load, self.seed, self.profile_locks);
-        Run { load, cores, first_core: 0, ops, seed, profile_locks }
+        let Self { load, direct, seed, profile_locks, .. } = *self;
+        Run { load, cores, first_core: 0, ops, direct, seed, profile_locks }
     }
 
     fn curve(
@@ -186,6 +191,7 @@ impl Job {
             sockets,
             cores_per_socket,
             mount_opts,
+            direct: self.direct,
             seed: self.seed,
             ops: self.one(1, simulated).ops,
             points,
@@ -206,10 +212,15 @@ impl Place {
                 let footprint = run.load.footprint(run.cores, run.ops);
                 let (format, seed) = (*format, run.seed);
                 let fresh = Fresh { format, drive, mount_opts, seed, simulated, footprint };
-                let made = fresh.volume(|fs, _| run.on(&Arc::new(InProcess(Arc::clone(fs))), told));
+                let made = fresh.volume(|fs, _| {
+                    let files = InProcess { volume: Arc::clone(fs), direct: run.direct };
+                    run.on(&Arc::new(files), told)
+                });
                 made.map(|(took, drive)| (took, Some(drive)))
             }
-            Self::Mount(dir) => Ok((run.on(&Arc::new(Mounted::below(dir)?), told)?, None)),
+            Self::Mount(dir) => {
+                Ok((run.on(&Arc::new(Mounted::below(dir, run.direct)?), told)?, None))
+            }
         }
     }
 

@@ -30,12 +30,13 @@ impl Curve {
         }
         let medium = field(if self.drive == "ram" { MEMORY } else { &self.drive });
         let fs = field(&self.fs);
+        let io = if self.direct { "directio" } else { "bufferedio" };
         for point in &self.points {
             let beside = point.beside.iter().flat_map(Beside::columns).collect::<Vec<_>>();
             let names: String = beside.iter().map(|(name, _)| format!(" {name}")).collect();
             let _ = write!(
                 log,
-                "\n## {medium}:{fs}:{}:{}:bufferedio\n# ncpu secs works works/sec{names}\n",
+                "\n## {medium}:{fs}:{}:{}:{io}\n# ncpu secs works works/sec{names}\n",
                 self.load, point.cores
             );
             let works = point.works as f64;

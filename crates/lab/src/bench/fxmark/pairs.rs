@@ -210,6 +210,7 @@ mod tests {
             machine: "real".into(),
             cores: vec![2],
             ops: Some(1_000),
+            direct: false,
             seed: 1,
             profile_locks: false,
         };

@@ -20,6 +20,8 @@ pub(super) struct Run {
     pub(super) first_core: u64,
     /// Operations per core.
     pub(super) ops: u64,
+    /// Whether files are opened with `O_DIRECT`.
+    pub(super) direct: bool,
     pub(super) seed: u64,
     /// Whether to count what happens at locks.
     pub(super) profile_locks: bool,
@@ -95,9 +97,10 @@ mod tests {
     #[test]
     fn after_a_failure_no_core_runs() {
         let dir = tempfile::tempdir().expect("a directory");
-        let files = Arc::new(Mounted::below(dir.path()).expect("a directory"));
+        let files = Arc::new(Mounted::below(dir.path(), false).expect("a directory"));
         let (load, seed, profile_locks) = (Load::Mwcl, 1, false);
-        let run = Run { load, cores: 2, first_core: 0, ops: 5, seed, profile_locks };
+        let direct = false;
+        let run = Run { load, cores: 2, first_core: 0, ops: 5, direct, seed, profile_locks };
         let own = |core: &str| files.root().join(core);
         let made = |core: &str| std::fs::read_dir(own(core)).expect("it is there").count();
         let done = || unreachable!("no core runs");

@@ -90,14 +90,14 @@ fn ideal() -> Profile {
 fn speedup(load: Load, mutant: bool) -> Vec<f64> {
     let rate = |cores| {
         let (first_core, seed, profile_locks) = (0, 1, false);
-        let run = Run { load, cores, first_core, ops: OPS, seed, profile_locks };
+        let run = Run { load, cores, first_core, ops: OPS, direct: false, seed, profile_locks };
         let quiet = Told { ready: &|| Ok(()), done: &|| Ok(()) };
         let (format, footprint) =
             (subjects::named("f2fs").expect("it is known"), load.footprint(cores, OPS));
         let (drive, mount_opts, simulated) = ("ram", "", true);
         let fresh = Fresh { format, drive, mount_opts, seed, simulated, footprint };
         let on = |fs: &Arc<dyn vfs::kind::Volume>| {
-            let files = InProcess(Arc::clone(fs));
+            let files = InProcess { volume: Arc::clone(fs), direct: false };
             match mutant {
                 true => run.on(&Arc::new(OneLine { files, line: Line::new(0) }), &quiet),
                 false => run.on(&Arc::new(files), &quiet),

@@ -13,7 +13,16 @@ fn fresh() -> Place {
 
 fn job(load: Load, machine: &str, cores: &[u64]) -> Job {
     let (machine, cores) = (machine.to_owned(), cores.to_vec());
-    Job { load, place: fresh(), machine, cores, ops: Some(OPS), seed: 1, profile_locks: false }
+    Job {
+        load,
+        place: fresh(),
+        machine,
+        cores,
+        ops: Some(OPS),
+        direct: false,
+        seed: 1,
+        profile_locks: false,
+    }
 }
 
 /// What a load leaves: directories, files, and bytes in them.

@@ -37,6 +37,9 @@ pub(crate) struct Fxmark {
     /// Not in process: through the kernel, in a new directory below this one
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fs", "drive", "mount_opts"])]
     mount: Option<PathBuf>,
+    /// Open files with O_DIRECT, past the page cache
+    #[arg(long)]
+    direct: bool,
     /// Also run as many single-threaded processes, TURNS times
     #[arg(long, value_name = "TURNS", conflicts_with_all = ["mount", "profile_locks"])]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -87,6 +90,7 @@ impl Fxmark {
             machine: self.machine.clone(),
             cores: self.cores.clone(),
             ops: self.ops,
+            direct: self.direct,
             seed: self.common.seed,
             profile_locks: self.profile_locks,
         };
@@ -134,6 +138,7 @@ impl Fxmark {
         command.args(["bench", "fxmark", self.load.name(), "--machine", &self.machine]);
         command.args(["--fs", &self.common.fs, "--drive", &self.drive]);
         command.arg(format!("--mount-opts={}", self.common.mount_opts));
+        command.args(self.direct.then_some("--direct"));
         command.args(self.ops.map(|ops| format!("--ops={ops}")));
         let numbers = [("cores", threads), ("follow", first_core), ("seed", self.common.seed)];
         command.args(numbers.map(|(name, value)| format!("--{name}={value}")));
