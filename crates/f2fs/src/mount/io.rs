@@ -1,13 +1,15 @@
 //! The volume's way to the drive: its blocks, and metadata kept back until the checkpoint that
 //! makes it valid.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use cores::{Mutex, Rank};
 use drive::{Block, Blocks, Lba};
 use queue::{BlockQueue, WriteSet};
-use vfs::Buffers;
+use rustc_hash::FxHashMap;
+use vfs::{Buffers, Errno};
 
 use crate::error::{Error, Result};
 use crate::ondisk::BlockAddr;
@@ -18,13 +20,25 @@ pub(crate) struct Io {
     io: queue::Io,
     /// Metadata as the next checkpoint will have it.
     meta: Mutex<Buffers>,
+    /// What the cleaner has read before it is asked for. The drive's contents of these blocks do
+    /// not change meanwhile.
+    ahead: Mutex<Ahead>,
+}
+
+/// Blocks that are in memory before somebody reads them.
+#[derive(Default)]
+struct Ahead {
+    blocks: FxHashMap<BlockAddr, Block>,
+    /// If there is a list, reads that would wait for the drive fail and are noted on it.
+    lacking: Option<BTreeSet<BlockAddr>>,
 }
 
 impl Io {
     pub(crate) fn new(queue: Arc<BlockQueue>) -> Self {
         let blocks = queue.identify().blocks;
         let meta = Mutex::ranked(Rank::Meta, "f2fs meta", Buffers::default());
-        Self { blocks, io: queue::Io::new(queue), meta }
+        let ahead = Mutex::named("f2fs read ahead", Ahead::default());
+        Self { blocks, io: queue::Io::new(queue), meta, ahead }
     }
 
     /// What a [`WriteSet`] writes to.
@@ -52,7 +66,40 @@ impl Io {
         if u64::from(addr) >= self.blocks {
             return Err(Error::corrupt("block address", addr, addr, format!("0..{}", self.blocks)));
         }
+        {
+            let mut ahead = self.ahead.lock();
+            if let Some(block) = ahead.blocks.get(&addr) {
+                return Ok(block.clone());
+            }
+            if let Some(lacking) = &mut ahead.lacking
+                && !self.is_in_flight(addr)
+            {
+                lacking.insert(addr);
+                return Err(Errno::AGAIN.into());
+            }
+        }
         Ok(self.io.read(addr.into())?)
+    }
+
+    /// From now on, blocks that would have to be read are listed instead, and reading them fails.
+    pub(crate) fn begin_list(&mut self) {
+        self.ahead.get_mut().lacking = Some(BTreeSet::new());
+    }
+
+    /// The blocks listed. Blocks are read again from now on.
+    pub(crate) fn end_list(&mut self) -> BTreeSet<BlockAddr> {
+        self.ahead.get_mut().lacking.take().unwrap_or_default()
+    }
+
+    /// Keeps blocks that have been read, until [`Io::forget_ahead`]. Until then they must not be
+    /// written.
+    pub(crate) fn keep_ahead(&mut self, blocks: Vec<(BlockAddr, Block)>) {
+        self.ahead.get_mut().blocks.extend(blocks);
+    }
+
+    /// Forgets what was read ahead.
+    pub(crate) fn forget_ahead(&mut self) {
+        self.ahead.get_mut().blocks.clear();
     }
 
     /// Reads `count` adjacent blocks.

@@ -1,9 +1,9 @@
 //! Cleaning: moving what is still valid out of a section so that the section becomes free
 //! (`gc.c`).
 //!
-//! The cleaner moves a [`PIECE`] at a time: it looks up what a piece of a segment holds, reads what
-//! is not in memory, submits all of it to the logs, and waits. While the drive works, others may
-//! look at the volume ([`hands`]).
+//! The cleaner moves a [`PIECE`] at a time: it looks up what a piece of a segment holds
+//! ([`piece`]), reads what is not in memory, submits all of it to the logs, and waits. While the
+//! drive works, others may look at the volume ([`hands`]).
 //!
 //! What can tear: nothing. Moved blocks are written to the logs, and the section they came from is
 //! not used again before a checkpoint that knows their new places is durable. Nobody can point to a
@@ -11,6 +11,7 @@
 //! has made it so.
 
 mod hands;
+mod piece;
 mod room;
 mod victim;
 
@@ -25,6 +26,8 @@ pub(crate) use hands::{Hands, Held};
 pub(crate) use room::{Cleaner, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
+use piece::{Owned, Piece};
+
 use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::file::writeback::WritePages;
@@ -34,8 +37,8 @@ use crate::mount::options::FsyncMode;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
 use crate::ondisk::sit::LogType;
-use crate::ondisk::summary::{RawSummary, RawSummaryBlock};
-use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
+use crate::ondisk::summary::RawSummary;
+use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo};
 
 /// A checkpoint writes the changed nodes when there are so many, to bound memory and recovery time.
 const MAX_DIRTY_NODES: usize = 16 * 1024;
@@ -111,37 +114,18 @@ impl Engine {
         Some(section)
     }
 
-    /// The valid blocks of `segno` from block `from` on, [`PIECE`] at most, and the block behind
-    /// them. Nodes are moved already, and not returned. A segment that a log has begun to reuse
-    /// meanwhile stays: its summary is the log's.
-    fn gather(&mut self, segno: SegNo, from: usize, caller: Caller) -> Result<(Vec<Move>, usize)> {
-        let end = BLOCKS_PER_SEGMENT as usize;
+    /// Begins to move the blocks of a piece. Nodes are moved already then, and not returned.
+    fn begin_moves(&mut self, piece: Piece, caller: Caller) -> Result<Vec<Move>> {
         let mut moves = Vec::new();
-        if self.segments.get_mut().entry(segno).valid == 0 || self.logs.get_mut().is_current(segno)
-        {
-            return Ok((moves, end));
-        }
-        self.segments.get_mut().set_victim(segno);
-        let at = self.sb.ssa_block(segno);
-        let block = self.io.read_meta(at)?;
-        let log = self.segments.get_mut().entry(segno).log;
-        let summary = RawSummaryBlock::of(&block);
-        summary.check_type(log, at)?;
-        let start = self.sb.seg_start(segno);
-        let map = self.segments.get_mut().entry(segno).map;
-        let mut next = from;
-        for _ in 0..PIECE {
-            let Some(n) = bits::msb::next_one(&map, next, end) else { return Ok((moves, end)) };
-            next = n + 1;
-            let (addr, owner) = (start + n as u32, summary.entries[n]);
-            if log.is_node() {
-                self.move_node(addr, owner.nid.get())?;
+        for block in piece.blocks {
+            if piece.is_node {
+                self.move_node(block.addr, block.summary.nid.get())?;
             } else {
-                moves.extend(self.begin_move(addr, owner, caller)?);
+                moves.extend(self.begin_move(block, caller)?);
             }
             self.stats.moved_blocks[caller as usize] += 1;
         }
-        Ok((moves, next))
+        Ok(moves)
     }
 
     /// Moves a node: the next checkpoint writes it again.
@@ -161,14 +145,11 @@ impl Engine {
 
     /// Begins to move a data block; `None` if it stays. If the page cache has a newer version, that
     /// is moved instead, unless an fsync must bring all newer versions or none.
-    fn begin_move(
-        &mut self,
-        addr: BlockAddr,
-        owner: RawSummary,
-        caller: Caller,
-    ) -> Result<Option<Move>> {
-        let Some((ino, index)) = self.owner_of(addr, owner)? else {
-            let found = format!("slot {} of node {}", owner.ofs_in_node, owner.nid);
+    fn begin_move(&mut self, block: Owned, caller: Caller) -> Result<Option<Move>> {
+        let Owned { addr, summary, owner } = block;
+        let owner = owner.map_or_else(|| self.owner_of(addr, summary), |owner| Ok(Some(owner)));
+        let Some((ino, index)) = owner? else {
+            let found = format!("slot {} of node {}", summary.ofs_in_node, summary.nid);
             return Err(Error::corrupt(
                 "summary of data",
                 addr,
@@ -251,7 +232,15 @@ impl Engine {
 /// Moves the valid blocks of `segno` from block `from` on, [`PIECE`] at most. Returns the block to
 /// go on with.
 fn clean_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller) -> Result<usize> {
-    let (mut moves, next) = hands.engine().gather(segno, from, caller)?;
+    let cleaned = move_piece(hands, segno, from, caller);
+    hands.engine().io.forget_ahead();
+    cleaned
+}
+
+fn move_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller) -> Result<usize> {
+    let piece = piece::look_up(hands, segno, from)?;
+    let next = piece.next;
+    let mut moves = hands.engine().begin_moves(piece, caller)?;
     read(hands, &mut moves)?;
     let mut set = WriteSet::default();
     let mut moves = moves.into_iter();
