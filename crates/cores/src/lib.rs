@@ -11,6 +11,7 @@ mod line;
 pub mod lockstat;
 mod machine;
 mod mutex;
+mod patience;
 mod percore;
 mod profile;
 mod rank;

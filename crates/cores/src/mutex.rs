@@ -2,10 +2,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::lockstat;
 use crate::rank::{Held, Place, Rank};
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
+use crate::{lockstat, patience};
 
 /// A lock for one holder, fair in the long run.
 ///
@@ -81,11 +81,12 @@ impl<T: ?Sized> Mutex<T> {
             Some(sim) => self.sim.acquire(sim, Mode::Exclusive, self.waits_for()),
             None => Hold::REAL,
         };
+        let (try_lock, lock) = (|| self.inner.try_lock(), || self.inner.lock());
         let inner = if lockstat::is_on() && hold.is_real() {
-            let (try_lock, lock) = (|| self.inner.try_lock(), || self.inner.lock());
+            let lock = || patience::take(try_lock, lock);
             lockstat::take(&mut hold, &self.waits_for(), try_lock, lock)
         } else {
-            self.inner.lock()
+            patience::take(try_lock, lock)
         };
         MutexGuard { mutex: self, inner: Some(inner), hold, held: self.held() }
     }

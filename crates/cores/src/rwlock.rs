@@ -2,10 +2,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::lockstat;
 use crate::rank::{Held, Place, Rank};
 use crate::sim::lock::{Hold, Mode, VirtualLock};
 use crate::sim::{self, WaitsFor};
+use crate::{lockstat, patience};
 
 /// A lock for one writer or any number of readers; a waiting writer holds off new readers.
 ///
@@ -78,11 +78,12 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.place.check(self.name);
         let mut hold = self.hold(Mode::Shared);
+        let (try_read, read) = (|| self.inner.try_read(), || self.inner.read());
         let inner = if lockstat::is_on() && hold.is_real() {
-            let (try_read, read) = (|| self.inner.try_read(), || self.inner.read());
+            let read = || patience::take(try_read, read);
             lockstat::take(&mut hold, &self.waits_for(Mode::Shared), try_read, read)
         } else {
-            self.inner.read()
+            patience::take(try_read, read)
         };
         RwLockReadGuard { inner, _hold: hold, _held: self.held() }
     }
@@ -93,11 +94,12 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.place.check(self.name);
         let mut hold = self.hold(Mode::Exclusive);
+        let (try_write, write) = (|| self.inner.try_write(), || self.inner.write());
         let inner = if lockstat::is_on() && hold.is_real() {
-            let (try_write, write) = (|| self.inner.try_write(), || self.inner.write());
+            let write = || patience::take(try_write, write);
             lockstat::take(&mut hold, &self.waits_for(Mode::Exclusive), try_write, write)
         } else {
-            self.inner.write()
+            patience::take(try_write, write)
         };
         RwLockWriteGuard { inner, _hold: hold, _held: self.held() }
     }

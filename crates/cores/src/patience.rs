@@ -1,0 +1,66 @@
+//! Waiting for a lock of the real machine that is most often held for a short time.
+//!
+//! To sleep and be woken takes both sides longer than most holds. So a waiter looks for a while
+//! whether the lock is free, ever less often. Meanwhile whoever has it takes it again and again,
+//! with all that it protects in its core's cache: the two take turns of many operations instead of
+//! one each. (A queue that hands over at each release, as MCS does, would move those cache lines
+//! each time.) A waiter who does not find the lock free in time sleeps, and `parking_lot` sees to
+//! it that nobody does so for ever.
+
+use std::hint::spin_loop;
+
+use crate::{Nanos, real};
+
+/// The pauses between two looks double from the first to the last.
+const FIRST_PAUSE: Nanos = 250;
+const LAST_PAUSE: Nanos = 32_000;
+/// After this much a waiter sleeps.
+const PATIENCE: Nanos = 150_000;
+
+/// Takes what `try_take` gives before long, or else waits for it with `take`.
+#[inline]
+pub(crate) fn take<T>(try_take: impl Fn() -> Option<T>, take: impl FnOnce() -> T) -> T {
+    try_take().unwrap_or_else(|| wait(try_take, take))
+}
+
+#[cold]
+fn wait<T>(try_take: impl Fn() -> Option<T>, take: impl FnOnce() -> T) -> T {
+    let (mut now, mut pause) = (real::now(), FIRST_PAUSE);
+    let end = now + PATIENCE;
+    while now < end {
+        let next = now + pause;
+        while now < next {
+            spin_loop();
+            now = real::now();
+        }
+        if let Some(taken) = try_take() {
+            return taken;
+        }
+        pause = (2 * pause).min(LAST_PAUSE);
+    }
+    take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_finds_the_lock_free_in_time_does_not_sleep_and_who_does_not_does() {
+        let looks = Cell::new(0);
+        let free_after = |count| {
+            looks.set(0);
+            let look = || {
+                looks.set(looks.get() + 1);
+                (looks.get() > count).then_some("found")
+            };
+            take(look, || "woken")
+        };
+        assert_eq!(free_after(0), "found");
+        assert_eq!(free_after(2), "found");
+        assert_eq!(free_after(usize::MAX), "woken");
+        assert!(looks.get() > 1, "it looked {} times", looks.get());
+    }
+}
