@@ -35,11 +35,21 @@ impl BlockVersions {
     /// Whether each sector of these bytes belongs to some version that may be there. A hole counts
     /// as none, because a block that fills it is not written in place.
     pub fn has_sectors(&self, bytes: &[u8]) -> bool {
-        let written = || self.versions.allowed().filter(|v| !v.same_page(&Block::zeroed()));
+        self.is_made_of(bytes, |version| !version.same_page(&Block::zeroed()))
+    }
+
+    /// As [`BlockVersions::has_sectors`], of a block that nobody has synced: it may also be new and
+    /// not have come to the drive as a whole.
+    pub fn has_sectors_or_zeroes(&self, bytes: &[u8]) -> bool {
+        self.is_made_of(bytes, |_| true)
+    }
+
+    fn is_made_of(&self, bytes: &[u8], counts: impl Fn(&Block) -> bool) -> bool {
+        let versions = || self.versions.allowed().filter(|version| counts(version));
         (0..)
             .step_by(SECTOR)
             .zip(bytes.chunks(SECTOR))
-            .all(|(at, sector)| written().any(|v| v[at..at + sector.len()] == *sector))
+            .all(|(at, sector)| versions().any(|v| v[at..at + sector.len()] == *sector))
     }
 
     fn settle(&mut self, calls: &Calls, called: usize, carried: bool) {

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use drive::{Block, Lba};
+use drive::{BLOCK_SIZE, Block, Lba};
 use vfs::kind::Volume;
 use vfs::{FileKind, Ino};
 
 use super::attributes::Links;
-use super::contents::Memo;
+use super::contents::{BLOCK, Memo};
 use super::event::{ObjId, ROOT};
 use super::model::Model;
 use super::order::Versions;
@@ -107,7 +107,7 @@ impl Walk<'_> {
         let candidates = versions.allowed().filter_map(|v| *v);
         for obj in candidates.filter(|&o| self.model.objects[o].kind == kind) {
             let verdicts = self.object(ino, obj);
-            if verdicts.is_empty() {
+            if verdicts.iter().all(|verdict| self.is_of_its_sectors(ino, obj, verdict)) {
                 alike.push(obj);
             }
             let better = best.as_ref().is_none_or(|(_, b)| badness(&verdicts) < badness(b));
@@ -145,6 +145,17 @@ impl Walk<'_> {
         if kind == FileKind::Directory {
             self.directory(ino, obj);
         }
+    }
+
+    /// Whether it is about a block of `obj` in which no sector is wrong.
+    fn is_of_its_sectors(&self, ino: Ino, obj: ObjId, verdict: &Verdict) -> bool {
+        let mut page = [0; BLOCK_SIZE];
+        verdict.block.is_some_and(|index| {
+            let read = self.fs.read(ino, index * BLOCK, &mut page);
+            let block = self.model.objects[obj].blocks.get(&index);
+            let known = |len: usize| block.is_some_and(|b| b.has_sectors_or_zeroes(&page[..len]));
+            read.is_ok_and(known)
+        })
     }
 
     /// The earlier object of this name that this matches exactly, however old.

@@ -4,9 +4,9 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::kind::Habits;
 use vfs::{FileSystem, MemFs};
 
-use super::super::event::{Event, Meta};
+use super::super::event::{Event, Meta, ROOT};
 use super::super::{Damage, Memo, Model, verify};
-use super::{A, GARBAGE, History, LOST, TORN, create, file, truncate, write};
+use super::{A, GARBAGE, History, LOST, TORN, create, file, rename, truncate, write};
 
 /// Whether an fsync of another file may make durable what is under way in this one depends on the
 /// file system.
@@ -53,10 +53,15 @@ fn a_block_makes_a_file_longer_where_that_is_the_way() {
     assert_eq!([true, false].map(|way| with(way).damage_of(&[1, 1])), [TORN, GARBAGE]);
 }
 
+/// So many bytes of each.
+fn mixed(parts: &[(usize, u8)]) -> Vec<u8> {
+    parts.iter().flat_map(|&(len, byte)| vec![byte; len]).collect()
+}
+
 /// What is wrong with a file `a` whose block has so many bytes of each.
 fn damage_of_mixed(history: &History, block: u64, parts: &[(usize, u8)]) -> Option<Damage> {
     let fs = MemFs::new();
-    let bytes: Vec<u8> = parts.iter().flat_map(|&(len, byte)| vec![byte; len]).collect();
+    let bytes = mixed(parts);
     let ino = file(&fs, "a");
     fs.write(ino, 0, &[1; BLOCK_SIZE]).expect("memory has room");
     fs.write(ino, block * BLOCK_SIZE as u64, &bytes).expect("memory has room");
@@ -83,6 +88,34 @@ fn sectors_of_what_may_be_there_are_torn_and_others_garbage() {
     history.done(write(A, 1, 2));
     history.done(write(A, 0, 1));
     assert_eq!(damage_of_mixed(&history, 1, &[(512, 2), (rest, 0)]), GARBAGE);
+}
+
+#[test]
+fn a_torn_block_may_be_of_any_file_that_has_such_sectors() {
+    let mut history = History::new();
+    history.done(create("b"));
+    history.done(create("c"));
+    history.done(write(2, 0, 2));
+    history.sync(ROOT);
+    history.sync(2);
+    history.done(write(3, 0, 3));
+    history.done(rename("b", "n"));
+    history.call_sync(2);
+    history.done(rename("c", "n"));
+    let lost = |parts: &[(usize, u8)]| {
+        let fs = MemFs::new();
+        for (name, bytes) in [("a", vec![1; BLOCK_SIZE]), ("n", mixed(parts))] {
+            let ino = file(&fs, name);
+            fs.write(ino, 0, &bytes).expect("memory has room");
+        }
+        let found = verify(&fs, &|_, _| (), &history.model, &mut Memo::default());
+        found.iter().any(|verdict| verdict.damage == Damage::Lost)
+    };
+    let rest = BLOCK_SIZE - 512;
+    // The second file, whose new block came in part.
+    assert!(!lost(&[(512, 3), (rest, 0)]));
+    // Neither of the two, but the second was durable.
+    assert!(lost(&[(512, 4), (rest, 0)]));
 }
 
 /// A hole that an fsync made durable is an old version of what is written there.
