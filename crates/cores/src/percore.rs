@@ -106,6 +106,18 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         PerCoreWriteGuard { of: self, _guard: guard, _held: self.held() }
     }
 
+    /// Takes the value if nobody has it now, and no reader may be on the short way.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_write(&self) -> Option<PerCoreWriteGuard<'_, T>> {
+        if self.short.state.load_free() != CLOSED {
+            return None;
+        }
+        let guard = self.lock.try_write()?;
+        self.short.close();
+        Some(PerCoreWriteGuard { of: self, _guard: guard, _held: self.held() })
+    }
+
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     fn held(&self) -> Held {

@@ -9,10 +9,18 @@
 //!
 //! Those who have waited for the end of a commit come before those who have not. Otherwise whoever
 //! commits again and again, as a cleaner does, would always be there first.
+//!
+//! To change what has a lock of its own takes that lock, and pays only where others are there. So
+//! the gate remembers for a while that somebody had to wait for it.
 
 use std::ops::{Deref, DerefMut};
 
-use cores::{Condvar, Mutex, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
+use cores::{
+    Condvar, Line, Mutex, Nanos, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank,
+};
+
+/// How long others are taken to be there after somebody has met them.
+const CROWDED_FOR: Nanos = 10_000_000;
 
 /// A volume behind its lock.
 pub struct Gate<V> {
@@ -21,6 +29,8 @@ pub struct Gate<V> {
     /// What those who sleep see of it. Taken alone or within `state`.
     shown: Mutex<Shown>,
     changed: Condvar,
+    /// Until then others are taken to be there.
+    crowded_until: Line,
 }
 
 struct State<V> {
@@ -73,6 +83,7 @@ impl<V> Gate<V> {
             ),
             shown: Mutex::ranked(Rank::Commit, "commit", Shown::default()),
             changed: Condvar::new(),
+            crowded_until: Line::default(),
         }
     }
 
@@ -94,7 +105,17 @@ impl<V> Gate<V> {
     /// what the commit writes must not change.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn hold(&self) -> Hold<'_, V> {
-        Hold(self.state.write())
+        Hold(self.state.try_write().unwrap_or_else(|| {
+            self.crowded_until.store(cores::now().saturating_add(CROWDED_FOR));
+            self.state.write()
+        }))
+    }
+
+    /// Whether somebody who wanted to hold the volume has met others of late.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        let until = self.crowded_until.load();
+        until != 0 && cores::now() < until
     }
 
     /// The volume alone while no commit is on its way: it may change.

@@ -102,6 +102,7 @@ struct Fsync<'a> {
 
 impl<'a> Fsync<'a> {
     fn new(fs: &'a F2fs, ino: Nid) -> Self {
+        let has_zones = fs.queue().identify().zones.is_some();
         Self {
             fs,
             ino,
@@ -110,7 +111,7 @@ impl<'a> Fsync<'a> {
             frozen: None,
             arrival: None,
             version: None,
-            beside: fs.queue().identify().zones.is_none() && !fs.injected(Inject::DECIDE_ONCE),
+            beside: !has_zones && fs.is_crowded() && !fs.injected(Inject::DECIDE_ONCE),
             decided: None,
         }
     }
@@ -131,7 +132,7 @@ impl<'a> Fsync<'a> {
             self.fs.write_back_held(self.ino)?;
             volume = self.fs.settled();
         }
-        let volume = self.fs.balance(volume)?;
+        let volume = self.fs.in_good_time(volume)?;
         self.version = Some(volume.checkpoint.version);
         Ok(Some(volume))
     }

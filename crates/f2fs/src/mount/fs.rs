@@ -139,6 +139,11 @@ impl F2fs {
         self.gate.join()
     }
 
+    /// Whether others are there, so that it is worth while to go beside them.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.gate.is_crowded()
+    }
+
     /// The volume alone, perhaps during a checkpoint: then what is in memory may not be durable,
     /// and must not change.
     #[cfg_attr(debug_assertions, track_caller)]
@@ -172,6 +177,14 @@ impl F2fs {
         volume.operations += 1;
         volume.check_writable()?;
         volume.inodes.make_room();
+        self.in_good_time(volume)
+    }
+
+    /// Writes a checkpoint if it is time for one, and makes room where it runs out.
+    pub(crate) fn in_good_time<'a>(
+        &'a self,
+        mut volume: Hold<'a, Engine>,
+    ) -> Result<Hold<'a, Engine>> {
         if volume.is_checkpoint_due() {
             volume = self.checkpoint(volume, Caller::Foreground)?;
         }
