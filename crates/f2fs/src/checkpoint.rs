@@ -201,9 +201,10 @@ impl Engine {
         next.pack_total = total as u32;
         next.start_sum = (header_blocks + orphans.len()) as u32;
         next.cursegs = LogType::ALL.map(|log| self.logs.get_mut().get(log).at);
-        next.valid_block_count = self.space.valid_blocks;
-        next.valid_node_count = self.space.valid_nodes;
-        next.valid_inode_count = self.space.valid_inodes;
+        let used = self.space.used();
+        next.valid_block_count = used.blocks;
+        next.valid_node_count = used.nodes;
+        next.valid_inode_count = used.inodes;
         next.free_segment_count = self.segments.get_mut().free_segments(self.logs.get_mut());
         next.next_free_nid = self.nat.get_mut().next_free_nid();
         next.elapsed_time = self.clock.elapsed();

@@ -8,7 +8,7 @@ use cores::{Machine, Profile};
 use drive::{Drive, DriveState, Ssd, Timing};
 use f2fs::F2fs;
 use harness::Kind;
-use vfs::{Creator, FileSystem, Ino};
+use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino};
 
 const THREADS: usize = 6;
 const ROUNDS: u64 = 40;
@@ -368,6 +368,80 @@ fn names_of_large_directories_are_where_they_should_be() {
         for seed in 0..SCHEDULES {
             let machine = Machine::simulated(&profile, seed).preempted();
             let run = || move_at_once(&Ssd::power_on(state.clone(), Timing::Virtual, seed));
+            machine.run(run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        }
+    }
+}
+
+/// Blocks that nobody has taken before threads append to their files.
+const LEFT: u64 = 300;
+
+/// A byte that says whose block this is.
+fn stamp(me: usize, page: u64) -> u8 {
+    (me as u64 * 61 + page) as u8 | 1
+}
+
+/// Appends blocks and parts of blocks until there is no room. How many pages the file has then.
+fn append(fs: &F2fs, file: Ino, me: usize) -> u64 {
+    for page in 0.. {
+        let (offset, len) = if page % 3 == 2 { (500, 1000) } else { (0, 4096) };
+        match fs.write(file, page * 4096 + offset, &vec![stamp(me, page); len]) {
+            Ok(written) => assert_eq!(written, len),
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::NOSPC);
+                return page;
+            }
+        }
+        if page % 16 == 0 {
+            fs.fsync(file, false).unwrap();
+        }
+    }
+    unreachable!("no file is without end")
+}
+
+/// All take the last blocks at once, and each block is taken once.
+fn fill(drive: &Arc<Ssd>) {
+    let fs = Arc::new(harness::mount(drive, ""));
+    let make = |name: &str| fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default());
+    let files: Vec<Ino> = (0..4).map(|me| make(&format!("own {me}")).unwrap().ino).collect();
+    // Inline contents would have to move into blocks of their own first.
+    files.iter().for_each(|file| assert_eq!(fs.write(*file, 0, &[1; 4096]).unwrap(), 4096));
+    let rest = make("rest").unwrap().ino;
+    let taken = (fs.statfs().unwrap().blocks_free - LEFT) * 4096;
+    // Their direct nodes take some of what is left.
+    fs.fallocate(rest, FallocateMode::empty(), 0, taken - taken / 1000).unwrap();
+    let appenders = files.iter().enumerate().map(|(me, file)| {
+        let (fs, file) = (fs.clone(), *file);
+        cores::spawn("append", Some(me % cores::core_count()), move || append(&fs, file, me))
+    });
+    let appenders: Vec<_> = appenders.collect();
+    let pages: Vec<u64> = appenders.into_iter().map(cores::JoinHandle::join).collect();
+    let left = fs.statfs().unwrap().blocks_free;
+    assert!(left <= 1, "{left} blocks are left, {pages:?}");
+    fs.unmount().unwrap();
+    drop(fs);
+    let state = drive.power_off();
+    assert_eq!(harness::findings(&state), "");
+    let fs = harness::mount(&harness::power_on(&state), "");
+    for (me, (file, pages)) in files.iter().zip(pages).enumerate() {
+        for page in 0..pages {
+            let mut byte = [0];
+            fs.read(*file, page * 4096 + 700, &mut byte).unwrap();
+            assert_eq!(byte[0], stamp(me, page), "file {me}, page {page}");
+        }
+    }
+}
+
+#[test]
+fn files_that_grow_at_once_share_what_is_left() {
+    let profile = Profile::named("xeon-4116").unwrap();
+    for kind in Kind::ALL {
+        let state = kind.formatted(1).power_off();
+        let drive = harness::power_on(&state);
+        Machine::real().run(|| fill(&drive)).unwrap();
+        for seed in 0..SCHEDULES {
+            let machine = Machine::simulated(&profile, seed).preempted();
+            let run = || fill(&Ssd::power_on(state.clone(), Timing::Virtual, seed));
             machine.run(run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
         }
     }

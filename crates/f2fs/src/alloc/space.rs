@@ -1,18 +1,26 @@
 //! How much is in use, and how much users may have (`inc_valid_block_count` and the like).
 
+use cores::{Mutex, Rank};
+
 use crate::error::{Error, Result};
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 
-/// Blocks, nodes and inodes in use.
+/// How much of the volume is in use, counted by all who take or give something at once.
 pub(crate) struct Space {
     user_blocks: u64,
+    used: Mutex<Used>,
+}
+
+/// Blocks, nodes and inodes in use.
+#[derive(Clone, Copy)]
+pub(crate) struct Used {
     /// Data and node blocks, including those that are reserved but not yet written.
-    pub(crate) valid_blocks: u64,
+    pub(crate) blocks: u64,
     /// Nodes, including inodes.
-    pub(crate) valid_nodes: u32,
+    pub(crate) nodes: u32,
     /// Inodes.
-    pub(crate) valid_inodes: u32,
+    pub(crate) inodes: u32,
 }
 
 impl Space {
@@ -22,50 +30,76 @@ impl Space {
     pub(crate) fn new(checkpoint: &Checkpoint, sb: &Superblock, usable_blocks: u64) -> Self {
         let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
             / u64::from(sb.segment_count_main);
+        let used = Used {
+            blocks: checkpoint.valid_block_count,
+            nodes: checkpoint.valid_node_count,
+            inodes: checkpoint.valid_inode_count,
+        };
         Self {
             user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
-            valid_blocks: checkpoint.valid_block_count,
-            valid_nodes: checkpoint.valid_node_count,
-            valid_inodes: checkpoint.valid_inode_count,
+            used: Mutex::ranked(Rank::Space, "f2fs space", used),
         }
     }
 
-    /// Blocks users may fill, and how many of them are free.
-    pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.user_blocks, self.user_blocks.saturating_sub(self.valid_blocks))
+    /// Blocks that users may fill.
+    pub(crate) fn user_blocks(&self) -> u64 {
+        self.user_blocks
+    }
+
+    /// How many of them are free.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.user_blocks.saturating_sub(self.used().blocks)
+    }
+
+    /// What is in use now.
+    pub(crate) fn used(&self) -> Used {
+        *self.used.lock()
     }
 
     /// Takes one block.
-    pub(crate) fn take_block(&mut self) -> Result<()> {
+    pub(crate) fn take_block(&self) -> Result<()> {
         self.take_blocks(1)
     }
 
     /// Takes `count` blocks, or none.
-    pub(crate) fn take_blocks(&mut self, count: u64) -> Result<()> {
-        if count > self.user_blocks.saturating_sub(self.valid_blocks) {
-            return Err(Error::NoSpace);
-        }
-        self.valid_blocks += count;
-        Ok(())
+    pub(crate) fn take_blocks(&self, count: u64) -> Result<()> {
+        self.take(count, |_| ())
     }
 
     /// Gives one block back.
-    pub(crate) fn give_block(&mut self) {
-        self.valid_blocks = self.valid_blocks.saturating_sub(1);
+    pub(crate) fn give_block(&self) {
+        self.give(|_| ());
     }
 
     /// Takes the block of a new node, which may be an `inode`.
-    pub(crate) fn take_node(&mut self, inode: bool) -> Result<()> {
-        self.take_block()?;
-        self.valid_nodes += 1;
-        self.valid_inodes += u32::from(inode);
-        Ok(())
+    pub(crate) fn take_node(&self, inode: bool) -> Result<()> {
+        self.take(1, |used| {
+            used.nodes += 1;
+            used.inodes += u32::from(inode);
+        })
     }
 
     /// Gives a node's block back.
-    pub(crate) fn give_node(&mut self, inode: bool) {
-        self.give_block();
-        self.valid_nodes = self.valid_nodes.saturating_sub(1);
-        self.valid_inodes = self.valid_inodes.saturating_sub(u32::from(inode));
+    pub(crate) fn give_node(&self, inode: bool) {
+        self.give(|used| {
+            used.nodes = used.nodes.saturating_sub(1);
+            used.inodes = used.inodes.saturating_sub(u32::from(inode));
+        });
+    }
+
+    fn take(&self, blocks: u64, count: impl FnOnce(&mut Used)) -> Result<()> {
+        let mut used = self.used.lock();
+        if blocks > self.user_blocks.saturating_sub(used.blocks) {
+            return Err(Error::NoSpace);
+        }
+        used.blocks += blocks;
+        count(&mut used);
+        Ok(())
+    }
+
+    fn give(&self, count: impl FnOnce(&mut Used)) {
+        let mut used = self.used.lock();
+        used.blocks = used.blocks.saturating_sub(1);
+        count(&mut used);
     }
 }

@@ -84,7 +84,7 @@ impl Engine {
     fn is_within(&mut self, mut dir: Nid, ancestor: Nid) -> Result<bool> {
         // A tree is not deeper than its number of inodes. More steps mean that `..` leads in a
         // circle.
-        for _ in 0..=self.space.valid_inodes {
+        for _ in 0..=self.space.used().inodes {
             if dir == ancestor {
                 return Ok(true);
             }

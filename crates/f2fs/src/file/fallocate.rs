@@ -63,8 +63,7 @@ impl Engine {
     fn preallocate(&mut self, ino: Nid, from: u64, to: u64, keep_size: bool) -> Result<()> {
         self.leave_inline(ino)?;
         let pages = from / PAGE..to.div_ceil(PAGE);
-        let (_, free) = self.space.totals();
-        if pages.end - pages.start > free {
+        if pages.end - pages.start > self.space.free_blocks() {
             return Err(Error::NoSpace);
         }
         for index in pages {

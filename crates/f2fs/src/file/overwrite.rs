@@ -1,21 +1,31 @@
-//! Overwriting pages in memory, beside others who work on other inodes.
+//! Writing pages in memory, beside others who work on other inodes.
 //!
-//! Here are only writes that need nothing but the inode and its pages: everything they touch has a
-//! block or the promise of one. All other writes hold the volume.
+//! Here are only writes that need nothing but the inode, its nodes and its pages: everything they
+//! touch has a slot for its address. All other writes hold the volume.
 
 use cores::Residence;
-use drive::BLOCK_SIZE;
+use drive::{BLOCK_SIZE, Block};
+use smallvec::SmallVec;
 use vfs::file::{self, Page, Write};
 use vfs::{FileKind, WriteBack, pieces};
 
 use crate::inode::change::Change;
-use crate::inode::mapping::Mapping;
+use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::inode::see::{Own, See, Unseen};
 use crate::ondisk::inode::{Advise, FileFlags, Inline, RawInodeBlock};
-use crate::ondisk::{COMPRESS_ADDR, NULL_ADDR, Nid};
+use crate::ondisk::{COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid};
+
+/// What a write changes.
+#[derive(Default)]
+struct Changes {
+    /// How many blocks it makes dirty at most, its nodes included.
+    dirty: u64,
+    /// The pages that are holes as yet, and where their addresses go.
+    holes: SmallVec<[(u64, Slot); 2]>,
+}
 
 impl Own<'_> {
-    /// Writes to a file whose blocks are all there. Takes the write only if it can do all of it.
+    /// Writes to a file whose nodes are all there. Takes the write only if it can do all of it.
     pub(crate) fn overwrite(
         &mut self,
         ino: Nid,
@@ -28,14 +38,18 @@ impl Own<'_> {
         let end = offset.checked_add(len as u64).filter(|end| *end > offset);
         let end = end.ok_or(Unseen::Absent)?;
         self.check_plain(ino)?;
-        let changed = self.count_changed(ino, offset, len)?;
-        self.pay(ino, changed)?;
+        let changes = self.foresee(ino, offset, len)?;
+        self.pay(ino, changes.dirty)?;
+        self.fill_holes(ino, &changes.holes)?;
         let pages = &mut self.shard_mut(ino)?.pages;
         let Some(write) = write.take() else { return Err(Unseen::Absent) };
         for (piece, page) in write.pages() {
             match page {
                 Page::Whole(page) => pages.insert_dirty(ino.into(), piece.page, page),
                 Page::Part(bytes) => {
+                    if changes.holes.iter().any(|(index, _)| *index == piece.page) {
+                        pages.insert_dirty(ino.into(), piece.page, Block::zeroed());
+                    }
                     if let Some(page) = pages.dirty_mut(ino.into(), piece.page) {
                         page.make_mut()[piece.within].copy_from_slice(bytes);
                     }
@@ -62,9 +76,9 @@ impl Own<'_> {
         if special { Err(Unseen::Absent) } else { Ok(()) }
     }
 
-    /// How many blocks the write makes dirty at most, its nodes included.
-    fn count_changed(&mut self, ino: Nid, offset: u64, len: usize) -> Result<u64, Unseen> {
-        let (mut pages, mut absent) = (0, 0);
+    /// What a write of `len` bytes to `offset` changes.
+    fn foresee(&mut self, ino: Nid, offset: u64, len: usize) -> Result<Changes, Unseen> {
+        let (mut changes, mut absent) = (Changes::default(), 0);
         for piece in pieces(offset, len) {
             let cache = &self.shard(ino)?.pages;
             if cache.is_dirty(ino.into(), piece.page) {
@@ -72,19 +86,36 @@ impl Own<'_> {
             }
             let is_here = cache.peek(ino.into(), piece.page).is_some();
             absent += usize::from(!is_here);
-            let addr = self.addr_of(ino, piece.page)?;
-            let is_whole = piece.within.len() == BLOCK_SIZE;
-            if !is_here && !is_whole || addr == NULL_ADDR || addr == COMPRESS_ADDR {
+            let Lookup::Slot(slot) = self.lookup_slot(ino, piece.page)? else {
                 return Err(Unseen::Absent);
+            };
+            let is_whole = piece.within.len() == BLOCK_SIZE;
+            match self.addr_in(slot)? {
+                NULL_ADDR => changes.holes.push((piece.page, slot)),
+                COMPRESS_ADDR => return Err(Unseen::Absent),
+                _ if !is_here && !is_whole => return Err(Unseen::Absent),
+                _ => {}
             }
-            pages += 1;
+            changes.dirty += 2;
         }
         let shard = self.shard(ino)?;
         if absent > shard.pages.budget().room() {
             return Err(Unseen::Absent);
         }
-        let inode = !shard.nodes.is_dirty(ino, ino);
-        Ok(2 * pages + u64::from(inode))
+        changes.dirty += u64::from(!shard.nodes.is_dirty(ino, ino));
+        Ok(changes)
+    }
+
+    /// Takes blocks for what was a hole.
+    fn fill_holes(&mut self, ino: Nid, holes: &[(u64, Slot)]) -> Result<(), Unseen> {
+        if holes.is_empty() {
+            return Ok(());
+        }
+        self.engine().space.take_blocks(holes.len() as u64)?;
+        for (_, slot) in holes {
+            self.set_addr(ino, *slot, NEW_ADDR)?;
+        }
+        self.add_blocks(ino, holes.len() as i64)
     }
 }
 
@@ -128,16 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_has_or_needs_not_have_is_overwritten_beside_others() {
+    fn what_memory_has_or_needs_not_have_is_written_beside_others() {
         assert!(is_done_beside(0, 4096));
         assert!(is_done_beside(100, 5000), "two parts of pages in memory");
         assert!(is_done_beside(9 << 12, 4096), "a whole page that is not in memory");
+        assert!(is_done_beside(16 << 12, 4096), "a block behind the end");
+        assert!(is_done_beside((20 << 12) + 7, 10), "a part of a hole");
     }
 
     #[test]
     fn what_takes_more_is_left_to_those_who_hold_the_volume() {
         assert!(!is_done_beside((9 << 12) + 1, 10), "a part of a page that is not in memory");
-        assert!(!is_done_beside(16 << 12, 4096), "a block that is not there");
+        assert!(!is_done_beside(2000 << 12, 4096), "a block whose node is not there");
     }
 
     #[test]

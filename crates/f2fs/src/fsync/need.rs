@@ -172,7 +172,7 @@ impl Engine {
     /// claim with `more` blocks (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes
     /// than allowed (`max_roll_forward_node_blocks`).
     pub(crate) fn can_roll_forward(&self, logs: &Logs, more: u64) -> bool {
-        let (limit, total) = (self.limits.chain_nodes, self.space.totals().0);
+        let (limit, total) = (self.limits.chain_nodes, self.space.user_blocks());
         let is_long = limit > 0 && logs.chain_blocks() >= limit;
         !is_long && self.checkpoint.valid_block_count + logs.allocated() + more <= total
     }

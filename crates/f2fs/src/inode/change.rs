@@ -59,6 +59,14 @@ pub(crate) trait Change: Mapping {
     /// Sets an access time that was kept back (`lazytime`).
     fn settle_atime(&mut self, ino: Nid) -> Result<(), Self::Error>;
 
+    /// Adds to the inode's count of blocks.
+    fn add_blocks(&mut self, ino: Nid, delta: i64) -> Result<(), Self::Error> {
+        let inode = &mut RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i;
+        let blocks = inode.blocks.get().saturating_add_signed(delta);
+        inode.blocks.set(blocks.max(1));
+        Ok(())
+    }
+
     /// Stores an address. If the file has a cached extent, it is dropped.
     fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<(), Self::Error> {
         let block = self.node_mut(ino, slot.nid)?;

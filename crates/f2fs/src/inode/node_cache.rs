@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use vfs::{Errno, FileKind};
 
 use crate::error::{Error, Result};
+use crate::inode::change::Change;
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
@@ -389,14 +390,6 @@ impl Engine {
         }
         self.inodes.of(ino).nodes.remove(nid);
         self.nat.get_mut().set(&self.io, nid, ino, NULL_ADDR)
-    }
-
-    /// Adds to the inode's count of blocks.
-    pub(crate) fn add_blocks(&mut self, ino: Nid, delta: i64) -> Result<()> {
-        let inode = self.inode_mut(ino)?;
-        let blocks = inode.blocks.get().saturating_add_signed(delta);
-        inode.blocks.set(blocks.max(1));
-        Ok(())
     }
 }
 

@@ -348,14 +348,14 @@ impl FileSystem for F2fs {
 
     fn statfs(&self) -> vfs::Result<StatFs> {
         let mut volume = self.volume()?;
-        let (blocks, free) = volume.space.totals();
+        let (blocks, free) = (volume.space.user_blocks(), volume.space.free_blocks());
         let nodes_free = u64::from(volume.nat.get_mut().available()).min(free);
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
             blocks,
             blocks_free: free,
             blocks_available: free,
-            files: u64::from(volume.space.valid_nodes) + nodes_free,
+            files: u64::from(volume.space.used().nodes) + nodes_free,
             files_free: nodes_free,
             name_max: NAME_MAX as u32,
         })

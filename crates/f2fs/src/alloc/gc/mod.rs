@@ -88,7 +88,7 @@ impl Engine {
 
     /// Whether there is much to clean and little left free (`has_enough_invalid_blocks`).
     pub(crate) fn has_enough_invalid_blocks(&mut self) -> bool {
-        let (user_blocks, _) = self.space.totals();
+        let user_blocks = self.space.user_blocks();
         let invalid = user_blocks.saturating_sub(self.segments.get_mut().valid_blocks());
         let free = self.segments.get_mut().free_segments(self.logs.get_mut());
         let free = free.saturating_sub(self.checkpoint.overprov_segment_count);

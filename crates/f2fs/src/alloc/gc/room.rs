@@ -273,7 +273,7 @@ impl Engine {
     /// will change.
     fn sections_for_nodes(&mut self, data: u64, per_section: u64) -> u64 {
         let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
-        let most = self.space.valid_nodes as usize + OPERATION_PAGES;
+        let most = self.space.used().nodes as usize + OPERATION_PAGES;
         let sections = NODE_LOGS.map(|log| {
             let coming = if log == LogType::WarmNode { coming } else { OPERATION_NODES };
             let nodes = (self.inodes.nodes().changed_for(log) + coming).min(most) as u64;
@@ -292,7 +292,7 @@ impl Engine {
     /// How many sections are written between two checkpoints when room is short: so many that the
     /// checkpoint's nodes hardly count, but not so many that they are missed.
     fn batch(&mut self, per_section: u64) -> u64 {
-        let nodes = u64::from(self.space.valid_nodes).min(super::MAX_DIRTY_NODES as u64);
+        let nodes = u64::from(self.space.used().nodes).min(super::MAX_DIRTY_NODES as u64);
         let wanted = (NODES_SHARE * nodes).div_ceil(per_section);
         let segments = self.segments.get_mut();
         let spare = segments.usable_blocks() - segments.valid_blocks();
