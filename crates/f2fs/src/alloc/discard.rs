@@ -41,6 +41,11 @@ impl Discards {
     pub(crate) fn withheld(&self) -> usize {
         self.waiting.len() + self.under_way
     }
+
+    /// Whether somebody is telling the drive now.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.under_way > 0
+    }
 }
 
 /// What the drive is being told.

@@ -378,7 +378,9 @@ impl FileSystem for F2fs {
         let mut volume = self.settled();
         volume.check_usable()?;
         // Whoever is telling the drive what is free ends that first.
-        (volume, ()) = self.pause(volume, |_| drop(self.discarding.lock()));
+        while volume.discards.are_under_way() {
+            (volume, ()) = self.pause(volume, |_| drop(self.discarding.lock()));
+        }
         let left = volume.options.read_only || volume.health == Health::Shutdown;
         let written = if left { Ok(()) } else { volume.leave() };
         volume.health = Health::Gone;
