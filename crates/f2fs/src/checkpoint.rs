@@ -273,6 +273,7 @@ impl Engine {
         self.segments.get_mut().set_checkpointed();
         self.cleaner.settle();
         self.logs.get_mut().begin_chain();
+        self.space.begin_chain();
         self.since_checkpoint.clear();
         self.inodes.all_is_stable();
         self.last_checkpoint = cores::now();

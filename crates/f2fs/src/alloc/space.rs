@@ -21,6 +21,9 @@ pub(crate) struct Used {
     pub(crate) nodes: u32,
     /// Inodes.
     pub(crate) inodes: u32,
+    /// Blocks taken since the last checkpoint, those given back too: roll-forward takes as many,
+    /// and need not find that anything was given back (`alloc_valid_block_count`).
+    pub(crate) taken: u64,
 }
 
 impl Space {
@@ -34,6 +37,7 @@ impl Space {
             blocks: checkpoint.valid_block_count,
             nodes: checkpoint.valid_node_count,
             inodes: checkpoint.valid_inode_count,
+            taken: 0,
         };
         Self {
             user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
@@ -54,6 +58,16 @@ impl Space {
     /// What is in use now.
     pub(crate) fn used(&self) -> Used {
         *self.used.lock()
+    }
+
+    /// Counts `blocks` that roll-forward may take although nobody here did.
+    pub(crate) fn claim(&self, blocks: u64) {
+        self.used.lock().taken += blocks;
+    }
+
+    /// To be called when a checkpoint is durable.
+    pub(crate) fn begin_chain(&self) {
+        self.used.lock().taken = 0;
     }
 
     /// Takes one block.
@@ -93,6 +107,7 @@ impl Space {
             return Err(Error::NoSpace);
         }
         used.blocks += blocks;
+        used.taken += blocks;
         count(&mut used);
         Ok(())
     }

@@ -40,6 +40,7 @@ use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::{FsyncMode, Inject, MountOptions};
 use crate::ondisk::Nid;
 use arrivals::Arrival;
+pub(crate) use need::NAME_BLOCKS;
 use need::{Decide, Need};
 
 /// The technique that these options select.

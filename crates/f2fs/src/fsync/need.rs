@@ -30,6 +30,11 @@ pub(crate) enum Need {
     Plan,
 }
 
+/// The most blocks that roll-forward takes for a name: the place that it got may have been another
+/// one's, which recovery still finds there. The directory's entries may leave its inode then, or
+/// get one more block, with the direct and the indirect nodes above it.
+pub(crate) const NAME_BLOCKS: u64 = 8;
+
 impl Engine {
     /// Fails if `ino` cannot be fsynced now. On a volume that has stopped it cannot, as in
     /// `f2fs_sync_file`: what a failed checkpoint included is clean in memory but not on the drive.
@@ -168,12 +173,14 @@ pub(super) trait Decide: Change + Names {
 impl<C: Change + Names> Decide for C {}
 
 impl Engine {
-    /// Roll-forward keeps old blocks until it is done, so there must be room for everything it may
-    /// claim with `more` blocks (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes
-    /// than allowed (`max_roll_forward_node_blocks`).
+    /// Roll-forward keeps old blocks until it is done, and takes as many as were taken since the
+    /// checkpoint: there must be room for everything that it may claim with `more` blocks
+    /// (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes than allowed
+    /// (`max_roll_forward_node_blocks`).
     pub(crate) fn can_roll_forward(&self, logs: &Logs, more: u64) -> bool {
         let (limit, total) = (self.limits.chain_nodes, self.space.user_blocks());
         let is_long = limit > 0 && logs.chain_blocks() >= limit;
-        !is_long && self.checkpoint.valid_block_count + logs.allocated() + more <= total
+        let claimed = self.space.used().taken.max(logs.allocated() + more) + NAME_BLOCKS;
+        !is_long && self.checkpoint.valid_block_count + claimed <= total
     }
 }

@@ -6,7 +6,7 @@ use queue::WriteSet;
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
-use crate::fsync::Mark;
+use crate::fsync::{Mark, NAME_BLOCKS};
 use crate::inode::change::Change;
 use crate::inode::node_cache::log_of;
 use crate::mount::engine::Engine;
@@ -146,6 +146,9 @@ pub(crate) trait WriteNodes: Change {
         self.shard_mut(ino)?.unflushed.insert(ino);
         let dent = self.place_of(ino)?.needs_dentry_mark()
             && !self.engine().options.inject.contains(Inject::DROP_DENT_MARK);
+        if dent {
+            self.engine().space.claim(NAME_BLOCKS);
+        }
         let mut sums = self.engine().checkpoint.sealed.then(NodeSums::default);
         for (nid, block) in frozen.0 {
             let offset = RawNodeFooter::of(&block).node_offset();
