@@ -4,7 +4,7 @@
 //! whether the lock is free, ever less often. Meanwhile whoever has it takes it again and again,
 //! with all that it protects in its core's cache: the two take turns of many operations instead of
 //! one each. (A queue that hands over at each release, as MCS does, would move those cache lines
-//! each time.) A waiter who does not find the lock free in time sleeps, and `parking_lot` sees to
+//! each time.) A waiter that does not find the lock free in time sleeps, and `parking_lot` sees to
 //! it that nobody does so for ever.
 
 use std::hint::spin_loop;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_the_lock_free_in_time_does_not_sleep_and_who_does_not_does() {
+    fn only_a_lock_that_is_not_free_in_time_is_slept_for() {
         let looks = Cell::new(0);
         let free_after = |count| {
             looks.set(0);

@@ -1,8 +1,8 @@
-//! The engine of a mounted volume: everything that one lock protects.
+//! The engine of a mounted volume: everything behind its gate.
 //!
-//! The state is plain data. The operations on it are plain `&mut self` methods, in the files of
-//! this crate by subject. [`crate::F2fs`] holds the lock and releases it wherever an fsync waits
-//! for the drive.
+//! The state is plain data. Most operations on it are plain `&mut self` methods, in the files of
+//! this crate by subject, for whoever holds the volume alone; what has a lock of its own can change
+//! beside others. [`crate::F2fs`] opens the gate wherever an fsync waits for the drive.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
