@@ -7,6 +7,7 @@ use crate::dir::wanted::{Naming, Wanted};
 use crate::dir::{index, nokey};
 use crate::error::{Error, Result};
 use crate::inode::see::See;
+use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
 use crate::ondisk::dentry::{
     Dentries, DentriesMut, Dentry, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
@@ -88,10 +89,11 @@ pub(crate) trait Names: See {
             return Ok(self.engine().check_target(dir, found)?);
         }
         let (depth, dir_level) = (inode.current_depth.get(), inode.dir_level);
-        if !index::is_worth_it(depth) || !self.names_indexed(dir)? {
+        let names = if index::is_worth_it(depth) { self.index_of(dir)? } else { None };
+        let Some(places) = names.map(|names| names.find(dir, hash, depth)) else {
             return self.walk(dir, wanted, depth, dir_level);
-        }
-        for (index, slot) in self.engine().names.find(dir, hash, depth) {
+        };
+        for (index, slot) in places {
             let Some(block) = self.page(dir, index, index + 1)? else { continue };
             if let Some(entry) = Dentries::block(block, dir).find_at(slot, hash, matches)? {
                 let found = Found::in_block(index, &entry);
@@ -196,7 +198,7 @@ impl Engine {
             self.convert_inline_dir(dir)?;
         }
         let slots = slots_for(name.len());
-        let first = self.names.level_with_room(dir, hash, slots);
+        let first = self.inodes.of(dir).names.level_with_room(dir, hash, slots);
         let (index, slot) = self.find_room(dir, first, slots, hash)?;
         let page = file::page_to_change(self, dir, index)?;
         DentriesMut::block(page).insert(slot, name, hash, ino, kind);
@@ -245,9 +247,9 @@ impl Engine {
 
     /// Tells the index of `dir` that the entry at `slot` of block `index` was added or removed.
     fn note_entry(&mut self, dir: Nid, index: u64, slot: usize) {
-        let Self { inodes, names, .. } = self;
+        let Shard { names, pages, .. } = self.inodes.of(dir);
         if names.knows(dir, index)
-            && let Some(page) = inodes.of(dir).pages.peek(Ino::from(dir), index)
+            && let Some(page) = pages.peek(Ino::from(dir), index)
         {
             names.changed(dir, index, slot, &Dentries::block(page, dir));
         }

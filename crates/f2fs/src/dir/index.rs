@@ -7,8 +7,9 @@
 //!
 //! An index is made by those who walk: whoever holds the volume and looks for a name reads a few
 //! more blocks ([`STEP`]) into it. Until it has them all, it answers nothing. All indexes together
-//! have a limit. When it is reached, one that nobody has used of late is dropped as a whole. If
-//! there is none, the one that grew is, and its directory is left out for a while.
+//! have a limit. Behind it, whoever holds the volume next drops one that nobody has used of late,
+//! as a whole. If there is none, the one that grew is dropped, and its directory is left out for a
+//! while.
 //!
 //! Invariant: of the blocks it knows, an index has each entry that the walk would find. Whether an
 //! entry still is what it was is seen in its block.
@@ -18,15 +19,18 @@ mod tests;
 
 use std::array;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cores::Line;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use vfs::Ino;
 
 use crate::error::Result;
 use crate::inode::see::See;
+use crate::inode::shards::{Inodes, Shard};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::dentry::{
@@ -43,11 +47,18 @@ const WALKS: u32 = 1 << 14;
 /// Tables of an index. Growing takes the time of one of them, and the next operation waits for it.
 const TABLES: usize = 16;
 
-/// The indexes of a volume's directories.
+/// The indexes of some directories.
 pub(crate) struct NameIndexes {
     dirs: BTreeMap<Nid, NameIndex>,
-    bytes: usize,
+    room: Arc<NameRoom>,
+}
+
+/// How much memory all indexes of a volume take.
+pub(crate) struct NameRoom {
+    bytes: Line,
     limit: usize,
+    /// The directory whose index grew beyond the limit.
+    grown: Line,
 }
 
 /// How much an index knows of its directory.
@@ -185,11 +196,33 @@ impl NameIndex {
     }
 }
 
-impl NameIndexes {
-    /// Indexes of up to `bytes` in all.
+impl NameRoom {
+    /// For indexes of up to `bytes` in all.
     pub(crate) fn new(bytes: u64) -> Self {
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self { dirs: BTreeMap::new(), bytes: 0, limit }
+        Self { bytes: Line::default(), limit, grown: Line::default() }
+    }
+
+    /// Whether there are more than there should be.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.bytes.load() as usize > self.limit
+    }
+
+    /// The index of `dir` takes `after` bytes now.
+    fn resize(&self, dir: Nid, before: usize, after: usize) {
+        if before != after {
+            self.bytes.fetch_add((after as u64).wrapping_sub(before as u64));
+            if after > before && self.is_exceeded() {
+                self.grown.store(dir.into());
+            }
+        }
+    }
+}
+
+impl NameIndexes {
+    /// No indexes yet.
+    pub(crate) fn sharing(room: &Arc<NameRoom>) -> Self {
+        Self { dirs: BTreeMap::new(), room: room.clone() }
     }
 
     /// Whether the index of `dir` answers; `None` if it may do so before long.
@@ -243,71 +276,30 @@ impl NameIndexes {
     /// Drops the index of `dir`, which is no more.
     pub(crate) fn forget(&mut self, dir: Nid) {
         if let Some(index) = self.dirs.remove(&dir) {
-            self.bytes -= index.bytes;
+            self.room.resize(dir, index.bytes, 0);
         }
+    }
+
+    fn insert(&mut self, dir: Nid, index: NameIndex) {
+        self.forget(dir);
+        self.room.resize(dir, 0, index.bytes);
+        self.dirs.insert(dir, index);
     }
 
     /// Changes what is known of block `index`.
     fn change(&mut self, dir: Nid, index: u64, change: impl FnOnce(&mut NameIndex)) {
         let Some(names) = self.dirs.get_mut(&dir) else { return };
-        if index >= self.limit as u64 {
+        if index >= self.room.limit as u64 {
             // The room of the blocks before it alone is too much.
             return self.leave_out(dir);
         }
         let before = names.bytes;
         change(names);
-        self.bytes += names.bytes - before;
-        if self.bytes > self.limit {
-            self.shrink(dir);
-        }
-    }
-
-    /// Drops indexes that nobody uses until the rest is within the limit, or else the one that has
-    /// `grown`.
-    fn shrink(&mut self, grown: Nid) {
-        while self.bytes > self.limit {
-            let mut others = self.dirs.iter().filter(|(dir, _)| **dir != grown);
-            let unused = others.find(|(_, index)| !index.used.load(Relaxed));
-            let Some(dir) = unused.map(|(dir, _)| *dir) else {
-                return self.leave_out(grown);
-            };
-            self.forget(dir);
-        }
-    }
-
-    /// From now on only those that are used again are in use.
-    fn begin_watch(&mut self) {
-        self.dirs.values_mut().for_each(|index| *index.used.get_mut() = false);
+        self.room.resize(dir, before, names.bytes);
     }
 
     fn leave_out(&mut self, dir: Nid) {
-        self.begin_watch();
-        self.forget(dir);
-        let index = NameIndex { extent: Extent::Nothing(WALKS), ..NameIndex::new(0) };
-        self.bytes += index.bytes;
-        self.dirs.insert(dir, index);
-    }
-
-    /// The block at which the index of `dir` goes on. `None` if it needs no more, or is left out.
-    fn next_block(&mut self, dir: Nid, dir_level: u8) -> Option<u64> {
-        let dirs = &mut self.dirs;
-        if let Some(NameIndex { extent: Extent::Nothing(walks), .. }) = dirs.get_mut(&dir) {
-            *walks -= 1;
-            if *walks > 0 {
-                return None;
-            }
-            self.forget(dir);
-        }
-        if !self.dirs.contains_key(&dir) {
-            self.begin_watch();
-            let index = NameIndex::new(dir_level);
-            self.bytes += index.bytes;
-            self.dirs.insert(dir, index);
-        }
-        match self.dirs.get(&dir)?.extent {
-            Extent::Below(next) => Some(next),
-            Extent::All | Extent::Nothing(_) => None,
-        }
+        self.insert(dir, NameIndex { extent: Extent::Nothing(WALKS), ..NameIndex::new(0) });
     }
 
     fn set_extent(&mut self, dir: Nid, extent: Extent) {
@@ -324,21 +316,64 @@ pub(crate) fn is_worth_it(depth: u32) -> bool {
     depth >= LEAST_DEPTH
 }
 
+impl Inodes {
+    /// Drops indexes that nobody uses until the rest is within the limit, or else the one that has
+    /// grown.
+    pub(crate) fn shrink_names(&mut self) {
+        while self.names.is_exceeded() {
+            let grown = self.names.grown.load() as Nid;
+            let all = self.all().flat_map(|shard| &shard.names.dirs);
+            let unused = all.filter(|(dir, index)| **dir != grown && !index.used.load(Relaxed));
+            let Some(dir) = unused.map(|(dir, _)| *dir).min() else {
+                self.begin_watch();
+                return self.of(grown).names.leave_out(grown);
+            };
+            self.of(dir).names.forget(dir);
+        }
+    }
+
+    /// From now on only those that are used again are in use.
+    fn begin_watch(&mut self) {
+        let all = self.all().flat_map(|shard| shard.names.dirs.values_mut());
+        all.for_each(|index| *index.used.get_mut() = false);
+    }
+
+    /// The block at which the index of `dir` goes on. `None` if it needs no more, or is left out.
+    fn next_block(&mut self, dir: Nid, dir_level: u8) -> Option<u64> {
+        let names = &mut self.of(dir).names;
+        if let Some(NameIndex { extent: Extent::Nothing(walks), .. }) = names.dirs.get_mut(&dir) {
+            *walks -= 1;
+            if *walks > 0 {
+                return None;
+            }
+            names.forget(dir);
+        }
+        if !names.dirs.contains_key(&dir) {
+            self.begin_watch();
+            self.of(dir).names.insert(dir, NameIndex::new(dir_level));
+        }
+        match self.of(dir).names.dirs.get(&dir)?.extent {
+            Extent::Below(next) => Some(next),
+            Extent::All | Extent::Nothing(_) => None,
+        }
+    }
+}
+
 impl Engine {
     /// Whether the index of `dir` answers. If not, a few more blocks are read into it.
     pub(crate) fn learn_names(&mut self, dir: Nid) -> Result<bool> {
-        if let Some(true) = self.names.answers(dir) {
+        if let Some(true) = self.inodes.of(dir).names.answers(dir) {
             return Ok(true);
         }
         let inode = self.view(dir)?;
         let (dir_level, end) = (inode.dir_level, inode.layout().addr_counts().max_blocks());
         // Where a block cannot be read, the walk may still find its way.
-        if let Some(next) = self.names.next_block(dir, dir_level)
+        if let Some(next) = self.inodes.next_block(dir, dir_level)
             && self.learn_blocks(dir, next, end).is_err()
         {
-            self.names.leave_out(dir);
+            self.inodes.of(dir).names.leave_out(dir);
         }
-        Ok(self.names.answers(dir) == Some(true))
+        Ok(self.inodes.of(dir).names.answers(dir) == Some(true))
     }
 
     fn learn_blocks(&mut self, dir: Nid, from: u64, end: u64) -> Result<()> {
@@ -347,20 +382,21 @@ impl Engine {
             let known = next < end && self.page(dir, next, (from + STEP).min(end))?.is_some();
             if !known {
                 let Some(index) = self.next_allocated(dir, next..end, true)? else {
-                    self.names.set_extent(dir, Extent::All);
+                    self.inodes.of(dir).names.set_extent(dir, Extent::All);
                     break;
                 };
                 next = index;
                 self.page(dir, next, next + 1)?;
             }
-            let Self { names, inodes, .. } = self;
-            if let Some(block) = inodes.of(dir).pages.peek(Ino::from(dir), next) {
+            let Shard { names, pages, .. } = self.inodes.of(dir);
+            if let Some(block) = pages.peek(Ino::from(dir), next) {
                 let entries = Dentries::block(block, dir);
                 names.change(dir, next, |index| index.add_block(next, &entries));
             }
             next += 1;
-            self.names.set_extent(dir, Extent::Below(next));
-            if self.names.answers(dir).is_some() {
+            names.set_extent(dir, Extent::Below(next));
+            self.inodes.shrink_names();
+            if self.inodes.of(dir).names.answers(dir).is_some() {
                 break;
             }
         }

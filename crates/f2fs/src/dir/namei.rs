@@ -270,7 +270,7 @@ impl Engine {
         let inode = self.inode_mut(ino)?;
         inode.set_ctime(now);
         inode.set_name(dir, name);
-        self.since_checkpoint.moved.insert(ino);
+        self.since_checkpoint.moved(ino);
         self.touch_dir(dir)
     }
 
@@ -283,7 +283,7 @@ impl Engine {
         self.check_may_remove(dir, found.ino)?;
         let lives_on = self.inode(found.ino)?.links.get() > 1;
         self.remove_entry(dir, found.place)?;
-        self.lost_name(NameIn { dir, name }, lives_on);
+        self.since_checkpoint.lost_name(NameIn { dir, name }, lives_on);
         self.touch_dir(dir)?;
         self.drop_link(found.ino)
     }
@@ -304,7 +304,7 @@ impl Engine {
             return Err(Errno::NOTEMPTY.into());
         }
         self.remove_entry(dir, found.place)?;
-        self.lost_name(NameIn { dir, name }, true);
+        self.since_checkpoint.lost_name(NameIn { dir, name }, true);
         self.add_links(dir, -1)?;
         self.touch_dir(dir)?;
         self.drop_dir(found.ino)
@@ -337,14 +337,6 @@ impl Engine {
             self.orphan_or_evict(ino);
         }
         Ok(())
-    }
-
-    /// Notes that a directory, or an inode that still exists, has lost this name.
-    pub(super) fn lost_name(&mut self, at: NameIn<'_>, lives_on: bool) {
-        self.since_checkpoint.removed_from.insert(at.dir);
-        if lives_on {
-            self.since_checkpoint.left_names.insert((at.dir, at.name.to_vec()));
-        }
     }
 
     pub(crate) fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {

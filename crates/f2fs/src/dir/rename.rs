@@ -117,7 +117,7 @@ impl Engine {
                 _ => {}
             }
             self.set_entry(to.dir, target.place, source.ino, source.kind)?;
-            self.lost_name(to, lives_on);
+            self.since_checkpoint.lost_name(to, lives_on);
         } else {
             if self.inode(to.dir)?.links.get() == 0 {
                 return Err(Errno::NOENT.into());
@@ -130,7 +130,7 @@ impl Engine {
             Some(white) => self.set_entry(from.dir, old.place, white, FileKind::CharDevice)?,
             None => self.remove_entry(from.dir, old.place)?,
         }
-        self.lost_name(from, true);
+        self.since_checkpoint.lost_name(from, true);
         if is_dir && from.dir != to.dir {
             self.add_links(from.dir, -1)?;
             self.add_links(to.dir, 1)?;
@@ -167,8 +167,8 @@ impl Engine {
         }
         self.moved(source, source_dots, to)?;
         self.moved(target, target_dots, from)?;
-        self.lost_name(from, true);
-        self.lost_name(to, true);
+        self.since_checkpoint.lost_name(from, true);
+        self.since_checkpoint.lost_name(to, true);
         self.touch_dir(from.dir)?;
         self.touch_dir(to.dir)
     }
@@ -186,7 +186,7 @@ impl Engine {
         let inode = self.inode_mut(what.ino)?;
         inode.set_name(to.dir, to.name);
         inode.set_ctime(now);
-        self.since_checkpoint.moved.insert(what.ino);
+        self.since_checkpoint.moved(what.ino);
         if let Some(dots) = dots {
             self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
         }

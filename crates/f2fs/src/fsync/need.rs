@@ -3,7 +3,6 @@
 //! This is decided in the hold of the volume in which the nodes are put together, so that nothing
 //! can change between the decision and the act.
 
-use smallvec::SmallVec;
 use vfs::{Errno, FileKind};
 
 use super::submit::Plan;
@@ -86,34 +85,35 @@ pub(super) trait Decide: Change + Names {
         let shard = self.shard_mut(ino)?;
         let clean = shard.pages.dirty_count(ino.into()) == 0 && !shard.nodes.has_dirty(ino);
         let flushed = !shard.unflushed.contains(&ino);
-        let engine = self.engine();
-        let (since, sealed) = (&engine.since_checkpoint, engine.checkpoint.sealed);
-        let moved = since.moved.contains(&ino);
-        let quiet = since.is_empty();
-        if self.view(ino)?.file_kind() == FileKind::Directory {
-            let inodes = &self.engine().inodes;
-            let quiet = clean && quiet && inodes.nodes().changed() == 0;
+        let inode = self.view(ino)?;
+        let (parent, links) = (inode.pino.get(), inode.links.get());
+        if inode.file_kind() == FileKind::Directory {
+            let Engine { inodes, since_checkpoint, .. } = self.engine();
+            let quiet = clean && since_checkpoint.is_empty() && inodes.nodes().changed() == 0;
             let nothing = quiet && inodes.pages().dirty() == 0;
             return Ok(if nothing { Need::Nothing } else { Need::Checkpoint });
         }
-        let changed = moved || self.lacks_a_node(ino)?;
+        let since = self.engine().since_checkpoint.about(ino, parent);
+        let changed = since.moved || self.lacks_a_node(ino, &since.freed_nodes)?;
         if clean && !changed && flushed {
             return Ok(Need::Nothing);
         }
+        let sealed = self.engine().checkpoint.sealed;
         let inode = self.view(ino)?;
-        let (parent, links) = (inode.pino.get(), inode.links.get());
         let compressed = inode.layout().cluster().is_some();
         let unsealable = sealed && !node_sums::fits(&inode);
         let unrecoverable = changed
             || unsealable
             || links != 1
             || compressed
-            || self.engine().since_checkpoint.xattr_changed.contains(&parent)
+            || since.dir_xattr_changed
             || !self.place_of(parent)?.checkpointed
             || !self.has_room_in_chain()
-            || self.takes_left_name(ino)?
+            || since.dir_lost_a_name
+                && self.place_of(ino)?.needs_dentry_mark()
+                && self.takes_left_name(ino)?
             || self.engine().options.fsync_mode == FsyncMode::Strict
-                && self.engine().since_checkpoint.removed_from.contains(&parent)
+                && since.dir_lost_a_name
                 && self.place_of(ino)?.needs_dentry_mark();
         Ok(if unrecoverable { Need::Checkpoint } else { Need::Plan })
     }
@@ -133,34 +133,26 @@ pub(super) trait Decide: Change + Names {
     /// Whether recovery would create the file under a name that still belongs to another file.
     /// Linux's F2FS has this in `fsync_mode=strict` only (xfstests generic/342).
     fn takes_left_name(&mut self, ino: Nid) -> Result<bool, Self::Error> {
-        if self.engine().since_checkpoint.left_names.is_empty()
-            || !self.place_of(ino)?.needs_dentry_mark()
-        {
-            return Ok(false);
-        }
         let inode = self.view(ino)?;
         let (dir, own) = (inode.pino.get(), inode.name().to_vec());
         // In other directories, different bytes may be the same name.
         let exact = self.naming(dir)? == Naming::Exact;
-        let left = self.engine().since_checkpoint.left_names.range((dir, Vec::new())..);
-        let mut of_dir = left.take_while(|(of, _)| *of == dir);
-        Ok(of_dir.any(|(_, name)| !exact || *name == own))
+        let is_left = |name: &[u8]| !exact || *name == own;
+        Ok(self.engine().since_checkpoint.has_left(dir, is_left))
     }
 
     /// Whether a node of the file was freed that recovery would take for unchanged: a node of
     /// attributes, or one of blocks before the end of the file. (Recovery cuts off only what lies
     /// behind the end.)
-    fn lacks_a_node(&mut self, ino: Nid) -> Result<bool, Self::Error> {
-        let freed = self.engine().since_checkpoint.freed_nodes.range((ino, 0)..=(ino, u32::MAX));
-        let offsets: SmallVec<[u32; 4]> = freed.map(|(_, offset)| *offset).collect();
-        if offsets.is_empty() {
+    fn lacks_a_node(&mut self, ino: Nid, freed: &[u32]) -> Result<bool, Self::Error> {
+        if freed.is_empty() {
             return Ok(false);
         }
         let inode = self.view(ino)?;
         let addrs = inode.layout().addr_counts();
         let keeps_size = inode.advise().contains(Advise::KEEP_SIZE);
         let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
-        Ok(offsets.into_iter().any(|offset| match NodeKind::of(offset) {
+        Ok(freed.iter().any(|&offset| match NodeKind::of(offset) {
             Some(NodeKind::Xattr) => true,
             Some(NodeKind::Direct) => {
                 keeps_size || first_index_of(offset, addrs).is_some_and(|first| first < end)

@@ -35,7 +35,7 @@ impl Engine {
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
         self.abort_atomic(ino)?;
         self.inodes.of(ino).pages.forget(Ino::from(ino));
-        self.names.forget(ino);
+        self.inodes.of(ino).names.forget(ino);
         let inode = self.inode(ino)?;
         let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)
             && matches!(
@@ -56,7 +56,7 @@ impl Engine {
         self.write_errors.remove(&ino);
         self.inodes.of(ino).unflushed.remove(&ino);
         self.inodes.of(ino).unjudged.remove(&ino);
-        self.since_checkpoint.moved.remove(&ino);
+        self.since_checkpoint.forget(ino);
         Ok(())
     }
 }

@@ -362,7 +362,7 @@ impl Engine {
         footer.set_cold(!is_dir);
         self.nat.get_mut().set(&self.io, nid, ino, NEW_ADDR)?;
         self.inodes.of(ino).nodes.insert_new(nid, ino, Block::new(block), InodeLayout::default());
-        self.since_checkpoint.freed_nodes.remove(&(ino, node_offset));
+        self.since_checkpoint.made_node(ino, node_offset);
         self.add_blocks(ino, 1)?;
         Ok(nid)
     }
@@ -371,7 +371,7 @@ impl Engine {
     pub(crate) fn free_node(&mut self, nid: Nid, ino: Nid) -> Result<()> {
         let offset = RawNodeFooter::of(&self.node(ino, nid)?.block).node_offset();
         self.drop_node_block(nid, ino)?;
-        self.since_checkpoint.freed_nodes.insert((ino, offset));
+        self.since_checkpoint.freed_node(ino, offset);
         self.space.give_node(false);
         self.add_blocks(ino, -1)
     }

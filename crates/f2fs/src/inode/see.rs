@@ -13,6 +13,7 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::{Errno, FileKind, file};
 
 use crate::F2fs;
+use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::inode::change::Tables;
 use crate::inode::mapping::Mapping;
@@ -46,8 +47,8 @@ pub(crate) trait See {
     /// The first page in `range` of a directory that is no hole.
     fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Self::Error>;
 
-    /// Whether the index of directory `dir`, which is worth one, answers.
-    fn names_indexed(&mut self, dir: Nid) -> Result<bool, Self::Error>;
+    /// The index of directory `dir`, which is worth one, if it answers.
+    fn index_of(&mut self, dir: Nid) -> Result<Option<&NameIndexes>, Self::Error>;
 
     /// What there is to read of an encrypted symbolic link without its key; `None` for another.
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Self::Error>;
@@ -108,8 +109,9 @@ impl See for Engine {
         self.next_allocated(dir, range, true)
     }
 
-    fn names_indexed(&mut self, dir: Nid) -> Result<bool> {
-        self.learn_names(dir)
+    fn index_of(&mut self, dir: Nid) -> Result<Option<&NameIndexes>> {
+        let answers = self.learn_names(dir)?;
+        Ok(answers.then(|| &self.inodes.of(dir).names))
     }
 
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>> {
@@ -255,8 +257,10 @@ impl<'a, S: Sight<'a>> See for Glance<'a, S> {
         if left { Err(Unseen::Absent) } else { Ok(None) }
     }
 
-    fn names_indexed(&mut self, dir: Nid) -> Result<bool, Unseen> {
-        self.engine.names.answers(dir).ok_or(Unseen::Absent)
+    fn index_of(&mut self, dir: Nid) -> Result<Option<&NameIndexes>, Unseen> {
+        let names = &self.shard(dir)?.names;
+        let answers = names.answers(dir).ok_or(Unseen::Absent)?;
+        Ok(answers.then_some(names))
     }
 
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Unseen> {

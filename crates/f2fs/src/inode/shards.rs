@@ -10,6 +10,7 @@ use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::{Budget, PageCache};
 
+use crate::dir::index::{NameIndexes, NameRoom};
 use crate::inode::node_cache::{NodeCache, NodeCounts};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::{BLOCK_SIZE, Nid};
@@ -22,6 +23,8 @@ pub(crate) struct Inodes {
     shards: Box<[PerCoreRwLock<Shard>]>,
     pages: Arc<Budget>,
     nodes: Arc<NodeCounts>,
+    /// How much the indexes of names take.
+    pub(crate) names: Arc<NameRoom>,
     /// How many clean nodes are kept.
     nodes_max: usize,
     /// The shard where the next page is evicted.
@@ -32,6 +35,8 @@ pub(crate) struct Inodes {
 pub(crate) struct Shard {
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
+    /// Where the names of directories are.
+    pub(crate) names: NameIndexes,
     /// Blocks that changes beside others may still make dirty or write.
     pub(crate) purse: u64,
     /// Files whose last writes may not be stable yet.
@@ -41,19 +46,21 @@ pub(crate) struct Shard {
 }
 
 impl Inodes {
-    /// Room for `bytes` of pages and for a quarter of that in clean nodes.
+    /// Room for `bytes` of pages, for a quarter of that in clean nodes, and for an eighth of it in
+    /// indexes of names.
     pub(crate) fn new(bytes: u64) -> Self {
         let pages = Arc::new(Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
-        let nodes = Arc::new(NodeCounts::default());
+        let (nodes, names) = (Arc::new(NodeCounts::default()), Arc::new(NameRoom::new(bytes / 8)));
         let shard = |number| {
             let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
-            let shard = Shard { nodes, pages, purse: 0, unflushed, unjudged };
+            let names = NameIndexes::sharing(&names);
+            let shard = Shard { nodes, pages, names, purse: 0, unflushed, unjudged };
             PerCoreRwLock::ranked(Rank::Inode, "f2fs inodes", shard).keyed(number)
         };
         let shards = (0..SHARDS as u64).map(shard).collect();
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
-        Self { shards, pages, nodes, nodes_max, hand: 0 }
+        Self { shards, pages, nodes, names, nodes_max, hand: 0 }
     }
 
     /// The shard of inode `ino`, for whoever holds the volume alone.
@@ -80,7 +87,7 @@ impl Inodes {
         ino as usize % SHARDS
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
         self.shards.iter_mut().map(PerCoreRwLock::get_mut)
     }
 
@@ -125,9 +132,11 @@ impl Inodes {
         dirty
     }
 
-    /// If no more pages fit, evicts some, the clock going round all shards.
+    /// Makes room for those who cannot: evicts pages if no more fit, the clock going round all
+    /// shards, and drops indexes of names beyond their limit.
     #[inline]
     pub(crate) fn make_room(&mut self) {
+        self.shrink_names();
         if self.pages.room() == 0 {
             self.evict_pages();
         }

@@ -147,7 +147,7 @@ impl Engine {
         let inode = self.inode_mut(ino)?;
         inode.set_ctime(now);
         if self.inode(ino)?.is_dir() {
-            self.since_checkpoint.xattr_changed.insert(ino);
+            self.since_checkpoint.xattr_changed(ino);
         }
         Ok(())
     }

@@ -23,12 +23,12 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::WritePointers;
-use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
 use crate::mount::io::Io;
 use crate::mount::options::{MountOptions, OnError};
+use crate::mount::since::SinceCheckpoint;
 use crate::mount::tunables::Limits;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
@@ -55,7 +55,6 @@ pub(crate) struct Engine {
     pub(crate) space: Space,
     pub(crate) credit: Credit,
     pub(crate) inodes: Inodes,
-    pub(crate) names: NameIndexes,
     pub(crate) opens: Opens,
     /// The inodes whose fsync or write-back is under way.
     pub(crate) turns: Arc<Turns>,
@@ -120,39 +119,6 @@ pub(crate) struct Stats {
     pub(crate) cleanings: [u64; 2],
     /// Blocks that the cleaner has moved, including nodes.
     pub(crate) moved_blocks: [u64; 2],
-}
-
-/// What happened since the last checkpoint that roll-forward could not repeat. An fsync that
-/// depends on it writes a checkpoint instead (`need_do_checkpoint`).
-#[derive(Default)]
-pub(crate) struct SinceCheckpoint {
-    /// Files renamed or linked: the parent in the inode may not be the one that recovery needs.
-    pub(crate) moved: BTreeSet<Nid>,
-    /// Directories that lost a name.
-    pub(crate) removed_from: BTreeSet<Nid>,
-    /// Names, by directory, that a directory lost, or an inode that still exists under another
-    /// name. Where recovery meets such a name, it frees the inode that had it at the checkpoint,
-    /// with everything in it.
-    pub(crate) left_names: BTreeSet<(Nid, Vec<u8>)>,
-    /// Directories whose attributes changed.
-    pub(crate) xattr_changed: BTreeSet<Nid>,
-    /// Nodes freed and not replaced, by inode and node offset. They leave no trace in the chain, so
-    /// recovery would find their old contents still in place.
-    pub(crate) freed_nodes: BTreeSet<(Nid, u32)>,
-}
-
-impl SinceCheckpoint {
-    pub(crate) fn clear(&mut self) {
-        self.moved.clear();
-        self.removed_from.clear();
-        self.left_names.clear();
-        self.xattr_changed.clear();
-        self.freed_nodes.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.moved.is_empty() && self.removed_from.is_empty() && self.xattr_changed.is_empty()
-    }
 }
 
 /// Time, as the volume sees it.

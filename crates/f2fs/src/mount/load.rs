@@ -19,13 +19,13 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::{WritePointers, usable_blocks};
-use crate::dir::index::NameIndexes;
 use crate::error::{Error, Result};
 use crate::inode::shards::Inodes;
 use crate::mount::devices::check_complete;
-use crate::mount::engine::{Clock, Engine, Health, SinceCheckpoint, Stats};
+use crate::mount::engine::{Clock, Engine, Health, Stats};
 use crate::mount::io::Io;
 use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
+use crate::mount::since::SinceCheckpoint;
 use crate::mount::tunables::Limits;
 use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
@@ -110,7 +110,6 @@ impl Parts {
             discards: Discards::default(),
             credit: Credit::default(),
             inodes: Inodes::new(options.cache_bytes),
-            names: NameIndexes::new(options.cache_bytes / 8),
             opens: Opens::default(),
             turns: Arc::new(Turns::new("f2fs fsync turns")),
             orphans,

@@ -12,6 +12,7 @@ mod kind;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
+pub(crate) mod since;
 mod status;
 pub(crate) mod tunables;
 

@@ -15,13 +15,23 @@ use crate::ondisk::inode::{FileFlags, Inline};
 
 type Random = Xoshiro256PlusPlus;
 
+impl Inodes {
+    /// Indexes take up to `bytes` from now on.
+    fn limit_names(&mut self, bytes: u64) {
+        let room = Arc::new(NameRoom::new(bytes));
+        room.bytes.store(self.names.bytes.load());
+        self.all().for_each(|shard| shard.names.room = room.clone());
+        self.names = room;
+    }
+}
+
 /// A volume with two directories, and room for indexes of `limit` bytes.
 fn volume(limit: u64) -> (F2fs, [Ino; 2]) {
     let spec = Spec::named("ram").unwrap().blocks(64 << 10);
     let drive: Arc<dyn Drive> = Ssd::new(spec, Timing::Instant, 1).unwrap();
     format(&drive, &MkfsOptions::default()).unwrap();
     let fs = F2fs::mount(drive, &"cache=1m".parse().unwrap()).unwrap();
-    fs.lock().names = NameIndexes::new(limit);
+    fs.lock().inodes.limit_names(limit);
     let dirs = ["one", "two"]
         .map(|name| fs.mkdir(fs.root(), name.as_bytes(), 0o755, Creator::default()).unwrap().ino);
     (fs, dirs)
@@ -67,7 +77,9 @@ fn change(fs: &F2fs, dirs: [Ino; 2], seed: u64, names: u32) -> Vec<(Vec<u8>, u64
         let engine = &mut *fs.lock();
         compare(engine, dir, &name);
         compare(engine, other, &new_name);
-        assert!(engine.names.bytes <= engine.names.limit.max(3 * size_of::<NameIndex>()));
+        engine.inodes.make_room();
+        let room = &engine.inodes.names;
+        assert!(room.bytes.load() as usize <= room.limit.max(3 * size_of::<NameIndex>()));
     }
     let mut all = Vec::new();
     for dir in dirs {
@@ -81,8 +93,8 @@ fn change(fs: &F2fs, dirs: [Ino; 2], seed: u64, names: u32) -> Vec<(Vec<u8>, u64
 }
 
 fn answering(fs: &F2fs, dirs: [Ino; 2]) -> [Option<bool>; 2] {
-    let engine = fs.lock();
-    dirs.map(|dir| engine.names.answers(dir as Nid))
+    let mut engine = fs.lock();
+    dirs.map(|dir| engine.inodes.of(dir as Nid).names.answers(dir as Nid))
 }
 
 #[test]
@@ -135,7 +147,7 @@ fn damaged_blocks_read_the_same_with_an_index() {
         }
         let engine = &mut *fs.lock();
         let dir = dirs[0] as Nid;
-        engine.names.forget(dir);
+        engine.inodes.of(dir).names.forget(dir);
         for _ in 0..random.random_range(1..2000) {
             let index = random.random_range(0..30);
             let page = file::page_to_change(engine, dir, index).unwrap();
@@ -146,7 +158,7 @@ fn damaged_blocks_read_the_same_with_an_index() {
         for number in 0..3000 {
             compare(engine, dirs[0], format!("name {number}").as_bytes());
         }
-        assert_eq!(engine.names.answers(dir), Some(true), "seed {seed}");
+        assert_eq!(engine.inodes.of(dir).names.answers(dir), Some(true), "seed {seed}");
     }
 }
 
@@ -170,7 +182,7 @@ fn a_directory_without_room_is_left_out_and_tried_again() {
         made += 1;
         fs.create(dirs[0], format!("{made}").as_bytes(), 0o644, Creator::default()).unwrap();
     }
-    fs.lock().names.limit = 1 << 20;
+    fs.lock().inodes.limit_names(1 << 20);
     // Who only looks walks, and does not wait for it.
     fs.lookup(dirs[0], b"1").unwrap();
     let mut walks = 0;
