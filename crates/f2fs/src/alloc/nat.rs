@@ -176,20 +176,31 @@ impl Nat {
             let allowed = format!("0..{}", self.sb.max_nid());
             return Err(Error::corrupt("node number", self.sb.nat_blkaddr, nid, allowed));
         }
-        let entry = match self.journal.get(&nid) {
-            Some(entry) => *entry,
-            None => {
-                let block = self.table_block(io, nat::block_index(nid))?;
-                RawNatBlock::of(&block).entry(nid)
-            }
-        };
+        if let Some(cached) = self.recall(nid) {
+            return Ok(cached);
+        }
+        let block = self.table_block(io, nat::block_index(nid))?;
+        Ok(self.remember(nid, RawNatBlock::of(&block).entry(nid)))
+    }
+
+    /// As [`Nat::known`], also from the journal and from blocks of the table that are in memory.
+    fn recall(&mut self, nid: Nid) -> Option<Cached> {
+        if let Some(cached) = self.known(nid) {
+            return Some(cached);
+        }
+        let stored = || Some(RawNatBlock::of(self.blocks.get(&nat::block_index(nid))?).entry(nid));
+        let entry = self.journal.get(&nid).copied().or_else(stored)?;
+        Some(self.remember(nid, entry))
+    }
+
+    fn remember(&mut self, nid: Nid, entry: NatEntry) -> Cached {
         let cached = Cached { entry, checkpointed: true, fsynced_inode: false };
         if self.cache.len() >= CACHE_LIMIT {
             let dirty = &self.dirty;
             self.cache.retain(|nid, _| dirty.contains(nid));
         }
         self.cache.insert(nid, cached);
-        Ok(cached)
+        cached
     }
 
     /// The entry of `nid`.
@@ -238,19 +249,37 @@ impl Nat {
     /// Takes a free number. Its entry is in memory, so that [`Nat::set`] cannot fail.
     pub(crate) fn reserve(&mut self, io: &Io) -> Result<Nid> {
         for _ in 0..=self.sb.nat_blocks() {
-            let index = self.next_scan;
-            self.scan(io, index)?;
-            let free = self.free[index as usize].as_ref();
-            let first = free.and_then(|f| bits::lsb::next_one(&f.map, 0, ENTRIES_PER_BLOCK));
-            if let Some(n) = first {
-                let nid = index * ENTRIES_PER_BLOCK as u32 + n as u32;
+            self.scan(io, self.next_scan)?;
+            if let Some(nid) = self.first_free() {
                 self.load(io, nid)?;
                 self.take(nid);
                 return Ok(nid);
             }
-            self.next_scan = (index + 1) % self.sb.nat_blocks();
+            self.next_scan = (self.next_scan + 1) % self.sb.nat_blocks();
         }
         Err(Error::NoSpace)
+    }
+
+    /// As [`Nat::reserve`], without looking at the drive; `None` if that does not do.
+    pub(crate) fn reserve_known(&mut self) -> Option<Nid> {
+        let nid = self.first_free()?;
+        self.recall(nid)?;
+        self.take(nid);
+        Some(nid)
+    }
+
+    /// Gives back a number that was taken for a node that was not made.
+    pub(crate) fn give_back(&mut self, nid: Nid) {
+        if self.reserved.remove(&nid) {
+            self.give(nid);
+        }
+    }
+
+    /// The first free number of the table block that is searched now, if that was scanned.
+    fn first_free(&self) -> Option<Nid> {
+        let free = self.free.get(self.next_scan as usize)?.as_ref()?;
+        let n = bits::lsb::next_one(&free.map, 0, ENTRIES_PER_BLOCK)?;
+        Some(self.next_scan * ENTRIES_PER_BLOCK as u32 + n as u32)
     }
 
     /// Takes the given number, for recovery (`f2fs_recover_inode_page`). False if it is in use.

@@ -1,18 +1,17 @@
 //! Directories: entries in the inode, or in blocks found by a multi-level hash (`dir.c`).
 
-use drive::{BLOCK_SIZE, Block};
-use vfs::{DirEntry, Errno, FileKind, Ino, file};
+use drive::BLOCK_SIZE;
+use vfs::{DirEntry, Errno, FileKind};
 
 use crate::dir::wanted::{Naming, Wanted};
 use crate::dir::{index, nokey};
 use crate::error::{Error, Result};
 use crate::inode::see::See;
-use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
 use crate::ondisk::dentry::{
-    Dentries, DentriesMut, Dentry, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of, slots_for,
+    Dentries, DentriesMut, Dentry, DentryGeometry, ENTRIES_PER_BLOCK, bucket_of,
 };
-use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH};
+use crate::ondisk::inode::Inline;
 use crate::ondisk::{NAME_MAX, Nid};
 
 /// Where an entry is.
@@ -159,10 +158,6 @@ pub(crate) trait Names: See {
 impl<S: See> Names for S {}
 
 impl Engine {
-    fn is_inline_dir(&mut self, dir: Nid) -> Result<bool> {
-        Ok(self.raw_inode(dir)?.inline().contains(Inline::DENTRY))
-    }
-
     fn check_target(&self, dir: Nid, found: Option<Found>) -> Result<Option<Found>> {
         if let Some(entry) = &found
             && !self.sb.is_node_id(entry.ino)
@@ -171,153 +166,6 @@ impl Engine {
             return Err(Error::corrupt("dir_entry.ino", dir, entry.ino, allowed));
         }
         Ok(found)
-    }
-
-    /// Adds an entry that is not there yet. In an encrypted directory `name` must be ciphertext,
-    /// which only recovery has.
-    pub(crate) fn add_entry(
-        &mut self,
-        dir: Nid,
-        name: &[u8],
-        ino: Nid,
-        kind: FileKind,
-    ) -> Result<()> {
-        let _span = cores::span(cores::Stage::DirEntry);
-        let Some(wanted) = self.naming(dir)?.stored(name)? else {
-            return Err(Errno::NOKEY.into());
-        };
-        let hash = wanted.hash();
-        if self.is_inline_dir(dir)? {
-            let layout = self.layout(dir)?;
-            let area = &mut self.node_mut(dir, dir)?[layout.inline_range()];
-            let mut entries = DentriesMut::new(layout.inline_dentries(), area);
-            if let Some(slot) = entries.view().find_free(slots_for(name.len())) {
-                entries.insert(slot, name, hash, ino, kind);
-                return Ok(());
-            }
-            self.convert_inline_dir(dir)?;
-        }
-        let slots = slots_for(name.len());
-        let first = self.inodes.of(dir).names.level_with_room(dir, hash, slots);
-        let (index, slot) = self.find_room(dir, first, slots, hash)?;
-        let page = file::page_to_change(self, dir, index)?;
-        DentriesMut::block(page).insert(slot, name, hash, ino, kind);
-        self.note_entry(dir, index, slot);
-        let end = (index + 1) * BLOCK_SIZE as u64;
-        let inode = self.inode_mut(dir)?;
-        if inode.size.get() < end {
-            inode.size.set(end);
-        }
-        Ok(())
-    }
-
-    /// First block and slot with a row of `slots` free slots, on the first level that has one, from
-    /// level `first` on. Deepens the directory if none has.
-    fn find_room(&mut self, dir: Nid, first: u32, slots: usize, hash: u32) -> Result<(u64, usize)> {
-        let inode = self.raw_inode(dir)?;
-        let (dir_level, mut depth) = (inode.dir_level, inode.current_depth.get());
-        for level in first..=MAX_DIR_DEPTH {
-            if level >= depth {
-                depth = level + 1;
-                self.inode_mut(dir)?.current_depth.set(depth);
-            }
-            for index in bucket_of(level, dir_level, hash) {
-                let free = match self.page(dir, index, index + 1)? {
-                    Some(block) => Dentries::block(block, dir).find_free(slots),
-                    None => Some(0),
-                };
-                if let Some(slot) = free {
-                    return Ok((index, slot));
-                }
-            }
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// Removes the entry at `place`.
-    pub(crate) fn remove_entry(&mut self, dir: Nid, place: EntryPlace) -> Result<()> {
-        self.change_entry(dir, place, |entries, slot| {
-            entries.remove(slot);
-        })?;
-        if let EntryPlace::Block(index, slot) = place {
-            self.note_entry(dir, index, slot);
-        }
-        Ok(())
-    }
-
-    /// Tells the index of `dir` that the entry at `slot` of block `index` was added or removed.
-    fn note_entry(&mut self, dir: Nid, index: u64, slot: usize) {
-        let Shard { names, pages, .. } = self.inodes.of(dir);
-        if names.knows(dir, index)
-            && let Some(page) = pages.peek(Ino::from(dir), index)
-        {
-            names.changed(dir, index, slot, &Dentries::block(page, dir));
-        }
-    }
-
-    /// Points the entry at `place` to another inode.
-    pub(crate) fn set_entry(
-        &mut self,
-        dir: Nid,
-        place: EntryPlace,
-        ino: Nid,
-        kind: FileKind,
-    ) -> Result<()> {
-        self.change_entry(dir, place, |entries, slot| entries.set_target(slot, ino, kind))
-    }
-
-    fn change_entry(
-        &mut self,
-        dir: Nid,
-        place: EntryPlace,
-        change: impl FnOnce(&mut DentriesMut<'_>, usize),
-    ) -> Result<()> {
-        let _span = cores::span(cores::Stage::DirEntry);
-        match place {
-            EntryPlace::Inline(slot) => {
-                let layout = self.layout(dir)?;
-                let area = &mut self.node_mut(dir, dir)?[layout.inline_range()];
-                change(&mut DentriesMut::new(layout.inline_dentries(), area), slot);
-            }
-            EntryPlace::Block(index, slot) => {
-                change(&mut DentriesMut::block(file::page_to_change(self, dir, index)?), slot);
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves inline entries to block 0, each to the slot of the same number, so that earlier
-    /// positions of `readdir` stay valid.
-    fn convert_inline_dir(&mut self, dir: Nid) -> Result<()> {
-        let inode = self.inode(dir)?;
-        let layout = inode.layout;
-        let area = inode.block()[layout.inline_range()].to_vec();
-        let keeps_xattrs = inode.inline().contains(Inline::XATTR);
-        let extra = inode.extra().map_or(0, |e| e.extra_isize.get());
-        let flexible = inode.extra().is_some_and(|e| e.inline_xattr_size.get() > 0);
-        drop(inode);
-        let old = Dentries::new(layout.inline_dentries(), &area, dir);
-        let mut page = [0; BLOCK_SIZE];
-        let mut block = DentriesMut::block(&mut page);
-        let mut from = 0;
-        while let Some(entry) = old.next(from)? {
-            block.insert(entry.slot, entry.name, entry.hash, entry.ino, entry.kind);
-            from = entry.next_slot();
-        }
-        // Slot 0 is not part of the inline area, so taking the block first may still fail without
-        // harm.
-        self.reserve_block(dir, 0)?;
-        self.node_mut(dir, dir)?[layout.inline_range()].fill(0);
-        let raw = self.inode_mut(dir)?;
-        raw.set_inline(raw.inline() - Inline::DENTRY);
-        raw.size.set(BLOCK_SIZE as u64);
-        raw.current_depth.set(raw.current_depth.get().max(1));
-        if !keeps_xattrs && !flexible {
-            // The room reserved for attributes came with the inline entries and goes with them.
-            self.set_layout(dir, InodeLayout::new(extra, 0));
-        }
-        self.inodes.of(dir).pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
-        Ok(())
     }
 
     /// Whether the directory holds only `.` and `..`.

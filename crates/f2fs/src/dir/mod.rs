@@ -1,7 +1,9 @@
 //! Directories: their entries, how a name is looked up, and how inodes are made, linked, removed
 //! and moved (`namei`).
 
+mod beside;
 pub(crate) mod casefold;
+pub(crate) mod change;
 pub(crate) mod entries;
 pub(crate) mod index;
 pub(crate) mod namei;

@@ -4,14 +4,18 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::file::Write;
 use vfs::{Creator, Errno, FileKind, Ino};
 
-use crate::dir::entries::{Found, Names, init_dots};
+use crate::alloc::nat::Cached;
+use crate::dir::change::Entries;
+use crate::dir::entries::{EntryPlace, Found, Names, init_dots};
 use crate::error::{Error, Result};
-use crate::inode::flags;
-use crate::inode::node_cache::Inode;
+use crate::inode::change::Change;
+use crate::inode::flags::{self, Forbidden};
+use crate::inode::protected::Protected;
 use crate::mount::engine::Engine;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
-    Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInodeBlock,
+    Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInode,
+    RawInodeBlock,
 };
 use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::superblock::Features;
@@ -32,14 +36,24 @@ pub(crate) struct NewInode<'a> {
     pub(crate) creator: Creator,
 }
 
+/// What a new inode has from its directory.
+struct Inherited {
+    flags: FileFlags,
+    gid: u32,
+    /// The set-group-id bit, or nothing.
+    mode: u16,
+}
+
 impl NewInode<'_> {
-    /// Its group and its set-group-id bit, which may come from `parent` (`inode_init_owner`).
-    fn group(&self, parent: &Inode) -> (u32, u16) {
-        match (parent.mode.get() & S_ISGID, self.kind) {
+    /// What it has from `parent` (`inode_init_owner`, `f2fs_mask_flags`).
+    fn inherited(&self, parent: &RawInode) -> Inherited {
+        let flags = parent.file_flags() & flags::inherited(self.kind);
+        let (gid, mode) = match (parent.mode.get() & S_ISGID, self.kind) {
             (0, _) => (self.creator.gid, 0),
             (_, FileKind::Directory) => (parent.gid.get(), S_ISGID),
             _ => (parent.gid.get(), 0),
-        }
+        };
+        Inherited { flags, gid, mode }
     }
 }
 
@@ -58,24 +72,96 @@ pub(super) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-impl Engine {
-    /// Whether a new entry `name` can be made in `dir`.
-    fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
+/// Names and inodes, for whoever makes and removes them.
+pub(crate) trait Namei: Entries {
+    /// Fails unless a new entry `name` can be made in `dir`.
+    fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<(), Self::Error> {
         if name.len() <= NAME_MAX && self.find_entry(dir, name)?.is_some() {
-            return Err(Errno::EXIST.into());
+            return Err(Error::from(Errno::EXIST).into());
         }
         self.check_has_key(dir)?;
         check_name(name)?;
-        if self.inode(dir)?.links.get() == 0 {
-            return Err(Errno::NOENT.into());
+        if self.view(dir)?.links.get() == 0 {
+            return Err(Error::from(Errno::NOENT).into());
         }
+        self.check_may_add(dir)
+    }
+
+    /// Puts a new inode into memory. Its number `ino` has been taken, and its place is `known`.
+    fn put_inode(
+        &mut self,
+        ino: Nid,
+        known: Cached,
+        new: &NewInode<'_>,
+    ) -> Result<(), Self::Error> {
+        let inherited = new.inherited(&*self.view(new.parent)?);
+        let (block, layout) = self.engine().format_inode(ino, new, &inherited);
+        self.nat(|nat| nat.put(known, ino, ino, NEW_ADDR));
+        self.shard_mut(ino)?.nodes.insert_new(ino, ino, block, layout);
         Ok(())
     }
 
+    /// A new inode has its name: its directory shows that.
+    fn named(&mut self, new: &NewInode<'_>) -> Result<(), Self::Error> {
+        if new.kind == FileKind::Directory {
+            self.add_links(new.parent, 1)?;
+        }
+        self.touch_dir(new.parent)
+    }
+
+    /// The name of `found`, unless it is a directory's, and whether the inode has others.
+    fn find_to_unlink(&mut self, at: NameIn<'_>) -> Result<(Found, bool), Self::Error> {
+        let found = self.find(at.dir, at.name)?;
+        if found.kind == FileKind::Directory {
+            return Err(Error::from(Errno::ISDIR).into());
+        }
+        self.check_may_remove(at.dir, found.ino)?;
+        Ok((found, self.view(found.ino)?.links.get() > 1))
+    }
+
+    /// Takes the name at `place` out of its directory. Whether its inode `lives_on` is known
+    /// already.
+    fn remove_name(
+        &mut self,
+        at: NameIn<'_>,
+        place: EntryPlace,
+        lives_on: bool,
+    ) -> Result<(), Self::Error> {
+        self.remove_entry(at.dir, place)?;
+        self.engine().since_checkpoint.lost_name(at, lives_on);
+        self.touch_dir(at.dir)
+    }
+
+    /// An inode has lost one of its names. How many it has left.
+    fn take_link(&mut self, ino: Nid) -> Result<u32, Self::Error> {
+        let now = self.engine().clock.now();
+        self.add_links(ino, -1)?;
+        let inode = &mut RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i;
+        inode.set_ctime(now);
+        Ok(inode.links.get())
+    }
+
+    fn add_links(&mut self, ino: Nid, delta: i32) -> Result<(), Self::Error> {
+        let inode = &mut RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i;
+        inode.links.set(inode.links.get().saturating_add_signed(delta));
+        Ok(())
+    }
+
+    fn touch_dir(&mut self, dir: Nid) -> Result<(), Self::Error> {
+        let now = self.engine().clock.now();
+        let inode = &mut RawInodeBlock::of_mut(self.node_mut(dir, dir)?).i;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+}
+
+impl<E: Entries> Namei for E {}
+
+impl Engine {
     /// Makes an inode and its name.
     pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_free(new.parent, new.name)?;
-        self.check_may_add(new.parent)?;
         let ino = self.new_inode(new)?;
         let linked = self
             .inherit_acl(new.parent, ino, new.kind)
@@ -84,10 +170,7 @@ impl Engine {
             self.evict(ino)?;
             return Err(error);
         }
-        if new.kind == FileKind::Directory {
-            self.add_links(new.parent, 1)?;
-        }
-        self.touch_dir(new.parent)?;
+        self.named(new)?;
         Ok(ino)
     }
 
@@ -108,12 +191,9 @@ impl Engine {
 
     /// Makes an inode that has no name yet.
     pub(crate) fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
-        let parent = self.inode(new.parent)?;
         let ino = self.take_node(true)?;
-        let (block, layout) = self.format_inode(ino, new, &parent);
-        drop(parent);
-        self.nat.get_mut().set(&self.io, ino, ino, NEW_ADDR)?;
-        self.inodes.of(ino).nodes.insert_new(ino, ino, block, layout);
+        let known = self.place_of(ino)?;
+        self.put_inode(ino, known, new)?;
         if new.kind == FileKind::Directory && !self.options.inline_dentry {
             let mut page = [0; BLOCK_SIZE];
             init_dots(DentryGeometry::BLOCK, &mut page, ino, new.parent);
@@ -128,13 +208,12 @@ impl Engine {
 
     /// The first contents of a new inode's block (`f2fs_new_inode`, `init_inode_metadata`).
     fn format_inode(
-        &mut self,
+        &self,
         ino: Nid,
         new: &NewInode<'_>,
-        parent: &Inode,
+        inherited: &Inherited,
     ) -> (Block, InodeLayout) {
-        let mut flags = parent.file_flags() & flags::inherited(new.kind);
-        let (gid, inherited) = new.group(parent);
+        let mut flags = inherited.flags;
         let now = self.clock.now();
         let features = self.sb.features;
         let inline = self.inline_flags(new.kind);
@@ -153,17 +232,16 @@ impl Engine {
         block.footer = RawNodeFooter::new(ino, ino, 0);
         block.footer.set_cold(new.kind != FileKind::Directory);
         let i = &mut block.i;
-        i.mode.set(new.kind.mode_bits() as u16 | new.perm & 0o7777 | inherited);
+        i.mode.set(new.kind.mode_bits() as u16 | new.perm & 0o7777 | inherited.mode);
         i.set_inline(inline);
         i.uid.set(new.creator.uid);
-        i.gid.set(gid);
+        i.gid.set(inherited.gid);
         i.links.set(if new.kind == FileKind::Directory { 2 } else { 1 });
         i.blocks.set(1);
         i.set_atime(now);
         i.set_mtime(now);
         i.set_ctime(now);
-        self.next_generation = self.next_generation.wrapping_add(1);
-        i.generation.set(self.next_generation);
+        i.generation.set(self.generations.fetch_add(1) as u32);
         i.set_name(new.parent, new.name);
         i.set_advise(self.temperature(new));
         if let Some(extra) = i.extra_mut() {
@@ -249,7 +327,6 @@ impl Engine {
     /// Gives `ino` one more name.
     pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
         self.check_free(dir, name)?;
-        self.check_may_add(dir)?;
         self.check_changeable(ino)?;
         let linkable = self.opens.is_linkable(ino.into());
         let inode = self.inode(ino)?;
@@ -276,15 +353,9 @@ impl Engine {
 
     /// Removes a name, unless it is a directory's.
     pub(crate) fn unlink(&mut self, dir: Nid, name: &[u8]) -> Result<()> {
-        let found = self.find(dir, name)?;
-        if found.kind == FileKind::Directory {
-            return Err(Errno::ISDIR.into());
-        }
-        self.check_may_remove(dir, found.ino)?;
-        let lives_on = self.inode(found.ino)?.links.get() > 1;
-        self.remove_entry(dir, found.place)?;
-        self.since_checkpoint.lost_name(NameIn { dir, name }, lives_on);
-        self.touch_dir(dir)?;
+        let at = NameIn { dir, name };
+        let (found, lives_on) = self.find_to_unlink(at)?;
+        self.remove_name(at, found.place, lives_on)?;
         self.drop_link(found.ino)
     }
 
@@ -303,10 +374,8 @@ impl Engine {
         if !self.is_empty_dir(found.ino)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.remove_entry(dir, found.place)?;
-        self.since_checkpoint.lost_name(NameIn { dir, name }, true);
+        self.remove_name(NameIn { dir, name }, found.place, true)?;
         self.add_links(dir, -1)?;
-        self.touch_dir(dir)?;
         self.drop_dir(found.ino)
     }
 
@@ -329,27 +398,9 @@ impl Engine {
 
     /// An inode has lost one of its names.
     pub(super) fn drop_link(&mut self, ino: Nid) -> Result<()> {
-        let now = self.clock.now();
-        self.add_links(ino, -1)?;
-        let inode = self.inode_mut(ino)?;
-        inode.set_ctime(now);
-        if inode.links.get() == 0 {
+        if self.take_link(ino)? == 0 {
             self.orphan_or_evict(ino);
         }
-        Ok(())
-    }
-
-    pub(crate) fn add_links(&mut self, ino: Nid, delta: i32) -> Result<()> {
-        let inode = self.inode_mut(ino)?;
-        inode.links.set(inode.links.get().saturating_add_signed(delta));
-        Ok(())
-    }
-
-    pub(crate) fn touch_dir(&mut self, dir: Nid) -> Result<()> {
-        let now = self.clock.now();
-        let inode = self.inode_mut(dir)?;
-        inode.set_mtime(now);
-        inode.set_ctime(now);
         Ok(())
     }
 }

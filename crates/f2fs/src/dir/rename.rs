@@ -2,10 +2,13 @@
 
 use vfs::{Creator, Errno, FileKind, RenameFlags};
 
+use crate::dir::change::Entries;
 use crate::dir::entries::Found;
 use crate::dir::entries::Names;
-use crate::dir::namei::{NameIn, NewInode, check_name, is_dots};
+use crate::dir::namei::{NameIn, Namei, NewInode, check_name, is_dots};
 use crate::error::{Error, Result};
+use crate::inode::flags::Forbidden;
+use crate::inode::protected::Protected;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 

@@ -127,7 +127,7 @@ impl F2fs {
         const PAGE: u64 = BLOCK_SIZE as u64;
         let pages = offset / PAGE..(offset + len as u64).div_ceil(PAGE);
         self.write_out(|set| {
-            let beside = self.own(ino, |own| {
+            let beside = self.own([ino], |own| {
                 own.check_may_submit(ino)?;
                 own.submit_direct(ino, pages.clone(), set)
             })?;

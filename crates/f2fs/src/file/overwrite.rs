@@ -107,7 +107,7 @@ impl Own<'_> {
     }
 
     /// Takes blocks for what was a hole.
-    fn fill_holes(&mut self, ino: Nid, holes: &[(u64, Slot)]) -> Result<(), Unseen> {
+    pub(crate) fn fill_holes(&mut self, ino: Nid, holes: &[(u64, Slot)]) -> Result<(), Unseen> {
         if holes.is_empty() {
             return Ok(());
         }

@@ -324,7 +324,7 @@ impl<'a> Fsync<'a> {
     /// A step beside others who work on other inodes; `None` if that takes more than this.
     fn submit_beside(&mut self, what: Submit) -> Option<Result<Option<End>>> {
         let (fs, ino) = (self.fs, self.ino);
-        let done = fs.own(ino, |own| {
+        let done = fs.own([ino], |own| {
             if self.version.is_none() {
                 own.check_fsync(ino, self.plan)?;
                 self.version = Some(own.engine().checkpoint.version);

@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, Result};
+use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -71,7 +72,7 @@ pub(crate) fn decode(value: &[u8], ino: Nid) -> Result<Acl> {
 impl Engine {
     /// The list of an inode in the namespace of `which`, if it has one.
     pub(crate) fn acl(&mut self, ino: Nid, which: (u8, &[u8])) -> Result<Option<Acl>> {
-        if !self.may_have_xattrs(ino)? {
+        if !self.view(ino)?.may_have_xattrs() {
             return Ok(None);
         }
         let stored = self.stored_xattr(ino, which.0, b"")?;

@@ -5,12 +5,14 @@
 //! its caller goes on holding the volume. What changes one inode is written once, over [`Change`].
 
 use cores::MutexGuard;
+use drive::Block;
+use vfs::file;
 
 use crate::alloc::curseg::Logs;
 use crate::alloc::nat::{Cached, Nat};
 use crate::alloc::segments::Segments;
 use crate::error::Result;
-use crate::inode::mapping::{Mapping, Slot};
+use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::inode::node_cache::CachedNode;
 use crate::inode::node_write::Frozen;
 use crate::inode::see::{Own, Unseen};
@@ -20,7 +22,7 @@ use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid};
+use crate::ondisk::{BLOCK_SIZE, BlockAddr, NULL_ADDR, Nid};
 
 /// One inode, for whoever changes it.
 pub(crate) trait Change: Mapping {
@@ -55,6 +57,12 @@ pub(crate) trait Change: Mapping {
 
     /// The address that the next block of `log` will get.
     fn next_addr(&mut self, log: LogType) -> BlockAddr;
+
+    /// Drops the valid block at `addr`.
+    fn invalidate(&mut self, addr: BlockAddr) -> Result<(), Self::Error>;
+
+    /// Page `index` of an inode, to be changed. Makes it where there is a hole.
+    fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE], Self::Error>;
 
     /// Sets an access time that was kept back (`lazytime`).
     fn settle_atime(&mut self, ino: Nid) -> Result<(), Self::Error>;
@@ -116,6 +124,14 @@ impl Change for Engine {
 
     fn next_addr(&mut self, log: LogType) -> BlockAddr {
         self.logs.get_mut().next_addr(&self.sb, log)
+    }
+
+    fn invalidate(&mut self, addr: BlockAddr) -> Result<()> {
+        self.logs.get_mut().invalidate(self.segments.get_mut(), addr)
+    }
+
+    fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE]> {
+        file::page_to_change(self, ino, index)
     }
 
     fn settle_atime(&mut self, ino: Nid) -> Result<()> {
@@ -240,6 +256,31 @@ impl Change for Own<'_> {
             Some(tables) => tables.logs.next_addr(&self.engine.sb, log),
             None => self.engine.logs.lock().next_addr(&self.engine.sb, log),
         }
+    }
+
+    fn invalidate(&mut self, addr: BlockAddr) -> Result<(), Unseen> {
+        let mut tables = None;
+        let tables = match &mut self.sight.tables {
+            Some(kept) => kept,
+            None => tables.insert(Tables::of(self.engine)),
+        };
+        Ok(tables.logs.invalidate(&mut tables.segments, addr)?)
+    }
+
+    fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE], Unseen> {
+        if self.shard(ino)?.pages.peek(ino.into(), index).is_none() {
+            let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else {
+                return Err(Unseen::Absent);
+            };
+            let is_hole = self.addr_in(slot)? == NULL_ADDR;
+            if !is_hole || self.engine.inodes.pages().room() == 0 {
+                return Err(Unseen::Absent);
+            }
+            self.fill_holes(ino, &[(index, slot)])?;
+            self.shard_mut(ino)?.pages.insert_dirty(ino.into(), index, Block::zeroed());
+        }
+        let page = self.shard_mut(ino)?.pages.dirty_mut(ino.into(), index);
+        page.map(Block::make_mut).ok_or(Unseen::Absent)
     }
 
     fn settle_atime(&mut self, ino: Nid) -> Result<(), Unseen> {

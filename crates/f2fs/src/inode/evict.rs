@@ -1,7 +1,7 @@
 //! The end of an inode: it is freed when it has no name, nobody has it open, and no operation on it
 //! is under way (`f2fs_evict_inode`).
 
-use vfs::{FileKind, Ino};
+use vfs::FileKind;
 
 use crate::error::Result;
 use crate::mount::engine::Engine;
@@ -34,8 +34,7 @@ impl Engine {
     /// Frees everything of an inode that has no name and no user.
     pub(crate) fn evict(&mut self, ino: Nid) -> Result<()> {
         self.abort_atomic(ino)?;
-        self.inodes.of(ino).pages.forget(Ino::from(ino));
-        self.inodes.of(ino).names.forget(ino);
+        self.inodes.of(ino).forget(ino);
         let inode = self.inode(ino)?;
         let has_blocks = !inode.inline().intersects(Inline::DATA | Inline::DENTRY)
             && matches!(
@@ -54,8 +53,6 @@ impl Engine {
         self.orphans.remove(&ino);
         self.lazy_atimes.remove(&ino);
         self.write_errors.remove(&ino);
-        self.inodes.of(ino).unflushed.remove(&ino);
-        self.inodes.of(ino).unjudged.remove(&ino);
         self.since_checkpoint.forget(ino);
         Ok(())
     }

@@ -5,7 +5,8 @@
 
 use vfs::{Errno, FallocateMode, FileKind, SetAttr};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
 use crate::mount::tunables::MAX_PIN_FAILURES;
@@ -47,6 +48,35 @@ pub(crate) fn inherited(kind: FileKind) -> FileFlags {
         _ => FileFlags::NODUMP | FileFlags::NOATIME,
     }
 }
+
+/// What the flags of inodes forbid.
+pub(crate) trait Forbidden: See {
+    fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool, Self::Error> {
+        Ok(self.view(ino)?.file_flags().intersects(flags))
+    }
+
+    fn forbid(&mut self, ino: Nid, flags: FileFlags) -> Result<(), Self::Error> {
+        if self.has_flag(ino, flags)? { Err(Error::from(Errno::PERM).into()) } else { Ok(()) }
+    }
+
+    /// Fails if the attributes and the size of `ino` may not change, and it may not get more names.
+    fn check_changeable(&mut self, ino: Nid) -> Result<(), Self::Error> {
+        self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
+    }
+
+    /// Fails if no name may be added to `dir`.
+    fn check_may_add(&mut self, dir: Nid) -> Result<(), Self::Error> {
+        self.forbid(dir, FileFlags::IMMUTABLE)
+    }
+
+    /// Fails if the name of `ino` may not be removed from `dir`.
+    fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<(), Self::Error> {
+        self.check_changeable(dir)?;
+        self.check_changeable(ino)
+    }
+}
+
+impl<S: See> Forbidden for S {}
 
 impl Engine {
     /// `FS_IOC_GETFLAGS`.
@@ -97,30 +127,6 @@ impl Engine {
             return Err(Errno::OPNOTSUPP.into());
         }
         if self.is_empty_dir(ino)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
-    }
-
-    fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool> {
-        Ok(self.raw_inode(ino)?.file_flags().intersects(flags))
-    }
-
-    fn forbid(&mut self, ino: Nid, flags: FileFlags) -> Result<()> {
-        if self.has_flag(ino, flags)? { Err(Errno::PERM.into()) } else { Ok(()) }
-    }
-
-    /// Fails if the attributes and the size of `ino` may not change, and it may not get more names.
-    pub(crate) fn check_changeable(&mut self, ino: Nid) -> Result<()> {
-        self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
-    }
-
-    /// Fails if no name may be added to `dir`.
-    pub(crate) fn check_may_add(&mut self, dir: Nid) -> Result<()> {
-        self.forbid(dir, FileFlags::IMMUTABLE)
-    }
-
-    /// Fails if the name of `ino` may not be removed from `dir`.
-    pub(crate) fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<()> {
-        self.check_changeable(dir)?;
-        self.check_changeable(ino)
     }
 
     /// Fails if `ino` may not be written. Append-only is enforced at open, as in the kernel's VFS

@@ -35,21 +35,21 @@ pub(crate) trait Protected: See {
             _ => Err(Error::from(Errno::INVAL).into()),
         }
     }
+
+    fn is_encrypted(&mut self, ino: Nid) -> Result<bool, Self::Error> {
+        Ok(self.view(ino)?.advise().contains(Advise::ENCRYPT))
+    }
+
+    /// Fails with `ENOKEY` if names in directory `dir` are encrypted, so that none can be made.
+    fn check_has_key(&mut self, dir: Nid) -> Result<(), Self::Error> {
+        self.check_dir(dir)?;
+        if self.is_encrypted(dir)? { Err(Error::from(Errno::NOKEY).into()) } else { Ok(()) }
+    }
 }
 
 impl<S: See> Protected for S {}
 
 impl Engine {
-    fn is_encrypted(&mut self, ino: Nid) -> Result<bool> {
-        Ok(self.raw_inode(ino)?.advise().contains(Advise::ENCRYPT))
-    }
-
-    /// Fails with `ENOKEY` if names in directory `dir` are encrypted, so that none can be made.
-    pub(crate) fn check_has_key(&mut self, dir: Nid) -> Result<()> {
-        self.check_dir(dir)?;
-        if self.is_encrypted(dir)? { Err(Errno::NOKEY.into()) } else { Ok(()) }
-    }
-
     /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed
     /// with the saved blocks given back.
     pub(crate) fn check_unsealed(&mut self, ino: Nid) -> Result<()> {

@@ -10,6 +10,7 @@ use std::ops::{Deref, Range};
 
 use cores::{PerCoreReadGuard, PerCoreWriteGuard};
 use drive::{BLOCK_SIZE, Block};
+use smallvec::SmallVec;
 use vfs::{Errno, FileKind, file};
 
 use crate::F2fs;
@@ -20,11 +21,11 @@ use crate::inode::mapping::Mapping;
 use crate::inode::node_cache::CachedNode;
 use crate::inode::shards::{Inodes, Shard};
 use crate::mount::engine::Engine;
-use crate::ondisk::inode::{Advise, InodeLayout, RawInode, RawInodeBlock};
+use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::{NULL_ADDR, Nid};
 
 /// What there is to see of a volume, for whoever changes nothing.
-pub(crate) trait See {
+pub(crate) trait See: Sized {
     /// Why something was not seen.
     type Error: From<Error>;
 
@@ -74,6 +75,13 @@ impl<'a> InodeView<'a> {
     /// The whole node block.
     pub(crate) fn block(self) -> &'a [u8; BLOCK_SIZE] {
         &self.0.block
+    }
+
+    /// Whether it has anything in the places where attributes are kept.
+    pub(crate) fn may_have_xattrs(self) -> bool {
+        let range = self.layout().xattr_range();
+        let is_used = self.block()[range].iter().take(4).any(|&byte| byte != 0);
+        self.inline().contains(Inline::XATTR) && is_used || self.xattr_nid.get() != 0
     }
 
     /// Type of file; checked when the inode was read.
@@ -152,24 +160,51 @@ impl<'a> Sight<'a> for Passing<'a> {
     }
 }
 
-/// The shard of one inode, for whoever changes it.
+/// The shards of one inode or of a few, for whoever changes them.
 pub(crate) struct Owned<'a> {
     number: usize,
     shard: PerCoreWriteGuard<'a, Shard>,
+    /// Those of other inodes, by number.
+    others: SmallVec<[(usize, PerCoreWriteGuard<'a, Shard>); 1]>,
     /// The logs and what they fill, as long as others must not use them.
     pub(super) tables: Option<Tables<'a>>,
 }
 
-impl Owned<'_> {
+impl<'a> Owned<'a> {
+    /// The shards of `inos`, taken in the order of their numbers.
+    #[inline]
+    fn new<const N: usize>(inodes: &'a Inodes, inos: [Nid; N]) -> Option<Self> {
+        let mut numbers = inos.map(Inodes::number);
+        numbers.sort_unstable();
+        let (&number, rest) = numbers.split_first()?;
+        let shard = inodes.own(number);
+        let mut others = SmallVec::new();
+        let mut last = number;
+        for &other in rest {
+            if other != last {
+                others.push((other, inodes.own(other)));
+                last = other;
+            }
+        }
+        Some(Self { number, shard, others, tables: None })
+    }
+
     /// The shard of inode `ino`, to be changed; `None` if it is out of sight.
+    #[inline]
     pub(super) fn shard_mut(&mut self, ino: Nid) -> Option<&mut Shard> {
-        (self.number == Inodes::number(ino)).then_some(&mut *self.shard)
+        let wanted = Inodes::number(ino);
+        if self.number == wanted {
+            return Some(&mut self.shard);
+        }
+        let mut others = self.others.iter_mut();
+        others.find(|(number, _)| *number == wanted).map(|(_, shard)| &mut **shard)
     }
 }
 
 impl<'a> Sight<'a> for Owned<'a> {
+    #[inline]
     fn shard(&mut self, _: &'a Engine, ino: Nid) -> Option<&Shard> {
-        (self.number == Inodes::number(ino)).then_some(&*self.shard)
+        self.shard_mut(ino).map(|shard| &*shard)
     }
 }
 
@@ -180,7 +215,7 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
     }
 }
 
-/// One inode, for whoever changes it beside others.
+/// One inode or a few, for whoever changes them beside others.
 ///
 /// It changes nothing, or a page at a time, before it knows that memory has all it needs, since its
 /// caller starts again holding the volume otherwise.
@@ -289,20 +324,20 @@ impl F2fs {
         }
     }
 
-    /// Changes inode `ino` in memory, beside others who work on other inodes; `None` if that takes
+    /// Changes inodes `inos` in memory, beside others who work on other inodes; `None` if that takes
     /// more than this.
-    pub(crate) fn own<T>(
+    pub(crate) fn own<T, const N: usize>(
         &self,
-        ino: Nid,
+        inos: [Nid; N],
         change: impl FnOnce(&mut Own<'_>) -> Result<T, Unseen>,
     ) -> Result<Option<T>> {
         let _span = cores::span(cores::Stage::Syscall);
         Block::stock();
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
-        let (number, shard) = (Inodes::number(ino), volume.inodes.own(ino));
+        let Some(sight) = Owned::new(&volume.inodes, inos) else { return Ok(None) };
         // Made where it stays: moved after the charge, it was copied by a call.
-        let mut own = Own { engine: &volume, sight: Owned { number, shard, tables: None } };
+        let mut own = Own { engine: &volume, sight };
         cores::charge(cores::Stage::Inode);
         // Errors are left to whoever holds the volume, who has more to say.
         Ok(change(&mut own).ok())

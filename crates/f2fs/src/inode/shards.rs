@@ -45,6 +45,16 @@ pub(crate) struct Shard {
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
 }
 
+impl Shard {
+    /// Forgets what there is of inode `ino` besides its nodes.
+    pub(crate) fn forget(&mut self, ino: Nid) {
+        self.pages.forget(ino.into());
+        self.names.forget(ino);
+        self.unflushed.remove(&ino);
+        self.unjudged.remove(&ino);
+    }
+}
+
 impl Inodes {
     /// Room for `bytes` of pages, for a quarter of that in clean nodes, and for an eighth of it in
     /// indexes of names.
@@ -75,10 +85,10 @@ impl Inodes {
         self.shards[Self::number(ino)].read()
     }
 
-    /// The shard of inode `ino`, to be changed beside others.
+    /// The shard of this number, to be changed beside others.
     #[inline]
-    pub(crate) fn own(&self, ino: Nid) -> PerCoreWriteGuard<'_, Shard> {
-        self.shards[Self::number(ino)].write()
+    pub(crate) fn own(&self, number: usize) -> PerCoreWriteGuard<'_, Shard> {
+        self.shards[number].write()
     }
 
     /// In which shard inode `ino` is.

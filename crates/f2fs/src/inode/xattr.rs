@@ -6,6 +6,7 @@ use vfs::{Errno, XattrMode};
 
 use crate::error::{Error, Result};
 use crate::inode::acl::{self, is_acl};
+use crate::inode::flags::Forbidden;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;
@@ -61,15 +62,6 @@ impl Engine {
         let all = xattr::parse(&buffer, ino.into())?;
         let found = all.iter().find(|x| x.index == index && x.name == name);
         Ok(found.map(|x| x.value.to_vec()))
-    }
-
-    /// Whether an inode has anything in the places where attributes are kept.
-    pub(crate) fn may_have_xattrs(&mut self, ino: Nid) -> Result<bool> {
-        let inode = self.inode(ino)?;
-        let inline = inode.inline().contains(Inline::XATTR);
-        let range = inode.layout.xattr_range();
-        let used = inline && inode.block()[range].iter().take(4).any(|&byte| byte != 0);
-        Ok(used || inode.xattr_nid.get() != 0)
     }
 
     /// Full names of all attributes.

@@ -90,7 +90,7 @@ impl F2fs {
 
     pub(crate) fn write_in_memory(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<InMemory> {
         let mut write = Some(Write::new(offset, data));
-        if let Some(when) = self.own(ino, |own| own.overwrite(ino, &mut write))? {
+        if let Some(when) = self.own([ino], |own| own.overwrite(ino, &mut write))? {
             return Ok(InMemory { to: ino, len: data.len(), is_sync: false, when });
         }
         let mut volume = self.change_alone()?;
@@ -142,6 +142,15 @@ impl F2fs {
         }
     }
 
+    fn make(&self, new: &NewInode<'_>) -> vfs::Result<Attr> {
+        if let Some(attr) = self.make_beside(new)? {
+            return Ok(attr);
+        }
+        let mut volume = self.change()?;
+        let ino = volume.make(new)?;
+        self.attr_of(&mut volume, ino)
+    }
+
     pub(crate) fn attr_of(&self, volume: &mut Engine, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
@@ -181,17 +190,12 @@ impl FileSystem for F2fs {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(Errno::INVAL.into());
         }
-        let mut volume = self.change()?;
-        let parent = nid(parent)?;
-        let ino = volume.make(&NewInode { parent, name, kind, perm, rdev, creator })?;
-        self.attr_of(&mut volume, ino)
+        self.make(&NewInode { parent: nid(parent)?, name, kind, perm, rdev, creator })
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let mut volume = self.change()?;
         let (parent, kind) = (nid(parent)?, FileKind::Directory);
-        let ino = volume.make(&NewInode { parent, name, kind, perm, rdev: 0, creator })?;
-        self.attr_of(&mut volume, ino)
+        self.make(&NewInode { parent, name, kind, perm, rdev: 0, creator })
     }
 
     fn symlink(
@@ -233,7 +237,11 @@ impl FileSystem for F2fs {
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.unlink(nid(parent)?, name)?)
+        let at = NameIn { dir: nid(parent)?, name };
+        if self.unlink_beside(at)?.is_some() {
+            return Ok(());
+        }
+        Ok(self.change()?.unlink(at.dir, name)?)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cores::Mutex;
+use cores::{Line, Mutex};
 use drive::Lba;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
@@ -72,7 +72,8 @@ pub(crate) struct Engine {
     pub(crate) written_before: u64,
     /// Access times that are written when their inode is written for another reason (`lazytime`).
     pub(crate) lazy_atimes: FxHashMap<Nid, Timespec>,
-    pub(crate) next_generation: u32,
+    /// The generation of the next new inode.
+    pub(crate) generations: Line,
     pub(crate) clock: Clock,
     pub(crate) zones: Option<WritePointers>,
     pub(crate) health: Health,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cores::{Mutex, Rank};
+use cores::{Line, Mutex, Rank};
 use drive::{Block, Drive};
 use queue::BlockQueue;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -115,7 +115,7 @@ impl Parts {
             orphans,
             since_checkpoint: SinceCheckpoint::default(),
             clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
-            next_generation: checkpoint.version as u32,
+            generations: Line::new(checkpoint.version + 1),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
             atomic_writes: FxHashMap::default(),

@@ -264,6 +264,11 @@ impl InodeLayout {
         usize::from(self.extra) + slot
     }
 
+    /// Bytes of the node block that hold addresses.
+    pub fn addr_range(&self) -> Range<usize> {
+        ADDR_OFFSET + 4 * usize::from(self.extra)..self.xattr_range().start
+    }
+
     /// Bytes of the node block that hold inline data or entries. The slot before them stays 0.
     pub fn inline_range(&self) -> Range<usize> {
         let start = ADDR_OFFSET + 4 * (usize::from(self.extra) + 1);

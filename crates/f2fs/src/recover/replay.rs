@@ -9,6 +9,7 @@ use super::RecoveryReport;
 use super::chain::{Chain, Link};
 use crate::alloc::zones::Reach;
 use crate::dir::entries::Names;
+use crate::dir::namei::Namei;
 use crate::dir::wanted::Naming;
 use crate::error::{Error, Result};
 use crate::inode::change::Change;

@@ -74,6 +74,11 @@ impl Turns {
         to_be_freed
     }
 
+    /// Whether a turn of `ino` is under way.
+    pub fn is_under_way(&self, ino: Ino) -> bool {
+        self.of(ino).busy.lock().contains_key(&ino)
+    }
+
     /// If a turn of `ino` is under way, leaves it to the end of the last one to free the inode.
     pub fn will_free(&self, ino: Ino) -> bool {
         match self.of(ino).busy.lock().get_mut(&ino) {
