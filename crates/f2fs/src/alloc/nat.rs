@@ -260,12 +260,13 @@ impl Nat {
         Err(Error::NoSpace)
     }
 
-    /// As [`Nat::reserve`], without looking at the drive; `None` if that does not do.
-    pub(crate) fn reserve_known(&mut self) -> Option<Nid> {
+    /// As [`Nat::reserve`], with the number's entry, and without looking at the drive; `None` if
+    /// that does not do.
+    pub(crate) fn reserve_known(&mut self) -> Option<(Nid, Cached)> {
         let nid = self.first_free()?;
-        self.recall(nid)?;
+        let entry = self.recall(nid)?;
         self.take(nid);
-        Some(nid)
+        Some((nid, entry))
     }
 
     /// Gives back a number that was taken for a node that was not made.

@@ -6,6 +6,7 @@
 use vfs::{Attr, FileKind};
 
 use crate::F2fs;
+use crate::alloc::nat::Cached;
 use crate::dir::change::{Entries, NewEntry, Room};
 use crate::dir::entries::{EntryPlace, Names};
 use crate::dir::namei::{NameIn, Namei, NewInode};
@@ -27,8 +28,9 @@ impl F2fs {
             return Ok(None);
         }
         // The number comes first, for it says which shards are to be locked.
-        let Some(ino) = self.look().nat.lock().reserve_known() else { return Ok(None) };
-        let made = self.own([new.parent, ino], |own| own.make(ino, new));
+        let taken = self.look().nat.lock().reserve_known();
+        let Some((ino, known)) = taken else { return Ok(None) };
+        let made = self.own([new.parent, ino], |own| own.make(ino, known, new));
         if !matches!(made, Ok(Some(_))) {
             self.look().nat.lock().give_back(ino);
         }
@@ -49,11 +51,10 @@ impl F2fs {
 }
 
 impl Own<'_> {
-    /// Makes inode `ino`, whose number is taken, and its name.
-    fn make(&mut self, ino: Nid, new: &NewInode<'_>) -> Result<Attr, Unseen> {
+    /// Makes inode `ino`, whose number has been taken, and its name.
+    fn make(&mut self, ino: Nid, known: Cached, new: &NewInode<'_>) -> Result<Attr, Unseen> {
         let NewInode { parent, name, kind, .. } = *new;
         self.check_free(parent, name)?;
-        let known = self.place_of(ino)?;
         let entry = self.new_entry(parent, name, ino, kind)?;
         let room = self.foresee_entry(new, &entry)?;
         self.engine().space.take_node(true)?;
@@ -134,5 +135,115 @@ impl Own<'_> {
         engine.space.give_node(true);
         engine.since_checkpoint.forget(ino);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cores::{Machine, Profile};
+    use drive::Drive;
+    use vfs::{Creator, FileSystem, Ino, XattrMode};
+
+    use crate::F2fs;
+    use crate::offline::mkfs::{MkfsOptions, format};
+
+    /// A volume with directory `dir`, which has two files, one of them with a block.
+    fn with_dir(options: &str) -> (Arc<F2fs>, Ino) {
+        let drive: Arc<dyn Drive> = drive::ram(1 << 16);
+        format(&drive, &MkfsOptions::default()).unwrap();
+        let fs = Arc::new(F2fs::mount(drive, &options.parse().unwrap()).unwrap());
+        let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
+        make(&fs, dir, "empty");
+        fs.write(make(&fs, dir, "full"), 0, &[1; 8192]).unwrap();
+        (fs, dir)
+    }
+
+    fn make(fs: &F2fs, dir: Ino, name: &str) -> Ino {
+        fs.create(dir, name.as_bytes(), 0o644, Creator::default()).unwrap().ino
+    }
+
+    fn unlink(fs: &F2fs, dir: Ino, name: &str) {
+        fs.unlink(dir, name.as_bytes()).unwrap();
+        fs.lookup(dir, name.as_bytes()).unwrap_err();
+    }
+
+    /// Whether `operation` in `dir` is done while others look at the volume, so that nobody can
+    /// hold it.
+    fn is_done_beside(
+        prepare: fn(&F2fs, Ino),
+        operation: impl FnOnce(&F2fs, Ino) + Send + 'static,
+    ) -> bool {
+        let run = move || {
+            let (fs, dir) = with_dir("");
+            prepare(&fs, dir);
+            // Somebody who wants to hold the volume meets somebody who looks at it.
+            let (look, holder) = (fs.look(), fs.clone());
+            let holder = cores::spawn("holder", Some(1), move || drop(holder.lock()));
+            cores::sleep(100_000);
+            drop(look);
+            holder.join();
+            let (look, other) = (fs.look(), fs.clone());
+            cores::spawn("other", Some(1), move || operation(&other, dir)).join();
+            drop(look);
+        };
+        let profile = Profile::named("xeon-4116").unwrap();
+        Machine::simulated(&profile, 1).run(run).is_ok()
+    }
+
+    /// So many names that they do not fit the directory's inode.
+    fn make_many(fs: &F2fs, dir: Ino) {
+        (0..300).for_each(|n| _ = make(fs, dir, &format!("name {n}")));
+    }
+
+    #[test]
+    fn names_are_made_and_removed_beside_others() {
+        for prepare in [|_: &F2fs, _| (), make_many] {
+            assert!(is_done_beside(prepare, |fs, dir| {
+                let ino = make(fs, dir, "new");
+                assert_eq!(fs.lookup(dir, b"new").unwrap().ino, ino);
+            }));
+            assert!(is_done_beside(prepare, |fs, dir| {
+                fs.mkdir(dir, b"new", 0o755, Creator::default()).unwrap();
+                assert_eq!(fs.getattr(dir).unwrap().nlink, 3);
+            }));
+            assert!(is_done_beside(prepare, |fs, dir| unlink(fs, dir, "empty")));
+        }
+        let with_link = |fs: &F2fs, dir| {
+            let full = fs.lookup(dir, b"full").unwrap().ino;
+            fs.link(full, dir, b"link").unwrap();
+        };
+        assert!(is_done_beside(with_link, |fs, dir| {
+            unlink(fs, dir, "full");
+            assert_eq!(fs.lookup(dir, b"link").unwrap().nlink, 1);
+        }));
+    }
+
+    #[test]
+    fn what_takes_more_is_left_to_those_who_hold_the_volume() {
+        let nothing = |_: &F2fs, _| ();
+        assert!(!is_done_beside(nothing, |fs, dir| unlink(fs, dir, "full")), "it has blocks");
+        let open = |fs: &F2fs, dir| fs.open(fs.lookup(dir, b"empty").unwrap().ino).unwrap();
+        assert!(!is_done_beside(open, |fs, dir| unlink(fs, dir, "empty")), "somebody has it open");
+        let with_xattr =
+            |fs: &F2fs, dir| fs.setxattr(dir, b"user.x", b"y", XattrMode::Set).unwrap();
+        assert!(!is_done_beside(with_xattr, |fs, dir| _ = make(fs, dir, "new")), "an ACL maybe");
+    }
+
+    #[test]
+    fn a_number_that_was_not_used_is_free_again() {
+        let (fs, dir) = with_dir("");
+        let available = || fs.look().nat.lock().available();
+        for _ in 0..3 {
+            let before = available();
+            let (ino, _) = fs.look().nat.lock().reserve_known().unwrap();
+            assert_eq!(available(), before - 1);
+            fs.look().nat.lock().give_back(ino);
+            assert_eq!(available(), before);
+            assert_eq!(make(&fs, dir, "next"), Ino::from(ino));
+            unlink(&fs, dir, "next");
+            fs.sync().unwrap();
+        }
     }
 }

@@ -49,12 +49,13 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 12] = [
+pub static ALL: [Structure; 13] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
     volumes::INODE,
     volumes::NODES,
+    volumes::NAMES,
     volumes::FSYNC,
     volumes::CHECKPOINT,
     volumes::RENAME,

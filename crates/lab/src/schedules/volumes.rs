@@ -200,6 +200,47 @@ pub(super) const NODES: Structure = Structure {
     },
 };
 
+pub(super) const NAMES: Structure = Structure {
+    name: "names",
+    about: "files made, fsynced and removed in one directory: what was fsynced survives a cut",
+    injected: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..3_u8 {
+            let (volume, left) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                let names = [0, 1, 2].map(|turn| format!("{core}-{turn}"));
+                for (turn, name) in names.iter().enumerate() {
+                    let file = volume.create(root, name)?;
+                    if turn > 0 {
+                        said("unlink", volume.fs.unlink(root, names[turn - 1].as_bytes()))?;
+                    }
+                    volume.write(file, 0, b'a' + core, 1)?;
+                    volume.fsync(file)?;
+                    if seed / 8 % 9 == 3 * turn as u64 + u64::from(core) {
+                        let state = volume.ssd.survivors(seed);
+                        *left.lock() = Some((name.clone(), b'a' + core, state));
+                    }
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        let files = count(&*volume.fs, root, 0)?;
+        must(files == 3, || format!("{files} files of 3 are to be found"))?;
+        volume.end()?;
+        let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let file = said(&name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
+            let letters = pages_of(fs, file, 2)?;
+            must(letters == [letter], || format!("{name} was fsynced, and holds {letters:?}"))
+        })
+    },
+};
+
 pub(super) const FSYNC: Structure = Structure {
     name: "fsync",
     about: "files fsynced side by side: what has returned survives a cut at that moment",
