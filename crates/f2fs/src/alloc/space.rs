@@ -26,6 +26,13 @@ pub(crate) struct Used {
     pub(crate) taken: u64,
 }
 
+impl Used {
+    fn give_node(&mut self, inode: bool) {
+        self.nodes = self.nodes.saturating_sub(1);
+        self.inodes = self.inodes.saturating_sub(u32::from(inode));
+    }
+}
+
 impl Space {
     /// The counts of `checkpoint`. It counts a segment that ends beyond its zone's capacity as a
     /// whole one (`f2fs_get_usable_segments`). So users get at most `usable_blocks` less the
@@ -82,7 +89,7 @@ impl Space {
 
     /// Gives one block back.
     pub(crate) fn give_block(&self) {
-        self.give(|_| ());
+        self.give(1, |_| ());
     }
 
     /// Takes the block of a new node, which may be an `inode`.
@@ -95,10 +102,12 @@ impl Space {
 
     /// Gives a node's block back.
     pub(crate) fn give_node(&self, inode: bool) {
-        self.give(|used| {
-            used.nodes = used.nodes.saturating_sub(1);
-            used.inodes = used.inodes.saturating_sub(u32::from(inode));
-        });
+        self.give(1, |used| used.give_node(inode));
+    }
+
+    /// Gives an inode's block back, and `blocks` that it had.
+    pub(crate) fn give_inode(&self, blocks: u64) {
+        self.give(1 + blocks, |used| used.give_node(true));
     }
 
     fn take(&self, blocks: u64, count: impl FnOnce(&mut Used)) -> Result<()> {
@@ -112,9 +121,9 @@ impl Space {
         Ok(())
     }
 
-    fn give(&self, count: impl FnOnce(&mut Used)) {
+    fn give(&self, blocks: u64, count: impl FnOnce(&mut Used)) {
         let mut used = self.used.lock();
-        used.blocks = used.blocks.saturating_sub(1);
+        used.blocks = used.blocks.saturating_sub(blocks);
         count(&mut used);
     }
 }

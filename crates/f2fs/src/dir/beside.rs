@@ -3,18 +3,18 @@
 //! Here are only changes that memory has all it takes for, of files without anything special about
 //! them. All others hold the volume.
 
-use vfs::{Attr, FileKind};
+use vfs::{Attr, FileKind, RenameFlags};
 
 use crate::F2fs;
 use crate::alloc::nat::Cached;
 use crate::dir::change::{Entries, NewEntry, Room};
-use crate::dir::entries::{EntryPlace, Names};
+use crate::dir::entries::{EntryPlace, Found, Names};
 use crate::dir::namei::{NameIn, Namei, NewInode};
+use crate::dir::rename::Rename;
 use crate::error::Result;
 use crate::inode::attr::Stat;
 use crate::inode::change::Change;
 use crate::inode::see::{Own, See, Unseen};
-use crate::ondisk::inode::Inline;
 use crate::ondisk::{NULL_ADDR, Nid, is_data_addr};
 
 /// How many blocks a change of an entry makes dirty at most: that of the entry with its node, and
@@ -48,6 +48,26 @@ impl F2fs {
             _ => Ok(None),
         }
     }
+
+    /// Moves a file's name, if others are there and memory has all that takes.
+    pub(crate) fn rename_beside(
+        &self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<()>> {
+        if !self.is_crowded() || !(flags - RenameFlags::NOREPLACE).is_empty() {
+            return Ok(None);
+        }
+        let Ok(Some((source, target))) = self.glance(|volume| {
+            let source = volume.find(from.dir, from.name)?;
+            Ok((source.ino, volume.find_entry(to.dir, to.name)?.map(|found| found.ino)))
+        }) else {
+            return Ok(None);
+        };
+        let inodes = [from.dir, to.dir, source, target.unwrap_or(source)];
+        self.own(inodes, |own| own.rename(from, to, flags))
+    }
 }
 
 impl Own<'_> {
@@ -73,15 +93,21 @@ impl Own<'_> {
     fn foresee_entry(&mut self, new: &NewInode<'_>, entry: &NewEntry<'_>) -> Result<Room, Unseen> {
         let engine = self.engine();
         let takes_a_block = new.kind == FileKind::Directory && !engine.options.inline_dentry;
-        let has_large_indexes = engine.inodes.names.is_exceeded();
         // It may inherit some of them.
         let has_xattrs = self.view(new.parent)?.may_have_xattrs();
-        if takes_a_block || has_large_indexes || has_xattrs {
+        if takes_a_block || has_xattrs {
             return Err(Unseen::Absent);
         }
-        let room = self.find_room(new.parent, entry)?.ok_or(Unseen::Absent)?;
         self.pay(new.parent, 1 + DIRECTORY)?;
-        Ok(room)
+        self.room_for(new.parent, entry)
+    }
+
+    /// Where `entry` goes, if nothing else has to be made room for.
+    fn room_for(&mut self, dir: Nid, entry: &NewEntry<'_>) -> Result<Room, Unseen> {
+        if self.engine().inodes.names.is_exceeded() {
+            return Err(Unseen::Absent);
+        }
+        self.find_room(dir, entry)?.ok_or(Unseen::Absent)
     }
 
     /// Sees to it that the block with `room` can be changed.
@@ -95,18 +121,67 @@ impl Own<'_> {
     /// Removes a name. If it was the last one, its inode is freed.
     fn unlink(&mut self, at: NameIn<'_>) -> Result<(), Unseen> {
         let (found, lives_on) = self.find_to_unlink(at)?;
-        if lives_on {
-            self.pay(at.dir, 1 + DIRECTORY)?;
-            self.take_link(found.ino)?;
-        } else {
-            self.check_free_to_go(found.ino)?;
-            self.pay(at.dir, DIRECTORY)?;
-            self.free_inode(found.ino)?;
-        }
+        self.pay(at.dir, 1 + DIRECTORY)?;
+        self.lose_name(found.ino, lives_on)?;
         self.remove_name(at, found.place, lives_on)
     }
 
-    /// Leaves an inode that is in use, or has more than its own node, to those who hold the volume.
+    /// Moves the name of a file. If there is a file of the new name, it loses that.
+    fn rename(
+        &mut self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Unseen> {
+        let (source, target) = self.find_ends(from, to, flags)?;
+        let is_dir = |found: Found| found.kind == FileKind::Directory;
+        let is_same = target.is_some_and(|target| target.ino == source.ino);
+        if is_dir(source) || target.is_some_and(is_dir) || is_same {
+            return Err(Unseen::Absent);
+        }
+        self.check_may_move(from.dir, source, to.dir, target)?;
+        self.view(source.ino)?;
+        self.pay(from.dir, 2 + 2 * DIRECTORY)?;
+        match target {
+            Some(target) => self.take_over(source, to, target)?,
+            None => self.add_name(source, to)?,
+        }
+        self.remove_name(from, source.place, true)?;
+        self.moved(source.ino, to)?;
+        self.touch_dir(to.dir)
+    }
+
+    /// Gives `source` one more name.
+    fn add_name(&mut self, source: Found, to: NameIn<'_>) -> Result<(), Unseen> {
+        if self.view(to.dir)?.links.get() == 0 {
+            return Err(Unseen::Absent);
+        }
+        let entry = self.new_entry(to.dir, to.name, source.ino, source.kind)?;
+        let room = self.room_for(to.dir, &entry)?;
+        self.make_ready(to.dir, room)?;
+        self.put_entry(to.dir, room, &entry)
+    }
+
+    /// Gives `source` the name of `target`.
+    fn take_over(&mut self, source: Found, to: NameIn<'_>, target: Found) -> Result<(), Unseen> {
+        let lives_on = self.view(target.ino)?.links.get() > 1;
+        self.lose_name(target.ino, lives_on)?;
+        self.set_entry(to.dir, target.place, source.ino, source.kind)?;
+        self.engine().since_checkpoint.lost_name(to, lives_on);
+        Ok(())
+    }
+
+    /// An inode loses one of its names. If it was the last one, it is freed.
+    fn lose_name(&mut self, ino: Nid, lives_on: bool) -> Result<(), Unseen> {
+        if lives_on {
+            return self.take_link(ino).map(drop);
+        }
+        self.check_free_to_go(ino)?;
+        self.free_inode(ino)
+    }
+
+    /// Leaves an inode that is in use, or has other nodes than its own, to those who hold the
+    /// volume.
     fn check_free_to_go(&mut self, ino: Nid) -> Result<(), Unseen> {
         let engine = self.engine();
         let is_used = engine.opens.is_open(ino.into())
@@ -115,24 +190,26 @@ impl Own<'_> {
             || engine.lazy_atimes.contains_key(&ino)
             || engine.write_errors.contains(&ino);
         let inode = self.view(ino)?;
+        let is_plain = matches!(inode.file_kind(), FileKind::Regular | FileKind::Symlink)
+            && inode.layout().cluster().is_none();
         let has_nodes = inode.xattr_nid.get() != 0 || inode.nid.iter().any(|nid| nid.get() != 0);
-        let has_blocks = !inode.inline().contains(Inline::DATA)
-            && inode.block()[inode.layout().addr_range()].iter().any(|byte| *byte != 0);
-        if is_used || has_nodes || has_blocks { Err(Unseen::Absent) } else { Ok(()) }
+        if is_used || has_nodes || !is_plain { Err(Unseen::Absent) } else { Ok(()) }
     }
 
-    /// Frees an inode of which there is only its own node.
+    /// Frees an inode, its node and its blocks, or nothing.
     fn free_inode(&mut self, ino: Nid) -> Result<(), Unseen> {
         let known = self.place_of(ino)?;
-        if is_data_addr(known.entry.addr) {
-            self.invalidate(known.entry.addr)?;
-        }
+        let mut addrs = self.view(ino)?.block_addrs();
+        let blocks = addrs.len() as u64;
+        addrs.push(known.entry.addr);
+        addrs.retain(|addr| is_data_addr(*addr));
+        self.invalidate_all(addrs)?;
         self.nat(|nat| nat.put(known, ino, ino, NULL_ADDR));
         let shard = self.shard_mut(ino)?;
         shard.forget(ino);
         shard.nodes.remove(ino);
         let engine = self.engine();
-        engine.space.give_node(true);
+        engine.space.give_inode(blocks);
         engine.since_checkpoint.forget(ino);
         Ok(())
     }
@@ -144,7 +221,7 @@ mod tests {
 
     use cores::{Machine, Profile};
     use drive::Drive;
-    use vfs::{Creator, FileSystem, Ino, XattrMode};
+    use vfs::{Creator, FileSystem, Ino, RenameFlags, XattrMode};
 
     use crate::F2fs;
     use crate::offline::mkfs::{MkfsOptions, format};
@@ -209,6 +286,12 @@ mod tests {
                 assert_eq!(fs.getattr(dir).unwrap().nlink, 3);
             }));
             assert!(is_done_beside(prepare, |fs, dir| unlink(fs, dir, "empty")));
+            let synced = |fs: &F2fs, _| fs.sync().unwrap();
+            assert!(is_done_beside(synced, |fs, dir| {
+                let free = fs.look().space.free_blocks();
+                unlink(fs, dir, "full");
+                assert_eq!(fs.look().space.free_blocks(), free + 3);
+            }));
         }
         let with_link = |fs: &F2fs, dir| {
             let full = fs.lookup(dir, b"full").unwrap().ino;
@@ -220,10 +303,30 @@ mod tests {
         }));
     }
 
+    fn rename(fs: &F2fs, dir: Ino, name: &str, to: Ino, new_name: &str) {
+        let ino = fs.lookup(dir, name.as_bytes()).unwrap().ino;
+        fs.rename(dir, name.as_bytes(), to, new_name.as_bytes(), RenameFlags::empty()).unwrap();
+        fs.lookup(dir, name.as_bytes()).unwrap_err();
+        assert_eq!(fs.lookup(to, new_name.as_bytes()).unwrap().ino, ino);
+    }
+
+    #[test]
+    fn files_are_moved_beside_others() {
+        for prepare in [|_: &F2fs, _| (), make_many] {
+            assert!(is_done_beside(prepare, |fs, dir| rename(fs, dir, "full", dir, "new")));
+            assert!(is_done_beside(prepare, |fs, dir| rename(fs, dir, "full", fs.root(), "new")));
+            assert!(is_done_beside(prepare, |fs, dir| rename(fs, dir, "full", dir, "empty")));
+        }
+        let nothing = |_: &F2fs, _| ();
+        assert!(is_done_beside(nothing, |fs, dir| rename(fs, dir, "empty", dir, "full")));
+        let a_dir = |fs: &F2fs, _| rename(fs, fs.root(), "dir", fs.root(), "new");
+        assert!(!is_done_beside(nothing, a_dir), "a directory");
+    }
+
     #[test]
     fn what_takes_more_is_left_to_those_who_hold_the_volume() {
-        let nothing = |_: &F2fs, _| ();
-        assert!(!is_done_beside(nothing, |fs, dir| unlink(fs, dir, "full")), "it has blocks");
+        let long = |fs: &F2fs, dir| _ = fs.write(make(fs, dir, "long"), 0, &[1; 4 << 20]).unwrap();
+        assert!(!is_done_beside(long, |fs, dir| unlink(fs, dir, "long")), "it has other nodes");
         let open = |fs: &F2fs, dir| fs.open(fs.lookup(dir, b"empty").unwrap().ino).unwrap();
         assert!(!is_done_beside(open, |fs, dir| unlink(fs, dir, "empty")), "somebody has it open");
         let with_xattr =

@@ -12,5 +12,5 @@ pub(crate) mod nokey;
 #[cfg(not(feature = "foreign"))]
 #[path = "nokey_left_out.rs"]
 pub(crate) mod nokey;
-mod rename;
+pub(crate) mod rename;
 pub(crate) mod wanted;

@@ -11,6 +11,67 @@ use crate::inode::flags::Forbidden;
 use crate::inode::protected::Protected;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
+use crate::ondisk::inode::RawInodeBlock;
+
+/// Moving names, for whoever does it.
+pub(crate) trait Rename: Namei {
+    /// What is called `from`, and `to` if there is that name.
+    fn find_ends(
+        &mut self,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        flags: RenameFlags,
+    ) -> Result<(Found, Option<Found>), Self::Error> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let no_replace = flags.contains(RenameFlags::NOREPLACE);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        let failed = |errno| Err(Error::from(errno).into());
+        if exchange && (no_replace || whiteout) {
+            return failed(Errno::INVAL);
+        }
+        self.check_dir(from.dir)?;
+        self.check_dir(to.dir)?;
+        self.check_has_key(from.dir)?;
+        self.check_has_key(to.dir)?;
+        if is_dots(from.name) || is_dots(to.name) {
+            return failed(Errno::BUSY);
+        }
+        let source = self.find(from.dir, from.name)?;
+        check_name(to.name)?;
+        match self.find_entry(to.dir, to.name)? {
+            Some(_) if no_replace => failed(Errno::EXIST),
+            None if exchange => failed(Errno::NOENT),
+            target => Ok((source, target)),
+        }
+    }
+
+    /// Fails if `source` may not be moved, or not to where `target` is.
+    fn check_may_move(
+        &mut self,
+        from: Nid,
+        source: Found,
+        to: Nid,
+        target: Option<Found>,
+    ) -> Result<(), Self::Error> {
+        self.check_may_remove(from, source.ino)?;
+        match target {
+            Some(found) => self.check_may_remove(to, found.ino),
+            None => self.check_may_add(to),
+        }
+    }
+
+    /// Updates what a moved inode says about its name.
+    fn moved(&mut self, ino: Nid, to: NameIn<'_>) -> Result<(), Self::Error> {
+        let now = self.engine().clock.now();
+        let inode = &mut RawInodeBlock::of_mut(self.node_mut(ino, ino)?).i;
+        inode.set_name(to.dir, to.name);
+        inode.set_ctime(now);
+        self.engine().since_checkpoint.moved(ino);
+        Ok(())
+    }
+}
+
+impl<N: Namei> Rename for N {}
 
 impl Engine {
     /// Moves or swaps names.
@@ -21,33 +82,12 @@ impl Engine {
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let no_replace = flags.contains(RenameFlags::NOREPLACE);
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
-        if exchange && (no_replace || whiteout) {
-            return Err(Errno::INVAL.into());
-        }
-        self.check_dir(from.dir)?;
-        self.check_dir(to.dir)?;
-        self.check_has_key(from.dir)?;
-        self.check_has_key(to.dir)?;
-        if is_dots(from.name) || is_dots(to.name) {
-            return Err(Errno::BUSY.into());
-        }
-        let source = self.find(from.dir, from.name)?;
-        check_name(to.name)?;
-        let target = match self.find_entry(to.dir, to.name)? {
-            Some(_) if no_replace => return Err(Errno::EXIST.into()),
-            None if exchange => return Err(Errno::NOENT.into()),
-            target => target,
-        };
+        let (source, target) = self.find_ends(from, to, flags)?;
         if source.kind == FileKind::Directory && self.is_within(to.dir, source.ino)? {
             return Err(Errno::INVAL.into());
         }
-        self.check_may_remove(from.dir, source.ino)?;
-        match target {
-            Some(found) => self.check_may_remove(to.dir, found.ino)?,
-            None => self.check_may_add(to.dir)?,
-        }
+        self.check_may_move(from.dir, source, to.dir, target)?;
         let move_over = |volume: &mut Self, target| match whiteout {
             true => volume.replace_by_whiteout(from, source, to, target),
             false => volume.replace(from, source, to, target, None),
@@ -138,7 +178,8 @@ impl Engine {
             self.add_links(from.dir, -1)?;
             self.add_links(to.dir, 1)?;
         }
-        self.moved(source, dots, to)?;
+        self.moved(source.ino, to)?;
+        self.point_up(source.ino, dots, to.dir)?;
         self.touch_dir(from.dir)?;
         self.touch_dir(to.dir)?;
         match target {
@@ -168,8 +209,10 @@ impl Engine {
             self.add_links(to.dir, gain)?;
             self.add_links(from.dir, -gain)?;
         }
-        self.moved(source, source_dots, to)?;
-        self.moved(target, target_dots, from)?;
+        for (found, dots, to) in [(source, source_dots, to), (target, target_dots, from)] {
+            self.moved(found.ino, to)?;
+            self.point_up(found.ino, dots, to.dir)?;
+        }
         self.since_checkpoint.lost_name(from, true);
         self.since_checkpoint.lost_name(to, true);
         self.touch_dir(from.dir)?;
@@ -183,16 +226,8 @@ impl Engine {
         if changes { self.find(what.ino, b"..").map(Some) } else { Ok(None) }
     }
 
-    /// Updates what a moved inode says about its name, and `dots`, its entry `..`.
-    fn moved(&mut self, what: Found, dots: Option<Found>, to: NameIn<'_>) -> Result<()> {
-        let now = self.clock.now();
-        let inode = self.inode_mut(what.ino)?;
-        inode.set_name(to.dir, to.name);
-        inode.set_ctime(now);
-        self.since_checkpoint.moved(what.ino);
-        if let Some(dots) = dots {
-            self.set_entry(what.ino, dots.place, to.dir, FileKind::Directory)?;
-        }
-        Ok(())
+    /// Points `dots`, the entry `..` of a directory that moved, to its new parent.
+    fn point_up(&mut self, dir: Nid, dots: Option<Found>, parent: Nid) -> Result<()> {
+        dots.map_or(Ok(()), |dots| self.set_entry(dir, dots.place, parent, FileKind::Directory))
     }
 }

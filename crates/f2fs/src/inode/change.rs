@@ -6,6 +6,7 @@
 
 use cores::MutexGuard;
 use drive::Block;
+use smallvec::SmallVec;
 use vfs::file;
 
 use crate::alloc::curseg::Logs;
@@ -57,9 +58,6 @@ pub(crate) trait Change: Mapping {
 
     /// The address that the next block of `log` will get.
     fn next_addr(&mut self, log: LogType) -> BlockAddr;
-
-    /// Drops the valid block at `addr`.
-    fn invalidate(&mut self, addr: BlockAddr) -> Result<(), Self::Error>;
 
     /// Page `index` of an inode, to be changed. Makes it where there is a hole.
     fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE], Self::Error>;
@@ -126,10 +124,6 @@ impl Change for Engine {
         self.logs.get_mut().next_addr(&self.sb, log)
     }
 
-    fn invalidate(&mut self, addr: BlockAddr) -> Result<()> {
-        self.logs.get_mut().invalidate(self.segments.get_mut(), addr)
-    }
-
     fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE]> {
         file::page_to_change(self, ino, index)
     }
@@ -177,6 +171,23 @@ impl Own<'_> {
     /// Others can use the logs again.
     pub(crate) fn let_go(&mut self) {
         self.sight.tables = None;
+    }
+
+    /// Drops the blocks at `addrs`, or none unless all are valid.
+    pub(crate) fn invalidate_all(
+        &mut self,
+        mut addrs: SmallVec<[BlockAddr; 16]>,
+    ) -> Result<(), Unseen> {
+        addrs.sort_unstable();
+        let (logs, mut segments) = (self.engine.logs.lock(), self.engine.segments.lock());
+        let are_different = addrs.is_sorted_by(|a, b| a < b);
+        if !are_different || !addrs.iter().all(|addr| segments.is_valid(*addr)) {
+            return Err(Unseen::Absent);
+        }
+        for addr in addrs {
+            logs.invalidate(&mut segments, addr)?;
+        }
+        Ok(())
     }
 
     /// Takes `blocks` out of the room promised to those who do not hold the volume. From time to
@@ -256,15 +267,6 @@ impl Change for Own<'_> {
             Some(tables) => tables.logs.next_addr(&self.engine.sb, log),
             None => self.engine.logs.lock().next_addr(&self.engine.sb, log),
         }
-    }
-
-    fn invalidate(&mut self, addr: BlockAddr) -> Result<(), Unseen> {
-        let mut tables = None;
-        let tables = match &mut self.sight.tables {
-            Some(kept) => kept,
-            None => tables.insert(Tables::of(self.engine)),
-        };
-        Ok(tables.logs.invalidate(&mut tables.segments, addr)?)
     }
 
     fn page_mut(&mut self, ino: Nid, index: u64) -> Result<&mut [u8; BLOCK_SIZE], Unseen> {

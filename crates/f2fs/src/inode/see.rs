@@ -22,7 +22,7 @@ use crate::inode::node_cache::CachedNode;
 use crate::inode::shards::{Inodes, Shard};
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
-use crate::ondisk::{NULL_ADDR, Nid};
+use crate::ondisk::{BlockAddr, NULL_ADDR, Nid};
 
 /// What there is to see of a volume, for whoever changes nothing.
 pub(crate) trait See: Sized {
@@ -82,6 +82,19 @@ impl<'a> InodeView<'a> {
         let range = self.layout().xattr_range();
         let is_used = self.block()[range].iter().take(4).any(|&byte| byte != 0);
         self.inline().contains(Inline::XATTR) && is_used || self.xattr_nid.get() != 0
+    }
+
+    /// The addresses in it, holes left out.
+    pub(crate) fn block_addrs(self) -> SmallVec<[BlockAddr; 16]> {
+        if self.inline().contains(Inline::DATA) {
+            return SmallVec::new();
+        }
+        let (words, _) = self.block()[self.layout().addr_range()].as_chunks::<4>();
+        words
+            .iter()
+            .map(|word| BlockAddr::from_le_bytes(*word))
+            .filter(|a| *a != NULL_ADDR)
+            .collect()
     }
 
     /// Type of file; checked when the inode was read.

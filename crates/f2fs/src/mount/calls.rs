@@ -258,6 +258,9 @@ impl FileSystem for F2fs {
     ) -> vfs::Result<()> {
         let from = NameIn { dir: nid(parent)?, name };
         let to = NameIn { dir: nid(new_parent)?, name: new_name };
+        if self.rename_beside(from, to, flags)?.is_some() {
+            return Ok(());
+        }
         Ok(self.change()?.rename(from, to, flags)?)
     }
 

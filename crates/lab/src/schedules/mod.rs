@@ -5,6 +5,7 @@
 //! the others need to finish (PCT, Burckhardt and others, ASPLOS 2010: most races need only few
 //! preemptions, in the right places). A seed is a schedule, so it is all that a replay needs.
 
+mod names;
 mod primitives;
 mod volumes;
 
@@ -49,16 +50,17 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 13] = [
+pub static ALL: [Structure; 14] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
     volumes::INODE,
-    volumes::NODES,
-    volumes::NAMES,
+    names::NODES,
+    names::NAMES,
+    names::REPLACE,
     volumes::FSYNC,
     volumes::CHECKPOINT,
-    volumes::RENAME,
+    names::RENAME,
     volumes::CLEANER,
     volumes::DISCARDS,
     primitives::RACE,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::drive::{BLOCK_SIZE, Drive, DriveState, Ssd, Timing};
 use vfs::kind::{Format, Volume};
-use vfs::{Creator, Ino, RenameFlags};
+use vfs::{Creator, Ino};
 
 use super::{Check, Stage, Structure, must, together};
 use crate::{Error, Result, rig};
@@ -18,9 +18,9 @@ const ZONED: &str = "zn540-noplp";
 const FREE: u64 = 640;
 
 /// How often each thread does its part.
-const TIMES: u64 = 3;
+pub(super) const TIMES: u64 = 3;
 
-type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
+pub(super) type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
 
 /// A drive with an empty volume.
 pub(super) fn empty(format: &'static dyn Format) -> Result<DriveState> {
@@ -50,13 +50,13 @@ fn made(drive: &str, format: &'static dyn Format) -> Result<Arc<Ssd>> {
 }
 
 /// A mounted volume and what lies below it.
-struct Mounted {
-    fs: Arc<dyn Volume>,
-    ssd: Arc<Ssd>,
+pub(super) struct Mounted {
+    pub(super) fs: Arc<dyn Volume>,
+    pub(super) ssd: Arc<Ssd>,
     stage: Arc<Stage>,
 }
 
-fn said<T, E: std::fmt::Display>(
+pub(super) fn said<T, E: std::fmt::Display>(
     what: &str,
     result: std::result::Result<T, E>,
 ) -> std::result::Result<T, String> {
@@ -64,7 +64,7 @@ fn said<T, E: std::fmt::Display>(
 }
 
 impl Mounted {
-    fn new(stage: &Arc<Stage>, options: &str) -> std::result::Result<Arc<Self>, String> {
+    pub(super) fn new(stage: &Arc<Stage>, options: &str) -> std::result::Result<Arc<Self>, String> {
         Self::on(&stage.empty, stage, options)
     }
 
@@ -78,23 +78,23 @@ impl Mounted {
         Ok(Arc::new(Self { fs, ssd, stage: stage.clone() }))
     }
 
-    fn create(&self, dir: Ino, name: &str) -> std::result::Result<Ino, String> {
+    pub(super) fn create(&self, dir: Ino, name: &str) -> std::result::Result<Ino, String> {
         let made = self.fs.create(dir, name.as_bytes(), 0o644, Creator::default());
         said(name, made).map(|attr| attr.ino)
     }
 
-    fn write(&self, ino: Ino, page: u64, letter: u8, pages: usize) -> Check {
+    pub(super) fn write(&self, ino: Ino, page: u64, letter: u8, pages: usize) -> Check {
         let data = vec![letter; pages * BLOCK_SIZE];
         let written = said("write", self.fs.write(ino, page * BLOCK_SIZE as u64, &data))?;
         must(written == data.len(), || format!("{written} of {} bytes written", data.len()))
     }
 
-    fn fsync(&self, ino: Ino) -> Check {
+    pub(super) fn fsync(&self, ino: Ino) -> Check {
         said("fsync", self.fs.fsync(ino, false))
     }
 
     /// Unmounts, and finds nothing wrong.
-    fn end(&self) -> Check {
+    pub(super) fn end(&self) -> Check {
         said("unmount", self.fs.unmount())?;
         self.stage.sound(&(self.ssd.clone() as Arc<dyn Drive>))
     }
@@ -107,7 +107,11 @@ impl Stage {
     }
 
     /// What `see` sees on a drive after a power cut left `state`, and nothing wrong with it.
-    fn after_cut(&self, state: DriveState, see: impl FnOnce(&dyn Volume) -> Check) -> Check {
+    pub(super) fn after_cut(
+        &self,
+        state: DriveState,
+        see: impl FnOnce(&dyn Volume) -> Check,
+    ) -> Check {
         let ssd = Ssd::power_on(state, Timing::Instant, self.seed);
         let fs = said("mount after the cut", self.format.mount(ssd.clone(), ""))?;
         see(&*fs)?;
@@ -117,7 +121,11 @@ impl Stage {
 }
 
 /// The letter that fills each page of what there is of a file.
-fn pages_of(fs: &dyn Volume, ino: Ino, pages: usize) -> std::result::Result<Vec<u8>, String> {
+pub(super) fn pages_of(
+    fs: &dyn Volume,
+    ino: Ino,
+    pages: usize,
+) -> std::result::Result<Vec<u8>, String> {
     let mut data = vec![0; pages * BLOCK_SIZE];
     let len = said("read", fs.read(ino, 0, &mut data))?;
     data[..len]
@@ -164,80 +172,6 @@ pub(super) const INODE: Structure = Structure {
         let last = letters.len() == 2 && letters.iter().all(|letter| b"ab".contains(letter));
         must(last, || format!("{letters:?} is left"))?;
         volume.end()
-    },
-};
-
-pub(super) const NODES: Structure = Structure {
-    name: "nodes",
-    about: "files made, looked up and removed side by side, in one directory and in several",
-    injected: false,
-    run: |stage| {
-        let volume = Mounted::new(stage, "")?;
-        let root = volume.fs.root();
-        let mut threads: Threads = Vec::new();
-        for core in 0..4 {
-            let volume = volume.clone();
-            threads.push(Box::new(move || {
-                let made = volume.fs.mkdir(root, &[b'd', b'0' + core], 0o755, Creator::default());
-                let own = said("mkdir", made)?.ino;
-                for turn in 0..TIMES {
-                    let dir = if turn % 2 == 0 { root } else { own };
-                    let name = format!("f{core}-{turn}");
-                    let file = volume.create(dir, &name)?;
-                    let found = said(&name, volume.fs.lookup(dir, name.as_bytes()))?.ino;
-                    must(found == file, || format!("{name} is {found}, made as {file}"))?;
-                    if turn == 0 {
-                        said("unlink", volume.fs.unlink(dir, name.as_bytes()))?;
-                        let gone = volume.fs.lookup(dir, name.as_bytes()).is_err();
-                        must(gone, || format!("{name} is still there"))?;
-                    }
-                }
-                Ok(())
-            }));
-        }
-        together(threads)?;
-        volume.end()
-    },
-};
-
-pub(super) const NAMES: Structure = Structure {
-    name: "names",
-    about: "files made, fsynced and removed in one directory: what was fsynced survives a cut",
-    injected: false,
-    run: |stage| {
-        let volume = Mounted::new(stage, "")?;
-        let (root, seed) = (volume.fs.root(), stage.seed);
-        let left = Arc::new(cores::Mutex::instrument("what is left", None));
-        let mut threads: Threads = Vec::new();
-        for core in 0..3_u8 {
-            let (volume, left) = (volume.clone(), left.clone());
-            threads.push(Box::new(move || {
-                let names = [0, 1, 2].map(|turn| format!("{core}-{turn}"));
-                for (turn, name) in names.iter().enumerate() {
-                    let file = volume.create(root, name)?;
-                    if turn > 0 {
-                        said("unlink", volume.fs.unlink(root, names[turn - 1].as_bytes()))?;
-                    }
-                    volume.write(file, 0, b'a' + core, 1)?;
-                    volume.fsync(file)?;
-                    if seed / 8 % 9 == 3 * turn as u64 + u64::from(core) {
-                        let state = volume.ssd.survivors(seed);
-                        *left.lock() = Some((name.clone(), b'a' + core, state));
-                    }
-                }
-                Ok(())
-            }));
-        }
-        together(threads)?;
-        let files = count(&*volume.fs, root, 0)?;
-        must(files == 3, || format!("{files} files of 3 are to be found"))?;
-        volume.end()?;
-        let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| {
-            let file = said(&name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, 2)?;
-            must(letters == [letter], || format!("{name} was fsynced, and holds {letters:?}"))
-        })
     },
 };
 
@@ -323,53 +257,6 @@ pub(super) const CHECKPOINT: Structure = Structure {
         volume.end()
     },
 };
-
-pub(super) const RENAME: Structure = Structure {
-    name: "rename",
-    about: "directories and files move against each other: no name is lost, no circle closes",
-    injected: false,
-    run: |stage| {
-        let volume = Mounted::new(stage, "")?;
-        let root = volume.fs.root();
-        let made = |name| said("mkdir", volume.fs.mkdir(root, name, 0o755, Creator::default()));
-        let (a, b) = (made(b"a")?.ino, made(b"b")?.ino);
-        volume.create(a, "x")?;
-        let mut threads: Threads = Vec::new();
-        let moves: [(Ino, &[u8], Ino, &[u8]); 4] =
-            [(a, b"x", b, b"x"), (b, b"x", a, b"x"), (root, b"a", b, b"a"), (root, b"b", a, b"b")];
-        for (from, name, to, new) in moves {
-            let volume = volume.clone();
-            threads.push(Box::new(move || {
-                // Whoever comes too late finds no name, or would close a circle.
-                let _ = volume.fs.rename(from, name, to, new, RenameFlags::empty());
-                Ok(())
-            }));
-        }
-        together(threads)?;
-        let files = count(&*volume.fs, root, 0)?;
-        must(files == 1, || format!("{files} files of 1 are to be found"))?;
-        volume.end()
-    },
-};
-
-/// Regular files below `dir`.
-fn count(fs: &dyn Volume, dir: Ino, depth: u32) -> std::result::Result<u64, String> {
-    must(depth < 8, || "a circle of directories".to_owned())?;
-    let mut entries = Vec::new();
-    let listed = fs.readdir(dir, 0, &mut |entry| {
-        entries.push(entry);
-        true
-    });
-    said("readdir", listed)?;
-    let mut files = 0;
-    for entry in entries.iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
-        files += match entry.kind {
-            vfs::FileKind::Directory => count(fs, entry.ino, depth + 1)?,
-            _ => 1,
-        };
-    }
-    Ok(files)
-}
 
 pub(super) const CLEANER: Structure = Structure {
     name: "cleaner",
