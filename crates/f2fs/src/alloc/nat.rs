@@ -68,6 +68,8 @@ const REBUILD_RUN: usize = 64;
 
 /// How many clean entries may be cached before some are dropped.
 const CACHE_LIMIT: usize = 256 * 1024;
+/// With fewer free numbers, none is taken on trial.
+const SPARE: u32 = 1024;
 /// How many blocks of the table are kept. A directory's nodes have neighbouring numbers.
 const BLOCKS_LIMIT: usize = 256;
 
@@ -263,6 +265,10 @@ impl Nat {
     /// As [`Nat::reserve`], with the number's entry, and without looking at the drive; `None` if
     /// that does not do.
     pub(crate) fn reserve_known(&mut self) -> Option<(Nid, Cached)> {
+        if self.available < SPARE {
+            // Somebody else may need the last ones while we try.
+            return None;
+        }
         let nid = self.first_free()?;
         let entry = self.recall(nid)?;
         self.take(nid);

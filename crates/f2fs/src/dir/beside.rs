@@ -77,11 +77,8 @@ impl Own<'_> {
         self.check_free(parent, name)?;
         let entry = self.new_entry(parent, name, ino, kind)?;
         let room = self.foresee_entry(new, &entry)?;
+        self.make_ready(parent, room)?;
         self.engine().space.take_node(true)?;
-        if let Err(error) = self.make_ready(parent, room) {
-            self.engine().space.give_node(true);
-            return Err(error);
-        }
         // From here on there is nothing that could fail.
         self.put_inode(ino, known, new)?;
         self.put_entry(parent, room, &entry)?;
@@ -188,7 +185,8 @@ impl Own<'_> {
             || engine.turns.is_under_way(ino.into())
             || engine.atomic_writes.contains_key(&ino)
             || engine.lazy_atimes.contains_key(&ino)
-            || engine.write_errors.contains(&ino);
+            || engine.write_errors.contains(&ino)
+            || engine.orphans.contains(&ino);
         let inode = self.view(ino)?;
         let is_plain = matches!(inode.file_kind(), FileKind::Regular | FileKind::Symlink)
             && inode.layout().cluster().is_none();

@@ -326,7 +326,12 @@ impl Inodes {
             let unused = all.filter(|(dir, index)| **dir != grown && !index.used.load(Relaxed));
             let Some(dir) = unused.map(|(dir, _)| *dir).min() else {
                 self.begin_watch();
-                return self.of(grown).names.leave_out(grown);
+                self.names.grown.store(0);
+                let names = &mut self.of(grown).names;
+                if names.dirs.contains_key(&grown) {
+                    names.leave_out(grown);
+                }
+                return;
             };
             self.of(dir).names.forget(dir);
         }

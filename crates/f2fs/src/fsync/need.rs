@@ -137,8 +137,7 @@ pub(super) trait Decide: Change + Names {
         let (dir, own) = (inode.pino.get(), inode.name().to_vec());
         // In other directories, different bytes may be the same name.
         let exact = self.naming(dir)? == Naming::Exact;
-        let is_left = |name: &[u8]| !exact || *name == own;
-        Ok(self.engine().since_checkpoint.has_left(dir, is_left))
+        Ok(self.engine().since_checkpoint.has_left(dir, exact.then_some(own)))
     }
 
     /// Whether a node of the file was freed that recovery would take for unchanged: a node of

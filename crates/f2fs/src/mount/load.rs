@@ -115,7 +115,7 @@ impl Parts {
             orphans,
             since_checkpoint: SinceCheckpoint::default(),
             clock: Clock::new(checkpoint.elapsed_time, options.frozen_time),
-            generations: Line::new(checkpoint.version + 1),
+            generations: Line::new(checkpoint.version.wrapping_add(1)),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
             atomic_writes: FxHashMap::default(),

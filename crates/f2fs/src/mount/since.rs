@@ -96,11 +96,14 @@ impl SinceCheckpoint {
         }
     }
 
-    /// Whether a name that directory `dir` lost is the one `asked` for.
-    pub(crate) fn has_left(&self, dir: Nid, asked: impl Fn(&[u8]) -> bool) -> bool {
-        self.seen().is_some_and(|events| {
-            let left = events.left_names.range((dir, Vec::new())..);
-            left.take_while(|(of, _)| *of == dir).any(|(_, name)| asked(name))
+    /// Whether directory `dir` lost this name; any name, if there is `None`.
+    pub(crate) fn has_left(&self, dir: Nid, name: Option<Vec<u8>>) -> bool {
+        self.seen().is_some_and(|events| match name {
+            Some(name) => events.left_names.contains(&(dir, name)),
+            None => {
+                let next = events.left_names.range((dir, Vec::new())..).next();
+                next.is_some_and(|(of, _)| *of == dir)
+            }
         })
     }
 
