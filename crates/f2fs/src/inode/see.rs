@@ -337,8 +337,8 @@ impl F2fs {
         }
     }
 
-    /// Changes inodes `inos` in memory, beside others who work on other inodes; `None` if that takes
-    /// more than this.
+    /// Changes inodes `inos` in memory, beside others who work on other inodes; `None` if that
+    /// takes more than this.
     pub(crate) fn own<T, const N: usize>(
         &self,
         inos: [Nid; N],
