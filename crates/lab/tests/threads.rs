@@ -19,9 +19,30 @@ fn job(workload: &str, drive: &str, mode: &'static Technique, seed: u64) -> Job 
     harness::job(workload::named(workload, 0).expect("a known workload"), drive, mode, seed)
 }
 
+/// The same job with these mount options.
+fn with(mount_opts: &str, job: Job) -> Job {
+    if mount_opts.is_empty() {
+        return job;
+    }
+    let command = format!("{} --mount-opts {mount_opts}", job.command);
+    Job { mount_opts: mount_opts.into(), command, ..job }
+}
+
 /// Cuts each run of these, and checks one cut of `check_every` structure by structure; fails with
 /// one replay line per run in which a promise was broken.
 fn promises_hold(
+    workloads: &[&str],
+    drive: &str,
+    modes: &[&'static Technique],
+    seeds: std::ops::Range<u64>,
+    check_every: usize,
+) {
+    promises_hold_through("", workloads, drive, modes, seeds, check_every);
+}
+
+/// As above, with these mount options.
+fn promises_hold_through(
+    mount_opts: &str,
     workloads: &[&str],
     drive: &str,
     modes: &[&'static Technique],
@@ -32,7 +53,8 @@ fn promises_hold(
     for workload in workloads {
         for &mode in modes {
             for seed in seeds.clone() {
-                match every_cut(Job { check_every, ..job(workload, drive, mode, seed) }) {
+                let job = job(workload, drive, mode, seed);
+                match every_cut(Job { check_every, ..with(mount_opts, job) }) {
                     Ok(result) => {
                         cuts += result.cuts;
                         all.extend(broken(&result));
@@ -42,7 +64,7 @@ fn promises_hold(
             }
         }
     }
-    eprintln!("{drive}: {cuts} cuts");
+    eprintln!("{drive} {mount_opts}: {cuts} cuts");
     assert!(all.is_empty(), "promises broken on {drive}:\n{}", all.join("\n"));
 }
 
@@ -101,6 +123,40 @@ fn torn_blocks() {
     promises_hold(&MIXES, ZONED_TEARING, &[technique::OPRW], 1..2, CHECK_EVERY);
     let modes = [technique::POSIX, technique::OPRW_STRICT];
     promises_hold(&MIXES, CONVENTIONAL_TEARING, &modes, 1..2, CHECK_EVERY);
+}
+
+/// Block layers that keep writes back, a zone's ahead of the scheduler or in it; the second has
+/// fewer tags than there are threads.
+const SORTED: [&str; 2] =
+    ["sched=mq-deadline", "sched=mq-deadline,zone_order=lock,nr_requests=2,nr_hw_queues=1"];
+
+/// Block layers whose completions are looked for, which takes a virtual machine long.
+const POLLED: [&str; 2] =
+    ["poll,nr_requests=1,nr_hw_queues=2", "sched=mq-deadline,zone_order=lock,nr_requests=1,poll"];
+
+/// As above, through each of these block layers: in one mode on a drive with zones, in the other
+/// on one without.
+fn hold_through(layers: &[&str], mixes: &[&str], modes: [&'static Technique; 2], seed: u64) {
+    for layer in layers {
+        for (drive, mode) in [ZONED, CONVENTIONAL].into_iter().zip(modes) {
+            promises_hold_through(layer, mixes, drive, &[mode], seed..seed + 1, CHECK_EVERY);
+        }
+    }
+}
+
+/// A share of what [`many_block_layers`] cuts.
+#[test]
+fn every_block_layer() {
+    let modes = [technique::OPRW_STRICT, technique::STRICT];
+    hold_through(&SORTED, &["threads:8:all"], modes, 1);
+    hold_through(&POLLED, &["threads:4:shared"], modes, 1);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn many_block_layers() {
+    let modes = [technique::OPRW, technique::POSIX];
+    hold_through(&[SORTED, POLLED].concat(), &MIXES, modes, 100);
 }
 
 /// What protects one thread's fsync from another's is taken away, one thing at a time: each is

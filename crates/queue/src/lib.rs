@@ -82,7 +82,12 @@ impl BlockQueue {
     /// A block layer over `drive` as a file system in this process wants it: no scheduler, one
     /// write in flight per sequential zone, tags under the lock of their hardware queue.
     pub fn new(drive: Arc<dyn Drive>) -> Self {
-        Self::set_up(drive, Options::default(), true)
+        Self::for_files(drive, Options::default())
+    }
+
+    /// As [`BlockQueue::new`], set up by `options`.
+    pub fn for_files(drive: Arc<dyn Drive>, options: Options) -> Self {
+        Self::set_up(drive, options, true)
     }
 
     /// A block layer over `drive` as Linux's blk-mq, set up by `options`.
@@ -91,16 +96,17 @@ impl BlockQueue {
     }
 
     fn set_up(drive: Arc<dyn Drive>, options: Options, plain: bool) -> Self {
-        let identify = drive.identify().clone();
-        let queues = 0..identify.queues.max(1);
-        let hw = queues.map(|queue| HwQueue::new(&identify, queue, options, plain)).collect();
+        let mut identify = drive.identify().clone();
+        identify.queues = identify.queues.min(options.nr_hw_queues.unwrap_or(u16::MAX)).max(1);
+        let hw = 0..identify.queues;
+        let hw = hw.map(|queue| HwQueue::new(&identify, queue, options, plain)).collect();
         let cores = cores::core_count().max(usize::from(identify.queues));
         let zones = identify.zones.map_or(0, |zones| zones.count as usize);
         let scheduled = options.scheduler == Scheduler::MqDeadline;
         let at_once = drive.answers_at_once() && identify.zones.is_none() && !plain && !scheduled;
         let depth = options.nr_requests.unwrap_or(u16::MAX).clamp(1, identify.queue_depth.max(1));
-        let queues = if at_once { identify.queues.max(1) } else { 0 };
-        let each = cores.div_ceil(usize::from(identify.queues.max(1)));
+        let queues = if at_once { identify.queues } else { 0 };
+        let each = cores.div_ceil(usize::from(identify.queues));
         let at_once = (0..queues).map(|queue| AtOnce::new(depth, queue, each, options.linux));
         Self {
             at_once: at_once.collect(),

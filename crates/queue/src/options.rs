@@ -43,6 +43,9 @@ pub struct Options {
     /// Requests of a hardware queue (`queue/nr_requests`): its tags, at most as many as the drive
     /// is deep; with a scheduler, the requests that it may hold. By default the depth of the drive.
     pub nr_requests: Option<u16>,
+    /// Hardware queues in use (`blk_mq_tag_set::nr_hw_queues`): at most, and by default, all that
+    /// the drive has.
+    pub nr_hw_queues: Option<u16>,
     /// In which order requests go to the drive.
     pub scheduler: Scheduler,
     /// How writes to one sequential zone keep their order.
@@ -61,6 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             nr_requests: None,
+            nr_hw_queues: None,
             scheduler: Scheduler::None,
             zone_order: ZoneOrder::WritePlug,
             polled: false,

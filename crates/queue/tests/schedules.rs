@@ -29,8 +29,9 @@ fn settings() -> impl Iterator<Item = Options> {
         orders.into_iter().flat_map(move |zone_order| {
             [(None, false, true), (Some(3), false, false), (Some(2), true, true)].map(
                 |(nr_requests, polled, fua)| {
-                    let linux = if polled { Linux::V4 } else { Linux::V6 };
-                    Options { nr_requests, scheduler, zone_order, polled, fua, linux }
+                    let (linux, nr_hw_queues) =
+                        if polled { (Linux::V4, Some(2)) } else { (Linux::V6, None) };
+                    Options { nr_requests, nr_hw_queues, scheduler, zone_order, polled, fua, linux }
                 },
             )
         })

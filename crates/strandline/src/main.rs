@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod block_layer;
 mod cmd;
 mod copy;
 mod failure;

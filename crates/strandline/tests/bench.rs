@@ -76,6 +76,46 @@ fn fxmark_compares_threads_with_processes() {
     assert!(code != 0 && said.contains("floppy"), "{said}");
 }
 
+#[test]
+fn the_block_layer_is_as_asked() {
+    let line = "bench fsync --drive conventional-noplp --machine xeon-4116 --threads 8 --ops 400";
+    let rate = |options: &str| {
+        let object = ok(&format!("{line} --json {options}"));
+        let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+        object["ops_per_s"].as_f64().expect("a rate")
+    };
+    let usual = rate("");
+    assert_eq!(rate("--sched none --nr-requests 65535 --nr-hw-queues 65535"), usual, "no change");
+    assert!(rate("--nr-hw-queues 1 --nr-requests 1") < usual, "eight threads and one tag");
+    assert!(rate("--poll") > usual, "nobody is woken");
+    assert_ne!(rate("--sched mq-deadline"), usual);
+    let line = "bench fxmark DWSL --machine xeon-4116 --cores 2 --ops 20 --drive zn540 --json";
+    let object = ok(&format!("{line} -o cache=8m --sched mq-deadline"));
+    let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+    assert_eq!(object["mount_opts"], "cache=8m,sched=mq-deadline");
+    let aged = "bench age --fill 50 --overwrite 1x --size 64m --json --nr-requests 1";
+    let object: serde_json::Value = serde_json::from_str(&ok(aged)).expect("JSON");
+    assert_eq!(object["mount_opts"], "nr_requests=1");
+}
+
+#[test]
+fn a_block_layer_that_cannot_be_is_refused_in_one_line() {
+    for (line, told) in [
+        ("fsync --sched bfq", "none, mq-deadline"),
+        ("fsync --nr-requests 0", "1..=65535"),
+        ("fsync --nr-requests 65536", "1..=65535"),
+        ("fsync --nr-hw-queues 0", "1..=65535"),
+        ("fsync -o nr_hw_queues=many", "a number from 1 to 65535"),
+        ("fsync -o zone_order=free", "lock or plug"),
+        ("fxmark DWOL --mount /tmp --poll", "--poll"),
+        ("fxmark DWOL --mount /tmp --sched none", "--sched"),
+    ] {
+        let (code, said) = fails(&format!("bench {line}"));
+        let told = said.contains(told);
+        assert_eq!((code, said.trim_end().lines().count(), told), (2, 1, true), "{line}: {said}");
+    }
+}
+
 /// Where the kernel can poll, it does: every interface works, and the polled one makes no call.
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]

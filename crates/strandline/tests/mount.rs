@@ -451,7 +451,8 @@ fn settings_reach_a_mount() {
 
 #[test]
 fn status_and_refusals() {
-    let rig = Rig::zoned(&[]);
+    let layer = ["--sched", "mq-deadline", "--nr-hw-queues", "1", "-o", "nr_requests=2,poll"];
+    let rig = Rig::zoned(&layer);
     let status = strandline(&["status", "--json"], &rig.point());
     let text = String::from_utf8(status.stdout).unwrap();
     let status: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
@@ -459,6 +460,9 @@ fn status_and_refusals() {
     let first = shown.lines().next().unwrap();
     assert!(first.starts_with("mount_options ") && first.contains(",fsync_mode=posix"), "{shown}");
     assert!(status["free_segments"].is_u64() && status["drive/writes"].is_u64(), "{text}");
+    assert!(first.ends_with(",sched=mq-deadline,nr_requests=2,nr_hw_queues=1,poll"), "{shown}");
+    assert_eq!(status["queue/nr_hw_queues"], 1, "{text}");
+    assert!(status["queue/sent"].as_u64() > Some(0), "{text}");
     let other = tempfile::tempdir().unwrap();
     let image = rig.image();
     let image = image.to_str().unwrap();

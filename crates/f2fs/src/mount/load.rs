@@ -40,7 +40,7 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
 
 /// Reads what is on `drive` as of its last checkpoint.
 pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Engine> {
-    let io = Io::new(Arc::new(BlockQueue::new(drive)));
+    let io = Io::new(Arc::new(BlockQueue::for_files(drive, options.queue)));
     let mut options = options.clone();
     let (sb, _) = Superblock::select(|addr| io.read(addr))?;
     check_drive(&sb, &io, &mut options)?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bitflags::bitflags;
+use queue::{Scheduler, ZoneOrder};
 use vfs::options::{Choice, MountOption, Options, Value};
 
 use crate::error::Error;
@@ -207,6 +208,9 @@ pub struct MountOptions {
     /// `cache=BYTES` (with k, m, g): page cache limit. The node cache may use a quarter of it, and
     /// the indexes of large directories an eighth.
     pub cache_bytes: u64,
+    /// `sched=none|mq-deadline`, `zone_order=lock|plug`, `nr_requests=N`, `nr_hw_queues=N`, `poll`:
+    /// the block layer.
+    pub queue: queue::Options,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,
     /// The time of day for as long as the volume is mounted; `None` asks the machine. For images
@@ -233,6 +237,7 @@ impl Default for MountOptions {
             inline_dentry: true,
             inline_xattr: true,
             cache_bytes: 256 << 20,
+            queue: queue::Options::default(),
             inject: Inject::empty(),
             frozen_time: None,
         }
@@ -280,6 +285,17 @@ impl fmt::Display for MountOptions {
         if self.cache_bytes != default.cache_bytes {
             write!(f, ",cache={}", self.cache_bytes)?;
         }
+        let queue::Options { nr_requests, nr_hw_queues, .. } = self.queue;
+        if self.queue.scheduler == Scheduler::MqDeadline {
+            f.write_str(",sched=mq-deadline")?;
+        }
+        if self.queue.zone_order == ZoneOrder::WriteLock {
+            f.write_str(",zone_order=lock")?;
+        }
+        for (name, count) in [("nr_requests", nr_requests), ("nr_hw_queues", nr_hw_queues)] {
+            count.map_or(Ok(()), |count| write!(f, ",{name}={count}"))?;
+        }
+        f.write_str(if self.queue.polled { ",poll" } else { "" })?;
         let faults =
             self.inject.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
         let faults: Vec<String> = faults.collect();
@@ -292,6 +308,12 @@ type Chosen = Choice<MountOptions>;
 
 const fn flag(name: &'static str, set: fn(&mut MountOptions)) -> Opt {
     Opt { name, value: Value::None { set } }
+}
+
+type SetText = fn(&mut MountOptions, &str) -> Result<(), String>;
+
+const fn text(name: &'static str, form: &'static str, set: SetText) -> Opt {
+    Opt { name, value: Value::Text { form, set } }
 }
 
 const fn choice(name: &'static str, set: fn(&mut MountOptions)) -> Chosen {
@@ -317,10 +339,7 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("norecovery", |o| o.roll_forward = false),
         MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
         MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
-        MountOption {
-            name: "checkpoint_interval",
-            value: Value::Text { form: "SECONDS", set: set_checkpoint_interval },
-        },
+        text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
         flag("discard", |o| o.discard = true),
         flag("nodiscard", |o| o.discard = false),
         flag("inline_data", |o| o.inline_data = true),
@@ -329,11 +348,14 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("noinline_dentry", |o| o.inline_dentry = false),
         flag("inline_xattr", |o| o.inline_xattr = true),
         flag("noinline_xattr", |o| o.inline_xattr = false),
-        MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
-        MountOption {
-            name: "inject",
-            value: Value::Text { form: "NAME[+NAME...]", set: set_inject },
-        },
+        text("cache", "BYTES", set_cache),
+        MountOption { name: "sched", value: Value::OneOf(&SCHEDULERS) },
+        MountOption { name: "zone_order", value: Value::OneOf(&ZONE_ORDERS) },
+        text("nr_requests", "N", |o, n| count(n).map(|n| o.queue.nr_requests = Some(n))),
+        text("nr_hw_queues", "N", |o, n| count(n).map(|n| o.queue.nr_hw_queues = Some(n))),
+        flag("poll", |o| o.queue.polled = true),
+        flag("nopoll", |o| o.queue.polled = false),
+        text("inject", "NAME[+NAME...]", set_inject),
     ],
 };
 
@@ -359,6 +381,20 @@ const ON_ERROR: [Chosen; 3] = [
     choice("remount-ro", |o| o.errors = OnError::RemountRo),
     choice("panic", |o| o.errors = OnError::Panic),
 ];
+
+const SCHEDULERS: [Chosen; 2] = [
+    choice("none", |o| o.queue.scheduler = Scheduler::None),
+    choice("mq-deadline", |o| o.queue.scheduler = Scheduler::MqDeadline),
+];
+
+const ZONE_ORDERS: [Chosen; 2] = [
+    choice("lock", |o| o.queue.zone_order = ZoneOrder::WriteLock),
+    choice("plug", |o| o.queue.zone_order = ZoneOrder::WritePlug),
+];
+
+fn count(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("a number from 1 to {}", u16::MAX))
+}
 
 fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
@@ -403,15 +439,25 @@ mod tests {
         assert!(o.read_only && o.oprw && o.fsync_mode == FsyncMode::Strict);
         assert_eq!(o.cache_bytes, 8 << 20);
         assert_eq!(o.inject, Inject::DROP_FLUSH | Inject::SKIP_WP_CHECK);
+        let list = "sched=mq-deadline,zone_order=lock,nr_requests=4,nr_hw_queues=1,poll";
+        let o: MountOptions = list.parse().unwrap();
+        assert!(o.queue.polled && o.queue.scheduler == Scheduler::MqDeadline);
+        assert_eq!((o.queue.nr_requests, o.queue.nr_hw_queues), (Some(4), Some(1)));
+        assert!(o.to_string().ends_with(list), "{o}");
     }
 
     #[test]
     fn unknown_options_are_named() {
-        for bad in ["cache=9x", "cache=99999999999g", "inject=x", "oprw=1"] {
+        for bad in ["cache=9x", "cache=99999999999g", "inject=x", "oprw=1", "sched=bfq"] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }
         let error = "ro,fsync_mode=foo".parse::<MountOptions>().unwrap_err();
         let said = "fsync_mode=foo: unknown value; expected posix, strict or nobarrier";
         assert_eq!(error.to_string(), said);
+        for bad in ["nr_requests=0", "nr_requests=65536", "nr_hw_queues=-1", "nr_hw_queues="] {
+            let error = bad.parse::<MountOptions>().unwrap_err();
+            let said = format!("{bad}: unknown value; expected a number from 1 to 65535");
+            assert_eq!(error.to_string(), said);
+        }
     }
 }

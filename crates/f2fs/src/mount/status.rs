@@ -1,6 +1,7 @@
 //! What a mounted volume says about itself, under the names of `/sys/fs/f2fs/<disk>/`
 //! (Documentation/ABI/testing/sysfs-fs-f2fs). Every figure is counted or read, none estimated.
 
+use queue::QueueStats;
 use serde::Serialize;
 
 use crate::F2fs;
@@ -81,6 +82,21 @@ pub struct Status {
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
     #[serde(rename = "stat/cp_status")]
     pub cp_status: u32,
+    /// Hardware queues in use.
+    #[serde(rename = "queue/nr_hw_queues")]
+    pub nr_hw_queues: usize,
+    /// Commands that the volume gave to the block layer since it was mounted.
+    #[serde(rename = "queue/submitted")]
+    pub submitted: u64,
+    /// Of those, commands that joined another one's request.
+    #[serde(rename = "queue/merged")]
+    pub merged: u64,
+    /// Requests sent to the drive.
+    #[serde(rename = "queue/sent")]
+    pub sent: u64,
+    /// Times that a command had to wait for a tag.
+    #[serde(rename = "queue/tag_waits")]
+    pub tag_waits: u64,
     /// As `gc_urgent`: both show the mode of the gc thread.
     pub gc_idle: GcMode,
     /// The writable attributes.
@@ -113,6 +129,10 @@ impl Engine {
             }
             Health::Sound | Health::Gone => {}
         }
+        let queues = self.io.queue().stats();
+        let nr_hw_queues = queues.len();
+        let mut queue = QueueStats::default();
+        queues.into_iter().for_each(|stats| queue += stats);
         let (segments, logs) = (self.segments.get_mut(), self.logs.get_mut());
         let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
         let unusable_blocks_per_sec =
@@ -139,6 +159,11 @@ impl Engine {
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
             sb_status,
             cp_status: cp_status.bits(),
+            nr_hw_queues,
+            submitted: queue.submitted,
+            merged: queue.merged,
+            sent: queue.sent,
+            tag_waits: queue.tag_waits,
             gc_idle: tunables.gc_mode,
             tunables,
         }

@@ -55,6 +55,9 @@ pub struct Job {
     pub workload: Arc<dyn Workload>,
     /// The fsync mode.
     pub technique: &'static Technique,
+    /// Mount options besides those of the mode and the workload: how the block layer is set up,
+    /// for example.
+    pub mount_opts: String,
     /// A deliberate fault, by name.
     pub inject: Option<String>,
     /// How many cuts.
@@ -87,6 +90,7 @@ impl Job {
             drive: drive.into(),
             workload,
             technique,
+            mount_opts: String::new(),
             inject: None,
             cuts: 0,
             seed,
@@ -113,6 +117,9 @@ impl Job {
             if self.format.has_option(option.split('=').next().unwrap_or(option)) {
                 options += &format!(",{option}");
             }
+        }
+        if !self.mount_opts.is_empty() {
+            options += &format!(",{}", self.mount_opts);
         }
         options
     }

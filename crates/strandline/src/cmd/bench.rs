@@ -8,6 +8,7 @@ mod io;
 use clap::{Args, Subcommand};
 use lab::bench::{self, Bench as Job, Subject};
 
+use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
@@ -55,6 +56,8 @@ struct Common {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    block_layer: BlockLayer,
 }
 
 #[derive(Args)]
@@ -78,6 +81,14 @@ struct One {
     direct: bool,
 }
 
+impl Common {
+    /// Mount options, with those of the block layer.
+    fn mount_opts(&self) -> String {
+        let given = Some(self.mount_opts.clone()).filter(|list| !list.is_empty());
+        given.into_iter().chain(self.block_layer.options()).collect::<Vec<_>>().join(",")
+    }
+}
+
 impl Bench {
     pub(crate) fn run(self) -> Outcome {
         match (self.suite, self.one) {
@@ -94,7 +105,8 @@ impl Bench {
 
 impl One {
     fn run(self, common: Common) -> Outcome {
-        let Common { fs, mount_opts, seed, json } = common;
+        let mount_opts = common.mount_opts();
+        let Common { fs, seed, json, .. } = common;
         let job = Job {
             kind: self.bench.parse()?,
             format: subjects::named(&fs)?,

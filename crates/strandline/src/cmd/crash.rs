@@ -100,6 +100,9 @@ pub(crate) struct Crash {
     print_workload: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
+    /// Mount options besides those of the mode, as for mount -o
+    #[arg(long, default_value = "", short = 'o', conflicts_with = "kernel")]
+    mount_opts: String,
     #[command(flatten)]
     kernel: KernelArgs,
     /// At most this many bytes of the tree, with k, m or g
@@ -404,6 +407,7 @@ impl Crash {
             drive: self.drive().into(),
             workload,
             technique: mode,
+            mount_opts: self.mount_opts.clone(),
             inject: self.inject.clone(),
             cuts: self.campaign.cuts as usize,
             seed: self.campaign.seed,
@@ -419,8 +423,12 @@ impl Crash {
     }
 
     fn command_for(&self, workload: &str) -> String {
-        let workload = shell_word(workload);
-        format!("strandline crash --fs {} --drive {} --workload {workload}", self.fs, self.drive())
+        let (fs, drive, workload) = (&self.fs, self.drive(), shell_word(workload));
+        let command = format!("strandline crash --fs {fs} --drive {drive} --workload {workload}");
+        match &*self.mount_opts {
+            "" => command,
+            options => format!("{command} --mount-opts {}", shell_word(options)),
+        }
     }
 
     /// This command line without the modes.

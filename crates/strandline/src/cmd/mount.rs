@@ -16,6 +16,7 @@ use fuse::{MountOptions, Session};
 
 use control::Switch;
 
+use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
@@ -46,6 +47,8 @@ writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of t
 threads=N; timing=instant|paced, of an emulated drive.
 Those of F2FS: fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=, nodiscard,
 noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=;
+sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block
+layer, as --sched and the others below;
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
 what nodes point to, as Linux's does.
 What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict,
@@ -77,6 +80,8 @@ pub(crate) struct Mount {
     /// Stay in the foreground, say when the mount is ready, and detach from the terminal
     #[arg(long, hide = true)]
     in_background: bool,
+    #[command(flatten)]
+    block_layer: BlockLayer,
 }
 
 /// Mount a volume: the helper mount(8) calls for file systems of type strandline.
@@ -127,6 +132,7 @@ impl Helper {
             read_only: false,
             foreground: false,
             in_background: false,
+            block_layer: BlockLayer::default(),
         }
         .run()
     }
@@ -197,6 +203,7 @@ impl Mount {
         if self.read_only {
             self.options.push("ro".into());
         }
+        self.options.extend(self.block_layer.options());
         let mut settings = Settings::parse(&self.options)?;
         settings.devices.kind = self.kind;
         let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));

@@ -44,7 +44,8 @@ impl Age {
         let overwrite = overwrite.ok_or_else(|| {
             Failure::Usage(format!("--overwrite {}: a number of times, as 10x", self.overwrite))
         })?;
-        let Common { fs, mount_opts, seed, json } = self.common;
+        let mount_opts = self.common.mount_opts();
+        let Common { fs, seed, json, .. } = self.common;
         let aged = age::run(&age::Age {
             format: subjects::named(&fs)?,
             drive: self.drive,

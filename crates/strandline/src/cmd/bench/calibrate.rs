@@ -31,7 +31,8 @@ pub(crate) struct Calibrate {
 
 impl Calibrate {
     pub(super) fn run(self) -> Outcome {
-        let Common { fs, mount_opts, seed, json } = self.common;
+        let mount_opts = self.common.mount_opts();
+        let Common { fs, seed, json, .. } = self.common;
         let (format, drive) = (subjects::named(&fs)?, "ram".to_owned());
         let place = Place::Fresh { format, drive, mount_opts };
         let setting = Setting { place, seed };

@@ -35,7 +35,8 @@ pub(crate) struct Fxmark {
     #[arg(long, default_value = "ram")]
     drive: String,
     /// Not in process: through the kernel, in a new directory below this one
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["fs", "drive", "mount_opts"])]
+    #[arg(long, value_name = "DIR")]
+    #[arg(conflicts_with_all = ["fs", "drive", "mount_opts", "BlockLayer"])]
     mount: Option<PathBuf>,
     /// Open files with O_DIRECT, past the page cache
     #[arg(long)]
@@ -81,7 +82,7 @@ impl Fxmark {
             None => Place::Fresh {
                 format: subjects::named(&self.common.fs)?,
                 drive: self.drive.clone(),
-                mount_opts: self.common.mount_opts.clone(),
+                mount_opts: self.common.mount_opts(),
             },
         };
         let job = Job {
@@ -137,7 +138,7 @@ impl Fxmark {
         let mut command = Command::new(program);
         command.args(["bench", "fxmark", self.load.name(), "--machine", &self.machine]);
         command.args(["--fs", &self.common.fs, "--drive", &self.drive]);
-        command.arg(format!("--mount-opts={}", self.common.mount_opts));
+        command.arg(format!("--mount-opts={}", self.common.mount_opts()));
         command.args(self.direct.then_some("--direct"));
         command.args(self.ops.map(|ops| format!("--ops={ops}")));
         let numbers = [("cores", threads), ("follow", first_core), ("seed", self.common.seed)];
