@@ -34,7 +34,7 @@ pub use line::Line;
 pub use lockstat::LockUse;
 pub use machine::{BlockedThread, DeadlockReport, Machine, MachineError, switches};
 pub use mutex::{Mutex, MutexGuard};
-pub use percore::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard};
+pub use percore::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, slot};
 pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, may_sleep};
 pub use residence::Residence;

@@ -169,11 +169,11 @@ struct ShortWay {
     left: Condvar,
 }
 
-/// Where the calling thread counts itself: with its core on a virtual machine, and on the real one
-/// at a place that it keeps, because to ask for the core takes longer than the rest. Which it is
-/// matters to speed only.
+/// A number for per-core structures: on a virtual machine the calling thread's core, on the real
+/// one a number that the thread keeps, because asking for the core costs more than it saves.
+/// Threads on the real machine never share one.
 #[inline]
-fn slot() -> usize {
+pub fn slot() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static SLOT: usize = THREADS.fetch_add(1, Ordering::Relaxed);

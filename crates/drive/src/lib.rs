@@ -14,6 +14,7 @@
 //! assert!(blocks[0].bytes().starts_with(b"hello"));
 //! ```
 
+mod answers;
 pub mod blkzone;
 mod block;
 mod closed_form;
@@ -28,6 +29,7 @@ mod media;
 mod memory;
 mod overlay;
 mod patience;
+pub mod pm;
 mod profile;
 mod ssd;
 mod trace;
@@ -76,6 +78,8 @@ pub struct Identify {
     pub zones: Option<ZoneGeometry>,
     /// Blocks of each drive that a [`Concat`] joins, in order; empty for a single drive.
     pub joined: Vec<u64>,
+    /// What the persistent memory behind it is, if there is one.
+    pub pm: Option<pm::PmInfo>,
 }
 
 /// A block drive. Submission and completion are two steps, because this project is about what a
@@ -86,6 +90,12 @@ pub struct Identify {
 pub trait Drive: Send + Sync {
     /// Size, queues, zones.
     fn identify(&self) -> &Identify;
+
+    /// The persistent memory that its blocks are, for those who can do without blocks. None for
+    /// drives that put something in between.
+    fn pm(&self) -> Option<std::sync::Arc<dyn pm::Pm>> {
+        None
+    }
 
     /// Submits `command` on hardware queue `queue` under identifier `cid`. Never blocks. A wrong
     /// command completes with the status that a real drive would give.
@@ -121,6 +131,9 @@ pub trait Drive: Send + Sync {
 impl<D: Drive + ?Sized> Drive for std::sync::Arc<D> {
     fn identify(&self) -> &Identify {
         (**self).identify()
+    }
+    fn pm(&self) -> Option<std::sync::Arc<dyn pm::Pm>> {
+        (**self).pm()
     }
     fn submit(&self, queue: u16, cid: u16, command: Command) {
         (**self).submit(queue, cid, command);

@@ -6,12 +6,12 @@
 //! lock is shared by all of a drive: the one lock a command takes protects a stretch of the drive.
 //! So cores that keep to stretches of their own meet only above.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::Mutex;
 
+use crate::answers::Answers;
 use crate::{
     BLOCK_SIZE, Block, Command, Completion, Drive, Identify, Lba, Output, RamMedia, Stats, Status,
 };
@@ -34,7 +34,7 @@ pub struct Memory {
 #[repr(align(128))]
 struct Queue {
     /// Answers of commands that came by [`Drive::submit`].
-    done: Mutex<VecDeque<Completion>>,
+    done: Answers,
     flushes: AtomicU64,
     blocks_written: AtomicU64,
 }
@@ -65,10 +65,11 @@ impl Memory {
             read_only: false,
             zones: None,
             joined: Vec::new(),
+            pm: None,
         };
         let stretch = || Mutex::named("ramdisk-mq stretch", RamMedia::new());
         let queue = || Queue {
-            done: Mutex::named("memory completions", VecDeque::new()),
+            done: Answers::named("memory completions"),
             flushes: AtomicU64::new(0),
             blocks_written: AtomicU64::new(0),
         };
@@ -162,9 +163,7 @@ impl Memory {
     }
 
     fn take(&self, queue: u16, cid: Option<u16>) -> Option<Completion> {
-        let mut done = self.queues.get(usize::from(queue))?.done.lock();
-        let at = done.iter().position(|completion| cid.is_none_or(|cid| completion.cid == cid))?;
-        done.remove(at)
+        self.queues.get(usize::from(queue))?.done.take(cid)
     }
 }
 
@@ -180,7 +179,7 @@ impl Drive for Memory {
     fn submit(&self, queue: u16, cid: u16, command: Command) {
         let result = self.run(queue, command);
         if let Some(queue) = self.queues.get(usize::from(queue)) {
-            queue.done.lock().push_back(Completion { cid, result });
+            queue.done.put(Completion { cid, result });
         }
     }
 

@@ -349,6 +349,7 @@ impl Spec {
             read_only: false,
             zones,
             joined: Vec::new(),
+            pm: None,
         })
     }
 

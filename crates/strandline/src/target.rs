@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use drive::linux::{Access, BlockDevice, Engine};
+use drive::pm::{Mapped, PmAccess, PmDrive};
 use drive::{Drive, Ssd, Timing, image};
 use vfs::Attr;
 use vfs::kind::{self, Device, Format};
@@ -169,12 +170,28 @@ pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
 
 fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
     let metadata = std::fs::metadata(path).map_err(Failure::host(path))?;
+    if is_memory(path) {
+        return open_memory(path, access);
+    }
     if metadata.file_type().is_block_device() {
         return open_real(path, access, Engine::Best);
     }
     let ssd = image::open(path, access != Access::Write, timing);
     let ssd = ssd.map_err(|error| Failure::Problem(error.to_string()))?;
     Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
+}
+
+/// Whether `path` is to be mapped: a character device (`/dev/dax0.0`), or a file called `*.pm`.
+fn is_memory(path: &Path) -> bool {
+    let is_dax = std::fs::metadata(path).is_ok_and(|is| is.file_type().is_char_device());
+    is_dax || path.extension() == Some(OsStr::new("pm"))
+}
+
+/// Persistent memory. Unless it is opened for writing, changes stay in this process.
+fn open_memory(path: &Path, access: Access) -> Outcome<Opened> {
+    let access = if access == Access::Write { PmAccess::Write } else { PmAccess::Private };
+    let pm = Mapped::open(&[path], access).map_err(|error| Failure::Problem(error.to_string()))?;
+    Ok(Opened { drive: PmDrive::new(Arc::new(pm), access), emulated: Vec::new() })
 }
 
 /// A device, or a file used like one, through the kernel.
@@ -193,7 +210,8 @@ pub(crate) fn open_to_serve(
     timing: Timing,
 ) -> Outcome<Opened> {
     let open = |path: &Path| {
-        if timing == Timing::Instant && path.is_file() && !image::zones_path(path).exists() {
+        let is_plain = path.is_file() && !image::zones_path(path).exists() && !is_memory(path);
+        if timing == Timing::Instant && is_plain {
             // The host's page cache answers in less time than a ring's worker takes to wake up.
             open_real(path, access, Engine::Syscalls)
         } else {

@@ -22,6 +22,7 @@ pub(super) fn identity(members: &[Member], blocks: u64, zones: Option<ZoneGeomet
         read_only: all().any(|identify| identify.read_only),
         zones,
         joined: members.iter().map(|member| member.blocks).collect(),
+        pm: None,
     }
 }
 

@@ -64,6 +64,7 @@ impl Device {
                 read_only: access != Access::Write,
                 zones: None,
                 joined: Vec::new(),
+                pm: None,
             },
             sequential: Box::default(),
         };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{Block, Lba};
+use crate::{BLOCK_SIZE, Block, Lba};
 
 const LEAF: usize = 64;
 const BRANCH: usize = 256;
@@ -34,13 +34,25 @@ impl RamMedia {
     }
 
     /// The block at `lba`, if it was written after it was last discarded.
-    pub(super) fn get(&self, lba: Lba) -> Option<&Block> {
+    pub(crate) fn get(&self, lba: Lba) -> Option<&Block> {
         let (root, branch, leaf) = path(lba);
         self.root.get(root)?.as_ref()?[branch].as_ref()?[leaf].as_ref()
     }
 
     /// Stores `block` at `lba`, shared, not copied.
     pub fn write(&mut self, lba: Lba, block: Block) {
+        if let Some(before) = self.place(lba).replace(block) {
+            before.retire();
+        }
+    }
+
+    /// The bytes at `lba`, for a change. Copied first if a snapshot shares them.
+    pub(crate) fn change(&mut self, lba: Lba) -> &mut [u8; BLOCK_SIZE] {
+        self.place(lba).get_or_insert_with(Block::zeroed).make_mut()
+    }
+
+    /// Where the block at `lba` belongs, on a path that no snapshot shares.
+    fn place(&mut self, lba: Lba) -> &mut Option<Block> {
         let (root, branch, leaf) = path(lba);
         let roots = Arc::make_mut(&mut self.root);
         if root >= roots.len() {
@@ -49,9 +61,7 @@ impl RamMedia {
         let branches = roots[root].get_or_insert_with(|| Arc::new([const { None }; BRANCH]));
         let leaves =
             Arc::make_mut(branches)[branch].get_or_insert_with(|| Arc::new([const { None }; LEAF]));
-        if let Some(before) = Arc::make_mut(leaves)[leaf].replace(block) {
-            before.retire();
-        }
+        &mut Arc::make_mut(leaves)[leaf]
     }
 
     /// Makes the range read as zeroes. Whole leaves and branches are dropped at once.

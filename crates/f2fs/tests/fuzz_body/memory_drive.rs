@@ -76,6 +76,7 @@ impl MemoryDrive {
             read_only: false,
             zones: snapshot.geometry,
             joined: Vec::new(),
+            pm: None,
         };
         let state = State { held: snapshot, done: VecDeque::new(), commands: 0, changes: 0 };
         Arc::new(Self { identify, state: Mutex::new(state) })

@@ -4,6 +4,7 @@ mod age;
 mod calibrate;
 mod fxmark;
 mod io;
+mod pm;
 
 use clap::{Args, Subcommand};
 use lab::bench::{self, Bench as Job, Subject};
@@ -38,6 +39,7 @@ enum Suite {
     Age(age::Age),
     Fxmark(fxmark::Fxmark),
     Io(io::Io),
+    Pm(pm::PmBench),
     Calibrate(calibrate::Calibrate),
 }
 
@@ -95,6 +97,7 @@ impl Bench {
             (Some(Suite::Age(age)), _) => age.run(),
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
             (Some(Suite::Io(io)), _) => io.run(),
+            (Some(Suite::Pm(pm)), _) => pm.run(),
             (Some(Suite::Calibrate(calibrate)), _) => calibrate.run(),
             (None, Some(one)) => one.run(self.common),
             // clap asks for the name of a benchmark.

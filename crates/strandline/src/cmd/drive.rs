@@ -1,6 +1,7 @@
 //! `strandline drive`: emulated drives in files, and what a real one is.
 
 mod control;
+mod memory;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use lab::workload::script::read_bounded;
 use serde::Serialize;
 
 use self::control::Served;
+use self::memory::Memory;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 use crate::out;
@@ -66,13 +68,19 @@ pub(crate) enum Drive {
 Examples:
   strandline drive create --profile zn540-noplp --zone-size 32m --zone-capacity 18m \\
       --zones 64 --conventional 2 disk.img
-  strandline drive create --profile conventional-noplp --size 4g disk.img")]
+  strandline drive create --profile conventional-noplp --size 4g disk.img
+  strandline drive create --pm --size 1g /dev/shm/m.pm")]
 pub(crate) struct Create {
     /// File to make
     path: PathBuf,
     /// zn540, zn540-noplp, conventional-noplp, 983-zet, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
+    /// A file used as persistent memory, allocated at once. Its name should end in .pm: by that it
+    /// is known. In /dev/shm it survives a killed process, on DAX a power cut
+    #[arg(long, requires = "size", conflicts_with_all = ["profile", "zone_size", "zones"])]
+    #[arg(conflicts_with = "conventional")]
+    pm: bool,
     /// Size, with k, m, g or t: a multiple of 4096 bytes; rounded up to whole zones if there are
     /// any
     #[arg(long, value_parser = parse_blocks)]
@@ -193,6 +201,8 @@ struct InfoJson {
     zoned: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     zone: Option<ZoneInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pm: Option<Memory>,
 }
 
 #[derive(Serialize)]
@@ -230,6 +240,10 @@ fn spec(profile: &str) -> Outcome<Spec> {
 
 impl Create {
     fn run(self) -> Outcome {
+        if self.pm {
+            memory::create(&self.path, self.size.unwrap_or(0))?;
+            return Info { path: self.path, json: self.json }.run();
+        }
         let spec = self.spec()?;
         image::create(&self.path, &spec).map_err(|e| Failure::Problem(e.to_string()))?;
         let identify = spec.identify().map_err(|e| Failure::Usage(e.to_string()))?;
@@ -352,6 +366,7 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
             max_open: z.max_open,
             max_active: z.max_active,
         }),
+        pm: identify.pm.as_ref().map(Memory::of),
     };
     if json {
         out::json(&info)?;
@@ -364,6 +379,10 @@ fn show(path: &Path, identify: &Identify, json: bool) -> Outcome {
     };
     out::line(format!("{}: {}", info.path, info.model))?;
     out::line(format!("size: {} MiB", info.bytes >> 20))?;
+    if let Some(memory) = &info.pm {
+        out::line(memory.tell())?;
+        return Ok(0);
+    }
     out::line(format!("write buffer: {cache}"))?;
     if let Some(zone) = &info.zone {
         let limit = |n: Option<u32>| n.map_or("no limit".into(), |n| n.to_string());
