@@ -65,6 +65,9 @@ pub struct Identify {
     pub max_transfer: u32,
     /// Whether completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
+    /// Whether it can force a single write to stable media ([`Command::Write`]'s `fua`). The block
+    /// layer makes up for it by a flush where it cannot.
+    pub fua: bool,
     /// A power cut never splits a piece of this many bytes: all of it is written or none. At most a
     /// block.
     pub atomic_write: u32,

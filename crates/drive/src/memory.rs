@@ -59,6 +59,7 @@ impl Memory {
             queue_depth: queue_depth.max(1),
             max_transfer: MAX_TRANSFER,
             volatile_cache: false,
+            fua: true,
             atomic_write: BLOCK_SIZE as u32,
             discard: true,
             discard_zeroes: true,

@@ -88,6 +88,9 @@ pub struct Profile {
     pub atomic_write_bytes: Sourced<u32>,
     /// Power-loss protection: what is in the write buffer survives.
     pub plp: Sourced<bool>,
+    /// Single writes can be forced to NAND; so unless a profile denies it, as most SATA drives
+    /// under Linux (`libata.fua`).
+    pub fua: Option<Sourced<bool>>,
     /// Size of a drive without zones.
     pub blocks: Option<Sourced<u64>>,
     pub zone_blocks: Option<Sourced<u64>>,
@@ -343,6 +346,7 @@ impl Spec {
             queue_depth: profile.queue_depth.value,
             max_transfer: profile.max_transfer_blocks.value,
             volatile_cache: profile.volatile(),
+            fua: profile.fua.as_ref().is_none_or(|fua| fua.value),
             atomic_write: self.atomic_write() as u32,
             discard: zones.is_none_or(|zones| zones.conventional > 0),
             discard_zeroes: true,

@@ -106,15 +106,28 @@ impl WriteSet {
         self.run.push(block);
     }
 
+    /// Adds the write of `block` at `lba`, which completes only when the block is on stable media
+    /// (`REQ_FUA`). It is a command of its own. What it must not overtake has to be waited for, and
+    /// flushed, before.
+    pub fn push_forced(&mut self, io: &Io, lba: Lba, block: Block) {
+        self.submit(io);
+        self.start = lba;
+        self.run.push(block);
+        self.send(io, true);
+    }
+
     /// Submits the pending run to the queue.
     pub fn submit(&mut self, io: &Io) {
-        if self.run.is_empty() {
-            return;
+        if !self.run.is_empty() {
+            self.send(io, false);
         }
+    }
+
+    fn send(&mut self, io: &Io, fua: bool) {
         let (start, data) = (self.start, std::mem::take(&mut self.run));
         let blocks = data.clone();
         io.written_blocks.fetch_add(data.len() as u64);
-        let ticket = io.queue.submit(Command::Write { lba: start, data, fua: false });
+        let ticket = io.queue.submit(Command::Write { lba: start, data, fua });
         let run = (!ticket.is_answered()).then(|| Arc::new(Run { start, blocks }));
         if let Some(run) = &run {
             io.insert(run.clone());

@@ -95,8 +95,10 @@ impl BlockQueue {
         Self::set_up(drive, options, false)
     }
 
-    fn set_up(drive: Arc<dyn Drive>, options: Options, plain: bool) -> Self {
+    fn set_up(drive: Arc<dyn Drive>, mut options: Options, plain: bool) -> Self {
         let mut identify = drive.identify().clone();
+        options.fua &= identify.fua;
+        identify.fua = options.fua;
         identify.queues = identify.queues.min(options.nr_hw_queues.unwrap_or(u16::MAX)).max(1);
         let hw = 0..identify.queues;
         let hw = hw.map(|queue| HwQueue::new(&identify, queue, options, plain)).collect();

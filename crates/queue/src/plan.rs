@@ -83,8 +83,11 @@ pub trait Run {
     /// The writes submitted so far, and the queue to wait on.
     fn on_the_way(&mut self) -> (&mut OnTheWay, &BlockQueue);
 
-    /// The drive has answered for [`Writes::META`]. Waits for what is ahead of it in its log.
-    fn meta_answered(&mut self, written: Result<(), IoError>) -> Result<(), Self::Error>;
+    /// The drive has answered for [`Writes::META`]. Waits for what is ahead of it in its log, if
+    /// recovery needs that.
+    fn meta_answered(&mut self, written: Result<(), IoError>) -> Result<(), Self::Error> {
+        Ok(written?)
+    }
 
     /// [`Step::PreFlush`]
     fn pre_flush(&mut self) -> Result<(), Self::Error>;

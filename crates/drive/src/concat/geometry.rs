@@ -16,6 +16,7 @@ pub(super) fn identity(members: &[Member], blocks: u64, zones: Option<ZoneGeomet
         queue_depth: all().map(|identify| identify.queue_depth).min().unwrap_or(1).max(1),
         max_transfer: all().map(|identify| identify.max_transfer).min().unwrap_or(1).max(1),
         volatile_cache: all().any(|identify| identify.volatile_cache),
+        fua: all().all(|identify| identify.fua),
         atomic_write: all().map(|identify| identify.atomic_write).min().unwrap_or(0),
         discard: all().any(|identify| identify.discard),
         discard_zeroes: all().all(|identify| identify.discard && identify.discard_zeroes),

@@ -57,6 +57,7 @@ impl Device {
                 queue_depth: QUEUE_DEPTH,
                 max_transfer: MAX_TRANSFER as u32,
                 volatile_cache: true,
+                fua: true,
                 // A file promises no more.
                 atomic_write: 512,
                 discard: access == Access::Write,

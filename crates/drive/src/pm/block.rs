@@ -34,6 +34,7 @@ impl PmDrive {
             queue_depth: QUEUE_DEPTH,
             max_transfer: MAX_TRANSFER,
             volatile_cache: false,
+            fua: true,
             atomic_write: WORD as u32,
             discard: false,
             discard_zeroes: false,

@@ -70,6 +70,7 @@ impl MemoryDrive {
             queue_depth: 32,
             max_transfer: 256,
             volatile_cache: false,
+            fua: true,
             atomic_write: BLOCK_SIZE as u32,
             discard: true,
             discard_zeroes: true,

@@ -1,0 +1,86 @@
+//! What can go wrong in a journal, typed.
+
+use thiserror::Error;
+use vfs::Errno;
+
+/// Error of a journal.
+#[derive(Clone, Debug, Error)]
+pub enum Error {
+    /// A structure of the log has a value that is not allowed.
+    #[error("journal {structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
+    Corrupt {
+        /// Structure and field, in the kernel's names.
+        structure: &'static str,
+        /// Block of the file system from which it was read.
+        block: u64,
+        /// What was there.
+        found: Box<str>,
+        /// What is allowed there.
+        allowed: Box<str>,
+    },
+    /// The journal is sound but uses something not supported here.
+    #[error("not supported: {feature}")]
+    Unsupported {
+        /// What it uses.
+        feature: Box<str>,
+    },
+    /// One operation wants more blocks than a transaction may have.
+    #[error("an operation that changes {wanted} blocks does not fit a transaction of {max}")]
+    TooLarge {
+        /// Blocks it may change.
+        wanted: u32,
+        /// Blocks of a transaction.
+        max: u32,
+    },
+    /// An earlier error has stopped the journal: nothing more is committed.
+    #[error("the journal was aborted")]
+    Aborted,
+    /// A command to the drive failed.
+    #[error(transparent)]
+    Io(#[from] queue::IoError),
+}
+
+/// Result of a journal's operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A corrupt `structure` read from `block` of the file system.
+    #[cold]
+    pub fn corrupt(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) -> Self {
+        Self::Corrupt {
+            structure,
+            block: block.into(),
+            found: found.to_string().into(),
+            allowed: allowed.to_string().into(),
+        }
+    }
+
+    /// A journal that uses `feature`.
+    #[cold]
+    pub fn unsupported(feature: impl ToString) -> Self {
+        Self::Unsupported { feature: feature.to_string().into() }
+    }
+
+    /// The number that a system call would return. Corruption is `EUCLEAN`, like the kernel's
+    /// `EFSCORRUPTED`.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Unsupported { .. } => Errno::OPNOTSUPP,
+            Self::TooLarge { .. } => Errno::NOSPC,
+            Self::Aborted => Errno::ROFS,
+            Self::Io(_) => Errno::IO,
+        }
+    }
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        vfs::Error::caused(error.errno(), error)
+    }
+}
