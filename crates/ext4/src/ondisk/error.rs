@@ -1,0 +1,154 @@
+//! What can go wrong in ext4, typed.
+//!
+//! Corrupt and unsupported are different. The first means bytes that no ext4 writes; the second a
+//! sound volume that needs something not built here. Both keep their reason. The errno is derived
+//! at the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
+
+use thiserror::Error;
+use vfs::Errno;
+
+/// Error of an ext4 operation.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A structure on the drive has a value that is not allowed.
+    #[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
+    Corrupt {
+        /// Structure and field, in the kernel's names.
+        structure: &'static str,
+        /// File system block from which it was read.
+        block: u64,
+        /// What was there.
+        found: Box<str>,
+        /// What is allowed there.
+        allowed: Box<str>,
+    },
+    /// The volume is sound but uses something not supported here.
+    #[error("not supported: {feature}")]
+    Unsupported {
+        /// What it uses.
+        feature: Box<str>,
+    },
+    /// The volume is larger than its drive: no part of it can be relied on.
+    #[error("the volume has {volume} bytes, the drive only {drive}: it is truncated")]
+    Truncated {
+        /// Bytes of the volume.
+        volume: u64,
+        /// Bytes of the drive.
+        drive: u64,
+    },
+    /// The journal holds changes that are not in their places yet, and nothing here replays them.
+    #[error("the journal needs recovery: {0}")]
+    NeedsRecovery(Box<str>),
+    /// An option or argument from the caller makes no sense.
+    #[error("{0}")]
+    Usage(Box<str>),
+    /// A command to the drive failed.
+    #[error(transparent)]
+    Io(#[from] queue::IoError),
+    /// The volume or the drive cannot be written.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// No free block or inode is left.
+    #[error("no space left on device")]
+    NoSpace,
+    /// A plain errno, as POSIX asks for.
+    #[error("{0}")]
+    Posix(Errno),
+}
+
+/// Result of an ext4 operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A corrupt `structure` read from `block`.
+    #[cold]
+    pub fn corrupt(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) -> Self {
+        Self::Corrupt {
+            structure,
+            block: block.into(),
+            found: found.to_string().into(),
+            allowed: allowed.to_string().into(),
+        }
+    }
+
+    /// The checksum of a `structure` read from `block` does not match its contents.
+    #[cold]
+    pub(crate) fn checksum(structure: &'static str, block: u64, found: u32, right: u32) -> Self {
+        Self::corrupt(structure, block, format!("{found:#x}"), format!("{right:#x}"))
+    }
+
+    /// A volume that uses `feature`.
+    #[cold]
+    pub fn unsupported(feature: impl ToString) -> Self {
+        Self::Unsupported { feature: feature.to_string().into() }
+    }
+
+    /// A wrong option or argument.
+    #[cold]
+    pub fn usage(message: impl ToString) -> Self {
+        Self::Usage(message.to_string().into())
+    }
+
+    /// The number that a system call would return. Corruption is `EUCLEAN`, like the kernel's
+    /// `EFSCORRUPTED`. Any error of the drive is `EIO` to the user of a file.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Corrupt { .. } | Self::Truncated { .. } => Errno::UCLEAN,
+            Self::Unsupported { .. } => Errno::OPNOTSUPP,
+            Self::Usage(_) => Errno::INVAL,
+            Self::Io(_) => Errno::IO,
+            Self::ReadOnly | Self::NeedsRecovery(_) => Errno::ROFS,
+            Self::NoSpace => Errno::NOSPC,
+            Self::Posix(errno) => *errno,
+        }
+    }
+}
+
+impl From<vfs::options::OptionError> for Error {
+    fn from(error: vfs::options::OptionError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        Self::Posix(errno)
+    }
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::ReadOnly | Error::NoSpace | Error::Posix(_) => error.errno().into(),
+            caused => Self::caused(caused.errno(), caused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corruption_names_structure_block_found_and_allowed() {
+        let error = Error::corrupt("inode.i_links_count", 512_u32, 9, "1..=4");
+        assert_eq!(error.errno(), Errno::UCLEAN);
+        assert_eq!(
+            error.to_string(),
+            "inode.i_links_count at block 0x200 is corrupt: found 9, allowed 1..=4"
+        );
+    }
+
+    #[test]
+    fn a_plain_errno_carries_no_cause() {
+        use std::error::Error as _;
+        let error: vfs::Error = Error::Posix(Errno::NOENT).into();
+        assert_eq!(error.errno(), Errno::NOENT);
+        assert!(error.source().is_none());
+    }
+}
