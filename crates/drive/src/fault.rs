@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use cores::Mutex;
+use cores::{Mutex, Nanos};
 
 use crate::{
     Command, Completion, Drive, Identify, Lba, Output, Status, Zone, ZoneAction, ZoneState,
@@ -18,8 +18,17 @@ pub enum FaultOn {
     Write,
     /// Flushes.
     Flush,
+    /// Writes, appends and flushes, counted together.
+    WriteOrFlush,
     /// Discards, zone management and reports.
     Other,
+}
+
+impl FaultOn {
+    /// Whether a rule of this kind strikes a command of kind `on`.
+    fn covers(self, on: Self) -> bool {
+        self == on || self == Self::WriteOrFlush && matches!(on, Self::Write | Self::Flush)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -31,7 +40,20 @@ struct Rule {
     /// Strikes this often.
     times: u64,
     status: Status,
+    /// How long the drive tries before it gives up.
+    tries_for: Nanos,
 }
+
+/// What the fault layer has for a waiter.
+enum Own {
+    Done(Completion),
+    /// A command fails then.
+    Later(Nanos),
+    Nothing,
+}
+
+/// While a failure is to come, a waiter looks this often for what completes before it.
+const LOOK: Nanos = 10_000;
 
 #[derive(Default)]
 struct Faults {
@@ -39,8 +61,8 @@ struct Faults {
     zones: Vec<(Lba, ZoneState)>,
     /// A flush is answered but not made.
     lies: bool,
-    /// Answers given here, by queue.
-    own: VecDeque<(u16, Completion)>,
+    /// Answers given here, by queue, and when.
+    own: VecDeque<(u16, Nanos, Completion)>,
     /// Zone reports that must be changed on their way back, by queue and identifier.
     reports: Vec<(u16, u16)>,
 }
@@ -64,12 +86,18 @@ impl<D: Drive> Fault<D> {
 
     /// The `n`-th command of kind `on` from now on, counted from 0, fails once.
     pub fn fail_nth(&self, on: FaultOn, n: u64, status: Status) {
-        self.add(Rule { on, range: 0..Lba::MAX, skip: n, times: 1, status });
+        self.fail_nth_after(on, n, status, 0);
+    }
+
+    /// As [`Fault::fail_nth`], but the command is under way for `tries_for` nanoseconds before it
+    /// fails, as on a drive that retries. Others can meet it in flight.
+    pub fn fail_nth_after(&self, on: FaultOn, n: u64, status: Status, tries_for: Nanos) {
+        self.add(Rule { on, range: 0..Lba::MAX, skip: n, times: 1, status, tries_for });
     }
 
     /// Every command of kind `on` that touches `range` fails.
     pub fn fail_range(&self, on: FaultOn, range: Range<Lba>, status: Status) {
-        self.add(Rule { on, range, skip: 0, times: u64::MAX, status });
+        self.add(Rule { on, range, skip: 0, times: u64::MAX, status, tries_for: 0 });
     }
 
     /// The zone that starts at `zone` is read only or offline from now on.
@@ -99,15 +127,16 @@ impl<D: Drive> Fault<D> {
         self.faults.lock().rules.push(rule);
     }
 
-    /// The completion of a command that is answered here. If a command passes but its answer must
-    /// be changed on the way back, that is noted.
-    fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<Completion> {
+    /// When a command that is answered here completes, and how. If a command passes but its answer
+    /// must be changed on the way back, that is noted.
+    fn fail(&self, queue: u16, cid: u16, command: &Command) -> Option<(Nanos, Completion)> {
         let mut faults = self.faults.lock();
-        if let Some(status) = self.strikes(&mut faults, command) {
-            return Some(Completion { cid, result: Err(status) });
+        if let Some((status, tries_for)) = self.strikes(&mut faults, command) {
+            let at = if tries_for > 0 { cores::now().saturating_add(tries_for) } else { 0 };
+            return Some((at, Completion { cid, result: Err(status) }));
         }
         if faults.lies && matches!(command, Command::Flush) {
-            return Some(Completion { cid, result: Ok(Output::Done) });
+            return Some((0, Completion { cid, result: Ok(Output::Done) }));
         }
         if matches!(command, Command::ReportZones { .. }) {
             faults.reports.push((queue, cid));
@@ -115,20 +144,20 @@ impl<D: Drive> Fault<D> {
         None
     }
 
-    /// The status with which `command` fails, if it does.
-    fn strikes(&self, faults: &mut Faults, command: &Command) -> Option<Status> {
+    /// The status with which `command` fails, if it does, and how long that takes.
+    fn strikes(&self, faults: &mut Faults, command: &Command) -> Option<(Status, Nanos)> {
         let (on, range) = self.reach(command);
         if let Some(status) = self.zone_status(faults, command, &range) {
-            return Some(status);
+            return Some((status, 0));
         }
         let overlaps = |rule: &Rule| rule.range.start < range.end && range.start < rule.range.end;
         let mut struck = None;
-        for rule in faults.rules.iter_mut().filter(|rule| rule.on == on && overlaps(rule)) {
+        for rule in faults.rules.iter_mut().filter(|rule| rule.on.covers(on) && overlaps(rule)) {
             if rule.skip > 0 {
                 rule.skip -= 1;
             } else if struck.is_none() && rule.times > 0 {
                 rule.times -= 1;
-                struck = Some(rule.status);
+                struck = Some((rule.status, rule.tries_for));
             }
         }
         struck
@@ -158,11 +187,22 @@ impl<D: Drive> Fault<D> {
         }
     }
 
-    fn own(&self, queue: u16, cid: Option<u16>) -> Option<Completion> {
+    /// The next answer of the fault layer on `queue`, or that to `cid`.
+    fn own(&self, queue: u16, cid: Option<u16>) -> Own {
         let own = &mut self.faults.lock().own;
-        let wanted = |(q, c): &(u16, Completion)| *q == queue && cid.is_none_or(|cid| c.cid == cid);
-        let at = own.iter().position(wanted)?;
-        own.remove(at).map(|(_, completion)| completion)
+        let wanted = own
+            .iter()
+            .enumerate()
+            .filter(|(_, (of, _, done))| *of == queue && cid.is_none_or(|cid| done.cid == cid));
+        let Some((at, due)) =
+            wanted.map(|(at, (_, due, _))| (at, *due)).min_by_key(|(_, due)| *due)
+        else {
+            return Own::Nothing;
+        };
+        if due > 0 && due > cores::now() {
+            return Own::Later(due);
+        }
+        own.remove(at).map_or(Own::Nothing, |(_, _, completion)| Own::Done(completion))
     }
 
     /// A completion from below. In a report, zones that failed here show as failed.
@@ -205,31 +245,60 @@ impl<D: Drive> Drive for Fault<D> {
 
     fn submit(&self, queue: u16, cid: u16, command: Command) {
         match self.fail(queue, cid, &command) {
-            Some(failed) => self.faults.lock().own.push_back((queue, failed)),
+            Some((at, failed)) => self.faults.lock().own.push_back((queue, at, failed)),
             None => self.below.submit(queue, cid, command),
         }
     }
 
     fn issue(&self, queue: u16, cid: u16, command: Command) -> Option<Completion> {
-        self.fail(queue, cid, &command).or_else(|| {
-            let done = self.below.issue(queue, cid, command);
-            done.map(|done| self.touch_up(queue, done))
-        })
+        match self.fail(queue, cid, &command) {
+            Some((0, failed)) => Some(failed),
+            Some((at, failed)) => {
+                self.faults.lock().own.push_back((queue, at, failed));
+                None
+            }
+            None => {
+                let done = self.below.issue(queue, cid, command);
+                done.map(|done| self.touch_up(queue, done))
+            }
+        }
     }
 
     fn poll(&self, queue: u16) -> Option<Completion> {
-        let below = || self.below.poll(queue).map(|done| self.touch_up(queue, done));
-        self.own(queue, None).or_else(below)
+        match self.own(queue, None) {
+            Own::Done(completion) => Some(completion),
+            _ => self.below.poll(queue).map(|done| self.touch_up(queue, done)),
+        }
     }
 
     fn wait(&self, queue: u16) -> Option<Completion> {
-        let below = || self.below.wait(queue).map(|done| self.touch_up(queue, done));
-        self.own(queue, None).or_else(below)
+        loop {
+            let done = match self.own(queue, None) {
+                Own::Done(completion) => return Some(completion),
+                Own::Later(due) => match self.below.poll(queue) {
+                    None => {
+                        cores::sleep(due.saturating_sub(cores::now()).min(LOOK));
+                        continue;
+                    }
+                    done => done,
+                },
+                Own::Nothing => self.below.wait(queue),
+            };
+            return done.map(|done| self.touch_up(queue, done));
+        }
     }
 
     fn wait_for(&self, queue: u16, cid: u16) -> Option<Completion> {
-        let below = || self.below.wait_for(queue, cid).map(|done| self.touch_up(queue, done));
-        self.own(queue, Some(cid)).or_else(below)
+        loop {
+            match self.own(queue, Some(cid)) {
+                Own::Done(completion) => return Some(completion),
+                Own::Later(due) => cores::sleep(due.saturating_sub(cores::now())),
+                Own::Nothing => {
+                    let done = self.below.wait_for(queue, cid);
+                    return done.map(|done| self.touch_up(queue, done));
+                }
+            }
+        }
     }
 }
 
@@ -266,7 +335,7 @@ impl<D: Drive> Drive for ReadOnly<D> {
         };
         if changes {
             let refusal = Completion { cid, result: Err(Status::WriteProtected) };
-            self.fault.faults.lock().own.push_back((queue, refusal));
+            self.fault.faults.lock().own.push_back((queue, 0, refusal));
         } else {
             self.fault.submit(queue, cid, command);
         }

@@ -2,8 +2,10 @@
 //!
 //! What can tear: everything before the pack's last block is written in any order. What orders it:
 //! that last block is written with a flush before it and FUA, after every earlier write has
-//! completed. Who repairs: mount takes the newer pack whose first and last block agree. Blocks that
-//! are valid in the older one are not overwritten before this one is durable.
+//! completed; if a write or a flush of the volume has failed, whoever waits for it, the last block
+//! is not written, because nodes of this checkpoint may refer to what never came. Who repairs:
+//! mount takes the newer pack whose first and last block agree. Blocks that are valid in the older
+//! one are not overwritten before this one is durable.
 
 use drive::{Block, Blocks, Command, ZoneAction};
 use queue::{BlockQueue, WriteSet};
@@ -35,6 +37,8 @@ pub(crate) struct Submitted {
     /// The last block and its address.
     tail: (BlockAddr, Block),
     barrier: bool,
+    /// For [`BlockQueue::drain`]: failures of the drive before this mount.
+    failed_before: u64,
     /// Injected: the last block without flush and FUA.
     plain: bool,
     /// Injected: the last block does not wait for what others have submitted.
@@ -46,9 +50,10 @@ impl Submitted {
     /// does.
     pub(crate) fn commit(mut self, queue: &BlockQueue) -> Result<()> {
         self.set.wait(queue)?;
-        // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks.
+        // Data that other threads' fsyncs have submitted is in this checkpoint's node blocks. If
+        // such a write has failed, its owner may not have stopped the volume yet.
         if !self.early {
-            queue.drain();
+            queue.drain(self.failed_before)?;
         }
         let (addr, tail) = self.tail;
         let fua = self.barrier && !self.plain;
@@ -104,16 +109,17 @@ impl Engine {
                 set,
                 tail,
                 barrier: self.options.barrier,
+                failed_before: self.io.writer().failed_before(),
                 plain: self.options.inject.contains(Inject::PLAIN_CHECKPOINT),
                 early: self.options.inject.contains(Inject::EARLY_TAIL),
             }),
             Err(error) => {
                 // Half a checkpoint is on the drive, and the last complete one must stay valid.
-                // Writes in flight still own their blocks; their outcome no longer matters.
+                // Writes in flight still own their blocks. They are write-back like any other if
+                // the checkpoint only lacked room or could not read something.
                 set.submit(self.io.writer());
-                let _ = set.wait(self.io.queue());
-                self.stop(&error);
-                Err(error)
+                let written = set.wait(self.io.queue()).map_err(Error::from);
+                written.and(Err(error)).inspect_err(|error| self.stop(error))
             }
         }
     }

@@ -12,6 +12,8 @@ use cores::Line;
 use drive::{Command, Drive, Status};
 use smallvec::SmallVec;
 
+use crate::describe;
+use crate::failures::Failures;
 use crate::options::{Linux, QueueStats};
 use crate::request::{Request, Shares};
 use crate::slots::Answer;
@@ -76,9 +78,18 @@ impl AtOnce {
     }
 
     /// Carries out a command.
-    pub(crate) fn carry_out(&self, drive: &dyn Drive, tag: u16, command: Command) -> Answer {
+    pub(crate) fn carry_out(
+        &self,
+        drive: &dyn Drive,
+        failures: &Failures,
+        tag: u16,
+        command: Command,
+    ) -> Answer {
+        let what = describe(&command);
         let completion = drive.issue(self.queue, tag, command);
-        completion.map_or(Err(Status::NotReady), |completion| completion.result)
+        let answer = completion.map_or(Err(Status::NotReady), |completion| completion.result);
+        failures.note(what, &answer);
+        answer
     }
 
     /// Ends the request with this tag.
@@ -88,7 +99,12 @@ impl AtOnce {
     }
 
     /// Carries out what is in the software queues `soft`, which are those of this hardware queue.
-    pub(crate) fn run<'a>(&self, drive: &dyn Drive, soft: impl Fn(usize) -> Option<&'a SoftQueue>) {
+    pub(crate) fn run<'a>(
+        &self,
+        drive: &dyn Drive,
+        failures: &Failures,
+        soft: impl Fn(usize) -> Option<&'a SoftQueue>,
+    ) {
         let mut taken: SmallVec<[(&SoftQueue, Request); 4]> = SmallVec::new();
         for soft in self.busy().filter_map(soft) {
             soft.take_all(|request| taken.push((soft, request)));
@@ -101,7 +117,7 @@ impl AtOnce {
         for (soft, request) in taken {
             let Request { command, tag, parts, .. } = request;
             let tag = tag.unwrap_or(0);
-            let mut shares = Shares::of(self.carry_out(drive, tag, command));
+            let mut shares = Shares::of(self.carry_out(drive, failures, tag, command));
             self.end(tag);
             for part in parts {
                 soft.answer(part.slot, shares.next(part.blocks));

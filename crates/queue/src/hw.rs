@@ -7,6 +7,8 @@ use cores::{Condvar, Mutex, MutexGuard, Nanos, Rank};
 use drive::{Command, Completion, Drive, Identify};
 
 use crate::deadline::MqDeadline;
+use crate::describe;
+use crate::failures::Failures;
 use crate::options::{Options, QueueStats, Scheduler};
 use crate::request::Request;
 use crate::slots::{Answer, Hw, Progress};
@@ -34,6 +36,7 @@ pub(crate) struct Wire<'a> {
     pub(crate) drive: &'a dyn Drive,
     pub(crate) queue: u16,
     pub(crate) scheduler: Option<&'a MqDeadline>,
+    pub(crate) failures: &'a Failures,
     /// Sends what is queued, as far as there are tags.
     pub(crate) run: &'a dyn Fn(),
 }
@@ -129,13 +132,15 @@ impl HwQueue {
             return Err(command);
         };
         hw.stats.submitted += 1;
+        let what = describe(&command);
         if let Some(completion) = wire.drive.issue(wire.queue, cid, command) {
+            wire.failures.note(what, &completion.result);
             hw.stats.sent += 1;
             hw.stats.answered += 1;
             self.put_tag(hw, cid);
             return Ok(Sent::Done(completion.result));
         }
-        Ok(Sent::Slot(hw.sent_now(cid, lane)))
+        Ok(Sent::Slot(hw.sent_now(cid, lane, what)))
     }
 
     /// A ticket for a command that will be sent later, and whether that must wait for others in the
@@ -195,7 +200,7 @@ impl HwQueue {
         if lane.is_some() {
             hw.make_lanes(self.zones);
         }
-        hw.sent_later(cid, parts, lane);
+        hw.sent_later(cid, parts, lane, describe(&command));
         if let Some(completion) = wire.drive.issue(wire.queue, cid, command) {
             self.file(hw, wire, completion);
         }
@@ -318,13 +323,14 @@ impl HwQueue {
     /// waits for its tag.
     fn file(&self, hw: &mut Hw, wire: Wire<'_>, completion: Completion) {
         let cid = completion.cid;
+        wire.failures.note(hw.what(cid), &completion.result);
         let lane = hw.answer(cid, completion.result);
         if let (Some(zone), Some(scheduler)) = (lane, wire.scheduler) {
             scheduler.unlock(zone);
         }
         match lane.and_then(|zone| hw.next_parked(zone)) {
             Some((command, parts)) => {
-                hw.sent_later(cid, parts, lane);
+                hw.sent_later(cid, parts, lane, describe(&command));
                 wire.drive.submit(wire.queue, cid, command);
             }
             None => match hw.dispatch.pop_front() {

@@ -26,6 +26,8 @@ pub struct Io {
     /// How many runs are there, for those who need no lock to see that there is none.
     runs: Line,
     written_blocks: Line,
+    /// Writes and flushes of the drive that had failed before this volume used it.
+    failed_before: u64,
 }
 
 /// Adjacent blocks of one write command.
@@ -159,6 +161,7 @@ impl Io {
             in_flight: Mutex::ranked(Rank::InFlight, "blocks in flight", InFlight::default()),
             runs: Line::default(),
             written_blocks: Line::default(),
+            failed_before: queue.failures(),
             queue,
         }
     }
@@ -178,6 +181,18 @@ impl Io {
     /// The queue, to wait on without holding the volume.
     pub fn queue(&self) -> &Arc<BlockQueue> {
         &self.queue
+    }
+
+    /// How many writes and flushes had failed before this volume used the drive: what a commit
+    /// gives to [`BlockQueue::drain`].
+    pub fn failed_before(&self) -> u64 {
+        self.failed_before
+    }
+
+    /// Waits for every write in flight, whoever submitted it, and fails if any write or flush has
+    /// failed since the volume began to use the drive.
+    pub fn drain(&self) -> Result<(), IoError> {
+        self.queue.drain(self.failed_before)
     }
 
     /// Blocks written so far.

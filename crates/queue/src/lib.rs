@@ -15,6 +15,7 @@
 mod at_once;
 mod deadline;
 mod error;
+mod failures;
 mod flush;
 mod hw;
 mod io;
@@ -35,6 +36,7 @@ use drive::{Block, Blocks, Command, Drive, Identify, Lba, Output, Status, Zone, 
 use at_once::AtOnce;
 use deadline::MqDeadline;
 pub use error::{IoError, Verb};
+use failures::{Failures, What};
 use flush::JoinedFlush;
 use hw::{HwQueue, Sent};
 pub use io::{Io, WriteSet};
@@ -76,6 +78,7 @@ pub struct BlockQueue {
     /// The hardware queues of a drive that answers at once, if no scheduler has a say.
     at_once: Box<[AtOnce]>,
     joined: JoinedFlush,
+    failures: Failures,
 }
 
 impl BlockQueue {
@@ -119,6 +122,7 @@ impl BlockQueue {
             soft: (0..cores).map(|_| SoftQueue::new()).collect(),
             scheduler: scheduled.then(|| MqDeadline::new(zones)),
             joined: JoinedFlush::default(),
+            failures: Failures::default(),
         }
     }
 
@@ -206,17 +210,24 @@ impl BlockQueue {
         Ok(answer.map_err(|status| IoError { verb, lba, blocks, status }))
     }
 
-    /// Sleeps until every command sent before has completed, whoever waits for it. A checkpoint
+    /// How many writes and flushes have failed so far, whoever waits for them. Give it to
+    /// [`BlockQueue::drain`].
+    pub fn failures(&self) -> u64 {
+        self.failures.count()
+    }
+
+    /// Sleeps until every command sent before has completed, whoever waits for it, and fails if
+    /// one of them was a write or a flush that failed since `failures` was counted. A checkpoint
     /// needs this: what other threads have submitted must be done before a flush can cover it.
-    pub fn drain(&self) {
+    pub fn drain(&self, failures: u64) -> Result<(), IoError> {
         for (queue, hw) in (0..).zip(&self.hw) {
             self.wired(queue, |wire| hw.drain(wire));
         }
-        if self.at_once.is_empty() {
-            return;
+        if !self.at_once.is_empty() {
+            (0..).take(self.at_once.len()).for_each(|queue| self.run_queue(queue));
+            self.soft.iter().for_each(SoftQueue::drain);
         }
-        (0..).take(self.at_once.len()).for_each(|queue| self.run_queue(queue));
-        self.soft.iter().for_each(SoftQueue::drain);
+        self.failures.check(failures)
     }
 
     /// Lets the command run by itself and drops its answer. For hints such as discards.
@@ -352,7 +363,7 @@ impl BlockQueue {
     }
 }
 
-fn describe(command: &Command) -> (Verb, Lba, u64) {
+fn describe(command: &Command) -> What {
     match command {
         Command::Read { lba, blocks } => (Verb::Read, *lba, u64::from(*blocks)),
         Command::Write { lba, data, .. } => (Verb::Write, *lba, data.len() as u64),

@@ -118,7 +118,7 @@ impl BlockQueue {
     }
 
     fn send_at_once(&self, at_once: &AtOnce, tag: u16, command: Command) -> Sent {
-        let answer = at_once.carry_out(self.drive.as_ref(), tag, command);
+        let answer = at_once.carry_out(self.drive.as_ref(), &self.failures, tag, command);
         if self.options.polled {
             return Sent::Held { tag, answer };
         }
@@ -138,7 +138,7 @@ impl BlockQueue {
     pub(crate) fn run_queue(&self, queue: u16) {
         if let Some(at_once) = self.at_once.get(usize::from(queue)) {
             let soft = |index| self.soft.get(index * self.hw.len() + usize::from(queue));
-            return at_once.run(self.drive.as_ref(), soft);
+            return at_once.run(self.drive.as_ref(), &self.failures, soft);
         }
         if self.hw[usize::from(queue)].is_full() {
             return;
@@ -169,7 +169,8 @@ impl BlockQueue {
     pub(crate) fn wired<R>(&self, queue: u16, act: impl FnOnce(Wire<'_>) -> R) -> R {
         let run = || self.run_queue(queue);
         let scheduler = self.scheduler.as_ref();
-        act(Wire { drive: self.drive.as_ref(), queue, scheduler, run: &run })
+        let (drive, failures) = (self.drive.as_ref(), &self.failures);
+        act(Wire { drive, queue, scheduler, failures, run: &run })
     }
 
     /// The sequential zone to which `verb` would write at `lba`, if any.

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use drive::{Command, Output, Status};
 
+use crate::error::Verb;
+use crate::failures::What;
 use crate::options::QueueStats;
 use crate::request::{Part, Parts, Request, Shares};
 
@@ -28,15 +30,23 @@ enum Slot {
 }
 
 /// The request that has a tag.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Tag {
     slot: u32,
     /// Whose it is, if it was merged of several commands; otherwise empty.
     parts: Parts,
     lane: Option<u32>,
+    /// To say what failed.
+    what: What,
     /// Counts the commands sent under this tag, so that a waiter does not take a later command for
     /// its own.
     sent: u32,
+}
+
+impl Default for Tag {
+    fn default() -> Self {
+        Self { slot: 0, parts: Parts::new(), lane: None, what: (Verb::Read, 0, 0), sent: 0 }
+    }
 }
 
 /// Who has the turn in a zone.
@@ -176,14 +186,14 @@ impl Hw {
     }
 
     /// A command that is sent under `cid` as soon as it has come.
-    pub(crate) fn sent_now(&mut self, cid: u16, lane: Option<u32>) -> u32 {
+    pub(crate) fn sent_now(&mut self, cid: u16, lane: Option<u32>, what: What) -> u32 {
         let slot = self.take_slot(Slot::InFlight { cid });
-        self.sent(cid, slot, Parts::new(), lane);
+        self.sent(cid, slot, Parts::new(), lane, what);
         slot
     }
 
     /// A request that has waited, in a zone or in a queue, is sent under `cid`.
-    pub(crate) fn sent_later(&mut self, cid: u16, parts: Parts, lane: Option<u32>) {
+    pub(crate) fn sent_later(&mut self, cid: u16, parts: Parts, lane: Option<u32>, what: What) {
         for part in &parts {
             let state = &mut self.slots[part.slot as usize];
             if let Slot::Queued | Slot::Parked { .. } = state {
@@ -192,20 +202,25 @@ impl Hw {
         }
         let first = parts.first().map_or(0, |part| part.slot);
         let merged = if parts.len() > 1 { parts } else { Parts::new() };
-        self.sent(cid, first, merged, lane);
+        self.sent(cid, first, merged, lane, what);
     }
 
     /// Records what has tag `cid` from now on. The sender holds the lock until both are done, so
     /// its completion cannot be filed before.
-    fn sent(&mut self, cid: u16, slot: u32, parts: Parts, lane: Option<u32>) {
+    fn sent(&mut self, cid: u16, slot: u32, parts: Parts, lane: Option<u32>, what: What) {
         self.moves += 1;
         self.in_flight += 1;
         self.stats.sent += 1;
         let tag = &mut self.tags[usize::from(cid)];
-        *tag = Tag { slot, parts, lane, sent: tag.sent.wrapping_add(1) };
+        *tag = Tag { slot, parts, lane, what, sent: tag.sent.wrapping_add(1) };
         if let Some(zone) = lane {
             self.lanes[zone as usize] = Lane::InFlight(cid);
         }
+    }
+
+    /// The command with tag `cid`.
+    pub(crate) fn what(&self, cid: u16) -> What {
+        self.tags[usize::from(cid)].what
     }
 
     /// Stores the answer to the command with tag `cid` under its tickets. Returns its zone.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use drive::{Block, Blocks, Command, Drive, Output, Spec, Ssd, Status, Timing, ram};
+use drive::{
+    Block, Blocks, Command, Drive, Fault, FaultOn, Output, Spec, Ssd, Status, Timing, ram,
+};
 use queue::{BlockQueue, IoError, Options, Verb, ZoneOrder};
 
 fn block(n: u64) -> Block {
@@ -88,7 +90,7 @@ fn a_detached_command_is_carried_out_and_forgotten() -> Result<(), IoError> {
     for at in 0..10 {
         queue.detach(queue.write(128 + at, [block(at)].as_slice(), false));
     }
-    queue.drain();
+    queue.drain(0).expect("no write failed");
     assert_eq!(queue.report_zones()?[2].wp, 138, "all are done");
     queue.wait(queue.write(138, [block(10)].as_slice(), false))?;
     assert_eq!(queue.read_blocks(128, 11)?, blocks(0..11));
@@ -198,4 +200,38 @@ fn appends_say_where_they_went() -> Result<(), IoError> {
     queue.write_blocks(192, blocks(5..6), true)?;
     assert_eq!(queue.drive().identify().zones.map(|zones| zones.count), Some(16));
     Ok(())
+}
+
+/// A commit refers to blocks that other threads have submitted, and learns that one never came,
+/// whether its owner has asked, will ask or never does.
+#[test]
+fn draining_tells_of_every_write_that_failed() {
+    for on in [FaultOn::Write, FaultOn::Flush, FaultOn::Read, FaultOn::Other] {
+        for detached in [false, true] {
+            let drive = Arc::new(Fault::new(zoned(Timing::Paced)));
+            let queue = BlockQueue::new(drive.clone());
+            let before = queue.failures();
+            drive.fail_nth(on, 0, Status::WriteFault);
+            let tickets = [
+                queue.write(3, [block(1)].as_slice(), false),
+                queue.submit(Command::Flush),
+                queue.submit(Command::Read { lba: 9, blocks: 1 }),
+                queue.submit(Command::Discard { lba: 20, blocks: 1 }),
+            ];
+            let mut kept = Vec::new();
+            for ticket in tickets {
+                if detached { queue.detach(ticket) } else { kept.push(ticket) }
+            }
+            let drained = queue.drain(before).map_err(|error| error.verb);
+            let expected = match on {
+                FaultOn::Write | FaultOn::WriteOrFlush => Err(Verb::Write),
+                FaultOn::Flush => Err(Verb::Flush),
+                FaultOn::Read | FaultOn::Other => Ok(()),
+            };
+            assert_eq!(drained, expected, "{on:?}, detached {detached}");
+            kept.into_iter().for_each(|ticket| drop(queue.wait(ticket)));
+            assert_eq!(queue.drain(before).map_err(|error| error.verb), expected, "it stays so");
+            assert!(queue.drain(queue.failures()).is_ok(), "for those who begin now");
+        }
+    }
 }

@@ -116,7 +116,7 @@ fn crowd(options: Options, seed: u64) {
             count.fetch_add(8 + 4 + 1, Ordering::Relaxed);
         }
     });
-    queue.drain();
+    queue.drain(0).expect("no write failed");
     let flushes = drive.stats().flushes;
     adds_up(&queue, submitted.load(Ordering::Relaxed) + flushes);
     assert!(options.fua || flushes > 0, "a forced write without FUA needs a flush");
@@ -156,7 +156,7 @@ fn zones(options: Options, seed: u64) {
             }
         }
     });
-    queue.drain();
+    queue.drain(0).expect("no write failed");
     let written = THREADS / 2 * ROUNDS * 3;
     for zone in [0, 512] {
         let read = queue.read_blocks(zone, written as u32).expect("read");
@@ -268,7 +268,7 @@ fn at_once(options: Options, seed: u64) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    queue.drain();
+    queue.drain(0).expect("no write failed");
     adds_up(&queue, submitted.load(Ordering::Relaxed));
 }
 

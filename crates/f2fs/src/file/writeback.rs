@@ -233,7 +233,7 @@ pub(crate) trait WritePages: Change {
         }
         let pinned = is_data_addr(old) && self.view(ino)?.inline().contains(Inline::PIN_FILE);
         if pinned && self.engine().io.is_in_flight(old) {
-            self.engine().io.queue().drain();
+            self.engine().io.writer().drain().map_err(Error::from)?;
         }
         let in_place =
             pinned || is_data_addr(old) && self.may_update_in_place(ino, old, way.direct)?;

@@ -172,19 +172,23 @@ impl<'a> Fsync<'a> {
         self.fs.checkpoint(volume, Caller::Foreground).map(drop)
     }
 
-    /// Ends with an error. Writes in flight still own their blocks; their outcome matters only to
-    /// later fsyncs.
+    /// Ends with an error. Writes in flight still own their blocks, and stop the volume if they
+    /// fail.
     fn give_up(&mut self, error: Error) -> Error {
         let volume = self.fs.lock();
         let OnTheWay { data, meta } = &mut self.writes;
         data.submit(volume.io.writer());
         meta.submit(volume.io.writer());
-        let _ = data.wait(self.fs.queue());
-        let written = meta.wait(self.fs.queue()).is_ok();
+        drop(volume);
+        let data = data.wait(self.fs.queue());
+        let meta = meta.wait(self.fs.queue());
         if let Some(arrival) = self.arrival.take() {
-            let _ = arrival.arrive(written, false);
+            // Where the chain is broken, the failure that broke it stops the volume.
+            let _ = arrival.arrive(meta.is_ok(), false);
         }
-        stop(volume, error)
+        // What this fsync could not do may do no harm; a write that failed does.
+        let failed = data.and(meta).err().map_or(error, Error::from);
+        stop(self.fs.lock(), failed)
     }
 
     fn submit_data<C>(&mut self, volume: &mut C) -> Result<Option<End>, Unseen>
