@@ -153,11 +153,15 @@ impl Engine {
     }
 
     /// Writes NAT and SIT entries to their tables, or to the journals in the data logs' summaries.
+    /// If a block of a table cannot be read, nothing has changed.
     fn fill_journals(&mut self, reason: Reason) -> Result<()> {
         if reason == Reason::Umount {
             self.nat.get_mut().rebuild_bits(&self.io)?;
         }
-        let nats = self.nat.get_mut().checkpoint(&self.io, reason == Reason::Sync)?;
+        let nat_blocks =
+            self.nat.get_mut().read_for_checkpoint(&self.io, reason == Reason::Sync)?;
+        let sit_blocks = self.sit.read_for_checkpoint(&self.io, self.segments.get_mut())?;
+        let nats = self.nat.get_mut().checkpoint(&self.io, nat_blocks);
         let hot = &mut self.logs.get_mut().get_mut(LogType::HotData).summary;
         hot.journal.fill(0);
         for (&nid, &entry) in nats {
@@ -168,7 +172,7 @@ impl Engine {
                 summary::NAT_JOURNAL_ENTRIES
             );
         }
-        let sits = self.sit.checkpoint(&self.io, self.segments.get_mut())?;
+        let sits = self.sit.checkpoint(&self.io, self.segments.get_mut(), sit_blocks);
         let cold = &mut self.logs.get_mut().get_mut(LogType::ColdData).summary;
         cold.journal.fill(0);
         for &segno in sits {

@@ -42,6 +42,9 @@ struct FreeNids {
     count: u16,
 }
 
+/// Blocks of the table that a checkpoint is about to change, ascending.
+pub(crate) type TableBlocks = Vec<(u32, Block)>;
+
 /// The table.
 pub(crate) struct Nat {
     sb: Arc<Superblock>,
@@ -360,13 +363,31 @@ impl Nat {
         (self.next_scan * ENTRIES_PER_BLOCK as u32).max(4)
     }
 
-    /// Writes what changed to the journal if it fits there, or else to the table's other copies
-    /// (`f2fs_flush_nat_entries`). Returns the journal for the checkpoint.
-    pub(crate) fn checkpoint(
+    /// Reads the blocks of the table that the next checkpoint changes; `None` if the journal takes
+    /// all that changed.
+    pub(crate) fn read_for_checkpoint(
         &mut self,
         io: &Io,
         keep_journal: bool,
-    ) -> Result<&BTreeMap<Nid, NatEntry>> {
+    ) -> Result<Option<TableBlocks>> {
+        let new = self.dirty.iter().filter(|nid| !self.journal.contains_key(nid)).count();
+        if keep_journal && self.journal.len() + new <= NAT_JOURNAL_ENTRIES {
+            return Ok(None);
+        }
+        let nids = self.journal.keys().chain(&self.dirty);
+        let indexes: BTreeSet<u32> = nids.map(|nid| nat::block_index(*nid)).collect();
+        let read = indexes.into_iter().map(|index| Ok((index, self.table_block(io, index)?)));
+        read.collect::<Result<_>>().map(Some)
+    }
+
+    /// Writes what changed to the journal or, if it does not fit there, to the table's other
+    /// copies, of which the `blocks` were read (`f2fs_flush_nat_entries`). Returns the journal for
+    /// the checkpoint.
+    pub(crate) fn checkpoint(
+        &mut self,
+        io: &Io,
+        blocks: Option<TableBlocks>,
+    ) -> &BTreeMap<Nid, NatEntry> {
         let changed = std::mem::take(&mut self.dirty);
         for &nid in &changed {
             if let Some(cached) = self.cache.get_mut(&nid) {
@@ -383,17 +404,15 @@ impl Nat {
                 }
             }
         }
-        if !keep_journal || self.journal.len() > NAT_JOURNAL_ENTRIES {
-            self.flush_journal(io)?;
+        if let Some(blocks) = blocks {
+            self.flush_journal(io, blocks);
         }
-        Ok(&self.journal)
+        &self.journal
     }
 
-    fn flush_journal(&mut self, io: &Io) -> Result<()> {
+    fn flush_journal(&mut self, io: &Io, blocks: TableBlocks) {
         let mut entries = std::mem::take(&mut self.journal).into_iter().peekable();
-        while let Some(&(first, _)) = entries.peek() {
-            let index = nat::block_index(first);
-            let mut block = self.table_block(io, index)?;
+        for (index, mut block) in blocks {
             let table = RawNatBlock::of_mut(block.make_mut());
             while let Some((nid, entry)) =
                 entries.next_if(|(nid, _)| nat::block_index(*nid) == index)
@@ -407,6 +426,5 @@ impl Nat {
             self.keep_block(index, block.clone());
             io.write_meta(nat::block_addr(&self.sb, &self.version_bitmap, index), block);
         }
-        Ok(())
     }
 }

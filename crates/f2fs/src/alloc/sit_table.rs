@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drive::Block;
+
 use crate::alloc::segments::Segments;
 use crate::error::Result;
 use crate::mount::io::Io;
@@ -70,16 +72,36 @@ impl SitTable {
         &self.version_bitmap
     }
 
-    /// Writes the changed entries to the journal if they fit there, or else to the table's other
-    /// copies. Returns the segments for the checkpoint's journal.
-    pub(crate) fn checkpoint(&mut self, io: &Io, segments: &Segments) -> Result<&BTreeSet<SegNo>> {
+    /// Reads the blocks of the table that the next checkpoint changes, ascending; `None` if the
+    /// journal takes all that changed.
+    pub(crate) fn read_for_checkpoint(
+        &self,
+        io: &Io,
+        segments: &Segments,
+    ) -> Result<Option<Vec<(u32, Block)>>> {
+        let changed: BTreeSet<SegNo> = self.journal.union(segments.dirty()).copied().collect();
+        if changed.len() <= SIT_JOURNAL_ENTRIES && !self.to_table {
+            return Ok(None);
+        }
+        let indexes: BTreeSet<u32> = changed.into_iter().map(sit::block_index).collect();
+        let at = |index| sit::block_addr(&self.sb, &self.version_bitmap, index);
+        let read = indexes.into_iter().map(|index| Ok((index, io.read_meta(at(index))?)));
+        read.collect::<Result<_>>().map(Some)
+    }
+
+    /// Writes the changed entries to the journal or, if they do not fit there, to the table's other
+    /// copies, of which the `blocks` were read. Returns the segments for the checkpoint's journal.
+    pub(crate) fn checkpoint(
+        &mut self,
+        io: &Io,
+        segments: &Segments,
+        blocks: Option<Vec<(u32, Block)>>,
+    ) -> &BTreeSet<SegNo> {
         self.journal.extend(segments.dirty());
-        if self.journal.len() > SIT_JOURNAL_ENTRIES || std::mem::take(&mut self.to_table) {
+        if let Some(blocks) = blocks {
+            self.to_table = false;
             let mut changed = std::mem::take(&mut self.journal).into_iter().peekable();
-            while let Some(&first) = changed.peek() {
-                let index = sit::block_index(first);
-                let at = sit::block_addr(&self.sb, &self.version_bitmap, index);
-                let mut block = io.read_meta(at)?;
+            for (index, mut block) in blocks {
                 let table = RawSitBlock::of_mut(block.make_mut());
                 while let Some(segno) = changed.next_if(|s| sit::block_index(*s) == index) {
                     table.set_entry(segno, segments.entry(segno));
@@ -88,6 +110,6 @@ impl SitTable {
                 io.write_meta(sit::block_addr(&self.sb, &self.version_bitmap, index), block);
             }
         }
-        Ok(&self.journal)
+        &self.journal
     }
 }

@@ -178,6 +178,7 @@ impl Engine {
         let ordered_at_recovery =
             self.options.oprw && !self.inodes.of(cow).unjudged.contains_key(&cow);
         let written = self.written_pages(cow)?;
+        self.prepare_take_over(ino, cow, &written)?;
         if let Err(error) = self.take_over(ino, cow, &written) {
             self.halt(&error);
             return Err(error);
@@ -201,6 +202,29 @@ impl Engine {
         let pages = &self.inodes.of(cow).pages;
         written.retain(|(index, addr)| *addr != NEW_ADDR || pages.is_dirty(cow.into(), *index));
         Ok(written)
+    }
+
+    /// Makes and reads all nodes that [`Engine::take_over`] changes. Changed nodes stay in memory,
+    /// so it reads nothing: a failed read cannot end it half way.
+    fn prepare_take_over(
+        &mut self,
+        ino: Nid,
+        cow: Nid,
+        written: &[(u64, BlockAddr)],
+    ) -> Result<()> {
+        self.node_mut(ino, ino)?;
+        self.node_mut(cow, cow)?;
+        for &(index, addr) in written {
+            if let Lookup::Slot(from) = self.lookup_slot(cow, index)? {
+                self.node_mut(cow, from.nid)?;
+                let to = self.make_slot(ino, index)?;
+                self.node_mut(ino, to.nid)?;
+            }
+            if is_data_addr(addr) {
+                self.load_summary(addr)?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves pages from the COW inode to the file. A slot is moved as it is, with its block or

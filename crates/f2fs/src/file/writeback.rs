@@ -269,6 +269,10 @@ pub(crate) trait WritePages: Change {
         log: LogType,
     ) -> Result<BlockAddr, Self::Error> {
         let version = self.place_of(slot.nid)?.entry.version;
+        // Nothing is read after the allocation: a read that fails must not leave a valid block to
+        // which nothing points. Loading one of the two does not evict the other, just used.
+        self.node(ino, ino)?;
+        self.node(ino, slot.nid)?;
         let addr =
             self.allocate(log, old, RawSummary::data(slot.nid, version, slot.ofs_in_node))?;
         self.set_addr(ino, slot, addr)?;

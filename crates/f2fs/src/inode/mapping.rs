@@ -220,6 +220,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Reads what [`Engine::set_summary`] changes for the block at `addr`.
+    pub(crate) fn load_summary(&mut self, addr: BlockAddr) -> Result<()> {
+        match self.sb.locate(addr) {
+            Some((segno, _)) if self.logs.get_mut().summary_of(segno).is_none() => {
+                self.io.meta_mut(self.sb.ssa_block(segno)).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Addresses of blocks from `index` on, as many of `most` as one node holds.
     pub(crate) fn addrs_from(
         &mut self,

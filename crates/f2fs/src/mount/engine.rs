@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cores::{Line, Mutex};
 use drive::Lba;
+use queue::Verb;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
 use vfs::{Errno, Timespec};
@@ -171,10 +172,17 @@ impl Engine {
         }
     }
 
-    /// A necessary write failed: from now on nothing is written. If it only found no room, the
-    /// volume goes on, because the data is still dirty.
+    /// Writing something failed with `error`. If a write or a flush failed, from now on nothing is
+    /// written. If there was no room, or something could not be read, nothing was lost: whoever
+    /// writes allocates and reads before changing anything, so what was not submitted is still
+    /// dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
-        if !matches!(error, Error::NoSpace) {
+        let nothing_lost = match error {
+            Error::NoSpace => true,
+            Error::Io(error) => error.verb == Verb::Read,
+            _ => false,
+        };
+        if !nothing_lost {
             self.halt(error);
         }
     }
