@@ -51,6 +51,7 @@ const OPTIONS: Options<bool> = Options {
         MountOption { name: "ro", value: Value::None { set: |read_only| *read_only = true } },
         MountOption { name: "rw", value: Value::None { set: |read_only| *read_only = false } },
     ],
+    block_layer: &[],
 };
 
 /// The plain file system.

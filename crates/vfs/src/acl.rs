@@ -7,6 +7,10 @@
 
 use crate::{Errno, Result};
 
+mod stored;
+
+pub use stored::{decode, encode};
+
 /// The attribute that holds a file's access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute of a directory that holds the list its new entries inherit.

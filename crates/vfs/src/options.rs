@@ -5,6 +5,10 @@ use std::fmt;
 
 use thiserror::Error;
 
+mod block_layer;
+
+pub use block_layer::{block_layer, show_block_layer};
+
 /// The mount options of one file system; `T` is what they set.
 ///
 /// ```
@@ -16,6 +20,7 @@ use thiserror::Error;
 ///         name: "sync",
 ///         value: Value::None { set: |sync| *sync = true },
 ///     }],
+///     block_layer: &[],
 /// };
 /// let mut sync = false;
 /// OPTIONS.set_list(&mut sync, "sync")?;
@@ -27,8 +32,10 @@ use thiserror::Error;
 pub struct Options<T: 'static> {
     /// Name of the file system.
     pub of: &'static str,
-    /// All of them.
+    /// All of its own.
     pub table: &'static [MountOption<T>],
+    /// Those of the [block layer](block_layer()), if they can be given.
+    pub block_layer: &'static [MountOption<T>],
 }
 
 /// One mount option.
@@ -116,7 +123,7 @@ impl<T> Options<T> {
             let what = if value.is_some() { "unknown value" } else { "value missing" };
             OptionError::Value { given: given.to_owned(), what, expected }
         };
-        let option = self.table.iter().find(|option| option.name == name);
+        let option = self.table.iter().chain(self.block_layer).find(|option| option.name == name);
         let option =
             option.ok_or_else(|| OptionError::Unknown { given: given.to_owned(), of: self.of })?;
         match &option.value {
@@ -136,6 +143,18 @@ impl<T> Options<T> {
         }
         Ok(())
     }
+}
+
+/// A number of bytes, perhaps with `k`, `m` or `g` behind it.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift)
 }
 
 /// `a, b or c`.
@@ -174,6 +193,7 @@ mod tests {
                 },
             },
         ],
+        block_layer: &[],
     };
 
     #[test]

@@ -2,7 +2,7 @@
 //! (`f2fs_do_write_data_page`).
 //!
 //! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
-//! [`crate::mount::fs::Turn`], so an fsync, which takes it first, finds none that it does not wait
+//! [`vfs::inode::Turn`], so an fsync, which takes it first, finds none that it does not wait
 //! for.
 
 use std::ops::Range;

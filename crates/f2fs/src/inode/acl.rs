@@ -1,9 +1,7 @@
-//! Access control lists: how F2FS stores them, and how they follow the permission bits (`acl.c`).
+//! Access control lists: how they follow the permission bits (`acl.c`).
 
-use vfs::acl::{Acl, Entry, Tag};
+use vfs::acl::{self, Acl, encode};
 use vfs::{FileKind, XattrMode};
-use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, Result};
 use crate::inode::see::See;
@@ -11,62 +9,15 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// `F2FS_ACL_VERSION`, the four bytes of `struct f2fs_acl_header`.
-const VERSION: u32 = 1;
-/// Bytes of the header.
-const HEADER_SIZE: usize = 4;
-
-/// `struct f2fs_acl_entry_short`, 4 bytes. For a named entry, the id follows in 4 more bytes.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawEntry {
-    tag: U16,
-    perm: U16,
-}
-const _: () = assert!(size_of::<RawEntry>() == 4);
-
 /// Whether the attributes of this namespace are access control lists.
 pub(crate) fn is_acl(index: u8) -> bool {
     index == ACL_ACCESS.0 || index == ACL_DEFAULT.0
 }
 
-/// A list as F2FS stores it.
-pub(crate) fn encode(acl: &Acl) -> Vec<u8> {
-    let mut value = VERSION.to_le_bytes().to_vec();
-    for entry in acl.entries() {
-        let raw = RawEntry { tag: U16::new(entry.tag.number()), perm: U16::new(entry.perm) };
-        value.extend_from_slice(raw.as_bytes());
-        if let Some(id) = entry.tag.id() {
-            value.extend_from_slice(&id.to_le_bytes());
-        }
-    }
-    value
-}
-
 /// Decodes a stored list. Errors name inode `ino`.
 pub(crate) fn decode(value: &[u8], ino: Nid) -> Result<Acl> {
-    let corrupt = |what| Error::corrupt("f2fs_acl", ino, what, "a version 1 list that is complete");
-    let (version, mut rest) =
-        U32::read_from_prefix(value).map_err(|_| corrupt("less than a header"))?;
-    if version.get() != VERSION {
-        return Err(corrupt("another version"));
-    }
-    debug_assert_eq!(value.len() - rest.len(), HEADER_SIZE);
-    let mut entries = Vec::new();
-    while !rest.is_empty() {
-        let (raw, behind) =
-            RawEntry::read_from_prefix(rest).map_err(|_| corrupt("half an entry"))?;
-        rest = behind;
-        let mut tag = Tag::from_number(raw.tag.get(), 0).ok_or_else(|| corrupt("a wrong tag"))?;
-        if tag.id().is_some() {
-            let (id, behind) =
-                U32::read_from_prefix(rest).map_err(|_| corrupt("an entry without its id"))?;
-            rest = behind;
-            tag = Tag::from_number(raw.tag.get(), id.get()).unwrap_or(tag);
-        }
-        entries.push(Entry { tag, perm: raw.perm.get() });
-    }
-    Acl::new(entries).ok_or_else(|| corrupt("an invalid list"))
+    acl::decode(value)
+        .map_err(|what| Error::corrupt("f2fs_acl", ino, what, "a version 1 list that is complete"))
 }
 
 impl Engine {
@@ -126,24 +77,5 @@ impl Engine {
         let others = inode.mode.get() & !0o777;
         inode.mode.set(others | perm & 0o777);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_round_trip_and_damage_is_named() {
-        let list = [(Tag::UserObj, 6), (Tag::User(1000), 4), (Tag::GroupObj, 4), (Tag::Mask, 4)];
-        let mut entries: Vec<_> = list.map(|(tag, perm)| Entry { tag, perm }).into();
-        entries.push(Entry { tag: Tag::Other, perm: 0 });
-        let acl = Acl::new(entries).unwrap();
-        let value = encode(&acl);
-        assert_eq!(value.len(), 4 + 4 * 4 + 8);
-        assert_eq!(decode(&value, 7).unwrap(), acl);
-        for len in 0..value.len() {
-            assert!(decode(&value[..len], 7).is_err(), "{len} bytes");
-        }
     }
 }

@@ -8,9 +8,10 @@
 
 use std::ops::{Deref, Range};
 
-use cores::{PerCoreReadGuard, PerCoreWriteGuard};
+use cores::PerCoreReadGuard;
 use drive::{BLOCK_SIZE, Block};
 use smallvec::SmallVec;
+use vfs::inode::OwnedShards;
 use vfs::{Errno, FileKind, file};
 
 use crate::F2fs;
@@ -164,7 +165,7 @@ pub(crate) struct Passing<'a> {
 
 impl<'a> Sight<'a> for Passing<'a> {
     fn shard(&mut self, engine: &'a Engine, ino: Nid) -> Option<&Shard> {
-        let number = Inodes::number(ino);
+        let number = Inodes::index(ino);
         if self.number != number {
             self.shard = None;
             self.number = number;
@@ -175,10 +176,7 @@ impl<'a> Sight<'a> for Passing<'a> {
 
 /// The shards of one inode or of a few, for whoever changes them.
 pub(crate) struct Owned<'a> {
-    number: usize,
-    shard: PerCoreWriteGuard<'a, Shard>,
-    /// Those of other inodes, by number.
-    others: SmallVec<[(usize, PerCoreWriteGuard<'a, Shard>); 1]>,
+    shards: OwnedShards<'a, Shard>,
     /// The logs and what they fill, as long as others must not use them.
     pub(super) tables: Option<Tables<'a>>,
 }
@@ -187,37 +185,20 @@ impl<'a> Owned<'a> {
     /// The shards of `inos`, taken in the order of their numbers.
     #[inline]
     fn new<const N: usize>(inodes: &'a Inodes, inos: [Nid; N]) -> Option<Self> {
-        let mut numbers = inos.map(Inodes::number);
-        numbers.sort_unstable();
-        let (&number, rest) = numbers.split_first()?;
-        let shard = inodes.own(number);
-        let mut others = SmallVec::new();
-        let mut last = number;
-        for &other in rest {
-            if other != last {
-                others.push((other, inodes.own(other)));
-                last = other;
-            }
-        }
-        Some(Self { number, shard, others, tables: None })
+        Some(Self { shards: inodes.own(inos)?, tables: None })
     }
 
     /// The shard of inode `ino`, to be changed; `None` if it is out of sight.
     #[inline]
     pub(super) fn shard_mut(&mut self, ino: Nid) -> Option<&mut Shard> {
-        let wanted = Inodes::number(ino);
-        if self.number == wanted {
-            return Some(&mut self.shard);
-        }
-        let mut others = self.others.iter_mut();
-        others.find(|(number, _)| *number == wanted).map(|(_, shard)| &mut **shard)
+        self.shards.get_mut(ino.into())
     }
 }
 
 impl<'a> Sight<'a> for Owned<'a> {
     #[inline]
     fn shard(&mut self, _: &'a Engine, ino: Nid) -> Option<&Shard> {
-        self.shard_mut(ino).map(|shard| &*shard)
+        self.shards.get(ino.into())
     }
 }
 

@@ -1,13 +1,12 @@
 //! What memory holds of inodes: their node blocks and pages, in shards with a lock each.
 //!
-//! All that memory has of an inode is in one shard, so that one lock protects it, and operations on
-//! inodes in different shards do not meet. Whoever holds the volume alone needs none of these
-//! locks.
+//! Whoever holds the volume alone needs none of these locks.
 
 use std::sync::Arc;
 
-use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
+use cores::{PerCoreReadGuard, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
+use vfs::inode::{OwnedShards, Shards};
 use vfs::{Budget, PageCache};
 
 use crate::dir::index::{NameIndexes, NameRoom};
@@ -15,12 +14,9 @@ use crate::inode::node_cache::{NodeCache, NodeCounts};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::{BLOCK_SIZE, Nid};
 
-/// Neighbouring numbers are in different shards, so files made one after the other share none.
-const SHARDS: usize = 256;
-
 /// All of them.
 pub(crate) struct Inodes {
-    shards: Box<[PerCoreRwLock<Shard>]>,
+    shards: Shards<Shard>,
     pages: Arc<Budget>,
     nodes: Arc<NodeCounts>,
     /// How much the indexes of names take.
@@ -61,14 +57,13 @@ impl Inodes {
     pub(crate) fn new(bytes: u64) -> Self {
         let pages = Arc::new(Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
         let (nodes, names) = (Arc::new(NodeCounts::default()), Arc::new(NameRoom::new(bytes / 8)));
-        let shard = |number| {
+        let shard = |_| {
             let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
             let names = NameIndexes::sharing(&names);
-            let shard = Shard { nodes, pages, names, purse: 0, unflushed, unjudged };
-            PerCoreRwLock::ranked(Rank::Inode, "f2fs inodes", shard).keyed(number)
+            Shard { nodes, pages, names, purse: 0, unflushed, unjudged }
         };
-        let shards = (0..SHARDS as u64).map(shard).collect();
+        let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
         Self { shards, pages, nodes, names, nodes_max, hand: 0 }
     }
@@ -76,29 +71,29 @@ impl Inodes {
     /// The shard of inode `ino`, for whoever holds the volume alone.
     #[inline]
     pub(crate) fn of(&mut self, ino: Nid) -> &mut Shard {
-        self.shards[Self::number(ino)].get_mut()
+        self.shards.of(ino.into())
     }
 
     /// The shard of inode `ino`, beside others who look at it.
     #[inline]
     pub(crate) fn look(&self, ino: Nid) -> PerCoreReadGuard<'_, Shard> {
-        self.shards[Self::number(ino)].read()
+        self.shards.look(ino.into())
     }
 
-    /// The shard of this number, to be changed beside others.
+    /// The shards of `inos`, to be changed beside others; `None` for no inode.
     #[inline]
-    pub(crate) fn own(&self, number: usize) -> PerCoreWriteGuard<'_, Shard> {
-        self.shards[number].write()
+    pub(crate) fn own<const N: usize>(&self, inos: [Nid; N]) -> Option<OwnedShards<'_, Shard>> {
+        self.shards.own_all(inos.map(Into::into))
     }
 
-    /// In which shard inode `ino` is.
+    /// The index of the shard that has inode `ino`.
     #[inline]
-    pub(crate) fn number(ino: Nid) -> usize {
-        ino as usize % SHARDS
+    pub(crate) fn index(ino: Nid) -> usize {
+        Shards::<Shard>::index(ino.into())
     }
 
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
-        self.shards.iter_mut().map(PerCoreRwLock::get_mut)
+        self.shards.all()
     }
 
     /// Takes back what shards were given of the credit.
@@ -159,8 +154,8 @@ impl Inodes {
             if excess == 0 {
                 return;
             }
-            if !self.shards[self.hand].get_mut().pages.evict(excess) {
-                self.hand = (self.hand + 1) % SHARDS;
+            if !self.shards.at_mut(self.hand).pages.evict(excess) {
+                self.hand = (self.hand + 1) % Shards::<Shard>::COUNT;
             }
         }
     }

@@ -103,7 +103,7 @@ impl Engine {
             Some(_) if !is_access && !self.inode(ino)?.is_dir() => Err(Errno::ACCESS.into()),
             Some(acl) if is_access => self.set_access_acl(ino, &acl),
             Some(acl) => {
-                self.store_xattr(ino, index, b"", Some(&acl::encode(&acl)), XattrMode::Set)
+                self.store_xattr(ino, index, b"", Some(&vfs::acl::encode(&acl)), XattrMode::Set)
             }
             None => self.drop_acl(ino, if is_access { ACL_ACCESS } else { ACL_DEFAULT }),
         }

@@ -6,8 +6,8 @@ use drive::Blocks;
 use queue::IoError;
 use vfs::file::{self, Miss, Write};
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Hold, Ino, RenameFlags,
-    Seek, SetAttr, StatFs, WriteBack, XattrMode,
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Health, Hold, Ino,
+    RenameFlags, Seek, SetAttr, StatFs, WriteBack, XattrMode,
 };
 
 use crate::F2fs;
@@ -19,7 +19,7 @@ use crate::fsync;
 use crate::inode::attr::Stat;
 use crate::inode::protected::Protected;
 use crate::inode::see::See;
-use crate::mount::engine::{Engine, Health};
+use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 

@@ -13,7 +13,7 @@ use drive::Lba;
 use queue::Verb;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
-use vfs::{Errno, Timespec};
+use vfs::{Clock, Errno, Health, Timespec};
 
 use crate::alloc::credit::Credit;
 use crate::alloc::curseg::Logs;
@@ -91,20 +91,6 @@ pub(crate) struct Engine {
     pub(crate) repairing: bool,
 }
 
-/// Whether a volume still accepts requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// It does.
-    Sound,
-    /// A write failed (`CP_ERROR_FLAG`). Nothing more is written, so that whatever is durable stays
-    /// so. Memory and drive can still be read.
-    Stopped,
-    /// It was told to stop (`F2FS_IOC_SHUTDOWN`), as if the power had failed.
-    Shutdown,
-    /// It has been unmounted.
-    Gone,
-}
-
 /// For whom the volume cleans or writes a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
@@ -121,39 +107,6 @@ pub(crate) struct Stats {
     pub(crate) cleanings: [u64; 2],
     /// Blocks that the cleaner has moved, including nodes.
     pub(crate) moved_blocks: [u64; 2],
-}
-
-/// Time, as the volume sees it.
-pub(crate) struct Clock {
-    /// `elapsed_time` of the checkpoint the volume was mounted from, in seconds.
-    before: u64,
-    mounted: cores::Nanos,
-    frozen: Option<Timespec>,
-}
-
-impl Clock {
-    pub(crate) fn new(before: u64, frozen: Option<Timespec>) -> Self {
-        Self { before, mounted: cores::now(), frozen }
-    }
-
-    /// When the volume was mounted.
-    pub(crate) fn mounted(&self) -> cores::Nanos {
-        self.mounted
-    }
-
-    /// How many seconds this volume has been mounted in its life. Segment ages are in this unit.
-    pub(crate) fn elapsed(&self) -> u64 {
-        let now = if self.frozen.is_some() { self.mounted } else { cores::now() };
-        self.before.saturating_add(now.saturating_sub(self.mounted) / 1_000_000_000)
-    }
-
-    /// Time of day.
-    pub(crate) fn now(&self) -> Timespec {
-        self.frozen.unwrap_or_else(|| {
-            let now = cores::wall_clock();
-            Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
-        })
-    }
 }
 
 impl Engine {

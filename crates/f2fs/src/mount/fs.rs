@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cores::{Mutex, Rank};
 use drive::Drive;
 use queue::BlockQueue;
-use vfs::inode::Turns;
+use vfs::inode::{HasTurns, Turn, Turns};
 use vfs::{Errno, Gate, Hold, Ino, Look};
 
 use crate::alloc::gc::{Hands, Held, Policy};
@@ -41,16 +41,14 @@ pub struct F2fs {
     pub(crate) discarding: Mutex<()>,
 }
 
-/// The right to write one inode's data and wait for it. Dropping it gives it up.
-pub(crate) struct Turn<'a> {
-    fs: &'a F2fs,
-    ino: Nid,
-}
+impl HasTurns for F2fs {
+    fn turns(&self) -> &Turns {
+        &self.turns
+    }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if self.fs.turns.end(self.ino.into()) {
-            self.fs.clear_up(self.ino);
+    fn end_of_last_turn(&self, ino: Ino) {
+        if let Ok(ino) = nid(ino) {
+            self.clear_up(ino);
         }
     }
 }
@@ -261,11 +259,11 @@ impl F2fs {
     }
 
     /// Waits until no other fsync or write-back of `ino` is under way.
-    pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_> {
-        if !self.injected(Inject::NO_TURN) {
-            self.turns.begin(ino.into());
+    pub(crate) fn take_turn(&self, ino: Nid) -> Turn<'_, Self> {
+        if self.injected(Inject::NO_TURN) {
+            return Turn::without_waiting(self, ino.into());
         }
-        Turn { fs: self, ino }
+        Turn::take(self, ino.into())
     }
 
     /// The volume, if it is still mounted, for an operation that changes nothing.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use queue::WriteSet;
 use vfs::kind::Shutdown;
-use vfs::{Attr, Creator, Errno, FileKind, Ino, Timespec, file};
+use vfs::{Attr, Creator, Errno, FileKind, Health, Ino, Timespec, file};
 
 use crate::F2fs;
 use crate::alloc::gc::{Hands, Policy};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file::writeback::WritePages;
 use crate::inode::attr::Stat;
 use crate::inode::mapping::{Lookup, Mapping};
-use crate::mount::engine::{Caller, Engine, Health};
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::fs::nid;
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};

@@ -9,6 +9,7 @@ use drive::{Block, Drive};
 use queue::BlockQueue;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
+use vfs::{Clock, Health};
 
 use crate::alloc::credit::Credit;
 use crate::alloc::curseg::{Log, Logs};
@@ -22,7 +23,7 @@ use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::error::{Error, Result};
 use crate::inode::shards::Inodes;
 use crate::mount::devices::check_complete;
-use crate::mount::engine::{Clock, Engine, Health, Stats};
+use crate::mount::engine::{Engine, Stats};
 use crate::mount::io::Io;
 use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::mount::since::SinceCheckpoint;

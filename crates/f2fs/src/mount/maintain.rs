@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use cores::{JoinHandle, Nanos, now};
-use vfs::Ino;
 use vfs::attributes;
 use vfs::upkeep::{Flushed, flush};
+use vfs::{Health, Ino};
 
 use crate::F2fs;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
-use crate::mount::engine::{Caller, Health};
+use crate::mount::engine::Caller;
 use crate::mount::options::BackgroundGc;
 use crate::mount::tunables::{ATTRIBUTES, GcMode, Tunables};
 use crate::ondisk::Nid;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use bitflags::bitflags;
-use queue::{Scheduler, ZoneOrder};
-use vfs::options::{Choice, MountOption, Options, Value};
+use vfs::options::{
+    Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
+};
 
 use crate::error::Error;
 
@@ -244,6 +245,12 @@ impl Default for MountOptions {
     }
 }
 
+impl AsMut<queue::Options> for MountOptions {
+    fn as_mut(&mut self) -> &mut queue::Options {
+        &mut self.queue
+    }
+}
+
 impl FromStr for MountOptions {
     type Err = Error;
 
@@ -285,17 +292,7 @@ impl fmt::Display for MountOptions {
         if self.cache_bytes != default.cache_bytes {
             write!(f, ",cache={}", self.cache_bytes)?;
         }
-        let queue::Options { nr_requests, nr_hw_queues, .. } = self.queue;
-        if self.queue.scheduler == Scheduler::MqDeadline {
-            f.write_str(",sched=mq-deadline")?;
-        }
-        if self.queue.zone_order == ZoneOrder::WriteLock {
-            f.write_str(",zone_order=lock")?;
-        }
-        for (name, count) in [("nr_requests", nr_requests), ("nr_hw_queues", nr_hw_queues)] {
-            count.map_or(Ok(()), |count| write!(f, ",{name}={count}"))?;
-        }
-        f.write_str(if self.queue.polled { ",poll" } else { "" })?;
+        show_block_layer(&self.queue).fmt(f)?;
         let faults =
             self.inject.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
         let faults: Vec<String> = faults.collect();
@@ -349,14 +346,9 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("inline_xattr", |o| o.inline_xattr = true),
         flag("noinline_xattr", |o| o.inline_xattr = false),
         text("cache", "BYTES", set_cache),
-        MountOption { name: "sched", value: Value::OneOf(&SCHEDULERS) },
-        MountOption { name: "zone_order", value: Value::OneOf(&ZONE_ORDERS) },
-        text("nr_requests", "N", |o, n| count(n).map(|n| o.queue.nr_requests = Some(n))),
-        text("nr_hw_queues", "N", |o, n| count(n).map(|n| o.queue.nr_hw_queues = Some(n))),
-        flag("poll", |o| o.queue.polled = true),
-        flag("nopoll", |o| o.queue.polled = false),
         text("inject", "NAME[+NAME...]", set_inject),
     ],
+    block_layer: block_layer(),
 };
 
 const FSYNC_MODES: [Chosen; 3] = [
@@ -382,20 +374,6 @@ const ON_ERROR: [Chosen; 3] = [
     choice("panic", |o| o.errors = OnError::Panic),
 ];
 
-const SCHEDULERS: [Chosen; 2] = [
-    choice("none", |o| o.queue.scheduler = Scheduler::None),
-    choice("mq-deadline", |o| o.queue.scheduler = Scheduler::MqDeadline),
-];
-
-const ZONE_ORDERS: [Chosen; 2] = [
-    choice("lock", |o| o.queue.zone_order = ZoneOrder::WriteLock),
-    choice("plug", |o| o.queue.zone_order = ZoneOrder::WritePlug),
-];
-
-fn count(text: &str) -> Result<u16, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("a number from 1 to {}", u16::MAX))
-}
-
 fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
     options.checkpoint_interval = seconds.ok_or("seconds, at least 1")?;
@@ -403,7 +381,8 @@ fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(),
 }
 
 fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    options.cache_bytes = parse_size(text).ok_or("at least 1m, with k, m or g")?;
+    let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
+    options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
     Ok(())
 }
 
@@ -417,19 +396,10 @@ fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
 /// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
-fn parse_size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: u64 = digits.parse().ok()?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes >= CACHE_BYTES_MIN)
-}
-
 #[cfg(test)]
 mod tests {
+    use queue::Scheduler;
+
     use super::*;
 
     #[test]

@@ -3,9 +3,10 @@
 
 use queue::QueueStats;
 use serde::Serialize;
+use vfs::Health;
 
 use crate::F2fs;
-use crate::mount::engine::{Caller, Engine, Health};
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::tunables::{GcMode, Tunables};
 use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::checkpoint::CpFlags;

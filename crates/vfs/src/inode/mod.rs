@@ -1,8 +1,10 @@
-//! What every file system keeps about an inode in use: who is at work on it, and how often it is
-//! open.
+//! What every file system keeps about an inode in use: what memory holds of it, who is at work on
+//! it, and how often it is open.
 
 mod opens;
+mod shards;
 mod turns;
 
 pub use opens::Opens;
-pub use turns::Turns;
+pub use shards::{OwnedShards, Shards};
+pub use turns::{HasTurns, Turn, Turns};

@@ -91,6 +91,42 @@ impl Turns {
     }
 }
 
+/// A volume whose inodes have turns.
+pub trait HasTurns {
+    /// Its turns.
+    fn turns(&self) -> &Turns;
+
+    /// Frees an inode that lost its last name during a turn; that turn has ended.
+    fn end_of_last_turn(&self, ino: Ino);
+}
+
+/// One turn of one inode: the right to write its data and wait for it. Dropping it ends the turn.
+pub struct Turn<'a, V: HasTurns> {
+    volume: &'a V,
+    ino: Ino,
+}
+
+impl<'a, V: HasTurns> Turn<'a, V> {
+    /// Waits for a turn of `ino`, and begins it.
+    pub fn take(volume: &'a V, ino: Ino) -> Self {
+        volume.turns().begin(ino);
+        Self::without_waiting(volume, ino)
+    }
+
+    /// A turn that does not exclude others: a deliberate fault, for campaigns that must notice.
+    pub fn without_waiting(volume: &'a V, ino: Ino) -> Self {
+        Self { volume, ino }
+    }
+}
+
+impl<V: HasTurns> Drop for Turn<'_, V> {
+    fn drop(&mut self) {
+        if self.volume.turns().end(self.ino) {
+            self.volume.end_of_last_turn(self.ino);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

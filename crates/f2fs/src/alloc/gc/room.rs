@@ -380,12 +380,11 @@ mod tests {
     use std::sync::Arc;
 
     use drive::{Drive, Spec, Ssd, Timing};
-    use vfs::{Creator, Errno, FileSystem};
+    use vfs::{Creator, Errno, FileSystem, Health};
 
     use super::*;
     use crate::F2fs;
     use crate::check::{CheckOptions, check};
-    use crate::mount::engine::Health;
     use crate::offline::mkfs::{MkfsOptions, format};
 
     #[test]
