@@ -53,6 +53,11 @@ ranks! {
     /// One inode: contents, attributes, dirty nodes. Several by their numbers. Or a shard of
     /// inodes, by its index, or all inodes of a file system in memory.
     Inode = Allowed,
+    /// The list of a volume's orphans, from when an operation plans a change of it until that is
+    /// applied.
+    Orphans = Allowed,
+    /// A group of blocks and inodes, by its number: its bitmaps and descriptor.
+    Group = Allowed,
     /// A shard of the nodes in memory, by its index, or one node.
     Node = Allowed,
     /// One log: blocks are allocated and stamped in one order, and on zones submitted.

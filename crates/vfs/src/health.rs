@@ -1,5 +1,5 @@
-//! What a mounted volume knows of itself whatever its format: whether it still accepts requests, and
-//! what time it is.
+//! What a mounted volume knows of itself whatever its format: whether it still accepts requests,
+//! and what time it is.
 
 use crate::Timespec;
 

@@ -2,11 +2,12 @@
 //! system can do beyond it; the parts from which they are built; and an in-memory file system with
 //! which tests compare them.
 //!
-//! The parts: [`Gate`] holds a volume. [`inode`] says who works on an inode and who has it open.
-//! [`PageCache`] keeps contents, and [`mod@file`] reads and writes them there. [`Buffers`] keeps
-//! metadata until a commit. [`upkeep`] writes back what has been dirty for long. [`options`] and
-//! [`attributes`] are what can be set at mount and later, [`finding`] and [`record`] what a check
-//! and a dump show.
+//! The parts: [`Gate`] holds a volume; [`op`] is the loop of an operation that says what it lacks,
+//! and [`names`] has POSIX's rules for directory entries. [`inode`] says who works on an inode and
+//! who has it open. [`PageCache`] keeps contents, and [`mod@file`] reads and writes them there.
+//! [`Buffers`] keeps metadata until a commit. [`upkeep`] writes back what has been dirty for long.
+//! [`options`] and [`attributes`] are what can be set at mount and later, [`finding`] and
+//! [`record`] what a check and a dump show.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,8 @@ mod health;
 pub mod inode;
 pub mod kind;
 mod memfs;
+pub mod names;
+pub mod op;
 pub mod ops;
 pub mod options;
 mod pages;

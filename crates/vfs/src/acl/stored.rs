@@ -9,8 +9,8 @@ use super::{Acl, Entry, Tag};
 /// `F2FS_ACL_VERSION`, `EXT4_ACL_VERSION`: the four bytes of the header.
 const VERSION: u32 = 1;
 
-/// `struct f2fs_acl_entry_short`, `ext4_acl_entry_short`, 4 bytes. For a named entry, the id follows
-/// in 4 more bytes.
+/// `struct f2fs_acl_entry_short`, `ext4_acl_entry_short`, 4 bytes. For a named entry, the id
+/// follows in 4 more bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {

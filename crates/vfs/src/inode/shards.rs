@@ -46,13 +46,23 @@ impl<S> Shards<S> {
     /// for no inode.
     #[inline]
     pub fn own_all<const N: usize>(&self, inos: [Ino; N]) -> Option<OwnedShards<'_, S>> {
-        let mut indices = inos.map(Self::index);
+        self.own_indices(&mut inos.map(Self::index))
+    }
+
+    /// As [`Shards::own_all`], for a list whose length is not known beforehand.
+    pub fn own_list(&self, inos: &[Ino]) -> Option<OwnedShards<'_, S>> {
+        let mut indices: SmallVec<[usize; 4]> = inos.iter().copied().map(Self::index).collect();
+        self.own_indices(&mut indices)
+    }
+
+    #[inline]
+    fn own_indices(&self, indices: &mut [usize]) -> Option<OwnedShards<'_, S>> {
         indices.sort_unstable();
-        let (&first, rest) = indices.split_first()?;
+        let (&mut first, rest) = indices.split_first_mut()?;
         let shard = self.0[first].write();
         let mut others = SmallVec::new();
         let mut last = first;
-        for &index in rest {
+        for &mut index in rest {
             if index != last {
                 others.push((index, self.0[index].write()));
                 last = index;
@@ -134,7 +144,8 @@ mod tests {
         *owned.get_mut(5).unwrap() = 50;
         assert_eq!((owned.get(5 + same), owned.get(4)), (Some(&50), None));
         drop(owned);
-        assert_eq!((*shards.look(5), *shards.look(4)), (50, 4));
+        assert_eq!(*shards.look(5), 50);
+        assert_eq!(*shards.look(4), 4);
         assert!(shards.own_all([]).is_none());
     }
 }
