@@ -36,7 +36,7 @@ enum Command {
     #[command(subcommand)]
     Drive(cmd::drive::Drive),
     /// Make an F2FS volume, with mkfs.f2fs's options
-    Mkfs(cmd::mkfs::Mkfs),
+    Mkfs(cmd::mkfs::MkfsF2fs),
     /// Mount a volume on a directory, through FUSE
     Mount(cmd::mount::Mount),
     /// Unmount a volume and wait until its image is free
@@ -125,12 +125,15 @@ fn words() -> Vec<OsString> {
     let name = called_as().unwrap_or_default();
     if let Some((tool, format)) = name.split_once('.')
         && TOOLS.contains(&tool)
-        && (format == "strandline" || subjects::names().contains(&format))
+        && (format == "strandline"
+            || subjects::names().contains(&format)
+            || tool == "mkfs" && cmd::mkfs::KINDS.contains(&format))
     {
         let kind = (format != "strandline").then_some(["--fs", format]);
         let named = ["strandline", tool].into_iter().chain(kind.into_iter().flatten());
         words.splice(0..1, named.map(OsString::from));
     }
+    cmd::mkfs::choose(&mut words);
     words
 }
 

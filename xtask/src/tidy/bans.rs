@@ -55,7 +55,7 @@ const ABOUT_F2FS: [(&str, &str); 8] = [
     ("crates/lab/src/report/timeline.rs", "that paper's picture of one fsync"),
     ("crates/linux/src/agent/", "compares the kernel's F2FS with ours, and makes volumes for it"),
     ("crates/linux/src/campaign/", "ours repeats what the kernel's F2FS was asked to do"),
-    ("crates/strandline/src/cmd/mkfs.rs", "the options of mkfs.f2fs"),
+    ("crates/strandline/src/cmd/mkfs/", "the options of mkfs.f2fs"),
     ("crates/strandline/src/cmd/resize.rs", "the options of resize.f2fs"),
 ];
 

@@ -1,4 +1,4 @@
-//! `strandline mkfs`: the flags and the words of mkfs.f2fs.
+//! The flags and the words of mkfs.f2fs.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use lab::report::counted;
 use serde::Serialize;
 use vfs::Timespec;
 
+use super::{KINDS, caller, parse_owner, parse_uuid};
 use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
@@ -36,7 +37,7 @@ pub(crate) struct Mkfs {
     sectors: Option<u64>,
     /// Kind of file system
     #[arg(long, alias = "fs-type", value_name = "NAME")]
-    #[arg(default_value = "f2fs", value_parser = ["f2fs"])]
+    #[arg(default_value = "f2fs", value_parser = KINDS)]
     fs: String,
     /// Accepted for old scripts; has no effect
     #[arg(short = 'a', value_name = "0|1")]
@@ -353,7 +354,7 @@ impl Mkfs {
             zoned: self.zoned,
             large_nat_bitmap: self.large_nat_bitmap,
             seed: if self.reproducible { 0 } else { now.as_nanos() as u64 },
-            uuid: self.uuid.as_deref().map(parse_uuid).transpose()?,
+            uuid: self.uuid.as_deref().map(|uuid| parse_uuid("-U", uuid)).transpose()?,
             cold_extensions: self.cold.clone(),
             hot_extensions: self.hot.clone(),
             discard: self.trim != 0,
@@ -364,7 +365,7 @@ impl Mkfs {
             devices: self.device_names()?,
             encoding: self.encoding.unwrap_or_default(),
             root_owner: match &self.root_owner {
-                Some(owner) => parse_owner(owner)?,
+                Some(owner) => parse_owner("-R", owner)?,
                 None => caller(),
             },
             ..MkfsOptions::default()
@@ -378,24 +379,4 @@ impl Mkfs {
         }
         Ok(options)
     }
-}
-
-/// Effective user and group of this process.
-fn caller() -> (u32, u32) {
-    use rustix::process::{getegid, geteuid};
-    (geteuid().as_raw(), getegid().as_raw())
-}
-
-fn parse_owner(text: &str) -> Outcome<(u32, u32)> {
-    let parsed = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
-    parsed.ok_or_else(|| Failure::Usage(format!("-R {text}: expected UID:GID")))
-}
-
-fn parse_uuid(text: &str) -> Outcome<[u8; 16]> {
-    let digits: String = text.chars().filter(|&c| c != '-').collect();
-    let wrong = || Failure::Usage(format!("-U {text}: not a UUID"));
-    if digits.len() != 32 || !digits.is_ascii() {
-        return Err(wrong());
-    }
-    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
 }
