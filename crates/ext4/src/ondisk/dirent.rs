@@ -91,6 +91,18 @@ pub struct Dirent<'a> {
     pub name: &'a [u8],
 }
 
+impl Dirent<'_> {
+    /// Fails if the record, which was read from block `at` and is not free, has a name that no path
+    /// can have. Encrypted names are any bytes.
+    pub fn check_name(&self, at: FsBlock) -> Result<()> {
+        if self.name.is_empty() || self.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            let found = format!("{:?} at byte {}", self.name, self.offset);
+            return Err(Error::corrupt("dirent.name", at, found, "bytes other than NUL and '/'"));
+        }
+        Ok(())
+    }
+}
+
 /// All records of a block, free ones and the tail included. Ends at the first corrupt one.
 pub struct Dirents<'a> {
     bytes: &'a [u8],
@@ -120,11 +132,7 @@ impl<'a> Dirents<'a> {
         if rec_len < record_len(name_len) {
             return Err(corrupt("dirent.name_len", name_len, "less than the record"));
         }
-        let name = &behind[..name_len];
-        let ino = raw.inode.get();
-        if ino != 0 && (name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/'))) {
-            return Err(corrupt("dirent.name", name_len, "bytes other than NUL and '/'"));
-        }
+        let (name, ino) = (&behind[..name_len], raw.inode.get());
         Ok(Dirent { offset: self.offset, ino, rec_len, file_type: raw.file_type, name })
     }
 }
@@ -224,13 +232,24 @@ mod tests {
 
     #[test]
     fn broken_records_end_the_chain() {
-        for (byte, value) in [(16, 0), (16, 13), (17, 4), (18, 200), (20, b'/'), (18, 0)] {
+        for (byte, value) in [(16, 0), (16, 13), (17, 4), (18, 200)] {
             let mut block = block();
             block[byte] = value;
             let all: Vec<_> = Dirents::new(&block, 9).collect();
             assert_eq!(all.len(), 2, "{byte} {value}");
             assert!(all[0].is_ok() && all[1].is_err(), "{byte} {value}");
         }
+    }
+
+    #[test]
+    fn names_are_those_of_paths() {
+        for (byte, value) in [(32, b'/'), (33, 0), (30, 0)] {
+            let mut block = block();
+            block[byte] = value;
+            let third = Dirents::new(&block, 9).nth(2).unwrap().unwrap();
+            assert!(third.check_name(9).is_err(), "{byte}");
+        }
+        assert!(Dirents::new(&block(), 9).nth(2).unwrap().unwrap().check_name(9).is_ok());
     }
 
     #[test]

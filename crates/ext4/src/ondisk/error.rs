@@ -36,9 +36,9 @@ pub enum Error {
         /// Bytes of the drive.
         drive: u64,
     },
-    /// The journal holds changes that are not in their places yet, and nothing here replays them.
-    #[error("the journal needs recovery: {0}")]
-    NeedsRecovery(Box<str>),
+    /// The journal cannot be read back.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
     /// An option or argument from the caller makes no sense.
     #[error("{0}")]
     Usage(Box<str>),
@@ -102,7 +102,8 @@ impl Error {
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::Usage(_) => Errno::INVAL,
             Self::Io(_) => Errno::IO,
-            Self::ReadOnly | Self::NeedsRecovery(_) => Errno::ROFS,
+            Self::Journal(error) => error.errno(),
+            Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,
             Self::Posix(errno) => *errno,
         }

@@ -45,9 +45,16 @@ impl Path {
         &self.slots[..self.len]
     }
 
-    /// How many blocks of the file a slot of level `depth` of the path stands for.
+    /// How many blocks of the file the slot at level `depth` of the path stands for.
     pub fn span(&self, depth: usize, block_size: u32) -> u64 {
         u64::from(block_size / 4).pow((self.len - 1).saturating_sub(depth) as u32)
+    }
+
+    /// How many of them are not in front of the path's own.
+    pub fn rest(&self, depth: usize, block_size: u32) -> u64 {
+        let below = (depth + 1..self.len)
+            .map(|level| u64::from(self.slots[level]) * self.span(level, block_size));
+        self.span(depth, block_size) - below.sum::<u64>()
     }
 }
 
@@ -73,5 +80,7 @@ mod tests {
         assert_eq!(slots(12 + 256 + 65_536 + (1 << 24)), None);
         let path = Path::to(12 + 256, 1024).unwrap();
         assert_eq!([0, 1, 2].map(|depth| path.span(depth, 1024)), [65_536, 256, 1]);
+        let path = Path::to(12 + 256 + 600, 1024).unwrap();
+        assert_eq!([0, 1, 2].map(|depth| path.rest(depth, 1024)), [65_536 - 600, 168, 1]);
     }
 }

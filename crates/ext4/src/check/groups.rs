@@ -1,0 +1,188 @@
+//! Groups: their descriptors first; their bitmaps and counts last, when all claims are known.
+
+use super::Checker;
+use crate::error::{Error, Result};
+use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::{FsBlock, Group, bitmap, orphan};
+use crate::reader::map::Place;
+
+impl Checker {
+    /// Checks all descriptors and claims the volume's own blocks. `None` stands for a descriptor
+    /// whose pointers cannot be followed.
+    pub(super) fn groups(&mut self) -> Result<Vec<Option<RawGroupDesc>>> {
+        let mut groups = Vec::new();
+        for group in 0..self.reader.sb.groups {
+            let place = format!("group {group}");
+            let start = self.reader.sb.group_start(group);
+            for block in start..start + u64::from(self.reader.sb.base_meta_blocks(group)) {
+                self.claim_own(group, block, "superblock or descriptors");
+            }
+            let (raw, at) = self.reader.raw_group(group)?;
+            let verified =
+                raw.verify(self.reader.sb.checksums, group, self.reader.sb.desc_size, at);
+            self.sound(&*place, verified)?;
+            let table = (raw.inode_table(), self.reader.sb.table_blocks().into());
+            let parts = [
+                (raw.block_bitmap(), 1, "group_desc.bg_block_bitmap"),
+                (raw.inode_bitmap(), 1, "group_desc.bg_inode_bitmap"),
+                (table.0, table.1, "group_desc.bg_inode_table"),
+            ];
+            let mut usable = true;
+            for (start, count, what) in parts {
+                match self.reader.check_blocks(start, count, what) {
+                    Ok(()) => {
+                        (start..start + count).for_each(|block| self.claim_own(group, block, what));
+                    }
+                    Err(error) => {
+                        self.note(&*place, error)?;
+                        usable = false;
+                    }
+                }
+            }
+            groups.push(usable.then_some(raw));
+        }
+        Ok(groups)
+    }
+
+    fn claim_own(&mut self, group: Group, block: FsBlock, what: &'static str) {
+        // The volume's structures may lie in one cluster.
+        let is_new = self.claims.volume(&self.reader.sb, block);
+        if !is_new && self.reader.sb.cluster_ratio == 1 {
+            let found = format!("block {block}, which is claimed already");
+            self.find(format!("group {group}"), what, found, "a block of its own");
+        }
+    }
+
+    /// Compares bitmaps and counts of all groups with what was claimed.
+    pub(super) fn bitmaps(&mut self, groups: &[Option<RawGroupDesc>]) -> Result<()> {
+        for (group, raw) in (0..).zip(groups) {
+            let Some(raw) = raw else { continue };
+            let place = format!("group {group}");
+            let checked = self.block_bitmap(group, raw);
+            self.sound(&*place, checked)?;
+            let checked = self.inode_bitmap_padding(raw);
+            self.sound(&*place, checked)?;
+        }
+        Ok(())
+    }
+
+    fn block_bitmap(&mut self, group: Group, raw: &RawGroupDesc) -> Result<()> {
+        let sb = &self.reader.sb;
+        let blocks = sb.group_blocks(group);
+        let bits = ((blocks.end - blocks.start).div_ceil(sb.cluster_ratio.into())) as u32;
+        let (claimed, by_inode) = self.claims.group(group);
+        let free = bitmap::count_free(claimed, bits);
+        self.counts.free_clusters += u64::from(free);
+        let mut wrong = Vec::new();
+        if raw.free_clusters() != free {
+            wrong.push(("group_desc.bg_free_blocks_count", raw.free_clusters().to_string(), free));
+        }
+        if raw.has(BLOCK_UNINIT) {
+            if by_inode {
+                wrong.push(("group_desc.bg_flags", "BLOCK_UNINIT with files' blocks".into(), 0));
+            }
+        } else {
+            let at = raw.block_bitmap();
+            let block = self.reader.block(at, "block bitmap")?;
+            for bit in 0..bits {
+                let (found, right) = (bitmap::test(&block, bit), bitmap::test(claimed, bit));
+                if found != right {
+                    let found = format!("bit {bit} {}", u8::from(found));
+                    wrong.push(("block bitmap", found, right.into()));
+                }
+            }
+            let padded = (bits..sb.block_size * 8).all(|bit| bitmap::test(&block, bit));
+            if !padded {
+                wrong.push(("block bitmap padding", "free bits behind the last".into(), 1));
+            }
+            if let Some(seed) = sb.checksums.seed() {
+                let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
+                let right = bitmap::checksum(seed, &block, sb.clusters_per_group) & mask;
+                if raw.block_bitmap_csum() & mask != right {
+                    let found = raw.block_bitmap_csum().to_string();
+                    wrong.push(("group_desc.bg_block_bitmap_csum", found, right));
+                }
+            }
+        }
+        for (what, found, right) in wrong {
+            self.find(format!("group {group}"), what, found, right);
+        }
+        Ok(())
+    }
+
+    /// The inode bitmap's end and its checksum; its bits are compared with the inodes.
+    fn inode_bitmap_padding(&mut self, raw: &RawGroupDesc) -> Result<()> {
+        if raw.has(INODE_UNINIT) {
+            return Ok(());
+        }
+        let at = raw.inode_bitmap();
+        let sb = &self.reader.sb;
+        let block = self.reader.block(at, "inode bitmap")?;
+        let behind = sb.inodes_per_group..sb.block_size * 8;
+        if !behind.into_iter().all(|bit| bitmap::test(&block, bit)) {
+            return Err(Error::corrupt("inode bitmap padding", at, 0, 1));
+        }
+        if let Some(seed) = sb.checksums.seed() {
+            let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
+            let right = bitmap::checksum(seed, &block, sb.inodes_per_group) & mask;
+            let found = raw.inode_bitmap_csum() & mask;
+            if found != right {
+                return Err(Error::checksum("group_desc.bg_inode_bitmap_csum", at, found, right));
+            }
+        }
+        Ok(())
+    }
+
+    /// The superblock's totals.
+    pub(super) fn totals(&mut self) {
+        let sb = &self.reader.sb;
+        let free_blocks = self.counts.free_clusters * u64::from(sb.cluster_ratio);
+        let found = sb.raw.free_blocks_count();
+        // The last cluster may be longer than the volume.
+        if found.abs_diff(free_blocks) >= sb.cluster_ratio.into() {
+            self.find("superblock", "s_free_blocks_count", found, free_blocks);
+        }
+        let (found, right) =
+            (u64::from(self.reader.sb.raw.free_inodes_count.get()), self.counts.free_inodes);
+        if found != right {
+            self.find("superblock", "s_free_inodes_count", found, right);
+        }
+    }
+
+    /// Collects the orphans of the list and of the file.
+    pub(super) fn find_orphans(&mut self) -> Result<()> {
+        let mut next = self.reader.sb.raw.last_orphan.get();
+        // With a journal to be replayed, the list may be of another time than the inodes.
+        while next != 0 && self.orphans.insert(next) {
+            let read = self.reader.inode_bytes(next);
+            let Some((bytes, at)) = self.sound("orphan list", read)? else { break };
+            let raw = crate::ondisk::inode::RawInode::read(&bytes, at);
+            next = self.sound("orphan list", raw)?.map_or(0, |raw| raw.dtime.get());
+        }
+        let file = self.reader.sb.raw.orphan_file_inum.get();
+        if file == 0
+            || !self.reader.sb.compat.contains(crate::ondisk::features::Compat::ORPHAN_FILE)
+        {
+            return Ok(());
+        }
+        let read = self.reader.inode(file);
+        let Some(inode) = self.sound("orphan file", read)? else { return Ok(()) };
+        for block in 0..self.reader.dir_blocks(&inode) {
+            let found = self.orphan_block(&inode, block);
+            self.sound("orphan file", found)?;
+        }
+        Ok(())
+    }
+
+    fn orphan_block(&mut self, file: &crate::reader::inode::Inode, block: u32) -> Result<()> {
+        let Place::At(at) = self.reader.locate(file, block)?.place else {
+            return Err(file.corrupt("orphan file", format!("a hole at block {block}"), "none"));
+        };
+        let buf = self.reader.block(at, "orphan file")?;
+        if let Some(seed) = file.seed {
+            orphan::verify(&buf, seed, at)?;
+        }
+        self.orphans.extend(orphan::inos(&buf, at)?.map(|(_, ino)| ino));
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The check: everything that an unmounted volume says about itself, compared with itself.
+//!
+//! As e2fsck does it: descriptors, then inodes and the blocks that they claim, then directories and
+//! what they reach, then link counts, bitmaps and totals. If the journal needs recovery, what is
+//! checked is the volume as recovery would leave it; the drive stays as it is. Each block with
+//! metadata is followed once, so the time is bounded by the size of the volume, whatever it says.
+
+mod claims;
+mod dirs;
+mod groups;
+mod inodes;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drive::Drive;
+use rustc_hash::FxHashMap;
+use vfs::FileKind;
+use vfs::kind::{Checked, Finding};
+
+use crate::error::{Error, Result};
+use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS};
+use crate::ondisk::{FsBlock, Ino};
+use crate::reader::Reader;
+use crate::recover::recovered;
+use claims::Claims;
+
+/// Findings that are kept; more of them tell nobody more.
+const FINDINGS_MAX: usize = 1000;
+
+/// An inode in use, as the check knows it.
+struct Seen {
+    kind: FileKind,
+    /// `i_links_count`.
+    links: u32,
+    /// Records that name it, `.` and `..` included.
+    named: u32,
+    /// A directory that the root leads to.
+    reached: bool,
+}
+
+/// What was counted.
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    dirs: u64,
+    free_clusters: u64,
+    free_inodes: u64,
+}
+
+/// A check under way.
+struct Checker {
+    reader: Reader,
+    findings: Vec<Finding>,
+    omitted: u64,
+    claims: Claims,
+    inodes: FxHashMap<Ino, Seen>,
+    /// Inodes that are freed or truncated at the next mount.
+    orphans: BTreeSet<Ino>,
+    /// Blocks with attributes: how many inodes they say have them, and how many do.
+    shared: FxHashMap<FsBlock, (u32, u32)>,
+    counts: Counts,
+}
+
+/// Checks the volume on `drive`. An error means that there is none that could be checked.
+pub(crate) fn check(drive: &Arc<dyn Drive>) -> Result<Checked> {
+    let (reader, recovery) = recovered(drive)?;
+    let raw = &reader.sb.raw;
+    let clean_unmount =
+        raw.state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN && recovery.clean;
+    let claims = Claims::new(&reader.sb);
+    let mut checker = Checker {
+        reader: reader.lenient(),
+        findings: Vec::new(),
+        omitted: 0,
+        claims,
+        inodes: FxHashMap::default(),
+        orphans: BTreeSet::new(),
+        shared: FxHashMap::default(),
+        counts: Counts::default(),
+    };
+    checker.run()?;
+    Ok(checker.report(clean_unmount))
+}
+
+impl Checker {
+    fn run(&mut self) -> Result<()> {
+        self.find_orphans()?;
+        let groups = self.groups()?;
+        self.inodes(&groups)?;
+        self.shares();
+        self.dirs()?;
+        self.links();
+        self.bitmaps(&groups)?;
+        self.totals();
+        Ok(())
+    }
+
+    fn report(mut self, clean_unmount: bool) -> Checked {
+        if self.omitted > 0 {
+            let what = "findings";
+            let found = format!("{} more", self.omitted);
+            self.findings.push(Finding::new("volume".into(), what, found, "none"));
+        }
+        let Counts { files, dirs, free_clusters, free_inodes } = self.counts;
+        let sb = &self.reader.sb;
+        let clusters = sb.blocks.div_ceil(sb.cluster_ratio.into());
+        Checked {
+            findings: self.findings,
+            clean_unmount,
+            summary: format!(
+                "{dirs} directories, {files} other inodes, {free_inodes} inodes free, {} of \
+                 {clusters} clusters in use",
+                clusters.saturating_sub(free_clusters)
+            ),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Notes a finding.
+    fn find(
+        &mut self,
+        place: impl Into<String>,
+        what: &'static str,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding::new(place.into(), what, found, allowed));
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Notes what is corrupt. Fails if the drive does, or if the volume needs what is not built.
+    fn note(&mut self, place: impl Into<String>, error: Error) -> Result<()> {
+        match error {
+            Error::Corrupt { structure, found, allowed, .. } => {
+                self.find(place, structure, found, allowed);
+                Ok(())
+            }
+            Error::Unsupported { .. } => Ok(()),
+            other => Err(other),
+        }
+    }
+
+    /// What `result` has, if it is sound; otherwise notes why not.
+    fn sound<T>(&mut self, place: impl Into<String>, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => self.note(place, error).map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! ext4 as the layers above know it: the traits of [`vfs::kind`].
+
+use std::sync::Arc;
+
+use drive::{BLOCK_SIZE, Drive};
+use queue::BlockQueue;
+use vfs::kind::{self, Checked, Label, Promise, Recovery, Repaired, Result, Technique};
+use vfs::record::Record;
+
+use super::{MountOptions, dump};
+use crate::check;
+use crate::error::Error;
+use crate::offline::label;
+use crate::ondisk::MAGIC;
+use crate::reader::{self, Mounted};
+use crate::recover::recovered;
+
+/// `data=ordered`: an fsync writes the data, then commits the journal's transaction.
+const ORDERED: &Technique = &Technique {
+    name: "ordered",
+    title: "JBD2 ordered",
+    options: "",
+    promise: |drive| Promise {
+        durable: true,
+        intact: true,
+        atomic: false,
+        whole: drive.atomic_write as usize >= BLOCK_SIZE,
+    },
+    runs_on: |drive| drive.zones.is_none(),
+};
+
+/// The fourth extended file system, on the kernel's disk format.
+pub struct Format;
+
+impl From<Error> for kind::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(message) => Self::Usage(message.into()),
+            // No repair can bring back what is cut off.
+            error @ Error::Truncated { .. } => Self::Unknown(error.to_string()),
+            error => Self::Volume(error.into()),
+        }
+    }
+}
+
+impl kind::Format for Format {
+    fn name(&self) -> &'static str {
+        "ext4"
+    }
+
+    /// By the magic number, whatever else is in the superblock.
+    fn probe(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
+        if drive.identify().blocks == 0 {
+            return Ok(false);
+        }
+        let raw = reader::superblock(&BlockQueue::new(drive.clone()))?;
+        Ok(raw.magic.get() == MAGIC)
+    }
+
+    fn make(&self, _drive: &Arc<dyn Drive>) -> Result<()> {
+        Err(Error::unsupported("making ext4").into())
+    }
+
+    fn check_options(&self, options: &str) -> Result<String> {
+        Ok(options.parse::<MountOptions>()?.to_string())
+    }
+
+    fn has_option(&self, name: &str) -> bool {
+        MountOptions::has(name)
+    }
+
+    fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
+        let options: MountOptions = options.parse()?;
+        if !options.read_only {
+            return Err(Error::unsupported("writing to ext4; mount it with -o ro").into());
+        }
+        let (reader, recovery) = match options.no_load {
+            true => (reader::open(drive, reader::CACHE)?, Recovery::default()),
+            false => recovered(&drive)?,
+        };
+        Ok(Arc::new(Mounted::new(reader, options.to_string(), recovery)?))
+    }
+
+    fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {
+        Ok(check::check(drive)?)
+    }
+
+    fn repair(&self, _drive: &Arc<dyn Drive>, _rescue: bool) -> Result<Repaired> {
+        Err(kind::Error::Usage("ext4 is repaired with e2fsck; nothing was changed".into()))
+    }
+
+    fn techniques(&self) -> &'static [&'static Technique] {
+        &[ORDERED]
+    }
+
+    fn dump(
+        &self,
+        drive: &Arc<dyn Drive>,
+        view: Option<&str>,
+        which: Option<&str>,
+        see: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<()> {
+        dump::dump(drive, view, which, see)
+    }
+
+    fn label(&self, drive: &Arc<dyn Drive>) -> Result<Label> {
+        Ok(label::get(drive)?)
+    }
+
+    fn set_label(&self, drive: &Arc<dyn Drive>, new: &str) -> Result<Label> {
+        Ok(label::set(drive, new)?)
+    }
+}

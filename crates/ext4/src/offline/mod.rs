@@ -1,0 +1,3 @@
+//! What is done to a volume that is not mounted.
+
+pub(crate) mod label;

@@ -1,0 +1,62 @@
+//! Opening: from a drive to a volume whose superblock agrees with itself and with the drive
+//! (`ext4_fill_super`).
+
+use std::sync::Arc;
+
+use drive::Drive;
+use queue::BlockQueue;
+
+use super::Reader;
+use crate::error::{Error, Result};
+use crate::ondisk::features::{Incompat, RoCompat};
+use crate::ondisk::superblock::{RawSuperblock, Superblock};
+
+/// What a volume may use to be read here. Single files may still be refused: encrypted ones.
+const READABLE: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+/// The superblock on a drive, as it is.
+pub(crate) fn superblock(queue: &BlockQueue) -> Result<RawSuperblock> {
+    if queue.identify().blocks == 0 {
+        return Err(Error::Truncated { volume: drive::BLOCK_SIZE as u64, drive: 0 });
+    }
+    RawSuperblock::of_first_block(queue.read_block(0)?.bytes())
+}
+
+/// The volume on a drive, which has no feature that is unknown here. `cache` is in bytes.
+pub(crate) fn open(drive: Arc<dyn Drive>, cache: u64) -> Result<Reader> {
+    let queue = Arc::new(BlockQueue::new(drive));
+    let sb = Superblock::parse(superblock(&queue)?, 0)?;
+    check_readable(&sb)?;
+    let volume = sb.blocks * u64::from(sb.block_size);
+    let drive = queue.identify().blocks.saturating_mul(drive::BLOCK_SIZE as u64);
+    if volume > drive {
+        return Err(Error::Truncated { volume, drive });
+    }
+    Ok(Reader::new(sb, queue, cache))
+}
+
+/// Fails with the names of what the volume uses and nothing here can read. What is unknown among
+/// `ro_compat` can be read by definition.
+pub(crate) fn check_readable(sb: &Superblock) -> Result<()> {
+    let refused = sb.incompat.difference(READABLE);
+    if !refused.is_empty() {
+        return Err(Error::unsupported(refused));
+    }
+    if sb.ro_compat.contains(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
+        let found = "metadata_csum and uninit_bg";
+        return Err(Error::corrupt("superblock.s_feature_ro_compat", 0_u32, found, "one of them"));
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! A volume that is looked at and never changes: of any feature set that can be read, with blocks
+//! of any size up to the drive's.
+//!
+//! Read-only mounts, the check, and `dump` use it. There is no lock of the whole: inodes and blocks
+//! are in shards with a lock each, and nothing is read from the drive under one of them.
+
+mod attr;
+pub(crate) mod blocks;
+mod contents;
+pub(crate) mod inode;
+mod list;
+mod load;
+mod lookup;
+pub(crate) mod map;
+mod mounted;
+mod xattr;
+
+use std::sync::Arc;
+
+use queue::BlockQueue;
+
+use crate::error::{Error, Result};
+use crate::ondisk::group::RawGroupDesc;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, Group};
+use blocks::{Blocks, Buf};
+use inode::Inodes;
+pub(crate) use load::{open, superblock};
+pub(crate) use mounted::Mounted;
+
+/// Metadata kept in memory, in bytes.
+pub(crate) const CACHE: u64 = 32 << 20;
+
+/// A volume.
+pub(crate) struct Reader {
+    /// The superblock as it was when the volume was opened.
+    pub(crate) sb: Superblock,
+    /// Metadata blocks.
+    pub(crate) blocks: Blocks,
+    inodes: Inodes,
+    /// Descriptors with wrong checksums are used: whoever asks has said what is wrong with them.
+    lenient: bool,
+}
+
+impl Reader {
+    /// The volume of `sb` on the drive of `queue`. Up to `cache` bytes of metadata stay in memory.
+    pub(crate) fn new(sb: Superblock, queue: Arc<BlockQueue>, cache: u64) -> Self {
+        let blocks = Blocks::new(queue, sb.block_size as usize, cache);
+        Self { inodes: Inodes::new(cache), blocks, sb, lenient: false }
+    }
+
+    /// The same volume for a check, which notes wrong descriptors and goes on.
+    pub(crate) fn lenient(self) -> Self {
+        Self { lenient: true, ..self }
+    }
+
+    /// Block `at`, which a `structure` points to. Fails if it is not on the volume.
+    pub(crate) fn block(&self, at: FsBlock, structure: &'static str) -> Result<Buf> {
+        self.check_blocks(at, 1, structure)?;
+        self.blocks.read(at)
+    }
+
+    /// Fails if `count` blocks from `start`, to which a `structure` points, are not on the volume.
+    pub(crate) fn check_blocks(
+        &self,
+        start: FsBlock,
+        count: u64,
+        structure: &'static str,
+    ) -> Result<()> {
+        if self.sb.holds(start, count) {
+            return Ok(());
+        }
+        let found = format!("{count} blocks from {start}");
+        let allowed = format!("{}..{}", self.sb.super_block() + 1, self.sb.blocks);
+        Err(Error::corrupt(structure, start, found, allowed))
+    }
+
+    /// The descriptor of `group`, as it is, and the block it is in.
+    pub(crate) fn raw_group(&self, group: Group) -> Result<(RawGroupDesc, FsBlock)> {
+        let (at, byte) = self.sb.desc_place(group);
+        let block = self.block(at, "group descriptor")?;
+        let raw = RawGroupDesc::read(block.get(byte..).unwrap_or_default(), self.sb.desc_size);
+        Ok((raw, at))
+    }
+
+    /// The descriptor of `group`, with its checksum verified and its inode table on the volume.
+    pub(crate) fn group(&self, group: Group) -> Result<RawGroupDesc> {
+        let (raw, at) = self.raw_group(group)?;
+        if !self.lenient {
+            raw.verify(self.sb.checksums, group, self.sb.desc_size, at)?;
+        }
+        let table = u64::from(self.sb.table_blocks());
+        self.check_blocks(raw.inode_table(), table, "group_desc.bg_inode_table")?;
+        Ok(raw)
+    }
+}

@@ -1,0 +1,94 @@
+//! Recovery: what a power cut left in the journal goes home (`ext4_load_journal`).
+
+use std::sync::Arc;
+
+use drive::{Block, Drive};
+use journal::{Log, Replayed, Strictness, Volume, recover};
+use queue::{BlockQueue, Io, WriteSet};
+use vfs::kind::Recovery;
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::ondisk::features::Incompat;
+use crate::ondisk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
+use crate::ondisk::{FileBlock, FsBlock, SUPERBLOCK_OFFSET};
+use crate::reader::map::Place;
+use crate::reader::{self, Reader};
+
+/// Blocks of the journal that are adjacent: the first of the file, how many, the first on the
+/// volume.
+type Piece = (FileBlock, u32, FsBlock);
+
+/// Replays the journal of the volume on `drive`, and marks the volume as recovered. Both are
+/// durable when this returns; a cut before leaves the journal as it was or closed, and the next
+/// recovery ends in the same way. A journal that cannot be read back changes nothing.
+pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Replayed> {
+    let reader = reader::open(drive.clone(), reader::CACHE)?;
+    let (pieces, blocks) = journal_map(&reader)?;
+    let io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
+    let map = |block| {
+        let at = pieces.partition_point(|piece| piece.0 <= block).checked_sub(1)?;
+        let (first, len, start) = pieces[at];
+        (block - first < len).then(|| start + u64::from(block - first))
+    };
+    let log = Log::open(Volume::new(&io, reader.sb.block_size)?, &map, blocks)?;
+    let done = recover(log, Strictness::Strict)?;
+    mark_recovered(&io)?;
+    Ok(done)
+}
+
+/// The volume on `drive`, and what recovery did to show it: in memory only, the drive stays as it
+/// is.
+pub(crate) fn recovered(drive: &Arc<dyn Drive>) -> Result<(Reader, Recovery)> {
+    let reader = reader::open(drive.clone(), reader::CACHE)?;
+    if !reader.sb.incompat.contains(Incompat::RECOVER) {
+        return Ok((reader, Recovery { clean: true, ..Recovery::default() }));
+    }
+    let over: Arc<dyn Drive> = drive::overlay(drive.clone())
+        .map_err(|error| Error::unsupported(format!("recovery in memory: {error}")))?;
+    let done = replay(&over)?;
+    let recovery = Recovery {
+        scanned: done.transactions as u64,
+        replayed: done.blocks as u64,
+        ..Recovery::default()
+    };
+    Ok((reader::open(over, reader::CACHE)?, recovery))
+}
+
+/// Where the blocks of the journal's file are, and how many it has.
+fn journal_map(reader: &Reader) -> Result<(Vec<Piece>, u32)> {
+    let raw = &reader.sb.raw;
+    let ino = raw.journal_inum.get();
+    if ino == 0 {
+        return Err(Error::unsupported("a journal on a drive of its own"));
+    }
+    let inode = reader.inode(ino)?;
+    let blocks = inode.raw.size() / u64::from(reader.sb.block_size);
+    let blocks = u32::try_from(blocks)
+        .map_err(|_| inode.corrupt("journal inode.i_size", inode.raw.size(), "2^32 blocks"))?;
+    let (mut pieces, mut block) = (Vec::new(), 0);
+    while block < blocks {
+        let run = reader.locate(&inode, block)?;
+        let len = u32::try_from(run.len).unwrap_or(u32::MAX).min(blocks - block);
+        // A journal that was made by allocation only has unwritten blocks in front of its first
+        // use.
+        if let Place::At(start) | Place::Unwritten(start) = run.place {
+            pieces.push((block, len, start));
+        }
+        block += len;
+    }
+    Ok((pieces, blocks))
+}
+
+/// Clears `needs_recovery`. The superblock may itself have been replayed.
+fn mark_recovered(io: &Io) -> Result<()> {
+    let mut block: Block = io.read(0)?;
+    let mut raw = Superblock::parse(RawSuperblock::of_first_block(block.bytes())?, 0)?.raw;
+    raw.feature_incompat = raw.incompat().difference(Incompat::RECOVER).bits().into();
+    raw.seal();
+    let range = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE;
+    block.make_mut()[range].copy_from_slice(raw.as_bytes());
+    let mut set = WriteSet::default();
+    set.push_forced(io, 0, block);
+    Ok(set.wait(io.queue())?)
+}
