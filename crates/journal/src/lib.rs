@@ -1,30 +1,103 @@
 //! Write-ahead journals on JBD2's format.
 //!
 //! [`ondisk`] is the format. [`recover`](mod@recover) brings home what a power cut left in a log,
-//! whoever wrote it:
+//! whoever wrote it; the rest writes one.
+//!
+//! # How a file system uses it
+//!
+//! - It implements [`Client`]: what its blocks are, how they are completed, what may be used again.
+//! - At mount it opens the log ([`Log::open`]), recovers it ([`recover()`]), and goes on with
+//!   [`Journal::open`].
+//! - An operation *starts* a [`Handle`] with as many credits as blocks it may change, before it
+//!   takes its locks; it then changes blocks through the handle, and drops it. All its changes
+//!   become durable together. [`Handle::id`] names the transaction, which the inode remembers.
+//! - Blocks that must be in memory when nothing may fail are [pinned](Journal::pin) before.
+//! - An fsync is [`Journal::fsync`] with that name; `sync` and the flusher call
+//!   [`Journal::commit_all`].
+//! - What an operation frees may be used again when [`Client::committed`] names its transaction.
+//!   Blocks of metadata are also [forgotten](Handle::forget).
+//! - Data that must be on the drive before the transaction is durable is announced by
+//!   [`Handle::order`].
+//! - Unmount calls [`Journal::close`]; whoever does not leaves a log to recover.
+//!
+//! An error while the journal writes stops it: from then on all of it answers
+//! [`Error::Aborted`], and what is on the drive stays recoverable.
 //!
 //! ```
-//! use journal::{Log, LogMap, Result, Strictness, Volume, recover};
+//! use std::sync::Arc;
 //!
-//! /// `map` is the journal inode's: the file system's block of each block of the log.
-//! fn mount(io: &queue::Io, map: LogMap<'_>, file_blocks: u32) -> Result<()> {
-//!     let volume = Volume::new(io, 4096)?;
-//!     let log = Log::open(volume, map, file_blocks)?;
-//!     let done = recover(log, Strictness::Strict)?;
-//!     println!("{} blocks of {} transactions", done.blocks, done.transactions);
-//!     Ok(())
+//! use drive::{Block, Lba};
+//! use journal::{Client, Id, Journal, Log, LogSpace, Options, Strictness, Superblock, Volume};
+//! use queue::{BlockQueue, Io, WriteSet};
+//!
+//! /// A file system without files.
+//! struct Nothing;
+//!
+//! impl Client for Nothing {
+//!     type Kind = ();
+//!     fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> journal::Result<()> {
+//!         Ok(())
+//!     }
+//!     fn seal(&self, _: (), _: Lba, _: &mut Block) {}
+//!     fn committed(&self, _: Id) {}
 //! }
+//!
+//! # fn main() -> journal::Result<()> {
+//! let io = Arc::new(Io::new(Arc::new(BlockQueue::new(drive::ram(2000)))));
+//! // The log has the blocks 0 to 1023.
+//! let superblock = Superblock::new(4096, 1024, [7; 16]);
+//! let space = LogSpace { superblock, blocks: Box::new(|block| Some(u64::from(block))) };
+//! let journal = Journal::open(io.clone(), space, Options::default(), Nothing)?;
+//!
+//! let mut handle = journal.start(2)?;
+//! handle.create(1500, (), Block::from_prefix(b"both"));
+//! handle.change(1501, (), |bytes| bytes[..4].copy_from_slice(b"or !"))?;
+//! let id = handle.id();
+//! drop(handle);
+//! journal.commit(id)?;
+//!
+//! // Now the power fails. The blocks are in the log, and nothing is at home.
+//! assert_eq!(io.read(1501)?, Block::zeroed());
+//! let log = Log::open(Volume::new(&io, 4096)?, &|block| Some(block.into()), 1024)?;
+//! assert_eq!(journal::recover(log, Strictness::Strict)?.blocks, 2);
+//! assert_eq!(io.read(1501)?, Block::from_prefix(b"or !"));
+//! # Ok(())
+//! # }
 //! ```
+//!
+//! # Locks, outermost first
+//!
+//! - `turns` (an area's): who commits, who writes home. Never held while one does.
+//! - `gate` (an area's): handles share it, closing a transaction takes it.
+//! - a buffer, or a shard of the table of buffers.
+//! - `log` (an area's): room, head, tail and the committed transactions.
+//! - `running` (an area's): what the running transaction has.
 
 #![forbid(unsafe_code)]
 
+mod area;
+mod buffer;
+mod checkpoint;
+mod close;
+mod commit;
 mod error;
+mod handle;
+mod inject;
+mod journal;
 pub mod ondisk;
+pub mod policy;
 pub mod recover;
+mod transaction;
 mod volume;
 
+pub use area::{LogBlocks, LogSpace};
 pub use error::{Error, Result};
+pub use handle::{Handle, Pin};
+pub use inject::Inject;
+pub use journal::{Client, Journal, Options};
 pub use ondisk::header::Tid;
 pub use ondisk::superblock::Superblock;
+pub use policy::Policy;
 pub use recover::{Replayed, Strictness, recover};
+pub use transaction::{Id, Ordered, Stamp};
 pub use volume::{Log, LogMap, Volume};

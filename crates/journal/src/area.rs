@@ -1,0 +1,187 @@
+//! An area: a ring of log blocks with its own transactions.
+
+use std::collections::VecDeque;
+
+use cores::{Condvar, Mutex, PerCoreRwLock, Rank};
+use drive::Lba;
+
+use crate::error::{Error, Result};
+use crate::ondisk::descriptor::Format;
+use crate::ondisk::header::Tid;
+use crate::ondisk::revoke::records_per_block;
+use crate::ondisk::superblock::Superblock;
+use crate::transaction::{Committed, Running};
+
+/// Where the blocks of a log are on the drive.
+pub type LogBlocks = Box<dyn Fn(u32) -> Option<Lba> + Send + Sync>;
+
+/// A log to write to: closed in good order, or just recovered.
+pub struct LogSpace {
+    /// Its superblock.
+    pub superblock: Superblock,
+    /// Where its blocks are.
+    pub blocks: LogBlocks,
+}
+
+/// Blocks of a transaction where there is no log to bound it.
+const UNLOGGED_MAX: u32 = 1 << 14;
+
+/// An area. See the crate's documentation for the order of its locks.
+pub(crate) struct Area<K> {
+    pub(crate) index: u16,
+    /// The running transaction. Handles read it for as long as they live; closing writes.
+    pub(crate) gate: PerCoreRwLock<Tid>,
+    /// What the running transaction has.
+    pub(crate) running: Mutex<Running<K>>,
+    /// Room in the log, and what is in it.
+    pub(crate) log: Mutex<Log<K>>,
+    /// Who commits and who writes home, one at a time each.
+    pub(crate) turns: Mutex<Turns>,
+    pub(crate) ended: Condvar,
+    /// `None` where nothing is logged.
+    pub(crate) ring: Option<Ring>,
+}
+
+/// The blocks of a log, and how they are written.
+pub(crate) struct Ring {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    blocks: LogBlocks,
+    pub(crate) format: Format,
+    pub(crate) seed: u32,
+    pub(crate) incompat: crate::ondisk::superblock::Incompat,
+}
+
+/// The state of a log.
+pub(crate) struct Log<K> {
+    /// Credits of open handles, and those that the running transaction has used.
+    pub(crate) reserved: u32,
+    /// Credits of a transaction, at most: a quarter of the log (`j_max_transaction_buffers`).
+    pub(crate) max: u32,
+    /// Blocks promised to the transaction that is being committed.
+    pub(crate) closing: u32,
+    /// Blocks that no transaction has.
+    pub(crate) free: u32,
+    /// Where the next block goes.
+    pub(crate) head: u32,
+    /// Where the transaction begins that is being logged.
+    pub(crate) logging: Option<u32>,
+    /// Number of the first transaction that is not in `committed`.
+    pub(crate) next: Tid,
+    /// Transactions whose images are not home, oldest first.
+    pub(crate) committed: VecDeque<Committed<K>>,
+    pub(crate) superblock: Option<Superblock>,
+}
+
+/// Who does what.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// Somebody commits.
+    pub(crate) leading: bool,
+    /// And has begun its last flush.
+    pub(crate) flushing: bool,
+    /// Commits that have ended.
+    pub(crate) runs: u64,
+    /// Somebody writes images home.
+    pub(crate) homing: bool,
+    /// The newest committed transaction.
+    pub(crate) committed: Tid,
+    pub(crate) failed: Option<Error>,
+}
+
+impl<K> Area<K> {
+    pub(crate) fn new(index: u16, space: Option<LogSpace>) -> Result<Self> {
+        let (tid, superblock, ring) = match space {
+            None => (Tid(1), None, None),
+            Some(LogSpace { superblock, blocks }) => {
+                let ring = Ring::new(&superblock, blocks)?;
+                (superblock.sequence(), Some(superblock), Some(ring))
+            }
+        };
+        let size = ring.as_ref().map(|ring| ring.end - ring.first);
+        let log = Log {
+            reserved: 0,
+            max: size.map_or(UNLOGGED_MAX, |size| size / 4),
+            closing: 0,
+            free: size.unwrap_or(u32::MAX),
+            head: ring.as_ref().map_or(0, |ring| ring.first),
+            logging: None,
+            next: tid,
+            committed: VecDeque::new(),
+            superblock,
+        };
+        let turns = Turns { committed: Tid(tid.0.wrapping_sub(1)), ..Turns::default() };
+        let key = u64::from(index);
+        Ok(Self {
+            index,
+            gate: PerCoreRwLock::ranked(Rank::Gate, "journal gate", tid).keyed(key),
+            running: Mutex::ranked(Rank::Meta, "running transaction", Running::default())
+                .keyed(key),
+            log: Mutex::ranked(Rank::Log, "journal log", log).keyed(key),
+            turns: Mutex::ranked(Rank::Commit, "journal turns", turns).keyed(key),
+            ended: Condvar::new(),
+            ring,
+        })
+    }
+
+    /// Fails if the journal was aborted.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.turns.lock().failed {
+            Some(_) => Err(Error::Aborted),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks of the log that a transaction of `credits` takes at most.
+    pub(crate) fn cost(&self, credits: u32) -> u32 {
+        let Some(ring) = &self.ring else { return 0 };
+        let tags = ring.format.tags_per_block(drive::BLOCK_SIZE) as u32;
+        let revokes = records_per_block(ring.incompat, drive::BLOCK_SIZE) as u32;
+        credits + credits.div_ceil(tags) + credits.div_ceil(revokes) + 1
+    }
+}
+
+impl Ring {
+    fn new(superblock: &Superblock, blocks: LogBlocks) -> Result<Self> {
+        let (ring, incompat, seed) = (superblock.ring(), superblock.incompat(), superblock.seed());
+        if superblock.start().is_some() {
+            let start = superblock.start().unwrap_or(0);
+            return Err(Error::corrupt("s_start", 0_u64, start, "0: the log must be recovered"));
+        }
+        if superblock.block_size() as usize != drive::BLOCK_SIZE {
+            let size = superblock.block_size();
+            return Err(Error::unsupported(format!("writing journal blocks of {size} bytes")));
+        }
+        if let Some(hole) = (0..ring.end).find(|block| blocks(*block).is_none()) {
+            return Err(Error::corrupt("journal inode", hole, "a hole", "a block"));
+        }
+        let format = Format::new(incompat, seed);
+        Ok(Self { first: ring.start, end: ring.end, blocks, format, seed, incompat })
+    }
+
+    /// The block behind `block`.
+    pub(crate) fn next(&self, block: u32) -> u32 {
+        if block + 1 == self.end { self.first } else { block + 1 }
+    }
+
+    /// Where a block of the log is.
+    pub(crate) fn lba(&self, block: u32) -> Lba {
+        (self.blocks)(block).expect("it was there when the log was opened")
+    }
+}
+
+impl<K> Log<K> {
+    /// Where recovery begins once the `count` oldest transactions are home: with the next one, or
+    /// where that is or will be logged.
+    pub(crate) fn tail_behind(&self, count: usize) -> (u32, Tid) {
+        match self.committed.get(count) {
+            Some(oldest) => (oldest.start, oldest.id.tid),
+            None => (self.logging.unwrap_or(self.head), self.next),
+        }
+    }
+
+    /// The blocks of the `count` oldest transactions are free.
+    pub(crate) fn drop_oldest(&mut self, count: usize) {
+        self.free += self.committed.drain(..count).map(|home| home.blocks).sum::<u32>();
+    }
+}

@@ -1,0 +1,137 @@
+//! Metadata blocks in memory (`struct journal_head`).
+//!
+//! A buffer has a *live* block, which handles read and change; at most one running transaction that
+//! owns it; and *images*, the live block as transactions closed it, until they are home. Blocks are
+//! copied on write, so an image costs a copy only if the live block changes again, and nobody waits
+//! for one that is on its way to the log.
+//!
+//! Invariant: who needs a buffer holds it. The lists of transactions do, until their images are
+//! home, and so do those who [pin](crate::Journal::pin) it. What only the cache holds is therefore
+//! the same as at home, and may be evicted.
+
+use std::sync::Arc;
+
+use cores::{Mutex, MutexGuard, Rank};
+use drive::{Block, Lba};
+use queue::Io;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::transaction::{Id, Stamp};
+
+const SHARDS: usize = 256;
+/// Buffers of a shard beyond which it drops those that nobody needs: 64 MiB in all.
+const CACHED_PER_SHARD: usize = 64;
+
+/// A block of metadata.
+pub(crate) struct Buffer<K> {
+    pub(crate) lba: Lba,
+    /// Protects all that the buffer says. Held while its block is read.
+    state: Mutex<State<K>>,
+}
+
+/// What a buffer says.
+pub(crate) struct State<K> {
+    /// What handles see; `None` if it has to be read, or does not count any more.
+    pub(crate) live: Option<Block>,
+    /// What it is, for those who seal it.
+    pub(crate) kind: Option<K>,
+    /// The running transaction that will log it.
+    pub(crate) owner: Option<Id>,
+    /// As it was closed by transactions whose images are not home, in the order of stamps.
+    pub(crate) images: SmallVec<[Image; 2]>,
+    /// A checkpoint has an image on its way home.
+    pub(crate) homing: bool,
+}
+
+/// A buffer as a transaction closed it.
+pub(crate) struct Image {
+    pub(crate) stamp: Stamp,
+    pub(crate) block: Block,
+    /// Its transaction is committed, so it may go home.
+    pub(crate) committed: bool,
+}
+
+impl<K> Buffer<K> {
+    fn new(lba: Lba) -> Self {
+        let state =
+            State { live: None, kind: None, owner: None, images: SmallVec::new(), homing: false };
+        Self { lba, state: Mutex::ranked(Rank::Node, "journal buffer", state) }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock()
+    }
+
+    /// The buffer with its live block, which is read if memory does not have it.
+    pub(crate) fn loaded(&self, io: &Io) -> Result<MutexGuard<'_, State<K>>> {
+        let mut state = self.lock();
+        if state.live.is_none() {
+            state.live = Some(io.read(self.lba)?);
+        }
+        Ok(state)
+    }
+}
+
+impl<K> State<K> {
+    /// The newest image that may go home.
+    pub(crate) fn newest_committed(&self) -> Option<&Image> {
+        self.images.iter().rev().find(|image| image.committed)
+    }
+}
+
+/// The buffers of a journal, in shards by block.
+pub(crate) struct Buffers<K> {
+    shards: Box<[Mutex<Shard<K>>]>,
+}
+
+struct Shard<K> {
+    buffers: FxHashMap<Lba, Arc<Buffer<K>>>,
+    /// Look for some to evict at this many.
+    weed_at: usize,
+}
+
+impl<K> Buffers<K> {
+    pub(crate) fn new() -> Self {
+        let shard = |key| {
+            let shard = Shard { buffers: FxHashMap::default(), weed_at: CACHED_PER_SHARD };
+            // Which buffers are there. Taken alone: nobody has a buffer's lock meanwhile.
+            Mutex::ranked(Rank::Node, "journal buffers", shard).keyed(key)
+        };
+        Self { shards: (0..SHARDS as u64).map(shard).collect() }
+    }
+
+    /// The buffer of `lba`, which may not be loaded.
+    pub(crate) fn get(&self, lba: Lba) -> Arc<Buffer<K>> {
+        let mut shard = self.shards[lba as usize % SHARDS].lock();
+        if let Some(buffer) = shard.buffers.get(&lba) {
+            return buffer.clone();
+        }
+        shard.weed();
+        let buffer = Arc::new(Buffer::new(lba));
+        shard.buffers.insert(lba, buffer.clone());
+        buffer
+    }
+
+    /// The buffer of `lba`, if there is one.
+    pub(crate) fn find(&self, lba: Lba) -> Option<Arc<Buffer<K>>> {
+        self.shards[lba as usize % SHARDS].lock().buffers.get(&lba).cloned()
+    }
+
+    /// How many buffers are there.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().buffers.len()).sum()
+    }
+}
+
+impl<K> Shard<K> {
+    /// Evicts what nobody but the cache holds, once that may be much.
+    fn weed(&mut self) {
+        if self.buffers.len() >= self.weed_at {
+            self.buffers.retain(|_, buffer| Arc::strong_count(buffer) > 1);
+            self.weed_at = CACHED_PER_SHARD.max(2 * self.buffers.len());
+        }
+    }
+}

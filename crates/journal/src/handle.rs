@@ -1,0 +1,231 @@
+//! Handles: operations of a file system in the running transaction (`handle_t`).
+
+use std::sync::Arc;
+
+use cores::PerCoreReadGuard;
+use drive::{Block, Lba};
+
+use crate::area::Area;
+use crate::buffer::{Buffer, State};
+use crate::error::{Error, Result};
+use crate::ondisk::header::Tid;
+use crate::transaction::{Id, Ordered};
+use crate::{Client, Journal};
+
+/// A block kept in memory, so that changing it needs no read.
+pub struct Pin<K>(pub(crate) Arc<Buffer<K>>);
+
+/// An operation under way: what it changes becomes durable together.
+///
+/// It is open until it is dropped, and its transaction is not committed before that. So whoever has
+/// one must not wait for a commit, for log room, or for another thread that might.
+pub struct Handle<'j, C: Client> {
+    journal: &'j Journal<C>,
+    area: &'j Area<C::Kind>,
+    /// The running transaction; `None` only within [`Handle::restart`].
+    gate: Option<PerCoreReadGuard<'j, Tid>>,
+    tid: Tid,
+    /// Blocks it may still add to the transaction.
+    credits: u32,
+}
+
+impl<C: Client> Journal<C> {
+    /// Begins an operation that changes or frees up to `credits` blocks. Waits until the log has
+    /// room for them, so the caller must hold no lock that a commit or a checkpoint may want.
+    pub fn start(&self, credits: u32) -> Result<Handle<'_, C>> {
+        let area = self.area();
+        let (gate, tid) = self.enter(area, credits)?;
+        Ok(Handle { journal: self, area, gate: Some(gate), tid, credits })
+    }
+
+    fn enter<'j>(
+        &'j self,
+        area: &'j Area<C::Kind>,
+        credits: u32,
+    ) -> Result<(PerCoreReadGuard<'j, Tid>, Tid)> {
+        cores::may_sleep();
+        loop {
+            area.check()?;
+            let gate = area.gate.read();
+            match area.reserve(credits)? {
+                Room::Enough => {
+                    let tid = *gate;
+                    return Ok((gate, tid));
+                }
+                Room::FullTransaction => {
+                    let tid = *gate;
+                    drop(gate);
+                    self.commit(Id { area: area.index, tid })?;
+                }
+                Room::FullLog => {
+                    drop(gate);
+                    self.make_room(area)?;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a handle can be opened.
+enum Room {
+    Enough,
+    /// Once the running transaction is closed.
+    FullTransaction,
+    /// Once images are home.
+    FullLog,
+}
+
+impl<K> Area<K> {
+    /// Takes `credits` for a handle. The caller has the gate, so the running transaction stays.
+    fn reserve(&self, credits: u32) -> Result<Room> {
+        let mut log = self.log.lock();
+        if credits > log.max {
+            return Err(Error::TooLarge { wanted: credits, max: log.max });
+        }
+        let wanted = log.reserved + credits;
+        if wanted > log.max {
+            return Ok(Room::FullTransaction);
+        }
+        if self.cost(wanted) > log.free.saturating_sub(log.closing) {
+            return Ok(Room::FullLog);
+        }
+        log.reserved = wanted;
+        Ok(Room::Enough)
+    }
+}
+
+impl<C: Client> Handle<'_, C> {
+    /// The transaction. Whoever is to make this operation durable later commits it.
+    pub fn id(&self) -> Id {
+        Id { area: self.area.index, tid: self.tid }
+    }
+
+    /// The block at `lba` as it is now.
+    pub fn get(&self, lba: Lba) -> Result<Block> {
+        self.journal.get(lba)
+    }
+
+    /// Changes the block at `lba`, which is read if memory does not have it. `f` runs under the
+    /// buffer's lock and must not use the journal. The transaction logs the block as it is when the
+    /// transaction is closed.
+    pub fn change<T>(
+        &mut self,
+        lba: Lba,
+        kind: C::Kind,
+        f: impl FnOnce(&mut [u8; drive::BLOCK_SIZE]) -> T,
+    ) -> Result<T> {
+        let pin = self.journal.pin(lba)?;
+        Ok(self.change_pinned(&pin, kind, f))
+    }
+
+    /// As [`Handle::change`], for a block that is pinned: cannot fail.
+    pub fn change_pinned<T>(
+        &mut self,
+        pin: &Pin<C::Kind>,
+        kind: C::Kind,
+        f: impl FnOnce(&mut [u8; drive::BLOCK_SIZE]) -> T,
+    ) -> T {
+        let mut state = pin.0.lock();
+        // Nobody frees a pinned block but its user, who then starts from zeroes.
+        let done = f(state.live.get_or_insert_with(Block::zeroed).make_mut());
+        self.own(&pin.0, &mut state, kind);
+        done
+    }
+
+    /// The block at `lba` is now `block`, whatever it was: for blocks just allocated. Cannot fail.
+    pub fn create(&mut self, lba: Lba, kind: C::Kind, block: Block) {
+        let buffer = self.journal.buffers.get(lba);
+        let mut state = buffer.lock();
+        state.live = Some(block);
+        self.own(&buffer, &mut state, kind);
+    }
+
+    /// The block at `lba` is freed: it is not logged any more, and recovery must not bring back
+    /// older images of it (a *revoke*). It may be used again once [`Client::committed`] has named
+    /// this transaction. Cannot fail.
+    pub fn forget(&mut self, lba: Lba) {
+        let buffer = self.journal.buffers.get(lba);
+        let mut state = buffer.lock();
+        (state.live, state.owner) = (None, None);
+        if state.images.is_empty() {
+            return;
+        }
+        let is_new = self.area.running.lock().revoked.insert(lba, buffer.clone()).is_none();
+        drop(state);
+        if is_new {
+            self.spend();
+        }
+    }
+
+    /// The transaction is not committed before the data is on the drive that the caller is about to
+    /// submit, and of which it says so by the answer. Between this and that the caller must not
+    /// wait for room in the log or for a commit.
+    pub fn order(&mut self) -> Ordered {
+        let ordered = Ordered::new();
+        self.area.running.lock().ordered.push(ordered.pending());
+        ordered
+    }
+
+    /// Takes `credits` more without waiting; false if there is no room. Then
+    /// [`Handle::restart`] is left.
+    pub fn extend(&mut self, credits: u32) -> bool {
+        let has_room = matches!(self.area.reserve(credits), Ok(Room::Enough));
+        self.credits += if has_room { credits } else { 0 };
+        has_room
+    }
+
+    /// Ends this operation and begins another one with `credits`. What has been changed so far may
+    /// become durable without what follows, so it must be consistent by itself; the caller must
+    /// hold no locks, as for [`Journal::start`].
+    pub fn restart(&mut self, credits: u32) -> Result<()> {
+        self.leave();
+        let (gate, tid) = self.journal.enter(self.area, credits)?;
+        (self.gate, self.tid, self.credits) = (Some(gate), tid, credits);
+        Ok(())
+    }
+
+    /// Blocks it may still change.
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// The transaction will log the buffer.
+    fn own(&mut self, buffer: &Arc<Buffer<C::Kind>>, state: &mut State<C::Kind>, kind: C::Kind) {
+        state.kind = Some(kind);
+        if state.owner == Some(self.id()) {
+            return;
+        }
+        state.owner = Some(self.id());
+        let mut running = self.area.running.lock();
+        running.buffers.push(buffer.clone());
+        // Logged again in the same transaction, its new image counts.
+        let cancelled = running.revoked.remove(&buffer.lba).is_some();
+        drop(running);
+        if !cancelled {
+            self.spend();
+        }
+    }
+
+    fn spend(&mut self) {
+        debug_assert!(self.credits > 0, "more blocks than credits");
+        match self.credits.checked_sub(1) {
+            Some(left) => self.credits = left,
+            // The log has room for a quarter more than what is promised.
+            None => self.area.log.lock().reserved += 1,
+        }
+    }
+
+    fn leave(&mut self) {
+        // What is left of the promise goes back before the transaction can be closed.
+        self.area.log.lock().reserved -= std::mem::take(&mut self.credits);
+        self.gate = None;
+    }
+}
+
+impl<C: Client> Drop for Handle<'_, C> {
+    fn drop(&mut self) {
+        if self.gate.is_some() {
+            self.leave();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The journal as a whole, and what it asks of a file system.
+
+use std::sync::Arc;
+
+use cores::Line;
+use drive::{Block, Lba};
+use queue::plan::Plan;
+use queue::{Io, WriteSet};
+use vfs::Ino;
+
+use crate::area::{Area, LogSpace};
+use crate::buffer::Buffers;
+use crate::error::Result;
+use crate::handle::Pin;
+use crate::inject::Inject;
+use crate::policy::{Areas, JBD2, Policy, Submit};
+use crate::transaction::Id;
+
+/// All that a journal knows of a file system.
+pub trait Client: Send + Sync {
+    /// What a block of metadata is, as far as [`Client::seal`] needs it.
+    type Kind: Copy + Send + Sync;
+
+    /// Submits the dirty data of `ino` that has places on the drive, for an fsync.
+    fn submit_data(&self, ino: Ino, io: &Io, set: &mut WriteSet) -> Result<()>;
+
+    /// Completes a block that a transaction is about to log: its checksum. Nobody changes the block
+    /// meanwhile. Must not use the journal, nor wait.
+    fn seal(&self, kind: Self::Kind, lba: Lba, block: &mut Block);
+
+    /// A transaction is durable, so what was freed in it may be used again. Must not use the
+    /// journal.
+    fn committed(&self, id: Id);
+}
+
+/// How a journal works.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What an fsync closes and waits for.
+    pub policy: &'static Policy,
+    /// Mistakes for tests.
+    pub inject: Inject,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { policy: &JBD2, inject: Inject::empty() }
+    }
+}
+
+/// A journal that is written to.
+pub struct Journal<C: Client> {
+    pub(crate) areas: Box<[Area<C::Kind>]>,
+    pub(crate) buffers: Buffers<C::Kind>,
+    pub(crate) io: Arc<Io>,
+    pub(crate) plan: &'static Plan<Submit>,
+    /// The plan forces its commit block, so it ends without a flush.
+    pub(crate) is_forced: bool,
+    /// Of the next transaction that is closed.
+    pub(crate) stamps: Line,
+    pub(crate) options: Options,
+    pub(crate) client: C,
+}
+
+impl<C: Client> Journal<C> {
+    /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
+    /// in good order or recovered. Nothing is written until the first commit.
+    pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
+        let identify = io.queue().identify();
+        let is_forced = identify.volatile_cache && identify.fua;
+        let policy = options.policy;
+        let space = match policy.areas {
+            Areas::None => None,
+            Areas::One => Some(space),
+        };
+        Ok(Self {
+            areas: Box::new([Area::new(0, space)?]),
+            buffers: Buffers::new(),
+            plan: if is_forced { &policy.forced } else { &policy.plan },
+            is_forced,
+            io,
+            stamps: Line::default(),
+            options,
+            client,
+        })
+    }
+
+    /// The area of the calling core.
+    pub(crate) fn area(&self) -> &Area<C::Kind> {
+        &self.areas[0]
+    }
+
+    /// The block at `lba` as it is now, read if memory does not have it.
+    pub fn get(&self, lba: Lba) -> Result<Block> {
+        let buffer = self.buffers.get(lba);
+        let state = buffer.loaded(&self.io)?;
+        Ok(state.live.clone().unwrap_or_else(Block::zeroed))
+    }
+
+    /// The block at `lba` as it is now, if memory has it. Never waits for the drive.
+    pub fn peek(&self, lba: Lba) -> Option<Block> {
+        self.buffers.find(lba)?.lock().live.clone()
+    }
+
+    /// As [`Journal::pin`], if memory has the block. Never waits for the drive.
+    pub fn pin_cached(&self, lba: Lba) -> Option<Pin<C::Kind>> {
+        let buffer = self.buffers.find(lba)?;
+        let is_here = buffer.lock().live.is_some();
+        is_here.then(|| Pin(buffer))
+    }
+
+    /// Reads the block at `lba`, unless memory has it, and keeps it if `check` finds it sound. The
+    /// caller holds no lock.
+    pub fn load<E: From<crate::Error>>(
+        &self,
+        lba: Lba,
+        check: impl FnOnce(&Block) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let buffer = self.buffers.get(lba);
+        if buffer.lock().live.is_some() {
+            return Ok(());
+        }
+        // Not under the buffer's lock, for which others may wait who hold locks. If the block is
+        // freed meanwhile, what was read stays until somebody makes a new block of it.
+        let block = self.io.read(lba).map_err(crate::Error::from)?;
+        check(&block)?;
+        buffer.lock().live.get_or_insert(block);
+        Ok(())
+    }
+
+    /// Reads the block at `lba` if memory does not have it, and keeps it there until the pin is
+    /// dropped.
+    pub fn pin(&self, lba: Lba) -> Result<Pin<C::Kind>> {
+        let buffer = self.buffers.get(lba);
+        drop(buffer.loaded(&self.io)?);
+        Ok(Pin(buffer))
+    }
+
+    /// The file system.
+    pub fn client(&self) -> &C {
+        &self.client
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Blocks of metadata in memory.
+    pub fn cached(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Fails if an error has stopped the journal.
+    pub fn check(&self) -> Result<()> {
+        self.areas.iter().try_for_each(Area::check)
+    }
+}

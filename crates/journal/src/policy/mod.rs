@@ -1,0 +1,59 @@
+//! What an fsync closes and waits for. Each policy is a constant in its own file, short enough to
+//! hold beside the paper's figure.
+
+mod jbd2;
+mod none;
+
+use queue::plan::{Plan, Step, Writes};
+
+pub use jbd2::JBD2;
+pub use none::NONE;
+
+/// How a journal commits.
+#[derive(Debug)]
+pub struct Policy {
+    /// The word after `-o journal=`.
+    pub name: &'static str,
+    /// The steps of a commit.
+    pub plan: Plan<Submit>,
+    /// The same on a drive that can force single writes to stable media.
+    pub forced: Plan<Submit>,
+    /// What it logs to.
+    pub areas: Areas,
+}
+
+/// How many logs there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Areas {
+    /// None: blocks are written in place.
+    None,
+    /// One for all.
+    One,
+}
+
+/// What a commit can submit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submit {
+    /// The file's dirty data.
+    Data,
+    /// Nothing: the running transaction is closed, or another caller's commit is waited for.
+    Close,
+    /// Everything of the transaction but its commit block.
+    Log,
+    /// The commit block.
+    Commit {
+        /// Forced to stable media.
+        forced: bool,
+    },
+    /// The transaction's blocks, in place.
+    Home,
+}
+
+const DATA: Step<Submit> = Step::Submit(Submit::Data);
+const CLOSE: Step<Submit> = Step::Submit(Submit::Close);
+const LOG: Step<Submit> = Step::Submit(Submit::Log);
+const HOME: Step<Submit> = Step::Submit(Submit::Home);
+const COMMIT: Step<Submit> = Step::Submit(Submit::Commit { forced: false });
+const COMMIT_FORCED: Step<Submit> = Step::Submit(Submit::Commit { forced: true });
+const WAIT_DATA: Step<Submit> = Step::Wait(Writes::DATA);
+const WAIT_META: Step<Submit> = Step::Wait(Writes::META);
