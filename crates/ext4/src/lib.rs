@@ -1,18 +1,24 @@
 //! ext4 in user space, on the kernel's disk format.
 //!
-//! The parts: [`ondisk`] is the format, one file per structure, to parse and to emit. `reader` is a
-//! volume that is looked at, `recover` replays the journal, `mount` is the way in, `check` finds
-//! what is wrong, and `offline` is what is done to a volume that is not mounted.
+//! The parts: [`ondisk`] is the format, one file per structure, to parse and to emit. `mount` is
+//! the way in. `alloc`, `inode`, `dir`, `file` and `fsync` are the read-write engine, over a
+//! journal. `reader` is a volume that is only looked at, `recover` replays its journal in memory,
+//! `check` finds what is wrong, and `offline` is what is done to a volume that is not mounted.
 
 #![forbid(unsafe_code)]
 
+mod alloc;
 mod check;
+mod dir;
+mod file;
+mod fsync;
+mod inode;
 mod mount;
 mod offline;
 pub mod ondisk;
 mod reader;
 mod recover;
 
-pub use mount::{Format, MountOptions};
+pub use mount::{Ext4, Format, Maintenance, MountOptions, Replay};
 pub use ondisk::error;
 pub use ondisk::error::{Error, Result};

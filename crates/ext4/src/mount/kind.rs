@@ -1,13 +1,14 @@
 //! ext4 as the layers above know it: the traits of [`vfs::kind`].
 
+use std::any::Any;
 use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
-use vfs::kind::{self, Checked, Label, Promise, Recovery, Repaired, Result, Technique};
+use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
 use vfs::record::Record;
 
-use super::{MountOptions, dump};
+use super::{Ext4, MountOptions, dump};
 use crate::check;
 use crate::error::Error;
 use crate::offline::label;
@@ -19,7 +20,7 @@ use crate::recover::recovered;
 const ORDERED: &Technique = &Technique {
     name: "ordered",
     title: "JBD2 ordered",
-    options: "",
+    options: "data=ordered",
     promise: |drive| Promise {
         durable: true,
         intact: true,
@@ -72,7 +73,7 @@ impl kind::Format for Format {
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
         let options: MountOptions = options.parse()?;
         if !options.read_only {
-            return Err(Error::unsupported("writing to ext4; mount it with -o ro").into());
+            return Ok(Arc::new(Ext4::mount(drive, &options)?));
         }
         let (reader, recovery) = match options.no_load {
             true => (reader::open(drive, reader::CACHE)?, Recovery::default()),
@@ -93,6 +94,12 @@ impl kind::Format for Format {
         &[ORDERED]
     }
 
+    /// A commit takes along whatever other operations have changed. Contents go to the file's map
+    /// in batches, each with the size up to its end.
+    fn habits(&self) -> Habits {
+        Habits { takes_others_along: true, blocks_may_set_size: true, small_file: 0 }
+    }
+
     fn dump(
         &self,
         drive: &Arc<dyn Drive>,
@@ -109,5 +116,26 @@ impl kind::Format for Format {
 
     fn set_label(&self, drive: &Arc<dyn Drive>, new: &str) -> Result<Label> {
         Ok(label::set(drive, new)?)
+    }
+}
+
+impl kind::Volume for Ext4 {
+    fn recovery(&self) -> Recovery {
+        let replay = self.replay();
+        Recovery {
+            clean: replay.transactions == 0 && self.orphans() == 0,
+            scanned: replay.transactions,
+            replayed: replay.transactions,
+            skipped: 0,
+            orphans: self.orphans() as u64,
+        }
+    }
+
+    fn options(&self) -> String {
+        self.options.to_string()
+    }
+
+    fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
+        Box::new(Ext4::maintain(&self))
     }
 }

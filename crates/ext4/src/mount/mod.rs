@@ -1,8 +1,21 @@
-//! Mounting: options, and ext4 as the layers above know it.
+//! Mounting, a mounted volume, and ext4 as the layers above know it.
 
+pub(crate) mod apply;
+mod calls;
+pub(crate) mod draft;
 mod dump;
+pub(crate) mod engine;
+mod fs;
+pub(crate) mod journal;
 mod kind;
-mod options;
+mod load;
+mod maintain;
+pub(crate) mod options;
+mod orphans;
+pub(crate) mod want;
 
+pub use fs::Ext4;
+pub use journal::Replay;
 pub use kind::Format;
+pub use maintain::Maintenance;
 pub use options::MountOptions;

@@ -1,37 +1,120 @@
-//! Mount options, under their names in `mount -t ext4 -o …`.
+//! Mount options, under their names in `mount -t ext4 -o …`, and those of this engine.
 
 use std::fmt;
 use std::str::FromStr;
 
-use vfs::options::{MountOption, Options, Value};
+use journal::Policy;
+use journal::policy::{JBD2, NONE};
+use vfs::options::{
+    Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
+};
 
 use crate::error::Error;
 
+/// Smallest page cache that still holds all pages of one operation.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+
 /// How a volume is mounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MountOptions {
     /// `ro`: nothing is written.
     pub read_only: bool,
     /// `noload`: the journal is not replayed, with `ro` only.
     pub no_load: bool,
+    /// `journal=`: what an fsync closes and waits for.
+    pub policy: &'static Policy,
+    /// `cache=BYTES` (with k, m, g): page cache limit.
+    pub cache_bytes: u64,
+    /// `commit=SECONDS`: how old changes may become before they are durable.
+    pub commit_secs: u64,
+    /// The block layer.
+    pub queue: queue::Options,
+    /// `inject=NAME[+NAME…]`: deliberate faults, each of which breaks one promise.
+    pub inject: journal::Inject,
 }
 
-const OPTIONS: Options<MountOptions> = Options {
-    of: "ext4",
-    table: &[
-        MountOption { name: "ro", value: Value::None { set: |to| to.read_only = true } },
-        MountOption { name: "rw", value: Value::None { set: |to| to.read_only = false } },
-        MountOption { name: "noload", value: Value::None { set: |to| to.no_load = true } },
-        MountOption { name: "norecovery", value: Value::None { set: |to| to.no_load = true } },
-    ],
-    block_layer: &[],
-};
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            no_load: false,
+            policy: &JBD2,
+            cache_bytes: 256 << 20,
+            commit_secs: 5,
+            queue: queue::Options::default(),
+            inject: journal::Inject::empty(),
+        }
+    }
+}
 
 impl MountOptions {
     /// Whether there is an option of this name.
     pub(crate) fn has(name: &str) -> bool {
-        OPTIONS.table.iter().any(|option| option.name == name)
+        OPTIONS.table.iter().chain(OPTIONS.block_layer).any(|option| option.name == name)
     }
+
+    /// How the journal works.
+    pub(crate) fn journal(&self) -> journal::Options {
+        journal::Options { policy: self.policy, inject: self.inject }
+    }
+}
+
+impl AsMut<queue::Options> for MountOptions {
+    fn as_mut(&mut self) -> &mut queue::Options {
+        &mut self.queue
+    }
+}
+
+const POLICIES: [Choice<MountOptions>; 2] = [
+    Choice { name: "jbd2", set: |o| o.policy = &JBD2 },
+    Choice { name: "none", set: |o| o.policy = &NONE },
+];
+
+const OPTIONS: Options<MountOptions> = Options {
+    of: "ext4",
+    table: &[
+        MountOption { name: "ro", value: Value::None { set: |o| o.read_only = true } },
+        MountOption { name: "rw", value: Value::None { set: |o| o.read_only = false } },
+        MountOption { name: "noload", value: Value::None { set: |o| o.no_load = true } },
+        MountOption { name: "norecovery", value: Value::None { set: |o| o.no_load = true } },
+        MountOption {
+            name: "data",
+            value: Value::OneOf(&[Choice { name: "ordered", set: |_| () }]),
+        },
+        MountOption { name: "journal", value: Value::OneOf(&POLICIES) },
+        MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
+        MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
+        MountOption {
+            name: "inject",
+            value: Value::Text { form: "NAME[+NAME...]", set: set_inject },
+        },
+    ],
+    block_layer: block_layer(),
+};
+
+fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
+    options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
+    Ok(())
+}
+
+fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+    options.commit_secs = seconds.ok_or("seconds, at least 1")?;
+    Ok(())
+}
+
+fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
+    for name in names.split('+') {
+        let flag = name.to_uppercase().replace('-', "_");
+        let fault = journal::Inject::from_name(&flag).ok_or_else(|| {
+            let all = journal::Inject::all();
+            let names = all.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
+            names.collect::<Vec<_>>().join(", ")
+        })?;
+        options.inject |= fault;
+    }
+    Ok(())
 }
 
 impl FromStr for MountOptions {
@@ -47,11 +130,27 @@ impl FromStr for MountOptions {
     }
 }
 
-/// As in `mount -o`.
+/// As the kernel would show them in `/proc/mounts`.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.read_only { "ro" } else { "rw" })?;
-        f.write_str(if self.no_load { ",noload" } else { "" })
+        let default = Self::default();
+        if self.read_only {
+            return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
+        }
+        write!(f, "rw,data=ordered,journal={}", self.policy.name)?;
+        if self.commit_secs != default.commit_secs {
+            write!(f, ",commit={}", self.commit_secs)?;
+        }
+        if self.cache_bytes != default.cache_bytes {
+            write!(f, ",cache={}", self.cache_bytes)?;
+        }
+        show_block_layer(&self.queue).fmt(f)?;
+        let faults: Vec<String> = self
+            .inject
+            .iter_names()
+            .map(|(name, _)| name.to_lowercase().replace('_', "-"))
+            .collect();
+        if faults.is_empty() { Ok(()) } else { write!(f, ",inject={}", faults.join("+")) }
     }
 }
 
@@ -60,12 +159,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_shown_as_they_are_given() {
-        for given in ["ro", "ro,noload", "rw"] {
+    fn a_read_only_mount_has_no_others_to_show() {
+        for given in ["ro", "ro,noload"] {
             assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
         }
-        assert!(
-            "noload".parse::<MountOptions>().is_err() && "fast".parse::<MountOptions>().is_err()
-        );
+        assert!("noload".parse::<MountOptions>().is_err());
+    }
+
+    #[test]
+    fn options_as_mount_takes_them() {
+        let o: MountOptions =
+            "journal=none,cache=8m,commit=30,poll,inject=drop-flush".parse().unwrap();
+        assert_eq!((o.policy.name, o.cache_bytes, o.commit_secs), ("none", 8 << 20, 30));
+        let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
+        assert_eq!(o.to_string(), shown);
+        let error = "journal=x".parse::<MountOptions>().unwrap_err();
+        assert_eq!(error.to_string(), "journal=x: unknown value; expected jbd2 or none");
+        for bad in ["cache=1k", "commit=0", "inject=x", "data=writeback"] {
+            assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
+        }
     }
 }

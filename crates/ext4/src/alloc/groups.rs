@@ -1,0 +1,280 @@
+//! Block groups in memory: descriptors, bitmaps, and what of them may be allocated
+//! (`mballoc.c`, `ialloc.c`).
+//!
+//! A group has each bitmap twice. One is as the running transaction has it. The other one is what
+//! the allocator looks at: it has a bit more for each block that an operation has taken and not yet
+//! applied, and for each block that was freed by a transaction that is not yet committed. Such a
+//! block must not be written again: after a power cut it still belongs to its old owner.
+//!
+//! Invariant: the allocator's bits are a superset of the transaction's bits.
+
+use std::ops::Range;
+
+use cores::{Line, Mutex, MutexGuard, Rank};
+use drive::Block;
+
+use crate::alloc::runs::{Run, longest_run};
+use crate::error::{Error, Result};
+use crate::mount::want::{Step, Want};
+use crate::ondisk::bitmap;
+use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, Group, Ino};
+
+use vfs::op::Stop;
+
+/// All groups of a volume.
+pub(crate) struct Groups {
+    groups: Box<[Mutex<GroupState>]>,
+    /// For each group, blocks that the allocator can take: to pass over full groups without their
+    /// locks. A hint.
+    free: Box<[Line]>,
+    /// The blocks with the descriptors, as the running transaction has them. Taken within a group.
+    table: Box<[Mutex<Block>]>,
+}
+
+/// One group behind its lock.
+pub(crate) struct GroupState {
+    /// Its descriptor, as the running transaction has it.
+    pub(crate) desc: RawGroupDesc,
+    /// Its bitmaps, once somebody needs them.
+    pub(crate) bitmaps: Option<Bitmaps>,
+}
+
+/// Both bitmaps of a group.
+pub(crate) struct Bitmaps {
+    /// Blocks, as the running transaction has them.
+    pub(crate) blocks: Block,
+    /// Blocks that cannot be allocated.
+    pub(crate) blocks_taken: Block,
+    /// Inodes, as the running transaction has them.
+    pub(crate) inodes: Block,
+    /// Inodes that cannot be allocated.
+    pub(crate) inodes_taken: Block,
+}
+
+impl Groups {
+    /// The groups that these descriptors in `table` describe.
+    pub(crate) fn new(sb: &Superblock, table: Vec<Block>) -> Result<Self> {
+        let first = sb.super_block() + 1;
+        let mut groups = Vec::with_capacity(sb.groups as usize);
+        let mut free = Vec::with_capacity(sb.groups as usize);
+        for group in 0..sb.groups {
+            let (at, byte) = sb.desc_place(group);
+            let bytes = &table[(at - first) as usize][byte..];
+            let desc = RawGroupDesc::read(bytes, sb.desc_size);
+            desc.verify(sb.checksums, group, sb.desc_size, at)?;
+            check_places(sb, &desc, at)?;
+            free.push(Line::new(desc.free_clusters().into()));
+            let state = GroupState { desc, bitmaps: None };
+            groups.push(Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group.into()));
+        }
+        // Behind all groups in the order of locks.
+        let keys = u64::from(u32::MAX) + 1..;
+        let table = table.into_iter().zip(keys);
+        let lock = |(block, key)| Mutex::ranked(Rank::Group, "ext4 group table", block).keyed(key);
+        Ok(Self { groups: groups.into(), free: free.into(), table: table.map(lock).collect() })
+    }
+
+    /// The lock of `group`, which is one of the volume.
+    pub(crate) fn lock(&self, group: Group) -> MutexGuard<'_, GroupState> {
+        self.groups[group as usize].lock()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.groups.len() as u32
+    }
+
+    /// Free blocks that descriptors count.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.groups.iter().map(|group| u64::from(group.lock().desc.free_clusters())).sum()
+    }
+
+    /// Free inodes that descriptors count.
+    pub(crate) fn free_inodes(&self) -> u64 {
+        self.groups.iter().map(|group| u64::from(group.lock().desc.free_inodes())).sum()
+    }
+
+    /// Seals the descriptor of `group`, whose lock the caller holds, and returns the block of the
+    /// table that has it, to be logged under the same lock.
+    pub(crate) fn store(
+        &self,
+        sb: &Superblock,
+        group: Group,
+        desc: &mut RawGroupDesc,
+        log: impl FnOnce(FsBlock, Block),
+    ) {
+        desc.seal(sb.checksums, group, sb.desc_size);
+        let (at, byte) = sb.desc_place(group);
+        let mut block = self.table[(at - sb.super_block() - 1) as usize].lock();
+        desc.emit(&mut block.make_mut()[byte..], sb.desc_size);
+        log(at, block.clone());
+    }
+
+    /// Takes up to `most` adjacent blocks out of the allocator's bits, as near behind `goal` as
+    /// possible. `None` if no block is free.
+    pub(crate) fn take_blocks(
+        &self,
+        sb: &Superblock,
+        goal: FsBlock,
+        most: u32,
+    ) -> Step<Option<Range<FsBlock>>> {
+        let first = sb.group_of(goal.min(sb.blocks - 1));
+        // First where there is a long run, then wherever there is anything.
+        for least in [most.min(256), 1] {
+            for distance in 0..self.count() {
+                let group = (first + distance) % self.count();
+                if self.free[group as usize].load() == 0 {
+                    continue;
+                }
+                let from = if distance == 0 { sb.cluster_of(goal.min(sb.blocks - 1)) } else { 0 };
+                if let Some(run) = self.take_in(sb, group, from, least, most)? {
+                    let start = sb.group_start(group);
+                    return Ok(Some(start + u64::from(run.start)..start + u64::from(run.end)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_in(
+        &self,
+        sb: &Superblock,
+        group: Group,
+        from: u32,
+        least: u32,
+        most: u32,
+    ) -> Step<Option<Run>> {
+        let mut state = self.lock(group);
+        let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
+        let blocks = sb.group_blocks(group);
+        let end = (blocks.end - blocks.start) as u32;
+        let run = longest_run(&bitmaps.blocks_taken[..], from..end, most)
+            .filter(|run| run.end - run.start >= least);
+        let run = run.or_else(|| {
+            let before = longest_run(&bitmaps.blocks_taken[..], 0..from, most);
+            before.filter(|run| run.end - run.start >= least)
+        });
+        if let Some(run) = &run {
+            bitmap::set_range(bitmaps.blocks_taken.make_mut(), run.clone());
+            self.free[group as usize].fetch_add(u64::from(run.end - run.start).wrapping_neg());
+        }
+        Ok(run)
+    }
+
+    /// Gives blocks back to the allocator, which a plan took in vain or a committed transaction
+    /// freed.
+    pub(crate) fn give_back(&self, sb: &Superblock, blocks: Range<FsBlock>) {
+        for (group, bits) in by_group(sb, blocks) {
+            let mut state = self.lock(group);
+            self.free[group as usize].fetch_add(u64::from(bits.end - bits.start));
+            if let Some(bitmaps) = &mut state.bitmaps {
+                let taken = bitmaps.blocks_taken.make_mut();
+                bits.for_each(|bit| bitmap::clear(taken, bit));
+            }
+        }
+    }
+
+    /// Takes an inode out of the allocator's bits of `group`, the first free one.
+    pub(crate) fn take_inode_in(&self, sb: &Superblock, group: Group) -> Step<Option<Ino>> {
+        let mut state = self.lock(group);
+        if state.desc.free_inodes() == 0 {
+            return Ok(None);
+        }
+        let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
+        let free = bitmap::first_free(&bitmaps.inodes_taken[..], 0..sb.inodes_per_group);
+        Ok(free.map(|index| {
+            bitmap::set(bitmaps.inodes_taken.make_mut(), index);
+            sb.ino_of(group, index)
+        }))
+    }
+
+    /// Gives an inode back to the allocator.
+    pub(crate) fn give_back_inode(&self, sb: &Superblock, ino: Ino) {
+        let Ok(place) = sb.inode_place(ino) else { return };
+        if let Some(bitmaps) = &mut self.lock(place.group).bitmaps {
+            bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+        }
+    }
+
+    /// Puts the bitmaps of a group into memory, unless they are there.
+    pub(crate) fn put_bitmaps(&self, group: Group, blocks: Block, inodes: Block) {
+        let mut state = self.lock(group);
+        state.bitmaps.get_or_insert_with(|| Bitmaps {
+            blocks_taken: blocks.clone(),
+            blocks,
+            inodes_taken: inodes.clone(),
+            inodes,
+        });
+    }
+}
+
+/// Fails unless a group's bitmaps and table lie on the volume.
+pub(crate) fn check_places(sb: &Superblock, desc: &RawGroupDesc, at: FsBlock) -> Result<()> {
+    let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|block| (block, 1));
+    let table = (desc.inode_table(), u64::from(sb.table_blocks()));
+    for (start, count) in single.into_iter().chain([table]) {
+        if !sb.holds(start, count) {
+            return Err(Error::corrupt("group_desc", at, start, "a block of the volume"));
+        }
+    }
+    Ok(())
+}
+
+/// The parts of `blocks` that lie in one group each: the group, and its bits.
+pub(crate) fn by_group(
+    sb: &Superblock,
+    blocks: Range<FsBlock>,
+) -> impl Iterator<Item = (Group, Range<u32>)> {
+    let mut rest = blocks;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let group = sb.group_of(rest.start);
+        let all = sb.group_blocks(group);
+        let end = rest.end.min(all.end).max(rest.start + 1);
+        let bits = (rest.start - all.start) as u32..(end - all.start) as u32;
+        rest.start = end;
+        Some((group, bits))
+    })
+}
+
+/// The block bitmap of a group that was never written: superblock, descriptors, and those bitmaps
+/// and tables of any group that lie in it (`ext4_init_block_bitmap`).
+pub(crate) fn fresh_block_bitmap(
+    sb: &Superblock,
+    group: Group,
+    own: impl Iterator<Item = RawGroupDesc>,
+) -> Block {
+    let mut block = Block::zeroed();
+    let bits = block.make_mut();
+    let all = sb.group_blocks(group);
+    bitmap::set_range(bits, 0..sb.base_meta_blocks(group));
+    for desc in own {
+        let table = desc.inode_table()..desc.inode_table() + u64::from(sb.table_blocks());
+        let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|at| at..at + 1);
+        for blocks in single.into_iter().chain([table]) {
+            for at in blocks.filter(|at| all.contains(at)) {
+                bitmap::set(bits, (at - all.start) as u32);
+            }
+        }
+    }
+    bitmap::set_range(bits, (all.end - all.start) as u32..sb.block_size * 8);
+    block
+}
+
+/// The inode bitmap of a group that was never written.
+pub(crate) fn fresh_inode_bitmap(sb: &Superblock) -> Block {
+    let mut block = Block::zeroed();
+    bitmap::set_range(block.make_mut(), sb.inodes_per_group..sb.block_size * 8);
+    block
+}
+
+impl GroupState {
+    /// Whether the bitmaps are as the drive has them, or have to be made up.
+    pub(crate) fn is_fresh(&self) -> (bool, bool) {
+        (self.desc.has(BLOCK_UNINIT), self.desc.has(INODE_UNINIT))
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether there is room: blocks that are free, and blocks promised to dirty pages that have none
+//! yet (delayed allocation).
+
+use cores::Line;
+
+use crate::error::{Error, Result};
+
+/// Extent blocks that promised pages may need, worst case: one extent each, 340 in a block.
+const PAGES_PER_NODE: u64 = 256;
+/// Blocks for trees and directories that nothing was promised to.
+const MARGIN: u64 = 64;
+
+/// Counts of blocks. Each is a shared line; operations add to it and never wait.
+pub(crate) struct Room {
+    /// Blocks that no file has, those of uncommitted transactions included.
+    free: Line,
+    /// Pages that have been promised a block.
+    promised: Line,
+}
+
+impl Room {
+    /// For a volume with `free` blocks.
+    pub(crate) fn new(free: u64) -> Self {
+        Self { free: Line::new(free), promised: Line::new(0) }
+    }
+
+    /// Blocks that can still be promised.
+    pub(crate) fn left(&self) -> u64 {
+        let promised = self.promised.load();
+        let kept = promised + promised / PAGES_PER_NODE + MARGIN;
+        self.free.load().saturating_sub(kept)
+    }
+
+    /// Promises `pages` blocks. Fails if there are not as many.
+    pub(crate) fn promise(&self, pages: u64) -> Result<()> {
+        let promised = self.promised.fetch_add(pages) + pages;
+        let kept = promised + promised / PAGES_PER_NODE + MARGIN;
+        if self.free.load() >= kept {
+            return Ok(());
+        }
+        self.release(pages);
+        Err(Error::NoSpace)
+    }
+
+    /// Takes a promise back, or a block has been allocated for it.
+    pub(crate) fn release(&self, pages: u64) {
+        self.promised.fetch_add(pages.wrapping_neg());
+    }
+
+    /// Blocks belong to a file now.
+    pub(crate) fn allocated(&self, blocks: u64) {
+        self.free.fetch_add(blocks.wrapping_neg());
+    }
+
+    /// Blocks belong to no file any more.
+    pub(crate) fn freed(&self, blocks: u64) {
+        self.free.fetch_add(blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_keep_room_for_the_trees() {
+        let room = Room::new(1_000);
+        assert_eq!(room.left(), 936);
+        room.promise(930).unwrap();
+        assert!(room.promise(10).is_err());
+        assert_eq!(room.left(), 3, "what failed was taken back");
+        room.allocated(930);
+        room.release(930);
+        assert_eq!(room.left(), 6);
+        room.freed(100);
+        assert_eq!(room.left(), 106);
+    }
+}

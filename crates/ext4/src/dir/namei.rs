@@ -1,0 +1,249 @@
+//! Names: making, linking and removing inodes (`namei.c`). What POSIX says about them is in
+//! [`vfs::names`].
+
+use std::sync::Arc;
+
+use drive::Block;
+use vfs::names::{self, Names};
+use vfs::{Attr, Creator, Errno, FileKind};
+use zerocopy::FromZeros;
+
+use crate::dir::entries::{self, Found};
+use crate::error::Result;
+use crate::inode::cached::Inode;
+use crate::mount::draft::{Draft, ino as narrow};
+use crate::mount::engine::Engine;
+use crate::mount::want::{Halt, Step};
+use crate::ondisk::extent::{Extent, emit_leaf};
+use crate::ondisk::features::RoCompat;
+use crate::ondisk::inode::{Flags, GOOD_OLD_SIZE, RawInode};
+use crate::ondisk::{Ino, LINK_MAX};
+
+/// Set-group-id bit.
+const S_ISGID: u16 = 0o2000;
+/// Longest target that fits the inode.
+const FAST_MAX: usize = 60;
+/// Room in the log that most operations on names need.
+pub(super) const ROOM: u32 = 16;
+
+/// What the rules for names see of a volume, and where entries were found.
+pub(crate) struct Seen<'d, 'a, 'v> {
+    draft: &'d Draft<'a, 'v>,
+    /// For directories in question: themselves and the directories above.
+    above: &'d [Vec<Ino>],
+}
+
+impl<'d, 'a, 'v> Seen<'d, 'a, 'v> {
+    pub(super) fn new(draft: &'d Draft<'a, 'v>, above: &'d [Vec<Ino>]) -> Self {
+        Self { draft, above }
+    }
+}
+
+impl Names for Seen<'_, '_, '_> {
+    type Error = Halt;
+
+    fn node(&mut self, ino: vfs::Ino) -> Step<(FileKind, u32)> {
+        let inode = self.draft.inode(narrow(ino)?)?;
+        Ok((inode.kind(), inode.links()))
+    }
+
+    fn find(&mut self, dir: vfs::Ino, name: &[u8]) -> Step<Option<vfs::Ino>> {
+        let found = entries::find(self.draft, self.draft.inode(narrow(dir)?)?, name)?;
+        Ok(found.map(|found| found.ino.into()))
+    }
+
+    fn parent(&mut self, dir: vfs::Ino) -> Step<vfs::Ino> {
+        self.find(dir, b"..")?.ok_or_else(|| Errno::UCLEAN.into())
+    }
+
+    fn is_empty(&mut self, dir: vfs::Ino) -> Step<bool> {
+        entries::is_empty(self.draft, self.draft.inode(narrow(dir)?)?)
+    }
+
+    fn is_below(&mut self, dir: vfs::Ino, ancestor: vfs::Ino) -> Step<bool> {
+        let (dir, ancestor) = (narrow(dir)?, narrow(ancestor)?);
+        let above = self.above.iter().find(|above| above.first() == Some(&dir));
+        Ok(dir == ancestor || above.is_some_and(|above| above.contains(&ancestor)))
+    }
+
+    fn can_link(&self, kind: FileKind, links: u32) -> bool {
+        let has_no_limit = self.draft.volume().sb.ro_compat.contains(RoCompat::DIR_NLINK);
+        links < LINK_MAX || kind == FileKind::Directory && has_no_limit
+    }
+}
+
+/// What kind of inode to make.
+#[derive(Clone, Copy)]
+pub(crate) struct NewInode<'a> {
+    pub(crate) kind: FileKind,
+    pub(crate) perm: u16,
+    pub(crate) rdev: u64,
+    /// Of a symbolic link.
+    pub(crate) target: &'a [u8],
+    pub(crate) creator: Creator,
+}
+
+impl Engine {
+    /// Makes an inode under a name.
+    pub(crate) fn make(&self, parent: Ino, name: &[u8], new: NewInode<'_>) -> Result<Attr> {
+        self.change(&[parent.into()], ROOM, |draft| {
+            let seen = &mut Seen::new(draft, &[]);
+            names::check_create(seen, parent.into(), name, new.kind)?;
+            let ino = draft.make_inode(parent, &new)?;
+            draft.add_entry(parent, name, ino, new.kind)?;
+            if new.kind == FileKind::Directory {
+                draft.init_dir(ino, parent)?;
+                draft.add_link(parent)?;
+            }
+            let inode = draft.inode(ino)?;
+            Ok(inode.attr(ino, 0, draft.volume().sb.block_size))
+        })
+    }
+
+    /// Gives an inode another name.
+    pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.change(&[parent.into(), ino.into()], ROOM, |draft| {
+            let linkable = self.opens.is_linkable(ino.into());
+            let seen = &mut Seen::new(draft, &[]);
+            names::check_link(seen, ino.into(), parent.into(), name, linkable)?;
+            let kind = draft.inode(ino)?.kind();
+            draft.add_entry(parent, name, ino, kind)?;
+            if draft.inode(ino)?.links() == 0 {
+                draft.remove_orphan(ino)?;
+            }
+            draft.add_link(ino)?;
+            let now = draft.now;
+            draft.inode_mut(ino)?.raw.set_ctime(now);
+            let promised = draft.cached(ino)?.promised;
+            Ok(draft.inode(ino)?.attr(ino, promised, draft.volume().sb.block_size))
+        })
+    }
+
+    /// Removes a name; the inode that it stood for.
+    pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<Ino> {
+        self.change(&[parent.into()], ROOM, |draft| {
+            let seen = &mut Seen::new(draft, &[]);
+            let ino = narrow(names::check_unlink(seen, parent.into(), name)?)?;
+            let found = draft.entry(parent, name)?;
+            draft.remove_entry(parent, found)?;
+            draft.drop_link(ino)?;
+            Ok(ino)
+        })
+    }
+
+    /// Removes an empty directory; which one that was.
+    pub(crate) fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<Ino> {
+        self.change(&[parent.into()], ROOM, |draft| {
+            let seen = &mut Seen::new(draft, &[]);
+            let ino = narrow(names::check_rmdir(seen, parent.into(), name)?)?;
+            let found = draft.entry(parent, name)?;
+            draft.remove_entry(parent, found)?;
+            draft.take_link(parent)?;
+            draft.drop_dir(ino)?;
+            Ok(ino)
+        })
+    }
+}
+
+impl Draft<'_, '_> {
+    /// The entry of a name that the rules have found.
+    pub(super) fn entry(&self, dir: Ino, name: &[u8]) -> Step<Found> {
+        let found = entries::find(self, self.inode(dir)?, name)?;
+        found.ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// Makes a new inode for directory `parent`, without a name.
+    pub(crate) fn make_inode(&mut self, parent: Ino, new: &NewInode<'_>) -> Step<Ino> {
+        let is_dir = new.kind == FileKind::Directory;
+        let above = self.inode(parent)?.raw;
+        let ino = self.take_inode(parent, is_dir)?;
+        let engine = self.volume();
+        let mut raw = RawInode::new_zeroed();
+        let inherits = above.mode.get() & S_ISGID != 0;
+        let gid_bit = if inherits && is_dir { S_ISGID } else { 0 };
+        let mode = new.kind.mode_bits() as u16 | new.perm & 0o7777 | gid_bit;
+        raw.mode = mode.into();
+        raw.links_count = if is_dir { 2 } else { 1 }.into();
+        raw.set_uid(new.creator.uid);
+        raw.set_gid(if inherits { above.gid() } else { new.creator.gid });
+        raw.generation = (engine.generations.fetch_add(1) as u32).into();
+        let extra = engine.inode_size().saturating_sub(GOOD_OLD_SIZE).min(32);
+        raw.extra_isize = (extra as u16).into();
+        for set in [RawInode::set_atime, RawInode::set_mtime, RawInode::set_ctime] {
+            set(&mut raw, self.now);
+        }
+        raw.set_crtime(self.now);
+        match new.kind {
+            FileKind::Regular | FileKind::Directory => {
+                raw.flags = Flags::EXTENTS.bits().into();
+                emit_leaf(&mut raw.block, &[]);
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => raw.set_rdev(new.rdev),
+            FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {}
+        }
+        let rest = vec![0; engine.inode_size() - GOOD_OLD_SIZE - extra];
+        let seed = engine.sb.checksums.inode_seed(ino, raw.generation.get());
+        self.put_inode(ino, Inode { raw, rest: Arc::from(rest), size: 0, seed });
+        if new.kind == FileKind::Symlink {
+            self.init_symlink(ino, new.target)?;
+        }
+        Ok(ino)
+    }
+
+    fn init_symlink(&mut self, ino: Ino, target: &[u8]) -> Step<()> {
+        let inode = self.inode_mut(ino)?;
+        inode.size = target.len() as u64;
+        inode.raw.set_size(inode.size);
+        if target.len() < FAST_MAX {
+            inode.raw.block[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        inode.raw.flags = Flags::EXTENTS.bits().into();
+        emit_leaf(&mut inode.raw.block, &[]);
+        let at = self.new_meta_block(ino)?;
+        self.insert_extent(ino, Extent { block: 0, len: 1, start: at, unwritten: false })?;
+        self.put(at, Block::from_prefix(target));
+        Ok(())
+    }
+
+    /// Adds a link. A directory that would have too many has 1 from then on (`ext4_inc_count`).
+    pub(super) fn add_link(&mut self, ino: Ino) -> Step<()> {
+        let inode = self.inode_mut(ino)?;
+        let is_dir = inode.kind() == FileKind::Directory;
+        let links = match inode.links() {
+            1 if is_dir => 1,
+            links if is_dir && links + 1 >= LINK_MAX => 1,
+            links => links + 1,
+        };
+        inode.raw.links_count = (links as u16).into();
+        Ok(())
+    }
+
+    /// Takes a link from a directory that loses a subdirectory (`ext4_dec_count`).
+    pub(super) fn take_link(&mut self, dir: Ino) -> Step<()> {
+        let inode = self.inode_mut(dir)?;
+        if inode.links() > 2 {
+            inode.raw.links_count = (inode.links() as u16 - 1).into();
+        }
+        Ok(())
+    }
+
+    /// Takes the link of a name that was removed. Without links, the inode is an orphan.
+    pub(super) fn drop_link(&mut self, ino: Ino) -> Step<()> {
+        let now = self.now;
+        let inode = self.inode_mut(ino)?;
+        let links = inode.links().saturating_sub(1);
+        inode.raw.links_count = (links as u16).into();
+        inode.raw.set_ctime(now);
+        if links == 0 { self.add_orphan(ino) } else { Ok(()) }
+    }
+
+    /// Takes all links of a directory whose name was removed.
+    pub(super) fn drop_dir(&mut self, ino: Ino) -> Step<()> {
+        let now = self.now;
+        let inode = self.inode_mut(ino)?;
+        inode.raw.links_count = 0.into();
+        inode.raw.set_ctime(now);
+        self.add_orphan(ino)
+    }
+}

@@ -1,0 +1,271 @@
+//! Reading and writing: through the page cache, with blocks promised when a page becomes dirty and
+//! allocated when it is written back.
+
+use drive::{BLOCK_SIZE, Blocks as DriveBlocks};
+use vfs::file::{self, Miss, Part, Write};
+use vfs::op::Stop;
+use vfs::{Errno, FileKind, WriteBack};
+
+use crate::error::{Error, Result};
+use crate::file::map::FileMap;
+use crate::inode::cached::{Inode, Shard};
+use crate::inode::map;
+use crate::mount::engine::Engine;
+use crate::mount::want::{Step, Want};
+use crate::ondisk::Ino;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Largest file: 2^32 - 1 blocks.
+pub(crate) const SIZE_MAX: u64 = (u32::MAX as u64) * PAGE;
+
+/// Fails unless the inode is a regular file.
+pub(crate) fn check_regular(inode: &Inode) -> Step<()> {
+    match inode.kind() {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+impl Engine {
+    /// Reads a regular file.
+    pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let (len, stop) = {
+                let shard = self.inodes.look(ino.into());
+                match readable(&shard, ino, offset, buf.len()) {
+                    Ok(len) => {
+                        let rest = buf.get_mut(done..len).unwrap_or_default();
+                        let at = offset + done as u64;
+                        done += file::read_in_memory(&shard.pages, ino.into(), at, rest);
+                        (len, None)
+                    }
+                    Err(stop) => (0, Some(stop)),
+                }
+            };
+            match stop {
+                Some(stop) => self.fetch_or_fail(stop)?,
+                None if done >= len => return Ok(len),
+                None => done += self.read_part(ino, offset, &mut buf[..len], done)?,
+            }
+        }
+    }
+
+    /// Reads past holes, up to what has to be fetched, and fetches it. Returns how far it came.
+    fn read_part(&self, ino: Ino, offset: u64, buf: &mut [u8], done: usize) -> Result<usize> {
+        let part = {
+            let mut shard = self.inodes.own(ino.into());
+            // It may have become shorter.
+            match readable(&shard, ino, offset, buf.len()) {
+                Ok(len) if len == buf.len() => {
+                    let mut map = FileMap { engine: self, shard: &mut shard, ino };
+                    let at = offset + done as u64;
+                    file::read_cached(&mut map, ino.into(), at, &mut buf[done..])
+                }
+                Ok(_) => Ok(Part { len: 0, miss: None }),
+                Err(stop) => Err(stop),
+            }
+        };
+        match part {
+            Ok(Part { len, miss }) => {
+                if let Some(miss) = miss {
+                    self.fetch_or_fail(Stop::Want(Want::Pages(miss)))?;
+                }
+                Ok(len)
+            }
+            Err(stop) => self.fetch_or_fail(stop).map(|()| 0),
+        }
+    }
+
+    /// Brings into memory what is missing.
+    pub(crate) fn fetch_or_fail(&self, stop: crate::mount::want::Halt) -> Result<()> {
+        match stop {
+            Stop::Want(want) => vfs::op::Volume::fetch(self, want),
+            Stop::Failed(error) => Err(error),
+            Stop::Inode(_) | Stop::Room(_) => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Puts pages that were read into memory, unless the file has changed there.
+    pub(crate) fn keep_pages(
+        &self,
+        shard: &mut Shard,
+        miss: &Miss<vfs::Ino>,
+        blocks: DriveBlocks,
+    ) -> Result<()> {
+        let ino = miss.file as Ino;
+        let Ok(cached) = shard.inode(ino) else { return Ok(()) };
+        let size = cached.inode.size;
+        let mut map = FileMap { engine: self, shard, ino };
+        let kept = file::insert(&mut map, miss, blocks, |map, index, lba| {
+            let found = map.find(index).ok().and_then(|found| found.at(index as u32));
+            Ok(found == Some(lba))
+        });
+        if let Err(stop) = kept {
+            self.fetch_or_fail(stop)?;
+        }
+        // Bytes behind the end of the file are zero in memory, whatever the drive has there.
+        let (last, within) = (size / PAGE, (size % PAGE) as usize);
+        let pages = miss.index..miss.index + (miss.blocks.end - miss.blocks.start);
+        let is_clean = !shard.pages.is_dirty(ino.into(), last);
+        if within > 0 && pages.contains(&last) && is_clean {
+            if let Some(page) = shard.pages.dirty_mut(ino.into(), last) {
+                page.make_mut()[within..].fill(0);
+            }
+            shard.pages.mark_clean(ino.into(), last);
+        }
+        Ok(())
+    }
+
+    /// Writes a regular file; short only if it failed on the way.
+    pub(crate) fn write_file(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::FBIG.into());
+        }
+        let mut done = 0;
+        loop {
+            self.make_room();
+            let write = Write::new(offset + done as u64, &data[done..]);
+            let step = {
+                let mut shard = self.inodes.own(ino.into());
+                self.check_writable()?;
+                self.write_step(&mut shard, ino, write)
+            };
+            match step {
+                Ok((len, None)) => {
+                    done += len;
+                    self.throttle(ino)?;
+                    return Ok(done);
+                }
+                Ok((len, Some(stop))) => {
+                    done += len;
+                    match self.fetch_or_fail(stop) {
+                        Err(_) if done > 0 => return Ok(done),
+                        fetched => fetched?,
+                    }
+                }
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+    }
+
+    fn write_step(
+        &self,
+        shard: &mut Shard,
+        ino: Ino,
+        write: Write<'_>,
+    ) -> Step<(usize, Option<crate::mount::want::Halt>)> {
+        let inode = &shard.inode(ino)?.inode;
+        check_regular(inode)?;
+        let (size, offset) = (inode.size, write.offset());
+        if write.data().is_empty() {
+            return Ok((0, None));
+        }
+        let mut map = FileMap { engine: self, shard, ino };
+        if offset > size {
+            map.zero_behind(size)?;
+        }
+        map.want_ends(offset, write.data().len() as u64)?;
+        let written = file::write(&mut map, ino.into(), write)?;
+        if written.len > 0 {
+            let now = self.clock.now();
+            let cached = shard.inode_mut(ino)?;
+            cached.inode.size = cached.inode.size.max(offset + written.len as u64);
+            cached.inode.touch(now);
+            shard.changed.insert(ino);
+        }
+        if let Some((_, ready)) = &written.failed {
+            self.unpromise(shard, ino, offset + written.len as u64, *ready)?;
+        }
+        Ok((written.len, written.failed.map(|(stop, _)| stop)))
+    }
+
+    /// Takes back promises to pages that a write did not reach.
+    fn unpromise(&self, shard: &mut Shard, ino: Ino, from: u64, ready: u64) -> Step<()> {
+        let mut vain = 0;
+        for index in from.div_ceil(PAGE)..ready {
+            let is_dirty = shard.pages.is_dirty(ino.into(), index);
+            let found = map::find(self, &shard.inode(ino)?.inode, index as u32)?;
+            vain += u64::from(!is_dirty && found.at(index as u32).is_none());
+        }
+        self.room.release(vain);
+        let cached = shard.inode_mut(ino)?;
+        cached.promised = cached.promised.saturating_sub(vain);
+        Ok(())
+    }
+
+    /// Writes back if too much is dirty.
+    fn throttle(&self, ino: Ino) -> Result<()> {
+        if self.budget.write_back() != WriteBack::Now {
+            return Ok(());
+        }
+        self.flush_inode(ino)?;
+        while self.budget.write_back() == WriteBack::Now {
+            let Some(other) = self.some_dirty_inode() else { break };
+            self.flush_inode(other)?;
+        }
+        Ok(())
+    }
+}
+
+impl FileMap<'_> {
+    /// Zeroes the rest of the page in which the file ends at `size`, before it becomes longer: the
+    /// drive may have something else there.
+    pub(crate) fn zero_behind(&mut self, size: u64) -> Step<()> {
+        if size.is_multiple_of(PAGE) {
+            return Ok(());
+        }
+        self.want_page(size / PAGE)?;
+        file::zero_in_page(self, self.ino.into(), size..size.next_multiple_of(PAGE))
+    }
+
+    /// Asks for the pages of which a write changes a part.
+    fn want_ends(&mut self, offset: u64, len: u64) -> Step<()> {
+        let end = offset + len;
+        for at in [offset, end] {
+            if !at.is_multiple_of(PAGE) {
+                self.want_page(at / PAGE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for page `index` unless it is in memory or a hole.
+    pub(crate) fn want_page(&mut self, index: u64) -> Step<()> {
+        if self.shard.pages.peek(self.ino.into(), index).is_some() {
+            return Ok(());
+        }
+        match file::Map::locate(self, self.ino.into(), index, 1)? {
+            Some(blocks) => {
+                Err(Stop::Want(Want::Pages(Miss { file: self.ino.into(), index, blocks })))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// How many of `len` bytes from `offset` there are to read.
+fn readable(shard: &Shard, ino: Ino, offset: u64, len: usize) -> Step<usize> {
+    let inode = &shard.inode(ino)?.inode;
+    check_regular(inode)?;
+    Ok(inode.size.saturating_sub(offset).min(len as u64) as usize)
+}
+
+impl Engine {
+    /// Fails unless the volume may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.health() {
+            vfs::Health::Sound => Ok(()),
+            vfs::Health::Stopped => Err(Error::ReadOnly),
+            vfs::Health::Shutdown | vfs::Health::Gone => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Some inode with dirty pages.
+    pub(crate) fn some_dirty_inode(&self) -> Option<Ino> {
+        (0..vfs::inode::Shards::<Shard>::COUNT)
+            .find_map(|index| self.inodes.at(index).pages.dirty_inos().next())
+            .map(|ino| ino as Ino)
+    }
+}

@@ -1,0 +1,255 @@
+//! Write-back: dirty pages get blocks, go to the drive, and only then into the file's map.
+//!
+//! The order makes `data=ordered` true by itself: an operation maps blocks whose contents the drive
+//! has completed, and the commit that makes it durable flushes before its commit block. Until then
+//! the blocks are taken in memory only; a power cut leaves them free. A page stays dirty, and so in
+//! memory, until its block is mapped.
+
+use std::ops::Range;
+
+use drive::{BLOCK_SIZE, Block};
+use queue::WriteSet;
+use vfs::inode::Turn;
+use vfs::op::{Stop, look};
+
+use crate::error::{Error, Result};
+use crate::inode::cached::Shard;
+use crate::inode::map::{self, Mapped};
+use crate::mount::apply::mark_written;
+use crate::mount::draft::{Draft, Pages};
+use crate::mount::engine::Engine;
+use crate::mount::want::{Step, Want};
+use crate::ondisk::extent::Extent;
+use crate::ondisk::{FileBlock, FsBlock, Ino};
+
+/// Pages written at a time.
+const BATCH: usize = 1024;
+
+/// Dirty pages, and where they go.
+#[derive(Default)]
+struct Batch {
+    pages: Vec<(u64, Block)>,
+    /// Those that have blocks: the block of each page, and whether it must become written.
+    mapped: Vec<(u64, FsBlock)>,
+    unwritten: Vec<Extent>,
+    /// Runs of pages without blocks, and where their blocks should be.
+    holes: Vec<(Range<u64>, FsBlock)>,
+}
+
+/// Blocks taken for pages that are on their way. They go back unless they are mapped.
+struct Taken<'a> {
+    engine: &'a Engine,
+    extents: Vec<Extent>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for extent in self.extents.drain(..) {
+            let blocks = extent.start..extent.start + u64::from(extent.len);
+            self.engine.groups.give_back(&self.engine.sb, blocks);
+        }
+    }
+}
+
+impl Engine {
+    /// Writes back what is dirty of inode `ino`, and puts the inode into the running transaction.
+    /// The drive has completed the data when this returns.
+    pub(crate) fn flush_inode(&self, ino: Ino) -> Result<()> {
+        let _turn = Turn::take(self, ino.into());
+        self.flush_in_turn(ino)
+    }
+
+    /// As [`Engine::flush_inode`]; the caller has the inode's turn.
+    pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
+        let mut from = 0;
+        loop {
+            let batch = look(self, ino.into(), |shard| self.batch(shard, ino, from))?;
+            let Some((last, _)) = batch.pages.last() else { break };
+            from = last + 1;
+            self.write_batch(ino, batch)?;
+        }
+        let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
+        if !is_changed {
+            return Ok(());
+        }
+        self.change(&[ino.into()], 2, |draft| {
+            if !draft.shard(ino)?.changed.contains(&ino) {
+                return Ok(());
+            }
+            let has_dirty = draft.shard(ino)?.pages.dirty_count(ino.into()) > 0;
+            let inode = draft.inode_mut(ino)?;
+            // Pages that became dirty meanwhile may lie behind what the drive has.
+            if !has_dirty {
+                inode.raw.set_size(inode.size);
+            }
+            Ok(())
+        })
+    }
+
+    /// Dirty pages of a file from page `from` on.
+    fn batch(&self, shard: &Shard, ino: Ino, from: u64) -> Step<Batch> {
+        let mut batch = Batch::default();
+        let Ok(cached) = shard.inode(ino) else { return Ok(batch) };
+        let inode = &cached.inode;
+        let mut goal = None;
+        let mut known: Option<Mapped> = None;
+        for index in shard.pages.dirty_in(ino.into(), from..1 << 32).take(BATCH) {
+            let Some(page) = shard.pages.peek(ino.into(), index) else { continue };
+            let block = index as FileBlock;
+            let found = match known {
+                Some(found) if covers(&found, index) => found,
+                _ => map::find(self, inode, block)?,
+            };
+            known = Some(found);
+            batch.pages.push((index, page.clone()));
+            match found.at(block) {
+                Some(at) => {
+                    batch.mapped.push((index, at));
+                    goal = Some(at + 1);
+                    if let Mapped::Extent(Extent { unwritten: true, .. }) = found {
+                        batch.unwritten.push(Extent { block, len: 1, start: at, unwritten: false });
+                    }
+                }
+                None => {
+                    let goal = match goal {
+                        Some(goal) => goal,
+                        None => self.goal_of(inode, ino, block)?,
+                    };
+                    push_hole(&mut batch.holes, index, goal);
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Where the block of a page should be: behind that of the page in front of it, or in the
+    /// inode's group.
+    fn goal_of(&self, inode: &crate::inode::cached::Inode, ino: Ino, block: u32) -> Step<FsBlock> {
+        if let Some(before) = block.checked_sub(1)
+            && let Some(at) = map::find(self, inode, before)?.at(before)
+        {
+            return Ok(at + 1);
+        }
+        Ok(self.sb.group_start(self.sb.inode_place(ino)?.group))
+    }
+
+    fn write_batch(&self, ino: Ino, batch: Batch) -> Result<()> {
+        let mut taken = Taken { engine: self, extents: Vec::new() };
+        for (pages, goal) in &batch.holes {
+            self.take_for(pages.clone(), *goal, &mut taken.extents)?;
+        }
+        let Batch { pages, mapped, unwritten, .. } = batch;
+        self.submit(&pages, &mapped, &taken.extents)?;
+        let end = pages.last().map_or(0, |(last, _)| (last + 1) * BLOCK_SIZE as u64);
+        let grows = {
+            let shard = self.inodes.look(ino.into());
+            let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
+            inode.is_some_and(|inode| inode.raw.size() < inode.size.min(end))
+        };
+        if taken.extents.is_empty() && unwritten.is_empty() && !grows {
+            mark_written(&mut self.inodes.own(ino.into()), ino, pages);
+            return Ok(());
+        }
+        let extents = std::mem::take(&mut taken.extents);
+        let taken = Taken { engine: self, extents: extents.clone() };
+        let new = extents.iter().map(|extent| u64::from(extent.len)).sum();
+        let room = 8 + 6 * (extents.len() + unwritten.len()) as u32;
+        self.change(&[ino.into()], room.min(200), |draft| {
+            for extent in &extents {
+                draft.map_written(ino, *extent)?;
+            }
+            for extent in &unwritten {
+                draft.convert(ino, *extent)?;
+            }
+            let inode = draft.inode_mut(ino)?;
+            inode.raw.set_size(inode.raw.size().max(inode.size.min(end)));
+            draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised: new });
+            Ok(())
+        })?;
+        // They are the file's now.
+        let mut taken = taken;
+        taken.extents.clear();
+        Ok(())
+    }
+
+    /// Takes blocks for pages.
+    fn take_for(
+        &self,
+        mut pages: Range<u64>,
+        mut goal: FsBlock,
+        extents: &mut Vec<Extent>,
+    ) -> Result<()> {
+        while !pages.is_empty() {
+            let most = (pages.end - pages.start).min(u64::from(crate::ondisk::extent::LEN_MAX));
+            match self.groups.take_blocks(&self.sb, goal, most as u32) {
+                Ok(Some(blocks)) => {
+                    let len = (blocks.end - blocks.start) as u32;
+                    let block = pages.start as FileBlock;
+                    extents.push(Extent { block, len, start: blocks.start, unwritten: false });
+                    pages.start += u64::from(len);
+                    goal = blocks.end;
+                }
+                Ok(None) if self.has_parked() => self.fetch_or_fail(Stop::Want(Want::Commit))?,
+                Ok(None) => return Err(Error::NoSpace),
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages to their blocks, and waits for the drive.
+    fn submit(
+        &self,
+        pages: &[(u64, Block)],
+        mapped: &[(u64, FsBlock)],
+        new: &[Extent],
+    ) -> Result<()> {
+        let mut set = WriteSet::default();
+        let mut mapped = mapped.iter().peekable();
+        for (index, page) in pages {
+            let at = match mapped.next_if(|(mapped, _)| mapped == index) {
+                Some((_, at)) => Some(*at),
+                None => new.iter().find_map(|extent| {
+                    let skip = index.checked_sub(u64::from(extent.block))?;
+                    (skip < u64::from(extent.len)).then_some(extent.start + skip)
+                }),
+            };
+            if let Some(at) = at {
+                set.push(&self.io, at, page.clone());
+            }
+        }
+        set.submit(&self.io);
+        set.wait(self.io.queue())?;
+        Ok(())
+    }
+}
+
+fn covers(found: &Mapped, index: u64) -> bool {
+    match found {
+        Mapped::Extent(extent) => (u64::from(extent.block)..extent.end()).contains(&index),
+        Mapped::Hole(end) => index < *end,
+    }
+}
+
+fn push_hole(holes: &mut Vec<(Range<u64>, FsBlock)>, index: u64, goal: FsBlock) {
+    match holes.last_mut() {
+        Some((pages, _)) if pages.end == index => pages.end += 1,
+        _ => holes.push((index..index + 1, goal)),
+    }
+}
+
+impl Draft<'_, '_> {
+    /// Maps blocks that were taken before this operation and written.
+    fn map_written(&mut self, ino: Ino, extent: Extent) -> Step<()> {
+        let end = extent.start + u64::from(extent.len);
+        self.changes.adopted.push(extent.start..end);
+        self.count_blocks(ino, extent.len.into())?;
+        self.insert_extent(ino, extent)
+    }
+
+    /// Part of an unwritten extent has been written.
+    fn convert(&mut self, ino: Ino, extent: Extent) -> Step<()> {
+        self.unmap(ino, extent.block.into()..extent.end())?;
+        self.insert_extent(ino, extent)
+    }
+}

@@ -1,0 +1,25 @@
+//! fsync(2): the file's data, then the transaction that has last changed it.
+
+use vfs::inode::Turn;
+use vfs::{Errno, FileKind};
+
+use crate::error::Result;
+use crate::mount::engine::Engine;
+use crate::ondisk::Ino;
+
+impl Engine {
+    /// Makes a file or directory durable.
+    pub(crate) fn fsync(&self, ino: Ino, _datasync: bool) -> Result<()> {
+        self.check_usable()?;
+        self.check_writable()?;
+        if !matches!(self.attr(ino)?.kind, FileKind::Regular | FileKind::Directory) {
+            return Err(Errno::INVAL.into());
+        }
+        let _turn = Turn::take(self, ino.into());
+        self.flush_in_turn(ino)?;
+        let changed = self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id);
+        self.journal.fsync(ino.into(), changed)?;
+        self.give_back_parked();
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! An inode in memory.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use vfs::{Attr, FileKind, PageCache, Timespec};
+
+use crate::error::{Error, Result};
+use crate::mount::want::{Step, Want};
+use crate::ondisk::inode::{self, Flags, RawInode};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, Ino};
+
+use vfs::op::Stop;
+
+/// Byte of `i_dtime`, which the list of orphans uses, in an inode.
+const DTIME_AT: usize = 0x14;
+
+/// What memory has of the inodes that share a lock.
+pub(crate) struct Shard {
+    pub(crate) inodes: FxHashMap<Ino, Cached>,
+    pub(crate) pages: PageCache,
+    /// Inodes whose memory is newer than the running transaction has it.
+    pub(crate) changed: FxHashSet<Ino>,
+}
+
+/// An inode, and what concerns only its use.
+pub(crate) struct Cached {
+    pub(crate) inode: Inode,
+    /// Dirty pages that have been promised a block.
+    pub(crate) promised: u64,
+    /// The transaction that last changed it.
+    pub(crate) id: Option<journal::Id>,
+}
+
+/// An inode's fields, and the extended attributes behind them.
+#[derive(Clone)]
+pub(crate) struct Inode {
+    /// `size()` of it is `i_disksize`: how far contents are on the drive.
+    pub(crate) raw: RawInode,
+    /// Bytes behind the fields, up to `s_inode_size`.
+    pub(crate) rest: Arc<[u8]>,
+    /// `i_size`: how far contents are, in memory too.
+    pub(crate) size: u64,
+    /// Seed of the checksums of its structures.
+    pub(crate) seed: Option<u32>,
+}
+
+impl Shard {
+    pub(crate) fn new(pages: PageCache) -> Self {
+        Self { inodes: FxHashMap::default(), pages, changed: FxHashSet::default() }
+    }
+
+    /// Inode `ino`, if it is in memory.
+    pub(crate) fn inode(&self, ino: Ino) -> Step<&Cached> {
+        self.inodes.get(&ino).ok_or(Stop::Want(Want::Inode(ino)))
+    }
+
+    /// As [`Shard::inode`], to be changed.
+    pub(crate) fn inode_mut(&mut self, ino: Ino) -> Step<&mut Cached> {
+        self.inodes.get_mut(&ino).ok_or(Stop::Want(Want::Inode(ino)))
+    }
+}
+
+impl Inode {
+    /// The inode in `bytes`, which are `s_inode_size` long and were read from block `at`.
+    pub(crate) fn parse(sb: &Superblock, ino: Ino, bytes: &[u8], at: FsBlock) -> Result<Self> {
+        let raw = RawInode::read(bytes, at)?;
+        let seed = sb.checksums.inode_seed(ino, raw.generation.get());
+        if let Some(seed) = seed {
+            inode::verify(bytes, seed, ino, at)?;
+        }
+        if raw.kind().is_none() {
+            let found = format!("{:#o} in inode {ino}", raw.mode.get());
+            return Err(Error::corrupt("inode.i_mode", at, found, "a type of file"));
+        }
+        let rest = bytes[inode::fields_len(bytes, at)?.min(bytes.len())..].into();
+        Ok(Self { size: raw.size(), raw, rest, seed })
+    }
+
+    /// Writes the inode into its `slot` of the table, which is `s_inode_size` long. What the list
+    /// of orphans keeps there stays, unless `dtime` replaces it.
+    pub(crate) fn emit(&self, slot: &mut [u8], dtime: Option<u32>) {
+        let kept = slot[DTIME_AT..DTIME_AT + 4].to_vec();
+        self.raw.emit(slot);
+        let at = slot.len() - self.rest.len();
+        slot[at..].copy_from_slice(&self.rest);
+        slot[DTIME_AT..DTIME_AT + 4].copy_from_slice(&kept);
+        set_dtime(slot, self.seed, dtime);
+    }
+
+    /// Type of file; checked when it was read.
+    pub(crate) fn kind(&self) -> FileKind {
+        self.raw.kind().unwrap_or(FileKind::Regular)
+    }
+
+    /// Links.
+    pub(crate) fn links(&self) -> u32 {
+        self.raw.links_count.get().into()
+    }
+
+    /// Whether its contents are found by an extent tree.
+    pub(crate) fn has_extents(&self) -> bool {
+        self.raw.flags().contains(Flags::EXTENTS)
+    }
+
+    /// Whether its target is in the inode itself (`ext4_inode_is_fast_symlink`).
+    pub(crate) fn is_fast_symlink(&self) -> bool {
+        self.kind() == FileKind::Symlink && !self.has_extents() && self.size < 60
+    }
+
+    /// Adds blocks of the file system to `i_blocks`.
+    pub(crate) fn add_blocks(&mut self, blocks: i64, block_size: u32) {
+        let sectors = self.raw.sectors(block_size);
+        let delta = blocks * i64::from(block_size / 512);
+        self.raw.set_sectors(sectors.saturating_add_signed(delta), block_size);
+    }
+
+    /// Sets the times of a change of contents.
+    pub(crate) fn touch(&mut self, now: Timespec) {
+        self.raw.set_mtime(now);
+        self.raw.set_ctime(now);
+    }
+
+    /// Its attributes. Dirty pages without a block count as if they had one.
+    pub(crate) fn attr(&self, ino: Ino, promised: u64, block_size: u32) -> Attr {
+        let raw = &self.raw;
+        let kind = self.kind();
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        Attr {
+            ino: ino.into(),
+            kind,
+            perm: raw.mode.get() & 0o7777,
+            nlink: self.links(),
+            uid: raw.uid(),
+            gid: raw.gid(),
+            rdev: if is_device { raw.rdev() } else { 0 },
+            size: self.size,
+            blocks: raw.sectors(block_size) + promised * u64::from(block_size / 512),
+            atime: raw.atime(),
+            mtime: raw.mtime(),
+            ctime: raw.ctime(),
+            crtime: raw.crtime(),
+            generation: raw.generation.get(),
+        }
+    }
+}
+
+/// Sets `i_dtime` in an inode's slot of the table, if it changes, and the checksum in any case.
+pub(crate) fn set_dtime(slot: &mut [u8], seed: Option<u32>, dtime: Option<u32>) {
+    if let Some(dtime) = dtime {
+        slot[DTIME_AT..DTIME_AT + 4].copy_from_slice(&dtime.to_le_bytes());
+    }
+    if let Some(seed) = seed {
+        inode::seal(slot, seed);
+    }
+}

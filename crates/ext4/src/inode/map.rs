@@ -1,0 +1,84 @@
+//! Where the blocks of a file are: looking them up in its extent tree.
+
+use drive::Block;
+
+use crate::error::Error;
+use crate::inode::cached::Inode;
+use crate::mount::want::{Kind, Step};
+use crate::ondisk::extent::{Extent, Node};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FileBlock, FsBlock};
+
+/// Metadata blocks as an operation sees them.
+pub(crate) trait Blocks {
+    /// The volume's superblock.
+    fn sb(&self) -> &Superblock;
+
+    /// The block `at`, if it is in memory.
+    fn block(&self, at: FsBlock, kind: Kind) -> Step<Block>;
+}
+
+/// What a block of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// Part of this extent.
+    Extent(Extent),
+    /// Part of a hole, which ends before this block.
+    Hole(u64),
+}
+
+/// The end of the last hole of a file.
+const END: u64 = 1 << 32;
+
+/// What `block` of the file is.
+pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, block: FileBlock) -> Step<Mapped> {
+    if !inode.has_extents() {
+        return Err(Error::unsupported("files without extents").into());
+    }
+    let mut depth = None;
+    let mut at = 0;
+    let mut node_block;
+    let mut bytes: &[u8] = &inode.raw.block;
+    let mut hole_end = END;
+    loop {
+        let node = Node::parse(bytes, depth, at)?;
+        let slot = node.find(block);
+        if node.depth == 0 {
+            if let Some(extent) = slot.and_then(|slot| node.extent(slot))
+                && u64::from(block) < extent.end()
+            {
+                check_extent(blocks.sb(), &extent, at)?;
+                return Ok(Mapped::Extent(extent));
+            }
+            let next = node.extent(slot.map_or(0, |slot| slot + 1));
+            return Ok(Mapped::Hole(next.map_or(hole_end, |next| next.block.into())));
+        }
+        let next = node.index(slot.map_or(0, |slot| slot + 1));
+        hole_end = next.map_or(hole_end, |next| next.block.into());
+        let Some(child) = slot.and_then(|slot| node.index(slot)) else {
+            return Ok(Mapped::Hole(hole_end));
+        };
+        depth = Some(node.depth - 1);
+        at = child.child;
+        node_block = blocks.block(at, Kind::Extents(inode.seed))?;
+        bytes = &node_block[..];
+    }
+}
+
+fn check_extent(sb: &Superblock, extent: &Extent, at: FsBlock) -> Step<()> {
+    if sb.holds(extent.start, extent.len.into()) {
+        return Ok(());
+    }
+    let found = format!("{} blocks from {:#x}", extent.len, extent.start);
+    Err(Error::corrupt("extent.ee_start", at, found, "blocks of the volume").into())
+}
+
+impl Mapped {
+    /// The block of the volume that `block`, which this was found for, is.
+    pub(crate) fn at(&self, block: FileBlock) -> Option<FsBlock> {
+        match self {
+            Self::Extent(extent) => Some(extent.start + u64::from(block - extent.block)),
+            Self::Hole(_) => None,
+        }
+    }
+}

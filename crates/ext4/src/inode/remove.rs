@@ -1,0 +1,191 @@
+//! Removing extents (`ext4_ext_remove_space`), from the end of the range to its start, so that what
+//! is left is a file that a truncation has not yet finished.
+
+use crate::mount::draft::Draft;
+use crate::mount::want::{Kind, Step};
+use crate::ondisk::extent::{self, Extent, Index, Node, emit_inner, emit_leaf};
+use crate::ondisk::{FsBlock, Ino};
+
+use std::ops::Range;
+
+/// How far a removal may go in one transaction.
+struct Removal {
+    /// Blocks of the file.
+    range: Range<u64>,
+    /// Extents that may still be freed.
+    budget: u32,
+    /// The blocks stay allocated: they are mapped anew.
+    keeps: bool,
+    /// What is left of extents that reached beyond the range's end.
+    behind: Vec<Extent>,
+}
+
+/// A node after a removal.
+struct Rest {
+    /// First block below it; `None` if nothing is.
+    first: Option<u32>,
+    /// Its new bytes.
+    bytes: Vec<u8>,
+    /// Nothing of the range is left in it.
+    done: bool,
+}
+
+impl Draft<'_, '_> {
+    /// Frees the blocks of file `ino` in `range`, but no more than `budget` extents of it. True if
+    /// all are free.
+    pub(crate) fn remove_extents(
+        &mut self,
+        ino: Ino,
+        range: Range<u64>,
+        budget: u32,
+    ) -> Step<bool> {
+        let removal = Removal { range, budget, keeps: false, behind: Vec::new() };
+        self.remove(ino, removal)
+    }
+
+    /// Removes `range` of file `ino` from its map. The blocks stay allocated and counted.
+    pub(crate) fn unmap(&mut self, ino: Ino, range: Range<u64>) -> Step<()> {
+        let removal = Removal { range, budget: u32::MAX, keeps: true, behind: Vec::new() };
+        self.remove(ino, removal).map(drop)
+    }
+
+    fn remove(&mut self, ino: Ino, mut removal: Removal) -> Step<bool> {
+        let root = self.inode(ino)?.raw.block;
+        let rest = self.remove_below(ino, &root, None, 0, &mut removal)?;
+        let mut bytes = root;
+        match rest.first {
+            Some(_) => bytes.copy_from_slice(&rest.bytes),
+            None => emit_leaf(&mut bytes, &[]),
+        }
+        self.inode_mut(ino)?.raw.block = bytes;
+        for extent in removal.behind {
+            self.insert_extent(ino, extent)?;
+        }
+        Ok(rest.done)
+    }
+
+    fn remove_below(
+        &mut self,
+        ino: Ino,
+        bytes: &[u8],
+        depth: Option<u16>,
+        at: FsBlock,
+        removal: &mut Removal,
+    ) -> Step<Rest> {
+        let node = Node::parse(bytes, depth, at)?;
+        if node.depth == 0 {
+            let extents = node.extents().collect();
+            return self.remove_in_leaf(ino, bytes.to_vec(), extents, removal);
+        }
+        let mut indexes: Vec<Index> = node.indexes().collect();
+        let (mut slot, mut done) = (indexes.len(), true);
+        while slot > 0 && done {
+            slot -= 1;
+            let index = indexes[slot];
+            let next = indexes.get(slot + 1).map_or(1 << 32, |next| u64::from(next.block));
+            if u64::from(index.block) >= removal.range.end {
+                continue;
+            }
+            if next <= removal.range.start {
+                break;
+            }
+            let kind = Kind::Extents(self.inode(ino)?.seed);
+            let child = self.block_of(index.child, kind)?;
+            let below =
+                self.remove_below(ino, &child[..], Some(node.depth - 1), index.child, removal)?;
+            done = below.done;
+            match below.first {
+                Some(first) => {
+                    indexes[slot].block = first;
+                    self.write_bytes(ino, index.child, below.bytes)?;
+                }
+                None => {
+                    indexes.remove(slot);
+                    self.free_meta_block(ino, index.child)?;
+                }
+            }
+        }
+        let mut out = bytes.to_vec();
+        emit_inner(&mut out, node.depth, &indexes);
+        Ok(Rest { first: indexes.first().map(|index| index.block), bytes: out, done })
+    }
+
+    fn remove_in_leaf(
+        &mut self,
+        ino: Ino,
+        mut bytes: Vec<u8>,
+        mut extents: Vec<Extent>,
+        removal: &mut Removal,
+    ) -> Step<Rest> {
+        let (mut slot, mut done) = (extents.len(), true);
+        while slot > 0 {
+            slot -= 1;
+            let old = extents[slot];
+            let cut = removal.range.start.max(old.block.into())..removal.range.end.min(old.end());
+            if cut.is_empty() {
+                continue;
+            }
+            if removal.budget == 0 {
+                done = false;
+                break;
+            }
+            removal.budget -= 1;
+            let (head, tail) = around(old, &cut);
+            let skipped = cut.start - u64::from(old.block);
+            if !removal.keeps {
+                let start = old.start + skipped;
+                self.free_data(ino, start, (cut.end - cut.start) as u32)?;
+                self.forget_contents(ino, start..start + (cut.end - cut.start))?;
+            }
+            match head {
+                Some(head) => {
+                    extents[slot] = head;
+                    removal.behind.extend(tail);
+                }
+                None => match tail {
+                    Some(tail) => extents[slot] = tail,
+                    None => drop(extents.remove(slot)),
+                },
+            }
+        }
+        emit_leaf(&mut bytes, &extents);
+        Ok(Rest { first: extents.first().map(|extent| extent.block), bytes, done })
+    }
+
+    fn write_bytes(&mut self, ino: Ino, at: FsBlock, mut bytes: Vec<u8>) -> Step<()> {
+        if let Some(seed) = self.inode(ino)?.seed {
+            extent::seal(&mut bytes, seed);
+        }
+        self.put(at, drive::Block::from_prefix(&bytes));
+        Ok(())
+    }
+}
+
+/// What is left of `old` in front of `cut` and behind it.
+fn around(old: Extent, cut: &Range<u64>) -> (Option<Extent>, Option<Extent>) {
+    let front = (cut.start - u64::from(old.block)) as u32;
+    let behind = (old.end() - cut.end) as u32;
+    let head = Extent { len: front, ..old };
+    let skipped = old.len - behind;
+    let tail = Extent {
+        block: old.block + skipped,
+        len: behind,
+        start: old.start + u64::from(skipped),
+        unwritten: old.unwritten,
+    };
+    ((front > 0).then_some(head), (behind > 0).then_some(tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_an_extent() {
+        let old = Extent { block: 10, len: 10, start: 100, unwritten: true };
+        assert_eq!(around(old, &(10..20)), (None, None));
+        let (head, tail) = around(old, &(13..15));
+        assert_eq!(head, Some(Extent { len: 3, ..old }));
+        assert_eq!(tail, Some(Extent { block: 15, len: 5, start: 105, unwritten: true }));
+    }
+}

@@ -1,0 +1,283 @@
+//! Applying a plan: everything it needs is in memory, so this neither fails nor waits for a drive.
+
+use std::ops::Range;
+
+use drive::Block;
+use journal::Id;
+use vfs::op::Work;
+
+use crate::alloc::groups::{Bitmaps, GroupState, by_group};
+use crate::inode::cached::{Cached, Inode, Shard, set_dtime};
+use crate::inode::orphan::Link;
+use crate::mount::draft::{Changes, Pages};
+use crate::mount::engine::Engine;
+use crate::mount::journal::Handle;
+use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap};
+
+impl Changes<'_> {
+    /// Blocks that applying this changes, at most.
+    pub(super) fn room(&self) -> u32 {
+        let ranges = self.taken.len() + self.adopted.len() + self.freed.len();
+        let inodes = self.made.len() + self.unmade.len();
+        // Two for each group, and freed blocks may lie in two groups. Two for the list of orphans.
+        let blocks = 4 * ranges + 2 * inodes + self.inodes.len() + self.blocks.len();
+        blocks as u32 + 2 * u32::from(self.orphans.is_some())
+    }
+
+    pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) {
+        let engine = self.engine;
+        let handle = &mut work.permit;
+        let dtimes = self.apply_orphans(handle);
+        for (ino, is_dir) in std::mem::take(&mut self.unmade) {
+            engine.unmake_inode(handle, ino, is_dir);
+            self.forget_inode(handle, ino);
+            if let Some(shard) = work.shards.get_mut(ino.into()) {
+                shard.pages.forget(ino.into());
+                shard.inodes.remove(&ino);
+                shard.changed.remove(&ino);
+            }
+        }
+        for (ino, inode) in std::mem::take(&mut self.inodes) {
+            let dtime = dtimes.iter().find(|(other, _)| *other == ino).map(|(_, dtime)| *dtime);
+            let is_new = self.made.iter().find(|(other, _)| *other == ino);
+            match is_new {
+                Some((_, is_dir)) => engine.make_inode(handle, ino, *is_dir, &inode),
+                None => engine.write_inode(handle, ino, |slot| inode.emit(slot, dtime)),
+            }
+            if let Some(shard) = work.shards.get_mut(ino.into()) {
+                keep_inode(shard, ino, inode, handle.id());
+            }
+        }
+        for (at, block) in std::mem::take(&mut self.blocks) {
+            match block {
+                Some(block) => handle.create(at, (), block),
+                None => handle.forget(at),
+            }
+        }
+        let taken = std::mem::take(&mut self.taken).into_iter();
+        for blocks in taken.chain(std::mem::take(&mut self.adopted)) {
+            engine.use_blocks(handle, blocks);
+        }
+        for blocks in std::mem::take(&mut self.freed) {
+            engine.free_blocks(handle, blocks);
+        }
+        for pages in std::mem::take(&mut self.pages) {
+            engine.apply_pages(work, pages);
+        }
+        self.applied = true;
+    }
+
+    /// Links the list of orphans anew. Returns the `i_dtime`s of inodes that are written anyway.
+    fn apply_orphans(&mut self, handle: &mut Handle<'_>) -> Vec<(Ino, u32)> {
+        let engine = self.engine;
+        let Some(orphans) = &mut self.orphans else { return Vec::new() };
+        let mut dtimes = Vec::new();
+        let mut links = Vec::new();
+        if let Some(ino) = self.removed_orphan {
+            links.extend(orphans.link_to_remove(ino));
+            orphans.removed(ino);
+            dtimes.push((ino, 0));
+        }
+        if let Some(ino) = self.added_orphan {
+            links.extend(orphans.links_to_add(ino));
+            orphans.added(ino);
+        }
+        for link in links {
+            match link {
+                Link::First(ino) => {
+                    let block = orphans.edit_superblock(|raw| raw.last_orphan = ino.into());
+                    handle.create(engine.sb.super_block(), (), block);
+                }
+                Link::Next(ino, next) if self.inodes.iter().any(|(other, _)| *other == ino) => {
+                    dtimes.push((ino, next));
+                }
+                Link::Next(ino, next) => engine.write_inode(handle, ino, |slot| {
+                    let generation = slot[0x64..0x68].try_into().map_or(0, u32::from_le_bytes);
+                    let seed = engine.sb.checksums.inode_seed(ino, generation);
+                    set_dtime(slot, seed, Some(next));
+                }),
+            }
+        }
+        self.orphans = None;
+        dtimes
+    }
+
+    /// Writes a freed inode: no links, no type, and when it was freed.
+    fn forget_inode(&mut self, handle: &mut Handle<'_>, ino: Ino) {
+        let Some(place) = self.inodes.iter().position(|(other, _)| *other == ino) else { return };
+        let (_, mut inode) = self.inodes.remove(place);
+        inode.raw.links_count = 0.into();
+        inode.raw.set_size(0);
+        let now = self.engine.clock.now().secs as u32;
+        self.engine.write_inode(handle, ino, |slot| inode.emit(slot, Some(now)));
+    }
+}
+
+fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, id: Id) {
+    if inode.size == inode.raw.size() {
+        shard.changed.remove(&ino);
+    }
+    match shard.inodes.get_mut(&ino) {
+        Some(cached) => (cached.inode, cached.id) = (inode, Some(id)),
+        None => drop(shard.inodes.insert(ino, Cached { inode, promised: 0, id: Some(id) })),
+    }
+}
+
+impl Drop for Changes<'_> {
+    fn drop(&mut self) {
+        if self.applied {
+            return;
+        }
+        let engine = self.engine;
+        for blocks in self.taken.drain(..) {
+            engine.groups.give_back(&engine.sb, blocks);
+        }
+        for (ino, _) in self.made.drain(..) {
+            engine.groups.give_back_inode(&engine.sb, ino);
+        }
+    }
+}
+
+impl Engine {
+    /// Inodes at the start of the group's table that have been used.
+    pub(crate) fn used_inodes(&self, group: Group) -> u32 {
+        let unused = self.groups.lock(group).desc.itable_unused();
+        self.sb.inodes_per_group.saturating_sub(unused)
+    }
+
+    fn write_inode(&self, handle: &mut Handle<'_>, ino: Ino, write: impl FnOnce(&mut [u8])) {
+        let Ok((at, byte)) = self.inode_slot(ino) else { return };
+        self.edit(handle, at, |block| write(&mut block[byte..byte + self.inode_size()]));
+    }
+
+    /// Changes a block of the inode table, which the plan has pinned, or which has just been made.
+    fn edit(&self, handle: &mut Handle<'_>, at: FsBlock, change: impl FnOnce(&mut [u8])) {
+        if let Some(pin) = self.journal.pin_cached(at) {
+            handle.change_pinned(&pin, (), |block| change(&mut block[..]));
+        }
+    }
+
+    fn make_inode(&self, handle: &mut Handle<'_>, ino: Ino, is_dir: bool, inode: &Inode) {
+        let Ok(place) = self.sb.inode_place(ino) else { return };
+        let mut state = self.groups.lock(place.group);
+        let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
+        let (at, byte) = self.sb.inode_at(desc.inode_table(), place.index);
+        let first = place.index - byte as u32 / self.sb.inode_size;
+        let used = self.sb.inodes_per_group.saturating_sub(desc.itable_unused());
+        if first >= used {
+            handle.create(at, (), Block::zeroed());
+        }
+        self.edit(handle, at, |block| {
+            let slot = &mut block[byte..byte + self.inode_size()];
+            slot.fill(0);
+            inode.emit(slot, Some(0));
+        });
+        bitmap::set(bitmaps.inodes.make_mut(), place.index);
+        let unused = self.sb.inodes_per_group - place.index - 1;
+        desc.set_itable_unused(desc.itable_unused().min(unused));
+        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
+        desc.set_used_dirs(desc.used_dirs() + u32::from(is_dir));
+        desc.flags = (desc.flags.get() & !INODE_UNINIT).into();
+        self.store_inodes(handle, place.group, desc, bitmaps);
+    }
+
+    fn unmake_inode(&self, handle: &mut Handle<'_>, ino: Ino, is_dir: bool) {
+        let Ok(place) = self.sb.inode_place(ino) else { return };
+        let mut state = self.groups.lock(place.group);
+        let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
+        bitmap::clear(bitmaps.inodes.make_mut(), place.index);
+        bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+        desc.set_free_inodes(desc.free_inodes() + 1);
+        desc.set_used_dirs(desc.used_dirs().saturating_sub(u32::from(is_dir)));
+        self.store_inodes(handle, place.group, desc, bitmaps);
+    }
+
+    fn store_inodes(
+        &self,
+        handle: &mut Handle<'_>,
+        group: Group,
+        desc: &mut RawGroupDesc,
+        bitmaps: &Bitmaps,
+    ) {
+        if let Some(seed) = self.sb.checksums.seed() {
+            let sum = bitmap::checksum(seed, &bitmaps.inodes[..], self.sb.inodes_per_group);
+            desc.set_inode_bitmap_csum(sum);
+        }
+        handle.create(desc.inode_bitmap(), (), bitmaps.inodes.clone());
+        self.groups.store(&self.sb, group, desc, |at, block| handle.create(at, (), block));
+    }
+
+    /// Blocks that were taken belong to a file now.
+    fn use_blocks(&self, handle: &mut Handle<'_>, blocks: Range<FsBlock>) {
+        self.room.allocated(blocks.end - blocks.start);
+        self.change_bits(handle, blocks, |bits, range, free| {
+            let count = range.end - range.start;
+            bitmap::set_range(bits, range);
+            free.saturating_sub(count)
+        });
+    }
+
+    /// Blocks belong to no file any more. They can be used again once this is committed.
+    fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<FsBlock>) {
+        self.room.freed(blocks.end - blocks.start);
+        self.change_bits(handle, blocks.clone(), |bits, range, free| {
+            let count = range.end - range.start;
+            range.for_each(|bit| bitmap::clear(bits, bit));
+            free + count
+        });
+        self.park(handle.id(), blocks);
+    }
+
+    /// Changes bits of block bitmaps; `change` returns the new count of free blocks.
+    fn change_bits(
+        &self,
+        handle: &mut Handle<'_>,
+        blocks: Range<FsBlock>,
+        change: impl Fn(&mut [u8], Range<u32>, u32) -> u32,
+    ) {
+        for (group, range) in by_group(&self.sb, blocks) {
+            let mut state = self.groups.lock(group);
+            let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { continue };
+            let free = change(&mut bitmaps.blocks.make_mut()[..], range, desc.free_clusters());
+            desc.set_free_clusters(free);
+            desc.flags = (desc.flags.get() & !BLOCK_UNINIT).into();
+            if let Some(seed) = self.sb.checksums.seed() {
+                let count = self.sb.clusters_per_group;
+                desc.set_block_bitmap_csum(bitmap::checksum(seed, &bitmaps.blocks[..], count));
+            }
+            handle.create(desc.block_bitmap(), (), bitmaps.blocks.clone());
+            self.groups.store(&self.sb, group, desc, |at, block| handle.create(at, (), block));
+        }
+    }
+
+    fn apply_pages(&self, work: &mut Work<'_, Self>, change: Pages) {
+        let (Pages::Truncate { ino, promised, .. } | Pages::Written { ino, promised, .. }) = change;
+        let Some(shard) = work.shards.get_mut(ino.into()) else { return };
+        if let Some(cached) = shard.inodes.get_mut(&ino) {
+            cached.promised = cached.promised.saturating_sub(promised);
+        }
+        self.room.release(promised);
+        match change {
+            Pages::Truncate { from, zero, .. } => {
+                shard.pages.truncate(ino.into(), from);
+                if let Some((index, byte)) = zero
+                    && let Some(page) = shard.pages.dirty_mut(ino.into(), index)
+                {
+                    page.make_mut()[byte..].fill(0);
+                }
+            }
+            Pages::Written { pages, .. } => mark_written(shard, ino, pages),
+        }
+    }
+}
+
+/// Pages that are still as they were written become clean.
+pub(crate) fn mark_written(shard: &mut Shard, ino: Ino, pages: Vec<(u64, Block)>) {
+    for (index, written) in pages {
+        let here = shard.pages.peek(ino.into(), index);
+        if here.is_some_and(|here| here.same_page(&written)) {
+            shard.pages.mark_clean(ino.into(), index);
+        }
+    }
+}

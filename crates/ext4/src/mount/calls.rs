@@ -1,0 +1,323 @@
+//! What a mounted ext4 answers to POSIX.
+
+use vfs::op::look;
+use vfs::{
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
+    SetAttr, StatFs, XattrMode,
+};
+
+use crate::dir::entries;
+use crate::dir::list::list;
+use crate::dir::namei::NewInode;
+use crate::error::Result;
+use crate::inode::map::{self, Mapped};
+use crate::mount::draft::ino as narrow;
+use crate::mount::fs::Ext4;
+use crate::mount::want::Kind;
+use crate::ondisk::{NAME_MAX, ROOT_INO};
+
+/// Longest target of a symbolic link: it fits a block with its NUL.
+const SYMLINK_MAX: usize = drive::BLOCK_SIZE - 1;
+const PAGE: u64 = drive::BLOCK_SIZE as u64;
+
+impl Ext4 {
+    fn find(&self, parent: u32, name: &[u8]) -> Result<u32> {
+        look(&*self.engine, parent.into(), |shard| {
+            let inode = &shard.inode(parent)?.inode;
+            match inode.kind() {
+                FileKind::Directory if inode.links() == 0 => return Err(Errno::NOENT.into()),
+                FileKind::Directory if name.len() > NAME_MAX => {
+                    return Err(Errno::NAMETOOLONG.into());
+                }
+                FileKind::Directory => {}
+                _ => return Err(Errno::NOTDIR.into()),
+            }
+            let found = entries::find(&*self.engine, inode, name)?;
+            found.map(|found| found.ino).ok_or_else(|| Errno::NOENT.into())
+        })
+    }
+
+    fn make(&self, parent: Ino, name: &[u8], new: NewInode<'_>) -> vfs::Result<Attr> {
+        Ok(self.engine.make(narrow(parent)?, name, new)?)
+    }
+
+    /// Frees an inode that lost its last name, unless somebody has it open.
+    fn clear_up(&self, ino: u32) -> Result<()> {
+        let is_left = {
+            let shard = self.engine.inodes.look(ino.into());
+            shard.inodes.get(&ino).is_some_and(|cached| cached.inode.links() == 0)
+        };
+        if is_left && !self.engine.opens.is_open(ino.into()) {
+            return self.engine.evict(ino);
+        }
+        Ok(())
+    }
+
+    fn target(&self, ino: u32) -> Result<Vec<u8>> {
+        let engine = &*self.engine;
+        look(engine, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            if inode.kind() != FileKind::Symlink {
+                return Err(Errno::INVAL.into());
+            }
+            let len = (inode.size as usize).min(SYMLINK_MAX);
+            if inode.is_fast_symlink() {
+                return Ok(inode.raw.block[..len].to_vec());
+            }
+            let at = map::find(engine, inode, 0)?.at(0).ok_or(Errno::UCLEAN)?;
+            let block = map::Blocks::block(engine, at, Kind::Table)?;
+            Ok(block[..len].to_vec())
+        })
+    }
+
+    fn seek(&self, ino: u32, offset: u64, seek: Seek) -> Result<u64> {
+        let engine = &*self.engine;
+        look(engine, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            crate::file::read_write::check_regular(inode)?;
+            if offset >= inode.size {
+                return Err(Errno::NXIO.into());
+            }
+            let mut at = offset / PAGE;
+            while at * PAGE < inode.size {
+                let is_page = shard.pages.is_dirty(ino.into(), at);
+                let is_data = is_page
+                    || matches!(map::find(engine, inode, at as u32)?,
+                        Mapped::Extent(extent) if !extent.unwritten);
+                if is_data == (seek == Seek::Data) {
+                    return Ok((at * PAGE).max(offset));
+                }
+                at += 1;
+            }
+            if seek == Seek::Hole { Ok(inode.size) } else { Err(Errno::NXIO.into()) }
+        })
+    }
+
+    fn entries(&self, dir: u32, from: u64) -> Result<(Vec<DirEntry>, Option<u64>)> {
+        let engine = &*self.engine;
+        look(engine, dir.into(), |shard| {
+            let inode = &shard.inode(dir)?.inode;
+            match inode.kind() {
+                FileKind::Directory if inode.links() == 0 => Err(Errno::NOENT.into()),
+                FileKind::Directory => list(engine, inode, from),
+                _ => Err(Errno::NOTDIR.into()),
+            }
+        })
+    }
+
+    fn check_usable(&self) -> vfs::Result<()> {
+        Ok(self.engine.check_usable()?)
+    }
+}
+
+impl FileSystem for Ext4 {
+    fn root(&self) -> Ino {
+        ROOT_INO.into()
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
+        self.check_usable()?;
+        let ino = self.find(narrow(parent)?, name)?;
+        Ok(self.engine.attr(ino)?)
+    }
+
+    fn getattr(&self, ino: Ino) -> vfs::Result<Attr> {
+        self.check_usable()?;
+        Ok(self.engine.attr(narrow(ino)?)?)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
+        let ino = narrow(ino)?;
+        if let Some(size) = set.size {
+            self.engine.set_size(ino, size, set)?;
+        }
+        let SetAttr { size, perm, uid, gid, atime, mtime, ctime } = *set;
+        let others = perm.is_some() || uid.is_some() || gid.is_some() || ctime.is_some();
+        if others || atime.is_some() || mtime.is_some() || size.is_none() {
+            self.engine.set_attr(ino, set)?;
+        }
+        Ok(self.engine.attr(ino)?)
+    }
+
+    fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        kind: FileKind,
+        perm: u16,
+        rdev: u64,
+        creator: Creator,
+    ) -> vfs::Result<Attr> {
+        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+            return Err(Errno::INVAL.into());
+        }
+        self.make(parent, name, NewInode { kind, perm, rdev, target: b"", creator })
+    }
+
+    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
+        let kind = FileKind::Directory;
+        self.make(parent, name, NewInode { kind, perm, rdev: 0, target: b"", creator })
+    }
+
+    fn symlink(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+        creator: Creator,
+    ) -> vfs::Result<Attr> {
+        if target.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        if target.len() > SYMLINK_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let kind = FileKind::Symlink;
+        self.make(parent, name, NewInode { kind, perm: 0o777, rdev: 0, target, creator })
+    }
+
+    fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {
+        self.check_usable()?;
+        Ok(self.target(narrow(ino)?)?)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
+        let attr = self.engine.link(narrow(ino)?, narrow(parent)?, name)?;
+        self.engine.opens.name(ino);
+        Ok(attr)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
+        let ino = self.engine.unlink(narrow(parent)?, name)?;
+        Ok(self.clear_up(ino)?)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
+        let ino = self.engine.rmdir(narrow(parent)?, name)?;
+        Ok(self.clear_up(ino)?)
+    }
+
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> vfs::Result<()> {
+        let (from, to) = ((narrow(parent)?, name), (narrow(new_parent)?, new_name));
+        match self.engine.rename(from, to, flags)? {
+            Some(replaced) => Ok(self.clear_up(replaced)?),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&self, ino: Ino) -> vfs::Result<()> {
+        let number = narrow(ino)?;
+        self.check_usable()?;
+        let engine = &*self.engine;
+        let opened = look(engine, ino, |shard| {
+            let links = shard.inode(number)?.inode.links();
+            if links == 0 && !engine.opens.is_open(ino) {
+                return Err(Errno::NOENT.into());
+            }
+            engine.opens.open(ino);
+            Ok(())
+        });
+        Ok(opened?)
+    }
+
+    fn release(&self, ino: Ino) {
+        let Ok(number) = narrow(ino) else { return };
+        if self.engine.opens.release(ino) && self.clear_up(number).is_err() {
+            // It stays in the list of orphans: the next mount frees it.
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
+        self.check_usable()?;
+        Ok(self.engine.read_file(narrow(ino)?, offset, buf)?)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
+        Ok(self.engine.write_file(narrow(ino)?, offset, data)?)
+    }
+
+    fn fsync(&self, ino: Ino, datasync: bool) -> vfs::Result<()> {
+        Ok(self.engine.fsync(narrow(ino)?, datasync)?)
+    }
+
+    fn fallocate(&self, _: Ino, _: FallocateMode, _: u64, _: u64) -> vfs::Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
+        self.check_usable()?;
+        Ok(self.seek(narrow(ino)?, offset, seek)?)
+    }
+
+    fn readdir(
+        &self,
+        ino: Ino,
+        from: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> vfs::Result<()> {
+        self.check_usable()?;
+        let ino = narrow(ino)?;
+        let mut at = from;
+        loop {
+            let (found, next) = self.entries(ino, at)?;
+            for entry in found {
+                if !emit(entry) {
+                    return Ok(());
+                }
+            }
+            match next {
+                Some(next) => at = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn getxattr(&self, ino: Ino, _: &[u8]) -> vfs::Result<Vec<u8>> {
+        self.getattr(ino)?;
+        Err(Errno::NODATA.into())
+    }
+
+    fn setxattr(&self, _: Ino, _: &[u8], _: &[u8], _: XattrMode) -> vfs::Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
+        self.getattr(ino)?;
+        Ok(Vec::new())
+    }
+
+    fn removexattr(&self, _: Ino, _: &[u8]) -> vfs::Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    fn statfs(&self) -> vfs::Result<StatFs> {
+        self.check_usable()?;
+        let engine = &self.engine;
+        let free = engine.room.left();
+        Ok(StatFs {
+            block_size: engine.sb.block_size,
+            blocks: engine.sb.blocks,
+            blocks_free: free,
+            blocks_available: free.saturating_sub(engine.sb.raw.r_blocks_count()),
+            files: engine.sb.raw.inodes_count.get().into(),
+            files_free: engine.groups.free_inodes(),
+            name_max: NAME_MAX as u32,
+        })
+    }
+
+    fn sync(&self) -> vfs::Result<()> {
+        self.check_usable()?;
+        Ok(self.engine.sync_all()?)
+    }
+
+    fn unmount(&self) -> vfs::Result<()> {
+        Ok(self.engine.unmount()?)
+    }
+}

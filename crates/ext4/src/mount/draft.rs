@@ -1,0 +1,340 @@
+//! A change of the volume while it is planned: inodes and blocks as they will be, blocks and inodes
+//! taken for it, and what it frees.
+//!
+//! Everything an operation does goes into its draft, so ordinary code with errors on the way can
+//! plan it: a draft that is dropped has changed nothing, and gives back what it took. What a draft
+//! keeps whole belongs to inodes whose shards the operation has locked (their map, directory and
+//! attribute blocks). What others change at the same time (bitmaps, descriptors, tables of inodes)
+//! changes in place when the draft is applied, under its own lock.
+
+use std::ops::Range;
+
+use cores::MutexGuard;
+use drive::Block;
+use journal::Pin;
+use smallvec::SmallVec;
+use vfs::inode::OwnedShards;
+use vfs::op::{Stop, Work, run};
+use vfs::{Errno, Timespec};
+
+use crate::alloc::groups::by_group;
+use crate::error::{Error, Result};
+use crate::inode::cached::{Cached, Inode, Shard};
+use crate::inode::map::Blocks;
+use crate::inode::orphan::{Link, Orphans};
+use crate::mount::engine::Engine;
+use crate::mount::want::{Kind, Step, Want};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, Ino, bitmap};
+
+/// An operation's plan in the making.
+pub(crate) struct Draft<'a, 'v> {
+    shards: &'a OwnedShards<'v, Shard>,
+    /// When the operation happens.
+    pub(crate) now: Timespec,
+    pub(crate) changes: Changes<'v>,
+}
+
+/// What a plan comes to.
+pub(crate) struct Changes<'v> {
+    pub(super) engine: &'v Engine,
+    pub(super) inodes: SmallVec<[(Ino, Inode); 4]>,
+    /// Blocks as they will be; `None` for those that are metadata no longer.
+    pub(super) blocks: SmallVec<[(FsBlock, Option<Block>); 4]>,
+    pub(super) taken: SmallVec<[Range<FsBlock>; 2]>,
+    /// Blocks that were taken before this operation, by whoever gives them back if it fails.
+    pub(crate) adopted: SmallVec<[Range<FsBlock>; 2]>,
+    pub(super) freed: Vec<Range<FsBlock>>,
+    /// New inodes, and whether they are directories.
+    pub(super) made: SmallVec<[(Ino, bool); 1]>,
+    /// Freed inodes, and whether they were directories.
+    pub(super) unmade: SmallVec<[(Ino, bool); 1]>,
+    /// The list of orphans, locked since it was first looked at.
+    /// Blocks of the inode table that will change, kept in memory.
+    pub(super) pins: SmallVec<[(FsBlock, Pin<()>); 2]>,
+    pub(super) orphans: Option<MutexGuard<'v, Orphans>>,
+    pub(super) added_orphan: Option<Ino>,
+    pub(super) removed_orphan: Option<Ino>,
+    pub(super) pages: SmallVec<[Pages; 1]>,
+    pub(super) applied: bool,
+}
+
+/// What happens to pages when a plan is applied.
+pub(crate) enum Pages {
+    /// Those from this index on go, and with them promises of blocks. The rest of a page becomes
+    /// zero, from a byte on.
+    Truncate { ino: Ino, from: u64, zero: Option<(u64, usize)>, promised: u64 },
+    /// These have been written: they become clean unless they have changed since.
+    Written { ino: Ino, pages: Vec<(u64, Block)>, promised: u64 },
+}
+
+impl Engine {
+    /// Changes the volume: plans with `plan` under the shards of `inos`, and those that the plan
+    /// asks for, and applies. `room` is the room in the log that most of these operations need.
+    pub(crate) fn change<T>(
+        &self,
+        inos: &[vfs::Ino],
+        room: u32,
+        mut plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
+    ) -> Result<T> {
+        Block::stock();
+        run(
+            self,
+            inos,
+            room,
+            |work| {
+                let mut draft = Draft::new(work, self);
+                let result = plan(&mut draft)?;
+                let needed = draft.changes.room();
+                if needed > work.permit.credits() {
+                    return Err(Stop::Room(needed));
+                }
+                Ok((result, draft.changes))
+            },
+            |(result, changes), work| {
+                changes.apply(work);
+                result
+            },
+        )
+    }
+}
+
+impl<'a, 'v> Draft<'a, 'v> {
+    fn new(work: &'a Work<'v, Engine>, engine: &'v Engine) -> Self {
+        let changes = Changes {
+            engine,
+            inodes: SmallVec::new(),
+            blocks: SmallVec::new(),
+            taken: SmallVec::new(),
+            adopted: SmallVec::new(),
+            freed: Vec::new(),
+            made: SmallVec::new(),
+            unmade: SmallVec::new(),
+            pins: SmallVec::new(),
+            orphans: None,
+            added_orphan: None,
+            removed_orphan: None,
+            pages: SmallVec::new(),
+            applied: false,
+        };
+        Self { shards: &work.shards, now: engine.clock.now(), changes }
+    }
+
+    /// The volume.
+    pub(crate) fn volume(&self) -> &'v Engine {
+        self.changes.engine
+    }
+
+    /// The shard of inode `ino`, as it is before the change.
+    pub(crate) fn shard(&self, ino: Ino) -> Step<&'a Shard> {
+        self.shards.get(ino.into()).ok_or(Stop::Inode(ino.into()))
+    }
+
+    /// What memory has of inode `ino`, as it is before the change.
+    pub(crate) fn cached(&self, ino: Ino) -> Step<&'a Cached> {
+        self.shard(ino)?.inode(ino)
+    }
+
+    /// Inode `ino`, as it will be.
+    pub(crate) fn inode(&self, ino: Ino) -> Step<&Inode> {
+        match self.changes.inodes.iter().find(|(other, _)| *other == ino) {
+            Some((_, inode)) => Ok(inode),
+            None => Ok(&self.cached(ino)?.inode),
+        }
+    }
+
+    /// Inode `ino`, to be changed.
+    pub(crate) fn inode_mut(&mut self, ino: Ino) -> Step<&mut Inode> {
+        let place = match self.changes.inodes.iter().position(|(other, _)| *other == ino) {
+            Some(place) => place,
+            None => {
+                let shard = self.shards.get(ino.into()).ok_or(Stop::Inode(ino.into()))?;
+                let inode = shard.inode(ino)?.inode.clone();
+                self.changes.pin(ino)?;
+                self.changes.inodes.push((ino, inode));
+                self.changes.inodes.len() - 1
+            }
+        };
+        Ok(&mut self.changes.inodes[place].1)
+    }
+
+    /// A metadata block, as it will be.
+    pub(crate) fn block_of(&self, at: FsBlock, kind: Kind) -> Step<Block> {
+        match self.changes.blocks.iter().find(|(other, _)| *other == at) {
+            Some((_, Some(block))) => Ok(block.clone()),
+            _ => self.volume().block(at, kind),
+        }
+    }
+
+    /// From now on block `at`, of an inode whose shard this has, is this.
+    pub(crate) fn put(&mut self, at: FsBlock, block: Block) {
+        self.set(at, Some(block));
+    }
+
+    fn set(&mut self, at: FsBlock, block: Option<Block>) {
+        let blocks = &mut self.changes.blocks;
+        match blocks.iter_mut().find(|(other, _)| *other == at) {
+            Some((_, old)) => *old = block,
+            None => blocks.push((at, block)),
+        }
+    }
+
+    /// Takes up to `most` adjacent blocks near `goal`.
+    pub(crate) fn take_blocks(&mut self, goal: FsBlock, most: u32) -> Step<Range<FsBlock>> {
+        let engine = self.volume();
+        match engine.groups.take_blocks(&engine.sb, goal, most)? {
+            Some(blocks) => {
+                self.changes.taken.push(blocks.clone());
+                Ok(blocks)
+            }
+            None if engine.has_parked() => Err(Stop::Want(Want::Commit)),
+            None => Err(Error::NoSpace.into()),
+        }
+    }
+
+    /// Takes a block for the map, the directory or the attributes of inode `ino`.
+    pub(crate) fn new_meta_block(&mut self, ino: Ino) -> Step<FsBlock> {
+        let goal = self.goal(ino)?;
+        let at = self.take_blocks(goal, 1)?.start;
+        self.count_blocks(ino, 1)?;
+        Ok(at)
+    }
+
+    /// Where the blocks of `ino` should be, if nothing says more: in its own group.
+    pub(crate) fn goal(&self, ino: Ino) -> Step<FsBlock> {
+        let engine = self.volume();
+        Ok(engine.sb.group_start(engine.sb.inode_place(ino)?.group))
+    }
+
+    /// Adds to the blocks that inode `ino` has.
+    pub(crate) fn count_blocks(&mut self, ino: Ino, blocks: i64) -> Step<()> {
+        let size = self.volume().sb.block_size;
+        self.inode_mut(ino)?.add_blocks(blocks, size);
+        Ok(())
+    }
+
+    /// Frees a metadata block of inode `ino`.
+    pub(crate) fn free_meta_block(&mut self, ino: Ino, at: FsBlock) -> Step<()> {
+        self.free_data(ino, at, 1)?;
+        self.forget(at);
+        Ok(())
+    }
+
+    /// Block `at` is metadata no longer.
+    pub(crate) fn forget(&mut self, at: FsBlock) {
+        self.set(at, None);
+    }
+
+    /// Frees blocks of inode `ino`.
+    pub(crate) fn free_data(&mut self, ino: Ino, start: FsBlock, count: u32) -> Step<()> {
+        let engine = self.volume();
+        let blocks = start..start + u64::from(count);
+        if !engine.sb.holds(start, count.into()) {
+            return Err(Error::corrupt("freed block", start, count, "blocks of the volume").into());
+        }
+        for (group, bits) in by_group(&engine.sb, blocks.clone()) {
+            let state = engine.groups.lock(group);
+            let bitmaps = state.bitmaps.as_ref().ok_or(Stop::Want(Want::Group(group)))?;
+            if bits.clone().any(|bit| !bitmap::test(&bitmaps.blocks[..], bit)) {
+                let error = Error::corrupt("block bitmap", start, "a free block", "one in use");
+                return Err(error.into());
+            }
+        }
+        self.changes.freed.push(blocks);
+        self.count_blocks(ino, -i64::from(count))
+    }
+
+    /// Takes a number for a new inode in directory `parent`. Its shard is locked, too.
+    pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
+        let engine = self.volume();
+        let taken = engine.groups.take_inode(&engine.sb, parent, is_dir)?;
+        let ino = taken.ok_or(Error::NoSpace)?;
+        self.changes.made.push((ino, is_dir));
+        self.shard(ino)?;
+        let (_, byte) = engine.inode_slot(ino)?;
+        let place = engine.sb.inode_place(ino)?;
+        let first = place.index - byte as u32 / engine.sb.inode_size;
+        let used = engine.used_inodes(place.group);
+        // A block of the table that was never used is made when this is applied.
+        if first < used {
+            self.changes.pin(ino)?;
+        }
+        Ok(ino)
+    }
+
+    /// The new inode `ino`.
+    pub(crate) fn put_inode(&mut self, ino: Ino, inode: Inode) {
+        self.changes.inodes.push((ino, inode));
+    }
+
+    /// Frees inode `ino`, which has nothing left.
+    pub(crate) fn free_inode(&mut self, ino: Ino) -> Step<()> {
+        let engine = self.volume();
+        let is_dir = self.inode(ino)?.kind() == vfs::FileKind::Directory;
+        let group = engine.sb.inode_place(ino)?.group;
+        if engine.groups.lock(group).bitmaps.is_none() {
+            return Err(Stop::Want(Want::Group(group)));
+        }
+        self.inode_mut(ino)?;
+        self.changes.unmade.push((ino, is_dir));
+        Ok(())
+    }
+
+    /// Puts inode `ino` in the list of orphans, unless it is there.
+    pub(crate) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
+        if self.orphans().contains(ino) {
+            return Ok(());
+        }
+        self.inode_mut(ino)?;
+        self.changes.added_orphan = Some(ino);
+        Ok(())
+    }
+
+    /// Takes inode `ino` out of the list of orphans.
+    pub(crate) fn remove_orphan(&mut self, ino: Ino) -> Step<()> {
+        let Some(link) = self.orphans().link_to_remove(ino) else { return Ok(()) };
+        if let Link::Next(before, _) = link {
+            self.changes.pin(before)?;
+        }
+        self.inode_mut(ino)?;
+        self.changes.removed_orphan = Some(ino);
+        Ok(())
+    }
+
+    fn orphans(&mut self) -> &Orphans {
+        let engine = self.changes.engine;
+        self.changes.orphans.get_or_insert_with(|| engine.orphans.lock())
+    }
+
+    /// Pages change with it.
+    pub(crate) fn change_pages(&mut self, pages: Pages) {
+        self.changes.pages.push(pages);
+    }
+}
+
+impl Changes<'_> {
+    /// Keeps the block of the table that has inode `ino` in memory until this is applied.
+    fn pin(&mut self, ino: Ino) -> Step<()> {
+        let (at, _) = self.engine.inode_slot(ino)?;
+        if !self.pins.iter().any(|(other, _)| *other == at) {
+            let pin = self.engine.journal.pin_cached(at);
+            self.pins.push((at, pin.ok_or(Stop::Want(Want::Block(at, Kind::Table)))?));
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for Draft<'_, '_> {
+    fn sb(&self) -> &Superblock {
+        &self.changes.engine.sb
+    }
+
+    fn block(&self, at: FsBlock, kind: Kind) -> Step<Block> {
+        self.block_of(at, kind)
+    }
+}
+
+/// An inode number of this format; a larger number names no inode.
+pub(crate) fn ino(number: vfs::Ino) -> Result<Ino> {
+    Ino::try_from(number).map_err(|_| Error::Posix(Errno::NOENT))
+}

@@ -1,0 +1,314 @@
+//! The engine of a mounted volume: its parts, and how what an operation lacks comes into memory.
+//!
+//! There is no lock of the whole volume. In the order in which they are taken: the lock of renames
+//! between directories; a handle of the journal, which is a share of its gate; shards of inodes;
+//! the list of orphans; groups of blocks; the journal's buffers.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cores::{Line, Mutex, Rank};
+use drive::Block;
+use journal::{Id, LogSpace};
+use vfs::inode::{HasTurns, Opens, Shards, Turns};
+use vfs::op::{Stop, Volume};
+use vfs::{Budget, Clock, Errno, Health, PageCache, file};
+
+use crate::alloc::groups::{Groups, fresh_block_bitmap, fresh_inode_bitmap};
+use crate::alloc::room::Room;
+use crate::error::{Error, Result};
+use crate::inode::cached::{Cached, Inode, Shard};
+use crate::inode::map::Blocks;
+use crate::inode::orphan::Orphans;
+use crate::mount::journal::{Client, Committed, Handle, Journal};
+use crate::mount::options::MountOptions;
+use crate::mount::want::{Kind, Step, Want};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree};
+
+/// All state of a mounted volume.
+pub(crate) struct Engine {
+    pub(crate) sb: Superblock,
+    pub(crate) io: Arc<queue::Io>,
+    pub(crate) journal: Journal,
+    committed: Arc<Committed>,
+    pub(crate) inodes: Shards<Shard>,
+    /// How many pages there are, and may be.
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) groups: Groups,
+    pub(crate) room: Room,
+    pub(crate) orphans: Mutex<Orphans>,
+    pub(crate) opens: Opens,
+    pub(crate) turns: Turns,
+    /// While it is held, the way up from a directory stays as it is.
+    pub(crate) renames: Mutex<()>,
+    pub(crate) clock: Clock,
+    /// A [`Health`], by its place in `HEALTH`.
+    health: Line,
+    /// The generation of the next new inode.
+    pub(crate) generations: Line,
+    /// When the last commit of everything began.
+    pub(crate) last_commit: Line,
+    /// Blocks that a transaction has freed, by its number: nobody may have them before it is
+    /// committed. Taken alone.
+    parked: Mutex<VecDeque<(Id, Range<FsBlock>)>>,
+}
+
+const HEALTH: [Health; 4] = [Health::Sound, Health::Stopped, Health::Shutdown, Health::Gone];
+
+impl Engine {
+    /// A volume that has been recovered. `table` are the blocks with group descriptors, and
+    /// `super_block` is the one with the superblock.
+    pub(crate) fn new(
+        sb: Superblock,
+        io: Arc<queue::Io>,
+        log: LogSpace,
+        table: Vec<Block>,
+        super_block: Block,
+        options: &MountOptions,
+    ) -> Result<Self> {
+        let groups = Groups::new(&sb, table)?;
+        let budget = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
+        let budget = Arc::new(Budget::new(budget));
+        let shard = |_| Shard::new(PageCache::sharing(&budget));
+        let clock = Clock::new(0, None);
+        let generation = clock.now().nanos;
+        let committed = Arc::new(Committed::default());
+        let client = Client { committed: committed.clone() };
+        let journal = Journal::open(io.clone(), log, options.journal(), client)?;
+        Ok(Self {
+            io,
+            journal,
+            committed,
+            inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
+            room: Room::new(groups.free_blocks()),
+            orphans: Mutex::ranked(Rank::Orphans, "ext4 orphans", Orphans::new(super_block)),
+            opens: Opens::default(),
+            turns: Turns::new("ext4 turns"),
+            renames: Mutex::ranked(Rank::Rename, "ext4 renames", ()),
+            clock,
+            health: Line::new(0),
+            generations: Line::new(generation.into()),
+            last_commit: Line::new(cores::now()),
+            parked: Mutex::ranked(Rank::Space, "ext4 freed blocks", VecDeque::new()),
+            budget,
+            groups,
+            sb,
+        })
+    }
+
+    /// Whether it still accepts requests.
+    pub(crate) fn health(&self) -> Health {
+        HEALTH[(self.health.load() as usize).min(HEALTH.len() - 1)]
+    }
+
+    /// From now on it is like this.
+    pub(crate) fn set_health(&self, health: Health) {
+        self.health.store(HEALTH.iter().position(|known| *known == health).unwrap_or(3) as u64);
+    }
+
+    /// Fails if the volume accepts no more requests.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.health() == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
+    /// Where inode `ino` is in its group's table: the block, and the byte in it.
+    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<(FsBlock, usize)> {
+        let place = self.sb.inode_place(ino)?;
+        let table = self.groups.lock(place.group).desc.inode_table();
+        Ok(self.sb.inode_at(table, place.index))
+    }
+
+    /// Keeps blocks that transaction `id` has freed until it is committed.
+    pub(crate) fn park(&self, id: Id, blocks: Range<FsBlock>) {
+        self.parked.lock().push_back((id, blocks));
+    }
+
+    /// Whether a commit would free blocks.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.lock().is_empty()
+    }
+
+    /// Commits the running transaction. What it has freed may be used again.
+    pub(crate) fn commit(&self) -> Result<()> {
+        self.last_commit.store(cores::now());
+        self.journal.commit_all()?;
+        self.give_back_parked();
+        Ok(())
+    }
+
+    /// Blocks that committed transactions have freed may be used again.
+    pub(crate) fn give_back_parked(&self) {
+        loop {
+            let freed = {
+                let mut parked = self.parked.lock();
+                let place = parked.iter().position(|(id, _)| self.committed.reaches(*id));
+                place.and_then(|place| parked.remove(place))
+            };
+            let Some((_, blocks)) = freed else { return };
+            self.groups.give_back(&self.sb, blocks);
+        }
+    }
+
+    /// Bytes of an inode.
+    pub(crate) fn inode_size(&self) -> usize {
+        self.sb.inode_size as usize
+    }
+
+    fn fetch_block(&self, at: FsBlock, kind: Kind) -> Result<()> {
+        if !self.sb.holds(at, 1) && at != self.sb.super_block() {
+            return Err(Error::corrupt("block number", at, at, "a block of the volume"));
+        }
+        self.journal.load(at, |block| match kind {
+            Kind::Dir(Some(seed)) => check_dir_block(&block[..], seed, at),
+            Kind::Extents(Some(seed)) => extent::verify(&block[..], seed, at),
+            Kind::Dir(None) | Kind::Extents(None) | Kind::Table | Kind::Bitmap => Ok(()),
+        })
+    }
+
+    /// Reads a metadata block of a kind that is checked by the caller.
+    fn read_block(&self, at: FsBlock, kind: Kind) -> Result<Block> {
+        loop {
+            if let Some(block) = self.journal.peek(at) {
+                return Ok(block);
+            }
+            self.fetch_block(at, kind)?;
+        }
+    }
+
+    fn fetch_inode(&self, ino: Ino) -> Result<()> {
+        let (at, byte) = self.inode_slot(ino)?;
+        self.read_block(at, Kind::Table)?;
+        let mut shard = self.inodes.own(ino.into());
+        if shard.inodes.contains_key(&ino) {
+            return Ok(());
+        }
+        // Under the shard's lock nobody changes the inode. If its block was evicted meanwhile, the
+        // caller comes again.
+        let Some(block) = self.journal.peek(at) else { return Ok(()) };
+        let bytes = &block[byte..byte + self.inode_size()];
+        if bytes[..2] == [0, 0] {
+            return Err(Errno::NOENT.into());
+        }
+        let inode = Inode::parse(&self.sb, ino, bytes, at)?;
+        shard.inodes.insert(ino, Cached { inode, promised: 0, id: None });
+        Ok(())
+    }
+
+    fn fetch_group(&self, group: Group) -> Result<()> {
+        let (desc, (fresh_blocks, fresh_inodes)) = {
+            let state = self.groups.lock(group);
+            (state.desc, state.is_fresh())
+        };
+        let blocks = if fresh_blocks {
+            let descs = (0..self.groups.count()).map(|group| self.groups.lock(group).desc);
+            fresh_block_bitmap(&self.sb, group, descs)
+        } else {
+            let block = self.read_block(desc.block_bitmap(), Kind::Bitmap)?;
+            let (size, at) = (self.sb.clusters_per_group, desc.block_bitmap());
+            self.check_bitmap(&block, size, desc.block_bitmap_csum(), at)?;
+            block
+        };
+        let inodes = if fresh_inodes {
+            fresh_inode_bitmap(&self.sb)
+        } else {
+            let block = self.read_block(desc.inode_bitmap(), Kind::Bitmap)?;
+            let (size, at) = (self.sb.inodes_per_group, desc.inode_bitmap());
+            self.check_bitmap(&block, size, desc.inode_bitmap_csum(), at)?;
+            block
+        };
+        self.groups.put_bitmaps(group, blocks, inodes);
+        Ok(())
+    }
+
+    fn check_bitmap(&self, block: &Block, count: u32, stored: u32, at: FsBlock) -> Result<()> {
+        let Some(seed) = self.sb.checksums.seed() else { return Ok(()) };
+        let kept = if self.sb.desc_size >= 64 { !0 } else { 0xffff };
+        let right = bitmap::checksum(seed, &block[..], count) & kept;
+        if stored & kept == right {
+            return Ok(());
+        }
+        Err(Error::corrupt("bitmap checksum", at, format!("{stored:#x}"), format!("{right:#x}")))
+    }
+
+    fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {
+        let count = (miss.blocks.end - miss.blocks.start) as u32;
+        let blocks = self.io.read_run(miss.blocks.start, count)?;
+        self.make_room();
+        let mut shard = self.inodes.own(miss.file);
+        self.keep_pages(&mut shard, &miss, blocks)
+    }
+
+    /// Evicts clean pages, if there are too many.
+    pub(crate) fn make_room(&self) {
+        let batch = self.budget.batch();
+        if self.budget.room() >= batch {
+            return;
+        }
+        for index in 0..Shards::<Shard>::COUNT {
+            let excess = self.budget.excess(batch);
+            if excess == 0 {
+                return;
+            }
+            let mut shard = self.inodes.own_at(index);
+            while shard.pages.evict(self.budget.excess(batch)) && self.budget.excess(batch) > 0 {}
+        }
+    }
+}
+
+/// A block of a directory is one with entries or, with a hash tree, one of its nodes.
+pub(crate) fn check_dir_block(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
+    match (dirent::verify(block, seed, at), htree::Place::of(block)) {
+        (Err(error), Some(place)) => htree::verify(block, place, seed, at).map_err(|_| error),
+        (verified, _) => verified,
+    }
+}
+
+impl Blocks for Engine {
+    fn sb(&self) -> &Superblock {
+        &self.sb
+    }
+
+    fn block(&self, at: FsBlock, kind: Kind) -> Step<Block> {
+        self.journal.peek(at).ok_or(Stop::Want(Want::Block(at, kind)))
+    }
+}
+
+impl Volume for Engine {
+    type Shard = Shard;
+    type Permit<'a> = Handle<'a>;
+    type Want = Want;
+    type Error = Error;
+
+    fn shards(&self) -> &Shards<Shard> {
+        &self.inodes
+    }
+
+    fn enter(&self, room: u32) -> Result<Handle<'_>> {
+        match self.health() {
+            Health::Sound => {}
+            Health::Stopped => return Err(Error::ReadOnly),
+            Health::Shutdown | Health::Gone => return Err(Errno::IO.into()),
+        }
+        Ok(self.journal.start(room)?)
+    }
+
+    fn fetch(&self, want: Want) -> Result<()> {
+        match want {
+            Want::Inode(ino) => self.fetch_inode(ino),
+            Want::Block(at, kind) => self.fetch_block(at, kind),
+            Want::Group(group) => self.fetch_group(group),
+            Want::Pages(miss) => self.fetch_pages(miss),
+            Want::Commit => self.commit(),
+        }
+    }
+}
+
+impl HasTurns for Engine {
+    fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    fn end_of_last_turn(&self, _: vfs::Ino) {}
+}

@@ -1,0 +1,80 @@
+//! A mounted ext4.
+
+use std::sync::Arc;
+
+use cores::Nanos;
+use drive::Drive;
+use vfs::Health;
+use vfs::upkeep::Upkeep;
+
+use crate::error::Result;
+use crate::mount::engine::Engine;
+use crate::mount::journal::Replay;
+use crate::mount::load::load;
+use crate::mount::maintain::upkeep;
+use crate::mount::options::MountOptions;
+
+/// A mounted ext4 volume.
+///
+/// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not durable is lost, and
+/// the next mount recovers.
+pub struct Ext4 {
+    pub(super) engine: Arc<Engine>,
+    pub(super) options: MountOptions,
+    pub(super) upkeep: Upkeep<Nanos>,
+    replay: Replay,
+    orphans: usize,
+}
+
+impl Ext4 {
+    /// Mounts the volume on `drive`.
+    ///
+    /// Fails if a structure that it needs is corrupt ([`crate::Error::Corrupt`]) or requires
+    /// something not built here ([`crate::Error::Unsupported`]).
+    pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
+        let (replay, engine) = load(drive, options)?;
+        engine.mark(false)?;
+        let orphans = engine.clean_orphans()?;
+        let (options, upkeep) = (options.clone(), upkeep(options.commit_secs));
+        Ok(Self { engine: Arc::new(engine), options, upkeep, replay, orphans })
+    }
+
+    /// What the log had when this volume was mounted.
+    pub fn replay(&self) -> Replay {
+        self.replay
+    }
+
+    /// How many orphans were freed when this volume was mounted.
+    pub fn orphans(&self) -> usize {
+        self.orphans
+    }
+}
+
+impl Engine {
+    /// Writes back everything and commits.
+    pub(super) fn sync_all(&self) -> Result<()> {
+        for index in 0..vfs::inode::Shards::<crate::inode::cached::Shard>::COUNT {
+            let inos: Vec<_> = {
+                let shard = self.inodes.at(index);
+                let dirty = shard.pages.dirty_inos().map(|ino| ino as u32);
+                dirty.chain(shard.changed.iter().copied()).collect()
+            };
+            for ino in inos {
+                self.flush_inode(ino)?;
+            }
+        }
+        self.commit()
+    }
+
+    /// Syncs, and leaves the volume marked as clean.
+    pub(super) fn unmount(&self) -> Result<()> {
+        self.check_usable()?;
+        // With the mark that says clean, nobody looks into the log: it must be empty.
+        let done = self
+            .sync_all()
+            .and_then(|()| self.journal.close().map_err(Into::into))
+            .and_then(|()| self.mark(true));
+        self.set_health(Health::Gone);
+        done
+    }
+}

@@ -1,0 +1,136 @@
+//! The journal below a mounted volume: its blocks on the drive, and what it asks of ext4.
+
+use std::sync::Arc;
+
+use drive::{Block, Lba};
+use journal::{Log, LogSpace, Strictness, Volume, recover};
+use queue::{Io, WriteSet};
+
+use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
+use crate::inode::map::{Blocks, Mapped, find};
+use crate::mount::want::{Kind, Step};
+use crate::ondisk::extent::Extent;
+use crate::ondisk::group::RawGroupDesc;
+use crate::ondisk::superblock::{RawSuperblock, Superblock};
+use crate::ondisk::{FsBlock, JOURNAL_INO};
+
+/// What the journal tells the engine.
+#[derive(Default)]
+pub(crate) struct Committed(cores::Line);
+
+impl Committed {
+    /// Whether transaction `id` is durable.
+    pub(crate) fn reaches(&self, id: journal::Id) -> bool {
+        journal::Tid(self.0.load() as u32).reaches(id.tid)
+    }
+}
+
+/// The engine's side of the journal.
+pub(crate) struct Client {
+    pub(crate) committed: Arc<Committed>,
+}
+
+impl journal::Client for Client {
+    /// Blocks are sealed when they change: the operation knows the inode that they belong to.
+    type Kind = ();
+
+    fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> journal::Result<()> {
+        // Write-back comes before the commit: see `crate::file::write_back`.
+        Ok(())
+    }
+
+    fn seal(&self, (): (), _: Lba, _: &mut Block) {}
+
+    fn committed(&self, id: journal::Id) {
+        self.committed.0.store(id.tid.0.into());
+    }
+}
+
+/// The journal of a mounted volume.
+pub(crate) type Journal = journal::Journal<Client>;
+
+/// An operation in the running transaction.
+pub(crate) type Handle<'a> = journal::Handle<'a, Client>;
+
+/// Blocks as they are on the drive, before there is a journal.
+struct OnDrive<'a> {
+    sb: &'a Superblock,
+    io: &'a Io,
+}
+
+impl Blocks for OnDrive<'_> {
+    fn sb(&self) -> &Superblock {
+        self.sb
+    }
+
+    fn block(&self, at: FsBlock, _: Kind) -> Step<Block> {
+        Ok(self.io.read(at).map_err(Error::from)?)
+    }
+}
+
+/// The journal's inode: how many blocks it has, and its extents.
+struct JournalFile {
+    blocks: u32,
+    extents: Vec<Extent>,
+}
+
+impl JournalFile {
+    fn read(sb: &Superblock, io: &Io) -> Result<Self> {
+        let place = sb.inode_place(JOURNAL_INO)?;
+        let (at, byte) = sb.desc_place(place.group);
+        let desc = RawGroupDesc::read(&io.read(at)?[byte..], sb.desc_size);
+        let (at, byte) = sb.inode_at(desc.inode_table(), place.index);
+        if !sb.holds(at, 1) {
+            return Err(Error::corrupt("group_desc.bg_inode_table", at, at, "on the volume"));
+        }
+        let block = io.read(at)?;
+        let bytes = &block[byte..byte + sb.inode_size as usize];
+        let inode = Inode::parse(sb, JOURNAL_INO, bytes, at)?;
+        let blocks = u32::try_from(inode.size >> 12).unwrap_or(u32::MAX);
+        let mut extents = Vec::new();
+        let mut index = 0;
+        while u64::from(index) < u64::from(blocks) {
+            let found = find(&OnDrive { sb, io }, &inode, index);
+            let found = found.map_err(|stop| match stop {
+                vfs::op::Stop::Failed(error) => error,
+                _ => vfs::Errno::IO.into(),
+            })?;
+            let Mapped::Extent(extent) = found else {
+                return Err(Error::corrupt("journal inode", index, "a hole", "a block"));
+            };
+            index = u32::try_from(extent.end()).unwrap_or(u32::MAX);
+            extents.push(extent);
+        }
+        Ok(Self { blocks, extents })
+    }
+
+    fn at(&self, block: u32) -> Option<FsBlock> {
+        let place = self.extents.partition_point(|extent| extent.block <= block).checked_sub(1)?;
+        let extent = self.extents.get(place)?;
+        let skip = block - extent.block;
+        (skip < extent.len).then_some(extent.start + u64::from(skip))
+    }
+}
+
+/// What recovery found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Transactions that it brought home.
+    pub transactions: u64,
+    /// Their blocks.
+    pub blocks: u64,
+}
+
+/// Brings home what a power cut left in the log, and returns the log to write to.
+pub(super) fn replay(raw: RawSuperblock, io: &Arc<Io>) -> Result<(Replay, LogSpace)> {
+    let sb = Superblock::parse(raw, 0)?;
+    let file = JournalFile::read(&sb, io)?;
+    let map = |block| file.at(block);
+    let volume = Volume::new(io, sb.block_size)?;
+    let done = recover(Log::open(volume, &map, file.blocks)?, Strictness::Strict)?;
+    let mut superblock = Log::open(volume, &map, file.blocks)?.superblock().clone();
+    superblock.use_sums();
+    let replay = Replay { transactions: done.transactions as u64, blocks: done.blocks as u64 };
+    Ok((replay, LogSpace { superblock, blocks: Box::new(move |block| file.at(block)) }))
+}

@@ -1,0 +1,95 @@
+//! Mounting, first step: from a drive to a volume whose superblock and descriptors have been read
+//! and checked (`ext4_fill_super`).
+
+use std::sync::Arc;
+
+use drive::{Block, Drive};
+use queue::{BlockQueue, Io, WriteSet};
+
+use crate::error::{Error, Result};
+use crate::mount::engine::Engine;
+use crate::mount::journal::{Replay, replay};
+use crate::mount::options::MountOptions;
+use crate::ondisk::features::{Compat, Incompat, RoCompat};
+use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, Superblock};
+
+/// What a volume may use to be changed here.
+fn check_writable(sb: &Superblock) -> Result<()> {
+    let incompat = Incompat::FILETYPE
+        | Incompat::RECOVER
+        | Incompat::EXTENTS
+        | Incompat::BIT64
+        | Incompat::FLEX_BG
+        | Incompat::CSUM_SEED
+        | Incompat::LARGEDIR;
+    let ro_compat = RoCompat::SPARSE_SUPER
+        | RoCompat::LARGE_FILE
+        | RoCompat::HUGE_FILE
+        | RoCompat::GDT_CSUM
+        | RoCompat::DIR_NLINK
+        | RoCompat::EXTRA_ISIZE
+        | RoCompat::METADATA_CSUM;
+    let unknown = (sb.incompat - incompat).names().chain((sb.ro_compat - ro_compat).names());
+    let unknown: Vec<String> = unknown.collect();
+    if !unknown.is_empty() {
+        return Err(Error::unsupported(format!("writing with {}", unknown.join(", "))));
+    }
+    if sb.block_size as usize != drive::BLOCK_SIZE {
+        return Err(Error::unsupported("writing with blocks of less than 4 KiB"));
+    }
+    if !sb.incompat.contains(Incompat::EXTENTS) || !sb.compat.contains(Compat::HAS_JOURNAL) {
+        return Err(Error::unsupported("writing without extents or without a journal"));
+    }
+    Ok(())
+}
+
+/// Replays the log and reads what a mount needs.
+pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Replay, Engine)> {
+    let queue = Arc::new(BlockQueue::for_files(drive, options.queue));
+    let io = Arc::new(Io::new(queue.clone()));
+    let raw = RawSuperblock::of_first_block(io.read(0)?.bytes())?;
+    let sb = Superblock::parse(raw.clone(), 0)?;
+    check_writable(&sb)?;
+    let blocks = queue.identify().blocks;
+    if sb.blocks > blocks {
+        let (volume, drive) = (sb.blocks << 12, blocks << 12);
+        return Err(Error::Truncated { volume, drive });
+    }
+    let (replay, log) = replay(raw, &io)?;
+    // The log may have had another superblock and other descriptors.
+    let super_block = io.read(0)?;
+    let sb = Superblock::parse(RawSuperblock::of_first_block(super_block.bytes())?, 0)?;
+    let first = sb.super_block() + 1;
+    let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
+        .map(|nr| io.read(first + nr).map_err(Error::from))
+        .collect::<Result<_>>()?;
+    Ok((replay, Engine::new(sb, io, log, table, super_block, options)?))
+}
+
+impl Engine {
+    /// Marks the volume as mounted, or as unmounted in good order, past the journal: before
+    /// anything is logged, and when the log is empty (`ext4_commit_super`). Durable when this
+    /// returns.
+    pub(super) fn mark(&self, clean: bool) -> Result<()> {
+        let (blocks, inodes) = (self.groups.free_blocks(), self.groups.free_inodes());
+        let now = self.clock.now().secs as u32;
+        let block = self.orphans.lock().edit_superblock(|raw| {
+            let mut incompat = raw.incompat();
+            incompat.set(Incompat::RECOVER, !clean);
+            raw.feature_incompat = incompat.bits().into();
+            raw.wtime = now.into();
+            raw.set_free_blocks_count(blocks);
+            raw.free_inodes_count = (inodes as u32).into();
+            if clean {
+                raw.state = (raw.state.get() | STATE_CLEAN).into();
+            } else {
+                raw.mtime = now.into();
+                raw.mnt_count = raw.mnt_count.get().saturating_add(1).into();
+            }
+        });
+        let mut set = WriteSet::default();
+        set.push_forced(&self.io, self.sb.super_block(), block);
+        set.wait(self.io.queue())?;
+        Ok(())
+    }
+}

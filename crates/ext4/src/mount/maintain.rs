@@ -1,0 +1,93 @@
+//! The flusher of a mounted volume: writes back what has been dirty for long, and commits by age
+//! (`commit=`). The kernel has a thread per journal for the latter.
+
+use std::sync::Arc;
+
+use cores::{JoinHandle, Nanos, now};
+use vfs::inode::Shards;
+use vfs::upkeep::{Flushed, Upkeep, flush};
+use vfs::{Health, Ino};
+
+use crate::inode::cached::Shard;
+use crate::mount::fs::Ext4;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// The thread that looks after a mounted volume. It must be stopped before unmount.
+#[must_use = "dropped, its thread ends"]
+pub struct Maintenance {
+    fs: Arc<Ext4>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        self.fs.upkeep.end();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has reported it; the volume's own state shows the rest.
+            let _ = thread.result();
+        }
+    }
+}
+
+impl Ext4 {
+    /// Starts looking after the volume.
+    pub fn maintain(self: &Arc<Self>) -> Maintenance {
+        let fs = self.clone();
+        let thread = cores::spawn("ext4_flush", None, move || flush(&*fs));
+        Maintenance { fs: self.clone(), thread: Some(thread) }
+    }
+}
+
+impl Flushed for Ext4 {
+    /// How old the last commit may become.
+    type Own = Nanos;
+
+    fn upkeep(&self) -> &Upkeep<Nanos> {
+        &self.upkeep
+    }
+
+    fn commit_interval(own: &Nanos) -> Nanos {
+        *own
+    }
+
+    fn is_sound(&self) -> bool {
+        self.engine.health() == Health::Sound && self.engine.journal.check().is_ok()
+    }
+
+    /// Blocks written stand for operations: nothing here waits for a quiet moment.
+    fn operations(&self) -> u64 {
+        self.engine.io.written_blocks()
+    }
+
+    fn dirty_inos(&self) -> Vec<Ino> {
+        let mut inos = Vec::new();
+        for index in 0..Shards::<Shard>::COUNT {
+            let shard = self.engine.inodes.at(index);
+            inos.extend(shard.pages.dirty_inos());
+            inos.extend(shard.changed.iter().map(|ino| Ino::from(*ino)));
+        }
+        inos.sort_unstable();
+        inos.dedup();
+        inos
+    }
+
+    fn write_back(&self, ino: Ino) {
+        if let Ok(ino) = u32::try_from(ino) {
+            // It stays dirty, so the file's next fsync meets the failure again.
+            let _ = self.engine.flush_inode(ino);
+        }
+    }
+
+    fn commit_if_older(&self, age: Nanos) {
+        if now().saturating_sub(self.engine.last_commit.load()) >= age {
+            // A commit that fails stops the journal, which the next operation reports.
+            let _ = self.engine.commit();
+        }
+    }
+}
+
+/// An [`Upkeep`] for commits every `seconds`.
+pub(super) fn upkeep(seconds: u64) -> Upkeep<Nanos> {
+    Upkeep::new("ext4 upkeep", seconds.saturating_mul(SECOND))
+}
