@@ -20,5 +20,6 @@ mod reader;
 mod recover;
 
 pub use mount::{Ext4, Format, Maintenance, MountOptions, Replay};
+pub use offline::mkfs;
 pub use ondisk::error;
 pub use ondisk::error::{Error, Result};

@@ -37,6 +37,9 @@ enum Command {
     Drive(cmd::drive::Drive),
     /// Make an F2FS volume, with mkfs.f2fs's options
     Mkfs(cmd::mkfs::MkfsF2fs),
+    /// Make an ext4 volume, with mke2fs's options; also `mkfs --fs ext4`
+    #[command(name = "mkfs.ext4")]
+    MkfsExt4(cmd::mkfs::MkfsExt4),
     /// Mount a volume on a directory, through FUSE
     Mount(cmd::mount::Mount),
     /// Unmount a volume and wait until its image is free
@@ -167,6 +170,7 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Drive(command) => command.run(),
         Command::Mkfs(command) => command.run(),
+        Command::MkfsExt4(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run(),
         Command::Status(command) => command.run(),

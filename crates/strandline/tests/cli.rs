@@ -118,6 +118,7 @@ fn a_damaged_volume_is_repaired_and_the_repair_taken_back() {
 fn help_has_examples() {
     for command in [
         "mkfs",
+        "mkfs --fs ext4",
         "label",
         "dump",
         "resize",
@@ -276,6 +277,45 @@ fn it_answers_to_the_names_of_f2fs_tools() {
     assert_eq!(called("fsck.f2fs", &["--never"]).status.code(), Some(16));
     assert_eq!(called("fsck.strandline", &["--never"]).status.code(), Some(16));
     assert_eq!(called("mkfs.f3fs", &[&image]).status.code(), Some(2));
+}
+
+#[test]
+fn mkfs_takes_mke2fs_letters_for_ext4() {
+    let scratch = Scratch::new("mkfs-ext4");
+    let image = scratch.path("disk.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let clean = || {
+        let out = common::tool(&scratch.0, &format!("e2fsck -fn {image}"));
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+    };
+    let blank = std::fs::read(&image).expect("the image");
+    assert!(ok(&format!("mkfs --fs ext4 -n {image}")).ends_with("Nothing was written\n"));
+    assert!(std::fs::read(&image).expect("the image") == blank, "-n wrote");
+    let made = ok(&format!("mkfs --fs=ext4 -L first -m 0 --json {image}"));
+    let made: serde_json::Value = serde_json::from_str(&made).expect("an object");
+    assert_eq!((&made["blocks"], &made["journal_blocks"]), (&16_384.into(), &1024.into()));
+    clean();
+    assert!(fails(&format!("mkfs --fs ext4 {image}")).1.contains("-F overwrites it"));
+    let link = scratch.path("mkfs.ext4");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_strandline"), &link).expect("a link");
+    let words = ["-F", "-q", "-b", "1024", "-O", "orphan_file,^resize_inode", &image, "20m"];
+    let out = Command::new(&link).args(words).output().expect("it runs");
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    clean();
+    for (words, why) in [
+        ("-C 65536", "bigalloc"),
+        ("-O nothing", "unknown feature nothing"),
+        ("-O bigalloc", "making volumes with bigalloc"),
+        ("-E packed_meta_blocks=1", "not supported: -E packed_meta_blocks"),
+        ("-J device=/dev/null", "not supported: -J device"),
+        ("-b 8192", "blocks of 8192 bytes"),
+        ("-I 100", "inodes of 100 bytes"),
+        ("-L 12345678901234567", "more than 16 bytes"),
+    ] {
+        let (code, said) = fails(&format!("mkfs --fs ext4 -F {words} {image}"));
+        assert_eq!((code, said.contains(why)), (2, true), "{words}: {said}");
+    }
+    clean();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::{Ext4, MountOptions, dump};
 use crate::check;
 use crate::error::Error;
 use crate::offline::label;
+use crate::offline::mkfs::{self, MkfsOptions};
 use crate::ondisk::MAGIC;
 use crate::reader::{self, Mounted};
 use crate::recover::recovered;
@@ -58,8 +59,8 @@ impl kind::Format for Format {
         Ok(raw.magic.get() == MAGIC)
     }
 
-    fn make(&self, _drive: &Arc<dyn Drive>) -> Result<()> {
-        Err(Error::unsupported("making ext4").into())
+    fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
+        Ok(mkfs::format(drive, &MkfsOptions::default()).map(drop)?)
     }
 
     fn check_options(&self, options: &str) -> Result<String> {

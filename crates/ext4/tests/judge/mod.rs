@@ -43,15 +43,22 @@ pub fn said(out: &Output) -> String {
     [&out.stdout[..], &out.stderr].map(String::from_utf8_lossy).concat()
 }
 
-/// Runs one of e2fsprogs' tools. Without it there is no judge, and no verdict: that fails the test.
-pub fn tool(name: &str, arguments: &[&str], input: &str) -> Output {
-    use std::io::Write;
+/// One of e2fsprogs' tools. Without it there is no judge, and no verdict: that fails the test.
+pub fn program(name: &str) -> Process {
     let path = ["/usr/sbin", "/sbin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
     let Some(path) = path.into_iter().find(|path| path.exists()) else {
         panic!("{name} is not installed; it judges these tests: apt-get install e2fsprogs");
     };
     let mut process = Process::new(&path);
-    process.args(arguments).env("TZ", "UTC").stdin(Stdio::piped());
+    process.env("TZ", "UTC").env("LC_ALL", "C");
+    process
+}
+
+/// Runs one of e2fsprogs' tools.
+pub fn tool(name: &str, arguments: &[&str], input: &str) -> Output {
+    use std::io::Write;
+    let mut process = program(name);
+    process.args(arguments).stdin(Stdio::piped());
     let mut child = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
     child.wait_with_output().expect("it ends")

@@ -3,16 +3,18 @@
 //! The default's are those of `strandline mkfs`. Another file system is one file here, one
 //! subcommand `mkfs.NAME` in `main.rs`, and its name in [`KINDS`].
 
+mod ext4;
 mod f2fs;
 
 use std::ffi::OsString;
 
+pub(crate) use ext4::Mkfs as MkfsExt4;
 pub(crate) use f2fs::Mkfs as MkfsF2fs;
 
 use crate::failure::{Failure, Outcome};
 
 /// What `--fs` takes; the first is the default.
-pub(crate) const KINDS: [&str; 1] = ["f2fs"];
+pub(crate) const KINDS: [&str; 2] = ["f2fs", "ext4"];
 
 /// Turns `mkfs --fs NAME` into the subcommand `mkfs.NAME`. This comes before clap parses, because
 /// the name decides what the letters mean.
@@ -84,6 +86,7 @@ mod tests {
     fn only_mkfs_is_turned_into_another_command() {
         for (line, turned) in [
             ("strandline mkfs --fs f2fs x", "mkfs"),
+            ("strandline mkfs --fs ext4 x", "mkfs.ext4"),
             ("strandline mkfs --fs nothing x", "mkfs"),
             ("strandline fsck --fs ext4 x", "fsck"),
         ] {

@@ -1,0 +1,271 @@
+//! How large everything is: groups, inode tables, descriptors, the journal.
+//!
+//! The numbers are those of mke2fs (`ext2fs_initialize`), so that a volume made here is the one
+//! that mke2fs makes. Pure computation: nothing here does I/O.
+
+use zerocopy::FromZeros;
+use zerocopy::little_endian::U32;
+
+use super::options::MkfsOptions;
+use crate::error::{Error, Result};
+use crate::ondisk::checksum::crc32c;
+use crate::ondisk::features::{Compat, Incompat, RoCompat};
+use crate::ondisk::inode::{EXTRA_ISIZE, GOOD_OLD_SIZE};
+use crate::ondisk::superblock::{
+    CHECKSUM_CRC32C, FLAG_SIGNED_HASH, RawSuperblock, STATE_CLEAN, Superblock,
+};
+use crate::ondisk::{FIRST_INO, MAGIC};
+
+/// Blocks of a group whose bitmaps have room for more (`EXT2_MAX_BLOCKS_PER_GROUP`).
+const GROUP_BLOCKS_MAX: u32 = (1 << 16) - 8;
+/// Inodes of a group at least: the first group has all reserved ones and a few more.
+const GROUP_INODES_MIN: u32 = 16;
+/// Blocks that a shorter last group has free at least, or it is left out.
+const LAST_GROUP_FREE: u64 = 50;
+/// More groups (1 PiB in blocks of 4 KiB) would need more memory for descriptors than is sensible.
+const GROUPS_MAX: u64 = 1 << 23;
+/// `s_default_mount_opts`: `user_xattr` and `acl`.
+const DEFAULT_MOUNT_OPTS: u32 = 0xc;
+/// Smallest log (`JBD2_MIN_JOURNAL_BLOCKS`) and largest one in blocks.
+const JOURNAL_BLOCKS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
+
+/// What is computed before there is a superblock.
+#[derive(Clone, Copy)]
+struct Shape {
+    blocks: u64,
+    /// How many inodes there should be.
+    inodes: u64,
+    groups: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    reserved_gdt: u32,
+    compat: Compat,
+    incompat: Incompat,
+}
+
+/// The superblock of a volume on a drive of `device` bytes, without free space and journal.
+pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
+    options.check()?;
+    let size = options.block_size();
+    let (bits, first) = (size * 8, u64::from(size == 1024));
+    let mut shape = first_shape(options, device)?;
+    loop {
+        let blocks = shape.blocks.saturating_sub(first);
+        let groups = blocks.div_ceil(shape.blocks_per_group.into());
+        if groups == 0 {
+            return Err(too_small(shape.blocks, size));
+        }
+        if groups > GROUPS_MAX {
+            return Err(Error::unsupported(format!("volumes of {groups} groups")));
+        }
+        shape.groups = groups as u32;
+        let wanted = shape.inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups);
+        if wanted > bits.into() && shape.blocks_per_group >= 256 + 8 {
+            shape.blocks_per_group -= 8;
+            continue;
+        }
+        if wanted > bits.into() {
+            return Err(Error::usage(format!("{} inodes are too many", shape.inodes)));
+        }
+        shape.inodes_per_group = inodes_per_group(wanted as u32, shape.groups, size, options);
+        set_reserved_gdt(&mut shape, options, first);
+        let sb = superblock(options, &shape)?;
+        let short = (shape.blocks - first) % u64::from(shape.blocks_per_group);
+        let last = sb.groups - 1;
+        let needed = u64::from(2 + sb.table_blocks() + sb.base_meta_blocks(last));
+        if needed > u64::from(shape.blocks_per_group) {
+            let inodes = shape.inodes;
+            return Err(Error::usage(format!("{inodes} inodes leave groups no room")));
+        }
+        if short == 0 || short >= needed + LAST_GROUP_FREE {
+            return Ok(sb);
+        }
+        if last == 0 {
+            return Err(too_small(shape.blocks, size));
+        }
+        shape.blocks -= short;
+    }
+}
+
+fn too_small(blocks: u64, size: u32) -> Error {
+    Error::usage(format!("{blocks} blocks of {size} bytes are too few for a volume"))
+}
+
+fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
+    let size = options.block_size();
+    let there = device / u64::from(size);
+    let blocks = options.blocks.unwrap_or(there);
+    if blocks > there {
+        return Err(Error::usage(format!("{blocks} blocks are more than the device's {there}")));
+    }
+    let features = options.features;
+    let is_long = blocks > u32::MAX.into();
+    if is_long && !features.incompat.contains(Incompat::BIT64) {
+        return Err(Error::usage(format!("{blocks} blocks need the feature 64bit")));
+    }
+    let bytes = blocks.saturating_mul(size.into());
+    let inodes = options.inodes.unwrap_or(bytes / options.ratio(bytes));
+    if options.inodes.is_some_and(|inodes| inodes > u32::MAX.into()) {
+        return Err(Error::usage(format!("{inodes} inodes are more than 2^32")));
+    }
+    let mut compat = features.compat;
+    // The inode's map has numbers of 32 bits.
+    compat.set(Compat::RESIZE_INODE, compat.contains(Compat::RESIZE_INODE) && !is_long);
+    Ok(Shape {
+        blocks,
+        inodes: inodes.min(u32::MAX.into()),
+        groups: 0,
+        blocks_per_group: options.blocks_per_group.unwrap_or((size * 8).min(GROUP_BLOCKS_MAX)),
+        inodes_per_group: 0,
+        reserved_gdt: 0,
+        compat,
+        incompat: features.incompat,
+    })
+}
+
+/// Inodes of a group that should have `wanted`: whole blocks of them, a multiple of 8.
+fn inodes_per_group(wanted: u32, groups: u32, size: u32, options: &MkfsOptions) -> u32 {
+    let in_block = size / options.inode_size;
+    let mut wanted = wanted.min((1 << 16) - in_block);
+    loop {
+        let whole = wanted.next_multiple_of(in_block);
+        let inodes = whole.max(GROUP_INODES_MIN) & !7;
+        if u64::from(inodes) * u64::from(groups) <= u32::MAX.into() || inodes <= GROUP_INODES_MIN {
+            return inodes;
+        }
+        wanted = (inodes - 1).min(wanted - 1);
+    }
+}
+
+/// Blocks that are kept for more descriptors, or descriptors in the groups themselves if they would
+/// fill most of a group.
+fn set_reserved_gdt(shape: &mut Shape, options: &MkfsOptions, first: u64) {
+    let size = options.block_size();
+    let per_block = size / if shape.incompat.contains(Incompat::BIT64) { 64 } else { 32 };
+    let tables = shape.groups.div_ceil(per_block);
+    shape.reserved_gdt = 0;
+    if shape.compat.contains(Compat::RESIZE_INODE) {
+        let more = |most: u64| {
+            let most = most.clamp(shape.blocks, u64::from(u32::MAX).max(shape.blocks));
+            let groups = (most - first).div_ceil(shape.blocks_per_group.into());
+            groups.div_ceil(per_block.into()).saturating_sub(tables.into())
+        };
+        // What needs no more descriptors than there are is not asked for.
+        let asked = options.resize.map(more).filter(|more| *more > 0);
+        let more = asked.unwrap_or_else(|| more(shape.blocks.saturating_mul(1024)));
+        shape.reserved_gdt = more.min((size / 4).into()) as u32;
+    }
+    if shape.reserved_gdt + tables > shape.blocks_per_group / 4 * 3 {
+        shape.incompat |= Incompat::META_BG;
+        shape.compat.remove(Compat::RESIZE_INODE);
+        shape.reserved_gdt = 0;
+    }
+}
+
+fn superblock(options: &MkfsOptions, shape: &Shape) -> Result<Superblock> {
+    let mut raw = RawSuperblock::new_zeroed();
+    let size = options.block_size();
+    let time = U32::from(options.time as u32);
+    raw.inodes_count = shape.inodes_per_group.wrapping_mul(shape.groups).into();
+    raw.set_blocks_count(shape.blocks);
+    raw.set_r_blocks_count((options.reserved_percent * shape.blocks as f64 / 100.0) as u64);
+    raw.first_data_block = u32::from(size == 1024).into();
+    raw.log_block_size = size.ilog2().saturating_sub(10).into();
+    raw.log_cluster_size = raw.log_block_size;
+    raw.blocks_per_group = shape.blocks_per_group.into();
+    raw.clusters_per_group = raw.blocks_per_group;
+    raw.inodes_per_group = shape.inodes_per_group.into();
+    (raw.wtime, raw.lastcheck, raw.mkfs_time) = (time, time, time);
+    let high = (options.time >> 32) as u8;
+    (raw.wtime_hi, raw.lastcheck_hi, raw.mkfs_time_hi) = (high, high, high);
+    raw.max_mnt_count = u16::MAX.into();
+    raw.magic = MAGIC.into();
+    raw.state = STATE_CLEAN.into();
+    raw.errors = (options.on_error as u16).into();
+    raw.rev_level = 1.into();
+    raw.first_ino = FIRST_INO.into();
+    raw.inode_size = (options.inode_size as u16).into();
+    raw.feature_compat = shape.compat.bits().into();
+    raw.feature_incompat = shape.incompat.bits().into();
+    raw.feature_ro_compat = options.features.ro_compat.bits().into();
+    raw.uuid = options.uuid;
+    put_text(&mut raw.volume_name, &options.label);
+    put_text(&mut raw.last_mounted, &options.last_mounted);
+    raw.reserved_gdt_blocks = (shape.reserved_gdt as u16).into();
+    for (word, bytes) in raw.hash_seed.iter_mut().zip(options.hash_seed.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes).into();
+    }
+    raw.def_hash_version = 1;
+    raw.default_mount_opts = DEFAULT_MOUNT_OPTS.into();
+    raw.flags = FLAG_SIGNED_HASH.into();
+    raw.raid_stride = options.stride.into();
+    raw.raid_stripe_width = options.stripe_width.into();
+    set_optional(&mut raw, options, shape);
+    raw.seal();
+    Superblock::parse(raw, u64::from(size == 1024))
+}
+
+/// The fields that come with a feature.
+fn set_optional(raw: &mut RawSuperblock, options: &MkfsOptions, shape: &Shape) {
+    if shape.incompat.contains(Incompat::BIT64) {
+        raw.desc_size = 64.into();
+    }
+    if options.inode_size as usize > GOOD_OLD_SIZE
+        && raw.ro_compat().contains(RoCompat::EXTRA_ISIZE)
+    {
+        (raw.min_extra_isize, raw.want_extra_isize) = (EXTRA_ISIZE.into(), EXTRA_ISIZE.into());
+    }
+    if shape.incompat.contains(Incompat::FLEX_BG) {
+        raw.log_groups_per_flex = options.flex_groups.trailing_zeros() as u8;
+    }
+    if raw.ro_compat().contains(RoCompat::METADATA_CSUM) {
+        raw.checksum_type = CHECKSUM_CRC32C;
+    }
+    if shape.incompat.contains(Incompat::CSUM_SEED) {
+        raw.checksum_seed = crc32c(!0, &options.uuid).into();
+    }
+    if shape.compat.contains(Compat::SPARSE_SUPER2) {
+        let last = shape.groups - 1;
+        raw.backup_bgs = [last.min(1).into(), if last > 1 { last.into() } else { 0.into() }];
+    }
+}
+
+fn put_text(field: &mut [u8], text: &str) {
+    field[..text.len()].copy_from_slice(text.as_bytes());
+}
+
+/// Blocks of the journal; `None` if the volume has none, or is too small for one.
+pub(super) fn journal_blocks(options: &MkfsOptions, sb: &Superblock) -> Result<Option<u32>> {
+    if !sb.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let Some(mib) = options.journal_mib else { return Ok(default_journal_blocks(sb.blocks)) };
+    let blocks = mib.saturating_mul(1 << 20) / u64::from(sb.block_size);
+    if !JOURNAL_BLOCKS.contains(&blocks) || blocks > sb.blocks / 2 {
+        let (least, most) = (JOURNAL_BLOCKS.start(), sb.blocks / 2);
+        let allowed = format!("{least} up to {}", most.min(*JOURNAL_BLOCKS.end()));
+        return Err(Error::usage(format!("a journal of {blocks} blocks; allowed: {allowed}")));
+    }
+    Ok(Some(blocks as u32))
+}
+
+/// `ext2fs_default_journal_size`.
+fn default_journal_blocks(blocks: u64) -> Option<u32> {
+    const K: u64 = 1024;
+    Some(match blocks {
+        0..2048 => return None,
+        2048..32_768 => 1024,
+        32_768..0x4_0000 => 4096,
+        0x4_0000..0x8_0000 => 8192,
+        _ if blocks < 4096 * K => 16_384,
+        _ if blocks < 8192 * K => 32_768,
+        _ if blocks < 16_384 * K => 65_536,
+        _ if blocks < 32_768 * K => 131_072,
+        _ => 262_144,
+    })
+}
+
+/// Blocks of the orphan file.
+pub(super) fn orphan_blocks(sb: &Superblock) -> u32 {
+    (sb.blocks / 4096).clamp(32, 512) as u32
+}
