@@ -28,10 +28,11 @@ const PER_NODE: u64 = 1018;
 /// What a volume may write, as a multiple of what the log writes.
 const BAR: f64 = 1.5;
 /// Sections the log can use and the volume cannot: the log needs three open ones where F2FS has
-/// six; and on zones a section is kept for each log (three at least) that a cut forces to start
-/// afresh before anything can be cleaned. On a small volume that is much of the spare room.
+/// six. On a small volume that is much of the spare room.
 const HELD: usize = 3;
-const HELD_ON_ZONES: usize = 3;
+/// Where no slot is written twice, a section is kept for each log (three at least) that a cut
+/// forces to start afresh before anything can be cleaned. The log recovers from no cut.
+const KEPT_FOR_RECOVERY: usize = 3;
 
 struct Case {
     name: &'static str,
@@ -176,7 +177,7 @@ impl Times {
 struct Measured {
     /// Blocks written for each block of a user's.
     wrote: f64,
-    /// By the log, and by one with as many sections as the volume has.
+    /// By the log, and by one that has no more sections open and free than the volume.
     logs: [f64; 2],
     writes_per_s: f64,
     writes: Times,
@@ -213,8 +214,9 @@ fn measure(case: &Case, percent: u64) -> Measured {
     fs.unmount().unwrap();
     let (sb, _) = harness::checkpoint_of(&drive.power_off());
     let usable = sb.blocks_per_section() - fs.status().unusable_blocks_per_sec;
-    let held = HELD + if case.options.is_empty() { HELD_ON_ZONES } else { 0 };
-    let logs = [0, held].map(|held| {
+    // On zones the volume keeps up with a log that has the sections kept for recovery, too.
+    let kept = if case.options.is_empty() { 0 } else { KEPT_FOR_RECOVERY };
+    let logs = [kept, HELD + KEPT_FOR_RECOVERY].map(|held| {
         let mut log = Log::new(sb.main_sections() as usize - held, usable as usize, pages);
         let mut rng = places();
         log.overwrite(&mut rng, ROUNDS.0);

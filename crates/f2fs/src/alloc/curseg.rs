@@ -258,6 +258,26 @@ impl Logs {
         }
     }
 
+    /// Lets the log go on at `addr` in its section, behind blocks that were written since the
+    /// checkpoint and do not count.
+    pub(crate) fn skip_to(
+        &mut self,
+        segments: &mut Segments,
+        io: &Io,
+        log: LogType,
+        addr: BlockAddr,
+    ) -> Result<()> {
+        let (segno, offset) = segments.locate(addr)?;
+        if segno != self.get(log).at.segno {
+            // Roll-forward may have found blocks in front of `addr`.
+            let block = io.read_meta(segments.sb().ssa_block(segno))?;
+            let summary = Box::new(RawSummaryBlock::of(&block).clone());
+            self.enter(segments, io, log, NextSegment::Used(segno, offset as u16, summary));
+        }
+        self.get_mut(log).at = Curseg { segno, blkoff: offset as u16, ssr: false };
+        Ok(())
+    }
+
     /// Gives the log a fresh section and leaves the rest of its segment unused, because
     /// roll-forward wrote past it or its zone's write pointer is not where the log is.
     pub(crate) fn start_afresh(

@@ -355,7 +355,8 @@ impl Segments {
         spent(segno, offset) || (segno + 1..end).any(|behind| spent(behind, 0))
     }
 
-    fn locate(&self, addr: BlockAddr) -> Result<(SegNo, usize)> {
+    /// Segment and offset of a block of the main area.
+    pub(crate) fn locate(&self, addr: BlockAddr) -> Result<(SegNo, usize)> {
         self.sb.locate(addr).ok_or_else(|| {
             let main = format!("{:#x}..{:#x}", self.sb.main_blkaddr, self.sb.main_end());
             Error::corrupt("block address", addr, format!("{addr:#x}"), main)

@@ -13,6 +13,7 @@ mod chain;
 mod replay;
 mod zone_fix;
 
+use crate::alloc::gc::CHAIN_LOGS;
 use crate::checkpoint::Reason;
 use crate::error::Result;
 use crate::mount::engine::Engine;
@@ -123,8 +124,7 @@ impl Engine {
     /// is if nothing after its head must be kept, because a nearly full volume has few free
     /// sections.
     fn leave_chain(&mut self) -> Result<()> {
-        let logs = [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
-        for log in logs {
+        for log in CHAIN_LOGS {
             let next = self.logs.get_mut().next_addr(&self.sb, log);
             let leaves = log == LogType::WarmNode || self.segments.get_mut().has_spent_from(next);
             if leaves && !self.is_sequential(next) {

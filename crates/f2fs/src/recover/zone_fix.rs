@@ -7,7 +7,11 @@
 //! ones. If a node points to a block above the write pointer, the zone must not grow, because OPRW
 //! would then believe the pointer. So free sections that the chain reaches are neither reset nor
 //! written before that checkpoint. Nor is the block after the chain's end, where a node would
-//! lengthen the chain. A log that would continue where the chain reaches is moved away.
+//! lengthen the chain. A log that would continue where the chain reaches is moved away. Elsewhere
+//! a log goes on at its zone's write pointer, behind what was written since the checkpoint: nodes
+//! of a checkpoint that did not end, moved blocks that nothing needs. The zone grows, but what the
+//! chain points to lies below the old write pointer, and so below the new one. The logs of warm and
+//! cold data go on there in any case, because recovery writes only nodes and directories.
 //!
 //! **Reset at once.** In a free, non-empty section that the chain does not reach, nothing counts,
 //! now or in the next recovery, which finds the same chain: its nodes, its end and everything to
@@ -30,6 +34,7 @@ use drive::{ZoneKind, ZoneState};
 use crate::alloc::zones::{Reach, WritePointers};
 use crate::error::Result;
 use crate::mount::engine::Engine;
+use crate::ondisk::BlockAddr;
 use crate::ondisk::sit::LogType;
 
 impl Engine {
@@ -60,21 +65,33 @@ impl Engine {
         self.release_sections(&unreached)
     }
 
-    /// Moves a log to a fresh section if its zone's write pointer is elsewhere, or if nodes of the
-    /// chain point to what the log would write. Returns how many it moved.
+    /// Moves a log whose zone's write pointer is elsewhere, or if nodes of the chain point to what
+    /// the log would write: on to the write pointer if the zone may grow, or else to a fresh
+    /// section. Returns how many it moved.
     pub(super) fn fix_log_positions(&mut self, reach: Option<&Reach>) -> Result<u64> {
         let mut moved = 0;
         for log in LogType::ALL {
             let next = self.logs.get_mut().next_addr(&self.sb, log);
             let Some(zone) = self.zones.as_ref().and_then(|z| z.zone_of(next)) else { continue };
+            if zone.kind != ZoneKind::SequentialWriteRequired {
+                continue;
+            }
             let usable =
                 !matches!(zone.state, ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline);
-            let reached = reach.is_some_and(|reach| reach.end_in_zone_of(next) > next);
-            let in_place = usable && zone.wp == u64::from(next) && !reached;
-            if zone.kind == ZoneKind::SequentialWriteRequired && !in_place {
-                self.logs.get_mut().start_afresh(self.segments.get_mut(), &self.io, log)?;
-                moved += 1;
+            let wp = BlockAddr::try_from(zone.wp).ok().filter(|wp| usable && *wp >= next);
+            let (logs, segments) = (self.logs.get_mut(), self.segments.get_mut());
+            // Nothing is written to these two before recovery's checkpoint.
+            let rests = matches!(log, LogType::WarmData | LogType::ColdData);
+            let grows = |wp: &BlockAddr| {
+                let reached = reach.is_some_and(|reach| reach.end_in_zone_of(next) > *wp);
+                (rests || !reached) && !segments.has_spent_from(*wp)
+            };
+            match wp.filter(grows) {
+                Some(wp) if wp == next => continue,
+                Some(wp) => logs.skip_to(segments, &self.io, log, wp)?,
+                None => logs.start_afresh(segments, &self.io, log)?,
             }
+            moved += 1;
         }
         Ok(moved)
     }

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use vfs::Hold;
 
 pub(crate) use hands::{Hands, Held};
-pub(crate) use room::{Cleaner, OPERATION_PAGES, balance};
+pub(crate) use room::{CHAIN_LOGS, Cleaner, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
 use piece::{Owned, Piece};

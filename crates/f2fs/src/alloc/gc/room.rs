@@ -3,6 +3,22 @@
 //! Invariant: between two operations there is room for all dirty data, and for what the cleaner
 //! then needs to gain a section. An operation makes little dirty, so a look before each one is
 //! enough. Cleaning begins earlier, and operations pay for it piece by piece.
+//!
+//! **The reserve for recovery.** A cut may come at any moment, also when the checkpoint has used
+//! all that was counted for its nodes, and recovery cannot clean before its own checkpoint is
+//! durable. So these sections are free at all times ([`Engine::sections_for_recovery`]): the last
+//! checkpoint counts them as free, and nothing has been written there since.
+//!
+//! - One for each log that the chain lies in or leads to. Warm nodes: a node behind the chain's end
+//!   would lengthen it. Data: the log's section may have been filled since the checkpoint, and the
+//!   chain may lead to the one behind it. Warm and cold data are counted always, hot data if
+//!   anything there, or a directory, has changed.
+//! - As many more as the nodes of the chain take when recovery's checkpoint writes them again.
+//! - None for the logs of hot and cold nodes. Nothing leads to what an unfinished checkpoint wrote
+//!   there, so on zones the log goes on behind it or in a section that recovery has reset, and
+//!   elsewhere recovery writes to the same slots.
+//!
+//! Where slots of used segments may be written, recovery finds room there.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,6 +51,9 @@ const BACKGROUND_BATCHES: u64 = 2;
 const PIECES_OWED: u64 = 4;
 
 const DATA_LOGS: [LogType; 3] = [LogType::HotData, LogType::WarmData, LogType::ColdData];
+/// The logs that the chain lies in or leads to.
+pub(crate) const CHAIN_LOGS: [LogType; 4] =
+    [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
 const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::ColdNode];
 
 /// How far the foreground cleaner is.
@@ -246,7 +265,7 @@ impl Engine {
         let floor = sections_for(data, data_rooms, per_section)
             + self.sections_for_nodes(data, per_section)
             + u64::from(moved >= data_rooms[2].into())
-            + self.logs_a_cut_moves();
+            + self.sections_for_recovery(per_section);
         if free <= floor {
             Shortage::Now
         } else if total <= floor + batch {
@@ -275,8 +294,14 @@ impl Engine {
         let coming = data as usize + BLOCKS_PER_SEGMENT as usize;
         let most = self.space.used().nodes as usize + OPERATION_PAGES;
         let sections = NODE_LOGS.map(|log| {
-            let coming = if log == LogType::WarmNode { coming } else { OPERATION_NODES };
-            let nodes = (self.inodes.nodes().changed_for(log) + coming).min(most) as u64;
+            let changed = self.inodes.nodes().changed_for(log);
+            let nodes = match log {
+                LogType::WarmNode => (changed + coming).min(most),
+                // A cut in the midst of the checkpoint leaves them to recovery, which on zones
+                // writes them once more behind.
+                _ if self.zones.is_some() => 2 * (changed + OPERATION_NODES).min(most),
+                _ => (changed + OPERATION_NODES).min(most),
+            } as u64;
             let room = u64::from(self.logs.get_mut().room(self.segments.get_mut(), log));
             if nodes < room { 0 } else { 1 + (nodes - room) / per_section }
         });
@@ -299,14 +324,14 @@ impl Engine {
         wanted.min(spare / per_section / SPARE_SHARE).max(1)
     }
 
-    /// How many logs would have to start in a fresh section after a cut, before anything can be
-    /// cleaned. On zones, those that are no longer where the checkpoint has them, or will not be
-    /// when the next one is written; elsewhere free slots will do.
-    fn logs_a_cut_moves(&mut self) -> u64 {
-        if self.zones.is_none() {
+    /// How many free sections recovery would need after a cut. The header has the argument.
+    fn sections_for_recovery(&mut self, per_section: u64) -> u64 {
+        let (nodes, logs) = (self.inodes.nodes(), self.logs.get_mut());
+        if logs.ssr_allowed {
             return 0;
         }
-        let (nodes, logs) = (self.inodes.nodes(), self.logs.get_mut());
+        let chain = logs.chain_blocks() + OPERATION_PAGES as u64;
+        let chain = chain.min(u64::from(self.space.used().nodes));
         let moves = |log: &&LogType| {
             matches!(log, LogType::WarmData | LogType::ColdData | LogType::WarmNode)
                 || logs.get(**log).at != *self.checkpoint.curseg(**log)
@@ -314,7 +339,7 @@ impl Engine {
                 // These are directories' pages, and their nodes have changed too.
                 || **log == LogType::HotData && nodes.changed_for(LogType::HotNode) > 0
         };
-        LogType::ALL.iter().filter(moves).count() as u64
+        CHAIN_LOGS.iter().filter(moves).count() as u64 + chain / per_section
     }
 
     /// The segment to clean a piece of, and the block where to go on. `None` if none is worth it.
