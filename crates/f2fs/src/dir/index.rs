@@ -203,6 +203,11 @@ impl NameRoom {
         Self { bytes: Line::default(), limit, grown: Line::default() }
     }
 
+    /// Bytes that the indexes take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load()
+    }
+
     /// Whether there are more than there should be.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.bytes.load() as usize > self.limit

@@ -196,7 +196,9 @@ impl Own<'_> {
         let engine = self.engine;
         let purse = &mut self.shard_mut(ino)?.purse;
         if *purse < blocks
-            && (engine.has_many_changed_nodes() || !engine.credit.hand_out(purse, blocks))
+            && (engine.inodes.has_many_changed_nodes()
+                || engine.inodes.has_many_clean_nodes()
+                || !engine.credit.hand_out(purse, blocks))
         {
             return Err(Unseen::Absent);
         }

@@ -14,6 +14,11 @@ use crate::inode::node_cache::{NodeCache, NodeCounts};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::{BLOCK_SIZE, Nid};
 
+/// A checkpoint writes the changed nodes when there are so many, to bound memory and recovery time.
+pub(crate) const MAX_DIRTY_NODES: usize = 16 * 1024;
+/// However small the cache is, so many nodes may change between two checkpoints.
+const MIN_DIRTY_NODES: usize = 1024;
+
 /// All of them.
 pub(crate) struct Inodes {
     shards: Shards<Shard>,
@@ -23,6 +28,8 @@ pub(crate) struct Inodes {
     pub(crate) names: Arc<NameRoom>,
     /// How many clean nodes are kept.
     nodes_max: usize,
+    /// How many changed nodes are kept before a checkpoint writes them.
+    changed_max: usize,
     /// The shard where the next page is evicted.
     hand: usize,
 }
@@ -52,8 +59,8 @@ impl Shard {
 }
 
 impl Inodes {
-    /// Room for `bytes` of pages, for a quarter of that in clean nodes, and for an eighth of it in
-    /// indexes of names.
+    /// Room for `bytes` of pages, for a quarter of that in clean nodes and a half of it in changed
+    /// ones, and for an eighth of it in indexes of names.
     pub(crate) fn new(bytes: u64) -> Self {
         let pages = Arc::new(Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
         let (nodes, names) = (Arc::new(NodeCounts::default()), Arc::new(NameRoom::new(bytes / 8)));
@@ -65,7 +72,9 @@ impl Inodes {
         };
         let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
-        Self { shards, pages, nodes, names, nodes_max, hand: 0 }
+        let changed_max = (bytes / 2 / BLOCK_SIZE as u64) as usize;
+        let changed_max = changed_max.clamp(MIN_DIRTY_NODES, MAX_DIRTY_NODES);
+        Self { shards, pages, nodes, names, nodes_max, changed_max, hand: 0 }
     }
 
     /// The shard of inode `ino`, for whoever holds the volume alone.
@@ -138,10 +147,11 @@ impl Inodes {
     }
 
     /// Makes room for those who cannot: evicts pages if no more fit, the clock going round all
-    /// shards, and drops indexes of names beyond their limit.
+    /// shards, and drops nodes and indexes of names beyond their limits.
     #[inline]
     pub(crate) fn make_room(&mut self) {
         self.shrink_names();
+        self.shrink_nodes();
         if self.pages.room() == 0 {
             self.evict_pages();
         }
@@ -160,10 +170,21 @@ impl Inodes {
         }
     }
 
-    /// Drops clean nodes that nobody has used since the last time, if there are too many.
+    /// Drops clean nodes that nobody has used since the last time, if there are too many. Nodes that
+    /// were made here count like those that were read: a checkpoint has made them clean.
     pub(crate) fn shrink_nodes(&mut self) {
-        if self.nodes.all() >= self.nodes_max + self.nodes.changed() {
+        if self.has_many_clean_nodes() {
             self.all().for_each(|shard| shard.nodes.drop_unused());
         }
+    }
+
+    /// Whether there are more clean nodes than are kept.
+    pub(crate) fn has_many_clean_nodes(&self) -> bool {
+        self.nodes.all() >= self.nodes_max + self.nodes.changed()
+    }
+
+    /// Whether so many nodes have changed that it is time for a checkpoint.
+    pub(crate) fn has_many_changed_nodes(&self) -> bool {
+        self.nodes.changed() > self.changed_max
     }
 }

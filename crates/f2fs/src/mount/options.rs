@@ -165,7 +165,8 @@ impl Inject {
         INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
     }
 
-    fn names() -> String {
+    /// The names of all of them on a command line, with commas.
+    pub fn names() -> String {
         INJECT_NAMES.map(|(name, _)| name).join(", ")
     }
 }
@@ -206,8 +207,9 @@ pub struct MountOptions {
     pub inline_dentry: bool,
     /// `inline_xattr`/`noinline_xattr`: room for attributes inside new inodes.
     pub inline_xattr: bool,
-    /// `cache=BYTES` (with k, m, g): page cache limit. The node cache may use a quarter of it, and
-    /// the indexes of large directories an eighth.
+    /// `cache=BYTES` (with k, m, g): page cache limit. Nodes may use another quarter of it, nodes
+    /// that wait for a checkpoint a half (at least 4 MiB, at most 64), and the indexes of large
+    /// directories an eighth.
     pub cache_bytes: u64,
     /// `sched=none|mq-deadline`, `zone_order=lock|plug`, `nr_requests=N`, `nr_hw_queues=N`, `poll`:
     /// the block layer.

@@ -8,9 +8,9 @@ use vfs::Health;
 use crate::F2fs;
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::tunables::{GcMode, Tunables};
-use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 
 /// Features by the names sysfs shows.
 const FEATURES: [(Features, &str); 14] = [
@@ -83,6 +83,18 @@ pub struct Status {
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
     #[serde(rename = "stat/cp_status")]
     pub cp_status: u32,
+    /// KiB of pages in memory.
+    #[serde(rename = "cache/pages_kb")]
+    pub cached_pages_kb: u64,
+    /// Of these, KiB that the drive does not have yet.
+    #[serde(rename = "cache/dirty_kb")]
+    pub dirty_pages_kb: u64,
+    /// KiB of nodes in memory.
+    #[serde(rename = "cache/nodes_kb")]
+    pub cached_nodes_kb: u64,
+    /// KiB of indexes of names.
+    #[serde(rename = "cache/names_kb")]
+    pub name_indexes_kb: u64,
     /// Hardware queues in use.
     #[serde(rename = "queue/nr_hw_queues")]
     pub nr_hw_queues: usize,
@@ -160,6 +172,10 @@ impl Engine {
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
             sb_status,
             cp_status: cp_status.bits(),
+            cached_pages_kb: (self.inodes.pages().pages() * BLOCK_SIZE / 1024) as u64,
+            dirty_pages_kb: (self.inodes.pages().dirty() * BLOCK_SIZE / 1024) as u64,
+            cached_nodes_kb: (self.inodes.nodes().all() * BLOCK_SIZE / 1024) as u64,
+            name_indexes_kb: self.inodes.names.bytes() / 1024,
             nr_hw_queues,
             submitted: queue.submitted,
             merged: queue.merged,

@@ -40,8 +40,6 @@ use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo};
 
-/// A checkpoint writes the changed nodes when there are so many, to bound memory and recovery time.
-const MAX_DIRTY_NODES: usize = 16 * 1024;
 /// A checkpoint writes the changed NAT entries when there are so many.
 const MAX_DIRTY_NATS: usize = 100_000;
 /// How much may wait for a checkpoint to free it (`excess_prefree_segs`): a share of the main area
@@ -64,14 +62,9 @@ impl Engine {
     /// Whether so much waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&mut self) -> bool {
-        self.has_many_changed_nodes()
+        self.inodes.has_many_changed_nodes()
             || self.nat.get_mut().dirty_count() > MAX_DIRTY_NATS
             || self.has_excess_prefree()
-    }
-
-    /// Whether so many nodes have changed that it is time for a checkpoint.
-    pub(crate) fn has_many_changed_nodes(&self) -> bool {
-        self.inodes.nodes().changed() > MAX_DIRTY_NODES
     }
 
     fn has_excess_prefree(&mut self) -> bool {

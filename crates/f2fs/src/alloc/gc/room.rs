@@ -26,6 +26,7 @@ use std::ops::Range;
 use super::{Hands, PIECE, Policy, clean_piece};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
+use crate::inode::shards::MAX_DIRTY_NODES;
 use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
@@ -317,7 +318,7 @@ impl Engine {
     /// How many sections are written between two checkpoints when room is short: so many that the
     /// checkpoint's nodes hardly count, but not so many that they are missed.
     fn batch(&mut self, per_section: u64) -> u64 {
-        let nodes = u64::from(self.space.used().nodes).min(super::MAX_DIRTY_NODES as u64);
+        let nodes = u64::from(self.space.used().nodes).min(MAX_DIRTY_NODES as u64);
         let wanted = (NODES_SHARE * nodes).div_ceil(per_section);
         let segments = self.segments.get_mut();
         let spare = segments.usable_blocks() - segments.valid_blocks();
