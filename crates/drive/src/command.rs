@@ -96,6 +96,10 @@ pub enum Status {
     /// Generic: beyond the end of the namespace.
     #[error("LBA out of range")]
     LbaOutOfRange,
+    /// Generic: the drive promised more blocks than it has room for. Of an image, the host's file
+    /// system is full.
+    #[error("capacity exceeded: what holds the drive is out of space")]
+    CapacityExceeded,
     /// Generic: the namespace is write protected.
     #[error("namespace is write protected")]
     WriteProtected,
@@ -139,6 +143,7 @@ impl Status {
             Self::InvalidField => (0, 0x02),
             Self::WriteProtected => (0, 0x20),
             Self::LbaOutOfRange => (0, 0x80),
+            Self::CapacityExceeded => (0, 0x81),
             Self::NotReady => (0, 0x82),
             Self::ZoneBoundary => (1, 0xb8),
             Self::ZoneFull => (1, 0xb9),

@@ -19,6 +19,7 @@ use thiserror::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::media::write_failure;
 use crate::{
     BLOCK_SIZE, Block, Blocks, Command, Completion, Drive, Identify, Lba, Output, Status, Zone,
     ZoneAction, ZoneKind, ZoneState,
@@ -205,7 +206,7 @@ impl Undo {
             | Command::ReportZones { .. } => {}
         }
         if before != (state.logged.len(), state.zones.len()) {
-            state.log.sync_data().map_err(|_| Status::WriteFault)?;
+            state.log.sync_data().map_err(write_failure)?;
         }
         Ok(())
     }
@@ -247,7 +248,7 @@ impl Undo {
             full: U64::new(0),
         };
         let bytes = [record.seal(&block[..]).as_bytes(), &block[..]].concat();
-        state.log.write_all(&bytes).map_err(|_| Status::WriteFault)
+        state.log.write_all(&bytes).map_err(write_failure)
     }
 
     fn remember_zone(&self, state: &mut State, queue: u16, start: u64) -> Result<(), Status> {
@@ -270,7 +271,7 @@ impl Undo {
             written: U64::new(written),
             full: U64::new(full.into()),
         };
-        state.log.write_all(record.seal(&[]).as_bytes()).map_err(|_| Status::WriteFault)?;
+        state.log.write_all(record.seal(&[]).as_bytes()).map_err(write_failure)?;
         (start..start + written).try_for_each(|lba| self.remember_block(state, queue, lba))
     }
 }

@@ -50,6 +50,9 @@ pub enum MountError {
 fn device_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => " (is the fuse module loaded?)",
+        io::ErrorKind::PermissionDenied => {
+            " (mount as root, or let this user read and write it; in a container, add the device)"
+        }
         _ => "",
     }
 }

@@ -68,7 +68,7 @@ impl IoError {
             Status::InvalidField => EINVAL,
             Status::InvalidOpcode => EOPNOTSUPP,
             Status::NotReady => ENXIO,
-            Status::LbaOutOfRange | Status::ZoneFull => ENOSPC,
+            Status::LbaOutOfRange | Status::ZoneFull | Status::CapacityExceeded => ENOSPC,
             Status::WriteProtected | Status::ZoneReadOnly => EROFS,
             Status::TooManyActiveZones => EOVERFLOW,
             Status::TooManyOpenZones => ETOOMANYREFS,

@@ -19,6 +19,8 @@ pub(crate) type What = (Verb, Lba, u64);
 /// The failures of one drive.
 pub(crate) struct Failures {
     count: AtomicU64,
+    /// Blocks of the writes among them.
+    blocks: AtomicU64,
     /// Protects the newest failure.
     newest: Mutex<Option<IoError>>,
 }
@@ -26,7 +28,7 @@ pub(crate) struct Failures {
 impl Default for Failures {
     fn default() -> Self {
         let newest = Mutex::ranked(Rank::Requests, "failed writes", None);
-        Self { count: AtomicU64::new(0), newest }
+        Self { count: AtomicU64::new(0), blocks: AtomicU64::new(0), newest }
     }
 }
 
@@ -46,7 +48,12 @@ impl Failures {
             return;
         };
         *self.newest.lock() = Some(IoError { verb, lba, blocks, status: *status });
+        self.blocks.fetch_add(blocks, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count(&self) -> u64 {

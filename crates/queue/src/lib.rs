@@ -216,6 +216,11 @@ impl BlockQueue {
         self.failures.count()
     }
 
+    /// Blocks that were to be written and were not, because their command failed.
+    pub fn blocks_lost(&self) -> u64 {
+        self.failures.blocks()
+    }
+
     /// Sleeps until every command sent before has completed, whoever waits for it, and fails if
     /// one of them was a write or a flush that failed since `failures` was counted. A checkpoint
     /// needs this: what other threads have submitted must be done before a flush can cover it.

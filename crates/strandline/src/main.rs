@@ -5,7 +5,9 @@
 mod block_layer;
 mod cmd;
 mod copy;
+mod ending;
 mod failure;
+mod in_use;
 mod interrupt;
 mod mounted;
 mod out;
@@ -151,12 +153,15 @@ fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
     if !error.use_stderr() || error.kind() == lacks_command {
         error.exit();
     }
-    // What is wrong, in one line like all our messages; clap's usage and hints are in --help.
+    // What is wrong and what may have been meant, in one line like all our messages; clap's usage is
+    // in --help.
     let text = error.render().to_string();
     let wrong = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
     let wrong = wrong.collect::<Vec<_>>().join(" ");
     let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
-    out::complain(&format!("{wrong}; see --help"));
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    let tip = tip.map_or_else(String::new, |tip| format!("; {tip}"));
+    out::complain(&format!("{wrong}{tip}; see --help"));
     std::process::exit(status.map_or_else(|| error.exit_code(), i32::from));
 }
 

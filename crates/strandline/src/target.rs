@@ -4,17 +4,18 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use drive::linux::{Access, BlockDevice, Engine};
+use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
+use drive::linux::{Access, BlockDevice, Engine, OpenError};
 use drive::pm::{Mapped, PmAccess, PmDrive};
 use drive::{Drive, Ssd, Timing, image};
 use vfs::Attr;
 use vfs::kind::{self, Device, Format};
 
 use crate::failure::{Failure, Outcome};
+use crate::in_use::{in_use, is_directory};
 use crate::out::lossy;
 
 /// A path of the host or inside an image.
@@ -49,8 +50,8 @@ impl Target {
     }
 }
 
-/// For clap: a path inside an image.
-pub(crate) fn parse_inside(text: OsString) -> Result<Inside, String> {
+/// A path inside an image.
+fn parse_inside(text: OsString) -> Result<Inside, String> {
     match Target::parse(&text) {
         Target::Inside(inside) => Ok(inside),
         Target::Host(path) => {
@@ -59,11 +60,12 @@ pub(crate) fn parse_inside(text: OsString) -> Result<Inside, String> {
     }
 }
 
-impl FromStr for Inside {
-    type Err = String;
+/// For clap: names are bytes, so an argument need not be UTF-8.
+impl ValueParserFactory for Inside {
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<Self, String>>;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_inside(text.into())
+    fn value_parser() -> Self::Parser {
+        OsStringValueParser::new().try_map(parse_inside as fn(OsString) -> Result<Self, String>)
     }
 }
 
@@ -177,7 +179,11 @@ fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
         return open_real(path, access, Engine::Best);
     }
     let ssd = image::open(path, access != Access::Write, timing);
-    let ssd = ssd.map_err(|error| Failure::Problem(error.to_string()))?;
+    let ssd = ssd.map_err(|error| match error {
+        image::ImageError::Busy(path) => in_use(&path),
+        image::ImageError::NotAFile(path) if path.is_dir() => is_directory(&path),
+        error => Failure::Problem(error.to_string()),
+    })?;
     Ok(Opened { drive: ssd.clone(), emulated: vec![ssd] })
 }
 
@@ -197,7 +203,10 @@ fn open_memory(path: &Path, access: Access) -> Outcome<Opened> {
 /// A device, or a file used like one, through the kernel.
 fn open_real(path: &Path, access: Access, engine: Engine) -> Outcome<Opened> {
     let device = BlockDevice::open_with(path, access, engine);
-    let device = device.map_err(|error| Failure::Problem(error.to_string()))?;
+    let device = device.map_err(|error| match error {
+        OpenError::Busy(path) => in_use(&path),
+        error => Failure::Problem(error.to_string()),
+    })?;
     Ok(Opened { drive: Arc::new(device), emulated: Vec::new() })
 }
 

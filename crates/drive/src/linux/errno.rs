@@ -21,6 +21,8 @@ pub(super) fn status(errno: i32, way: Way) -> Status {
         }
         libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADE => Status::WriteProtected,
         libc::EINVAL | libc::EFBIG => Status::InvalidField,
+        // Of a file in a full file system, or of a thin device whose pool is full.
+        libc::ENOSPC | libc::EDQUOT if way == Way::Write => Status::CapacityExceeded,
         libc::EOPNOTSUPP | libc::ENOTTY => Status::InvalidOpcode,
         libc::EOVERFLOW => Status::TooManyActiveZones,
         libc::ETOOMANYREFS => Status::TooManyOpenZones,
@@ -42,7 +44,7 @@ mod tests {
     fn unknown_errors_are_the_medium_s() {
         assert_eq!(status(libc::EIO, Way::Read), Status::UnrecoveredRead);
         assert_eq!(status(libc::ENODATA, Way::Read), Status::UnrecoveredRead);
-        assert_eq!(status(libc::ENOSPC, Way::Write), Status::WriteFault);
+        assert_eq!(status(libc::ENOSPC, Way::Write), Status::CapacityExceeded);
         assert_eq!(status(libc::EOVERFLOW, Way::Write), Status::TooManyActiveZones);
         assert_eq!(status(libc::ENODEV, Way::Write), Status::NotReady);
         let no_errno = io::Error::other("no number");

@@ -15,7 +15,15 @@ pub use file::FileMedia;
 pub use over::OverMedia;
 pub use ram::RamMedia;
 
-use crate::{Block, Blocks, Lba};
+use crate::{Block, Blocks, Lba, Status};
+
+/// The status of a write that the host refused with `error`.
+pub(crate) fn write_failure(error: io::Error) -> Status {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Status::CapacityExceeded,
+        _ => Status::WriteFault,
+    }
+}
 
 /// Memory, a file, or memory over a drive, indexed by block. The owner checks ranges; what lies
 /// beyond the end reads as zeroes.

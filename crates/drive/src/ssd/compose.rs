@@ -2,6 +2,7 @@
 //! which the model programs.
 
 use super::power::{DriveState, SavedZone};
+use crate::media::write_failure;
 use crate::{Block, Lba, Status, ZoneGeometry, ZoneState};
 
 impl DriveState {
@@ -19,7 +20,7 @@ impl DriveState {
             let full = saved.wp == geometry.capacity;
             saved.state = if full { ZoneState::Full } else { ZoneState::Closed };
         }
-        self.media.write(lba, block).map_err(|_| Status::WriteFault)
+        self.media.write(lba, block).map_err(write_failure)
     }
 
     /// Empties the sequential zone that starts at `start`.
@@ -27,7 +28,7 @@ impl DriveState {
         let (geometry, zone) = self.sequential_zone(start).ok_or(Status::InvalidField)?;
         let saved = self.zones.get_mut(zone).ok_or(Status::ZoneOffline)?;
         *saved = SavedZone { state: ZoneState::Empty, wp: 0, sealed: false };
-        self.media.discard(start, geometry.size).map_err(|_| Status::WriteFault)
+        self.media.discard(start, geometry.size).map_err(write_failure)
     }
 
     /// Makes the sequential zone that starts at `start` take no more writes.
@@ -40,7 +41,7 @@ impl DriveState {
 
     /// Drops the contents of these blocks outside sequential zones.
     pub fn discard(&mut self, lba: Lba, blocks: u64) -> Result<(), Status> {
-        self.media.discard(lba, blocks).map_err(|_| Status::WriteFault)
+        self.media.discard(lba, blocks).map_err(write_failure)
     }
 
     /// Whether the drive has the resources for all zones that are active.

@@ -68,7 +68,7 @@ impl Ssd {
             None => left,
         };
         model.power_again(state, seed);
-        if !model.record() {
+        if model.record().is_err() {
             model.fall(seed);
             return Err(io::Error::other("the drive's file cannot be written"));
         }

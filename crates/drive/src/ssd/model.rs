@@ -88,7 +88,7 @@ pub(super) struct Model {
     pub(super) waiters: Vec<Waiter>,
     pub(super) ticking: bool,
     /// The media failed after a write had been acknowledged, so no flush may succeed from now on.
-    pub(super) write_fault: bool,
+    pub(super) write_fault: Option<Status>,
     pub(super) observer: Option<Observer>,
     pub(super) cut_at: Option<(CutPoint, u64)>,
     pub(super) after_cut: AfterCut,
@@ -127,7 +127,7 @@ impl Model {
             gathering: Vec::new(),
             waiters: Vec::new(),
             ticking: false,
-            write_fault: false,
+            write_fault: None,
             observer: None,
             cut_at: None,
             after_cut: AfterCut::Dead,

@@ -7,6 +7,7 @@ use super::model::{Answer, Model};
 use super::power::SavedZone;
 use super::write::{Promised, Target};
 use super::zones::{Cause, Cell};
+use crate::media::write_failure;
 use crate::{Block, Blocks, Command, Lba, Output, Status, Zone, ZoneAction, ZoneState};
 
 impl Model {
@@ -43,7 +44,7 @@ impl Model {
             Target::Zone { zone, .. } => self.note(zone as usize),
             Target::Random => Ok(()),
         });
-        noted.map(|()| Output::Done).map_err(|_| Status::WriteFault)
+        noted.map(|()| Output::Done).map_err(write_failure)
     }
 
     pub(super) fn begin_read(&mut self, slot: u32, lba: Lba, blocks: u32) -> Result<(), Status> {
@@ -301,17 +302,18 @@ impl Model {
 
     /// `Done`, once the media and the zone log are on stable storage.
     pub(super) fn recorded(&mut self) -> Answer {
-        if self.record() { Ok(Output::Done) } else { Err(Status::WriteFault) }
+        self.record().map(|()| Output::Done)
     }
 
     /// Makes the media survive the host's power, if a file is behind them.
-    pub(super) fn record(&mut self) -> bool {
-        if self.log.is_none() {
-            return self.media.sync().is_ok();
-        }
-        let zones = self.durable_zones();
-        let Some(log) = &mut self.log else { return false };
-        self.media.sync().and_then(|()| log.record(&zones)).is_ok()
+    pub(super) fn record(&mut self) -> Result<(), Status> {
+        let zones = if self.log.is_some() { self.durable_zones() } else { Vec::new() };
+        let synced = self.media.sync();
+        let recorded = synced.and_then(|()| match &mut self.log {
+            Some(log) => log.record(&zones),
+            None => Ok(()),
+        });
+        recorded.map_err(write_failure)
     }
 
     /// Records a zone's write pointer for the next process that opens the drive. The bytes are

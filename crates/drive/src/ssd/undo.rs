@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::model::Model;
 use super::power::{Luck, SavedZone};
+use crate::media::write_failure;
 use crate::{Lba, Media, Status, ZoneState};
 
 /// Which change it was. Later ones have higher numbers.
@@ -133,7 +134,8 @@ impl Model {
         self.undo.holes.retain(|&start, &mut (end, change)| {
             let durable = covered(change);
             if durable {
-                self.write_fault |= self.media.discard(start, end - start).is_err();
+                let emptied = self.media.discard(start, end - start).map_err(write_failure);
+                self.write_fault = self.write_fault.or(emptied.err());
             }
             !durable
         });
@@ -152,7 +154,8 @@ impl Model {
         if table.cells[zone].before.take().is_some() {
             let (start, size) = (table.start(zone), table.geometry.size);
             self.undo.zones.retain(|other| *other as usize != zone);
-            self.write_fault |= self.media.discard(start, size).is_err();
+            let emptied = self.media.discard(start, size).map_err(write_failure);
+            self.write_fault = self.write_fault.or(emptied.err());
         }
     }
 
@@ -163,7 +166,7 @@ impl Model {
         } else {
             let Some(table) = &self.zones else { return Ok(()) };
             let (start, size) = (table.start(zone), table.geometry.size);
-            self.media.discard(start, size).map_err(|_| Status::WriteFault)
+            self.media.discard(start, size).map_err(write_failure)
         }
     }
 
@@ -192,7 +195,7 @@ impl Model {
             self.undo.dig(lba, end);
             return Ok(());
         }
-        self.media.discard(lba, end - lba).map_err(|_| Status::WriteFault)
+        self.media.discard(lba, end - lba).map_err(write_failure)
     }
 
     /// Lets `luck` decide for each change whether it is undone. Empties in `media` what is not

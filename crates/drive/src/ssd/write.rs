@@ -8,6 +8,7 @@ use super::model::{Happening, Model};
 use super::power::EventKind;
 use super::undo::Covered;
 use super::zones::Cause;
+use crate::media::write_failure;
 use crate::{Block, Blocks, Lba, Output, Status, ZoneState};
 
 /// A write that is being transferred into the buffer.
@@ -228,8 +229,11 @@ impl Model {
             }
             self.wait_for_programs(slot, Some(place), Promised::default());
         } else {
-            let lost = fua && answer.is_ok() && !self.record();
-            self.complete(slot, if lost { Err(Status::WriteFault) } else { answer });
+            let answer = answer.and_then(|output| match fua {
+                true => self.record().map(|()| output),
+                false => Ok(output),
+            });
+            self.complete(slot, answer);
         }
         self.make_room();
     }
@@ -269,7 +273,7 @@ impl Model {
         let held = (cell.buffered - cell.nand) as usize;
         let newest = cell.pending.range(held - blocks as usize..held).cloned();
         let stored = self.media.write_run(start + cell.buffered - blocks, newest);
-        stored.and_then(|()| self.note(zone)).map_err(|_| Status::WriteFault)
+        stored.and_then(|()| self.note(zone)).map_err(write_failure)
     }
 
     fn arrive_random(&mut self, lba: Lba, version: u64, data: Blocks) -> Result<(), Status> {
@@ -377,7 +381,7 @@ impl Model {
             }
             Target::Random => self.store_random(program.random),
         };
-        self.write_fault |= stored.is_err();
+        self.write_fault = self.write_fault.or(stored.err());
         self.tokens += blocks;
         let number = self.stats.programs;
         self.stats.programs += 1;
@@ -402,7 +406,7 @@ impl Model {
 
     fn store(&mut self, lba: Lba, block: Block) -> Result<(), Status> {
         self.undo.fill(lba);
-        self.media.write(lba, block).map_err(|_| Status::WriteFault)
+        self.media.write(lba, block).map_err(write_failure)
     }
 
     /// Moves a zone's wp_nand up by `blocks`, whose bytes go to the media.
@@ -419,7 +423,7 @@ impl Model {
         if kept {
             drop(run);
         } else {
-            self.media.write_run(start + cell.nand, run).map_err(|_| Status::WriteFault)?;
+            self.media.write_run(start + cell.nand, run).map_err(write_failure)?;
         }
         cell.nand += blocks as u64;
         Ok(())
@@ -460,8 +464,9 @@ impl Model {
         }
         self.settle_covered(&waiter.then.covers);
         let answer = self.slots[waiter.slot as usize].answer.take().unwrap_or(Ok(Output::Done));
-        let lost = answer.is_ok() && (self.write_fault || !self.record());
-        let answer = if lost { Err(Status::WriteFault) } else { answer };
+        let answer = answer.and_then(|output| {
+            self.write_fault.map_or_else(|| self.record(), Err).map(|()| output)
+        });
         let firmware = self.spec.profile().firmware_flush_ns.value;
         self.finish_at(waiter.slot, self.clock + firmware, answer);
     }

@@ -13,6 +13,7 @@ use drive::Lba;
 use queue::Verb;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
+use vfs::kind::Witness;
 use vfs::{Clock, Errno, Health, Timespec};
 
 use crate::alloc::credit::Credit;
@@ -89,6 +90,8 @@ pub(crate) struct Engine {
     pub(crate) write_errors: FxHashSet<Nid>,
     /// If set, roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
     pub(crate) repairing: bool,
+    /// Who is told of failures that no caller learns of.
+    pub(crate) witness: Option<Witness>,
 }
 
 /// For whom the volume cleans or writes a checkpoint.
@@ -147,9 +150,18 @@ impl Engine {
             return;
         }
         self.health = Health::Stopped;
+        self.report(&format!("{error}; nothing more is written"));
         if self.options.errors == OnError::Panic {
             eprintln!("f2fs: {error}; mounted errors=panic, so this ends here");
             std::process::abort();
+        }
+    }
+
+    /// Reports a failure that no caller learns of.
+    #[cold]
+    pub(crate) fn report(&self, what: &str) {
+        if let Some(witness) = &self.witness {
+            witness(what);
         }
     }
 

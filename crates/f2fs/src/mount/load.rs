@@ -127,6 +127,7 @@ impl Parts {
             reading: Vec::new(),
             write_errors: FxHashSet::default(),
             repairing: false,
+            witness: None,
             pack,
             cleaner: Cleaner::default(),
             limits: Limits::default(),

@@ -137,14 +137,14 @@ impl Flushed for F2fs {
 
     fn write_back(&self, ino: Ino) {
         if let Ok(ino) = Nid::try_from(ino) {
-            // The file's next fsync reports it.
-            let _ = self.write_back_file(ino);
+            // The file's next fsync reports it too.
+            self.report_failure("write-back", self.write_back_file(ino));
         }
     }
 
     fn commit_if_older(&self, age: Nanos) {
-        // The next operation on the volume reports that its checkpoint failed.
-        let _ = self.checkpoint_if_older(age);
+        // So does the next operation on the volume.
+        self.report_failure("checkpoint", self.checkpoint_if_older(age));
     }
 }
 
@@ -168,13 +168,27 @@ fn discard_thread(fs: &F2fs) {
     while let Some(mut state) = fs.upkeep.sleep(Nanos::MAX, |wishes| wishes.discard == Some(true)) {
         state.own.discard = Some(false);
         drop(state);
-        if fs.discard().is_err() {
+        let told = fs.discard();
+        let ends = told.is_err();
+        fs.report_failure("discard", told);
+        if ends {
             return;
         }
     }
 }
 
 impl F2fs {
+    /// Reports what failed in the background. On a volume that has stopped, everything does, and
+    /// the reason has been reported.
+    fn report_failure(&self, of: &str, done: Result<()>) {
+        if let Err(error) = done {
+            let volume = self.lock();
+            if volume.health == Health::Sound {
+                volume.report(&format!("{of}: {error}"));
+            }
+        }
+    }
+
     /// Wakes the thread that tells the drive what is free; false if there is none.
     pub(crate) fn wake_discards(&self) -> bool {
         let wish = &mut self.upkeep.lock().own.discard;
@@ -236,7 +250,11 @@ impl F2fs {
         match self.clean_one(policy, least_percent, Caller::Background) {
             Ok(true) if wait == tunables.gc_no_gc_sleep_time => tunables.gc_min_sleep_time,
             Ok(true) => wait,
-            Ok(false) | Err(_) => tunables.gc_no_gc_sleep_time,
+            Ok(false) => tunables.gc_no_gc_sleep_time,
+            failed => {
+                self.report_failure("cleaning", failed.map(drop));
+                tunables.gc_no_gc_sleep_time
+            }
         }
     }
 

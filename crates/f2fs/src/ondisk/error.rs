@@ -4,6 +4,7 @@
 //! sound volume that needs something not built here. Both keep their reason. The errno is derived
 //! at the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
 
+use drive::Status;
 use thiserror::Error;
 use vfs::Errno;
 
@@ -99,6 +100,8 @@ impl Error {
             Self::Corrupt { .. } | Self::Truncated { .. } => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::Usage(_) => Errno::INVAL,
+            // As the kernel has it of a thin device whose pool is full.
+            Self::Io(error) if error.status == Status::CapacityExceeded => Errno::NOSPC,
             Self::Io(_) => Errno::IO,
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,

@@ -2,6 +2,7 @@
 //! helper mount(8) calls for it. Exit status as in mount(8).
 
 mod control;
+mod log;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -15,9 +16,11 @@ use drive::linux::Access;
 use fuse::{MountOptions, Session};
 
 use control::Switch;
+use log::Log;
 
 use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
+use crate::in_use::is_write_protected;
 use crate::mounted::Mounted;
 use crate::out;
 use crate::target::{Devices, Kind, open_to_serve};
@@ -44,9 +47,10 @@ Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime s
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
 noallow_other; writeback: the kernel collects writes; io_uring: requests come over rings, for short
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
-threads=N; timing=instant|paced, of an emulated drive.
-Those of F2FS: fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=, nodiscard,
-noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward, cache=;
+threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v.
+Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
+quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=, nodiscard,
+noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block
 layer, as --sched and the others below;
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
@@ -77,6 +81,13 @@ pub(crate) struct Mount {
     /// Stay in the foreground
     #[arg(long, short = 'f')]
     foreground: bool,
+    /// Append errors to FILE. Otherwise they go to standard error in the foreground, and to syslog in
+    /// the background
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Log what is done, too, not only errors
+    #[arg(long, short = 'v')]
+    verbose: bool,
     /// Stay in the foreground, say when the mount is ready, and detach from the terminal
     #[arg(long, hide = true)]
     in_background: bool,
@@ -132,6 +143,8 @@ impl Helper {
             read_only: false,
             foreground: false,
             in_background: false,
+            log: None,
+            verbose: self.verbose,
             block_layer: BlockLayer::default(),
         }
         .run()
@@ -163,6 +176,8 @@ struct Settings {
     volume: String,
     timing: Timing,
     devices: Devices,
+    log: Option<PathBuf>,
+    verbose: bool,
 }
 
 fn usage(message: String) -> Failure {
@@ -175,17 +190,20 @@ impl Settings {
         let (mut remount, mut timing) = (false, Timing::Instant);
         let mut of_volume = Vec::new();
         let mut devices = Devices::default();
+        let (mut log, mut verbose) = (None, false);
         for option in rest {
             match option.as_str() {
                 "timing=instant" => timing = Timing::Instant,
                 "remount" => remount = true,
+                "verbose" => verbose = true,
                 "timing=paced" => timing = Timing::Paced,
                 text if text == "timing" || text.starts_with("timing=") => {
                     return Err(usage(format!("{text}: expected timing=instant or timing=paced")));
                 }
-                text => match text.strip_prefix("device=") {
-                    Some(device) => devices.others.push(device.into()),
-                    None => of_volume.push(option),
+                text => match text.split_once('=') {
+                    Some(("device", device)) => devices.others.push(device.into()),
+                    Some(("log", file)) => log = Some(file.into()),
+                    _ => of_volume.push(option),
                 },
             }
         }
@@ -194,7 +212,7 @@ impl Settings {
         }
         let volume = of_volume.join(",");
         subjects::check_options(&volume).map_err(|error| usage(error.to_string()))?;
-        Ok(Self { remount, mount, volume, timing, devices })
+        Ok(Self { remount, mount, volume, timing, devices, log, verbose })
     }
 }
 
@@ -204,8 +222,7 @@ impl Mount {
             self.options.push("ro".into());
         }
         self.options.extend(self.block_layer.options());
-        let mut settings = Settings::parse(&self.options)?;
-        settings.devices.kind = self.kind;
+        let mut settings = self.settings()?;
         let absolute = |path: &Path| std::fs::canonicalize(path).map_err(failed(path));
         // remount needs the directory only.
         let dir = match &self.dir {
@@ -220,10 +237,25 @@ impl Mount {
             return remount(&absolute(dir)?, &settings);
         }
         let (image, dir) = (absolute(&self.image)?, absolute(dir)?);
+        if !settings.mount.read_only && is_write_protected(&image) {
+            // As mount(8) does.
+            let image = image.display();
+            out::complain(&format!("{image}: write-protected, mounted read-only"));
+            self.options.push("ro".into());
+            settings = self.settings()?;
+        }
         if self.foreground || self.in_background {
             return serve(&image, &dir, &settings, self.in_background);
         }
         self.start_in_background(&image, &dir)
+    }
+
+    fn settings(&self) -> Outcome<Settings> {
+        let mut settings = Settings::parse(&self.options)?;
+        settings.log = self.log.clone().or(settings.log);
+        settings.verbose |= self.verbose;
+        settings.devices.kind = self.kind;
+        Ok(settings)
     }
 
     /// Starts this program again, and waits until it has mounted or failed.
@@ -235,8 +267,12 @@ impl Mount {
             child.args(["-t", name]);
         }
         for list in &self.options {
-            child.arg("-o").arg(with_absolute_devices(list));
+            child.arg("-o").arg(with_absolute_paths(list));
         }
+        if let Some(file) = &self.log {
+            child.arg("--log").arg(std::path::absolute(file).map_err(system)?);
+        }
+        child.args(self.verbose.then_some("-v"));
         child.arg("--").arg(image).arg(dir).current_dir("/");
         let mut child =
             child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(system)?;
@@ -265,8 +301,11 @@ fn remount(dir: &Path, settings: &Settings) -> Outcome {
     }
     fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
     // When a mount has become read-only, everything written before is durable.
-    mounted.ask("sync").map_err(failed_plainly)?;
-    Ok(0)
+    let lost = mounted.ask("sync").map_err(failed_plainly)?;
+    match lost.is_empty() {
+        true => Ok(0),
+        false => Err(failed(dir)(String::from_utf8_lossy(&lost))),
+    }
 }
 
 /// Fails if the volume's own options would change: they cannot while it is mounted.
@@ -296,11 +335,11 @@ fn failed_plainly(failure: Failure) -> Failure {
 }
 
 /// The options for a process with another working directory.
-fn with_absolute_devices(list: &str) -> String {
-    let absolute = |option: &str| match option.strip_prefix("device=") {
-        Some(device) => std::path::absolute(device)
-            .map_or_else(|_| option.to_owned(), |path| format!("device={}", path.display())),
-        None => option.to_owned(),
+fn with_absolute_paths(list: &str) -> String {
+    let absolute = |option: &str| match option.split_once('=') {
+        Some((name @ ("device" | "log"), path)) => std::path::absolute(path)
+            .map_or_else(|_| option.to_owned(), |path| format!("{name}={}", path.display())),
+        _ => option.to_owned(),
     };
     list.split(',').map(absolute).collect::<Vec<_>>().join(",")
 }
@@ -311,18 +350,25 @@ const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offe
 
 /// Mounts and stays until the end.
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
+    let log = open_log(dir, settings, in_background)?;
     let access = if settings.mount.read_only { Access::Read } else { Access::Write };
     let opened = open_to_serve(image, &settings.devices, access, settings.timing)
         .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
     let format = settings.devices.kind.of(&opened.drive).map_err(failed(image))?;
     format.check_options(&settings.volume).map_err(|error| usage(error.to_string()))?;
-    let volume = format.mount(opened.drive.clone(), &settings.volume).map_err(failed(image))?;
-    let control = Arc::new(Switch {
+    let volume = format.mount(opened.drive.clone(), &settings.volume);
+    let volume = volume.map_err(|error| unmountable(image, &error))?;
+    let witness = log.clone();
+    volume.report_to(Arc::new(move |what| witness.fail(what)));
+    let switch = Arc::new(Switch {
         volume: volume.clone(),
         drives: opened.emulated().to_vec(),
         read_only: settings.mount.read_only,
+        image: image.to_owned(),
+        log: log.clone(),
+        speakers: cores::Mutex::new(Vec::new()),
     });
-    let session = Session::start(volume.clone(), Some(control), image, dir, &settings.mount)
+    let session = Session::start(volume.clone(), Some(switch.clone()), image, dir, &settings.mount)
         .map_err(failed(dir))?;
     if settings.mount.io_uring && !session.has_rings() {
         out::complain(&format!("{}: {NO_RINGS}", dir.display()));
@@ -330,15 +376,54 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     if in_background {
         let_go().map_err(failed(dir))?;
     }
+    log.note(&format!("mounted from {}: {}", image.display(), volume.options()));
     let maintenance = volume.clone().maintain();
     let ended = session.wait();
     drop(maintenance);
-    let unmounted = volume.unmount();
-    if let Err(errno) = ended {
-        return Err(failed(dir)(errno));
+    let unmounted = volume.unmount().map_err(|error| switch.lost(&error));
+    // While the image is still locked: `umount` listens until it is free.
+    switch.end(unmounted.as_ref().err().map(String::as_str));
+    let failure = match (ended, unmounted) {
+        (Err(errno), _) => failed(dir)(errno),
+        (_, Err(lost)) => failed(image)(lost),
+        _ => {
+            log.note("unmounted");
+            return Ok(0);
+        }
+    };
+    if in_background || settings.log.is_some() {
+        log.fail(&format!("unmounted, but not everything was written: {failure}"));
     }
-    unmounted.map_err(failed(image))?;
-    Ok(0)
+    Err(failure)
+}
+
+/// The log; panics of all threads go there, too.
+fn open_log(dir: &Path, settings: &Settings, in_background: bool) -> Outcome<Arc<Log>> {
+    let file = settings.log.as_deref();
+    let about = dir.display().to_string();
+    let log = Log::open(about, file, settings.verbose, in_background);
+    let log = Arc::new(log.map_err(failed(file.unwrap_or(dir)))?);
+    if in_background || file.is_some() {
+        let of_panics = log.clone();
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            of_panics.fail(&panic.to_string());
+            default(panic);
+        }));
+    }
+    Ok(log)
+}
+
+/// Why a volume cannot be mounted, and what can be done about it.
+fn unmountable(image: &Path, error: &vfs::kind::Error) -> Failure {
+    let shown = image.display();
+    let next = match error.is_corruption() {
+        true => format!(
+            "; `strandline fsck {shown}` repairs it or, with --rescue, rebuilds it from its nodes"
+        ),
+        false => String::new(),
+    };
+    failed(image)(format!("{error}{next}"))
 }
 
 /// Leaves the session and the terminal of the caller.

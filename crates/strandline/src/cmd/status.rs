@@ -17,7 +17,9 @@ Examples:
   strandline status /mnt --json | jq .free_segments
 
 Names are those of /sys/fs/f2fs/<disk>/ where the kernel has them; those of the drive begin with
-drive/.")]
+drive/. `error` is the first failure since the mount; it is missing if there was none. `unwritten_kb`
+is what files have in memory only, or lost on its way to the drive. `memory_kb` is what the process
+that serves the mount has.")]
 pub(crate) struct Status {
     /// Directory the volume is mounted on
     dir: PathBuf,
@@ -25,6 +27,9 @@ pub(crate) struct Status {
     #[arg(long)]
     json: bool,
 }
+
+/// What is shown first.
+const FIRST: [&str; 5] = ["error", "image", "memory_kb", "mount_options", "power"];
 
 impl Status {
     /// A mount that became read-only later is so to the kernel only: the volume need not know.
@@ -49,9 +54,9 @@ impl Status {
             return Ok(0);
         }
         let width = status.keys().map(String::len).max().unwrap_or(0);
-        // First how it is mounted, with the fsync mode: mount tables cannot show that.
+        // First how it is mounted and what is wrong with it: mount tables cannot show that.
         let (first, rest): (Vec<_>, Vec<_>) =
-            status.iter().partition(|(name, _)| *name == "mount_options");
+            status.iter().partition(|(name, _)| FIRST.contains(&name.as_str()));
         for (name, value) in first.into_iter().chain(rest) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             out::line(format!("{name:width$} {value}"))?;

@@ -8,6 +8,7 @@ use clap::{Args, Parser};
 use rustix::fs::FlockOperation;
 
 use crate::cmd::mount::FAILED;
+use crate::ending::Listener;
 use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 
@@ -17,7 +18,8 @@ use crate::mounted::Mounted;
 Example:
   strandline umount /mnt && fsck.f2fs disk.img
 
-Exit status, as in umount(8): 0 unmounted, 1 wrong usage, 32 it cannot be unmounted.")]
+Exit status, as in umount(8): 0 unmounted, 1 wrong usage, 32 it cannot be unmounted, or
+not everything was written.")]
 pub(crate) struct Umount {
     /// Directory it is mounted on
     dir: PathBuf,
@@ -67,11 +69,17 @@ fn unmount(dir: &Path, lazy: bool) -> Outcome {
         code: FAILED,
     };
     let mounted = Mounted::on(dir).map_err(|_| failed("no volume is mounted here".into()))?;
+    // How it ends, only the server knows. It need not be asked, and may have died.
+    let listener =
+        Listener::new().ok().filter(|listener| !lazy && mounted.ask(&listener.request()).is_ok());
     fuse::unmount(&mounted.dir, lazy).map_err(|error| failed(error.to_string()))?;
     if !lazy && let Ok(image) = File::open(&mounted.image) {
         // The serving process holds a lock until everything is written; a caller that may not ask
         // need not wait.
         let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
+        if let Some(Err(lost)) = listener.and_then(|listener| listener.heard()) {
+            return Err(failed(format!("unmounted, but not everything was written: {lost}")));
+        }
     }
     Ok(0)
 }

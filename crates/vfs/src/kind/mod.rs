@@ -20,7 +20,7 @@ use crate::record::Record;
 pub use report::{Checked, Finding, Label, Repaired, Row};
 pub use signature::signature;
 pub use technique::{Habits, Promise, Technique};
-pub use volume::{Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Volume};
+pub use volume::{Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Volume, Witness};
 
 /// Result of an operation on a volume as a whole.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

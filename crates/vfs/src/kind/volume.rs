@@ -81,6 +81,10 @@ pub struct Defragmented {
     pub blocks: u64,
 }
 
+/// Is told, in one line each, of failures that no caller learns of or that stop the volume. It may
+/// be called with the volume locked, so it must not call it back.
+pub type Witness = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// A mounted volume. A file system leaves out what it does not have.
 pub trait Volume: FileSystem {
     /// What recovery did when it was mounted.
@@ -94,6 +98,16 @@ pub trait Volume: FileSystem {
     /// Attributes and statistics by name, in the order to show them.
     fn status(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// Bytes that files have in memory only, or that were lost on their way to the drive.
+    fn unwritten(&self) -> u64 {
+        0
+    }
+
+    /// Reports failures to `witness` from now on, instead of to nobody.
+    fn report_to(&self, witness: Witness) {
+        drop(witness);
     }
 
     /// Sets attributes, all or none. Fails with a message that says what is allowed.

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use vfs::kind::{self, Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown};
+use vfs::kind::{self, Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Witness};
 use vfs::{Attr, Creator, Errno, Ino, Result, Timespec};
 
 use super::ioctl::ioctl;
 use crate::F2fs;
+use crate::ondisk::BLOCK_SIZE;
 
 /// How long the cleaner sleeps if it should clean all the time: the shortest setting.
 const CLEAN_EVERY_MS: &str = "1";
@@ -28,6 +29,15 @@ impl kind::Volume for F2fs {
             Ok(Value::Object(status)) => status,
             _ => Map::new(),
         }
+    }
+
+    fn unwritten(&self) -> u64 {
+        let dirty = self.lock().inodes.pages().dirty() as u64;
+        (dirty + self.queue().blocks_lost()) * BLOCK_SIZE as u64
+    }
+
+    fn report_to(&self, witness: Witness) {
+        self.lock().witness = Some(witness);
     }
 
     fn set(&self, settings: &[(&str, &str)]) -> kind::Result<()> {
