@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rusqlite::{Connection, Result};
 
-use super::Load;
+use super::{Kept, Load};
 
 /// Rows of a transaction, most of which replace older ones.
 const ROWS: i64 = 4;
@@ -29,10 +29,10 @@ pub(crate) struct Log {
 }
 
 /// Works in `dir` until that fails.
-pub(crate) fn work(dir: &Path, seed: u64) -> Log {
+pub(crate) fn work(dir: &Path, seed: u64, kept: &Kept) -> Log {
     let mut log = Log::default();
     // The error is the cut.
-    let _ = log.fill(dir, seed);
+    let _ = log.fill(dir, seed, kept);
     log
 }
 
@@ -45,7 +45,7 @@ fn open(dir: &Path) -> Result<Connection> {
 }
 
 impl Log {
-    fn fill(&mut self, dir: &Path, seed: u64) -> Result<()> {
+    fn fill(&mut self, dir: &Path, seed: u64, kept: &Kept) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let db = open(dir)?;
         db.execute(TABLE, [])?;
@@ -64,6 +64,7 @@ impl Log {
             }
             transaction.commit()?;
             self.committed += 1;
+            kept.one_more();
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A load that has ended.
 pub(crate) trait Load {
@@ -21,6 +23,20 @@ pub(crate) trait Load {
 
     /// Which of them are not kept in `dir`, in words.
     fn broken(&self, dir: &Path) -> Vec<String>;
+}
+
+/// How many promises a load has been given so far, for those who wait for the first.
+#[derive(Clone, Default)]
+pub(crate) struct Kept(Arc<AtomicU64>);
+
+impl Kept {
+    pub(crate) fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
 }
 
 /// A way to a directory that stays in its file system: when a mount has been taken away, its path

@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::{Load, anchored};
+use super::{Kept, Load, anchored};
 
 const FILES: usize = 3;
 const RECORDS: usize = 400;
@@ -32,14 +32,14 @@ pub(crate) struct Log {
 }
 
 /// Works in `dir` until that fails.
-pub(crate) fn work(dir: &Path, seed: u64) -> Log {
+pub(crate) fn work(dir: &Path, seed: u64, kept: &Kept) -> Log {
     let mut log = Log { files: Vec::new(), fsyncs: 0 };
     // The error is the cut.
-    let _ = write(dir, seed, &mut log);
+    let _ = write(dir, seed, &mut log, kept);
     log
 }
 
-fn write(dir: &Path, seed: u64, log: &mut Log) -> io::Result<()> {
+fn write(dir: &Path, seed: u64, log: &mut Log, kept: &Kept) -> io::Result<()> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (_anchor, dir) = anchored(dir)?;
     let mut files = Vec::new();
@@ -60,6 +60,7 @@ fn write(dir: &Path, seed: u64, log: &mut Log) -> io::Result<()> {
         sync(file)?;
         known.synced = known.written;
         log.fsyncs += 1;
+        kept.one_more();
     }
 }
 

@@ -50,12 +50,16 @@ pub(crate) fn start(dir: &Path, outside: &Path, seed: u64) -> Filling {
 }
 
 impl Filling {
+    /// How many rows SQLite has said are committed.
+    pub(crate) fn committed(&self) -> u64 {
+        let answers = fs::read_to_string(&self.answers).unwrap();
+        answers.lines().filter(|line| line.starts_with("committed ")).count() as u64
+    }
+
     pub(crate) fn end(mut self) -> Log {
         self.sqlite.kill().unwrap();
         self.sqlite.wait().unwrap();
-        let answers = fs::read_to_string(&self.answers).unwrap();
-        let committed = answers.lines().filter(|line| line.starts_with("committed ")).count();
-        Log { committed: committed as u64, journal: self.journal }
+        Log { committed: self.committed(), journal: self.journal }
     }
 }
 

@@ -11,7 +11,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::{Load, anchored};
+use super::{Kept, Load, anchored};
 
 const DIRS: u32 = 5;
 const NAMES: u32 = 25;
@@ -32,12 +32,22 @@ pub(crate) struct Log {
 }
 
 /// Works in `dir` until that fails.
-pub(crate) fn work(dir: &Path, seed: u64) -> Log {
+pub(crate) fn work(dir: &Path, seed: u64, kept: &Kept) -> Log {
+    work_for(dir, seed, u64::MAX, kept)
+}
+
+/// Works in `dir` for so many steps, or until that fails.
+pub(crate) fn work_for(dir: &Path, seed: u64, steps: u64, kept: &Kept) -> Log {
     let mut log = Log { paths: BTreeMap::new(), fsyncs: 0 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let Ok((_anchor, dir)) = anchored(dir) else { return log };
-    // The error is the cut.
-    while log.step(&dir, &mut random).is_ok() {}
+    for _ in 0..steps {
+        // The error is the cut.
+        if log.step(&dir, &mut random).is_err() {
+            break;
+        }
+        kept.one_more();
+    }
     log
 }
 
