@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 tool = command -v $(1) >/dev/null || $(CARGO) install --locked --root target/tools $(2)
 CARGO_DEB = $(call tool,cargo-deb,cargo-deb@3.8.0)
 
-.PHONY: help demo campaign test test-all test-kernel lint bench docs deb dist check-targets
+.PHONY: help demo campaign figures-check test test-all test-kernel lint bench docs deb dist check-targets
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -79,6 +79,11 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 
 bench: ## the measured figures
 	$(CARGO) bench --workspace
+
+figures-check: export CARGO_PROFILE_RELEASE_LTO = off
+figures-check: ## whether the book's figures are what their commands print (make test has the quick ones)
+	$(CARGO) test --package strandline --test docs --release --target-dir target/test figures -- \
+	  --include-ignored
 
 # The links are checked by tidy, and the commands by a test, so both are part of `make test`, too.
 docs: ## the book, in target/book, and whether its links and commands are good

@@ -2,7 +2,9 @@
 //! stands below them; everywhere else, in `sh` blocks and in code quotes, `strandline`'s are ones
 //! that it understands, and `cargo`'s and `make`'s name packages and targets that there are.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod figures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -92,14 +94,16 @@ fn session(block: &str) -> Vec<Typed> {
     steps
 }
 
+/// Where a shell finds the command, and tools for administrators.
+fn program_path() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_strandline"));
+    let dir = program.parent().unwrap().display();
+    format!("{dir}:/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap())
+}
+
 #[test]
 fn a_session_prints_what_is_shown() {
-    let program = Path::new(env!("CARGO_BIN_EXE_strandline"));
-    let path = format!(
-        "{}:/usr/sbin:/sbin:{}",
-        program.parent().unwrap().display(),
-        std::env::var("PATH").unwrap()
-    );
+    let path = program_path();
     let mut steps = 0;
     for page in pages() {
         let scratch = Scratch::new(&format!("docs-{}", page.file_stem().unwrap().display()));
