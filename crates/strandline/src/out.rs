@@ -1,6 +1,7 @@
 //! Standard output and error. Nothing here panics when the other end has gone.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -69,7 +70,40 @@ pub(crate) fn plain(error: impl std::fmt::Display) -> String {
     })
 }
 
-/// A byte string as text, for people and JSON.
+/// A file's name, for standard output: as it is to a program; to a terminal with what does not print
+/// as `ls -b` escapes it.
+pub(crate) fn name(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if io::stdout().is_terminal() { escaped(bytes).into_bytes().into() } else { bytes.into() }
+}
+
+/// Control characters, and bytes that are not UTF-8, as a backslash and three octal digits.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let octal = |byte: u8, text: &mut String| *text += &format!("\\{byte:03o}");
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text += "\\\\",
+                char if char.is_control() => {
+                    let mut buffer = [0; 4];
+                    let bytes = char.encode_utf8(&mut buffer).bytes();
+                    bytes.for_each(|byte| octal(byte, &mut text));
+                }
+                char => text.push(char),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| octal(*byte, &mut text));
+    }
+    text
+}
+
+/// The bytes of a name in hexadecimal, if it is not UTF-8, which JSON needs.
+pub(crate) fn hex_unless_text(name: &[u8]) -> Option<String> {
+    let hex = || name.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::str::from_utf8(name).is_err().then(hex)
+}
+
+/// A byte string as text, for people.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -77,6 +111,15 @@ pub(crate) fn lossy(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_bytes_and_shown_as_text() {
+        assert_eq!(escaped("häß.txt".as_bytes()), "häß.txt");
+        assert_eq!(escaped(b"a\xffb\nc\\\x1b[31m"), "a\\377b\\012c\\\\\\033[31m");
+        assert_eq!(escaped(b"\xc3"), "\\303");
+        assert_eq!(hex_unless_text("ä".as_bytes()), None);
+        assert_eq!(hex_unless_text(b"a\xff").as_deref(), Some("61ff"));
+    }
 
     #[test]
     fn errors_are_told_in_words() {

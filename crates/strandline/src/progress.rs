@@ -1,9 +1,10 @@
 //! Progress bars: on a terminal only, and only when it takes longer than a second.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Time before a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -17,9 +18,9 @@ impl Progress {
     /// A bar; `quiet` switches it off.
     pub(crate) fn new(total: u64, what: &str, quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
-        let style = "{msg:12} {bar:40} {pos}/{len} {elapsed} (left {eta})";
+        let style = "{msg:12} {bar:40} {pos}/{len} {elapsed}{left}";
         if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style.progress_chars("━╸ "));
+            bar.set_style(style.progress_chars("━╸ ").with_key("left", left));
         }
         bar.set_message(what.to_owned());
         if quiet || !std::io::stderr().is_terminal() {
@@ -62,5 +63,14 @@ impl Progress {
     /// The end.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How much time is left, once enough has been done to tell.
+fn left(state: &ProgressState, to: &mut dyn Write) {
+    let known = state.fraction() >= 0.02 && state.elapsed() > PATIENCE;
+    if known {
+        // A bar that cannot be written is not seen.
+        let _ = write!(to, " (left {:#})", HumanDuration(state.eta()));
     }
 }

@@ -251,3 +251,62 @@ fn a_table_that_cannot_be_written_is_known_before_the_work() {
     assert_eq!((code, said.lines().count()), (1, 1), "{said}");
     assert!(said.contains("/nowhere/outcomes.md"), "{said}");
 }
+
+#[test]
+fn a_message_says_what_to_do_next() {
+    let scratch = Scratch::new("next-step");
+    let (image, dir) = (plain(&scratch, 64 << 20), scratch.path(""));
+    let lock = File::open(&image).expect("the image");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+    let us = format!("in use by process {}", std::process::id());
+    for (line, next) in [
+        (format!("fsck {image}"), &*us),
+        (format!("label {image}"), &*us),
+        (format!("ls {dir}:/"), "a file or a block device is needed"),
+        ("monut a b".into(), "a similar subcommand exists: 'mount'"),
+        ("fsck --resuce x".into(), "a similar argument exists: '--rescue'"),
+        ("mount a b -o fsync_mod=strict".into(), "did you mean fsync_mode?"),
+        (format!("mkfs -f {}", small(&scratch)), "the least is "),
+    ] {
+        let (_, said) = fails(&line);
+        assert_eq!(said.lines().count(), 1, "{line}: {said}");
+        assert!(said.contains(next), "{line}: {said}");
+    }
+}
+
+/// A file that is too small for a volume.
+fn small(scratch: &Scratch) -> String {
+    let path = scratch.path("small.img");
+    File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a file");
+    path
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_names() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let scratch = Scratch::new("not-utf-8");
+    let image = plain(&scratch, 64 << 20);
+    let name = b"caf\xe9 \n";
+    let file = scratch.0.join(std::ffi::OsStr::from_bytes(name));
+    std::fs::write(&file, "there").expect("a file");
+    let run = |words: &[&[u8]]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+        let words = words.iter().map(|word| std::ffi::OsString::from_vec(word.to_vec()));
+        let out = command.args(words).output().expect("the command starts");
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        out.stdout
+    };
+    let inside = [image.as_bytes(), b":/", name].concat();
+    run(&[b"cp", file.as_os_str().as_bytes(), &inside]);
+    assert_eq!(run(&[b"cat", &inside]), b"there");
+    let root = [image.as_bytes(), b":/"].concat();
+    assert_eq!(run(&[b"ls", &root]), [name, &b"\n"[..]].concat());
+    assert!(run(&[b"stat", &inside]).starts_with(&[b"  File: /", &name[..], b"\n"].concat()));
+    assert!(run(&[b"tree", &root]).windows(name.len()).any(|part| part == name));
+    let listed: serde_json::Value =
+        serde_json::from_slice(&run(&[b"ls", &root, b"--json"])).expect("JSON");
+    assert_eq!(listed["name_hex"], "636166e9200a");
+    let walked: serde_json::Value =
+        serde_json::from_slice(&run(&[b"tree", &root, b"--json"])).expect("JSON");
+    assert_eq!(walked["path_hex"], "636166e9200a");
+}

@@ -295,8 +295,9 @@ fn resize_and_defrag_keep_every_file() {
     ok(&format!("resize -t 163840 {image}"));
     fs::File::options().write(true).open(&image).unwrap().set_len(163_840 * 512).unwrap();
     assert_fsck_clean(&image);
-    let said = ok(&format!("defrag {image}"));
-    assert!(said.contains("/large: 2198 blocks, "), "{said}");
+    let said = ok(&format!("defrag -v {image}"));
+    assert!(said.contains("/large: 2,198 blocks, "), "{said}");
+    assert_eq!(ok(&format!("defrag {image}")), "0 files moved, 0 blocks\n");
     assert_fsck_clean(&image);
     assert_eq!(fails(&format!("resize -t 99999999 {image}")).0, 1);
     assert_eq!(fails(&format!("defrag {image}:/nowhere")).0, 1);

@@ -76,10 +76,12 @@ pub struct Choice<T: 'static> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
     /// There is no option with this name.
-    #[error("{given}: not a mount option of {of}")]
+    #[error("{given}: not a mount option of {of}{}", meant(*.similar))]
     Unknown {
         /// As it was given.
         given: String,
+        /// An option whose name is much the same.
+        similar: Option<&'static str>,
         /// Name of the file system.
         of: &'static str,
     },
@@ -101,7 +103,22 @@ pub enum OptionError {
     },
 }
 
+/// How alike two names must be to be taken for each other, as in clap's tips.
+const SIMILAR: f64 = 0.8;
+
+fn meant(similar: Option<&str>) -> String {
+    similar.map_or_else(String::new, |name| format!("; did you mean {name}?"))
+}
+
 impl<T> Options<T> {
+    /// The option whose name is most like `name`, if one is.
+    fn similar(&self, name: &str) -> Option<&'static str> {
+        let likeness = |known: &str| strsim::jaro(name, known);
+        let names = self.table.iter().map(|option| option.name);
+        let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        (likeness(best) > SIMILAR).then_some(best)
+    }
+
     /// Sets what `list` says, from left to right.
     pub fn set_list(&self, options: &mut T, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|given| !given.is_empty()).try_for_each(|given| {
@@ -124,8 +141,11 @@ impl<T> Options<T> {
             OptionError::Value { given: given.to_owned(), what, expected }
         };
         let option = self.table.iter().chain(self.block_layer).find(|option| option.name == name);
-        let option =
-            option.ok_or_else(|| OptionError::Unknown { given: given.to_owned(), of: self.of })?;
+        let option = option.ok_or_else(|| OptionError::Unknown {
+            given: given.to_owned(),
+            similar: self.similar(name),
+            of: self.of,
+        })?;
         match &option.value {
             Value::None { set } if value.is_none() => set(options),
             Value::None { .. } => {
@@ -208,6 +228,7 @@ mod tests {
         for (list, said) in [
             ("rw", "rw: not a mount option of testfs"),
             ("rw=1", "rw=1: not a mount option of testfs"),
+            ("levle=1", "levle=1: not a mount option of testfs; did you mean level?"),
             ("ro=1", "ro=1: takes no value"),
             ("mode", "mode: value missing; expected low, mid or high"),
             ("ro,mode=foo", "mode=foo: unknown value; expected low, mid or high"),

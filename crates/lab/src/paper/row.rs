@@ -77,6 +77,10 @@ impl Row {
 
     fn cells(&self) -> Vec<String> {
         let decimals = if self.ours >= 1000.0 { 0 } else { 2 };
+        // A figure that does not agree must not look as if it did.
+        let rounded = format!("{:.decimals$}", self.ours).parse().unwrap_or(self.ours);
+        let looks_so = self.band.is_some_and(|(low, high)| (low..=high).contains(&rounded));
+        let decimals = decimals + usize::from(self.agrees == Some(false) && looks_so);
         let number = |value: f64| format!("{value:.decimals$}");
         let pair = |(low, high)| format!("{} to {}", number(low), number(high));
         vec![
@@ -139,6 +143,14 @@ mod tests {
         }
         assert_eq!(row(1.51).agrees, None);
         assert_eq!(row(1.05).near(1.0, 0.1).band, Some((0.9, 1.1)));
+    }
+
+    #[test]
+    fn a_figure_just_outside_is_seen_to_be_outside() {
+        let cells = |ours| Row::new(Kind::Outcome, "x", "", ours, "x").within(1.0, 1.33).cells();
+        assert_eq!(cells(0.996)[4], "0.996 x");
+        assert_eq!(cells(1.004)[4], "1.00 x");
+        assert_eq!(cells(0.9)[4], "0.90 x");
     }
 
     #[test]

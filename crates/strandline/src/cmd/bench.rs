@@ -19,7 +19,7 @@ use crate::out;
 #[command(after_help = "\
 Examples:
   strandline bench fsync --drive ram --machine real
-  strandline bench fsync --drive zn540 --machine xeon-4116 --mount-opts fsync_mode=nobarrier,oprw
+  strandline bench fsync --drive zn540 --machine xeon-4116 --mount-options fsync_mode=nobarrier,oprw
   strandline bench fsync --drive zn540-noplp --machine xeon-4116 --threads 8 -o noflush_merge
   strandline bench seqwrite --drive ram --json
   strandline bench age --fill 90 --overwrite 10x --drive zn540 --machine xeon-4116
@@ -50,7 +50,8 @@ struct Common {
     #[arg(long, default_value = "f2fs")]
     fs: String,
     /// Mount options, as for mount -o
-    #[arg(long, default_value = "", short = 'o')]
+    #[arg(long = "mount-options", alias = "mount-opts", default_value = "", short = 'o')]
+    #[arg(value_name = "OPTIONS", hide_default_value = true)]
     mount_opts: String,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]

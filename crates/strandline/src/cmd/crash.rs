@@ -101,7 +101,8 @@ pub(crate) struct Crash {
     #[command(flatten)]
     campaign: CampaignArgs,
     /// Mount options besides those of the mode, as for mount -o
-    #[arg(long, default_value = "", short = 'o', conflicts_with = "kernel")]
+    #[arg(long = "mount-options", alias = "mount-opts", default_value = "", short = 'o')]
+    #[arg(value_name = "OPTIONS", hide_default_value = true)]
     mount_opts: String,
     #[command(flatten)]
     kernel: KernelArgs,
@@ -252,6 +253,7 @@ impl Crash {
             points: self.points(),
             seed: self.campaign.seed,
             inject: self.inject.as_deref(),
+            options: &self.mount_opts,
             json: self.campaign.json,
             command: self.command_line(),
         })
@@ -427,7 +429,7 @@ impl Crash {
         let command = format!("strandline crash --fs {fs} --drive {drive} --workload {workload}");
         match &*self.mount_opts {
             "" => command,
-            options => format!("{command} --mount-opts {}", shell_word(options)),
+            options => format!("{command} --mount-options {}", shell_word(options)),
         }
     }
 

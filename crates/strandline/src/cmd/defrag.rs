@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use lab::report::counted;
 use serde::Serialize;
 use vfs::FileKind;
 
@@ -27,6 +28,9 @@ pub(crate) struct Defrag {
     target: OsString,
     #[command(flatten)]
     devices: Devices,
+    /// Name each file that was moved
+    #[arg(long, short = 'v')]
+    verbose: bool,
     /// One JSON object per file
     #[arg(long)]
     json: bool,
@@ -71,19 +75,28 @@ impl Defrag {
         files.sort_by_key(|(_, ino)| *ino);
         files.dedup_by_key(|(_, ino)| *ino);
         let mut failed = false;
+        let (mut moved, mut blocks) = (0, 0);
         for (path, ino) in files {
             match volume.fs.defragment(ino) {
-                Ok(report) => out::heard(self.tell(&Moved {
-                    path: lossy(&path),
-                    extents_before: report.extents_before,
-                    extents_after: report.extents_after,
-                    blocks: report.blocks,
-                }))?,
+                Ok(report) => {
+                    moved += usize::from(report.blocks > 0);
+                    blocks += report.blocks as usize;
+                    out::heard(self.tell(&Moved {
+                        path: lossy(&path),
+                        extents_before: report.extents_before,
+                        extents_after: report.extents_after,
+                        blocks: report.blocks,
+                    }))?;
+                }
                 Err(error) => {
                     failed = true;
                     out::complain(&format!("{}: {error}", volume.name_of(&path)));
                 }
             }
+        }
+        if !self.json {
+            let (files, blocks) = (counted(moved, "file"), counted(blocks, "block"));
+            out::heard(out::line(format!("{files} moved, {blocks}")))?;
         }
         Ok(if failed { PROBLEM } else { 0 })
     }
@@ -95,8 +108,11 @@ impl Defrag {
         let Moved { path, extents_before, extents_after, blocks } = moved;
         match blocks {
             0 => Ok(()),
+            _ if !self.verbose => Ok(()),
             _ => out::line(format!(
-                "{path}: {blocks} blocks, {extents_before} -> {extents_after} extents"
+                "{path}: {}, {extents_before} -> {}",
+                counted(*blocks as usize, "block"),
+                counted(*extents_after as usize, "extent")
             )),
         }
     }

@@ -63,10 +63,6 @@ pub(crate) struct KernelArgs {
     /// With --kernel: the workload's fsyncs become fdatasyncs, and are judged as fsyncs
     #[arg(long, requires = "kernel")]
     fdatasync: bool,
-    /// With --kernel: mount options besides the mode's, such as mode=lfs
-    #[arg(long, value_name = "OPTIONS", requires = "kernel", default_value = "")]
-    #[arg(hide_default_value = true)]
-    mount_options: String,
 }
 
 /// What a campaign is, besides the kernel.
@@ -78,6 +74,8 @@ pub(crate) struct Task<'a> {
     pub(crate) points: CutPoints,
     pub(crate) seed: u64,
     pub(crate) inject: Option<&'a str>,
+    /// Mount options besides the mode's.
+    pub(crate) options: &'a str,
     pub(crate) json: bool,
     pub(crate) command: String,
 }
@@ -113,7 +111,7 @@ impl KernelArgs {
                 },
                 seed: task.seed,
                 fdatasync: self.fdatasync,
-                options: self.mount_options.clone(),
+                options: task.options.to_owned(),
                 lies,
                 keep: self.keep.clone(),
                 command: self.command_line(task),
@@ -169,9 +167,6 @@ impl KernelArgs {
         }
         if self.fdatasync {
             command += " --fdatasync";
-        }
-        if !self.mount_options.is_empty() {
-            command += &format!(" --mount-options {}", shell_word(&self.mount_options));
         }
         if let Some(at) = &self.machine {
             command += &format!(" --machine {at}");

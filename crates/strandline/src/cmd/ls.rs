@@ -5,7 +5,7 @@ use serde::Serialize;
 use vfs::{Attr, FileKind};
 
 use crate::failure::Outcome;
-use crate::out::{self, lossy};
+use crate::out::{self, hex_unless_text, lossy};
 use crate::target::{Devices, ImageVolume, Inside};
 
 /// List a directory inside an image, without mounting it.
@@ -31,6 +31,9 @@ pub(crate) struct Ls {
 #[derive(Serialize)]
 struct Entry {
     name: String,
+    /// The bytes of a name that is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
     #[serde(flatten)]
     stat: super::stat::StatJson,
 }
@@ -58,25 +61,28 @@ impl Ls {
 
     fn show(&self, volume: &ImageVolume, name: &[u8], attr: &Attr) -> Outcome<()> {
         if self.json {
-            return out::json(&Entry { name: lossy(name), stat: attr.into() });
+            let name_hex = hex_unless_text(name);
+            return out::json(&Entry { name: lossy(name), name_hex, stat: attr.into() });
         }
         if !self.long {
-            return out::line(lossy(name));
+            return out::bytes(&[&*out::name(name), b"\n"].concat());
         }
-        let mut text = format!(
-            "{} {:>3} {:>5} {:>5} {:>12} {} {}",
+        let mut line = format!(
+            "{} {:>3} {:>5} {:>5} {:>12} {} ",
             super::stat::mode_text(attr),
             attr.nlink,
             attr.uid,
             attr.gid,
             attr.size,
-            super::stat::time_text(attr.mtime),
-            lossy(name)
-        );
+            super::stat::time_text(attr.mtime)
+        )
+        .into_bytes();
+        line.extend_from_slice(&out::name(name));
         if attr.kind == FileKind::Symlink {
             let target = volume.fs.readlink(attr.ino).map_err(volume.about(name))?;
-            text += &format!(" -> {}", lossy(&target));
+            line.extend([b" -> ", &*out::name(&target)].concat());
         }
-        out::line(text)
+        line.push(b'\n');
+        out::bytes(&line)
     }
 }

@@ -66,12 +66,13 @@ impl Stat {
             out::json(&StatJson::from(&attr))?;
             return Ok(0);
         }
-        let mut name = lossy(path);
+        let mut line = [b"  File: ", &*out::name(path)].concat();
         if attr.kind == FileKind::Symlink {
             let target = volume.fs.readlink(attr.ino).map_err(volume.about(path))?;
-            name += &format!(" -> {}", lossy(&target));
+            line.extend([b" -> ", &*out::name(&target)].concat());
         }
-        out::line(format!("  File: {name}"))?;
+        line.push(b'\n');
+        out::bytes(&line)?;
         out::line(format!(
             "  Size: {}  Blocks: {}  {}",
             attr.size,

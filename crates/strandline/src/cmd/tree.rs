@@ -1,11 +1,12 @@
 //! `strandline tree`.
 
 use clap::Args;
+use lab::report::counted;
 use serde::Serialize;
 use vfs::FileKind;
 
 use crate::failure::Outcome;
-use crate::out::{self, lossy};
+use crate::out::{self, hex_unless_text, lossy};
 use crate::target::{Devices, ImageVolume, Inside};
 
 /// Show everything below a directory inside an image.
@@ -28,6 +29,9 @@ pub(crate) struct Tree {
 #[derive(Serialize)]
 struct Entry {
     path: String,
+    /// The bytes of a path that is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     #[serde(flatten)]
     stat: super::stat::StatJson,
 }
@@ -52,27 +56,32 @@ pub(crate) fn show(target: &Inside, devices: &Devices, json: bool) -> Outcome<()
         all.map_err(volume.about(&target.path))?;
     }
     if !json {
-        out::line(lossy(&target.path))?;
+        out::bytes(&[&*out::name(&target.path), b"\n"].concat())?;
     }
     for (path, attr) in &found {
         if json {
-            out::json(&Entry { path: lossy(path), stat: attr.into() })?;
+            let path_hex = hex_unless_text(path);
+            out::json(&Entry { path: lossy(path), path_hex, stat: attr.into() })?;
             continue;
         }
         let depth = path.iter().filter(|&&b| b == b'/').count();
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-        let mut text = format!("{}{}", "  ".repeat(depth + 1), lossy(name));
+        let mut line = "  ".repeat(depth + 1).into_bytes();
+        line.extend_from_slice(&out::name(name));
         if attr.kind == FileKind::Directory {
-            text.push('/');
+            line.push(b'/');
         } else if attr.kind == FileKind::Symlink {
             let target = volume.fs.readlink(attr.ino).map_err(volume.about(path))?;
-            text += &format!(" -> {}", lossy(&target));
+            line.extend([b" -> ", &*out::name(&target)].concat());
         }
-        out::line(text)?;
+        line.push(b'\n');
+        out::bytes(&line)?;
     }
     if !json {
         let dirs = found.iter().filter(|(_, a)| a.kind == FileKind::Directory).count();
-        out::line(format!("\n{dirs} directories, {} files", found.len() - dirs))?;
+        let directories = if dirs == 1 { "directory" } else { "directories" };
+        let files = counted(found.len() - dirs, "file");
+        out::line(format!("\n{dirs} {directories}, {files}"))?;
     }
     Ok(())
 }

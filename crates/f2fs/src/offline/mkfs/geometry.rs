@@ -115,8 +115,25 @@ pub struct Geometry {
     pub cursegs: [SegNo; 6],
 }
 
-/// Lays out a volume.
+/// Lays out a volume. If it is too small, the error says how large it must be.
 pub fn layout(request: &Request) -> Result<Geometry> {
+    lay_out(request).map_err(|error| match least_bytes(request) {
+        Some(least) if request.bytes < least => {
+            Error::usage(format!("{error}; the least is {} MiB", least >> 20))
+        }
+        _ => error,
+    })
+}
+
+/// The smallest plain volume with these options, in whole segments; `None` on zones, or if it takes
+/// more than 1 GiB.
+fn least_bytes(request: &Request) -> Option<u64> {
+    let sizes = (1..=512).map(|segments| segments * SEGMENT_SIZE);
+    let fits = |bytes: &u64| lay_out(&Request { bytes: *bytes, ..*request }).is_ok();
+    if request.zones.is_some() { None } else { sizes.into_iter().find(fits) }
+}
+
+fn lay_out(request: &Request) -> Result<Geometry> {
     let per_zone = segments_per_zone(request)?;
     let zone_bytes = u64::from(per_zone) * SEGMENT_SIZE;
     let segment0 = SUPER_BYTES.next_multiple_of(zone_bytes);

@@ -138,7 +138,7 @@ impl Fxmark {
         let mut command = Command::new(program);
         command.args(["bench", "fxmark", self.load.name(), "--machine", &self.machine]);
         command.args(["--fs", &self.common.fs, "--drive", &self.drive]);
-        command.arg(format!("--mount-opts={}", self.common.mount_opts()));
+        command.arg(format!("--mount-options={}", self.common.mount_opts()));
         command.args(self.direct.then_some("--direct"));
         command.args(self.ops.map(|ops| format!("--ops={ops}")));
         let numbers = [("cores", threads), ("follow", first_core), ("seed", self.common.seed)];
