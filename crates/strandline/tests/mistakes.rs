@@ -263,7 +263,7 @@ fn a_message_says_what_to_do_next() {
         (format!("fsck {image}"), &*us),
         (format!("label {image}"), &*us),
         (format!("ls {dir}:/"), "a file or a block device is needed"),
-        ("monut a b".into(), "a similar subcommand exists: 'mount'"),
+        ("monut a b".into(), "similar subcommands exist: 'umount', 'mount'"),
         ("fsck --resuce x".into(), "a similar argument exists: '--rescue'"),
         ("mount a b -o fsync_mod=strict".into(), "did you mean fsync_mode?"),
         (format!("mkfs -f {}", small(&scratch)), "the least is "),

