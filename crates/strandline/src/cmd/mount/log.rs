@@ -120,7 +120,9 @@ mod tests {
         let path = dir.path().join("log");
         let log = Log::open("/mnt".into(), Some(&path), false, true).expect("a file");
         log.note("mounted");
-        ["no space", "no space", "no\nspace", "no space"].map(|what| log.fail(what));
+        for what in ["no space", "no space", "no\nspace", "no space"] {
+            log.fail(what);
+        }
         assert_eq!(log.first_error().as_deref(), Some("no space"));
         let text = std::fs::read_to_string(&path).expect("the log");
         let (lines, about) = (text.lines().count(), text.matches("]: /mnt: no space").count());
