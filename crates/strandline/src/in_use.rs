@@ -1,5 +1,5 @@
-//! Images that cannot be opened as they should: which process has one, what is mounted on it, whether
-//! its medium is write-protected.
+//! Images that cannot be opened as they should: which process has one, what is mounted on it,
+//! whether its medium is write-protected.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

@@ -153,8 +153,8 @@ fn refuse(error: &clap::Error, status: Option<u8>) -> ! {
     if !error.use_stderr() || error.kind() == lacks_command {
         error.exit();
     }
-    // What is wrong and what may have been meant, in one line like all our messages; clap's usage is
-    // in --help.
+    // What is wrong and what may have been meant, in one line like all our messages; clap's usage
+    // is in --help.
     let text = error.render().to_string();
     let wrong = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
     let wrong = wrong.collect::<Vec<_>>().join(" ");

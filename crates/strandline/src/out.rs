@@ -70,8 +70,8 @@ pub(crate) fn plain(error: impl std::fmt::Display) -> String {
     })
 }
 
-/// A file's name, for standard output: as it is to a program; to a terminal with what does not print
-/// as `ls -b` escapes it.
+/// A file's name, for standard output: as it is to a program; to a terminal with what does not
+/// print as `ls -b` escapes it.
 pub(crate) fn name(bytes: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() { escaped(bytes).into_bytes().into() } else { bytes.into() }
 }

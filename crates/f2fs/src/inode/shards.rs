@@ -170,8 +170,8 @@ impl Inodes {
         }
     }
 
-    /// Drops clean nodes that nobody has used since the last time, if there are too many. Nodes that
-    /// were made here count like those that were read: a checkpoint has made them clean.
+    /// Drops clean nodes that nobody has used since the last time, if there are too many. Nodes
+    /// made here count like those that were read: a checkpoint has made them clean.
     pub(crate) fn shrink_nodes(&mut self) {
         if self.has_many_clean_nodes() {
             self.all().for_each(|shard| shard.nodes.drop_unused());

@@ -165,8 +165,7 @@ impl Inject {
         INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
     }
 
-    /// The names of all of them on a command line, with commas.
-    pub fn names() -> String {
+    fn names() -> String {
         INJECT_NAMES.map(|(name, _)| name).join(", ")
     }
 }

@@ -111,11 +111,11 @@ pub(crate) struct Crash {
     /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
-    // The names are those of the table that the mount option has.
-    #[arg(long, value_name = "FAULT", help = format!(
-        "Deliberate fault of f2fs: {}; recover-no-read-ahead and recover-every-version cost time only",
-        f2fs::Inject::names()
-    ))]
+    /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
+    /// plain-checkpoint, skip-roll-forward, mark-every-node, no-chain-order, no-turn, decide-once,
+    /// early-tail, early-reuse, believe-torn; recover-no-read-ahead and recover-every-version cost
+    /// time only
+    #[arg(long)]
     inject: Option<String>,
     /// Judge this cut only
     #[arg(long)]

@@ -49,8 +49,8 @@ noallow_other; writeback: the kernel collects writes; io_uring: requests come ov
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
 threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v.
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
-quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=, nodiscard,
-noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward;
+quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
+nodiscard, noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block
 layer, as --sched and the others below;
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
@@ -81,8 +81,8 @@ pub(crate) struct Mount {
     /// Stay in the foreground
     #[arg(long, short = 'f')]
     foreground: bool,
-    /// Append errors to FILE. Otherwise they go to standard error in the foreground, and to syslog in
-    /// the background
+    /// Append errors to FILE. Otherwise they go to standard error in the foreground, and to syslog
+    /// in the background
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Log what is done, too, not only errors

@@ -17,9 +17,9 @@ Examples:
   strandline status /mnt --json | jq .free_segments
 
 Names are those of /sys/fs/f2fs/<disk>/ where the kernel has them; those of the drive begin with
-drive/. `error` is the first failure since the mount; it is missing if there was none. `unwritten_kb`
-is what files have in memory only, or lost on its way to the drive. `memory_kb` is what the process
-that serves the mount has.")]
+drive/. `error` is the first failure since the mount; it is missing if there was none.
+`unwritten_kb` is what files have in memory only, or lost on its way to the drive. `memory_kb` is
+what the process that serves the mount has.")]
 pub(crate) struct Status {
     /// Directory the volume is mounted on
     dir: PathBuf,
