@@ -33,7 +33,8 @@ impl Control for Switch {
     /// `status`: one JSON object. `tune=NAME=VALUE[,…]`: sets attributes, all or none; says what is
     /// wrong, if anything. `sync`: everything becomes durable; says what is not, if anything.
     /// `remount=rw`: whether it can be written at all. `cut=SEED`: the power fails, with the
-    /// choices of the seed. `shutdown=N`: as `f2fs_io shutdown N`, whose number FUSE does not let through.
+    /// choices of the seed. `shutdown=N`: as `f2fs_io shutdown N`, whose number FUSE does not let
+    /// through.
     /// `ending=NAME`: see [`crate::ending`].
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         if request != b"status" {
