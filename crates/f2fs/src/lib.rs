@@ -38,7 +38,7 @@ pub use check::repair;
 pub use error::{Error, Result};
 pub use fsync::technique;
 pub use mount::{
-    AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, Maintenance,
+    AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, LookupMode, Maintenance,
     MountOptions, OnError, Status, Tunables, devices,
 };
 pub use offline::{dump, label, mkfs, resize};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use drive::Drive;
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
+use f2fs::ondisk::hash::dentry_hash;
 use f2fs::ondisk::inode::FileFlags;
 use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, open_image, tool};
 use sha2::{Digest, Sha256};
@@ -180,6 +181,49 @@ fn folding(image: &Path, encoding: &str) -> (Arc<dyn Drive>, F2fs, Ino) {
     let flags = fs.inode_flags(dir).expect("flags");
     fs.set_inode_flags(dir, flags | FileFlags::CASEFOLD.bits()).expect("a flag");
     (drive, fs, dir)
+}
+
+/// Writes `to` over every `from` in the image; returns how often.
+fn replace_all(image: &Path, from: &[u8], to: &[u8]) -> usize {
+    let mut bytes = fs::read(image).unwrap();
+    let found: Vec<usize> =
+        (0..bytes.len() - from.len()).filter(|&at| bytes[at..].starts_with(from)).collect();
+    for &at in &found {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    fs::write(image, bytes).unwrap();
+    found.len()
+}
+
+/// Linux 6.12.0 to 6.12.4 did not ignore characters that Unicode calls ignorable.
+#[test]
+fn names_with_an_outdated_hash_are_found() {
+    for others in [0, 400] {
+        let scratch = Scratch::new();
+        let image = scratch.image("volume", 64 * MIB);
+        let (drive, volume, dir) = folding(&image, "utf8");
+        let who = Creator::default();
+        let made = volume.create(dir, "A\u{ad}b".as_bytes(), 0o644, who).unwrap().ino;
+        for i in 0..others {
+            volume.create(dir, format!("Other-{i}").as_bytes(), 0o644, who).unwrap();
+        }
+        volume.unmount().unwrap();
+        drop((volume, drive));
+        let (new, old) = (dentry_hash(b"ab"), dentry_hash("a\u{ad}b".as_bytes()));
+        assert!(replace_all(&image, &new.to_le_bytes(), &old.to_le_bytes()) > 0);
+
+        let drive = open_image(&image);
+        let volume = mount(&drive, "");
+        for name in ["AB", "ab", "a\u{ad}B"] {
+            assert_eq!(volume.lookup(dir, name.as_bytes()).unwrap().ino, made, "{name}");
+        }
+        assert_eq!(volume.lookup(dir, b"abc").unwrap_err().errno(), Errno::NOENT);
+        assert_eq!(volume.create(dir, b"Ab", 0o644, who).unwrap_err().errno(), Errno::EXIST);
+        volume.unlink(dir, b"aB").unwrap();
+        assert_eq!(volume.lookup(dir, b"ab").unwrap_err().errno(), Errno::NOENT);
+        volume.unmount().unwrap();
+        assert_judged_clean(&drive, &image);
+    }
 }
 
 #[test]

@@ -71,6 +71,8 @@ fn fold_unicode(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rand::{Rng, SeedableRng};
+
     use super::*;
     use crate::ondisk::hash::dentry_hash;
 
@@ -101,5 +103,21 @@ mod tests {
         assert_eq!(fold("\u{1fae0}".as_bytes()), None);
         assert_eq!(fold("\u{ad}".as_bytes()), None);
         assert_eq!(fold("ﬃ".repeat(85).as_bytes()), None);
+    }
+
+    #[test]
+    fn any_bytes_fold_and_folding_twice_changes_nothing() {
+        let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(32);
+        for _ in 0..20_000 {
+            let len = random.random_range(0..40);
+            let name: Vec<u8> = if random.random() {
+                (0..len).map(|_| random.random()).collect()
+            } else {
+                (0..len).map(|_| random.random::<char>()).collect::<String>().into_bytes()
+            };
+            if let Some(folded) = fold(&name) {
+                assert_eq!(fold(&folded).as_ref(), Some(&folded), "{name:?}");
+            }
+        }
     }
 }

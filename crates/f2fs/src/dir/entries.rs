@@ -32,6 +32,10 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    fn inline(entry: &Dentry<'_>) -> Self {
+        Self { place: EntryPlace::Inline(entry.slot), ino: entry.ino, kind: entry.kind }
+    }
+
     fn in_block(index: u64, entry: &Dentry<'_>) -> Self {
         Self { place: EntryPlace::Block(index, entry.slot), ino: entry.ino, kind: entry.kind }
     }
@@ -46,7 +50,8 @@ pub(crate) trait Names: See {
 
     /// How directory `dir` stores names; fails if it is not a directory.
     fn naming(&mut self, dir: Nid) -> Result<Naming, Self::Error> {
-        let casefold = self.engine().sb.casefold;
+        let Engine { sb, options, .. } = self.engine();
+        let casefold = sb.casefold.map(|folding| options.lookup_mode.applied_to(folding));
         let inode = self.view(dir)?;
         match inode.file_kind() {
             FileKind::Directory => Ok(Naming::of(&inode, casefold)),
@@ -72,6 +77,19 @@ pub(crate) trait Names: See {
 
     /// The entry for `wanted`, if there is one.
     fn find_wanted(&mut self, dir: Nid, wanted: &Wanted<'_>) -> Result<Option<Found>, Self::Error> {
+        let found = self.find_by_hash(dir, wanted)?;
+        if found.is_some() || !wanted.may_be_elsewhere() {
+            return Ok(found);
+        }
+        self.find_elsewhere(dir, wanted)
+    }
+
+    /// The entry for `wanted` where its hash says, if there is one.
+    fn find_by_hash(
+        &mut self,
+        dir: Nid,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Found>, Self::Error> {
         let _span = cores::span(cores::Stage::DirEntry);
         let hash = wanted.hash();
         let matches = |name: &[u8]| wanted.matches(name);
@@ -80,11 +98,7 @@ pub(crate) trait Names: See {
             let area = &inode.block()[inode.layout().inline_range()];
             let found =
                 Dentries::new(inode.layout().inline_dentries(), area, dir).find(hash, matches)?;
-            let found = found.map(|e| Found {
-                place: EntryPlace::Inline(e.slot),
-                ino: e.ino,
-                kind: e.kind,
-            });
+            let found = found.map(|entry| Found::inline(&entry));
             return Ok(self.engine().check_target(dir, found)?);
         }
         let (depth, dir_level) = (inode.current_depth.get(), inode.dir_level);
@@ -120,6 +134,33 @@ pub(crate) trait Names: See {
                     return Ok(self.engine().check_target(dir, Some(found))?);
                 }
             }
+        }
+        Ok(None)
+    }
+
+    /// The entry for `wanted`, whatever its hash, if there is one.
+    fn find_elsewhere(
+        &mut self,
+        dir: Nid,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Found>, Self::Error> {
+        let inode = self.view(dir)?;
+        if inode.inline().contains(Inline::DENTRY) {
+            let area = &inode.block()[inode.layout().inline_range()];
+            let entries = Dentries::new(inode.layout().inline_dentries(), area, dir);
+            let found = find_any_hash(entries, wanted)?.map(|entry| Found::inline(&entry));
+            return Ok(self.engine().check_target(dir, found)?);
+        }
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        let mut index = 0;
+        while let Some(next) = self.next_page(dir, index..end)? {
+            if let Some(block) = self.page(dir, next, end)?
+                && let Some(entry) = find_any_hash(Dentries::block(block, dir), wanted)?
+            {
+                let found = Found::in_block(next, &entry);
+                return Ok(self.engine().check_target(dir, Some(found))?);
+            }
+            index = next + 1;
         }
         Ok(None)
     }
@@ -177,6 +218,18 @@ impl Engine {
         })?;
         Ok(empty)
     }
+}
+
+/// The entry for `wanted` in one group of entries, whatever its hash.
+fn find_any_hash<'a>(entries: Dentries<'a>, wanted: &Wanted<'_>) -> Result<Option<Dentry<'a>>> {
+    let mut slot = 0;
+    while let Some(entry) = entries.next(slot)? {
+        if wanted.matches_elsewhere(entry.name) {
+            return Ok(Some(entry));
+        }
+        slot = entry.next_slot();
+    }
+    Ok(None)
 }
 
 /// Emits one group of entries, of which slot 0 is position `base`. False once `emit` has returned

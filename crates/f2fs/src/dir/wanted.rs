@@ -39,7 +39,7 @@ impl Naming {
         Ok(match self {
             Naming::Exact => Some(Wanted::Exact(name)),
             Naming::Folded(casefold) => match casefold::fold(name) {
-                Some(folded) => Some(Wanted::Folded { name, folded, strict: casefold.strict }),
+                Some(folded) => Some(Wanted::Folded { name, folded, rules: casefold }),
                 None if casefold.strict => return Err(Errno::INVAL.into()),
                 None => Some(Wanted::Exact(name)),
             },
@@ -79,8 +79,8 @@ pub(crate) enum Wanted<'a> {
         name: &'a [u8],
         /// Folded.
         folded: Vec<u8>,
-        /// If set, stored names that cannot be folded match nothing.
-        strict: bool,
+        /// If strict, stored names that cannot be folded match nothing.
+        rules: Casefold,
     },
     /// Ciphertext, given by its no-key name.
     NoKey(NoKeyName),
@@ -96,13 +96,23 @@ impl Wanted<'_> {
         }
     }
 
+    /// Whether it may have an entry that is not where its hash says (`f2fs_find_entry`).
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        matches!(self, Wanted::Folded { rules: Casefold { linear: true, .. }, .. })
+    }
+
+    /// Whether an entry called `stored`, of any hash, matches. All agree on the hash of ASCII.
+    pub(crate) fn matches_elsewhere(&self, stored: &[u8]) -> bool {
+        !stored.is_ascii() && self.matches(stored)
+    }
+
     /// Whether an entry called `stored` matches (`f2fs_match_name`).
     pub(crate) fn matches(&self, stored: &[u8]) -> bool {
         match self {
             Wanted::Exact(name) => *name == stored,
-            Wanted::Folded { name, folded, strict } => match casefold::fold(stored) {
+            Wanted::Folded { name, folded, rules } => match casefold::fold(stored) {
                 Some(other) => *folded == other,
-                None => !strict && *name == stored,
+                None => !rules.strict && *name == stored,
             },
             Wanted::NoKey(name) => name.matches(stored),
         }

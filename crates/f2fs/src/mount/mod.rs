@@ -9,6 +9,7 @@ pub(crate) mod fs;
 pub(crate) mod io;
 mod ioctl;
 mod kind;
+pub(crate) mod linux_options;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
@@ -18,6 +19,7 @@ pub(crate) mod tunables;
 
 pub use fs::F2fs;
 pub use kind::Format;
+pub use linux_options::LookupMode;
 pub(crate) use load::load;
 pub use maintain::Maintenance;
 pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};

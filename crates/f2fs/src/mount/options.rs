@@ -9,6 +9,7 @@ use vfs::options::{
 };
 
 use crate::error::Error;
+use crate::mount::linux_options::{LookupMode, has_no_effect};
 
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,6 +199,8 @@ pub struct MountOptions {
     pub checkpoint_interval: u64,
     /// `errors=continue|remount-ro|panic`.
     pub errors: OnError,
+    /// `lookup_mode=auto|perf|compat`.
+    pub lookup_mode: LookupMode,
     /// `discard`/`nodiscard`.
     pub discard: bool,
     /// `inline_data`/`noinline_data`: small files inside their inode.
@@ -234,6 +237,7 @@ impl Default for MountOptions {
             background_gc: BackgroundGc::On,
             checkpoint_interval: 60,
             errors: OnError::Continue,
+            lookup_mode: LookupMode::Auto,
             discard: true,
             inline_data: true,
             inline_dentry: true,
@@ -257,7 +261,8 @@ impl FromStr for MountOptions {
 
     fn from_str(list: &str) -> Result<Self, Error> {
         let mut options = Self::default();
-        OPTIONS.set_list(&mut options, list)?;
+        let ours = list.split(',').filter(|given| !has_no_effect(given));
+        OPTIONS.set_list(&mut options, &ours.collect::<Vec<_>>().join(","))?;
         Ok(options)
     }
 }
@@ -287,6 +292,9 @@ impl fmt::Display for MountOptions {
         }
         let Self { mode, background_gc, errors, .. } = self;
         write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")?;
+        if self.lookup_mode != default.lookup_mode {
+            write!(f, ",lookup_mode={}", self.lookup_mode)?;
+        }
         if self.checkpoint_interval != default.checkpoint_interval {
             write!(f, ",checkpoint_interval={}", self.checkpoint_interval)?;
         }
@@ -337,6 +345,7 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("norecovery", |o| o.roll_forward = false),
         MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
         MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
+        MountOption { name: "lookup_mode", value: Value::OneOf(&LOOKUP_MODES) },
         text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
         flag("discard", |o| o.discard = true),
         flag("nodiscard", |o| o.discard = false),
@@ -373,6 +382,12 @@ const ON_ERROR: [Chosen; 3] = [
     choice("continue", |o| o.errors = OnError::Continue),
     choice("remount-ro", |o| o.errors = OnError::RemountRo),
     choice("panic", |o| o.errors = OnError::Panic),
+];
+
+const LOOKUP_MODES: [Chosen; 3] = [
+    choice("auto", |o| o.lookup_mode = LookupMode::Auto),
+    choice("perf", |o| o.lookup_mode = LookupMode::Perf),
+    choice("compat", |o| o.lookup_mode = LookupMode::Compat),
 ];
 
 fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {

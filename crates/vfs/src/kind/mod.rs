@@ -82,6 +82,13 @@ pub trait Format: Send + Sync {
         true
     }
 
+    /// Whether a mount option is taken, because the same file system elsewhere has it, and has no
+    /// effect here.
+    fn without_effect(&self, option: &str) -> bool {
+        let _ = option;
+        false
+    }
+
     /// Mounts, after recovery if it is needed. `options` are as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::fsync::technique;
 use crate::label;
 use crate::mkfs::{MkfsOptions, format};
+use crate::mount::linux_options::has_no_effect;
 use crate::ondisk::MAGIC;
 use crate::ondisk::node::RawNodeFooter;
 use crate::ondisk::superblock::{COPIES, RawSuperblock, Superblock};
@@ -88,6 +89,10 @@ impl kind::Format for Format {
 
     fn check_options(&self, options: &str) -> Result<String> {
         Ok(options.parse::<MountOptions>()?.to_string())
+    }
+
+    fn without_effect(&self, option: &str) -> bool {
+        has_no_effect(option)
     }
 
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
