@@ -7,7 +7,7 @@ use f2fs::mkfs::{Formula, MkfsOptions, format};
 use f2fs::ondisk::checkpoint::Checkpoint;
 use f2fs::ondisk::superblock::{Features, Superblock};
 use f2fs::{Error, F2fs};
-use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image};
+use judge::{Scratch, assert_fsck_clean, assert_stock_mkfs, create_zoned_image, open_image, tool};
 use queue::BlockQueue;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,12 +43,20 @@ fn fresh_zoned_volumes_are_clean_at_all_sizes() {
 }
 
 #[test]
-fn a_plain_image_laid_out_for_zones_is_clean() {
+fn a_plain_image_is_not_laid_out_for_zones() {
     let scratch = Scratch::new();
-    let image = scratch.image("m", GIB);
-    let options = MkfsOptions { zoned: true, segs_per_sec: 8, ..MkfsOptions::default() };
-    format(&open_image(&image), &options).unwrap();
-    assert_fsck_clean(&image);
+    let image = scratch.image("m", 64 * MIB);
+    let drive = open_image(&image);
+    format(&drive, &MkfsOptions::default()).unwrap();
+    let before = std::fs::read(&image).unwrap();
+    // Linux does not mount such a volume, and `mkfs.f2fs -m` does not make it.
+    let options =
+        MkfsOptions { zoned: true, segs_per_sec: 8, force: true, ..MkfsOptions::default() };
+    let refused = format(&drive, &options).unwrap_err().to_string();
+    assert!(refused.contains("no zones"), "{refused}");
+    assert!(std::fs::read(&image).unwrap() == before, "refused before anything is written");
+    let judged = tool("mkfs.f2fs", &["-f", "-m", "-s", "8", image.to_str().unwrap()]);
+    assert!(!judged.status.success(), "{judged:?}");
 }
 
 #[test]

@@ -109,17 +109,62 @@ fn what_does_not_fit_is_refused_and_the_volume_stays() {
     let was = fill(&fs, 330);
     fs.unmount().unwrap();
     drop(fs);
+    let written = std::fs::metadata(&image).unwrap().modified().unwrap();
     for (bytes, said) in
         [(128 * MIB, "in use"), (16 * MIB, "too small"), (512 * MIB, "more than the device's")]
     {
         let refused = resize(&drive, &blocks(bytes)).unwrap_err().to_string();
         assert!(refused.contains(said), "{refused}");
     }
+    let now = std::fs::metadata(&image).unwrap().modified().unwrap();
+    assert_eq!(now, written, "refused before anything is written");
     assert_fsck_clean(&image);
     assert!(was.diff(&snapshot(&mounted(&drive)).unwrap()).is_empty());
     let zoned: Arc<dyn Drive> = Kind::Zoned.formatted(1);
     let refused = resize(&zoned, &ResizeOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("zoned"), "{refused}");
+}
+
+/// Writes until there is no room.
+fn fill_up(fs: &dyn FileSystem) {
+    let piece = vec![0xa5; 1 << 20];
+    for i in 0.. {
+        let name = format!("big-{i}");
+        let file = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap();
+        if vfs::path::write_all(fs, file.ino, 0, &piece).is_err() {
+            break;
+        }
+    }
+    fs.sync().unwrap();
+}
+
+/// The new tables of a large volume take more than the small one had. Linux's `resize.f2fs` does
+/// each of these.
+#[test]
+fn small_and_full_volumes_grow_a_lot() {
+    let scratch = Scratch::new();
+    for (from, to, full) in [(101, 4096, false), (101, 15 << 10, true), (1024, 15 << 10, false)] {
+        let image = scratch.image("volume", to * MIB);
+        let drive = open_image(&image);
+        let sectors = Some(from * MIB / 512);
+        format(&drive, &MkfsOptions { sectors, ..mkfs_options() }).unwrap();
+        let fs = mounted(&drive);
+        fill(&fs, 10);
+        if full {
+            fill_up(&fs);
+        }
+        let was = snapshot(&fs).unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        let report = resize(&drive, &blocks(to * MIB)).unwrap_or_else(|e| panic!("{from}: {e}"));
+        assert_eq!(report.after.block_count, to * MIB / 4096);
+        assert_fsck_clean(&image);
+        let fs = mounted(&drive);
+        assert!(was.diff(&snapshot(&fs).unwrap()).is_empty(), "{from} to {to} MiB");
+        assert!(fs.statfs().unwrap().blocks_free > to * 200, "the room is there");
+        fs.unmount().unwrap();
+        std::fs::remove_file(&image).unwrap();
+    }
 }
 
 /// How many of a resize's commands a test cuts at.

@@ -59,9 +59,12 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     let block_count = volume_blocks(&queue, &options)?;
     let geometry = layout(&request(&queue, &options, block_count))?;
     check_zones(&queue, &geometry)?;
-    let zones_reset = prepare(&queue, &options, block_count)?;
     let trimmed = options.discard && queue.identify().discard || queue.identify().zones.is_some();
     let image = Image::new(&options, &geometry, block_count, &queue.identify().joined, trimmed)?;
+    let used = used_zones(&queue)?;
+    // All that can be refused has been; from here on the device changes.
+    prepare(&queue, &options, block_count, &used)?;
+    let zones_reset = used.len() as u32;
     write(&queue, &image, &options)?;
     Ok(FormatReport { superblock: image.sb, geometry, zones_reset, trimmed })
 }
@@ -95,6 +98,10 @@ fn effective(queue: &BlockQueue, options: &MkfsOptions) -> Result<MkfsOptions> {
             u32::try_from(segments).map_err(|_| Error::unsupported("zones above 16 TiB"))?;
         options.secs_per_zone = 1;
         options.zoned = true;
+    } else if options.zoned {
+        return Err(Error::usage(
+            "-m: the device has no zones, and Linux would not mount the volume",
+        ));
     }
     options.features.set(Features::BLKZONED, options.zoned);
     Ok(options)
@@ -142,9 +149,8 @@ fn check_zones(queue: &BlockQueue, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Erases what was there: superblocks first, then zones or the whole device. Returns how many zones
-/// were reset.
-fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32> {
+/// Erases what was there: superblocks first, then the zones that are `used`, or the whole device.
+fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64, used: &[Zone]) -> Result<()> {
     for copy in COPIES {
         queue.write_blocks(copy.into(), vec![Block::zeroed()], false)?;
     }
@@ -157,19 +163,26 @@ fn prepare(queue: &BlockQueue, options: &MkfsOptions, blocks: u64) -> Result<u32
         start += blocks;
     }
     queue.flush()?;
-    let mut reset = 0;
-    for zone in queue.report_zones()? {
-        if needs_reset(&zone)? {
-            queue.reset_zone(zone.start)?;
-            reset += 1;
-        }
+    for zone in used {
+        queue.reset_zone(zone.start)?;
     }
     if options.discard && queue.identify().discard {
         let conventional = queue.identify().zones.as_ref();
         let end = conventional.map_or(blocks, |z| blocks.min(u64::from(z.conventional) * z.size));
         queue.discard(0, end)?;
     }
-    Ok(reset)
+    Ok(())
+}
+
+/// The zones that have to be reset.
+fn used_zones(queue: &BlockQueue) -> Result<Vec<Zone>> {
+    let mut used = Vec::new();
+    for zone in queue.report_zones()? {
+        if needs_reset(&zone)? {
+            used.push(zone);
+        }
+    }
+    Ok(used)
 }
 
 fn needs_reset(zone: &Zone) -> Result<bool> {
