@@ -45,15 +45,21 @@ fn written(fs: &F2fs, name: &str, pages: usize) -> Ino {
 }
 
 #[test]
-fn only_whole_blocks_where_the_cache_is_passed() {
+fn only_whole_sectors_where_the_cache_is_passed() {
     let drive = Kind::Conventional.formatted(1);
     let fs = mount(&drive, "");
     let ino = written(&fs, "file", 3);
     let mut buf = vec![9; 2 * PAGE];
-    for (offset, len) in [(1, PAGE), (512, PAGE), (0, PAGE - 1), (0, 512), (4095, 1)] {
+    for (offset, len) in [(1, PAGE), (256, PAGE), (0, PAGE - 1), (0, 511), (4095, 1)] {
         assert_eq!(errno(fs.read_direct(ino, offset, &mut buf[..len])), Errno::INVAL);
         assert_eq!(errno(fs.write_direct(ino, offset, &buf[..len])), Errno::INVAL);
     }
+    // Whole sectors go through the cache, as in Linux.
+    assert_eq!(fs.write_direct(ino, 512, &buf[..PAGE]).unwrap(), PAGE);
+    let mut sectors = [0; 1024];
+    assert_eq!(fs.read_direct(ino, 0, &mut sectors).unwrap(), 1024);
+    assert!(sectors[..512].iter().all(|byte| *byte == 1));
+    assert!(sectors[512..].iter().all(|byte| *byte == 9));
     assert_eq!(fs.write_direct(ino, 0, &[]).unwrap(), 0);
     assert_eq!(errno(fs.read_direct(fs.root(), 0, &mut buf)), Errno::ISDIR);
     assert_eq!(errno(fs.write_direct(fs.root(), 0, &buf)), Errno::ISDIR);

@@ -99,15 +99,15 @@ pub trait FileSystem: Send + Sync {
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// As [`FileSystem::read`], of a file opened with `O_DIRECT`: what the drive has is read from
-    /// there. Where that takes whole blocks, others fail with `EINVAL`. A file system that keeps
+    /// there. Where that takes whole sectors, others fail with `EINVAL`. A file system that keeps
     /// everything in memory reads from there.
     fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read(ino, offset, buf)
     }
 
     /// As [`FileSystem::write`], of a file opened with `O_DIRECT`: when this returns, the drive has
-    /// the data, which is not durable before an fsync. Whole blocks only, as in
-    /// [`FileSystem::read_direct`].
+    /// the whole blocks among the data, which are not durable before an fsync. Whole sectors only,
+    /// as in [`FileSystem::read_direct`].
     fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write(ino, offset, data)
     }

@@ -40,10 +40,18 @@ trait Direct: See {
 
 impl<S: See> Direct for S {}
 
-/// Fails with `EINVAL` unless these are whole blocks, the drive's smallest unit.
-fn check_aligned(offset: u64, len: usize) -> Result<()> {
-    let aligned = offset.is_multiple_of(BLOCK_SIZE as u64) && len.is_multiple_of(BLOCK_SIZE);
-    if aligned { Ok(()) } else { Err(Errno::INVAL.into()) }
+/// The smallest unit of `O_DIRECT`, a drive's sector.
+const SECTOR: u64 = 512;
+
+/// Whether these are whole blocks. If they are whole sectors only, the cache has to put the blocks
+/// together; anything else is `EINVAL` (`f2fs_should_use_dio`).
+fn are_whole_blocks(offset: u64, len: usize) -> Result<bool> {
+    let both = offset | len as u64;
+    if both.is_multiple_of(SECTOR) {
+        Ok(both.is_multiple_of(BLOCK_SIZE as u64))
+    } else {
+        Err(Errno::INVAL.into())
+    }
 }
 
 impl F2fs {
@@ -59,7 +67,9 @@ impl F2fs {
         if volume.stays_cached(ino, false)? {
             return Ok(None);
         }
-        check_aligned(offset, buf.len())?;
+        if !are_whole_blocks(offset, buf.len())? {
+            return Ok(None);
+        }
         let mut done = 0;
         loop {
             let at = offset + done as u64;
@@ -108,7 +118,9 @@ impl F2fs {
         if seen.map_or_else(|| self.unseen()?.stays_cached(ino, true), Ok)? {
             return self.write_some(ino, offset, data);
         }
-        check_aligned(offset, data.len())?;
+        if !are_whole_blocks(offset, data.len())? {
+            return self.write_some(ino, offset, data);
+        }
         let turn = self.take_turn(ino);
         let done = self.write_in_memory(ino, offset, data)?;
         // The turn is not that of a file over this one, whose pages are written back as others are.

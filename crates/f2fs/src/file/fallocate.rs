@@ -63,7 +63,8 @@ impl Engine {
     fn preallocate(&mut self, ino: Nid, from: u64, to: u64, keep_size: bool) -> Result<()> {
         self.leave_inline(ino)?;
         let pages = from / PAGE..to.div_ceil(PAGE);
-        if pages.end - pages.start > self.space.free_blocks() {
+        let free = self.space.free_blocks();
+        if pages.end - pages.start > free && self.holes(ino, pages.clone(), free)? > free {
             return Err(Error::NoSpace);
         }
         for index in pages {
@@ -73,6 +74,20 @@ impl Engine {
             }
         }
         self.extend(ino, to, keep_size)
+    }
+
+    /// How many of these pages are not allocated; no more are counted than one beyond `most`.
+    fn holes(&mut self, ino: Nid, pages: Range<u64>, most: u64) -> Result<u64> {
+        let (mut holes, mut at) = (0, pages.start);
+        while holes <= most
+            && let Some(hole) = self.next_allocated(ino, at..pages.end, false)?
+        {
+            // Of a long hole, only what counts is looked at.
+            let end = pages.end.min(hole + (most - holes) + 1);
+            at = self.next_allocated(ino, hole..end, true)?.unwrap_or(end);
+            holes += at - hole;
+        }
+        Ok(holes)
     }
 
     /// Sets the size after an operation that reached `to`; notes blocks beyond a kept size, so that

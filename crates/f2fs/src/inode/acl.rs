@@ -30,8 +30,8 @@ impl Engine {
         stored.map(|value| decode(&value, ino)).transpose()
     }
 
-    /// Sets the access list, and the permission bits according to it. A list that says no more than
-    /// these bits is not stored.
+    /// Sets the access list, and the permission bits and the time of change according to it. A list
+    /// that says no more than these bits is not stored.
     pub(crate) fn set_access_acl(&mut self, ino: Nid, acl: &Acl) -> Result<()> {
         self.set_perm_bits(ino, acl.perm())?;
         if acl.is_minimal() {
@@ -73,9 +73,11 @@ impl Engine {
     }
 
     fn set_perm_bits(&mut self, ino: Nid, perm: u16) -> Result<()> {
+        let now = self.clock.now();
         let inode = self.inode_mut(ino)?;
         let others = inode.mode.get() & !0o777;
         inode.mode.set(others | perm & 0o777);
+        inode.set_ctime(now);
         Ok(())
     }
 }

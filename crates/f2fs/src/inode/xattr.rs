@@ -133,7 +133,7 @@ impl Engine {
             all.push(Xattr { index, name, value });
         }
         let inline = self.inline_xattrs(ino)?.len();
-        let list = xattr::build(all, xattr::capacity(inline)).ok_or(Error::NoSpace)?;
+        let list = xattr::build(all, xattr::capacity(inline)).ok_or(Error::Posix(Errno::TOOBIG))?;
         self.store_xattrs(ino, inline, &list)?;
         let now = self.clock.now();
         let inode = self.inode_mut(ino)?;
