@@ -26,6 +26,9 @@ pub struct Watched {
 struct Noted {
     tree: Tree,
     ids: FxHashMap<Ino, Id>,
+    /// Files of `O_TMPFILE` that have no name yet, with the directory and the name that stand in
+    /// for it: scripts make files by name.
+    nameless: FxHashMap<Ino, (Ino, Vec<u8>)>,
 }
 
 impl Noted {
@@ -120,6 +123,20 @@ impl Volume for Watched {
     fn atomic_write(&self, _ino: Ino, _step: Atomic) -> Result<()> {
         Err(Errno::NOTTY.into())
     }
+
+    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
+        let mut noted = self.noted.lock();
+        let name = format!(".tmpfile-{}", noted.ids.len()).into_bytes();
+        let path = noted.child(parent, &name)?;
+        let attr = self.fs.create(parent, &name, perm, creator)?;
+        noted.made(attr.ino, &path, false, |path| Op::Create { path, perm });
+        noted.nameless.insert(attr.ino, (parent, name));
+        self.fs.open(attr.ino)?;
+        if let Some(&id) = noted.ids.get(&attr.ino) {
+            noted.tree.open(id);
+        }
+        Ok(Attr { nlink: 0, ..attr })
+    }
 }
 
 impl FileSystem for Watched {
@@ -196,6 +213,12 @@ impl FileSystem for Watched {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let mut noted = self.noted.lock();
         let (from, path) = (noted.path(ino)?, noted.child(parent, name)?);
+        if let Some((dir, stand_in)) = noted.nameless.get(&ino) {
+            self.fs.rename(*dir, stand_in, parent, name, RenameFlags::NOREPLACE)?;
+            noted.nameless.remove(&ino);
+            noted.tree.rename(&from, &path);
+            return self.fs.getattr(ino);
+        }
         let attr = self.fs.link(ino, parent, name)?;
         noted.tree.link(&from, &path);
         Ok(attr)
@@ -247,6 +270,12 @@ impl FileSystem for Watched {
 
     fn release(&self, ino: Ino) {
         let mut noted = self.noted.lock();
+        if let Some((dir, stand_in)) = noted.nameless.remove(&ino)
+            && let Ok(path) = noted.path(ino)
+            && self.fs.unlink(dir, &stand_in).is_ok()
+        {
+            noted.tree.unlink(&path, false);
+        }
         self.fs.release(ino);
         if let Some(&id) = noted.ids.get(&ino) {
             noted.tree.close(id);
@@ -385,5 +414,31 @@ write #h2 5000+23 seed=3\nclose h2\nchmod d/a%20b 600\ntruncate d/a%20b 3\nfsync
         let exchange = fs.rename(root, b"a", root, b"b", RenameFlags::EXCHANGE);
         assert_eq!(errno(exchange), Errno::INVAL);
         assert!(Watched::new().script("nothing").is_err());
+    }
+
+    #[test]
+    fn files_begin_without_a_name() {
+        let watched = Watched::new();
+        watched.begin();
+        let (root, who) = (watched.root(), Creator::default());
+        let kept = watched.tmpfile(root, 0o644, who).unwrap();
+        assert_eq!(kept.nlink, 0);
+        watched.write(kept.ino, 0, b"contents").unwrap();
+        watched.fsync(kept.ino, false).unwrap();
+        assert_eq!(watched.link(kept.ino, root, b"kept").unwrap().nlink, 1);
+        watched.release(kept.ino);
+        let dropped = watched.tmpfile(root, 0o644, who).unwrap();
+        watched.write(dropped.ino, 0, b"for nobody").unwrap();
+        watched.release(dropped.ino);
+        let mut names = Vec::new();
+        watched
+            .readdir(root, 0, &mut |entry| {
+                names.push(entry.name);
+                true
+            })
+            .unwrap();
+        names.retain(|name| name != b"." && name != b"..");
+        assert_eq!(names, [b"kept"]);
+        watched.script("test").unwrap();
     }
 }
