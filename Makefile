@@ -52,8 +52,14 @@ lint: ## formatting, clippy, the rules of the house
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+# Built together, packages share the features of their dependencies, and with those that only tests
+# ask for. So the command is built alone, too, and some tests use that one: tests/shipped.rs.
+SHIPPED = target/test/shipped/strandline
 test: lint ## everything that fits in ten minutes
-	$(CARGO) test --workspace --release --all-features --target-dir target/test
+	$(CARGO) build --package strandline --release --target-dir target/test
+	install -D target/test/release/strandline $(SHIPPED)
+	STRANDLINE=$(CURDIR)/$(SHIPPED) \
+	  $(CARGO) test --workspace --release --all-features --target-dir target/test
 
 test-all: test ## that, the long suites, and the licences of all dependencies
 	judges/prepare

@@ -129,6 +129,8 @@ pub(crate) const URING_CMD_COMMIT_AND_FETCH: u32 = 2;
 
 /// Code of a notification: forget what is cached of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of a notification: look up every name again (Linux 6.16).
+pub(crate) const NOTIFY_INC_EPOCH: i32 = 8;
 
 /// Operations, as in [`InHeader::opcode`].
 pub(crate) mod op {
@@ -183,7 +185,6 @@ bitflags! {
         const DONT_MASK = 1 << 6;
         const HAS_IOCTL_DIR = 1 << 11;
         const DO_READDIRPLUS = 1 << 13;
-        const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const PARALLEL_DIROPS = 1 << 18;
         const POSIX_ACL = 1 << 20;

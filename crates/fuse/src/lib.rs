@@ -17,7 +17,7 @@ mod session;
 mod wire;
 
 pub use atime::Atime;
-pub use mount::{MountError, remount, unmount};
+pub use mount::{How, MountError, remount, unmount};
 pub use options::MountOptions;
 pub use server::Control;
 pub use session::{Ended, Session};

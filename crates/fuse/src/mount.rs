@@ -196,20 +196,35 @@ fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     }))
 }
 
-/// Unmounts what is mounted on `point`. With `lazy` it disappears from the tree now and lives on
-/// for its users.
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Not while somebody uses it.
+    Plainly,
+    /// It disappears from the tree now and lives on for its users.
+    Lazily,
+    /// As plainly, but first the connection ends: requests under way fail, and what the kernel has
+    /// not written back is lost. For root only.
+    ByForce,
+}
+
+/// Unmounts what is mounted on `point`.
 ///
 /// # Errors
 ///
 /// `EBUSY` if somebody uses it, `EINVAL` if nothing is mounted there.
-pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
-    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+pub fn unmount(point: &Path, how: How) -> Result<(), MountError> {
+    let flags = match how {
+        How::Plainly => UnmountFlags::empty(),
+        How::Lazily => UnmountFlags::DETACH,
+        How::ByForce => UnmountFlags::FORCE,
+    };
     match rustix::mount::unmount(point, flags) {
         Err(Errno::PERM) => {}
         done => return done.map_err(MountError::Kernel),
     }
     let mut helper = Command::new(HELPER);
-    helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(point);
+    helper.arg("-u").args((how == How::Lazily).then_some("-z")).arg("--").arg(point);
     let output = helper.output().map_err(|e| MountError::Helper(format!("{HELPER}: {e}")))?;
     if output.status.success() {
         return Ok(());
@@ -229,8 +244,8 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
 /// Takes away the mount at `point`. If it is in use, it disappears from the tree and lives on for
 /// its users.
 pub(crate) fn detach(point: &Path) {
-    if unmount(point, false).is_err() {
+    if unmount(point, How::Plainly).is_err() {
         // A second failure could be reported to nobody.
-        let _ = unmount(point, true);
+        let _ = unmount(point, How::Lazily);
     }
 }

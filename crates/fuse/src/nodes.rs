@@ -20,6 +20,8 @@ struct Node {
     atomic_by: Option<u64>,
     /// Until when its access time needs no update.
     atime_fresh_until: Nanos,
+    /// Whether it is a directory that folds case; `None` before anybody has asked.
+    folds: Option<bool>,
 }
 
 /// All inodes that the kernel knows.
@@ -90,6 +92,22 @@ impl Nodes {
     /// The handle that started an atomic write of `ino`.
     pub(crate) fn atomic_by(&self, ino: Ino) -> Option<u64> {
         self.nodes.lock().get(&ino)?.atomic_by
+    }
+
+    /// Whether `ino` is a directory that folds case; the first time, `ask` says so. It is called
+    /// with the nodes locked, so that an answer from before [`Nodes::refold`] is not kept.
+    pub(crate) fn folds(&self, ino: Ino, ask: impl FnOnce() -> bool) -> bool {
+        match self.nodes.lock().get_mut(&ino) {
+            Some(node) => *node.folds.get_or_insert_with(ask),
+            None => ask(),
+        }
+    }
+
+    /// Whether directory `ino` folds case may have changed.
+    pub(crate) fn refold(&self, ino: Ino) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.folds = None;
+        }
     }
 
     /// Notes that `ino` is being changed. True if it may have a `security.capability`.

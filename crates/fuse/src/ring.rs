@@ -49,8 +49,14 @@ pub(crate) fn count() -> usize {
     last.map_or_else(cores::core_count, |last| last + 1)
 }
 
-/// Serves the ring of `cpu` until the file system is unmounted. To be called on that CPU.
-pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), Errno> {
+/// Serves the ring of `cpu` until the file system is unmounted, and calls `answered` when answers
+/// are on their way. To be called on that CPU.
+pub(crate) fn serve(
+    cpu: usize,
+    device: &Device,
+    server: &Server,
+    answered: impl Fn(),
+) -> Result<(), Errno> {
     // A refusal has a cause: locked memory, or a filter. The kernel keeps using `/dev/fuse` until
     // every CPU has a ring.
     let Ok(mut ring) = Ring::new(cpu, device) else { return Ok(()) };
@@ -61,6 +67,11 @@ pub(crate) fn serve(cpu: usize, device: &Device, server: &Server) -> Result<(), 
             ring.entries[entry].answer(server, &mut side)?;
             ring.push(entry, URING_CMD_COMMIT_AND_FETCH);
         }
+        if server.has_panicked() {
+            // Nobody else may send a request that would take the answers along.
+            let _ = ring.uring.submit();
+        }
+        answered();
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ pub struct Session {
     threads: Vec<JoinHandle<Result<(), Errno>>>,
     signals: Signals,
     rings: usize,
+    server: Arc<Server>,
 }
 
 /// How a session ended.
@@ -35,6 +36,10 @@ pub enum Ended {
     Unmounted,
     /// By SIGTERM, SIGINT or SIGHUP.
     Signalled,
+    /// By a panic while a request was answered. The mount is still in the tree, and everything
+    /// fails there with `EIO`; once the process has ended, with `ENOTCONN`. The volume was shut
+    /// down: it is as a crash would leave it, and mounting it again recovers it.
+    Panicked,
 }
 
 impl Session {
@@ -66,23 +71,24 @@ impl Session {
         let rings = if server.is_agreed(Init::OVER_IO_URING) { ring::count() } else { 0 };
         let left = Arc::new(AtomicUsize::new(readers + rings));
         let last_out = || LastOut { left: left.clone(), handle: signals.handle() };
+        let alarm = || Alarm { server: server.clone(), handle: signals.handle() };
         let readers = (0..readers).map(|n| {
-            let (device, server, last) = (device.clone(), server.clone(), last_out());
+            let (device, alarm, last) = (device.clone(), alarm(), last_out());
             cores::spawn(&format!("fuse {n}"), None, move || {
                 let _last = last;
-                serve(&device, &server)
+                serve(&device, &alarm)
             })
         });
         let of_rings = (0..rings).map(|cpu| {
-            let (device, server, last) = (device.clone(), server.clone(), last_out());
+            let (device, alarm, last) = (device.clone(), alarm(), last_out());
             cores::spawn(&format!("fuse ring {cpu}"), Some(cpu), move || {
                 let _last = last;
-                ring::serve(cpu, &device, &server)
+                ring::serve(cpu, &device, &alarm.server, || alarm.check())
             })
         });
         let threads = readers.chain(of_rings).collect();
         mount::widen_read_ahead(&point);
-        Ok(Self { point, threads, signals, rings })
+        Ok(Self { point, threads, signals, rings, server })
     }
 
     /// Whether requests come over rings: they were asked for, and the kernel offers them.
@@ -90,14 +96,18 @@ impl Session {
         self.rings > 0
     }
 
-    /// Serves until the file system is unmounted or a signal ends it. It is then no longer in the
-    /// tree, and the file system has everything that users wrote.
+    /// Serves until the file system is unmounted, a signal ends it, or a request panics. Except for
+    /// the last, it is then no longer in the tree, and the file system has everything that users
+    /// wrote.
     ///
     /// # Errors
     ///
     /// The errno with which the connection failed.
     pub fn wait(mut self) -> Result<Ended, Errno> {
         let signalled = self.signals.forever().next().is_some();
+        if self.server.has_panicked() {
+            return Ok(Ended::Panicked);
+        }
         if signalled {
             // Makes the kernel write back what is in its page cache. A dead drive may refuse that.
             let _ = std::fs::File::open(&self.point).map(rustix::fs::syncfs);
@@ -127,6 +137,22 @@ impl Drop for LastOut {
     }
 }
 
+/// Ends [`Session::wait`] when a request has panicked.
+struct Alarm {
+    server: Arc<Server>,
+    handle: Handle,
+}
+
+impl Alarm {
+    /// To be called when an answer is on its way.
+    fn check(&self) {
+        if self.server.has_panicked() {
+            self.handle.close();
+            self.server.stop_volume();
+        }
+    }
+}
+
 fn shake_hands(device: &Device, server: &Server) -> Result<(), MountError> {
     let mut buffers = Buffers::new();
     while !server.is_ready() {
@@ -138,8 +164,10 @@ fn shake_hands(device: &Device, server: &Server) -> Result<(), MountError> {
     Ok(())
 }
 
-fn serve(device: &Device, server: &Server) -> Result<(), Errno> {
+fn serve(device: &Device, alarm: &Alarm) -> Result<(), Errno> {
     let mut buffers = Buffers::new();
-    while device.serve(&mut buffers, |request, reply| server.answer(request, reply))? {}
+    while device.serve(&mut buffers, |request, reply| alarm.server.answer(request, reply))? {
+        alarm.check();
+    }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use crate::abi::{InHeader, NOTIFY_INC_EPOCH, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 
 /// The most bytes of data in one read or write.
 pub(crate) const MAX_WRITE: usize = 1 << 20;
@@ -83,10 +83,20 @@ impl Device {
     }
 
     fn forget(&self, body: NotifyInvalInodeOut) {
-        let len = (size_of::<OutHeader>() + size_of_val(&body)) as u32;
-        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
         // ENOENT: it has none.
-        let _ = rustix::io::write(&self.file, &[header.as_bytes(), body.as_bytes()].concat());
+        let _ = self.notify(NOTIFY_INVAL_INODE, body.as_bytes());
+    }
+
+    /// Makes the kernel look up every name again, also those that it knows not to exist.
+    pub(crate) fn forget_names(&self) {
+        // EINVAL: a kernel before 6.16, which cannot.
+        let _ = self.notify(NOTIFY_INC_EPOCH, &[]);
+    }
+
+    fn notify(&self, code: i32, body: &[u8]) -> Result<usize, Errno> {
+        let len = (size_of::<OutHeader>() + body.len()) as u32;
+        let header = OutHeader { len, error: code, unique: 0 };
+        rustix::io::write(&self.file, &[header.as_bytes(), body].concat())
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Mounted {
     pub(crate) image: PathBuf,
     /// What it is mounted on.
     pub(crate) dir: PathBuf,
+    /// Its device number, as `MAJOR:MINOR`.
+    device: String,
 }
 
 impl Mounted {
@@ -55,6 +57,13 @@ impl Mounted {
         Ok(answer)
     }
 
+    /// After it has been unmounted here: whether the volume is still mounted, on another directory
+    /// or in another namespace. The kernel knows, and shows it as long as it has the volume's
+    /// device.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        Path::new("/sys/class/bdi").join(&self.device).exists()
+    }
+
     /// Whether the process that served the mount has died.
     pub(crate) fn is_dead(&self) -> bool {
         // The kernel has attributes in its cache; a request has to go to the server.
@@ -80,10 +89,11 @@ impl Mounted {
 /// One line of `mountinfo`: fields up to a lone `-`, then type and source.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let dir = unescape(fields.nth(4)?);
+    let device = String::from_utf8(fields.nth(2)?.to_owned()).ok()?;
+    let dir = unescape(fields.nth(1)?);
     let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
     let (kind, source) = (behind.next()?, behind.next()?);
-    (kind == KIND).then(|| Mounted { image: unescape(source), dir })
+    (kind == KIND).then(|| Mounted { image: unescape(source), dir, device })
 }
 
 /// Blanks and backslashes are written as `\` and three octal digits.
@@ -114,6 +124,7 @@ mod tests {
         let mounted = parse(line).unwrap();
         assert_eq!(mounted.dir, Path::new("/mnt/a b"));
         assert_eq!(mounted.image, Path::new("/img/x\\y.img"));
+        assert_eq!(mounted.device, "0:39");
         assert!(parse(b"36 25 0:39 / /mnt rw - ext4 /dev/sda rw").is_none());
         assert!(parse(b"").is_none());
     }

@@ -49,7 +49,12 @@ fn direct_and_cached_readers_and_writers_see_the_same() {
         direct.write_all_at(&buffer.get(LEN)[..4096], 1 << 20).unwrap();
         read.copy_within(..4096, 1 << 20);
 
-        for (offset, len) in [(512, 4096), (0, 512), (1, 4096)] {
+        direct.write_all_at(&buffer.get(LEN)[..1024], 2048).unwrap();
+        direct.read_exact_at(&mut buffer.get(LEN)[..512], 2048).unwrap();
+        assert!(buffer.get(LEN)[..512] == read[..512], "whole sectors");
+        read.copy_within(..1024, 2048);
+
+        for (offset, len) in [(256, 4096), (0, 511), (1, 4096)] {
             let wrong = Err(Some(Errno::INVAL.raw_os_error()));
             let error = |done: std::io::Result<usize>| done.map_err(|e| e.raw_os_error());
             assert_eq!(error(direct.write_at(&buffer.get(LEN)[..len], offset)), wrong);

@@ -7,12 +7,15 @@ mod mounting;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use mounting::programs::shell;
-use mounting::{Disk, Rig, as_nobody, number, strandline};
+use mounting::{Disk, Rig, as_nobody, number, run, strandline};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -294,4 +297,49 @@ fn memory_does_not_grow_with_the_files_that_are_made() {
     let (first, last) = (make(0..20_000), make(20_000..60_000));
     assert!(last < first + (40 << 10), "{first} KiB, then {last}");
     rig.unmount();
+}
+
+/// As umount(8) calls it; fails if it takes long.
+fn umount_helper(rig: &Rig, flags: &[&str], dir: &Path) {
+    let helper = rig.image().with_file_name("umount.strandline");
+    if !helper.exists() {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_strandline"), &helper).unwrap();
+    }
+    let mut command = Command::new("timeout");
+    let done = command.arg("60").arg(&helper).args(flags).arg(dir).output().expect("timeout runs");
+    assert!(done.status.success(), "{flags:?} {}: {done:?}", dir.display());
+}
+
+#[test]
+fn what_is_mounted_elsewhere_too_is_not_waited_for() {
+    let rig = Rig::new(&[]);
+    let (dir, bind) = (rig.point().join("dir"), rig.point().with_file_name("bind"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(&bind).unwrap();
+    for flags in [&[][..], &["-l"]] {
+        run("mount", &["--bind", dir.to_str().unwrap()], &bind);
+        umount_helper(&rig, flags, &bind);
+    }
+    fs::write(dir.join("f"), "still mounted").unwrap();
+    // Another namespace keeps it.
+    let mut other = Command::new("unshare");
+    let keep = "echo ready; exec sleep 600";
+    other.args(["--mount", "sh", "-c", keep]).stdout(Stdio::piped());
+    let mut other = other.spawn().expect("unshare runs");
+    let mut said = [0; 5];
+    other.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    umount_helper(&rig, &[], &rig.point());
+    assert!(!rig.is_mounted());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    rig.await_end();
+    // Alone it is waited for: the image is complete.
+    rig.mount(&[]);
+    assert_eq!(fs::read(dir.join("f")).unwrap(), b"still mounted");
+    umount_helper(&rig, &[], &rig.point());
+    rig.check();
+    rig.await_end();
+    rig.mount(&[]);
+    umount_helper(&rig, &["-f"], &rig.point());
+    rig.await_end();
 }

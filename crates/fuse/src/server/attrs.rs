@@ -54,12 +54,24 @@ pub(super) fn now() -> Timespec {
     Timespec { secs: now.as_secs().cast_signed(), nanos: now.subsec_nanos() }
 }
 
-/// What is left of permission bits when a change removes set-id bits
-/// (`setattr_should_drop_suidgid`). Set-group-id without group execution means mandatory locking,
-/// and stays.
-fn without_set_id(perm: u16) -> u16 {
-    let sgid = if perm & S_IXGRP == 0 { 0 } else { S_ISGID };
-    perm & !(S_ISUID | sgid)
+/// What is left of permission bits when a change by somebody without `CAP_FSETID` removes set-id
+/// bits (`setattr_should_drop_suidgid`). Set-group-id without group execution once meant mandatory
+/// locking; it stays if the caller is in the file's group.
+fn without_set_id(perm: u16, in_group: impl FnOnce() -> bool) -> u16 {
+    let stays = perm & (S_ISGID | S_IXGRP) == S_ISGID && in_group();
+    perm & !(S_ISUID | if stays { 0 } else { S_ISGID })
+}
+
+/// Whether the caller is in a group. The kernel tells only the one that new files get; the process
+/// has the list of the others.
+fn is_in_group(request: &Request<'_>, gid: u32) -> bool {
+    let supplementary = || {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", request.header.pid)).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+        Some(list.split_whitespace().any(|group| group.parse() == Ok(gid)))
+    };
+    request.header.gid == gid || supplementary().unwrap_or(false)
 }
 
 /// The time that the kernel wants to set: a given one, or now.
@@ -69,6 +81,15 @@ fn wanted(valid: Fattr, given: Fattr, now: Fattr, secs: u64, nanos: u32) -> Opti
     } else {
         valid.contains(given).then(|| time(secs, nanos))
     }
+}
+
+/// Whether a user gives the file other times than the present one, which append-only files do
+/// not allow (`may_setattr`); writes do not count. If the kernel collects writes, it sends the
+/// times of those in the same way, with a time of change.
+fn sets_times(valid: Fattr) -> bool {
+    let times = [(Fattr::ATIME, Fattr::ATIME_NOW), (Fattr::MTIME, Fattr::MTIME_NOW)];
+    let given = |(given, now): (Fattr, Fattr)| valid.contains(given) && !valid.contains(now);
+    times.into_iter().any(given) && !valid.contains(Fattr::CTIME)
 }
 
 impl Server {
@@ -118,7 +139,10 @@ impl Server {
             ctime: valid.contains(Fattr::CTIME).then(|| time(args.ctime, args.ctimensec)),
         };
         if valid.contains(Fattr::KILL_SUIDGID) && set.perm.is_none() {
-            set.perm = self.perm_without_set_id(ino)?;
+            set.perm = self.perm_without_set_id(request, ino)?;
+        }
+        if sets_times(valid) {
+            self.check_flags(ino, 0)?;
         }
         let takes_capability = valid.intersects(Fattr::SIZE | Fattr::UID | Fattr::GID);
         if self.nodes.changed(ino) && takes_capability {
@@ -146,19 +170,19 @@ impl Server {
     }
 
     /// The permission bits without set-id bits, if there are any of those to remove.
-    fn perm_without_set_id(&self, ino: Ino) -> Result<Option<u16>, Errno> {
+    fn perm_without_set_id(&self, request: &Request<'_>, ino: Ino) -> Result<Option<u16>, Errno> {
         let attr = self.fs.getattr(ino).map_err(errno)?;
-        let perm = without_set_id(attr.perm);
+        let perm = without_set_id(attr.perm, || is_in_group(request, attr.gid));
         Ok((perm != attr.perm && attr.kind != FileKind::Directory).then_some(perm))
     }
 
     /// Removes the privileges that a change of contents ends: capabilities and, if `set_id` says
     /// that the caller may not keep them, set-id bits.
-    pub(super) fn drop_privileges(&self, ino: Ino, set_id: bool) -> Done {
+    pub(super) fn drop_privileges(&self, request: &Request<'_>, ino: Ino, set_id: bool) -> Done {
         if self.nodes.changed(ino) {
             self.drop_capability(ino)?;
         }
-        if set_id && let Some(perm) = self.perm_without_set_id(ino)? {
+        if set_id && let Some(perm) = self.perm_without_set_id(request, ino)? {
             let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
             self.fs.setattr(ino, &set).map_err(errno)?;
             // Otherwise the kernel would still execute the file with the privileges that it has
@@ -227,9 +251,12 @@ mod tests {
     use super::without_set_id;
 
     #[test]
-    fn set_group_id_without_group_execution_stays() {
-        assert_eq!(without_set_id(0o6755), 0o755);
-        assert_eq!(without_set_id(0o6745), 0o2745);
-        assert_eq!(without_set_id(0o1644), 0o1644);
+    fn set_group_id_without_group_execution_stays_for_the_group() {
+        for in_group in [false, true] {
+            assert_eq!(without_set_id(0o6755, || in_group), 0o755);
+            assert_eq!(without_set_id(0o1644, || in_group), 0o1644);
+        }
+        assert_eq!(without_set_id(0o6745, || true), 0o2745);
+        assert_eq!(without_set_id(0o6745, || false), 0o745);
     }
 }

@@ -7,13 +7,16 @@ use vfs::{FallocateMode, Seek, SetAttr};
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
+    FsyncIn, Init, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
     OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::wire::{Reply, Request};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+/// Bit of a handle: it was opened for writing. Above it, handles are numbered.
+pub(super) const HANDLE_WRITES: u64 = 1;
+const HANDLE_STEP: u64 = 2;
 /// The most bytes that one request copies, because it cannot be interrupted.
 const COPY_MAX: u64 = 64 << 20;
 
@@ -25,7 +28,7 @@ impl Server {
             self.check_flags(ino, args.flags)?;
         }
         if args.flags & O_TRUNC != 0 {
-            self.drop_privileges(ino, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
+            self.drop_privileges(request, ino, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             self.fs.setattr(ino, &set).map_err(errno)?;
         }
@@ -54,7 +57,7 @@ impl Server {
         let ino = self.ino(request.header.nodeid);
         let (args, data) = request.args_and_rest::<WriteIn>()?;
         let data = data.get(..args.size as usize).ok_or(Errno::IO)?;
-        self.drop_privileges(ino, args.write_flags & WRITE_KILL_SUIDGID != 0)?;
+        self.drop_privileges(request, ino, args.write_flags & WRITE_KILL_SUIDGID != 0)?;
         let written = match args.flags & O_DIRECT {
             0 => self.fs.write(ino, args.offset, data),
             _ => self.fs.write_direct(ino, args.offset, data),
@@ -75,11 +78,16 @@ impl Server {
         let args: FallocateIn = request.args()?;
         let mode = FallocateMode::from_bits(args.mode).ok_or(Errno::OPNOTSUPP)?;
         // The kernel does not say whether the caller may keep set-id bits. Root may.
-        self.drop_privileges(ino, request.header.uid != 0)?;
+        self.drop_privileges(request, ino, request.header.uid != 0)?;
         self.fs.fallocate(ino, mode, args.offset, args.length).map_err(errno)
     }
 
+    /// If the kernel collects writes, it asks without writing them back. After `ENOSYS` it answers
+    /// by itself: all is data.
     pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        if self.is_agreed(Init::WRITEBACK_CACHE) {
+            return Err(Errno::NOSYS);
+        }
         let args: LseekIn = request.args()?;
         let seek = match args.whence {
             SEEK_DATA => Seek::Data,
@@ -92,12 +100,14 @@ impl Server {
         Ok(())
     }
 
-    /// Every request names its inode. A handle only says who ends an atomic write, and whether it
-    /// was opened for writing.
+    /// Every request names its inode. A handle only says who ends an atomic write, and how it was
+    /// opened.
     pub(super) fn open_out(&self, flags: u32, keep_cache: bool) -> OpenOut {
         let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
-        let writes = u64::from(flags & O_ACCMODE != O_RDONLY);
-        let fh = self.handles.fetch_add(2, Ordering::Relaxed) | writes;
+        let mut fh = self.handles.fetch_add(HANDLE_STEP, Ordering::Relaxed);
+        if flags & O_ACCMODE != O_RDONLY {
+            fh |= HANDLE_WRITES;
+        }
         OpenOut { fh, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
     }
 
@@ -116,7 +126,7 @@ impl Server {
         let from = self.ino(request.header.nodeid);
         let args: CopyFileRangeIn = request.args()?;
         let to = self.ino(args.nodeid_out);
-        self.drop_privileges(to, request.header.uid != 0)?;
+        self.drop_privileges(request, to, request.header.uid != 0)?;
         let len = args.len.min(COPY_MAX);
         let copied =
             self.fs.copy_file_range(from, args.off_in, to, args.off_out, len).map_err(errno)?;

@@ -5,6 +5,7 @@ use vfs::Ino;
 use vfs::kind::{Atomic, Ioctl};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::files::HANDLE_WRITES;
 use super::{Done, Errno, Server, errno};
 use crate::abi::{Init, IoctlIn, IoctlOut, O_APPEND, O_TRUNC};
 use crate::wire::{Reply, Request};
@@ -12,6 +13,8 @@ use crate::wire::{Reply, Request};
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
+/// `FS_CASEFOLD_FL`.
+const CASEFOLD: u32 = 0x4000_0000;
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
@@ -72,6 +75,23 @@ impl Server {
         Ok(())
     }
 
+    fn set_flags(&self, ino: Ino, flags: u32) -> Done {
+        self.nodes.changed(ino);
+        let folded = self.folds(ino);
+        self.fs.set_flags(ino, flags).map_err(errno)?;
+        if folded != (flags & CASEFOLD != 0) {
+            self.nodes.refold(ino);
+            // The directory is empty, but the kernel may know names that it does not have.
+            self.device.forget_names();
+        }
+        Ok(())
+    }
+
+    /// Whether the entries of a directory have other spellings.
+    pub(super) fn folds(&self, dir: Ino) -> bool {
+        self.nodes.folds(dir, || self.fs.flags(dir).is_ok_and(|flags| flags & CASEFOLD != 0))
+    }
+
     /// Not if the kernel collects writes, because a commit would miss some. Not over rings either,
     /// where an abort would wait for readers that the same thread has to answer.
     fn can_write_atomically(&self) -> bool {
@@ -84,7 +104,7 @@ impl Server {
     /// write.
     fn atomic_write(&self, request: &Request<'_>, ino: Ino, fh: u64, step: Atomic) -> Done {
         let uid = request.header.uid;
-        if fh & 1 == 0 {
+        if fh & HANDLE_WRITES == 0 {
             return Err(Errno::BADF);
         }
         if uid != 0 && uid != self.fs.getattr(ino).map_err(errno)?.uid {
@@ -143,8 +163,7 @@ impl Server {
             }
             SETFLAGS => {
                 let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
-                self.nodes.changed(ino);
-                self.fs.set_flags(ino, flags).map_err(errno)?;
+                self.set_flags(ino, flags)?;
                 reply.put(&IoctlOut::default());
                 return Ok(());
             }

@@ -10,10 +10,11 @@ mod ioctl;
 mod names;
 mod xattrs;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vfs::kind::Volume;
+use vfs::kind::{Shutdown, Volume};
 use vfs::{Attr, Errno, Ino};
 
 use crate::abi::{
@@ -24,7 +25,8 @@ use crate::atime::AtimePolicy;
 use crate::nodes::Nodes;
 use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
-/// How long the kernel may keep what it is told, in seconds: for ever.
+/// How long the kernel may keep what it is told, in seconds: for ever. Except for entries of
+/// directories that fold case: it would not know that a change of one spelling changes all others.
 const VALID_SECS: u64 = u32::MAX as u64;
 /// The most background requests at once. Nobody waits for them; read-ahead is one example.
 const MAX_BACKGROUND: u16 = 64;
@@ -66,8 +68,10 @@ pub(crate) struct Server {
     owner: u32,
     /// What kernel and server agreed on, [`Init`].
     agreed: AtomicU64,
-    /// The next handle, times two.
+    /// The next handle.
     handles: AtomicU64,
+    /// A request has panicked: what memory has of the volume may be half changed.
+    panicked: AtomicBool,
 }
 
 impl Server {
@@ -80,7 +84,10 @@ impl Server {
         let root = fs.root();
         let owner = rustix::process::getuid().as_raw();
         let (nodes, agreed, handles) = (Nodes::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles }
+        // The kernel never looks up the root directory, nor forgets it.
+        nodes.looked_up(root);
+        let panicked = AtomicBool::new(false);
+        Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles, panicked }
     }
 
     /// Serves one request. Returns the header of the reply, if the operation has a reply.
@@ -88,12 +95,35 @@ impl Server {
         let result = match request.header.opcode {
             op::FORGET | op::BATCH_FORGET => {
                 // FORGET has no reply, so a failure cannot be reported.
-                let _ = self.forget(request);
+                let _ = self.guarded(|| self.forget(request));
                 return None;
             }
-            opcode => self.dispatch(opcode, request, reply),
+            opcode => self.guarded(|| self.dispatch(opcode, request, reply)),
         };
         Some(reply.finish(request.header.unique, result))
+    }
+
+    /// Runs an operation. If it panics it fails, and so do all others from then on. Without an
+    /// answer its caller would wait for ever, and could not even be killed.
+    fn guarded(&self, operation: impl FnOnce() -> Done) -> Done {
+        if self.has_panicked() {
+            return Err(Errno::IO);
+        }
+        catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|_| {
+            self.panicked.store(true, Ordering::Release);
+            Err(Errno::IO)
+        })
+    }
+
+    /// Whether a request has panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that nothing of what memory has reaches the drive any more.
+    pub(crate) fn stop_volume(&self) {
+        // A lock may be in a state in which this panics, too. There is nothing left to protect.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.fs.shut_down(Shutdown::NoSync)));
     }
 
     fn dispatch(&self, opcode: u32, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
@@ -189,10 +219,15 @@ impl Server {
         if ino == self.root { ROOT_ID } else { ino }
     }
 
-    /// What the kernel is told when it learns of an inode.
-    fn entry(&self, attr: &Attr) -> EntryOut {
+    /// What the kernel is told when it learns of an inode, by a name in `dir`.
+    fn entry(&self, dir: Ino, attr: &Attr) -> EntryOut {
         self.nodes.looked_up(attr.ino);
-        self.entry_out(attr)
+        EntryOut { entry_valid: self.names_valid(dir), ..self.entry_out(attr) }
+    }
+
+    /// How long the kernel may keep names of `dir`, in seconds.
+    fn names_valid(&self, dir: Ino) -> u64 {
+        if self.folds(dir) { 0 } else { VALID_SECS }
     }
 
     fn entry_out(&self, attr: &Attr) -> EntryOut {
@@ -233,9 +268,9 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::HAS_IOCTL_DIR
         // Always, and not only when the kernel thinks that it pays. F2FS in the kernel also reads
         // the inodes of the entries that it lists (`readdir_ra`), and a tree walk asks for each of
-        // them next.
+        // them next. ASYNC_DIO is left out: after an asynchronous direct write the kernel does not
+        // drop the pages that a reader has cached meanwhile (`fuse_direct_IO`).
         | Init::DO_READDIRPLUS
-        | Init::ASYNC_DIO
         | Init::PARALLEL_DIROPS
         | Init::MAX_PAGES
         | Init::NO_OPENDIR_SUPPORT

@@ -3,7 +3,7 @@
 use vfs::{Attr, Creator, DirEntry, FileKind, Ino, RenameFlags};
 use zerocopy::IntoBytes;
 
-use super::{Done, Errno, Server, VALID_SECS, errno};
+use super::{Done, Errno, Server, errno};
 use crate::abi::{
     BatchForgetIn, CreateIn, Dirent, EntryOut, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn,
     ReadIn, Rename2In, RenameIn, op,
@@ -26,10 +26,11 @@ impl Server {
             name => self.fs.lookup(parent, name).map_err(errno),
         };
         match found {
-            Ok(attr) => reply.put(&self.entry(&attr)),
+            Ok(attr) => reply.put(&self.entry(parent, &attr)),
             // The kernel can also remember that a name does not exist.
             Err(Errno::NOENT) => {
-                reply.put(&EntryOut { entry_valid: VALID_SECS, ..EntryOut::default() });
+                let entry_valid = self.names_valid(parent);
+                reply.put(&EntryOut { entry_valid, ..EntryOut::default() });
             }
             Err(errno) => return Err(errno),
         }
@@ -58,7 +59,7 @@ impl Server {
         let attr = self.make(parent, args.mode, args.umask, |perm| {
             self.fs.mknod(parent, name, kind, perm, args.rdev.into(), creator(request))
         })?;
-        reply.put(&self.entry(&attr));
+        reply.put(&self.entry(parent, &attr));
         Ok(())
     }
 
@@ -69,7 +70,7 @@ impl Server {
             self.fs.create(parent, name, perm, creator(request))
         })?;
         self.nodes.set_unprivileged(attr.ino, true);
-        reply.put(&self.entry(&attr));
+        reply.put(&self.entry(parent, &attr));
         reply.put(&self.open_out(args.flags, true));
         Ok(())
     }
@@ -92,7 +93,7 @@ impl Server {
         let attr = self.make(parent, args.mode, args.umask, |perm| {
             self.fs.mkdir(parent, name, perm, creator(request))
         })?;
-        reply.put(&self.entry(&attr));
+        reply.put(&self.entry(parent, &attr));
         Ok(())
     }
 
@@ -101,7 +102,7 @@ impl Server {
         let (name, target) = request.names()?;
         let attr = self.fs.symlink(parent, name, target, creator(request)).map_err(errno)?;
         self.changed_dir(parent)?;
-        reply.put(&self.entry(&attr));
+        reply.put(&self.entry(parent, &attr));
         Ok(())
     }
 
@@ -133,7 +134,7 @@ impl Server {
         self.nodes.changed(ino);
         let attr = self.fs.link(ino, parent, name).map_err(errno)?;
         self.changed_dir(parent)?;
-        reply.put(&self.entry(&attr));
+        reply.put(&self.entry(parent, &attr));
         Ok(())
     }
 
@@ -238,7 +239,7 @@ impl Server {
             // An inode that is gone by now has no attributes. The kernel looks it up if it needs
             // to.
             let attr = if dots { None } else { self.fs.getattr(entry.ino).ok() };
-            let known = attr.map_or_else(EntryOut::default, |attr| self.entry(&attr));
+            let known = attr.map_or_else(EntryOut::default, |attr| self.entry(dir, &attr));
             put_dirent(reply, size, Some(&known), entry);
         }
         self.accessed(dir);

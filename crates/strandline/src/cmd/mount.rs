@@ -13,7 +13,7 @@ use std::sync::Arc;
 use clap::{Args, Parser};
 use drive::Timing;
 use drive::linux::Access;
-use fuse::{MountOptions, Session};
+use fuse::{Ended, MountOptions, Session};
 
 use control::Switch;
 use log::Log;
@@ -53,6 +53,7 @@ quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode
 nodiscard, noinline_data, noinline_dentry, noinline_xattr, norecovery, disable_roll_forward;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block
 layer, as --sched and the others below;
+lookup_mode=auto|perf|compat. The others of Linux's F2FS, up to 6.18, are taken and have no effect.
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
 what nodes point to, as Linux's does.
 What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict,
@@ -373,12 +374,27 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     if settings.mount.io_uring && !session.has_rings() {
         out::complain(&format!("{}: {NO_RINGS}", dir.display()));
     }
+    let idle: Vec<&str> =
+        settings.volume.split(',').filter(|option| format.without_effect(option)).collect();
+    if !idle.is_empty() {
+        out::complain(&format!("{}: without effect here: {}", dir.display(), idle.join(", ")));
+    }
     if in_background {
         let_go().map_err(failed(dir))?;
     }
     log.note(&format!("mounted from {}: {}", image.display(), volume.options()));
     let maintenance = volume.clone().maintain();
     let ended = session.wait();
+    if ended == Ok(Ended::Panicked) {
+        // Ending would wait for threads and write back what may be half changed.
+        std::mem::forget(maintenance);
+        let message = format!(
+            "{}: a fault in this program ended the mount; unmount and mount again, which recovers \
+             the volume",
+            dir.display()
+        );
+        return Err(Failure::Coded { message, code: SYSTEM });
+    }
     drop(maintenance);
     let unmounted = volume.unmount().map_err(|error| switch.lost(&error));
     // While the image is still locked: `umount` listens until it is free.

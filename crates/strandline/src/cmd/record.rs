@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
-use fuse::{MountOptions, Session};
+use fuse::{How, MountOptions, Session};
 use lab::record::Watched;
 
 use crate::failure::{Failure, Outcome};
@@ -43,9 +43,9 @@ impl Record {
         let session = Session::start(fs.clone(), None, Path::new("record"), dir.path(), &options)
             .map_err(Failure::host(dir.path()))?;
         let worked = self.work(&fs, dir.path());
-        if let Err(error) = fuse::unmount(dir.path(), false) {
+        if let Err(error) = fuse::unmount(dir.path(), How::Plainly) {
             // Processes that still use it lose it when this process ends.
-            let _ = fuse::unmount(dir.path(), true);
+            let _ = fuse::unmount(dir.path(), How::Lazily);
             return worked.and(Err(Failure::on("what the program began still goes on")(error)));
         }
         session.wait().map_err(Failure::on("the mount"))?;

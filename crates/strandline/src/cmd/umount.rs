@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
+use fuse::How;
 use rustix::fs::FlockOperation;
 
 use crate::cmd::mount::FAILED;
@@ -31,9 +32,9 @@ pub(crate) struct Umount {
 pub(crate) struct Helper {
     /// Directory it is mounted on
     dir: PathBuf,
-    /// Options of umount(8) that change nothing here
-    #[arg(short, long, num_args = 0)]
-    flags: bool,
+    /// Force: whatever is under way fails, and what the kernel has not written back is lost
+    #[arg(short = 'f')]
+    force: bool,
     /// Lazy: take it out of the tree now, unmount when nobody uses it
     #[arg(short = 'l')]
     lazy: bool,
@@ -53,27 +54,38 @@ pub(crate) struct Helper {
 
 impl Umount {
     pub(crate) fn run(self) -> Outcome {
-        unmount(&self.dir, false)
+        unmount(&self.dir, How::Plainly)
     }
 }
 
 impl Helper {
     pub(crate) fn run(self) -> Outcome {
-        unmount(&self.dir, self.lazy)
+        unmount(
+            &self.dir,
+            match self {
+                Self { lazy: true, .. } => How::Lazily,
+                Self { force: true, .. } => How::ByForce,
+                _ => How::Plainly,
+            },
+        )
     }
 }
 
-fn unmount(dir: &Path, lazy: bool) -> Outcome {
+fn unmount(dir: &Path, how: How) -> Outcome {
     let failed = |what: String| Failure::Coded {
         message: format!("{}: {what}", dir.display()),
         code: FAILED,
     };
     let mounted = Mounted::on(dir).map_err(|_| failed("no volume is mounted here".into()))?;
+    let waits = how == How::Plainly;
     // How it ends, only the server knows. It need not be asked, and may have died.
     let listener =
-        Listener::new().ok().filter(|listener| !lazy && mounted.ask(&listener.request()).is_ok());
-    fuse::unmount(&mounted.dir, lazy).map_err(|error| failed(error.to_string()))?;
-    if !lazy && let Ok(image) = File::open(&mounted.image) {
+        Listener::new().ok().filter(|listener| waits && mounted.ask(&listener.request()).is_ok());
+    fuse::unmount(&mounted.dir, how).map_err(|error| failed(error.to_string()))?;
+    if waits
+        && !mounted.is_elsewhere()
+        && let Ok(image) = File::open(&mounted.image)
+    {
         // The serving process holds a lock until everything is written; a caller that may not ask
         // need not wait.
         let _ = rustix::fs::flock(&image, FlockOperation::LockShared);

@@ -96,7 +96,7 @@ fn session(block: &str) -> Vec<Typed> {
 
 /// Where a shell finds the command, and tools for administrators.
 fn program_path() -> String {
-    let program = Path::new(env!("CARGO_BIN_EXE_strandline"));
+    let program = common::program();
     let dir = program.parent().unwrap().display();
     format!("{dir}:/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap())
 }

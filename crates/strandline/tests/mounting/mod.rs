@@ -203,6 +203,12 @@ impl Rig {
         assert!(status.success(), "mount ended with {status}");
     }
 
+    /// Waits for the server of a volume that was unmounted; it must succeed.
+    pub(crate) fn await_end(&self) {
+        let status = self.ended();
+        assert!(status.success(), "mount ended with {status}");
+    }
+
     /// Unmounts what can no longer be written back; the server must report it.
     pub(crate) fn give_up(&self) {
         self.umount();

@@ -1,0 +1,147 @@
+//! What Linux's F2FS does and its VFS leaves to a FUSE server: set-id bits, append-only files,
+//! times of change, limits, mount options.
+//!
+//! Needs root, /dev/fuse, and the packages fuse3, acl and e2fsprogs; says so if one is missing.
+
+mod mounting;
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use mounting::programs::shell;
+use mounting::{Disk, Rig, require, run};
+use rustix::fs::{CWD, FallocateFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+/// Runs a shell script as a user without privileges, of these groups.
+fn as_user(groups: &str, script: &str, dir: &Path) {
+    require("setpriv", "util-linux");
+    let mut user = Command::new("setpriv");
+    user.args(["--reuid=1234", "--regid=1234"]);
+    user.arg(if groups.is_empty() {
+        "--clear-groups".into()
+    } else {
+        format!("--groups={groups}")
+    });
+    let done = user.args(["sh", "-euc", script]).current_dir(dir).output().expect("setpriv runs");
+    assert!(done.status.success(), "{script}: {done:?}");
+}
+
+/// `setattr_should_drop_sgid`; xfstests generic/683 to 687.
+#[test]
+fn set_group_id_without_group_execution_stays_only_for_the_group() {
+    for options in [&[][..], &["-o", "writeback"]] {
+        let rig = Rig::new(options);
+        let path = rig.point().join("f");
+        let changes = ["echo more >>f", "fallocate -l 8192 f", "truncate -s 100 f"];
+        for change in changes {
+            for (perm, groups, left) in [
+                (0o6666, "", 0o666),
+                (0o6666, "777", 0o2666),
+                (0o6676, "777", 0o676),
+                (0o2666, "", 0o666),
+                (0o6677, "", 0o677),
+            ] {
+                let _ = fs::remove_file(&path);
+                fs::write(&path, "contents").unwrap();
+                chown(&path, Some(0), Some(777)).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(perm)).unwrap();
+                as_user(groups, change, &rig.point());
+                let now = fs::metadata(&path).unwrap().mode() & 0o7777;
+                assert_eq!(now, left, "{perm:o} {groups} {change}: {now:o}");
+            }
+        }
+    }
+}
+
+#[test]
+fn append_only_files_keep_times_that_nobody_gave_them() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("log");
+    fs::write(&path, "x").unwrap();
+    run("chattr", &["+a"], &path);
+    let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let set = |time| {
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty())
+    };
+    assert_eq!(set(time), Err(Errno::PERM));
+    assert_eq!(set(now), Ok(()));
+    shell("echo more >>log", &rig.point());
+    run("chattr", &["-a"], &path);
+    assert_eq!(set(time), Ok(()));
+}
+
+#[test]
+fn an_access_control_list_that_changes_the_mode_changes_the_time_of_change() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    for entry in ["u::rwx,g::r,o::-", "u:1234:rw", "u::r,g::r,o::r"] {
+        let before = fs::metadata(&path).unwrap();
+        cores::sleep(20_000_000);
+        run("setfacl", &["-m", entry], &path);
+        let after = fs::metadata(&path).unwrap();
+        let time = |of: &fs::Metadata| (of.ctime(), of.ctime_nsec());
+        assert!(time(&after) > time(&before), "{entry}");
+    }
+}
+
+#[test]
+fn an_attribute_that_cannot_fit_is_too_big() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    let set = |name: &str, len: usize| {
+        rustix::fs::setxattr(&path, name, &vec![b'v'; len], XattrFlags::empty())
+    };
+    assert_eq!(set("user.large", 30_000), Err(Errno::TOOBIG));
+    assert_eq!(set("user.a", 3000), Ok(()));
+    assert_eq!(set("user.b", 3000), Err(Errno::TOOBIG));
+    assert_eq!(set("user.b", 100), Ok(()));
+}
+
+#[test]
+fn what_is_allocated_needs_no_room() {
+    let rig = Rig::on(Disk::Plain(256), &[]);
+    let path = rig.point().join("f");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let free = rustix::fs::statvfs(rig.point()).unwrap();
+    let len = free.f_bavail * free.f_bsize / 4 * 3 / 4096 * 4096;
+    for flags in [FallocateFlags::empty(), FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+        rustix::fs::fallocate(&file, flags, 0, len).unwrap();
+    }
+    file.write_all_at(&[7; 8192], 0).unwrap();
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 1000, len - 2000).unwrap();
+    let mut bytes = [1; 2000];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes[..1000] == [7; 1000] && bytes[1000..] == [0; 1000]);
+    // What is not allocated does.
+    let beyond = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * len);
+    assert_eq!(beyond, Err(Errno::NOSPC));
+    // On a volume without any room, too.
+    let other = File::create_new(rig.point().join("other")).unwrap();
+    let rest = rustix::fs::statvfs(rig.point()).unwrap().f_bavail * 4096;
+    rustix::fs::fallocate(&other, FallocateFlags::empty(), 0, rest * 9 / 10).unwrap();
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len).unwrap();
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 4097, len - 8192).unwrap();
+    drop((file, other));
+    rig.unmount();
+    rig.check();
+}
+
+#[test]
+fn options_of_linux_are_taken() {
+    let shown = "rw,lazytime,relatime,background_gc=on,nogc_merge,discard,discard_unit=block,\
+                 user_xattr,inline_xattr,acl,inline_data,inline_dentry,flush_merge,barrier,\
+                 extent_cache,mode=adaptive,active_logs=6,alloc_mode=reuse,checkpoint_merge,\
+                 fsync_mode=posix,memory=normal,errors=continue";
+    let rig = Rig::new(&["-o", shown]);
+    fs::write(rig.point().join("f"), "x").unwrap();
+    rig.unmount();
+    rig.helper("noquota,extent_cache,fsync_mode=strict").unwrap();
+    run("umount", &[], &rig.point());
+}
