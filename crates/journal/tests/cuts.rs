@@ -5,7 +5,7 @@ mod explorer;
 
 use std::sync::Arc;
 
-use client::{BLOCKS, DRIVE_BLOCKS, Store, Value, io, is_one_of, read, recover};
+use client::{BLOCKS, DRIVE_BLOCKS, Store, Value, io, io_without_fua, is_one_of, read, recover};
 use cores::splitmix64;
 use drive::Ssd;
 use explorer::Tape;
@@ -67,9 +67,10 @@ impl Run {
 }
 
 /// Runs `length` operations and explores what cuts may leave: the number of states, and failures.
-fn explore(inject: Inject, seed: u64, length: u64) -> (usize, Vec<String>) {
+fn explore(inject: Inject, fua: bool, seed: u64, length: u64) -> (usize, Vec<String>) {
     let drive = explorer::drive(DRIVE_BLOCKS);
-    let store = Store::make(drive.clone(), Options { inject, ..Options::default() });
+    let io = if fua { io(drive.clone()) } else { io_without_fua(drive.clone()) };
+    let store = Store::made_with(io, Options { inject, ..Options::default() }, |_| {});
     let before = explorer::contents(&drive, DRIVE_BLOCKS);
     let states = vec![vec![Value::Zero; BLOCKS]];
     let mut run = Run { store, tape: Tape::on(&drive), states, seed };
@@ -79,7 +80,7 @@ fn explore(inject: Inject, seed: u64, length: u64) -> (usize, Vec<String>) {
     let Run { tape, states, store, .. } = run;
     drop(store);
     let judge = |drive: &Arc<Ssd>, promised: usize| {
-        let io = io(drive.clone());
+        let io = client::io(drive.clone());
         recover(&io, Strictness::Strict).map_err(|error| error.to_string())?;
         let found = read(&io)?;
         let good = is_one_of(&found, &states, promised);
@@ -90,9 +91,14 @@ fn explore(inject: Inject, seed: u64, length: u64) -> (usize, Vec<String>) {
 
 #[test]
 fn every_cut_leaves_a_state_of_the_run() {
-    for seed in 0..4 {
-        let (states, failures) = explore(Inject::empty(), seed, 30);
-        assert!(failures.is_empty(), "seed {seed}: {} of {states}: {failures:#?}", failures.len());
+    for (seed, fua) in (0..4).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (states, failures) = explore(Inject::empty(), fua, seed, 30);
+        let first = failures.first();
+        assert!(
+            first.is_none(),
+            "seed {seed}, fua {fua}: {} of {states}: {first:?}",
+            failures.len()
+        );
         assert!(states > 500, "only {states} states");
     }
 }
@@ -102,7 +108,9 @@ fn each_mistake_is_found() {
     for mistake in
         [Inject::DROP_FLUSH, Inject::PLAIN_COMMIT, Inject::SKIP_REVOKE, Inject::EARLY_TAIL]
     {
-        let found = (0..6).any(|seed| !explore(mistake, seed, 30).1.is_empty());
-        assert!(found, "{mistake:?} broke nothing");
+        for fua in [false, true] {
+            let found = (0..6).any(|seed| !explore(mistake, fua, seed, 30).1.is_empty());
+            assert!(found, "{mistake:?} broke nothing, fua {fua}");
+        }
     }
 }

@@ -69,6 +69,12 @@ pub fn io(drive: Arc<dyn Drive>) -> Arc<Io> {
     Arc::new(Io::new(Arc::new(BlockQueue::new(drive))))
 }
 
+/// As [`io`], without the drive's forced writes.
+pub fn io_without_fua(drive: Arc<dyn Drive>) -> Arc<Io> {
+    let options = queue::Options { fua: false, ..queue::Options::default() };
+    Arc::new(Io::new(Arc::new(BlockQueue::for_files(drive, options))))
+}
+
 /// Recovers the log on a drive, if there is one.
 pub fn recover(io: &Io, strictness: Strictness) -> Result<Replayed> {
     let log = Log::open(Volume::new(io, BLOCK_SIZE as u32)?, &log_block, LOG_BLOCKS)?;
@@ -84,16 +90,11 @@ pub fn superblock(io: &Io) -> Result<Superblock> {
 impl Store {
     /// On a new drive.
     pub fn make(drive: Arc<dyn Drive>, options: Options) -> Self {
-        Self::made_with(drive, options, |_| {})
+        Self::made_with(io(drive), options, |_| {})
     }
 
     /// On a new drive, with another superblock.
-    pub fn made_with(
-        drive: Arc<dyn Drive>,
-        options: Options,
-        change: impl FnOnce(&mut Superblock),
-    ) -> Self {
-        let io = io(drive);
+    pub fn made_with(io: Arc<Io>, options: Options, change: impl FnOnce(&mut Superblock)) -> Self {
         let mut superblock = Superblock::new(BLOCK_SIZE as u32, LOG_BLOCKS, [9; 16]);
         change(&mut superblock);
         let at = log_block(0).unwrap();
@@ -130,7 +131,6 @@ impl Store {
 /// Changes one block within an operation.
 pub fn put(handle: &mut Handle<'_, Table>, block: usize, value: u64) -> Result<()> {
     handle.change(HOME + block as u64, (), |bytes| {
-        // It may have held data.
         bytes[..8].fill(0);
         bytes[..4].copy_from_slice(if block % 2 == 1 { &MAGIC } else { &[0; 4] });
         bytes[8..16].copy_from_slice(&value.to_le_bytes());
@@ -159,7 +159,7 @@ fn read_block(io: &Io, lba: Lba) -> Result<Value, String> {
         return Ok(Value::Zero);
     }
     let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
-    if word(0) & DATA != 0 && block[4..8] != [0; 4] {
+    if word(0) & DATA != 0 && block[..4] != MAGIC {
         return Ok(Value::Data(word(0) & !DATA));
     }
     let starts_well = block[..4] == [0; 4] || block[..4] == MAGIC;
