@@ -242,6 +242,8 @@ pub(crate) const O_ACCMODE: u32 = 0o3;
 pub(crate) const O_RDONLY: u32 = 0;
 /// `O_WRONLY`.
 pub(crate) const O_WRONLY: u32 = 0o1;
+/// `O_RDWR`.
+pub(crate) const O_RDWR: u32 = 0o2;
 /// `O_DIRECT`, which is not the same on every architecture. The kernel passes its own cache by, and
 /// keeps that coherent; a request says with this what the file was opened with.
 pub(crate) const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();

@@ -22,6 +22,8 @@ struct Node {
     atime_fresh_until: Nanos,
     /// Whether it is a directory that folds case; `None` before anybody has asked.
     folds: Option<bool>,
+    /// Handles open for reading and writing, through which the file may be mapped and changed.
+    mappable: u64,
 }
 
 /// All inodes that the kernel knows.
@@ -108,6 +110,24 @@ impl Nodes {
         if let Some(node) = self.nodes.lock().get_mut(&ino) {
             node.folds = None;
         }
+    }
+
+    /// A handle was opened for reading and writing.
+    pub(crate) fn opened_mappable(&self, ino: Ino) {
+        self.nodes.lock().entry(ino).or_default().mappable += 1;
+    }
+
+    /// The kernel has released such a handle: closed, unmapped and written back.
+    pub(crate) fn closed_mappable(&self, ino: Ino) {
+        if let Some(node) = self.nodes.lock().get_mut(&ino) {
+            node.mappable = node.mappable.saturating_sub(1);
+        }
+    }
+
+    /// Whether `ino` may have a shared mapping through which it is changed: the kernel may then
+    /// have dirty pages of it.
+    pub(crate) fn is_mappable(&self, ino: Ino) -> bool {
+        self.nodes.lock().get(&ino).is_some_and(|node| node.mappable > 0)
     }
 
     /// Notes that `ino` is being changed. True if it may have a `security.capability`.

@@ -128,6 +128,7 @@ impl MountOptions {
             acl: self.acl,
             read_only: self.read_only,
             io_uring: self.io_uring,
+            can_wait: self.threads != Some(1) && !self.io_uring,
         }
     }
 

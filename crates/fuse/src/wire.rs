@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -80,6 +81,13 @@ impl Device {
     /// be there to answer them.
     pub(crate) fn forget_contents(&self, node: u64) {
         self.forget(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
+    }
+
+    /// As [`Device::forget_contents`], of a range of bytes. What of it is dirty is written back
+    /// first, which takes another thread, too.
+    pub(crate) fn forget_range(&self, node: u64, range: Range<u64>) {
+        let (off, len) = (range.start.cast_signed(), (range.end - range.start).cast_signed());
+        self.forget(NotifyInvalInodeOut { ino: node, off, len });
     }
 
     fn forget(&self, body: NotifyInvalInodeOut) {

@@ -88,28 +88,41 @@ impl Drop for Mapped {
 }
 
 #[test]
-fn what_only_the_kernel_has_is_data() {
-    let rig = Rig::new(&["-o", "writeback"]);
-    let path = rig.point().join("f");
-    let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let file = File::create_new(&path).unwrap();
-    file.set_len(1 << 20).unwrap();
-    file.sync_all().unwrap();
-    drop(file);
-    let mapped = Mapped::change(&open(), 512 << 10, 7);
-    let copy = rig.point().join("copy");
-    run("cp", &[path.to_str().unwrap()], &copy);
-    let same = fs::read(&copy).unwrap() == fs::read(&path).unwrap();
-    assert!(same, "cp skips what a mapping has changed");
-    drop(mapped);
-    assert!(rustix::fs::seek(open(), At::Data(0)).unwrap() <= 512 << 10);
-    assert!(rustix::fs::seek(open(), At::Data(1 << 20)).is_err());
-    // Bytes that only the kernel has, where its size is ahead of ours.
-    open().write_all_at(&[9; 4096], 3 << 20).unwrap();
-    let writer = open();
-    writer.write_all_at(&[9; 4096], 5 << 20).unwrap();
-    run("cp", &[path.to_str().unwrap()], &copy);
-    assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap());
+fn what_a_mapping_has_changed_is_data() {
+    for options in [&[][..], &["-o", "threads=1"], &["-o", "writeback"]] {
+        let rig = Rig::new(options);
+        let path = rig.point().join("f");
+        let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let file = File::create_new(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let mapped = Mapped::change(&open(), 512 << 10, 7);
+        if options.is_empty() {
+            let reader = File::open(&path).unwrap();
+            assert_eq!(rustix::fs::seek(&reader, At::Hole(0)), Ok(0));
+            assert_eq!(rustix::fs::seek(&reader, At::Hole(512 << 10)), Ok((512 << 10) + 4096));
+            assert!(rustix::fs::seek(&reader, At::Data(600 << 10)).is_err());
+        }
+        let copy = rig.point().join("copy");
+        run("cp", &[path.to_str().unwrap()], &copy);
+        let same = fs::read(&copy).unwrap() == fs::read(&path).unwrap();
+        assert!(same, "cp skips what a mapping has changed, {options:?}");
+        drop(mapped);
+        let data = rustix::fs::seek(open(), At::Data(0)).unwrap();
+        assert!(data <= 512 << 10);
+        let reader = File::open(&path).unwrap();
+        if options != ["-o", "writeback"] {
+            assert_eq!(rustix::fs::seek(&reader, At::Data(0)), Ok(512 << 10), "holes are back");
+            assert_eq!(rustix::fs::seek(&reader, At::Hole(512 << 10)), Ok((512 << 10) + 4096));
+        }
+        assert!(rustix::fs::seek(&reader, At::Data(1 << 20)).is_err());
+        // Bytes that only the kernel has, where its size is ahead of ours.
+        let writer = open();
+        writer.write_all_at(&[9; 4096], 3 << 20).unwrap();
+        run("cp", &[path.to_str().unwrap()], &copy);
+        assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap(), "{options:?}");
+    }
 }
 
 /// Memory that begins where pages do, as `O_DIRECT` asks.

@@ -2,21 +2,26 @@
 
 use std::sync::atomic::Ordering;
 
-use vfs::{FallocateMode, Seek, SetAttr};
+use vfs::{FallocateMode, Ino, Seek, SetAttr};
 
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
-    FsyncIn, Init, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_TRUNC, O_WRONLY,
-    OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    FsyncIn, Init, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_RDWR, O_TRUNC,
+    O_WRONLY, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn,
+    WriteOut,
 };
 use crate::wire::{Reply, Request};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// Bit of a handle: it was opened for writing. Above it, handles are numbered.
+/// Bits of a handle: it was opened for writing; also for reading, so the file may be mapped and
+/// changed through it. Above them, handles are numbered.
 pub(super) const HANDLE_WRITES: u64 = 1;
-const HANDLE_STEP: u64 = 2;
+const HANDLE_MAPPABLE: u64 = 2;
+const HANDLE_STEP: u64 = 4;
+/// How often a search for a hole begins again, because what it found was none.
+const SEEK_ROUNDS: usize = 64;
 /// The most bytes that one request copies, because it cannot be interrupted.
 const COPY_MAX: u64 = 64 << 20;
 
@@ -34,7 +39,7 @@ impl Server {
         }
         let reads = args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0;
         let must_see_read = reads && self.is_atime_due(ino)?.is_some();
-        reply.put(&self.open_out(args.flags, !must_see_read));
+        reply.put(&self.open_out(ino, args.flags, !must_see_read));
         Ok(())
     }
 
@@ -82,8 +87,8 @@ impl Server {
         self.fs.fallocate(ino, mode, args.offset, args.length).map_err(errno)
     }
 
-    /// If the kernel collects writes, it asks without writing them back. After `ENOSYS` it answers
-    /// by itself: all is data.
+    /// The kernel asks without writing back first, so whatever it may have dirty counts as data. If
+    /// it collects writes it knows the size, and after `ENOSYS` it answers by itself: all is data.
     pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         if self.is_agreed(Init::WRITEBACK_CACHE) {
             return Err(Errno::NOSYS);
@@ -95,18 +100,56 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let ino = self.ino(request.header.nodeid);
-        let offset = self.fs.lseek(ino, args.offset, seek).map_err(errno)?;
+        let offset = if self.nodes.is_mappable(ino) {
+            self.seek_mapped(ino, args.offset, seek)?
+        } else {
+            self.fs.lseek(ino, args.offset, seek).map_err(errno)?
+        };
         reply.put(&LseekOut { offset });
         Ok(())
     }
 
+    /// `SEEK_DATA` and `SEEK_HOLE` in a file of which the kernel may have dirty pages. A hole is
+    /// one only if it still is when they have been written back. Where that cannot be waited for,
+    /// all is data.
+    fn seek_mapped(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
+        let size = self.fs.getattr(ino).map_err(errno)?.size;
+        let find = |from: u64, seek: Seek| match self.fs.lseek(ino, from, seek).map_err(errno) {
+            Err(Errno::NXIO) => Ok(size.max(from)),
+            found => found,
+        };
+        if offset >= size {
+            return Err(Errno::NXIO);
+        }
+        let flush = self.write_backs.begin();
+        for _ in 0..if flush.is_some() { SEEK_ROUNDS } else { 0 } {
+            let found = find(offset, seek)?;
+            let hole = match seek {
+                Seek::Data => offset..found,
+                Seek::Hole => found..find(found, Seek::Data)?,
+            };
+            if !hole.is_empty() {
+                self.device.forget_range(self.node(ino), hole);
+            }
+            if find(offset, seek)? == found {
+                let is_end = seek == Seek::Data && found >= size;
+                return if is_end { Err(Errno::NXIO) } else { Ok(found) };
+            }
+        }
+        Ok(if seek == Seek::Data { offset } else { size })
+    }
+
     /// Every request names its inode. A handle only says who ends an atomic write, and how it was
     /// opened.
-    pub(super) fn open_out(&self, flags: u32, keep_cache: bool) -> OpenOut {
+    pub(super) fn open_out(&self, ino: Ino, flags: u32, keep_cache: bool) -> OpenOut {
         let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
         let mut fh = self.handles.fetch_add(HANDLE_STEP, Ordering::Relaxed);
         if flags & O_ACCMODE != O_RDONLY {
             fh |= HANDLE_WRITES;
+        }
+        if flags & O_ACCMODE == O_RDWR {
+            fh |= HANDLE_MAPPABLE;
+            self.nodes.opened_mappable(ino);
         }
         OpenOut { fh, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
     }
@@ -116,6 +159,9 @@ impl Server {
     pub(super) fn release(&self, request: &Request<'_>) -> Done {
         let args: ReleaseIn = request.args()?;
         let ino = self.ino(request.header.nodeid);
+        if args.fh & HANDLE_MAPPABLE != 0 {
+            self.nodes.closed_mappable(ino);
+        }
         if self.nodes.atomic_by(ino) == Some(args.fh) {
             self.abort_atomic_write(ino)?;
         }

@@ -47,6 +47,33 @@ pub(crate) struct Behaviour {
     pub(crate) read_only: bool,
     /// Requests come over rings, if the kernel offers that.
     pub(crate) io_uring: bool,
+    /// A request may wait for others that the kernel makes meanwhile: there are several threads,
+    /// and any of them takes them.
+    pub(crate) can_wait: bool,
+}
+
+/// Lets one request at a time wait until the kernel has written back. If all did, no thread would
+/// be left for what it writes.
+struct WriteBacks {
+    possible: bool,
+    busy: AtomicBool,
+}
+
+impl WriteBacks {
+    /// `None` if this request cannot wait.
+    fn begin(&self) -> Option<WriteBack<'_>> {
+        let is_free = self.possible && !self.busy.swap(true, Ordering::Acquire);
+        is_free.then(|| WriteBack(&self.busy))
+    }
+}
+
+/// While it exists, its request may wait.
+struct WriteBack<'a>(&'a AtomicBool);
+
+impl Drop for WriteBack<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// The way to the volume and the drive below a running mount.
@@ -70,6 +97,7 @@ pub(crate) struct Server {
     agreed: AtomicU64,
     /// The next handle.
     handles: AtomicU64,
+    write_backs: WriteBacks,
     /// A request has panicked: what memory has of the volume may be half changed.
     panicked: AtomicBool,
 }
@@ -86,8 +114,20 @@ impl Server {
         let (nodes, agreed, handles) = (Nodes::new(), AtomicU64::new(0), AtomicU64::new(0));
         // The kernel never looks up the root directory, nor forgets it.
         nodes.looked_up(root);
-        let panicked = AtomicBool::new(false);
-        Self { fs, device, control, behaviour, nodes, root, owner, agreed, handles, panicked }
+        let write_backs = WriteBacks { possible: behaviour.can_wait, busy: AtomicBool::new(false) };
+        Self {
+            fs,
+            device,
+            control,
+            behaviour,
+            nodes,
+            root,
+            owner,
+            agreed,
+            handles,
+            write_backs,
+            panicked: AtomicBool::new(false),
+        }
     }
 
     /// Serves one request. Returns the header of the reply, if the operation has a reply.

@@ -71,7 +71,7 @@ impl Server {
         })?;
         self.nodes.set_unprivileged(attr.ino, true);
         reply.put(&self.entry(parent, &attr));
-        reply.put(&self.open_out(args.flags, true));
+        reply.put(&self.open_out(attr.ino, args.flags, true));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Server {
         let attr = self.fs.tmpfile(parent, perm, creator(request)).map_err(errno)?;
         self.nodes.looked_up_nameless(attr.ino);
         reply.put(&self.entry_out(&attr));
-        reply.put(&self.open_out(args.flags, true));
+        reply.put(&self.open_out(attr.ino, args.flags, true));
         Ok(())
     }
 

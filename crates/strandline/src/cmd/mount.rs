@@ -393,6 +393,7 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
              the volume",
             dir.display()
         );
+        log.fail(&message);
         return Err(Failure::Coded { message, code: SYSTEM });
     }
     drop(maintenance);
