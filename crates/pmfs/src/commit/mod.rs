@@ -1,0 +1,94 @@
+//! What one call changes on the medium, put together before any of it counts.
+//!
+//! A [`Change`] has two parts. What is *stored* goes to its place at once: contents of files, and
+//! structures to which nothing durable points yet. What is *patched* are words that are in use:
+//! they are only noted, and the [journal](inplace) makes all of them count together. Nothing of a
+//! change that is dropped can be seen.
+
+pub(crate) mod inplace;
+
+use drive::pm::Pm;
+use drive::pm::typed::{Flying, Obj, stream};
+use zerocopy::IntoBytes;
+
+use crate::ondisk::BLOCK;
+use crate::ondisk::inode::RawInode;
+use crate::ondisk::record::{PATCHES_MAX, RawPatch};
+
+pub(crate) use inplace::{Done, Journal};
+
+/// Contents, or structures that nothing points to yet.
+pub(crate) enum Data {}
+
+/// What a call is about to change.
+#[must_use = "nothing has changed yet"]
+pub(crate) struct Change<'pm> {
+    pm: &'pm dyn Pm,
+    stored: Vec<Obj<'pm, Data, Flying>>,
+    /// As in a record: patches with their heads.
+    patches: Vec<u8>,
+}
+
+static ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
+
+impl<'pm> Change<'pm> {
+    pub(crate) fn new(pm: &'pm dyn Pm) -> Self {
+        Self { pm, stored: Vec::new(), patches: Vec::new() }
+    }
+
+    /// Stores bytes past the cache: contents, whole blocks.
+    pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.stored.push(stream(self.pm, at, bytes));
+        }
+    }
+
+    /// Stores a few bytes through the cache.
+    pub(crate) fn store(&mut self, at: u64, bytes: &[u8]) {
+        let place = Obj::settled(self.pm, at, bytes.len() as u64);
+        self.stored.push(place.store(0, bytes).write_back());
+    }
+
+    /// Stores zeroes. The pieces meet between blocks: a word that two of them shared would be
+    /// stored twice, and a cut could leave it half zeroed.
+    pub(crate) fn zero(&mut self, at: u64, len: u64) {
+        let (mut at, end) = (at, at + len);
+        while at < end {
+            let stop = end.min((at / BLOCK + 1) * BLOCK);
+            self.stream(at, &ZEROES[..(stop - at) as usize]);
+            at = stop;
+        }
+    }
+
+    /// Notes that the words at `at` become `bytes`.
+    pub(crate) fn patch(&mut self, at: u64, bytes: &[u8]) {
+        debug_assert!(at.is_multiple_of(8) && bytes.len().is_multiple_of(8));
+        let head = RawPatch { at: at.into(), len: (bytes.len() as u64).into() };
+        self.patches.extend_from_slice(head.as_bytes());
+        self.patches.extend_from_slice(bytes);
+    }
+
+    /// Notes what is different in an inode, word by word.
+    pub(crate) fn inode(&mut self, at: u64, old: &RawInode, new: &RawInode) {
+        let (old, new) = (old.as_bytes(), new.as_bytes());
+        let differs = |word: usize| old[word * 8..word * 8 + 8] != new[word * 8..word * 8 + 8];
+        let words = old.len() / 8;
+        let mut word = 0;
+        while word < words {
+            let start = word;
+            while word < words && differs(word) {
+                word += 1;
+            }
+            if start < word {
+                self.patch(at + start as u64 * 8, &new[start * 8..word * 8]);
+            }
+            word += 1;
+        }
+    }
+
+    /// Whether `bytes` more bytes in as many as `patches` patches still fit into the record.
+    pub(crate) fn fits(&self, patches: u64, bytes: u64) -> bool {
+        let heads = patches * size_of::<RawPatch>() as u64;
+        self.patches.len() as u64 + heads + bytes <= PATCHES_MAX
+    }
+}

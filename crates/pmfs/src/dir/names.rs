@@ -1,0 +1,318 @@
+//! Names made and removed. Each call is one change: the entry, both inodes, and what is freed.
+//!
+//! The inodes in question are locked in the order of their numbers. To know them, the names are
+//! looked up first, with one inode locked at a time; if a name stands for something else once all
+//! are locked, the call begins again.
+
+use std::sync::Arc;
+
+use cores::RwLockWriteGuard;
+use vfs::{Attr, Creator, Errno, FileKind, Ino, Result, check_name};
+use zerocopy::IntoBytes;
+
+use crate::commit::Change;
+use crate::file::map::{Map, Way};
+use crate::inode::node::{Inode, Node, read_raw};
+use crate::mount::Pmfs;
+use crate::ondisk::BLOCK;
+use crate::ondisk::extent::Extent;
+use crate::ondisk::inode::{EXTENTS_AT, INODE_SIZE, LINK_MAX, RawInode, now};
+
+const SET_GID: u16 = 0o2000;
+
+/// What a new inode is.
+#[derive(Clone, Copy)]
+pub(crate) struct New<'a> {
+    pub(crate) kind: FileKind,
+    pub(crate) perm: u16,
+    pub(crate) rdev: u64,
+    /// Of a symbolic link.
+    pub(crate) target: &'a [u8],
+    pub(crate) creator: Creator,
+}
+
+/// Several inodes, locked.
+pub(crate) struct Locked<'a> {
+    all: Vec<(Ino, RwLockWriteGuard<'a, Inode>)>,
+}
+
+impl<'a> Locked<'a> {
+    /// Locks inodes in the order of their numbers, each once.
+    pub(crate) fn new(nodes: &'a mut Vec<Arc<Node>>) -> Self {
+        nodes.sort_unstable_by_key(|node| node.ino);
+        nodes.dedup_by_key(|node| node.ino);
+        Self { all: nodes.iter().map(|node| (node.ino, node.lock.write())).collect() }
+    }
+
+    /// One of them. `ENOENT` if the caller has not locked it, which means that it changed.
+    pub(crate) fn get(&mut self, ino: Ino) -> Result<&mut Inode> {
+        let found = self.all.iter_mut().find(|(locked, _)| *locked == ino);
+        found.map(|(_, guard)| &mut **guard).ok_or_else(|| Errno::NOENT.into())
+    }
+}
+
+impl Inode {
+    /// What `name` stands for in this directory.
+    pub(crate) fn find(&self, ino: Ino, name: &[u8]) -> Result<(Ino, FileKind)> {
+        self.check_dir()?;
+        match name {
+            b"." => Ok((ino, FileKind::Directory)),
+            b".." => Ok((self.raw.parent.get(), FileKind::Directory)),
+            _ if name.len() > vfs::path::NAME_MAX => Err(Errno::NAMETOOLONG.into()),
+            _ => self.index.find(name).ok_or_else(|| Errno::NOENT.into()),
+        }
+    }
+
+    /// Whether a new entry `name` can be made here.
+    pub(crate) fn check_free(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        match self.find(ino, name) {
+            Ok(_) => Err(Errno::EXIST.into()),
+            Err(error) if error.errno() != Errno::NOENT => Err(error),
+            Err(_) => {
+                self.check_dir()?;
+                check_name(name)
+            }
+        }
+    }
+
+    pub(crate) fn check_links(&self) -> Result<()> {
+        if self.raw.links.get() >= LINK_MAX { Err(Errno::MLINK.into()) } else { Ok(()) }
+    }
+
+    /// Changes attributes as part of `change`.
+    pub(crate) fn edit(&mut self, change: &mut Change<'_>, edit: impl FnOnce(&mut RawInode)) {
+        let mut raw = self.raw;
+        edit(&mut raw);
+        change.inode(self.at, &self.raw, &raw);
+        self.raw = raw;
+    }
+
+    /// Removes a name from this directory as part of `change`.
+    pub(crate) fn remove_name(&mut self, change: &mut Change<'_>, name: &[u8]) {
+        self.index.take(change, &self.map, name);
+        self.edit(change, RawInode::touch_data);
+    }
+
+    /// Adds a name, for which [`Pmfs::make_room`] has made room.
+    pub(crate) fn add_name(&mut self, change: &mut Change<'_>, name: &[u8], to: (Ino, FileKind)) {
+        self.index.put(change, &self.map, name, to);
+        self.edit(change, RawInode::touch_data);
+    }
+}
+
+impl Pmfs {
+    /// Makes an inode with one name.
+    pub(crate) fn make(&self, parent: Ino, name: &[u8], new: New<'_>) -> Result<Attr> {
+        let node = self.node(parent)?;
+        let mut dir = node.lock.write();
+        dir.check_free(parent, name)?;
+        let is_dir = new.kind == FileKind::Directory;
+        if is_dir {
+            dir.check_links()?;
+        }
+        let ino = self.numbers.take().ok_or(Errno::NOSPC)?;
+        let made = self.make_inode(&mut dir, parent, name, ino, &new);
+        made.inspect_err(|_| self.numbers.give(ino))
+    }
+
+    fn make_inode(
+        &self,
+        dir: &mut Inode,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+        new: &New<'_>,
+    ) -> Result<Attr> {
+        let at = self.layout.inode_at(ino).ok_or(Errno::NOSPC)?;
+        let is_dir = new.kind == FileKind::Directory;
+        let mut change = Change::new(&*self.pm);
+        let raw = self.new_raw(at, dir, parent, new);
+        let block = match new.target {
+            [] => None,
+            _ => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
+        };
+        self.make_room(dir, &mut change, name.len())?;
+        let block = block.and_then(|taken| taken.keep().first().map(|run| run.0));
+        let extent = block.map(|block| Extent { page: 0, block, len: 1 });
+        if let Some(extent) = &extent {
+            change.stream(extent.block * BLOCK, new.target);
+        }
+        store_new(&mut change, at, &raw, extent);
+        dir.add_name(&mut change, name, (ino, new.kind));
+        if is_dir {
+            dir.edit(&mut change, |raw| raw.links += 1);
+        }
+        let _done = self.journal.commit(change);
+        let inode = Inode { map: Map::of_new(at, extent), ..Inode::empty(at, raw) };
+        let attr = raw.attr(ino, new.kind, inode.blocks());
+        self.inodes.insert(ino, inode);
+        Ok(attr)
+    }
+
+    /// The attributes of a new inode. In a set-group-ID directory it gets the directory's group,
+    /// and a new directory the bit as well.
+    fn new_raw(&self, at: u64, dir: &Inode, parent: Ino, new: &New<'_>) -> RawInode {
+        let is_dir = new.kind == FileKind::Directory;
+        let generation = read_raw(&*self.pm, at).generation.get().wrapping_add(1);
+        let mut raw = RawInode::free(generation);
+        let (mut perm, mut gid) = (new.perm & 0o7777, new.creator.gid);
+        if dir.raw.perm() & SET_GID != 0 {
+            gid = dir.raw.gid.get();
+            perm |= if is_dir { SET_GID } else { 0 };
+        }
+        raw.mode = (new.kind.mode_bits() | u32::from(perm)).into();
+        raw.links = (1 + u32::from(is_dir)).into();
+        (raw.uid, raw.gid) = (new.creator.uid.into(), gid.into());
+        raw.rdev = new.rdev.into();
+        raw.size = (new.target.len() as u64).into();
+        raw.parent = if is_dir { parent } else { 0 }.into();
+        raw.born(now());
+        raw
+    }
+
+    /// Makes sure that the directory has a free run for a name of this length. If it fails, nothing
+    /// has changed; if not, the change must be committed.
+    pub(crate) fn make_room(
+        &self,
+        dir: &mut Inode,
+        change: &mut Change<'_>,
+        name_len: usize,
+    ) -> Result<()> {
+        if dir.index.has_room(name_len) {
+            return Ok(());
+        }
+        let mut raw = dir.raw;
+        let page = raw.size.get() / BLOCK;
+        let taken = self.space.take(1, dir.map.goal(page));
+        let &[(block, _)] = taken.runs() else { return Err(Errno::NOSPC.into()) };
+        let map_block = match dir.map.way(change, 1) {
+            Way::Places => None,
+            Way::Block => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
+            // One extent, in a change that has but begun.
+            Way::Rewrite => return Err(Errno::FBIG.into()),
+        };
+        let map_block = map_block.and_then(|taken| taken.keep().first().map(|run| run.0));
+        taken.keep();
+        dir.map.add(change, &mut raw, &[Extent { page, block, len: 1 }], map_block);
+        dir.index.add_page(change, page, block);
+        raw.size += BLOCK;
+        change.inode(dir.at, &dir.raw, &raw);
+        dir.raw = raw;
+        Ok(())
+    }
+
+    pub(crate) fn link_inode(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let mut nodes = vec![self.node(parent)?, self.node(ino)?];
+        let mut locked = Locked::new(&mut nodes);
+        locked.get(parent)?.check_free(parent, name)?;
+        let inode = locked.get(ino)?;
+        let kind = inode.kind()?;
+        if kind == FileKind::Directory {
+            return Err(Errno::PERM.into());
+        }
+        if inode.raw.links.get() == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        inode.check_links()?;
+        let mut change = Change::new(&*self.pm);
+        self.make_room(locked.get(parent)?, &mut change, name.len())?;
+        locked.get(parent)?.add_name(&mut change, name, (ino, kind));
+        let inode = locked.get(ino)?;
+        inode.edit(&mut change, |raw| {
+            raw.links += 1;
+            raw.touch_ctime();
+        });
+        let _done = self.journal.commit(change);
+        Ok(inode.attr(ino)?)
+    }
+
+    /// Removes a name: a directory's with `dirs`, any other without.
+    pub(crate) fn remove(&self, parent: Ino, name: &[u8], dirs: bool) -> Result<()> {
+        loop {
+            let (ino, kind) = self.look(parent, name)?;
+            match (dirs, kind == FileKind::Directory) {
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                _ => {}
+            }
+            let Some(mut nodes) = self.nodes(&[parent, ino])? else { continue };
+            let mut locked = Locked::new(&mut nodes);
+            if locked.get(parent)?.find(parent, name)?.0 != ino {
+                continue;
+            }
+            if dirs && !locked.get(ino)?.index.is_empty() {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            let mut change = Change::new(&*self.pm);
+            let dir = locked.get(parent)?;
+            dir.remove_name(&mut change, name);
+            if dirs {
+                dir.edit(&mut change, |raw| raw.links -= 1);
+            }
+            let freed = self.drop_link(locked.get(ino)?, ino, &mut change);
+            let _done = self.journal.commit(change);
+            if freed {
+                self.free_inode(locked.get(ino)?, ino);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Takes one link away, or all from a directory, as part of `change`. True if nobody can reach
+    /// the inode then: it is freed by the same change, and by [`Pmfs::free_inode`] afterwards.
+    pub(crate) fn drop_link(&self, inode: &mut Inode, ino: Ino, change: &mut Change<'_>) -> bool {
+        let links = if inode.raw.is_dir() { 0 } else { inode.raw.links.get().saturating_sub(1) };
+        let free = links == 0 && !self.inodes.is_open(ino);
+        inode.edit(change, |raw| {
+            raw.links = links.into();
+            raw.touch_ctime();
+            if free {
+                raw.mode = 0.into();
+            }
+        });
+        free
+    }
+
+    /// Gives back what an inode had, once it is durably free.
+    pub(crate) fn free_inode(&self, inode: &mut Inode, ino: Ino) {
+        for (start, len) in inode.map.runs().chain(inode.xattrs) {
+            self.space.give(start, len);
+        }
+        *inode = Inode::empty(inode.at, RawInode::free(inode.raw.generation.get()));
+        self.inodes.remove(ino);
+        self.numbers.give(ino);
+    }
+
+    /// What a name stands for now.
+    pub(crate) fn look(&self, parent: Ino, name: &[u8]) -> Result<(Ino, FileKind)> {
+        let node = self.node(parent)?;
+        let dir = node.lock.read();
+        dir.find(parent, name)
+    }
+
+    /// Inodes that names stood for a moment ago; `None` if one was freed since.
+    pub(crate) fn nodes(&self, inos: &[Ino]) -> Result<Option<Vec<Arc<Node>>>> {
+        let mut nodes = Vec::with_capacity(inos.len());
+        for &ino in inos {
+            match self.node(ino) {
+                Ok(node) => nodes.push(node),
+                Err(error) if error.errno() == Errno::NOENT && ino != inos[0] => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(nodes))
+    }
+}
+
+/// Stores a new inode, all but its first word, which is zero on the medium and is patched.
+fn store_new(change: &mut Change<'_>, at: u64, raw: &RawInode, extent: Option<Extent>) {
+    let mut bytes = [0; INODE_SIZE as usize];
+    bytes[..EXTENTS_AT as usize].copy_from_slice(raw.as_bytes());
+    if let Some(extent) = extent {
+        let place = extent.bytes();
+        bytes[EXTENTS_AT as usize..EXTENTS_AT as usize + place.len()].copy_from_slice(&place);
+    }
+    let (first, rest) = bytes.split_at(8);
+    change.store(at + 8, rest);
+    change.patch(at, first);
+}

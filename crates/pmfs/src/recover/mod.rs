@@ -1,0 +1,113 @@
+//! Recovery, as a step of types: an [`Image`] becomes [`Recovered`], and only that can be mounted.
+//!
+//! First the records that a cut left marked are repeated. Then every inode is read, to find what is
+//! free; inodes without a name, which were open when the power went, are freed on the way. Nothing
+//! is trusted from before the cut, and a recovery that is cut itself begins again: repeating a
+//! record or freeing an inode twice is the same as once.
+
+use std::sync::Arc;
+
+use drive::pm::Pm;
+use drive::pm::typed::{Obj, fence};
+use vfs::kind::{self, Recovery};
+
+use crate::alloc::BlockRun;
+use crate::commit::inplace;
+use crate::file::map::Map;
+use crate::inode::node::read_raw;
+use crate::inode::numbers::Numbers;
+use crate::mount::{ROOT, format, is_clean};
+use crate::ondisk::extent::parse_run;
+use crate::ondisk::inode::RawInode;
+use crate::ondisk::superblock::Layout;
+use crate::ondisk::{BLOCK, Corrupt};
+
+/// A volume as it was found.
+pub(crate) struct Image {
+    pm: Arc<dyn Pm>,
+    layout: Layout,
+}
+
+/// A volume whose structures agree.
+pub(crate) struct Recovered {
+    pub(crate) pm: Arc<dyn Pm>,
+    pub(crate) layout: Layout,
+    /// Runs of blocks in use, in order.
+    pub(crate) used: Vec<BlockRun>,
+    /// Free inode numbers.
+    pub(crate) numbers: Numbers,
+    pub(crate) recovery: Recovery,
+}
+
+/// An inode without a name that is to be freed.
+enum Orphan {}
+
+impl Image {
+    /// Reads the superblock.
+    pub(crate) fn open(pm: Arc<dyn Pm>) -> kind::Result<Self> {
+        let (_, layout) = format::load(&*pm)?;
+        Ok(Self { pm, layout })
+    }
+
+    /// Repeats what was interrupted and finds what is free.
+    pub(crate) fn recover(self) -> Result<Recovered, Corrupt> {
+        let Self { pm, layout } = self;
+        let left = inplace::left(&*pm, &layout)?;
+        let mut recovery = Recovery { clean: is_clean(&*pm), ..Recovery::default() };
+        recovery.scanned = layout.cores.into();
+        recovery.replayed = inplace::redo(&*pm, left) as u64;
+        let numbers = Numbers::new(layout.inodes(), layout.cores);
+        let mut used = Vec::new();
+        let mut orphans = Vec::new();
+        for ino in layout.inodes() {
+            let Some(at) = layout.inode_at(ino) else { continue };
+            if pm.load(at) as u32 == 0 {
+                continue;
+            }
+            let raw = read_raw(&*pm, at);
+            raw.check(at)?;
+            if raw.links.get() == 0 {
+                orphans.push(Obj::<Orphan>::settled(&*pm, at, 8).store(0, &[0; 8]).write_back());
+                continue;
+            }
+            numbers.remove(ino);
+            used.extend(runs(&*pm, &layout, at, &raw)?);
+        }
+        recovery.orphans = fence(&*pm, orphans).len() as u64;
+        check_root(&*pm, &layout)?;
+        used.sort_unstable();
+        check_disjoint(&used)?;
+        Ok(Recovered { pm: pm.clone(), layout, used, numbers, recovery })
+    }
+}
+
+/// All runs of blocks of an inode.
+fn runs(pm: &dyn Pm, layout: &Layout, at: u64, raw: &RawInode) -> Result<Vec<BlockRun>, Corrupt> {
+    let map = Map::load(pm, layout, at, raw.map.get())?;
+    let xattrs = parse_run(at, raw.xattrs.get(), layout)?;
+    Ok(map.runs().chain(xattrs).collect())
+}
+
+fn check_root(pm: &dyn Pm, layout: &Layout) -> Result<(), Corrupt> {
+    let at = layout.inode_at(ROOT).unwrap_or(0);
+    let raw = read_raw(pm, at);
+    if raw.is_dir() {
+        return Ok(());
+    }
+    let (structure, what, found) = ("root inode", "mode", raw.mode.get().into());
+    Err(Corrupt { structure, at, what, found, allowed: "a directory" })
+}
+
+fn check_disjoint(used: &[BlockRun]) -> Result<(), Corrupt> {
+    let clash = used.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
+    match clash {
+        None => Ok(()),
+        Some(pair) => Err(Corrupt {
+            structure: "extent",
+            at: pair[1].0 * BLOCK,
+            what: "owners of the block",
+            found: 2,
+            allowed: "1",
+        }),
+    }
+}
