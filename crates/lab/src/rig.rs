@@ -34,6 +34,20 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 /// Smallest drive without zones for a workload that does not fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
 
+/// The name of a drive without `:fail=N`, and the N: which of the writes and flushes of a run
+/// fails, counted from 0.
+pub fn failing(name: &str) -> Result<(String, Option<u64>)> {
+    let (fails, parts): (Vec<&str>, Vec<&str>) =
+        name.split(':').partition(|part| part.starts_with("fail="));
+    let wrong = || Error::Usage(format!("drive '{name}': fail=N, once, with a number from 0"));
+    let nth = match fails[..] {
+        [] => None,
+        [fail] => Some(fail["fail=".len()..].parse().map_err(|_| wrong())?),
+        _ => return Err(wrong()),
+    };
+    Ok((parts.join(":"), nth))
+}
+
 /// As [`spec`], for campaigns that cut the power: unkind, unless the name ends in `:orderly`. What
 /// holds on an unkind drive does not depend on the luck of one order. With `:512` the drive tears
 /// blocks. `:NAME=VALUE` replaces a value of the profile.
@@ -119,5 +133,16 @@ mod tests {
         assert_eq!(changed.profile().program_ns.value, 1);
         assert_eq!(tears(changed), (false, 512));
         assert!(unkind("zn540-noplp:kind", 0).is_err());
+    }
+
+    #[test]
+    fn a_drive_that_fails_says_when() {
+        let known = |name| failing(name).ok();
+        assert_eq!(known("zn540"), Some(("zn540".into(), None)));
+        assert_eq!(known("ram:fail=7:512"), Some(("ram:512".into(), Some(7))));
+        for wrong in ["ram:fail=", "ram:fail=x", "ram:fail=1:fail=2", "ram:fail=-1"] {
+            assert!(failing(wrong).is_err(), "{wrong}");
+        }
+        assert!(unkind("ram:fail=7", 0).is_err(), "only runs that are cut know it");
     }
 }

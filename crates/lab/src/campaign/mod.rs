@@ -6,6 +6,7 @@
 //! such state is then powered on, recovered, compared and checked on a machine of its own, so the
 //! verdict of a cut depends on nothing but the job and the cut, however cuts are spread over cores.
 
+mod failing;
 mod judge;
 mod record;
 mod result;
@@ -49,7 +50,8 @@ pub const CHECK_EVERY: usize = 10;
 pub struct Job {
     /// The file system.
     pub format: &'static dyn Format,
-    /// The drive's profile, by name.
+    /// The drive's profile, by name, and what is unlike it; see [`crate::rig::unkind`] and
+    /// [`crate::rig::failing`].
     pub drive: String,
     /// What uses the file system.
     pub workload: Arc<dyn Workload>,

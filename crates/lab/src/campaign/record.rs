@@ -10,6 +10,7 @@ use std::sync::Arc;
 use drive::{Drive, Spec, Timing};
 
 use super::Job;
+use super::failing::Failing;
 use super::watch::{Cut, CutPoints, Plan, Taken, Watch};
 use crate::oracle::{Event, Oracle, Promise};
 use crate::report::ZoneMap;
@@ -56,7 +57,8 @@ impl Recording {
 
 /// Runs the workload of `job` and takes the cuts.
 pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
-    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
+    let (drive, _) = rig::failing(&job.drive)?;
+    let spec = rig::unkind(&drive, job.workload.footprint())?;
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     let scouted = run(job, &spec, Plan::Scout(points))?;
     let times = scouted.taken.times;
@@ -111,7 +113,12 @@ struct Ran {
 fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
     machine(job.seed)?.run(|| {
         let ssd = rig::new_drive(spec, Timing::Virtual, job.seed)?;
-        let drive: Arc<dyn Drive> = ssd.clone();
+        let (_, nth) = rig::failing(&job.drive)?;
+        let failing = nth.map(|nth| Failing::new(ssd.clone(), nth, job.seed));
+        let drive: Arc<dyn Drive> = match &failing {
+            Some(failing) => failing.drive(),
+            None => ssd.clone(),
+        };
         rig::make(job.format, &drive)?;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
@@ -123,7 +130,14 @@ fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
             cleaned_before = mounted.cleanings();
             recorder.restart();
             watch.start(begun);
+            if let Some(failing) = &failing {
+                failing.arm();
+            }
         });
+        let ran = match &failing {
+            Some(failing) => failing.judge(ran, &*mounted),
+            None => ran,
+        };
         let span_ns = crate::now_ns() - begun;
         let taken = watch.end();
         ran?;

@@ -74,8 +74,9 @@ pub(crate) struct Crash {
         "Drive profile: {}. The drive completes commands out of order, and a cut may undo discards \
          and zone resets; not so with `:orderly` behind the profile's name. With `:512` a cut may \
          also tear blocks, at 512 bytes. `:NAME=VALUE`, right behind the profile's name, replaces \
-         one of its values [default: zn540-noplp, or conventional-noplp for a file system that \
-         does not run on zones]",
+         one of its values. With `:fail=N` the Nth write or flush of the workload, from 0, fails \
+         [default: zn540-noplp, or conventional-noplp for a file system that does not run on \
+         zones]",
         drive::Profile::names().join(", ")
     ))]
     drive: Option<String>,
@@ -162,7 +163,8 @@ const USUAL: [&str; 3] = ["posix", "strict", "oprw"];
 
 /// The techniques of `format` that run on the drive of this name.
 fn on_drive(format: &dyn Format, drive: &str) -> Outcome<Vec<&'static Technique>> {
-    let drive = lab::rig::unkind(drive, 0)?.identify();
+    let (drive, _) = lab::rig::failing(drive)?;
+    let drive = lab::rig::unkind(&drive, 0)?.identify();
     let drive = drive.map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(format.techniques().iter().copied().filter(|way| (way.runs_on)(&drive)).collect())
 }
