@@ -2,6 +2,7 @@
 //! are.
 
 mod devices;
+mod ext4;
 mod guest;
 mod kernel_crash;
 mod our_crash;
