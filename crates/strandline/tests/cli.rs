@@ -271,7 +271,7 @@ fn it_answers_to_the_names_of_f2fs_tools() {
         let out = called(name, &[words, vec![&image]].concat());
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(status), "{name}: {said}");
-        assert!(said.contains("not f2fs: this is ext2, ext3 or ext4"), "{name}: {said}");
+        assert!(said.contains("not f2fs: this is ext4"), "{name}: {said}");
         assert!(out.stdout.is_empty() && std::fs::read(&image).expect("the image") == ext4);
     }
     assert_eq!(called("fsck.f2fs", &["--never"]).status.code(), Some(16));

@@ -38,7 +38,7 @@ fn what_is_missing_is_told_in_a_line() {
     let (code, error) = fails("crash --fs nosuch");
     let kernels = "; with --kernel f2fs, ext4, xfs, btrfs";
     assert!(code == 2 && error.contains("expected f2fs") && error.contains(kernels), "{error}");
-    let (code, error) = fails("crash --fs ext4 --cuts 1");
+    let (code, error) = fails("crash --fs xfs --cuts 1");
     assert_eq!((code, error.contains("add --kernel")), (2, true), "{error}");
     for wrong in ["--fs zfs", "--fs ext4", "--inject skip-wp-check"] {
         assert_eq!(fails(&format!("crash --kernel --guest /nowhere {wrong}")).0, 2, "{wrong}");

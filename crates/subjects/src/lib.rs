@@ -10,6 +10,7 @@ use vfs::kind::{Error, Format, Result, Technique, signature};
 /// All of them; the first is the default.
 pub static ALL: &[&dyn Format] = &[
     &f2fs::Format,
+    &ext4::Format,
     #[cfg(feature = "plainfs")]
     &plainfs::Format,
 ];

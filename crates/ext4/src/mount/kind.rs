@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
+use vfs::FileSystem;
 use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
 use vfs::record::Record;
 
@@ -59,8 +60,13 @@ impl kind::Format for Format {
         Ok(raw.magic.get() == MAGIC)
     }
 
+    /// As mke2fs makes it, without `lost+found`, which e2fsck makes when it needs one: an empty
+    /// volume has no names.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
-        Ok(mkfs::format(drive, &MkfsOptions::default()).map(drop)?)
+        mkfs::format(drive, &MkfsOptions::default())?;
+        let fs = Ext4::mount(drive.clone(), &MountOptions::default())?;
+        fs.rmdir(fs.root(), b"lost+found")?;
+        Ok(fs.unmount()?)
     }
 
     fn check_options(&self, options: &str) -> Result<String> {

@@ -1,0 +1,105 @@
+//! Power cuts: what an fsync made durable is there after recovery, and the structures agree.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drive::{Drive, DriveState, Spec, Ssd, Timing};
+use ext4::{Ext4, Format, MountOptions};
+use vfs::kind::Format as _;
+use vfs::ops::fill;
+use vfs::{Creator, FileSystem, Ino, RenameFlags, SetAttr};
+
+const FILES: u64 = 6;
+/// Cuts after each operation.
+const CUTS: u64 = 2;
+
+/// What a file holds for certain: its name and the fill that it was fsynced with.
+type Promised = BTreeMap<String, (u32, usize)>;
+
+struct Run {
+    drive: Arc<Ssd>,
+    fs: Ext4,
+    dir: Ino,
+    promised: Promised,
+    left: Vec<(DriveState, Promised)>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let spec = Spec::named("conventional-noplp").unwrap().blocks(16 << 10);
+        let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        Format.make(&dynamic).unwrap();
+        let fs = Ext4::mount(dynamic, &MountOptions::default()).unwrap();
+        let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
+        Self { drive, fs, dir, promised: BTreeMap::new(), left: Vec::new() }
+    }
+
+    fn step(&mut self, round: u64) {
+        let (fs, name) = (&self.fs, format!("file {}", round * 5 % FILES));
+        let seed = round as u32 + 1;
+        let mut data = vec![0; 1 + (round as usize * 7919) % 30_000];
+        fill(seed, 0, &mut data);
+        match round % 4 {
+            // A new version of the file takes the place of the old one, as editors do it.
+            0 | 1 => {
+                let new = fs.create(self.dir, b"new", 0o644, Creator::default()).unwrap().ino;
+                assert_eq!(fs.write(new, 0, &data).unwrap(), data.len());
+                fs.fsync(new, false).unwrap();
+                let flags = RenameFlags::empty();
+                fs.rename(self.dir, b"new", self.dir, name.as_bytes(), flags).unwrap();
+                // Until the directory is durable, either version may be there.
+                self.promised.remove(&name);
+                fs.fsync(self.dir, false).unwrap();
+                self.promised.insert(name, (seed, data.len()));
+            }
+            2 => {
+                if let Ok(old) = fs.lookup(self.dir, name.as_bytes()) {
+                    self.promised.remove(&name);
+                    let size = Some(old.size / 2);
+                    fs.setattr(old.ino, &SetAttr { size, ..SetAttr::default() }).unwrap();
+                }
+            }
+            _ => {
+                self.promised.remove(&name);
+                let _ = fs.unlink(self.dir, name.as_bytes());
+            }
+        }
+        for cut in 0..CUTS {
+            let left = self.drive.survivors(round * CUTS + cut);
+            self.left.push((left, self.promised.clone()));
+        }
+    }
+}
+
+fn verify(left: &DriveState, promised: &Promised, when: &str) {
+    let drive = Ssd::power_on(left.clone(), Timing::Instant, 1);
+    let dynamic: Arc<dyn Drive> = drive;
+    let fs = Ext4::mount(dynamic.clone(), &MountOptions::default())
+        .unwrap_or_else(|error| panic!("{when}: {error}"));
+    let dir = fs.lookup(fs.root(), b"dir").map(|attr| attr.ino);
+    for (name, (seed, len)) in promised {
+        let dir = dir.as_ref().unwrap_or_else(|error| panic!("{when}: {error}"));
+        let attr = fs.lookup(*dir, name.as_bytes());
+        let attr = attr.unwrap_or_else(|error| panic!("{when}, {name}: {error}"));
+        assert_eq!(attr.size, *len as u64, "{when}, {name}");
+        let (mut found, mut right) = (vec![0; *len], vec![0; *len]);
+        fs.read(attr.ino, 0, &mut found).unwrap();
+        fill(*seed, 0, &mut right);
+        assert!(found == right, "{when}, {name}: other contents");
+    }
+    fs.unmount().unwrap_or_else(|error| panic!("{when}: {error}"));
+    drop(fs);
+    let checked = Format.check(&dynamic).unwrap_or_else(|error| panic!("{when}: {error}"));
+    assert!(checked.findings.is_empty(), "{when}: {:?}", checked.findings);
+}
+
+#[test]
+fn what_was_fsynced_survives_every_cut() {
+    let mut run = Run::new();
+    (0..60).for_each(|round| run.step(round));
+    assert!(run.left.iter().any(|(_, promised)| promised.len() > 2), "too little was promised");
+    for (n, (left, promised)) in run.left.iter().enumerate() {
+        verify(left, promised, &format!("cut {n}"));
+    }
+}
