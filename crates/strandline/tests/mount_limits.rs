@@ -287,14 +287,14 @@ fn a_remount_changes_no_promise() {
 
 /// What files leave in memory is bounded by `cache=`, not by how many were made.
 #[test]
-#[ignore = "long: 60,000 files"]
+#[ignore = "long: 30,000 files"]
 fn memory_does_not_grow_with_the_files_that_are_made() {
     let rig = Rig::on(Disk::Plain(1024), &["-o", "cache=16m"]);
     let make = |files: std::ops::Range<u32>| {
         files.for_each(|n| fs::write(rig.point().join(n.to_string()), [7; 1000]).unwrap());
         rig.memory()
     };
-    let (first, last) = (make(0..20_000), make(20_000..60_000));
+    let (first, last) = (make(0..10_000), make(10_000..30_000));
     assert!(last < first + (40 << 10), "{first} KiB, then {last}");
     rig.unmount();
 }
