@@ -29,7 +29,8 @@ const FILL: &str = "
         sync
         umount /mnt
         mount -t ext4 /dev/$drive /mnt
-        [ $(cat /mnt/file-* | wc -l) = 189 ] && diff -r /bin /mnt/tree
+        [ $(cat /mnt/file-* | wc -l) = 189 ]
+        diff -r /bin /mnt/tree
         umount /mnt
     done
 ";
