@@ -80,8 +80,6 @@ pub(crate) struct Turns {
     pub(crate) leading: bool,
     /// And has begun its last flush.
     pub(crate) flushing: bool,
-    /// Commits that have ended.
-    pub(crate) runs: u64,
     /// Somebody writes images home.
     pub(crate) homing: bool,
     /// The newest committed transaction.

@@ -94,16 +94,17 @@ impl<C: Client> Commit<'_, C> {
         if is_done(turns.committed) {
             return Ok(Some(End::Flush));
         }
-        // Our data may have come after the last flush of the run under way.
-        let (run, is_late) = (turns.runs, turns.flushing);
+        // Our data may have come after the last flush of the run under way. Whether that run or a
+        // later one commits our transaction, a later one may have found nothing to commit, and so
+        // not flushed.
+        let is_late = turns.flushing;
         while turns.leading {
             self.area.ended.wait(&mut turns);
             if turns.failed.is_some() {
                 return Err(Error::Aborted);
             }
             if is_done(turns.committed) {
-                let needs_flush = is_late && turns.runs == run + 1;
-                return Ok(Some(if needs_flush { End::Flush } else { End::Done }));
+                return Ok(Some(if is_late { End::Flush } else { End::Done }));
             }
         }
         (turns.leading, self.leads) = (true, true);
@@ -187,7 +188,6 @@ impl<C: Client> Commit<'_, C> {
         if std::mem::take(&mut self.leads) {
             let mut turns = self.area.turns.lock();
             (turns.leading, turns.flushing) = (false, false);
-            turns.runs += 1;
             note(&mut turns);
             drop(turns);
             self.area.ended.notify_all();
