@@ -52,7 +52,7 @@ fn assert_clean(path: &Path) {
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_kernel_fills_volumes_that_we_made() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut guest = Guest::new();
+    let mut guest = Guest::new().timeout(900);
     for (name, block_size, features) in VOLUMES {
         let path = sparse(dir.path().join(name), SIZE_MIB * MIB);
         make(&path, block_size, features);
