@@ -320,7 +320,18 @@ fn the_journal_is_replayed_in_memory() {
         assert!(!checked.clean_unmount);
         let found = findings(&checked);
         assert_eq!(found, ["inode 12: inode.i_links_count: found 1, should be 0"]);
+        let mut shown = Vec::new();
+        let mut see = |record: vfs::record::Record| {
+            shown.push(record.to_string());
+            true
+        };
+        ext4::Format.dump(&drive, Some("journal"), None, &mut see).unwrap();
+        assert!(shown.len() == 2 && shown[1].contains("images:1\t"), "{shown:?}");
         assert!(std::fs::read(&image).unwrap() == before, "the image stays as it is");
+        drop(fs);
+        assert!(!ext4::Format.recover(&drive).unwrap().clean);
+        let fs = ext4::Format.mount(drive.clone(), "ro,noload").unwrap();
+        assert!(path::resolve(&*fs, b"file", false).is_err() && check(&drive).clean_unmount);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use drive::Drive;
+use journal::Log;
 use queue::BlockQueue;
 use vfs::kind::{Error, Result};
 use vfs::record::{Record, Shape, Value};
@@ -13,9 +14,10 @@ use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{Group, Ino, ROOT_INO};
 use crate::reader::map::Place;
 use crate::reader::{self, Reader};
+use crate::recover::with_log;
 
 /// The views.
-const VIEWS: [&str; 5] = ["superblock", "group", "inode", "extents", "dir"];
+const VIEWS: [&str; 6] = ["superblock", "group", "inode", "extents", "dir", "journal"];
 
 /// Where records go; false to stop.
 type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
@@ -49,6 +51,10 @@ pub(super) fn dump(
         },
         Some("inode") => drop(see(inode(&open()?, one()?)?)),
         Some("extents") => extents(&open()?, one()?, see)?,
+        Some("journal") => {
+            let which = which.map(number).transpose()?;
+            with_log(drive, |log| journal(log, which, see))?;
+        }
         Some("dir") => dir(&open()?, which.map_or(Ok(ROOT_INO), number)?, see)?,
         Some(other) => {
             let known = VIEWS.join(", ");
@@ -191,6 +197,50 @@ fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
         }
         block += run.len;
     }
+    Ok(())
+}
+
+/// The log's superblock and its transactions, or the images of one of them.
+fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result<()> {
+    let scanned = log.scan()?;
+    if let Some(tid) = which {
+        let found = scanned.transactions.iter().find(|transaction| transaction.tid.0 == tid);
+        let found = found
+            .ok_or_else(|| crate::Error::usage(format!("the journal has no transaction {tid}")))?;
+        let images = found.images.iter().map(|image| {
+            let mut record = Record::new("image", Shape::Row);
+            record.put("block", image.home).put("log_block", image.at);
+            record.put("escaped", u8::from(image.escaped)).put("sound", u8::from(image.sound));
+            record
+        });
+        let revoked = found.revoked.iter().map(|block| {
+            let mut record = Record::new("revoked", Shape::Row);
+            record.put("revoked", *block);
+            record
+        });
+        images.chain(revoked).all(see);
+        return Ok(());
+    }
+    let sb = log.superblock();
+    let mut record = Record::new("journal", Shape::Structure);
+    record.put("s_blocksize", sb.block_size()).put("s_sequence", sb.sequence().0);
+    record.put("s_start", sb.start().unwrap_or(0)).put("s_errno", sb.errno());
+    record.put("s_feature_incompat", format!("{:#x}", sb.incompat().bits()));
+    record.put("s_uuid", &sb.uuid()[..]);
+    record.put("log_blocks", format!("{}..{}", sb.ring().start, sb.ring().end));
+    record.put("transactions", scanned.transactions.len() as u64);
+    if let Some(damage) = scanned.damage {
+        record.put("damage", format!("{damage:?}"));
+    }
+    let rows = scanned.transactions.iter().map(|transaction| {
+        let mut record = Record::new("transaction", Shape::Row);
+        record.put("tid", transaction.tid.0).put("log_block", transaction.start);
+        record.put("log_blocks", transaction.blocks).put("committed", transaction.time.0);
+        record.put("images", transaction.images.len() as u64);
+        record.put("revoked", transaction.revoked.len() as u64);
+        record
+    });
+    std::iter::once(record).chain(rows).all(see);
     Ok(())
 }
 

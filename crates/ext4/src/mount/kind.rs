@@ -16,7 +16,7 @@ use crate::offline::label;
 use crate::offline::mkfs::{self, MkfsOptions};
 use crate::ondisk::MAGIC;
 use crate::reader::{self, Mounted};
-use crate::recover::recovered;
+use crate::recover::{self, recovered};
 
 /// `data=ordered`: an fsync writes the data, then commits the journal's transaction.
 const ORDERED: &Technique = &Technique {
@@ -87,6 +87,20 @@ impl kind::Format for Format {
             false => recovered(&drive)?,
         };
         Ok(Arc::new(Mounted::new(reader, options.to_string(), recovery)?))
+    }
+
+    /// As a mount that writes. On a volume that can only be read, the journal is replayed, and
+    /// orphans stay, as after `e2fsck -E journal_only`.
+    fn recover(&self, drive: &Arc<dyn Drive>) -> Result<Recovery> {
+        match Ext4::mount(drive.clone(), &MountOptions::default()) {
+            Ok(volume) => {
+                let recovery = kind::Volume::recovery(&volume);
+                vfs::FileSystem::unmount(&volume)?;
+                Ok(recovery)
+            }
+            Err(Error::Unsupported { .. }) => Ok(recover::replay(drive)?),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {

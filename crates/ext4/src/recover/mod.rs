@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drive::{Block, Drive};
-use journal::{Log, Replayed, Strictness, Volume, recover};
+use journal::{Log, Strictness, Volume, recover};
 use queue::{BlockQueue, Io, WriteSet};
 use vfs::kind::Recovery;
 use zerocopy::IntoBytes;
@@ -22,7 +22,25 @@ type Piece = (FileBlock, u32, FsBlock);
 /// Replays the journal of the volume on `drive`, and marks the volume as recovered. Both are
 /// durable when this returns; a cut before leaves the journal as it was or closed, and the next
 /// recovery ends in the same way. A journal that cannot be read back changes nothing.
-pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Replayed> {
+pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+    let done = with_log(drive, |log| {
+        let io = log.volume().io();
+        let done = recover(log, Strictness::Strict)?;
+        mark_recovered(io)?;
+        Ok(done)
+    })?;
+    Ok(Recovery {
+        scanned: done.transactions as u64,
+        replayed: done.blocks as u64,
+        ..Recovery::default()
+    })
+}
+
+/// Opens the journal of the volume on `drive`.
+pub(crate) fn with_log<T>(
+    drive: &Arc<dyn Drive>,
+    job: impl FnOnce(Log<'_>) -> Result<T>,
+) -> Result<T> {
     let reader = reader::open(drive.clone(), reader::CACHE)?;
     let (pieces, blocks) = journal_map(&reader)?;
     let io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
@@ -31,10 +49,7 @@ pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Replayed> {
         let (first, len, start) = pieces[at];
         (block - first < len).then(|| start + u64::from(block - first))
     };
-    let log = Log::open(Volume::new(&io, reader.sb.block_size)?, &map, blocks)?;
-    let done = recover(log, Strictness::Strict)?;
-    mark_recovered(&io)?;
-    Ok(done)
+    job(Log::open(Volume::new(&io, reader.sb.block_size)?, &map, blocks)?)
 }
 
 /// The volume on `drive`, and what recovery did to show it: in memory only, the drive stays as it
@@ -46,12 +61,7 @@ pub(crate) fn recovered(drive: &Arc<dyn Drive>) -> Result<(Reader, Recovery)> {
     }
     let over: Arc<dyn Drive> = drive::overlay(drive.clone())
         .map_err(|error| Error::unsupported(format!("recovery in memory: {error}")))?;
-    let done = replay(&over)?;
-    let recovery = Recovery {
-        scanned: done.transactions as u64,
-        replayed: done.blocks as u64,
-        ..Recovery::default()
-    };
+    let recovery = replay(&over)?;
     Ok((reader::open(over, reader::CACHE)?, recovery))
 }
 

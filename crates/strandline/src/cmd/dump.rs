@@ -16,7 +16,7 @@ use crate::target::{Devices, open_volume};
 
 /// Show the structures of a volume, damaged or not, in the kernel's names.
 ///
-/// Without a view: the superblock and the checkpoint in use. Numbers are decimal, or hexadecimal
+/// Without a view: the superblock and, of f2fs, the checkpoint in use. Numbers are decimal, or hexadecimal
 /// with 0x. Whatever cannot be read is shown with the error, and the exit status is 1.
 #[derive(Args)]
 #[command(
@@ -36,7 +36,7 @@ pub(crate) struct Dump {
     #[command(flatten)]
     devices: Devices,
     /// What to show; of f2fs: superblock, checkpoint, nat, sit, ssa, inode, extents, dir, node,
-    /// block
+    /// block; of ext4: superblock, group, inode, extents, dir, journal
     view: Option<String>,
     /// Which: a number for inode, extents, dir, node and block; FIRST~LAST for nat, sit and ssa
     #[arg(value_name = "WHICH", allow_hyphen_values = true)]

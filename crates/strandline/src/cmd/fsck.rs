@@ -264,7 +264,7 @@ impl Fsck {
         done: &mut Outcomes,
     ) -> Outcome<()> {
         let drive = self.drive_to_change(opened, answer)?;
-        match recover(format, &drive) {
+        match format.recover(&drive) {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => {
                 done.stopped.push(out::plain(error));
@@ -469,14 +469,6 @@ impl<'a> From<&'a Finding> for Told<'a> {
             remedy: finding.remedy.to_string(),
         }
     }
-}
-
-/// Mounts and unmounts: that replays what fsyncs made durable.
-fn recover(format: &dyn Format, drive: &Arc<dyn Drive>) -> Result<Recovery, String> {
-    let fs = format.mount(drive.clone(), "").map_err(|e| e.to_string())?;
-    let report = fs.recovery();
-    fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-    Ok(report)
 }
 
 /// The checker's table.

@@ -92,6 +92,14 @@ pub trait Format: Send + Sync {
     /// Mounts, after recovery if it is needed. `options` are as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 
+    /// Recovers as a mount does, and leaves the volume clean.
+    fn recover(&self, drive: &Arc<dyn Drive>) -> Result<Recovery> {
+        let volume = self.mount(drive.clone(), "")?;
+        let recovery = volume.recovery();
+        volume.unmount()?;
+        Ok(recovery)
+    }
+
     /// Whether the volume is marked as cleanly unmounted and free of errors.
     fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
         self.check(drive).map(|report| report.clean_unmount && report.findings.is_empty())
