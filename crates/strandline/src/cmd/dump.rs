@@ -16,8 +16,8 @@ use crate::target::{Devices, open_volume};
 
 /// Show the structures of a volume, damaged or not, in the kernel's names.
 ///
-/// Without a view: the superblock and, of f2fs, the checkpoint in use. Numbers are decimal, or hexadecimal
-/// with 0x. Whatever cannot be read is shown with the error, and the exit status is 1.
+/// Without a view: the superblock and, of f2fs, the checkpoint in use. Numbers are decimal, or
+/// hexadecimal with 0x. Whatever cannot be read is shown with the error, and the exit status is 1.
 #[derive(Args)]
 #[command(
     version,
