@@ -17,10 +17,11 @@ const MAX_ZONES: u64 = 1 << 22;
 /// KiB of a block.
 const KIB: u64 = BLOCK_SIZE as u64 >> 10;
 
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 6] = [
     ("zn540", include_str!("../profiles/zn540.toml")),
     ("zn540-noplp", include_str!("../profiles/zn540-noplp.toml")),
     ("conventional-noplp", include_str!("../profiles/conventional-noplp.toml")),
+    ("850-evo", include_str!("../profiles/850-evo.toml")),
     ("983-zet", include_str!("../profiles/983-zet.toml")),
     ("ram", include_str!("../profiles/ram.toml")),
 ];

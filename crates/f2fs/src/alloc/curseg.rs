@@ -31,16 +31,29 @@ pub(crate) struct Logs {
     /// Whether slots of used segments are reused when few sections are free (never on zones).
     pub(crate) ssr_allowed: bool,
     /// A log continues in a used segment if no more sections than this are free (`f2fs_need_SSR`).
-    pub(crate) ssr_threshold: u32,
+    pub(crate) ssr_threshold: u64,
     /// Blocks of the log of roll-forward's chain since the last checkpoint.
     chain_blocks: u64,
     /// Blocks of all logs since then.
     allocated: u64,
+    /// Blocks written to free segments, and to free slots of used ones, since the mount
+    /// (`block_count` of LFS and SSR).
+    written: [u64; 2],
+    /// Blocks of these that went to the logs of nodes.
+    nodes_written: u64,
 }
 
 impl Logs {
-    pub(crate) fn new(logs: [Log; 6], ssr_allowed: bool, ssr_threshold: u32) -> Self {
-        Self { logs, ssr_allowed, ssr_threshold, chain_blocks: 0, allocated: 0 }
+    pub(crate) fn new(logs: [Log; 6], ssr_allowed: bool, ssr_threshold: u64) -> Self {
+        Self {
+            logs,
+            ssr_allowed,
+            ssr_threshold,
+            chain_blocks: 0,
+            allocated: 0,
+            written: [0; 2],
+            nodes_written: 0,
+        }
     }
 
     /// Blocks that went to the log of roll-forward's chain since the last checkpoint.
@@ -51,6 +64,22 @@ impl Logs {
     /// Blocks taken since the last checkpoint, which tells how much room roll-forward needs.
     pub(crate) fn allocated(&self) -> u64 {
         self.allocated
+    }
+
+    /// Blocks written since the mount: to free segments, and to free slots of used ones.
+    pub(crate) fn written(&self) -> [u64; 2] {
+        self.written
+    }
+
+    /// Blocks of these that went to the logs of nodes.
+    pub(crate) fn nodes_written(&self) -> u64 {
+        self.nodes_written
+    }
+
+    /// Whether few enough sections are free that logs continue in used segments
+    /// (`f2fs_need_SSR`).
+    pub(crate) fn needs_ssr(&self, segments: &Segments) -> bool {
+        self.ssr_allowed && u64::from(segments.free_sections()) <= self.ssr_threshold
     }
 
     /// To be called when a checkpoint is durable: a new chain begins.
@@ -140,6 +169,8 @@ impl Logs {
         segments.mark_valid(addr, now)?;
         self.chain_blocks += u64::from(log == LogType::WarmNode);
         self.allocated += 1;
+        self.written[usize::from(at.ssr)] += 1;
+        self.nodes_written += u64::from(log.is_node());
         self.get_mut(log).summary.entries[offset] = summary;
         if is_data_addr(old) {
             self.invalidate(segments, old)?;
@@ -164,9 +195,7 @@ impl Logs {
 
     /// Where a log continues when its segment is full.
     fn next_segment(&self, segments: &Segments, io: &Io, log: LogType) -> Result<NextSegment> {
-        let prefers_used = segments.free_sections() <= self.ssr_threshold;
-        if self.ssr_allowed
-            && prefers_used
+        if self.needs_ssr(segments)
             && let Some(used) = self.used_segment(segments, io, log)?
         {
             return Ok(used);

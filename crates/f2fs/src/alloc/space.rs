@@ -62,6 +62,11 @@ impl Space {
         self.user_blocks.saturating_sub(self.used().blocks)
     }
 
+    /// Percent of them in use, rounded down (`utilization`).
+    pub(crate) fn used_percent(&self) -> u64 {
+        self.used().blocks * 100 / self.user_blocks.max(1)
+    }
+
     /// What is in use now.
     pub(crate) fn used(&self) -> Used {
         *self.used.lock()

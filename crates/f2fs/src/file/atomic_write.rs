@@ -68,7 +68,9 @@ impl F2fs {
     /// Those of an fsync; `EAGAIN` if another thread ended the atomic write meanwhile.
     pub fn commit_atomic_write(&self, ino: Ino) -> Result<()> {
         let ino = nid(ino)?;
-        let Some(cow) = self.settled().cow_inode(ino) else { return fsync::execute(self, ino) };
+        let Some(cow) = self.settled().cow_inode(ino) else {
+            return fsync::execute(self, ino, false);
+        };
         // Holding the turn, no write of the COW inode is in flight that the commit would not wait
         // for.
         let _turn = self.take_turn(cow);

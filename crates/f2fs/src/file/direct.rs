@@ -129,7 +129,7 @@ impl F2fs {
         }
         drop(turn);
         if done.is_sync {
-            crate::fsync::execute(self, ino)?;
+            crate::fsync::execute(self, ino, false)?;
         }
         Ok(done.len)
     }

@@ -15,16 +15,12 @@ use crate::error::{Error, Result};
 use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Slot};
 use crate::mount::engine::Engine;
+use crate::mount::limits::IpuPolicy;
 use crate::mount::options::AllocationMode;
 use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BlockAddr, COMPRESS_ADDR, NULL_ADDR, Nid, is_data_addr};
-
-/// A file with at most this many dirty pages writes them to the hot log (`min_hot_blocks`).
-const MIN_HOT_BLOCKS: usize = 16;
-/// A volume of up to this many segments updates in place (`SMALL_VOLUME_SEGMENTS`, 16 GiB).
-const SMALL_VOLUME_SEGMENTS: u32 = 16 * 512;
 
 /// Pages of a file written back before others get at the volume again.
 const WRITE_BACK_PAGES: usize = 1024;
@@ -100,21 +96,38 @@ impl F2fs {
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     log: LogType,
-    /// By a direct write, not by write-back.
-    direct: bool,
+    cause: Cause,
 }
 
 impl From<LogType> for Way {
     fn from(log: LogType) -> Self {
-        Self { log, direct: false }
+        Self { log, cause: Cause::WriteBack }
     }
+}
+
+/// Why pages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Write-back, for which no caller waits.
+    WriteBack,
+    /// An fsync or a checkpoint.
+    Sync,
+    /// An fsync of at most `min_fsync_blocks` pages, or an fdatasync (`FI_NEED_IPU`).
+    SmallSync,
+    /// A direct write.
+    Direct,
 }
 
 /// Writing the dirty pages of an inode.
 pub(crate) trait WritePages: Change {
     /// Allocates and submits all dirty pages of a file.
-    fn submit_data(&mut self, ino: Nid, set: &mut WriteSet) -> Result<(), Self::Error> {
-        let way = self.data_log(ino)?.into();
+    fn submit_data(
+        &mut self,
+        ino: Nid,
+        cause: Cause,
+        set: &mut WriteSet,
+    ) -> Result<(), Self::Error> {
+        let way = Way { log: self.data_log(ino)?, cause };
         self.submit_pages(ino, 0..u64::MAX, usize::MAX, way, set).map(drop)
     }
 
@@ -126,7 +139,7 @@ pub(crate) trait WritePages: Change {
         pages: Range<u64>,
         set: &mut WriteSet,
     ) -> Result<(), Self::Error> {
-        let way = Way { log: self.data_log(ino)?, direct: true };
+        let way = Way { log: self.data_log(ino)?, cause: Cause::Direct };
         self.submit_pages(ino, pages.clone(), usize::MAX, way, set)?;
         self.shard_mut(ino)?.pages.drop_range(ino.into(), pages);
         Ok(())
@@ -176,39 +189,40 @@ pub(crate) trait WritePages: Change {
 
     /// The log a file's data belongs to (`__get_segment_type_6`).
     fn data_log(&mut self, ino: Nid) -> Result<LogType, Self::Error> {
-        let dirty = self.shard_mut(ino)?.pages.dirty_count(ino.into());
+        let dirty = self.shard_mut(ino)?.pages.dirty_count(ino.into()) as u64;
+        let hot = dirty <= self.engine().limits.min_hot_blocks;
         let inode = self.view(ino)?;
         let (advise, compressed) = (inode.advise(), inode.layout().cluster().is_some());
         Ok(if inode.file_kind() == FileKind::Directory {
             LogType::HotData
         } else if advise.contains(Advise::COLD) || compressed {
             LogType::ColdData
-        } else if advise.contains(Advise::HOT) || dirty <= MIN_HOT_BLOCKS {
+        } else if advise.contains(Advise::HOT) || hot {
             LogType::HotData
         } else {
             LogType::WarmData
         })
     }
 
-    /// Whether an allocated block may be overwritten where it is (`f2fs_should_update_inplace`):
-    /// never under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on,
-    /// nor while an earlier write or a read of it is on its way. A direct write does not ask how
-    /// large the volume is (`f2fs_map_blocks`).
-    fn may_update_in_place(
+    /// Whether an allocated block is overwritten where it is (`f2fs_should_update_inplace`): never
+    /// under LFS or OPRW, nor in a directory, whose old blocks the last checkpoint relies on, nor
+    /// while an earlier write or a read of it is on its way; else as `ipu_policy` says. A direct
+    /// write does not ask the policy (`f2fs_map_blocks`).
+    fn updates_in_place(
         &mut self,
         ino: Nid,
         addr: BlockAddr,
-        direct: bool,
+        cause: Cause,
     ) -> Result<bool, Self::Error> {
         let is_dir = self.view(ino)?.file_kind() == FileKind::Directory;
         let engine = self.engine();
         Ok(engine.options.mode == AllocationMode::Adaptive
             && !engine.options.oprw
-            && (direct || engine.sb.segment_count_main <= SMALL_VOLUME_SEGMENTS)
             && !engine.is_sequential(addr)
             && !engine.io.is_in_flight(addr)
             && !engine.reading.iter().any(|run| run.contains(&addr.into()))
-            && !is_dir)
+            && !is_dir
+            && (cause == Cause::Direct || engine.prefers_in_place(cause)))
     }
 
     /// Writes one dirty page to the log, or to where it already is.
@@ -235,8 +249,7 @@ pub(crate) trait WritePages: Change {
         if pinned && self.engine().io.is_in_flight(old) {
             self.engine().io.writer().drain().map_err(Error::from)?;
         }
-        let in_place =
-            pinned || is_data_addr(old) && self.may_update_in_place(ino, old, way.direct)?;
+        let in_place = pinned || is_data_addr(old) && self.updates_in_place(ino, old, way.cause)?;
         let addr = if in_place {
             if self.shard_mut(ino)?.nodes.is_left_to_checkpoint(ino, slot.nid) {
                 // The node on the drive knows another place of the block, which stays as it was.
@@ -253,6 +266,7 @@ pub(crate) trait WritePages: Change {
             addr
         };
         let shard = self.shard_mut(ino)?;
+        shard.in_place += u64::from(in_place);
         shard.pages.mark_clean(key, index);
         // In place no node changes: nothing else would tell an fsync that there is this to flush.
         shard.unflushed.insert(ino);
@@ -283,6 +297,19 @@ pub(crate) trait WritePages: Change {
 impl<C: Change> WritePages for C {}
 
 impl Engine {
+    /// Whether `ipu_policy` asks for an overwrite in place (`check_inplace_update_policy`).
+    fn prefers_in_place(&self, cause: Cause) -> bool {
+        let (policy, limits) = (self.limits.ipu_policy, &self.limits);
+        let needs_ssr = || self.logs.lock().needs_ssr(&self.segments.lock());
+        let is_full = || self.space.used_percent() > limits.min_ipu_util;
+        policy.contains(IpuPolicy::FORCE)
+            || policy.contains(IpuPolicy::SSR) && needs_ssr()
+            || policy.contains(IpuPolicy::UTIL) && is_full()
+            || policy.contains(IpuPolicy::SSR_UTIL) && is_full() && needs_ssr()
+            || policy.contains(IpuPolicy::ASYNC) && cause == Cause::WriteBack
+            || policy.contains(IpuPolicy::FSYNC) && cause == Cause::SmallSync
+    }
+
     /// How many pages of a file may be on their way to the drive at once.
     pub(crate) fn at_once(&mut self) -> usize {
         match self.zones {
@@ -296,7 +323,7 @@ impl Engine {
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
         for ino in self.dirty_files() {
             if self.kind_of(ino)? != FileKind::Regular {
-                self.submit_data(ino, set)?;
+                self.submit_data(ino, Cause::Sync, set)?;
             }
         }
         Ok(())

@@ -33,6 +33,7 @@ pub use submit::{Mark, Plan, Step, Submit, Writes};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
+use crate::file::writeback::Cause;
 use crate::file::writeback::WritePages;
 use crate::inode::node_write::{Frozen, Placed, WriteNodes};
 use crate::inode::see::{Own, See, Unseen};
@@ -56,9 +57,9 @@ pub fn plan_of(options: &MountOptions) -> &'static Plan {
 }
 
 /// Makes `ino` durable by the volume's plan.
-pub(crate) fn execute(fs: &F2fs, ino: Nid) -> Result<()> {
+pub(crate) fn execute(fs: &F2fs, ino: Nid, datasync: bool) -> Result<()> {
     let _turn = fs.take_turn(ino);
-    Fsync::new(fs, ino).run(None)
+    Fsync { datasync, ..Fsync::new(fs, ino) }.run(None)
 }
 
 /// Makes `ino` durable by the plan that `begin` returns; `begin` runs in the hold of the volume in
@@ -87,6 +88,8 @@ enum End {
 struct Fsync<'a> {
     fs: &'a F2fs,
     ino: Nid,
+    /// An fdatasync.
+    datasync: bool,
     plan: &'static Plan,
     writes: OnTheWay,
     /// The nodes as they were when the data was submitted, if the plan captures both at one
@@ -107,6 +110,7 @@ impl<'a> Fsync<'a> {
         Self {
             fs,
             ino,
+            datasync: false,
             plan: fs.plan(),
             writes: OnTheWay::default(),
             frozen: None,
@@ -191,11 +195,21 @@ impl<'a> Fsync<'a> {
         stop(self.fs.lock(), failed)
     }
 
+    /// Why data is written, for `ipu_policy`. What an atomic plan writes must not replace anything
+    /// before all of it is there, so it never counts as small.
+    fn cause<C: Decide>(&self, volume: &mut C) -> Result<Cause, C::Error> {
+        let most = volume.engine().limits.min_fsync_blocks;
+        let dirty = volume.shard_mut(self.ino)?.pages.dirty_count(self.ino.into()) as u64;
+        let small = (self.datasync || dirty <= most) && !self.plan.atomic;
+        Ok(if small { Cause::SmallSync } else { Cause::Sync })
+    }
+
     fn submit_data<C>(&mut self, volume: &mut C) -> Result<Option<End>, Unseen>
     where
         C: Decide<Error: Into<Unseen>>,
     {
-        volume.submit_data(self.ino, &mut self.writes.data).map_err(Into::into)?;
+        let cause = self.cause(volume).map_err(Into::into)?;
+        volume.submit_data(self.ino, cause, &mut self.writes.data).map_err(Into::into)?;
         if !self.plan.atomic {
             return Ok(None);
         }

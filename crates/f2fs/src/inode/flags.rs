@@ -207,7 +207,7 @@ impl Engine {
     }
 
     fn is_too_often_in_the_way(&mut self, ino: Nid) -> Result<bool> {
-        Ok(u64::from(self.gc_failures(ino)?) >= self.limits.pin_failures)
+        Ok(u64::from(self.gc_failures(ino)?) >= self.limits.gc_pin_file_thresh)
     }
 
     /// How often cleaning could not move a block of the file, `F2FS_IOC_GET_PIN_FILE`.

@@ -44,6 +44,8 @@ pub(crate) struct Shard {
     pub(crate) purse: u64,
     /// Files whose last writes may not be stable yet.
     pub(crate) unflushed: FxHashSet<Nid>,
+    /// Blocks of files overwritten in place since the mount (`inplace_count`).
+    pub(crate) in_place: u64,
     /// Under OPRW: data, by file, that may not be stable yet and that no write pointer covers.
     pub(crate) unjudged: FxHashMap<Nid, DataSums>,
 }
@@ -68,7 +70,7 @@ impl Inodes {
             let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
             let names = NameIndexes::sharing(&names);
-            Shard { nodes, pages, names, purse: 0, unflushed, unjudged }
+            Shard { nodes, pages, names, purse: 0, unflushed, in_place: 0, unjudged }
         };
         let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
@@ -116,6 +118,11 @@ impl Inodes {
             shard.unflushed.clear();
             shard.unjudged.clear();
         }
+    }
+
+    /// Blocks of files overwritten in place since the mount.
+    pub(crate) fn in_place(&mut self) -> u64 {
+        self.all().map(|shard| shard.in_place).sum()
     }
 
     /// How many pages there are, and may be.

@@ -82,7 +82,7 @@ impl F2fs {
     pub(crate) fn write_some(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
         let done = self.write_in_memory(ino, offset, data)?;
         match done.is_sync {
-            true => fsync::execute(self, ino)?,
+            true => fsync::execute(self, ino, false)?,
             false => self.write_back_in_time(done.when, done.to, offset),
         }
         Ok(done.len)
@@ -312,11 +312,11 @@ impl FileSystem for F2fs {
         self.write_all(ino, offset, data, Self::write_some_direct)
     }
 
-    /// `fdatasync` does the same: every write changes the inode's times, and recovery needs the
-    /// inode after the data anyway.
-    fn fsync(&self, ino: Ino, _datasync: bool) -> vfs::Result<()> {
+    /// `fdatasync` writes the same nodes: every write changes the inode's times, and recovery needs
+    /// the inode after the data anyway. Only `ipu_policy` knows it.
+    fn fsync(&self, ino: Ino, datasync: bool) -> vfs::Result<()> {
         let _span = cores::span(cores::Stage::Syscall);
-        Ok(fsync::execute(self, nid(ino)?)?)
+        Ok(fsync::execute(self, nid(ino)?, datasync)?)
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> vfs::Result<()> {

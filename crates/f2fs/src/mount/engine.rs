@@ -29,9 +29,9 @@ use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
 use crate::mount::io::Io;
+use crate::mount::limits::Limits;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::since::SinceCheckpoint;
-use crate::mount::tunables::Limits;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
@@ -113,6 +113,12 @@ pub(crate) struct Stats {
 }
 
 impl Engine {
+    /// Sets the tunables that the engine reads itself.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.logs.get_mut().ssr_threshold = limits.ssr_threshold(&self.sb, &self.checkpoint);
+        self.limits = limits;
+    }
+
     /// Fails if the volume accepts no more requests.
     pub(crate) fn check_usable(&self) -> Result<()> {
         if self.health == Health::Gone { Err(Errno::IO.into()) } else { Ok(()) }

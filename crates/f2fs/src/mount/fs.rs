@@ -78,7 +78,7 @@ impl F2fs {
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
-        let wishes = Wishes::new(Tunables::new(options, volume.zones.is_some()));
+        let wishes = Wishes::new(Tunables::new(options, volume.zones.is_some(), volume.limits));
         Ok(Self {
             queue: volume.io.queue().clone(),
             turns: volume.turns.clone(),

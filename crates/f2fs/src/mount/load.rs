@@ -25,9 +25,9 @@ use crate::inode::shards::Inodes;
 use crate::mount::devices::check_complete;
 use crate::mount::engine::{Engine, Stats};
 use crate::mount::io::Io;
+use crate::mount::limits::Limits;
 use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::mount::since::SinceCheckpoint;
-use crate::mount::tunables::Limits;
 use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::feature::{self, Mount};
@@ -98,14 +98,14 @@ impl Parts {
     pub(crate) fn assemble(self) -> Engine {
         let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
             self;
-        let reserved_sections = checkpoint.rsvd_segment_count.div_ceil(sb.segs_per_sec);
+        let limits = Limits::new(options.mode, &sb, &checkpoint);
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
         Engine {
             written_before: written_before(&checkpoint, &logs),
             logs: Mutex::ranked(
                 Rank::Log,
                 "f2fs logs",
-                Logs::new(logs, ssr_allowed, 2 * reserved_sections),
+                Logs::new(logs, ssr_allowed, limits.ssr_threshold(&sb, &checkpoint)),
             ),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
             discards: Discards::default(),
@@ -130,7 +130,7 @@ impl Parts {
             witness: None,
             pack,
             cleaner: Cleaner::default(),
-            limits: Limits::default(),
+            limits,
             sb,
             options,
             io,

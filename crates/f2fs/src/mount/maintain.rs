@@ -104,10 +104,10 @@ impl F2fs {
             let wishes = &mut self.upkeep.lock().own;
             attributes::set(&ATTRIBUTES, &mut wishes.tunables, settings)?;
             wishes.gc_wake |= wishes.tunables.gc_mode.is_urgent();
-            wishes.tunables.limits()
+            wishes.tunables.limits
         };
         self.upkeep.wake();
-        self.lock().limits = limits;
+        self.lock().set_limits(limits);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod fs;
 pub(crate) mod io;
 mod ioctl;
 mod kind;
+pub(crate) mod limits;
 pub(crate) mod linux_options;
 pub(crate) mod load;
 pub(crate) mod maintain;
@@ -19,6 +20,7 @@ pub(crate) mod tunables;
 
 pub use fs::F2fs;
 pub use kind::Format;
+pub use limits::{IpuPolicy, Limits};
 pub use linux_options::LookupMode;
 pub(crate) use load::load;
 pub use maintain::Maintenance;

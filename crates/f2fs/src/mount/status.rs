@@ -95,6 +95,18 @@ pub struct Status {
     /// KiB of indexes of names.
     #[serde(rename = "cache/names_kb")]
     pub name_indexes_kb: u64,
+    /// Blocks of files overwritten in place since the mount (`IPU` of debugfs).
+    #[serde(rename = "stat/ipu_blocks")]
+    pub ipu_blocks: u64,
+    /// Blocks written to free slots of used segments (`SSR` of debugfs).
+    #[serde(rename = "stat/ssr_blocks")]
+    pub ssr_blocks: u64,
+    /// Blocks written to free segments (`LFS` of debugfs).
+    #[serde(rename = "stat/lfs_blocks")]
+    pub lfs_blocks: u64,
+    /// Of all these, blocks written to the logs of nodes.
+    #[serde(rename = "stat/node_blocks")]
+    pub node_blocks: u64,
     /// Hardware queues in use.
     #[serde(rename = "queue/nr_hw_queues")]
     pub nr_hw_queues: usize,
@@ -150,6 +162,7 @@ impl Engine {
         let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
         let unusable_blocks_per_sec =
             (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT).saturating_sub(segments.section_capacity());
+        let ([lfs_blocks, ssr_blocks], node_blocks) = (logs.written(), logs.nodes_written());
         Status {
             free_segments: segments.unused_segments(),
             dirty_segments,
@@ -176,6 +189,10 @@ impl Engine {
             dirty_pages_kb: (self.inodes.pages().dirty() * BLOCK_SIZE / 1024) as u64,
             cached_nodes_kb: (self.inodes.nodes().all() * BLOCK_SIZE / 1024) as u64,
             name_indexes_kb: self.inodes.names.bytes() / 1024,
+            ipu_blocks: self.inodes.in_place(),
+            ssr_blocks,
+            lfs_blocks,
+            node_blocks,
             nr_hw_queues,
             submitted: queue.submitted,
             merged: queue.merged,

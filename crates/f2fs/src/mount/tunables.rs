@@ -7,6 +7,7 @@ use serde::Serialize;
 use vfs::attributes::Attribute;
 
 use crate::alloc::gc::Policy;
+use crate::mount::limits::{IpuPolicy, Limits};
 use crate::mount::options::MountOptions;
 
 /// Writable attributes. Times are in milliseconds if their name ends in `sleep_time`, else in
@@ -34,26 +35,9 @@ pub struct Tunables {
     pub gc_boost_zoned_gc_percent: u32,
     /// Longest time between checkpoints.
     pub cp_interval: u64,
-    /// After how many failed foreground moves a file is unpinned.
-    pub gc_pin_file_thresh: u64,
-    /// How many node blocks roll-forward may have to read before an fsync writes a checkpoint; 0
-    /// means no limit.
-    pub max_roll_forward_node_blocks: u64,
-}
-
-/// Tunables that are read with the volume locked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// `gc_pin_file_thresh`.
-    pub(crate) pin_failures: u64,
-    /// `max_roll_forward_node_blocks`.
-    pub(crate) chain_nodes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { pin_failures: 2048, chain_nodes: 0 }
-    }
+    /// Those that the engine reads with the volume locked.
+    #[serde(flatten)]
+    pub limits: Limits,
 }
 
 /// The most failed moves that an inode can count (`MAX_GC_FAILED_PINNED_FILES`).
@@ -102,7 +86,7 @@ impl GcMode {
 
 impl Tunables {
     /// The kernel's defaults; a zoned volume is cleaned more often (`DEF_GC_THREAD_*_ZONED`).
-    pub(crate) fn new(options: &MountOptions, zoned: bool) -> Self {
+    pub(crate) fn new(options: &MountOptions, zoned: bool, limits: Limits) -> Self {
         let (min, max, none) = if zoned { (10, 20, 60_000) } else { (30_000, 60_000, 300_000) };
         Self {
             gc_min_sleep_time: min,
@@ -115,16 +99,7 @@ impl Tunables {
             gc_no_zoned_gc_percent: 60,
             gc_boost_zoned_gc_percent: 25,
             cp_interval: options.checkpoint_interval,
-            gc_pin_file_thresh: Limits::default().pin_failures,
-            max_roll_forward_node_blocks: Limits::default().chain_nodes,
-        }
-    }
-
-    /// Those that the volume itself uses.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            pin_failures: self.gc_pin_file_thresh,
-            chain_nodes: self.max_roll_forward_node_blocks,
+            limits,
         }
     }
 
@@ -148,7 +123,7 @@ const PERCENT: RangeInclusive<u64> = 0..=100;
 const SLEEP_MS: RangeInclusive<u64> = 1..=u32::MAX as u64;
 
 /// Everything that can be set.
-pub(crate) const ATTRIBUTES: [Attribute<Tunables>; 13] = [
+pub(crate) const ATTRIBUTES: [Attribute<Tunables>; 20] = [
     attribute("gc_min_sleep_time", SLEEP_MS, |t, n| t.gc_min_sleep_time = n),
     attribute("gc_max_sleep_time", SLEEP_MS, |t, n| t.gc_max_sleep_time = n),
     attribute("gc_no_gc_sleep_time", SLEEP_MS, |t, n| t.gc_no_gc_sleep_time = n),
@@ -173,8 +148,21 @@ pub(crate) const ATTRIBUTES: [Attribute<Tunables>; 13] = [
     attribute("gc_no_zoned_gc_percent", PERCENT, |t, n| t.gc_no_zoned_gc_percent = n as u32),
     attribute("gc_boost_zoned_gc_percent", PERCENT, |t, n| t.gc_boost_zoned_gc_percent = n as u32),
     attribute("cp_interval", 1..=u64::MAX, |t, n| t.cp_interval = n),
-    attribute("gc_pin_file_thresh", 0..=MAX_PIN_FAILURES as u64, |t, n| t.gc_pin_file_thresh = n),
-    attribute("max_roll_forward_node_blocks", ANY, |t, n| t.max_roll_forward_node_blocks = n),
+    attribute("gc_pin_file_thresh", 0..=MAX_PIN_FAILURES as u64, |t, n| {
+        t.limits.gc_pin_file_thresh = n;
+    }),
+    attribute("max_roll_forward_node_blocks", ANY, |t, n| {
+        t.limits.max_roll_forward_node_blocks = n;
+    }),
+    attribute("min_hot_blocks", ANY, |t, n| t.limits.min_hot_blocks = n),
+    attribute("min_ssr_sections", ANY, |t, n| t.limits.min_ssr_sections = n),
+    attribute("ipu_policy", 0..=IpuPolicy::all().bits() as u64, |t, n| {
+        t.limits.ipu_policy = IpuPolicy::from_bits_truncate(n as u32);
+    }),
+    attribute("min_ipu_util", PERCENT, |t, n| t.limits.min_ipu_util = n),
+    attribute("min_fsync_blocks", ANY, |t, n| t.limits.min_fsync_blocks = n),
+    attribute("max_victim_search", 1..=u64::MAX, |t, n| t.limits.max_victim_search = n),
+    attribute("reclaim_segments", ANY, |t, n| t.limits.reclaim_segments = n),
 ];
 
 const fn attribute(

@@ -1,17 +1,20 @@
 //! Papers' tables and figures beside ours, one folder per paper.
 //!
 //! - `oprw`: the thesis about ordering by write pointers in F2FS.
+//! - `f2fs-versions`: the study of F2FS from Linux 3.8 to 4.16 and its tunables.
 //! - `manycore`: the study of file systems and the block layer on many cores.
 
 mod manycore;
 mod oprw;
 mod row;
+mod versions;
 
 use crate::{Error, Result};
 
 pub use manycore::MANYCORE;
 pub use oprw::{OPRW, SENSITIVITY, Sweep, TABLE_6_2, experiment};
 pub use row::{Comparison, Kind, Row};
+pub use versions::VERSIONS;
 
 /// An experiment of the paper.
 pub struct Figure {
@@ -38,13 +41,16 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),
         "manycore" => Ok(MANYCORE),
-        _ => Err(Error::Usage(format!("unknown paper '{paper}'; known: oprw, manycore"))),
+        "f2fs-versions" => Ok(VERSIONS),
+        _ => Err(Error::Usage(format!(
+            "unknown paper '{paper}'; known: oprw, f2fs-versions, manycore"
+        ))),
     }
 }
 
 /// The experiments of all papers.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
-    OPRW.iter().chain(MANYCORE)
+    OPRW.iter().chain(VERSIONS).chain(MANYCORE)
 }
 
 /// The experiment called `name`.

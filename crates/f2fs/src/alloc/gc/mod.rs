@@ -27,6 +27,7 @@ pub(crate) use room::{CHAIN_LOGS, Cleaner, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
 use piece::{Owned, Piece};
+use victim::Search;
 
 use crate::F2fs;
 use crate::error::{Error, Result};
@@ -42,10 +43,6 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo};
 
 /// A checkpoint writes the changed NAT entries when there are so many.
 const MAX_DIRTY_NATS: usize = 100_000;
-/// How much may wait for a checkpoint to free it (`excess_prefree_segs`): a share of the main area
-/// in percent, and a number of segments. Blocks that are used again soon are still in the caches.
-const MAX_PREFREE: (usize, usize) = (5, 4096);
-
 /// The most blocks that are moved at a time: 512 KiB, and as much again is in memory twice.
 const PIECE: usize = 128;
 
@@ -68,9 +65,7 @@ impl Engine {
     }
 
     fn has_excess_prefree(&mut self) -> bool {
-        let (percent, most) = MAX_PREFREE;
-        let share = self.segments.get_mut().count() as usize * percent / 100;
-        self.segments.get_mut().prefree_segments() > share.min(most)
+        self.segments.get_mut().prefree_segments() as u64 > self.limits.reclaim_segments
     }
 
     /// Whether more than `percent` of the sections are free (`has_enough_free_blocks`).
@@ -102,7 +97,15 @@ impl Engine {
                 || self.cleaner.is_done_with(section)
                 || current.iter().any(|segno| self.sb.section_of(*segno) == section)
         };
-        let section = victim::select(self.segments.get_mut(), policy, least_gain, skip)?;
+        let search = match caller {
+            Caller::Foreground => Search::ALL,
+            Caller::Background => Search {
+                from: self.cleaner.after_victim,
+                most: usize::try_from(self.limits.max_victim_search).unwrap_or(usize::MAX),
+            },
+        };
+        let section = victim::select(self.segments.get_mut(), policy, least_gain, search, skip)?;
+        self.cleaner.after_victim = section + 1;
         self.stats.cleanings[caller as usize] += 1;
         Some(section)
     }

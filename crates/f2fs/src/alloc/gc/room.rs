@@ -71,6 +71,8 @@ pub(crate) struct Cleaner {
     /// Cleaned sections of nodes. Their nodes move with the next checkpoint, which then frees the
     /// section.
     moving: BTreeSet<u32>,
+    /// The section behind the last victim, where a search of some sections begins (`last_victim`).
+    pub(super) after_victim: u32,
 }
 
 impl Cleaner {

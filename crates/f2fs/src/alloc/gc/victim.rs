@@ -11,17 +11,37 @@ pub(crate) enum Policy {
     CostBenefit,
 }
 
+/// Which sections a search looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    /// Where it begins if it does not look at all.
+    pub(crate) from: u32,
+    /// How many it looks at (`max_victim_search`).
+    pub(crate) most: usize,
+}
+
+impl Search {
+    /// All of them.
+    pub(crate) const ALL: Self = Self { from: 0, most: usize::MAX };
+}
+
 /// The best section to clean among those that gain `least_gain` blocks, except those to `skip`.
 pub(crate) fn select(
     segments: &Segments,
     policy: Policy,
     least_gain: u32,
+    search: Search,
     skip: impl Fn(u32) -> bool,
 ) -> Option<u32> {
-    let gains = (0..segments.sb().main_sections()).filter(|&section| {
+    let sections = segments.sb().main_sections();
+    let gains = |&section: &u32| {
         let valid = segments.section_valid(section);
         valid > 0 && segments.section_usable(section) >= valid + least_gain && !skip(section)
-    });
+    };
+    let all = (0..sections).filter(gains);
+    let is_part = sections as usize > search.most && all.clone().nth(search.most).is_some();
+    let from = if is_part { search.from.min(sections) } else { 0 };
+    let gains = (from..sections).chain(0..from).filter(gains).take(search.most);
     match policy {
         Policy::Greedy => gains.min_by_key(|&section| segments.section_valid(section)),
         Policy::CostBenefit => {
