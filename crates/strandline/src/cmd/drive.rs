@@ -73,7 +73,7 @@ Examples:
 pub(crate) struct Create {
     /// File to make
     path: PathBuf,
-    /// zn540, zn540-noplp, conventional-noplp, 983-zet, ram
+    /// zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
     /// A file used as persistent memory, allocated at once. Its name should end in .pm: by that it
@@ -180,7 +180,7 @@ Examples:
   strandline drive bench --profile zn540-noplp
   strandline drive bench --profile conventional-noplp --json")]
 pub(crate) struct Bench {
-    /// zn540, zn540-noplp, conventional-noplp, 983-zet, ram
+    /// zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
     #[arg(long, default_value = "zn540-noplp")]
     profile: String,
     /// Seed of program times

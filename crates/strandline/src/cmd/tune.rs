@@ -21,7 +21,9 @@ pub(crate) struct Tune {
     dir: PathBuf,
     /// What to set: gc_urgent, gc_idle, gc_remaining_trials, gc_min_sleep_time, gc_max_sleep_time,
     /// gc_no_gc_sleep_time, gc_urgent_sleep_time, gc_idle_interval, gc_no_zoned_gc_percent,
-    /// gc_boost_zoned_gc_percent, gc_pin_file_thresh, cp_interval or max_roll_forward_node_blocks
+    /// gc_boost_zoned_gc_percent, gc_pin_file_thresh, cp_interval, max_roll_forward_node_blocks,
+    /// min_hot_blocks, min_ssr_sections, ipu_policy, min_ipu_util, min_fsync_blocks,
+    /// max_victim_search or reclaim_segments
     #[arg(value_name = "NAME=VALUE", required = true)]
     settings: Vec<String>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Fxmark {
     /// simulated
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 983-zet, ram
+    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
     #[arg(long, default_value = "ram")]
     drive: String,
     /// Not in process: through the kernel, in a new directory below this one
