@@ -23,5 +23,5 @@ mod recover;
 
 pub use mount::format::Format;
 pub use mount::technique::INPLACE;
-pub use offline::mkfs::MkfsOptions;
+pub use offline::mkfs;
 pub use ondisk::Corrupt;

@@ -42,6 +42,9 @@ enum Command {
     /// Make an ext4 volume, with mke2fs's options; also `mkfs --fs ext4`
     #[command(name = "mkfs.ext4")]
     MkfsExt4(cmd::mkfs::MkfsExt4),
+    /// Make a pmfs volume on persistent memory; also `mkfs --fs pmfs`
+    #[command(name = "mkfs.pmfs")]
+    MkfsPmfs(cmd::mkfs::MkfsPmfs),
     /// Mount a volume on a directory, through FUSE
     Mount(cmd::mount::Mount),
     /// Unmount a volume and wait until its image is free
@@ -176,6 +179,7 @@ fn run(command: Command) -> Outcome {
         Command::Drive(command) => command.run(),
         Command::Mkfs(command) => command.run(),
         Command::MkfsExt4(command) => command.run(),
+        Command::MkfsPmfs(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run(),
         Command::Status(command) => command.run(),

@@ -11,6 +11,7 @@ use vfs::kind::{Error, Format, Result, Technique, signature};
 pub static ALL: &[&dyn Format] = &[
     &f2fs::Format,
     &ext4::Format,
+    &pmfs::Format,
     #[cfg(feature = "plainfs")]
     &plainfs::Format,
 ];
@@ -81,6 +82,8 @@ pub fn names() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use drive::pm::{Domain, PmAccess, PmDrive, PmSim, PmState};
+
     use super::*;
 
     #[test]
@@ -101,7 +104,13 @@ mod tests {
         let drive: Arc<dyn Drive> = drive::ram(1 << 15);
         assert!(probe(&drive).is_err_and(|error| error.to_string().contains("nor anything")));
         for format in ALL {
-            let drive: Arc<dyn Drive> = drive::ram(1 << 15);
+            let drive: Arc<dyn Drive> = match format.name() {
+                "pmfs" => {
+                    let memory = PmSim::power_on(PmState::new(1 << 24), Domain::Memory);
+                    PmDrive::new(memory, PmAccess::Write)
+                }
+                _ => drive::ram(1 << 15),
+            };
             format.make(&drive).expect("it is made");
             assert_eq!(probe(&drive).expect("it is found").name(), format.name());
         }

@@ -84,7 +84,11 @@ impl Features {
 }
 
 /// Makes an empty volume of all of `pm`.
-pub(crate) fn make(pm: &dyn Pm, options: &MkfsOptions) -> Result<()> {
+///
+/// # Errors
+///
+/// Usage: options that are not known or do not fit, too little memory, a volume that is there.
+pub fn make(pm: &dyn Pm, options: &MkfsOptions) -> Result<()> {
     let features = Features::parse(&options.features)?;
     if !options.force && Layout::load(pm).is_some() {
         return Err(Error::Usage("there is a pmfs volume; -f overwrites it".into()));

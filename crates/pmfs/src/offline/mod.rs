@@ -1,4 +1,4 @@
 //! What is done to a volume that is not mounted.
 
 pub(crate) mod label;
-pub(crate) mod mkfs;
+pub mod mkfs;

@@ -100,7 +100,7 @@ fn random_writes(options: &str, settings: &[(&str, &str)], seed: u64) -> Result<
         for number in 1..=writes {
             let at = rng.below(blocks) * BLOCK;
             fs.write(file, at, &data).map_err(Error::at("write", b"file"))?;
-            if number * BLOCK % SYNC_EVERY == 0 {
+            if (number * BLOCK).is_multiple_of(SYNC_EVERY) {
                 fs.fsync(file, false).map_err(Error::at("fsync", b"file"))?;
             }
         }

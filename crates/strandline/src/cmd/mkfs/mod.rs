@@ -5,16 +5,18 @@
 
 mod ext4;
 mod f2fs;
+mod pmfs;
 
 use std::ffi::OsString;
 
 pub(crate) use ext4::Mkfs as MkfsExt4;
 pub(crate) use f2fs::Mkfs as MkfsF2fs;
+pub(crate) use pmfs::Mkfs as MkfsPmfs;
 
 use crate::failure::{Failure, Outcome};
 
 /// What `--fs` takes; the first is the default.
-pub(crate) const KINDS: [&str; 2] = ["f2fs", "ext4"];
+pub(crate) const KINDS: [&str; 3] = ["f2fs", "ext4", "pmfs"];
 
 /// Turns `mkfs --fs NAME` into the subcommand `mkfs.NAME`. This comes before clap parses, because
 /// the name decides what the letters mean.
