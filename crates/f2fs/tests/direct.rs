@@ -124,8 +124,8 @@ fn what_is_written_directly_is_on_the_drive_and_not_in_memory() {
     assert!(buf[..3 * PAGE].iter().all(|byte| *byte == 0) && buf[3 * PAGE] == 5);
 }
 
-/// On a volume too large for write-back to update in place, a direct write still does, but not
-/// where everything is a log.
+/// On a volume too large for write-back to update in place, a direct write still does, and so does
+/// a small fsync (`ipu_policy`), but not where everything is a log.
 #[test]
 fn direct_writes_stay_where_blocks_are() {
     let drive: Arc<dyn Drive> = drive::ram(20 << 18);
@@ -139,6 +139,10 @@ fn direct_writes_stay_where_blocks_are() {
         assert_eq!(moved, [false, !stays, false, false], "'{options}'");
         fs.write(ino, 0, &[3; PAGE]).unwrap();
         fs.fsync(ino, false).unwrap();
+        fs.write_direct(ino, 0, &[3; PAGE]).unwrap();
+        assert_eq!(places(&fs, ino)[0] == before[0], stays, "'{options}': a small fsync");
+        fs.write(ino, 0, &[3; PAGE]).unwrap();
+        fs.sync().unwrap();
         fs.write_direct(ino, 0, &[3; PAGE]).unwrap();
         assert_ne!(places(&fs, ino)[0], before[0], "'{options}': write-back moves it");
         fs.unmount().unwrap();

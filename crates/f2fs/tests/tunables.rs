@@ -4,6 +4,7 @@ mod harness;
 
 use std::sync::Arc;
 
+use cores::{Machine, Profile};
 use drive::Ssd;
 use f2fs::F2fs;
 use harness::{Kind, findings, mount};
@@ -163,24 +164,30 @@ fn min_ssr_sections_lets_logs_fill_holes() {
 
 #[test]
 fn max_victim_search_bounds_the_choice() {
-    // Two segments: the first half empty, the second nearly.
-    let moved = |most: &str| {
-        let settings = [("ipu_policy", "0"), ("max_victim_search", most)];
-        let (drive, fs) = volume("", &settings);
-        let ino = file(&fs, b"file", 2048);
-        for index in 0..2048 {
-            let (segment, within) = (index / 512, index % 512);
-            if segment < 3 && within < 200 + 130 * segment {
-                fs.write(ino, (index * PAGE) as u64, &[3; PAGE]).unwrap();
-            }
-        }
-        fs.sync().unwrap();
-        fs.garbage_collect(false).unwrap();
-        let moved = fs.status().moved_blocks_background;
-        end(&drive, fs);
-        moved
+    // Three segments, of which the last has the fewest valid blocks, and all are old.
+    let moved = |most: &'static str| {
+        let machine = Machine::simulated(&Profile::named("uniform-1").unwrap(), 1);
+        machine.run(move || moved_by_a_cleaning(most)).unwrap()
     };
     assert!(moved("1") > moved("4096"), "{} {}", moved("1"), moved("4096"));
+}
+
+fn moved_by_a_cleaning(most: &str) -> u64 {
+    let (drive, fs) = volume("", &[("ipu_policy", "0"), ("max_victim_search", most)]);
+    let ino = file(&fs, b"file", 2048);
+    for index in 0..2048 {
+        let (segment, within) = (index / 512, index % 512);
+        if segment < 3 && within < 200 + 130 * segment {
+            fs.write(ino, (index * PAGE) as u64, &[3; PAGE]).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    cores::sleep(100_000_000_000_000);
+    file(&fs, b"young", 600);
+    fs.garbage_collect(false).unwrap();
+    let moved = fs.status().moved_blocks_background;
+    end(&drive, fs);
+    moved
 }
 
 #[test]

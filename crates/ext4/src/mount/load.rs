@@ -32,13 +32,18 @@ fn check_writable(sb: &Superblock) -> Result<()> {
     let unknown = (sb.incompat - incompat).names().chain((sb.ro_compat - ro_compat).names());
     let unknown: Vec<String> = unknown.collect();
     if !unknown.is_empty() {
-        return Err(Error::unsupported(format!("writing with {}", unknown.join(", "))));
+        return Err(Error::unsupported(format!(
+            "writing with {}; mount it -o ro",
+            unknown.join(", ")
+        )));
     }
     if sb.block_size as usize != drive::BLOCK_SIZE {
-        return Err(Error::unsupported("writing with blocks of less than 4 KiB"));
+        return Err(Error::unsupported("writing with blocks of less than 4 KiB; mount it -o ro"));
     }
     if !sb.incompat.contains(Incompat::EXTENTS) || !sb.compat.contains(Compat::HAS_JOURNAL) {
-        return Err(Error::unsupported("writing without extents or without a journal"));
+        return Err(Error::unsupported(
+            "writing without extents or without a journal; mount it -o ro",
+        ));
     }
     Ok(())
 }

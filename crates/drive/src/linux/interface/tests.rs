@@ -63,8 +63,9 @@ fn all_read_the_same_bytes_and_make_few_calls() {
         let most = match kind {
             Kind::Psync | Kind::Pvsync2 | Kind::Pvsync2Hipri => BLOCKS,
             Kind::Libaio => 2 * BLOCKS,
-            Kind::IoUringSqpoll | Kind::Polled | Kind::Drive => 1,
-            Kind::IoUring | Kind::IoUringFixed | Kind::IoUringHipri => BLOCKS,
+            Kind::Polled | Kind::Drive => 1,
+            // The kernel's thread sleeps when it gets no CPU time, and each call then wakes it.
+            Kind::IoUringSqpoll | Kind::IoUring | Kind::IoUringFixed | Kind::IoUringHipri => BLOCKS,
         };
         assert!(calls <= most, "{kind}: {calls} calls");
     }

@@ -12,6 +12,7 @@ use crate::offline::mkfs::{MkfsOptions, format};
 use crate::ondisk::BLOCK_SIZE;
 use crate::ondisk::encoding::Casefold;
 use crate::ondisk::inode::{FileFlags, Inline};
+use crate::ondisk::superblock::Features;
 
 type Random = Xoshiro256PlusPlus;
 
@@ -29,7 +30,8 @@ impl Inodes {
 fn volume(limit: u64) -> (F2fs, [Ino; 2]) {
     let spec = Spec::named("ram").unwrap().blocks(64 << 10);
     let drive: Arc<dyn Drive> = Ssd::new(spec, Timing::Instant, 1).unwrap();
-    format(&drive, &MkfsOptions::default()).unwrap();
+    let features = Features::EXTRA_ATTR | Features::CASEFOLD;
+    format(&drive, &MkfsOptions { features, ..MkfsOptions::default() }).unwrap();
     let fs = F2fs::mount(drive, &"cache=1m".parse().unwrap()).unwrap();
     fs.lock().inodes.limit_names(limit);
     let dirs = ["one", "two"]
