@@ -60,6 +60,34 @@ impl FileKind {
             _ => return None,
         })
     }
+
+    /// The number that directory entries of Linux's own file systems store (`FT_REG_FILE` and so
+    /// on, `include/linux/fs_types.h`).
+    pub const fn dirent_type(self) -> u8 {
+        match self {
+            Self::Regular => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+        }
+    }
+
+    /// The kind that such a number names, if it names one.
+    pub const fn from_dirent_type(file_type: u8) -> Option<Self> {
+        Some(match file_type {
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            _ => return None,
+        })
+    }
 }
 
 /// `struct stat`, and the creation time.

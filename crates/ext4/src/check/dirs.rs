@@ -7,7 +7,7 @@ use vfs::FileKind;
 
 use super::Checker;
 use crate::error::{Error, Result};
-use crate::ondisk::dirent::{Dirent, Dirents, kind_of};
+use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::features::Incompat;
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino, LINK_MAX, ROOT_INO};
@@ -131,7 +131,7 @@ impl Checker {
             return wrong("dirent.inode", found, "an inode in use");
         };
         seen.named += 1;
-        if has_types && kind_of(dirent.file_type) != Some(seen.kind) {
+        if has_types && FileKind::from_dirent_type(dirent.file_type) != Some(seen.kind) {
             let (found, allowed) = (dirent.file_type, format!("{:?}", seen.kind));
             return wrong("dirent.file_type", format!("{found} of '{}'", name()), &allowed);
         }

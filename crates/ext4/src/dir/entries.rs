@@ -108,7 +108,7 @@ impl Draft<'_, '_> {
     /// Makes the first block of the new directory `ino` in `parent`.
     pub(crate) fn init_dir(&mut self, ino: Ino, parent: Ino) -> Step<()> {
         let inode = self.inode(ino)?;
-        let (area, dir) = (area(inode), dirent::type_of(FileKind::Directory));
+        let (area, dir) = (area(inode), FileKind::Directory.dirent_type());
         let mut block = Block::zeroed();
         let bytes = block.make_mut();
         let dot = record_len(1);
@@ -175,7 +175,7 @@ impl Draft<'_, '_> {
             set_rec_len(bytes, gap.offset, used);
         }
         let offset = gap.offset + used;
-        dirent::emit(&mut bytes[..], offset, rec_len - used, ino, dirent::type_of(kind), name);
+        dirent::emit(&mut bytes[..], offset, rec_len - used, ino, kind.dirent_type(), name);
         self.seal_and_put(gap.at, block, seed);
         self.touch_dir(dir)
     }
@@ -226,7 +226,7 @@ impl Draft<'_, '_> {
         let mut block = self.block_of(found.at, Kind::Dir(seed))?;
         let bytes = block.make_mut();
         bytes[found.offset..found.offset + 4].copy_from_slice(&ino.to_le_bytes());
-        bytes[found.offset + 7] = dirent::type_of(kind);
+        bytes[found.offset + 7] = kind.dirent_type();
         self.seal_and_put_any(dir, found.at, block)
     }
 

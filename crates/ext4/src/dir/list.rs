@@ -7,7 +7,7 @@ use crate::dir::entries::{block_count, dir_block};
 use crate::inode::cached::Inode;
 use crate::inode::map::Blocks;
 use crate::mount::want::Step;
-use crate::ondisk::dirent::{Dirents, kind_of};
+use crate::ondisk::dirent::Dirents;
 
 /// The entries of one block of a directory, from byte `from` of the directory on; the byte to go on
 /// from if there is more.
@@ -30,7 +30,7 @@ pub(crate) fn list(
             entries.push(DirEntry {
                 name: dirent.name.to_vec(),
                 ino: dirent.ino.into(),
-                kind: kind_of(dirent.file_type).unwrap_or(FileKind::Regular),
+                kind: FileKind::from_dirent_type(dirent.file_type).unwrap_or(FileKind::Regular),
                 next: here + dirent.rec_len as u64,
             });
         }

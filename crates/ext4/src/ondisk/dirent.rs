@@ -5,7 +5,6 @@
 //! is what a record has behind its name. With checksums, the last record is a tail of 12 bytes that
 //! looks free to whoever does not know it.
 
-use vfs::FileKind;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -30,7 +29,7 @@ pub struct RawDirent {
     pub rec_len: U16,
     /// Bytes of the name.
     pub name_len: u8,
-    /// Type; see [`type_of`]. Without the feature `filetype`, the upper half of the name's length.
+    /// Type; see [`vfs::FileKind::dirent_type`]. Without the feature `filetype`, the upper half of the name's length.
     pub file_type: u8,
 }
 const _: () = assert!(size_of::<RawDirent>() == HEADER);
@@ -43,33 +42,6 @@ struct RawTail {
     checksum: U32,
 }
 const _: () = assert!(TAIL == 12);
-
-/// The number a directory entry stores for a type.
-pub fn type_of(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
-    }
-}
-
-/// The type a directory entry's number stands for.
-pub fn kind_of(file_type: u8) -> Option<FileKind> {
-    Some(match file_type {
-        1 => FileKind::Regular,
-        2 => FileKind::Directory,
-        3 => FileKind::CharDevice,
-        4 => FileKind::BlockDevice,
-        5 => FileKind::Fifo,
-        6 => FileKind::Socket,
-        7 => FileKind::Symlink,
-        _ => return None,
-    })
-}
 
 /// Bytes that a record needs for a name of `len` bytes (`ext4_dir_rec_len`).
 pub fn record_len(len: usize) -> usize {
@@ -85,7 +57,7 @@ pub struct Dirent<'a> {
     pub ino: Ino,
     /// Bytes to the next record.
     pub rec_len: usize,
-    /// Type as stored; see [`kind_of`].
+    /// Type as stored; see [`vfs::FileKind::from_dirent_type`].
     pub file_type: u8,
     /// Name.
     pub name: &'a [u8],
@@ -205,6 +177,8 @@ pub fn verify(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use vfs::FileKind;
+
     use super::*;
 
     fn block() -> Vec<u8> {
@@ -255,8 +229,8 @@ mod tests {
     #[test]
     fn types_round_trip() {
         for number in 1..=7 {
-            assert_eq!(kind_of(number).map(type_of), Some(number));
+            assert_eq!(FileKind::from_dirent_type(number).map(FileKind::dirent_type), Some(number));
         }
-        assert_eq!((kind_of(0), kind_of(8)), (None, None));
+        assert_eq!((FileKind::from_dirent_type(0), FileKind::from_dirent_type(8)), (None, None));
     }
 }

@@ -10,7 +10,7 @@ use super::blocks::Buf;
 use super::inode::Inode;
 use super::map::Place;
 use crate::error::Result;
-use crate::ondisk::dirent::{self, Dirent, Dirents, kind_of};
+use crate::ondisk::dirent::{self, Dirent, Dirents};
 use crate::ondisk::features::{Incompat, RoCompat};
 use crate::ondisk::htree;
 use crate::ondisk::inode::{Flags, I_BLOCK_SIZE};
@@ -60,7 +60,7 @@ impl Reader {
     /// What a record says, as an entry that ends at position `next`.
     fn entry(&self, dirent: &Dirent<'_>, at: FsBlock, next: u64) -> Result<DirEntry> {
         dirent.check_name(at)?;
-        let kind = match kind_of(dirent.file_type) {
+        let kind = match FileKind::from_dirent_type(dirent.file_type) {
             Some(kind) if self.sb.incompat.contains(Incompat::FILETYPE) => kind,
             _ => self.inode(dirent.ino)?.kind,
         };

@@ -5,7 +5,7 @@ use vfs::FileKind;
 
 use super::dir::{Reading, place_of};
 use super::{Checker, Place};
-use crate::ondisk::dentry::{Dentries, SLOT_LEN, kind_of, slots_for};
+use crate::ondisk::dentry::{Dentries, SLOT_LEN, slots_for};
 use crate::ondisk::hash::dentry_hash;
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::{NAME_MAX, Nid};
@@ -74,7 +74,7 @@ impl Checker {
         let readable = (1..=NAME_MAX).contains(&len) && entries.name_at(slot, len).is_some();
         let len = if readable { len } else { length_by_hash(entries, slot, hash)? };
         let name = entries.name_at(slot, len)?.to_vec();
-        let kind = match kind_of(raw.file_type) {
+        let kind = match FileKind::from_dirent_type(raw.file_type) {
             Some(kind) => kind,
             None => {
                 let (_, block) = self.locate_node(ino, ino, 0)?;

@@ -33,37 +33,10 @@ pub struct RawDirEntry {
     pub ino: U32,
     /// Bytes of the name; 0 in the second and later slots of a long one.
     pub name_len: U16,
-    /// Type; see [`type_of`].
+    /// Type; see [`FileKind::dirent_type`].
     pub file_type: u8,
 }
 const _: () = assert!(ENTRY_SIZE == 11);
-
-/// The number a directory entry stores for a type.
-pub fn type_of(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
-    }
-}
-
-/// The type a directory entry's number stands for.
-pub fn kind_of(file_type: u8) -> Option<FileKind> {
-    Some(match file_type {
-        1 => FileKind::Regular,
-        2 => FileKind::Directory,
-        3 => FileKind::CharDevice,
-        4 => FileKind::BlockDevice,
-        5 => FileKind::Fifo,
-        6 => FileKind::Socket,
-        7 => FileKind::Symlink,
-        _ => return None,
-    })
-}
 
 /// How many slots a name of `len` bytes takes.
 pub fn slots_for(len: usize) -> usize {
@@ -161,7 +134,7 @@ impl<'a> Dentries<'a> {
         }
         let start = self.geometry.names + slot * SLOT_LEN;
         let name = self.bytes.get(start..start + len).unwrap_or_default();
-        let kind = kind_of(raw.file_type)
+        let kind = FileKind::from_dirent_type(raw.file_type)
             .ok_or_else(|| self.corrupt("dir_entry.file_type", raw.file_type, "1..=7"))?;
         Ok(Some(Dentry { slot, name, hash: raw.hash.get(), ino: raw.ino.get(), kind }))
     }
@@ -309,7 +282,7 @@ impl<'a> DentriesMut<'a> {
             hash: U32::new(hash),
             ino: U32::new(ino),
             name_len: U16::new(len),
-            file_type: type_of(kind),
+            file_type: kind.dirent_type(),
         };
         for i in 0..slots {
             // Later slots of a long name are in use, but are no entries of their own.
@@ -331,7 +304,7 @@ impl<'a> DentriesMut<'a> {
     pub fn set_target(&mut self, slot: usize, ino: Nid, kind: FileKind) {
         if let Some(mut raw) = self.view().raw(slot) {
             raw.ino.set(ino);
-            raw.file_type = type_of(kind);
+            raw.file_type = kind.dirent_type();
             self.put_raw(slot, raw);
         }
     }

@@ -325,7 +325,7 @@ impl<'a> Image<'a> {
     fn directory(&self, ino: Ino, nr: usize) -> Vec<u8> {
         let (mut bytes, seed) = (vec![0; self.size()], self.seed(ino));
         let end = self.size() - if seed.is_some() { dirent::TAIL } else { 0 };
-        let kind = dirent::type_of(FileKind::Directory);
+        let kind = FileKind::Directory.dirent_type();
         let dot = dirent::record_len(1);
         let is_root = ino == ROOT_INO;
         if nr == 0 {
