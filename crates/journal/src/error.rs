@@ -1,23 +1,14 @@
 //! What can go wrong in a journal, typed.
 
 use thiserror::Error;
-use vfs::Errno;
+use vfs::{Corrupt, Errno, io_errno};
 
 /// Error of a journal.
 #[derive(Clone, Debug, Error)]
 pub enum Error {
     /// A structure of the log has a value that is not allowed.
-    #[error("journal {structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
-    Corrupt {
-        /// Structure and field, in the kernel's names.
-        structure: &'static str,
-        /// Block of the file system from which it was read.
-        block: u64,
-        /// What was there.
-        found: Box<str>,
-        /// What is allowed there.
-        allowed: Box<str>,
-    },
+    #[error("journal {0}")]
+    Corrupt(#[source] Corrupt),
     /// The journal is sound but uses something not supported here.
     #[error("not supported: {feature}")]
     Unsupported {
@@ -52,12 +43,7 @@ impl Error {
         found: impl ToString,
         allowed: impl ToString,
     ) -> Self {
-        Self::Corrupt {
-            structure,
-            block: block.into(),
-            found: found.to_string().into(),
-            allowed: allowed.to_string().into(),
-        }
+        Self::Corrupt(Corrupt::new(structure, block, found, allowed))
     }
 
     /// A journal that uses `feature`.
@@ -70,11 +56,11 @@ impl Error {
     /// `EFSCORRUPTED`.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Corrupt(_) => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::TooLarge { .. } => Errno::NOSPC,
             Self::Aborted => Errno::ROFS,
-            Self::Io(_) => Errno::IO,
+            Self::Io(error) => io_errno(error),
         }
     }
 }

@@ -6,6 +6,9 @@ pub use rustix::io::Errno;
 #[cfg(not(target_os = "linux"))]
 pub use crate::errno::Errno;
 
+use drive::Status;
+use thiserror::Error as ThisError;
+
 /// The error of a file system operation. A plain errno costs nothing to make; a fault of the medium
 /// carries its typed cause, which says which structure and block it is, what was found there and
 /// what is allowed.
@@ -36,6 +39,44 @@ impl From<Errno> for Error {
     }
 }
 
+/// A structure of a volume with a value that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
+pub struct Corrupt {
+    /// Structure and field, in the kernel's names.
+    pub structure: &'static str,
+    /// Block from which it was read.
+    pub block: u64,
+    /// What was there.
+    pub found: Box<str>,
+    /// What is allowed there.
+    pub allowed: Box<str>,
+}
+
+impl Corrupt {
+    /// A corrupt `structure` read from `block`.
+    #[cold]
+    pub fn new(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        allowed: impl ToString,
+    ) -> Self {
+        let (found, allowed) = (found.to_string().into(), allowed.to_string().into());
+        Self { structure, block: block.into(), found, allowed }
+    }
+}
+
+/// What a command that the drive failed is to the user of a file: `EIO`, because a zone that is full
+/// or read only says nothing about the volume; `ENOSPC` if the drive has no room left, as the
+/// kernel has it of a thin device whose pool is full.
+pub fn io_errno(error: &queue::IoError) -> Errno {
+    match error.status {
+        Status::CapacityExceeded => Errno::NOSPC,
+        _ => Errno::IO,
+    }
+}
+
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.cause {
@@ -48,5 +89,27 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_ref().and_then(|c| c.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue::{IoError, Verb};
+
+    use super::*;
+
+    #[test]
+    fn corruption_names_structure_block_found_and_allowed() {
+        assert_eq!(
+            Corrupt::new("checkpoint.cp_pack_start_sum", 512_u32, 9, "1..=4").to_string(),
+            "checkpoint.cp_pack_start_sum at block 0x200 is corrupt: found 9, allowed 1..=4"
+        );
+    }
+
+    #[test]
+    fn a_drive_without_room_is_a_full_volume() {
+        let of = |status| io_errno(&IoError { verb: Verb::Write, lba: 1, blocks: 1, status });
+        assert_eq!(of(Status::CapacityExceeded), Errno::NOSPC);
+        assert_eq!(of(Status::WriteFault), Errno::IO);
     }
 }

@@ -41,7 +41,7 @@ pub mod upkeep;
 pub use budget::{Budget, WriteBack};
 pub use buffers::Buffers;
 pub use drive::Block;
-pub use error::{Errno, Error, Result};
+pub use error::{Corrupt, Errno, Error, Result, io_errno};
 pub use fs::FileSystem;
 pub use gate::{Gate, Hold, Look};
 pub use health::{Clock, Health};

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use drive::Drive;
 use rustc_hash::FxHashMap;
-use vfs::FileKind;
 use vfs::kind::{Checked, Finding};
+use vfs::{Corrupt, FileKind};
 
 use crate::error::{Error, Result};
 use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS};
@@ -136,7 +136,7 @@ impl Checker {
     /// Notes what is corrupt. Fails if the drive does, or if the volume needs what is not built.
     fn note(&mut self, place: impl Into<String>, error: Error) -> Result<()> {
         match error {
-            Error::Corrupt { structure, found, allowed, .. } => {
+            Error::Corrupt(Corrupt { structure, found, allowed, .. }) => {
                 self.find(place, structure, found, allowed);
                 Ok(())
             }

@@ -54,7 +54,7 @@ impl Reader {
         if is_indexed && name != b"." && name != b".." {
             match self.find_in_tree(dir, name) {
                 // As the kernel does: the names themselves may still be sound (`ERR_BAD_DX_DIR`).
-                Err(Error::Corrupt { .. }) => {}
+                Err(Error::Corrupt(_)) => {}
                 found => return found,
             }
         }

@@ -66,8 +66,9 @@ pub(super) fn mend_inode(
                 *RawInodeBlock::of_mut(block.make_mut()) = raw;
                 return Ok(layout);
             }
-            Err(Error::Corrupt { structure, block, found, allowed }) => {
-                let failed = Error::Corrupt { structure, block, found, allowed };
+            Err(Error::Corrupt(corrupt)) => {
+                let structure = corrupt.structure;
+                let failed = Error::Corrupt(corrupt);
                 let last = findings.last().map(|finding| finding.what);
                 if last != Some(structure) && structure != "inode.i_inode_checksum"
                     || findings.is_empty()

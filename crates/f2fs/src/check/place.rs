@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use vfs::Corrupt;
+
 use crate::error::Error;
 use crate::ondisk::{BlockAddr, Nid, SegNo};
 
@@ -67,7 +69,7 @@ impl Place {
     /// be read. This place is used if the error names no block.
     pub(crate) fn finding(self, error: Error) -> Finding {
         match error {
-            Error::Corrupt { structure, found, allowed, .. } => {
+            Error::Corrupt(Corrupt { structure, found, allowed, .. }) => {
                 Finding { place: self, what: structure, found, allowed, remedy: Remedy::Set }
             }
             other => Finding::new(self, "read", other, "readable"),

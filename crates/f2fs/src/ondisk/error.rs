@@ -4,25 +4,15 @@
 //! sound volume that needs something not built here. Both keep their reason. The errno is derived
 //! at the edge, and a plain errno becomes a [`vfs::Error`] without an allocation.
 
-use drive::Status;
 use thiserror::Error;
-use vfs::Errno;
+use vfs::{Corrupt, Errno, io_errno};
 
 /// Error of an F2FS operation.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A structure on the drive has a value that is not allowed.
-    #[error("{structure} at block {block:#x} is corrupt: found {found}, allowed {allowed}")]
-    Corrupt {
-        /// Structure and field, in the kernel's names.
-        structure: &'static str,
-        /// Block address from which it was read.
-        block: u64,
-        /// What was there.
-        found: Box<str>,
-        /// What is allowed there.
-        allowed: Box<str>,
-    },
+    #[error(transparent)]
+    Corrupt(Corrupt),
     /// The volume is sound but uses something not supported here.
     #[error("not supported: {feature}")]
     Unsupported {
@@ -66,12 +56,7 @@ impl Error {
         found: impl ToString,
         allowed: impl ToString,
     ) -> Self {
-        Self::Corrupt {
-            structure,
-            block: block.into(),
-            found: found.to_string().into(),
-            allowed: allowed.to_string().into(),
-        }
+        Self::Corrupt(Corrupt::new(structure, block, found, allowed))
     }
 
     /// A volume that uses `feature`.
@@ -93,16 +78,13 @@ impl Error {
     }
 
     /// The number that a system call would return. Corruption is `EUCLEAN`, like the kernel's
-    /// `EFSCORRUPTED`. Any error of the drive is `EIO` to the user of a file: a zone that is full
-    /// or read only says nothing about the volume.
+    /// `EFSCORRUPTED`.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Corrupt { .. } | Self::Truncated { .. } => Errno::UCLEAN,
+            Self::Corrupt(_) | Self::Truncated { .. } => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::Usage(_) => Errno::INVAL,
-            // As the kernel has it of a thin device whose pool is full.
-            Self::Io(error) if error.status == Status::CapacityExceeded => Errno::NOSPC,
-            Self::Io(_) => Errno::IO,
+            Self::Io(error) => io_errno(error),
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,
             Self::Posix(errno) => *errno,
@@ -140,16 +122,6 @@ impl From<Error> for vfs::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn corruption_names_structure_block_found_and_allowed() {
-        let error = Error::corrupt("checkpoint.cp_pack_start_sum", 512_u32, 9, "1..=4");
-        assert_eq!(error.errno(), Errno::UCLEAN);
-        assert_eq!(
-            error.to_string(),
-            "checkpoint.cp_pack_start_sum at block 0x200 is corrupt: found 9, allowed 1..=4"
-        );
-    }
 
     #[test]
     fn a_plain_errno_carries_no_cause() {

@@ -225,7 +225,7 @@ fn select(drive: &Arc<dyn Drive>, sb: &Superblock) -> Result<Option<Selected>> {
     let read = |addr: u32| Ok(queue.read_block(addr.into())?);
     match Checkpoint::select_any(sb, read) {
         Ok(selected) => Ok(Some(selected)),
-        Err(Error::Corrupt { .. }) => Ok(None),
+        Err(Error::Corrupt(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -256,7 +256,7 @@ fn commit(drive: &Arc<dyn Drive>, checker: &mut Checker, report: &mut RepairRepo
     let mut options = MountOptions { discard: false, ..MountOptions::default() };
     let first = prepare(drive, checker, &options);
     let (mut volume, mut recovery, held) = match first {
-        Err(Error::Corrupt { .. } | Error::Posix(_)) => {
+        Err(Error::Corrupt(_) | Error::Posix(_)) => {
             // The fsynced nodes do not fit the volume as the walk found it.
             report.changes.dropped_chain = true;
             options.roll_forward = false;

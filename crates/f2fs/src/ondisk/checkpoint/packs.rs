@@ -29,7 +29,7 @@ impl Checkpoint {
                         best = Some((version, pack, header));
                     }
                 }
-                Err(error @ Error::Corrupt { .. }) => {
+                Err(error @ Error::Corrupt(_)) => {
                     first_error.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -71,7 +71,7 @@ impl Checkpoint {
         }
         match (best, first_error) {
             (Some(selected), _) => Ok(selected),
-            (None, Some(error @ Error::Corrupt { .. })) => Err(error),
+            (None, Some(error @ Error::Corrupt(_))) => Err(error),
             (None, error) => {
                 let found = error.map_or_else(String::new, |error| error.to_string());
                 Err(Error::corrupt("checkpoint", sb.cp_pack(0), found, "one that can be read"))
