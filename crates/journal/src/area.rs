@@ -35,7 +35,7 @@ pub(crate) struct Area<K> {
     pub(crate) running: Mutex<Running<K>>,
     /// Room in the log, and what is in it.
     pub(crate) log: Mutex<Log<K>>,
-    /// Who commits and who writes home, one at a time each.
+    /// Allows one commit and one checkpoint at a time.
     pub(crate) turns: Mutex<Turns>,
     pub(crate) ended: Condvar,
     /// `None` where nothing is logged.
@@ -73,7 +73,7 @@ pub(crate) struct Log<K> {
     pub(crate) superblock: Option<Superblock>,
 }
 
-/// Who does what.
+/// Whether a commit or a checkpoint of the area is under way.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// Somebody commits.

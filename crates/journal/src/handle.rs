@@ -17,8 +17,8 @@ pub struct Pin<K>(pub(crate) Arc<Buffer<K>>);
 
 /// An operation under way: what it changes becomes durable together.
 ///
-/// It is open until it is dropped, and its transaction is not committed before that. So whoever has
-/// one must not wait for a commit, for log room, or for another thread that might.
+/// It is open until it is dropped, and its transaction is not committed before that. So its
+/// owner must not wait for a commit, for log room, or for another thread that might.
 pub struct Handle<'j, C: Client> {
     journal: &'j Journal<C>,
     area: &'j Area<C::Kind>,
@@ -95,7 +95,7 @@ impl<K> Area<K> {
 }
 
 impl<C: Client> Handle<'_, C> {
-    /// The transaction. Whoever is to make this operation durable later commits it.
+    /// The transaction, which must be committed to make this operation durable.
     pub fn id(&self) -> Id {
         Id { area: self.area.index, tid: self.tid }
     }

@@ -21,8 +21,12 @@ pub trait Client: Send + Sync {
     /// What a block of metadata is, as far as [`Client::seal`] needs it.
     type Kind: Copy + Send + Sync;
 
-    /// Submits the dirty data of `ino` that has places on the drive, for an fsync.
-    fn submit_data(&self, ino: Ino, io: &Io, set: &mut WriteSet) -> Result<()>;
+    /// Submits the dirty data of `ino` that has places on the drive, for an fsync. Nothing by default,
+    /// for file systems that write data back before they commit.
+    fn submit_data(&self, ino: Ino, io: &Io, set: &mut WriteSet) -> Result<()> {
+        let _ = (ino, io, set);
+        Ok(())
+    }
 
     /// Completes a block that a transaction is about to log: its checksum. Nobody changes the block
     /// meanwhile. Must not use the journal, nor wait.
@@ -120,8 +124,8 @@ impl<C: Client> Journal<C> {
         if buffer.lock().live.is_some() {
             return Ok(());
         }
-        // Not under the buffer's lock, for which others may wait who hold locks. If the block is
-        // freed meanwhile, what was read stays until somebody makes a new block of it.
+        // Read without the buffer's lock: threads with locks of their own may wait for it. If the
+        // block is freed meanwhile, what was read stays until a new block is made of it.
         let block = self.io.read(lba).map_err(crate::Error::from)?;
         check(&block)?;
         buffer.lock().live.get_or_insert(block);

@@ -18,7 +18,7 @@
 //!   Blocks of metadata are also [forgotten](Handle::forget).
 //! - Data that must be on the drive before the transaction is durable is announced by
 //!   [`Handle::order`].
-//! - Unmount calls [`Journal::close`]; whoever does not leaves a log to recover.
+//! - Unmount calls [`Journal::close`]; without it a log is left to recover.
 //!
 //! An error while the journal writes stops it: from then on all of it answers
 //! [`Error::Aborted`], and what is on the drive stays recoverable.
@@ -28,16 +28,13 @@
 //!
 //! use drive::{Block, Lba};
 //! use journal::{Client, Id, Journal, Log, LogSpace, Options, Strictness, Superblock, Volume};
-//! use queue::{BlockQueue, Io, WriteSet};
+//! use queue::{BlockQueue, Io};
 //!
 //! /// A file system without files.
 //! struct Nothing;
 //!
 //! impl Client for Nothing {
 //!     type Kind = ();
-//!     fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> journal::Result<()> {
-//!         Ok(())
-//!     }
 //!     fn seal(&self, _: (), _: Lba, _: &mut Block) {}
 //!     fn committed(&self, _: Id) {}
 //! }

@@ -6,27 +6,12 @@ mod explorer;
 use std::sync::Arc;
 
 use client::{
-    DRIVE_BLOCKS, HOME, LOG_BLOCKS, Store, Value, io, log_block, read, recover, superblock,
+    DRIVE_BLOCKS, HOME, LOG_BLOCKS, Raw, Store, Value, io, log_block, read, recover, superblock,
 };
-use drive::{BLOCK_SIZE, Block, Fault, FaultOn, Lba, Ssd, Status};
+use drive::{BLOCK_SIZE, Block, Fault, FaultOn, Ssd, Status};
 use explorer::Tape;
 use journal::ondisk::commit;
-use journal::{
-    Client, Error, Id, Inject, Journal, LogSpace, Options, Result, Strictness, Superblock, Tid,
-};
-use queue::{Io, WriteSet};
-
-/// Blocks are logged as they are.
-struct Raw;
-
-impl Client for Raw {
-    type Kind = ();
-    fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> Result<()> {
-        Ok(())
-    }
-    fn seal(&self, (): (), _: Lba, _: &mut Block) {}
-    fn committed(&self, _: Id) {}
-}
+use journal::{Error, Inject, Journal, LogSpace, Options, Strictness, Superblock, Tid};
 
 /// A copy of what a drive has.
 fn copy(drive: &Ssd) -> Arc<Ssd> {

@@ -1,29 +1,19 @@
 //! Logs that we wrote, in the journal of an ext4 volume, judged by e2fsprogs.
 
+mod client;
 mod judges;
 
 use std::fs;
 use std::sync::Arc;
 
+use client::Raw;
 use drive::{BLOCK_SIZE, Block, Lba};
-use journal::{Client, Id, Journal, Log, LogSpace, Options, Result, Strictness, Volume};
+use journal::{Journal, Log, LogSpace, Options, Strictness, Volume};
 use judges::Image;
-use queue::{BlockQueue, Io, WriteSet};
+use queue::{BlockQueue, Io};
 
 /// Blocks of the volume that nothing uses.
 const FREE: Lba = 3000;
-
-/// Blocks are logged as they are.
-struct Raw;
-
-impl Client for Raw {
-    type Kind = ();
-    fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> Result<()> {
-        Ok(())
-    }
-    fn seal(&self, (): (), _: Lba, _: &mut Block) {}
-    fn committed(&self, _: Id) {}
-}
 
 fn block(value: u64) -> Block {
     let mut block = Block::from_prefix(&[0; 16]);

@@ -2,8 +2,8 @@
 //! passes nothing on: its umount(2) has succeeded when the server writes its last checkpoint.
 //!
 //! `umount` listens on a socket without a name in any directory (unix(7), abstract), and tells the
-//! server where. The server sends one message before it lets the image go; so whoever has waited
-//! for the image finds the message there, or else the server has died.
+//! server where. The server sends one message before it lets the image go; so the message
+//! is there once the image is free, or else the server has died.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! Blocks and inodes: which are free, and who gets which.
+//! Allocation of blocks and inodes.
 
 pub(crate) mod groups;
 pub(crate) mod inodes;

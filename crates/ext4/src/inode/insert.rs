@@ -56,7 +56,7 @@ impl Slots {
 /// Where a slot went, which says how a full node is split.
 struct Put {
     slots: Slots,
-    /// The new slot is the last one: whoever appends fills nodes.
+    /// The new slot is the last one: appending fills nodes.
     is_last: bool,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drive::{Block, Lba};
 use journal::{Log, LogSpace, Strictness, Volume, recover};
-use queue::{Io, WriteSet};
+use queue::Io;
 
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
@@ -34,11 +34,6 @@ pub(crate) struct Client {
 impl journal::Client for Client {
     /// Blocks are sealed when they change: the operation knows the inode that they belong to.
     type Kind = ();
-
-    fn submit_data(&self, _: vfs::Ino, _: &Io, _: &mut WriteSet) -> journal::Result<()> {
-        // Write-back comes before the commit: see `crate::file::write_back`.
-        Ok(())
-    }
 
     fn seal(&self, (): (), _: Lba, _: &mut Block) {}
 

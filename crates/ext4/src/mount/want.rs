@@ -24,7 +24,7 @@ pub(crate) enum Want {
 /// What a metadata block is, and the seed of its checksum, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Part of the inode table, or of the tables of groups; checked by whoever reads it.
+    /// Part of the inode table, or of the tables of groups; checked by its reader.
     Table,
     /// A bitmap; its checksum is in the descriptor.
     Bitmap,

@@ -1,6 +1,6 @@
 //! What memory holds of inodes: their node blocks and pages, in shards with a lock each.
 //!
-//! Whoever holds the volume alone needs none of these locks.
+//! With the volume locked exclusively none of these locks is needed.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Inodes {
         self.shards.look(ino.into())
     }
 
-    /// The shards of `inos`, to be changed beside others; `None` for no inode.
+    /// Locks the shards of `inos` for changes; `None` for no inode.
     #[inline]
     pub(crate) fn own<const N: usize>(&self, inos: [Nid; N]) -> Option<OwnedShards<'_, Shard>> {
         self.shards.own_all(inos.map(Into::into))

@@ -90,7 +90,7 @@ pub(crate) struct Engine {
     pub(crate) write_errors: FxHashSet<Nid>,
     /// If set, roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
     pub(crate) repairing: bool,
-    /// Who is told of failures that no caller learns of.
+    /// Reports failures that no caller learns of.
     pub(crate) witness: Option<Witness>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! *What a cut leaves.* Contents go over the old ones, so of a write under way some words may be
 //! new and some old, as in ext4's ordered mode; size, times and new pages are as before or after
-//! the call. A page behind the old end may hold bytes that an interrupted write left there. Nobody
-//! sees them, because the file ends before; and whoever moves the end beyond them zeroes them
+//! the call. A page behind the old end may hold bytes that an interrupted write left there. They
+//! are not visible, because the file ends before; a call that moves the end beyond them zeroes them
 //! first, durably, since zeroes and data are fenced before the record's mark.
 
 use vfs::{Errno, Ino, Result};

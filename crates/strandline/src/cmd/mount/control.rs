@@ -25,7 +25,7 @@ pub(super) struct Switch {
     /// What it is mounted from.
     pub(super) image: PathBuf,
     pub(super) log: Arc<Log>,
-    /// Protects the list of those who wait to hear how the mount ends.
+    /// Protects the list of listeners that are told how the mount ends.
     pub(super) speakers: Mutex<Vec<Speaker>>,
 }
 
@@ -101,7 +101,7 @@ impl Switch {
         }
     }
 
-    /// Tells everybody who waits how the mount has ended.
+    /// Tells all listeners how the mount has ended.
     pub(super) fn end(&self, lost: Option<&str>) {
         self.speakers.lock().iter().for_each(|speaker| speaker.say(lost));
     }

@@ -78,7 +78,7 @@ impl Log {
         }
     }
 
-    /// Something happened, for those who want to know everything.
+    /// An event, for verbose logs.
     pub(super) fn note(&self, what: &str) {
         if self.verbose {
             self.put(INFO, what);
