@@ -30,7 +30,6 @@ fn holds(workload: &str, drive: &str, modes: &[&'static Technique], fails: &[u64
 }
 
 #[test]
-#[ignore = "long: make test-all"]
 fn a_failed_write_is_told_and_costs_nothing_durable() {
     let modes = [technique::POSIX, technique::OPRW_STRICT];
     holds("threads:4:shared", "zn540-noplp", &modes, &[3, 40], 1);
