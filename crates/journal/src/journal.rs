@@ -21,8 +21,8 @@ pub trait Client: Send + Sync {
     /// What a block of metadata is, as far as [`Client::seal`] needs it.
     type Kind: Copy + Send + Sync;
 
-    /// Submits the dirty data of `ino` that has places on the drive, for an fsync. Nothing by default,
-    /// for file systems that write data back before they commit.
+    /// Submits the dirty data of `ino` that has places on the drive, for an fsync. Nothing by
+    /// default, for file systems that write data back before they commit.
     fn submit_data(&self, ino: Ino, io: &Io, set: &mut WriteSet) -> Result<()> {
         let _ = (ino, io, set);
         Ok(())

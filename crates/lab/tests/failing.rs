@@ -45,6 +45,9 @@ fn failed_writes_everywhere() {
     for mix in ["threads:12:private", "threads:4:shared", "threads:4:names", "threads:8:all"] {
         holds(mix, "zn540-noplp", &technique::ALL, &fails, 100);
         holds(mix, "zn540", &technique::ALL, &fails[..6], 200);
-        holds(mix, "conventional-noplp", &CONVENTIONAL_MODES, &fails, 300);
+        // Without a flush an fsync promises nothing here, and what a cut leaves of names that were
+        // made again is not judged rightly, with a failed write or without one.
+        let flushes = CONVENTIONAL_MODES.into_iter().filter(|mode| *mode != technique::NOBARRIER);
+        holds(mix, "conventional-noplp", &flushes.collect::<Vec<_>>(), &fails, 300);
     }
 }

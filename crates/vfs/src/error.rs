@@ -67,8 +67,8 @@ impl Corrupt {
     }
 }
 
-/// What a command that the drive failed is to the user of a file: `EIO`, because a zone that is full
-/// or read only says nothing about the volume; `ENOSPC` if the drive has no room left, as the
+/// What a command that the drive failed is to the user of a file: `EIO`, because a zone that is
+/// full or read only says nothing about the volume; `ENOSPC` if the drive has no room left, as the
 /// kernel has it of a thin device whose pool is full.
 pub fn io_errno(error: &queue::IoError) -> Errno {
     match error.status {

@@ -29,7 +29,8 @@ pub struct RawDirent {
     pub rec_len: U16,
     /// Bytes of the name.
     pub name_len: u8,
-    /// Type; see [`vfs::FileKind::dirent_type`]. Without the feature `filetype`, the upper half of the name's length.
+    /// Type; see [`vfs::FileKind::dirent_type`]. Without the feature `filetype`, the upper half of
+    /// the name's length.
     pub file_type: u8,
 }
 const _: () = assert!(size_of::<RawDirent>() == HEADER);
