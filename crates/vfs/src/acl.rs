@@ -7,8 +7,10 @@
 
 use crate::{Errno, Result};
 
+mod holder;
 mod stored;
 
+pub use holder::{Holder, Which, chmod, inherit, set};
 pub use stored::{decode, encode};
 
 /// The attribute that holds a file's access list.

@@ -20,6 +20,7 @@ mod errno;
 mod error;
 pub mod file;
 pub mod finding;
+mod flags;
 mod fs;
 mod gate;
 mod health;

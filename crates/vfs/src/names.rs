@@ -5,7 +5,7 @@
 //! Permissions and the sticky bit belong to the caller.
 
 use crate::path::NAME_MAX;
-use crate::{Errno, FileKind, Ino, RenameFlags, check_name};
+use crate::{Errno, FileKind, Ino, InodeFlags, RenameFlags, check_name};
 
 /// What the rules ask a file system.
 pub trait Names {
@@ -32,6 +32,12 @@ pub trait Names {
 
     /// Whether an inode of this kind with `links` can have one more.
     fn can_link(&self, kind: FileKind, links: u32) -> bool;
+
+    /// Flags of an inode, some of which forbid changes of its names. Without flags nothing is.
+    fn flags(&mut self, ino: Ino) -> Result<InodeFlags, Self::Error> {
+        let _ = ino;
+        Ok(InodeFlags::empty())
+    }
 }
 
 /// What a rename has to do.
@@ -103,7 +109,7 @@ fn check_links<N: Names>(names: &mut N, ino: Ino) -> Result<(), N::Error> {
 ///
 /// # Errors
 ///
-/// `EEXIST`, `EMLINK`, and those of a directory and a name.
+/// `EEXIST`, `EPERM` for an immutable directory, `EMLINK`, and those of a directory and a name.
 pub fn check_create<N: Names>(
     names: &mut N,
     parent: Ino,
@@ -114,14 +120,22 @@ pub fn check_create<N: Names>(
         return Err(Errno::EXIST.into());
     }
     check_name(name).map_err(|error| error.errno())?;
+    names.flags(parent)?.check_may_add()?;
     if kind == FileKind::Directory { check_links(names, parent) } else { Ok(()) }
+}
+
+/// Whether the name of `ino` may be removed from `dir` (`may_delete`).
+fn check_may_remove<N: Names>(names: &mut N, dir: Ino, ino: Ino) -> Result<(), N::Error> {
+    let flags = names.flags(ino)?;
+    Ok(names.flags(dir)?.check_may_remove(flags)?)
 }
 
 /// Whether `ino` can be given the name `name`. `linkable` if it was made without one (`O_TMPFILE`).
 ///
 /// # Errors
 ///
-/// `EEXIST`, `EPERM` for a directory, `ENOENT` for an inode that has lost its last name, `EMLINK`.
+/// `EEXIST`, `EPERM` for a directory and for what flags forbid, `ENOENT` for an inode that has lost
+/// its last name, `EMLINK`.
 pub fn check_link<N: Names>(
     names: &mut N,
     ino: Ino,
@@ -130,6 +144,7 @@ pub fn check_link<N: Names>(
     linkable: bool,
 ) -> Result<(), N::Error> {
     check_create(names, parent, name, FileKind::Regular)?;
+    names.flags(ino)?.check_changeable()?;
     match names.node(ino)? {
         (FileKind::Directory, _) => Err(Errno::PERM.into()),
         (_, 0) if !linkable => Err(Errno::NOENT.into()),
@@ -141,9 +156,10 @@ pub fn check_link<N: Names>(
 ///
 /// # Errors
 ///
-/// `ENOENT`, `EISDIR`.
+/// `ENOENT`, `EPERM` for what flags forbid, `EISDIR`.
 pub fn check_unlink<N: Names>(names: &mut N, parent: Ino, name: &[u8]) -> Result<Ino, N::Error> {
     let ino = lookup(names, parent, name)?;
+    check_may_remove(names, parent, ino)?;
     if is_dir(names, ino)? { Err(Errno::ISDIR.into()) } else { Ok(ino) }
 }
 
@@ -151,7 +167,7 @@ pub fn check_unlink<N: Names>(names: &mut N, parent: Ino, name: &[u8]) -> Result
 ///
 /// # Errors
 ///
-/// `EINVAL` for `.`, `ENOTEMPTY`, `ENOTDIR`, `ENOENT`.
+/// `EINVAL` for `.`, `EPERM` for what flags forbid, `ENOTEMPTY`, `ENOTDIR`, `ENOENT`.
 pub fn check_rmdir<N: Names>(names: &mut N, parent: Ino, name: &[u8]) -> Result<Ino, N::Error> {
     match name {
         b"." => return Err(Errno::INVAL.into()),
@@ -159,6 +175,7 @@ pub fn check_rmdir<N: Names>(names: &mut N, parent: Ino, name: &[u8]) -> Result<
         _ => {}
     }
     let ino = lookup(names, parent, name)?;
+    check_may_remove(names, parent, ino)?;
     check_dir(names, ino)?;
     if names.is_empty(ino)? { Ok(ino) } else { Err(Errno::NOTEMPTY.into()) }
 }
@@ -169,7 +186,7 @@ pub fn check_rmdir<N: Names>(names: &mut N, parent: Ino, name: &[u8]) -> Result<
 ///
 /// `EINVAL` for flags that do not go together, and where a directory would move below itself;
 /// `EBUSY` for `.` and `..`; `EEXIST`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY` for what the new name
-/// stands for; `EMLINK`.
+/// stands for; `EPERM` for what flags forbid; `EMLINK`.
 pub fn check_rename<N: Names>(
     names: &mut N,
     (parent, name): (Ino, &[u8]),
@@ -199,10 +216,17 @@ pub fn check_rename<N: Names>(
     match target {
         Some(target) if target == moved => Ok(Rename::Nothing),
         Some(other) if exchange => {
+            check_may_remove(names, parent, moved)?;
+            check_may_remove(names, new_parent, other)?;
             check_exchange(names, (parent, moved), (new_parent, other))?;
             Ok(Rename::Exchange { moved, other })
         }
         replaced => {
+            check_may_remove(names, parent, moved)?;
+            match replaced {
+                Some(replaced) => check_may_remove(names, new_parent, replaced)?,
+                None => names.flags(new_parent)?.check_may_add()?,
+            }
             check_replace(names, (parent, moved), (new_parent, replaced))?;
             Ok(Rename::Move { moved, replaced, whiteout })
         }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use drive::Block;
 use vfs::names::{self, Names};
-use vfs::{Attr, Creator, Errno, FileKind};
+use vfs::{Attr, Creator, Errno, FileKind, InodeFlags, acl};
 use zerocopy::FromZeros;
 
 use crate::dir::entries::{self, Found};
 use crate::error::Result;
 use crate::inode::cached::Inode;
+use crate::inode::flags::inherited;
 use crate::mount::draft::{Draft, ino as narrow};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Halt, Step};
@@ -64,6 +65,10 @@ impl Names for Seen<'_, '_, '_> {
         let (dir, ancestor) = (narrow(dir)?, narrow(ancestor)?);
         let above = self.above.iter().find(|above| above.first() == Some(&dir));
         Ok(dir == ancestor || above.is_some_and(|above| above.contains(&ancestor)))
+    }
+
+    fn flags(&mut self, ino: vfs::Ino) -> Step<InodeFlags> {
+        Ok(self.draft.inode(narrow(ino)?)?.protection())
     }
 
     fn can_link(&self, kind: FileKind, links: u32) -> bool {
@@ -173,9 +178,11 @@ impl Draft<'_, '_> {
             set(&mut raw, self.now);
         }
         raw.set_crtime(self.now);
+        let flags = inherited(new.kind, above.flags());
+        raw.flags = flags.bits().into();
         match new.kind {
             FileKind::Regular | FileKind::Directory => {
-                raw.flags = Flags::EXTENTS.bits().into();
+                raw.flags = (flags | Flags::EXTENTS).bits().into();
                 emit_leaf(&mut raw.block, &[]);
             }
             FileKind::CharDevice | FileKind::BlockDevice => raw.set_rdev(new.rdev),
@@ -187,6 +194,7 @@ impl Draft<'_, '_> {
         if new.kind == FileKind::Symlink {
             self.init_symlink(ino, new.target)?;
         }
+        acl::inherit(self, parent.into(), ino.into())?;
         Ok(ino)
     }
 
@@ -198,7 +206,7 @@ impl Draft<'_, '_> {
             inode.raw.block[..target.len()].copy_from_slice(target);
             return Ok(());
         }
-        inode.raw.flags = Flags::EXTENTS.bits().into();
+        inode.raw.flags = (inode.raw.flags() | Flags::EXTENTS).bits().into();
         emit_leaf(&mut inode.raw.block, &[]);
         let at = self.new_meta_block(ino)?;
         self.insert_extent(ino, Extent { block: 0, len: 1, start: at, unwritten: false })?;

@@ -4,7 +4,7 @@
 use drive::{BLOCK_SIZE, Blocks as DriveBlocks};
 use vfs::file::{self, Miss, Part, Write};
 use vfs::op::Stop;
-use vfs::{Errno, FileKind, WriteBack};
+use vfs::{Errno, FileKind, InodeFlags, WriteBack};
 
 use crate::error::{Error, Result};
 use crate::file::map::FileMap;
@@ -136,6 +136,9 @@ impl Engine {
                 Ok((len, None)) => {
                     done += len;
                     self.throttle(ino)?;
+                    if done > 0 && self.is_sync(ino) {
+                        self.fsync(ino, false)?;
+                    }
                     return Ok(done);
                 }
                 Ok((len, Some(stop))) => {
@@ -158,6 +161,7 @@ impl Engine {
     ) -> Step<(usize, Option<crate::mount::want::Halt>)> {
         let inode = &shard.inode(ino)?.inode;
         check_regular(inode)?;
+        inode.protection().check_may_write()?;
         let (size, offset) = (inode.size, write.offset());
         if write.data().is_empty() {
             return Ok((0, None));
@@ -179,6 +183,13 @@ impl Engine {
             self.unpromise(shard, ino, offset + written.len as u64, *ready)?;
         }
         Ok((written.len, written.failed.map(|(stop, _)| stop)))
+    }
+
+    /// Whether every write to the file must be durable before it returns.
+    fn is_sync(&self, ino: Ino) -> bool {
+        let shard = self.inodes.look(ino.into());
+        let flags = shard.inodes.get(&ino).map(|cached| cached.inode.protection());
+        flags.is_some_and(|flags| flags.contains(InodeFlags::SYNC))
     }
 
     /// Takes back promises to pages that a write did not reach.

@@ -75,6 +75,7 @@ impl Engine {
                     return Ok(false);
                 }
                 draft.remove_orphan(ino)?;
+                draft.drop_xattr_block(ino)?;
                 draft.free_inode(ino)?;
                 Ok(true)
             })?;
@@ -97,6 +98,7 @@ impl FileMap<'_> {
     fn grow(&mut self, size: u64) -> Step<bool> {
         let inode = &self.shard.inode(self.ino)?.inode;
         check_regular(inode)?;
+        inode.protection().check_changeable()?;
         let old = inode.size;
         if size < old {
             return Ok(false);

@@ -18,6 +18,11 @@ impl Engine {
         let _turn = Turn::take(self, ino.into());
         self.flush_in_turn(ino)?;
         let changed = self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id);
+        self.commit_inode(ino, changed)
+    }
+
+    /// Makes the transaction durable that has last changed an inode.
+    pub(crate) fn commit_inode(&self, ino: Ino, changed: Option<journal::Id>) -> Result<()> {
         self.journal.fsync(ino.into(), changed)?;
         self.give_back_parked();
         Ok(())

@@ -1,7 +1,7 @@
 //! Attributes of inodes (`ext4_setattr`).
 
 use vfs::op::look;
-use vfs::{Attr, SetAttr};
+use vfs::{Attr, InodeFlags, SetAttr, Timespec, acl};
 
 use crate::error::Result;
 use crate::mount::engine::Engine;
@@ -19,6 +19,7 @@ impl Engine {
     /// Changes all attributes but the size.
     pub(crate) fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<()> {
         self.change(&[ino.into()], 2, |draft| {
+            draft.inode(ino)?.protection().check_may_set(set)?;
             let now = draft.now;
             let raw = &mut draft.inode_mut(ino)?.raw;
             if let Some(perm) = set.perm {
@@ -28,8 +29,28 @@ impl Engine {
             set.gid.into_iter().for_each(|gid| raw.set_gid(gid));
             set.atime.into_iter().for_each(|at| raw.set_atime(at));
             set.mtime.into_iter().for_each(|at| raw.set_mtime(at));
-            raw.set_ctime(set.ctime.unwrap_or(now));
+            let ctime = set.ctime.unwrap_or(now);
+            raw.set_ctime(ctime);
+            if let Some(perm) = set.perm {
+                acl::chmod(draft, ino.into(), perm)?;
+                draft.inode_mut(ino)?.raw.set_ctime(ctime);
+            }
             Ok(())
         })
+    }
+
+    /// Records that an inode was read, in memory only: the time reaches the drive with the inode's
+    /// next change, or when the flusher comes (`lazytime`).
+    pub(crate) fn touch_atime(&self, ino: Ino, time: Timespec) -> Result<()> {
+        self.attr(ino)?;
+        let mut shard = self.inodes.own(ino.into());
+        if self.check_writable().is_ok()
+            && let Some(cached) = shard.inodes.get_mut(&ino)
+            && !cached.inode.protection().contains(InodeFlags::NOATIME)
+        {
+            cached.inode.raw.set_atime(time);
+            shard.changed.insert(ino);
+        }
+        Ok(())
     }
 }

@@ -1,8 +1,11 @@
 //! Inodes: in memory, their maps, their attributes, and how they end.
 
+pub(crate) mod acl;
 mod attr;
 pub(crate) mod cached;
+pub(crate) mod flags;
 mod insert;
 pub(crate) mod map;
 pub(crate) mod orphan;
 mod remove;
+pub(crate) mod xattr;

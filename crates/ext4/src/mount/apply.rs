@@ -13,7 +13,7 @@ use crate::mount::draft::{Changes, Pages};
 use crate::mount::engine::Engine;
 use crate::mount::journal::Handle;
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
-use crate::ondisk::{FsBlock, Group, Ino, bitmap};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap, xattr};
 
 impl Changes<'_> {
     /// Blocks that applying this changes, at most.
@@ -22,7 +22,8 @@ impl Changes<'_> {
         let inodes = self.made.len() + self.unmade.len();
         // Two for each group, and freed blocks may lie in two groups. Two for the list of orphans.
         let blocks = 4 * ranges + 2 * inodes + self.inodes.len() + self.blocks.len();
-        blocks as u32 + 2 * u32::from(self.orphans.is_some())
+        let unshared = u32::from(self.unshared.is_some());
+        blocks as u32 + 2 * u32::from(self.orphans.is_some()) + unshared
     }
 
     pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) {
@@ -55,6 +56,11 @@ impl Changes<'_> {
                 None => handle.forget(at),
             }
         }
+        if let Some((at, pin)) = self.unshared.take() {
+            let seed = engine.sb.checksums.seed();
+            handle.change_pinned(&pin, (), |block| xattr::unshare(&mut block[..], seed, at));
+        }
+        self.shares = None;
         let taken = std::mem::take(&mut self.taken).into_iter();
         for blocks in taken.chain(std::mem::take(&mut self.adopted)) {
             engine.use_blocks(handle, blocks);

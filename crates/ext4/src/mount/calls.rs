@@ -38,7 +38,23 @@ impl Ext4 {
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: NewInode<'_>) -> vfs::Result<Attr> {
-        Ok(self.engine.make(narrow(parent)?, name, new)?)
+        let attr = self.engine.make(narrow(parent)?, name, new)?;
+        self.names_changed(parent)?;
+        Ok(attr)
+    }
+
+    /// Makes a change of a directory's names durable, if its flags say so (`IS_DIRSYNC`).
+    fn names_changed(&self, dir: Ino) -> vfs::Result<()> {
+        let number = narrow(dir)?;
+        let changed = {
+            let shard = self.engine.inodes.look(dir);
+            let cached = shard.inodes.get(&number);
+            cached.filter(|cached| cached.inode.is_dirsync()).map(|cached| cached.id)
+        };
+        match changed {
+            Some(id) => Ok(self.engine.commit_inode(number, id)?),
+            None => Ok(()),
+        }
     }
 
     /// Frees an inode that lost its last name, unless somebody has it open.
@@ -184,16 +200,19 @@ impl FileSystem for Ext4 {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
         let attr = self.engine.link(narrow(ino)?, narrow(parent)?, name)?;
         self.engine.opens.name(ino);
+        self.names_changed(parent)?;
         Ok(attr)
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
         let ino = self.engine.unlink(narrow(parent)?, name)?;
+        self.names_changed(parent)?;
         Ok(self.clear_up(ino)?)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
         let ino = self.engine.rmdir(narrow(parent)?, name)?;
+        self.names_changed(parent)?;
         Ok(self.clear_up(ino)?)
     }
 
@@ -206,7 +225,10 @@ impl FileSystem for Ext4 {
         flags: RenameFlags,
     ) -> vfs::Result<()> {
         let (from, to) = ((narrow(parent)?, name), (narrow(new_parent)?, new_name));
-        match self.engine.rename(from, to, flags)? {
+        let replaced = self.engine.rename(from, to, flags)?;
+        self.names_changed(parent)?;
+        self.names_changed(new_parent)?;
+        match replaced {
             Some(replaced) => Ok(self.clear_up(replaced)?),
             None => Ok(()),
         }
@@ -279,22 +301,22 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn getxattr(&self, ino: Ino, _: &[u8]) -> vfs::Result<Vec<u8>> {
-        self.getattr(ino)?;
-        Err(Errno::NODATA.into())
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {
+        self.check_usable()?;
+        Ok(self.engine.get_xattr(narrow(ino)?, name)?)
     }
 
-    fn setxattr(&self, _: Ino, _: &[u8], _: &[u8], _: XattrMode) -> vfs::Result<()> {
-        Err(Errno::OPNOTSUPP.into())
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
+        Ok(self.engine.set_xattr(narrow(ino)?, name, Some(value), mode)?)
     }
 
     fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
-        self.getattr(ino)?;
-        Ok(Vec::new())
+        self.check_usable()?;
+        Ok(self.engine.list_xattrs(narrow(ino)?)?)
     }
 
-    fn removexattr(&self, _: Ino, _: &[u8]) -> vfs::Result<()> {
-        Err(Errno::OPNOTSUPP.into())
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
+        Ok(self.engine.set_xattr(narrow(ino)?, name, None, XattrMode::Set)?)
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {

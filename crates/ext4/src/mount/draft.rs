@@ -49,10 +49,14 @@ pub(crate) struct Changes<'v> {
     pub(super) made: SmallVec<[(Ino, bool); 1]>,
     /// Freed inodes, and whether they were directories.
     pub(super) unmade: SmallVec<[(Ino, bool); 1]>,
-    /// The list of orphans, locked since it was first looked at.
     /// Blocks of the inode table that will change, kept in memory.
     pub(super) pins: SmallVec<[(FsBlock, Pin<()>); 2]>,
+    /// The list of orphans, locked since it was first looked at.
     pub(super) orphans: Option<MutexGuard<'v, Orphans>>,
+    /// Locked since a block of attributes was found to be shared.
+    pub(crate) shares: Option<MutexGuard<'v, ()>>,
+    /// A shared block of attributes that one inode less has.
+    pub(crate) unshared: Option<(FsBlock, Pin<()>)>,
     pub(super) added_orphan: Option<Ino>,
     pub(super) removed_orphan: Option<Ino>,
     pub(super) pages: SmallVec<[Pages; 1]>,
@@ -112,6 +116,8 @@ impl<'a, 'v> Draft<'a, 'v> {
             unmade: SmallVec::new(),
             pins: SmallVec::new(),
             orphans: None,
+            shares: None,
+            unshared: None,
             added_orphan: None,
             removed_orphan: None,
             pages: SmallVec::new(),
@@ -190,6 +196,13 @@ impl<'a, 'v> Draft<'a, 'v> {
             None if engine.has_parked() => Err(Stop::Want(Want::Commit)),
             None => Err(Error::NoSpace.into()),
         }
+    }
+
+    /// Fails unless there is a block that no dirty page waits for. What cannot fail for want of
+    /// room later is checked before: names, attributes, preallocation.
+    pub(crate) fn check_room(&self, blocks: u64) -> Step<()> {
+        let engine = self.volume();
+        if engine.room.left() >= blocks { Ok(()) } else { Err(Error::NoSpace.into()) }
     }
 
     /// Takes a block for the map, the directory or the attributes of inode `ino`.

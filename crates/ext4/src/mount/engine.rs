@@ -25,7 +25,7 @@ use crate::mount::journal::{Client, Committed, Handle, Journal};
 use crate::mount::options::MountOptions;
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree, xattr};
 
 /// All state of a mounted volume.
 pub(crate) struct Engine {
@@ -39,6 +39,9 @@ pub(crate) struct Engine {
     pub(crate) groups: Groups,
     pub(crate) room: Room,
     pub(crate) orphans: Mutex<Orphans>,
+    /// While it is held, blocks of attributes that several inodes share stay as they are. Within
+    /// the orphans.
+    pub(crate) shares: Mutex<()>,
     pub(crate) opens: Opens,
     pub(crate) turns: Turns,
     /// While it is held, the way up from a directory stays as it is.
@@ -84,6 +87,7 @@ impl Engine {
             inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
             room: Room::new(groups.free_blocks()),
             orphans: Mutex::ranked(Rank::Orphans, "ext4 orphans", Orphans::new(super_block)),
+            shares: Mutex::ranked(Rank::Orphans, "ext4 shared attributes", ()).keyed(1),
             opens: Opens::default(),
             turns: Turns::new("ext4 turns"),
             renames: Mutex::ranked(Rank::Rename, "ext4 renames", ()),
@@ -163,6 +167,11 @@ impl Engine {
         self.journal.load(at, |block| match kind {
             Kind::Dir(Some(seed)) => check_dir_block(&block[..], seed, at),
             Kind::Extents(Some(seed)) => extent::verify(&block[..], seed, at),
+            Kind::Xattrs => {
+                xattr::header(&block[..], at)?;
+                let seed = self.sb.checksums.seed();
+                seed.map_or(Ok(()), |seed| xattr::verify(&block[..], seed, at))
+            }
             Kind::Dir(None) | Kind::Extents(None) | Kind::Table | Kind::Bitmap => Ok(()),
         })
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
-use vfs::FileSystem;
 use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
 use vfs::record::Record;
+use vfs::{FileSystem, Ino, Timespec};
 
+use super::draft::ino as narrow;
 use super::{Ext4, MountOptions, dump};
 use crate::check;
 use crate::error::Error;
@@ -158,5 +159,23 @@ impl kind::Volume for Ext4 {
 
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
         Box::new(Ext4::maintain(&self))
+    }
+
+    fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()> {
+        Ok(self.engine.touch_atime(narrow(ino)?, time)?)
+    }
+
+    fn flags(&self, ino: Ino) -> vfs::Result<u32> {
+        self.engine.check_usable()?;
+        Ok(self.engine.flags(narrow(ino)?)?)
+    }
+
+    fn set_flags(&self, ino: Ino, flags: u32) -> vfs::Result<()> {
+        Ok(self.engine.set_flags(narrow(ino)?, flags)?)
+    }
+
+    fn project(&self, ino: Ino) -> vfs::Result<u32> {
+        self.engine.check_usable()?;
+        Ok(self.engine.project(narrow(ino)?)?)
     }
 }

@@ -88,6 +88,9 @@ impl Engine {
             if clean {
                 raw.state = (raw.state.get() | STATE_CLEAN).into();
             } else {
+                // From now on there may be attributes, and files of 2 GiB.
+                raw.feature_compat = (raw.compat() | Compat::EXT_ATTR).bits().into();
+                raw.feature_ro_compat = (raw.ro_compat() | RoCompat::LARGE_FILE).bits().into();
                 raw.mtime = now.into();
                 raw.mnt_count = raw.mnt_count.get().saturating_add(1).into();
             }

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Extents(Option<u32>),
     /// A directory's block with entries, or a node of its hash tree.
     Dir(Option<u32>),
+    /// Extended attributes; the checksum is with the volume's seed.
+    Xattrs,
 }
 
 /// An error, or what is missing.

@@ -247,6 +247,16 @@ pub fn emit_header(block: &mut [u8], refcount: u32, xattrs: &[Xattr<'_>]) {
     block[..BLOCK_FIRST].copy_from_slice(raw.as_bytes());
 }
 
+/// One inode less has the block at block `at`. `seed` is the volume's, if it has checksums.
+pub fn unshare(block: &mut [u8], seed: Option<u32>, at: FsBlock) {
+    if let Ok((header, _)) = RawHeader::mut_from_prefix(block) {
+        header.refcount = header.refcount.get().saturating_sub(1).into();
+    }
+    if let Some(seed) = seed {
+        seal(block, seed, at);
+    }
+}
+
 /// Byte of the checksum in a block.
 const CHECKSUM_AT: usize = 16;
 
@@ -301,6 +311,9 @@ mod tests {
         verify(&block, 5, 77).unwrap();
         verify(&block, 5, 78).unwrap_err();
         assert_eq!(header(&block, 77).unwrap().refcount.get(), 3);
+        unshare(&mut block, Some(5), 77);
+        verify(&block, 5, 77).unwrap();
+        assert_eq!(header(&block, 77).unwrap().refcount.get(), 2);
     }
 
     #[test]

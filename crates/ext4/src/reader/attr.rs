@@ -4,15 +4,6 @@ use vfs::Attr;
 
 use super::Reader;
 use super::inode::Inode;
-use crate::ondisk::inode::Flags;
-
-/// Flags that chattr(1) shows and that mean the same in every file system.
-const SHOWN: Flags = Flags::SYNC
-    .union(Flags::IMMUTABLE)
-    .union(Flags::APPEND)
-    .union(Flags::NODUMP)
-    .union(Flags::NOATIME)
-    .union(Flags::DIRSYNC);
 
 impl Reader {
     /// Attributes.
@@ -36,12 +27,5 @@ impl Reader {
             crtime: raw.crtime(),
             generation: raw.generation.get(),
         }
-    }
-}
-
-impl Inode {
-    /// `FS_*_FL`.
-    pub(crate) fn shown_flags(&self) -> u32 {
-        self.flags().intersection(SHOWN).bits()
     }
 }

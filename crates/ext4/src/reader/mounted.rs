@@ -214,7 +214,7 @@ impl Volume for Mounted {
     fn flags(&self, ino: Ino) -> Result<u32> {
         let held = self.held();
         let (_, inode) = held.inode(ino)?;
-        Ok(inode.shown_flags())
+        Ok(inode.flags().shown())
     }
 
     fn project(&self, ino: Ino) -> Result<u32> {

@@ -35,11 +35,18 @@ pub struct Image {
 impl Image {
     /// An empty volume of `mib` MiB.
     pub fn new(mib: u64) -> Self {
+        Self::with_features(mib, "")
+    }
+
+    /// An empty volume with other features, as words of `mke2fs -O`.
+    pub fn with_features(mib: u64, features: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
         File::create(&path).and_then(|f| f.set_len(mib << 20)).expect("a sparse file");
         let image = Self { _dir: dir, path };
-        let arguments = ["-q", "-F", "-b", "4096", "-I", "256", "-O", FEATURES, image.name()];
+        let all = [FEATURES, features].join(",");
+        let features = all.trim_end_matches(',');
+        let arguments = ["-q", "-F", "-b", "4096", "-I", "256", "-O", features, image.name()];
         let out = tool("mke2fs", &arguments);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         image
@@ -70,6 +77,17 @@ impl Image {
         let checked = ext4::Format.check(&self.drive()).unwrap_or_else(|e| panic!("{when}: {e}"));
         assert!(checked.findings.is_empty() && checked.clean_unmount, "{when}: {checked:?}");
     }
+}
+
+/// What debugfs says to these requests, which may change the image.
+pub fn debugfs(image: &Image, requests: &[&str]) -> String {
+    let mut said = String::new();
+    for request in requests {
+        let out = tool("debugfs", &["-w", "-R", request, image.name()]);
+        assert!(out.status.success(), "{request}: {}", String::from_utf8_lossy(&out.stderr));
+        said.push_str(&String::from_utf8_lossy(&out.stdout));
+    }
+    said
 }
 
 /// The model of an empty volume.

@@ -2,7 +2,7 @@
 
 use drive::{BLOCK_SIZE, Block};
 use vfs::file::Write;
-use vfs::{Creator, Errno, FileKind, Ino};
+use vfs::{Creator, Errno, FileKind, Ino, acl};
 
 use crate::alloc::nat::Cached;
 use crate::dir::change::Entries;
@@ -163,8 +163,7 @@ impl Engine {
     pub(crate) fn make(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_free(new.parent, new.name)?;
         let ino = self.new_inode(new)?;
-        let linked = self
-            .inherit_acl(new.parent, ino, new.kind)
+        let linked = acl::inherit(self, new.parent.into(), ino.into())
             .and_then(|()| self.add_entry(new.parent, new.name, ino, new.kind));
         if let Err(error) = linked {
             self.evict(ino)?;
@@ -179,7 +178,7 @@ impl Engine {
         self.check_dir(new.parent)?;
         self.check_may_add(new.parent)?;
         let ino = self.new_inode(new)?;
-        if let Err(error) = self.inherit_acl(new.parent, ino, new.kind) {
+        if let Err(error) = acl::inherit(self, new.parent.into(), ino.into()) {
             self.evict(ino)?;
             return Err(error);
         }

@@ -1,7 +1,8 @@
-//! Access control lists: how they follow the permission bits (`acl.c`).
+//! Access control lists: where they are stored. How they follow the permission bits is in
+//! [`vfs::acl`].
 
-use vfs::acl::{self, Acl, encode};
-use vfs::{FileKind, XattrMode};
+use vfs::acl::{self, Acl, Holder, Which, encode};
+use vfs::{FileKind, Ino, XattrMode};
 
 use crate::error::{Error, Result};
 use crate::inode::see::See;
@@ -9,9 +10,20 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// Whether the attributes of this namespace are access control lists.
-pub(crate) fn is_acl(index: u8) -> bool {
-    index == ACL_ACCESS.0 || index == ACL_DEFAULT.0
+/// The list that is stored in this namespace, if it is one of a list.
+pub(crate) fn list_of(index: u8) -> Option<Which> {
+    match index {
+        _ if index == ACL_ACCESS.0 => Some(Which::Access),
+        _ if index == ACL_DEFAULT.0 => Some(Which::Default),
+        _ => None,
+    }
+}
+
+fn index_of(which: Which) -> u8 {
+    match which {
+        Which::Access => ACL_ACCESS.0,
+        Which::Default => ACL_DEFAULT.0,
+    }
 }
 
 /// Decodes a stored list. Errors name inode `ino`.
@@ -20,63 +32,38 @@ pub(crate) fn decode(value: &[u8], ino: Nid) -> Result<Acl> {
         .map_err(|what| Error::corrupt("f2fs_acl", ino, what, "a version 1 list that is complete"))
 }
 
-impl Engine {
-    /// The list of an inode in the namespace of `which`, if it has one.
-    pub(crate) fn acl(&mut self, ino: Nid, which: (u8, &[u8])) -> Result<Option<Acl>> {
+impl Holder for Engine {
+    type Error = Error;
+
+    fn acl(&mut self, ino: Ino, which: Which) -> Result<Option<Acl>> {
+        let ino = ino as Nid;
         if !self.view(ino)?.may_have_xattrs() {
             return Ok(None);
         }
-        let stored = self.stored_xattr(ino, which.0, b"")?;
+        let stored = self.stored_xattr(ino, index_of(which), b"")?;
         stored.map(|value| decode(&value, ino)).transpose()
     }
 
-    /// Sets the access list, and the permission bits and the time of change according to it. A list
-    /// that says no more than these bits is not stored.
-    pub(crate) fn set_access_acl(&mut self, ino: Nid, acl: &Acl) -> Result<()> {
-        self.set_perm_bits(ino, acl.perm())?;
-        if acl.is_minimal() {
-            return self.drop_acl(ino, ACL_ACCESS);
-        }
-        self.store_xattr(ino, ACL_ACCESS.0, b"", Some(&encode(acl)), XattrMode::Set)
+    fn put_acl(&mut self, ino: Ino, which: Which, acl: Option<&Acl>) -> Result<()> {
+        let (ino, index) = (ino as Nid, index_of(which));
+        let Some(acl) = acl else {
+            return match self.store_xattr(ino, index, b"", None, XattrMode::Replace) {
+                Err(Error::Posix(vfs::Errno::NODATA)) => Ok(()),
+                done => done,
+            };
+        };
+        self.store_xattr(ino, index, b"", Some(&encode(acl)), XattrMode::Set)
     }
 
-    /// Removes a list, if there is one.
-    pub(crate) fn drop_acl(&mut self, ino: Nid, which: (u8, &[u8])) -> Result<()> {
-        match self.store_xattr(ino, which.0, b"", None, XattrMode::Replace) {
-            Err(Error::Posix(vfs::Errno::NODATA)) => Ok(()),
-            done => done,
-        }
+    fn kind_and_perm(&mut self, ino: Ino) -> Result<(FileKind, u16)> {
+        let inode = self.view(ino as Nid)?;
+        Ok((inode.file_kind(), inode.mode.get() & 0o7777))
     }
 
-    /// Makes the list follow a change of the permission bits to `perm`.
-    pub(crate) fn chmod_acl(&mut self, ino: Nid, perm: u16) -> Result<()> {
-        let Some(acl) = self.acl(ino, ACL_ACCESS)? else { return Ok(()) };
-        let changed = encode(&acl.chmod(perm));
-        self.store_xattr(ino, ACL_ACCESS.0, b"", Some(&changed), XattrMode::Set)
-    }
-
-    /// Gives a new inode the lists that it inherits from `dir` (`f2fs_init_acl`). Its permission
-    /// bits are still those that were requested.
-    pub(crate) fn inherit_acl(&mut self, dir: Nid, ino: Nid, kind: FileKind) -> Result<()> {
-        if kind == FileKind::Symlink {
-            return Ok(());
-        }
-        let Some(default) = self.acl(dir, ACL_DEFAULT)? else { return Ok(()) };
-        let perm = self.inode(ino)?.mode.get() & 0o7777;
-        let (acl, _) = default.inherited(perm);
-        self.set_access_acl(ino, &acl)?;
-        if kind == FileKind::Directory {
-            let value = encode(&default);
-            self.store_xattr(ino, ACL_DEFAULT.0, b"", Some(&value), XattrMode::Set)?;
-        }
-        Ok(())
-    }
-
-    fn set_perm_bits(&mut self, ino: Nid, perm: u16) -> Result<()> {
+    fn set_perm(&mut self, ino: Ino, perm: u16) -> Result<()> {
         let now = self.clock.now();
-        let inode = self.inode_mut(ino)?;
-        let others = inode.mode.get() & !0o777;
-        inode.mode.set(others | perm & 0o777);
+        let inode = self.inode_mut(ino as Nid)?;
+        inode.mode.set(inode.mode.get() & !0o7777 | perm & 0o7777);
         inode.set_ctime(now);
         Ok(())
     }

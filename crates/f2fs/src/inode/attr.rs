@@ -1,6 +1,6 @@
 //! Attributes: from the inode to `struct stat` and back.
 
-use vfs::{Attr, FileKind, SetAttr, Timespec};
+use vfs::{Attr, FileKind, SetAttr, Timespec, acl};
 use zerocopy::little_endian::{U32, U64};
 
 use crate::error::Result;
@@ -165,6 +165,6 @@ impl Engine {
             inode.set_mtime(mtime);
         }
         inode.set_ctime(change.ctime.unwrap_or(now));
-        change.perm.map_or(Ok(()), |perm| self.chmod_acl(ino, perm))
+        change.perm.map_or(Ok(()), |perm| acl::chmod(self, ino.into(), perm))
     }
 }

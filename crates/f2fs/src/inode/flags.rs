@@ -1,9 +1,8 @@
 //! Inode flags (`FS_IOC_GETFLAGS`), what they forbid, and pinned files.
 //!
-//! The layer that knows users decides who may set a flag. Once it is set, what it forbids holds for
-//! everybody, as in the kernel's VFS (`may_delete`, `notify_change`, `vfs_fallocate`).
+//! The layer that knows users decides who may set a flag. What it forbids then is in [`vfs`].
 
-use vfs::{Errno, FallocateMode, FileKind, SetAttr};
+use vfs::{Errno, FallocateMode, FileKind, InodeFlags, SetAttr};
 
 use crate::error::{Error, Result};
 use crate::inode::see::See;
@@ -49,31 +48,31 @@ pub(crate) fn inherited(kind: FileKind) -> FileFlags {
     }
 }
 
-/// What the flags of inodes forbid.
+/// What the flags of inodes forbid; the rules are those of [`vfs::InodeFlags`].
 pub(crate) trait Forbidden: See {
-    fn has_flag(&mut self, ino: Nid, flags: FileFlags) -> Result<bool, Self::Error> {
-        Ok(self.view(ino)?.file_flags().intersects(flags))
-    }
-
-    fn forbid(&mut self, ino: Nid, flags: FileFlags) -> Result<(), Self::Error> {
-        if self.has_flag(ino, flags)? { Err(Error::from(Errno::PERM).into()) } else { Ok(()) }
+    fn protection(&mut self, ino: Nid) -> Result<InodeFlags, Self::Error> {
+        Ok(InodeFlags::from_bits_truncate(self.view(ino)?.file_flags().bits()))
     }
 
     /// Fails if the attributes and the size of `ino` may not change, and it may not get more names.
     fn check_changeable(&mut self, ino: Nid) -> Result<(), Self::Error> {
-        self.forbid(ino, FileFlags::IMMUTABLE | FileFlags::APPEND)
+        allowed(self.protection(ino)?.check_changeable())
     }
 
     /// Fails if no name may be added to `dir`.
     fn check_may_add(&mut self, dir: Nid) -> Result<(), Self::Error> {
-        self.forbid(dir, FileFlags::IMMUTABLE)
+        allowed(self.protection(dir)?.check_may_add())
     }
 
     /// Fails if the name of `ino` may not be removed from `dir`.
     fn check_may_remove(&mut self, dir: Nid, ino: Nid) -> Result<(), Self::Error> {
-        self.check_changeable(dir)?;
-        self.check_changeable(ino)
+        let dir = self.protection(dir)?;
+        allowed(dir.check_may_remove(self.protection(ino)?))
     }
+}
+
+fn allowed<E: From<Error>>(answer: Result<(), Errno>) -> Result<(), E> {
+    answer.map_err(|errno| Error::from(errno).into())
 }
 
 impl<S: See> Forbidden for S {}
@@ -129,33 +128,24 @@ impl Engine {
         if self.is_empty_dir(ino)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
-    /// Fails if `ino` may not be written. Append-only is enforced at open, as in the kernel's VFS
-    /// (`may_open`): writes from a page cache come in whole pages.
+    /// Fails if `ino` may not be written.
     pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<()> {
-        self.forbid(ino, FileFlags::IMMUTABLE)
+        allowed(self.protection(ino)?.check_may_write())
     }
 
-    /// Fails if the attributes of `ino` may not change in this way. Appending to a file changes its
-    /// times.
+    /// Fails if the attributes of `ino` may not change in this way.
     pub(crate) fn check_may_set(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
-        match change {
-            SetAttr { perm: None, uid: None, gid: None, size: None, .. } => {
-                self.check_may_write(ino)
-            }
-            _ => self.check_changeable(ino),
-        }
+        allowed(self.protection(ino)?.check_may_set(change))
     }
 
     /// Fails if `fallocate` may not do this to `ino`.
     pub(crate) fn check_may_fallocate(&mut self, ino: Nid, mode: FallocateMode) -> Result<()> {
-        let plain = (mode - FallocateMode::KEEP_SIZE).is_empty();
-        let append = if plain { FileFlags::empty() } else { FileFlags::APPEND };
-        self.forbid(ino, FileFlags::IMMUTABLE | append)
+        allowed(self.protection(ino)?.check_may_fallocate(mode))
     }
 
     /// Whether every write to `ino` must be durable before it returns.
     pub(crate) fn is_sync(&mut self, ino: Nid) -> Result<bool> {
-        self.has_flag(ino, FileFlags::SYNC)
+        Ok(self.protection(ino)?.contains(InodeFlags::SYNC))
     }
 
     /// Whether the blocks of `ino` must stay where they are.

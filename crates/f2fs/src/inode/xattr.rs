@@ -1,17 +1,16 @@
 //! Extended attributes: one list, which begins in the inode and continues in a node of its own
 //! (`xattr.c`).
 
-use vfs::acl::Acl;
 use vfs::{Errno, XattrMode};
 
 use crate::error::{Error, Result};
-use crate::inode::acl::{self, is_acl};
+use crate::inode::acl::{decode, list_of};
 use crate::inode::flags::Forbidden;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{FOOTER_OFFSET, XATTR_NODE_OFFSET};
-use crate::ondisk::xattr::{self, ACL_ACCESS, ACL_DEFAULT, NODE_CAPACITY, Xattr};
+use crate::ondisk::xattr::{self, NODE_CAPACITY, Xattr};
 
 /// Longest value, `XATTR_SIZE_MAX` of Linux.
 const SIZE_MAX: usize = 65536;
@@ -48,7 +47,10 @@ impl Engine {
         self.check_xattr_name(ino, name, Errno::NODATA)?;
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
         let value = self.stored_xattr(ino, index, name)?.ok_or(Error::Posix(Errno::NODATA))?;
-        if is_acl(index) { Ok(acl::decode(&value, ino)?.to_xattr()) } else { Ok(value) }
+        match list_of(index) {
+            Some(_) => Ok(decode(&value, ino)?.to_xattr()),
+            None => Ok(value),
+        }
     }
 
     /// Value of an attribute as it is on the drive.
@@ -85,27 +87,9 @@ impl Engine {
         self.check_changeable(ino)?;
         self.check_xattr_name(ino, name, Errno::PERM)?;
         let (index, name) = xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))?;
-        if is_acl(index) {
-            self.set_acl(ino, index, value)
-        } else {
-            self.store_xattr(ino, index, name, value, mode)
-        }
-    }
-
-    /// Sets or removes an access control list.
-    fn set_acl(&mut self, ino: Nid, index: u8, value: Option<&[u8]>) -> Result<()> {
-        let acl = match value.map(Acl::from_xattr).transpose() {
-            Ok(acl) => acl.flatten(),
-            Err(error) => return Err(error.errno().into()),
-        };
-        let is_access = index == ACL_ACCESS.0;
-        match acl {
-            Some(_) if !is_access && !self.inode(ino)?.is_dir() => Err(Errno::ACCESS.into()),
-            Some(acl) if is_access => self.set_access_acl(ino, &acl),
-            Some(acl) => {
-                self.store_xattr(ino, index, b"", Some(&vfs::acl::encode(&acl)), XattrMode::Set)
-            }
-            None => self.drop_acl(ino, if is_access { ACL_ACCESS } else { ACL_DEFAULT }),
+        match list_of(index) {
+            Some(which) => vfs::acl::set(self, ino.into(), which, value),
+            None => self.store_xattr(ino, index, name, value, mode),
         }
     }
 

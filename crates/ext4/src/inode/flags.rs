@@ -1,0 +1,117 @@
+//! Inode flags as chattr(1) shows and sets them (`ext4_fileattr_get`, `ext4_fileattr_set`). What
+//! they forbid is in [`vfs`].
+
+use vfs::op::look;
+use vfs::{Errno, FileKind, InodeFlags};
+
+use crate::error::Result;
+use crate::inode::cached::Inode;
+use crate::mount::engine::Engine;
+use crate::ondisk::Ino;
+use crate::ondisk::inode::Flags;
+
+/// `EXT4_FL_USER_MODIFIABLE`, as far as there is a use for it.
+const MODIFIABLE: Flags = Flags::SYNC
+    .union(Flags::IMMUTABLE)
+    .union(Flags::APPEND)
+    .union(Flags::NODUMP)
+    .union(Flags::NOATIME)
+    .union(Flags::JOURNAL_DATA)
+    .union(Flags::DIRSYNC)
+    .union(Flags::TOPDIR)
+    .union(Flags::EXTENTS)
+    .union(Flags::PROJINHERIT)
+    .union(Flags::CASEFOLD);
+
+/// Modifiable flags that cannot be changed here.
+const FIXED: Flags = Flags::JOURNAL_DATA.union(Flags::EXTENTS).union(Flags::CASEFOLD);
+
+/// `EXT4_FL_USER_VISIBLE`.
+const VISIBLE: Flags = MODIFIABLE
+    .union(Flags::ENCRYPT)
+    .union(Flags::INDEX)
+    .union(Flags::VERITY)
+    .union(Flags::INLINE_DATA);
+
+/// `EXT4_FL_INHERITED`.
+const INHERITED: Flags = Flags::SYNC
+    .union(Flags::NODUMP)
+    .union(Flags::NOATIME)
+    .union(Flags::JOURNAL_DATA)
+    .union(Flags::DIRSYNC)
+    .union(Flags::PROJINHERIT)
+    .union(Flags::CASEFOLD);
+
+/// Those of `flags` that an inode of this kind can have (`ext4_mask_flags`).
+fn masked(kind: FileKind, flags: Flags) -> Flags {
+    let of_directories = Flags::DIRSYNC | Flags::TOPDIR | Flags::CASEFOLD | Flags::PROJINHERIT;
+    match kind {
+        FileKind::Directory => flags,
+        FileKind::Regular => flags - of_directories,
+        _ => flags & (Flags::NODUMP | Flags::NOATIME),
+    }
+}
+
+/// Flags that a new inode of `kind` takes from its directory's `flags`.
+pub(crate) fn inherited(kind: FileKind, flags: Flags) -> Flags {
+    masked(kind, flags & INHERITED)
+}
+
+/// Those that everybody heeds, of an inode's flags.
+pub(crate) fn common(flags: Flags) -> InodeFlags {
+    InodeFlags::from_bits_truncate(flags.bits())
+}
+
+impl Flags {
+    /// What `FS_IOC_GETFLAGS` shows.
+    pub(crate) fn shown(self) -> u32 {
+        (self & VISIBLE).bits()
+    }
+}
+
+impl Inode {
+    /// The flags that forbid something, or make calls wait.
+    pub(crate) fn protection(&self) -> InodeFlags {
+        common(self.raw.flags())
+    }
+
+    /// Whether names in the directory must be durable before a call returns (`IS_DIRSYNC`).
+    pub(crate) fn is_dirsync(&self) -> bool {
+        self.protection().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
+    }
+}
+
+impl Engine {
+    /// `FS_IOC_GETFLAGS`.
+    pub(crate) fn flags(&self, ino: Ino) -> Result<u32> {
+        look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.flags().shown()))
+    }
+
+    /// The project that an inode is accounted to.
+    pub(crate) fn project(&self, ino: Ino) -> Result<u32> {
+        look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.projid.get()))
+    }
+
+    /// `FS_IOC_SETFLAGS`. Flags that are only shown are accepted and stay as they are, since
+    /// chattr(1) sets what it has read.
+    pub(crate) fn set_flags(&self, ino: Ino, bits: u32) -> Result<()> {
+        let wanted = Flags::from_bits_retain(bits);
+        if !VISIBLE.contains(wanted) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let wanted = wanted & MODIFIABLE;
+        self.change(&[ino.into()], 2, |draft| {
+            let now = draft.now;
+            let inode = draft.inode_mut(ino)?;
+            let old = inode.raw.flags();
+            // A map of extents is no choice of the user's.
+            let allowed = masked(inode.kind(), wanted) | wanted & Flags::EXTENTS;
+            if allowed != wanted || (old ^ wanted).intersects(FIXED) {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            inode.raw.flags = ((old - MODIFIABLE) | wanted).bits().into();
+            inode.raw.set_ctime(now);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! Extended attributes (`xattr.c`): in the inode, behind its fields, as long as there is room, then
+//! in a block of their own.
+//!
+//! Such a block may be shared by inodes with the same attributes (`h_refcount`). We make none that
+//! is, but copy one before we change it. What sharers do to its count at the same time is ordered
+//! by a lock of the volume, from the plan until it is applied. A block of one inode only belongs to
+//! the inode's shard like any other: nobody makes it shared.
+
+use std::sync::Arc;
+
+use drive::Block;
+use vfs::{Errno, XattrMode, check_xattr_name};
+
+use crate::error::{Error, Result};
+use crate::inode::acl::{decode, list_of};
+use crate::inode::cached::Inode;
+use crate::inode::map::Blocks;
+use crate::mount::draft::Draft;
+use crate::mount::engine::Engine;
+use crate::mount::want::{Kind, Step, Want};
+use crate::ondisk::xattr::{self, BLOCK_FIRST, Value, Xattr};
+use crate::ondisk::{FsBlock, Ino};
+
+use vfs::op::{Stop, look};
+
+/// Longest value, `XATTR_SIZE_MAX` of Linux.
+const SIZE_MAX: usize = 65_536;
+/// Bytes of the magic number in front of the attributes in an inode.
+const MAGIC_LEN: usize = 4;
+/// Room in the log that changing an attribute needs, most often.
+const ROOM: u32 = 8;
+
+/// An attribute with its value.
+struct Attribute {
+    index: u8,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Attribute {
+    fn is(&self, index: u8, name: &[u8]) -> bool {
+        (self.index, &self.name[..]) == (index, name)
+    }
+
+    fn raw(&self) -> Xattr<'_> {
+        Xattr { index: self.index, name: &self.name, value: Value::Here(&self.value) }
+    }
+}
+
+fn raw(list: &[Attribute]) -> Vec<Xattr<'_>> {
+    list.iter().map(Attribute::raw).collect()
+}
+
+/// The attributes in `area`, which was read from block `at`.
+fn parse(area: &[u8], first: usize, at: FsBlock) -> Result<Vec<Attribute>> {
+    let each = |xattr: Xattr<'_>| match xattr.value {
+        Value::Here(value) => {
+            Ok(Attribute { index: xattr.index, name: xattr.name.into(), value: value.into() })
+        }
+        Value::Inode(..) => Err(Error::unsupported("attributes in inodes (ea_inode)")),
+    };
+    xattr::entries(area, first, at)?.into_iter().map(each).collect()
+}
+
+/// The attributes in an inode.
+fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
+    match xattr::in_inode(&inode.rest, 0) {
+        Some(area) => parse(area, 0, 0),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The attributes in an inode's block.
+fn in_block(blocks: &impl Blocks, inode: &Inode) -> Step<Vec<Attribute>> {
+    match inode.raw.file_acl() {
+        0 => Ok(Vec::new()),
+        at => Ok(parse(&blocks.block(at, Kind::Xattrs)?[..], BLOCK_FIRST, at)?),
+    }
+}
+
+/// The value of an attribute as it is stored.
+pub(crate) fn stored(
+    blocks: &impl Blocks,
+    inode: &Inode,
+    index: u8,
+    name: &[u8],
+) -> Step<Option<Vec<u8>>> {
+    let find = |list: Vec<Attribute>| list.into_iter().find(|known| known.is(index, name));
+    let found = match find(in_inode(inode)?) {
+        Some(found) => Some(found),
+        None => find(in_block(blocks, inode)?),
+    };
+    Ok(found.map(|found| found.value))
+}
+
+impl Engine {
+    /// Value of attribute `name`.
+    pub(crate) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            let (index, name) = split(inode, name, Errno::NODATA)?;
+            let value = stored(self, inode, index, name)?.ok_or(Errno::NODATA)?;
+            Ok(if list_of(index).is_some() { decode(&value, ino)?.to_xattr() } else { value })
+        })
+    }
+
+    /// Full names of all attributes.
+    pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            let (here, there) = (in_inode(inode)?, in_block(self, inode)?);
+            Ok(here.iter().chain(&there).filter_map(|known| known.raw().full_name()).collect())
+        })
+    }
+
+    /// Sets attribute `name`, or removes it (`value: None`).
+    pub(crate) fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        if value.is_some_and(|value| value.len() > SIZE_MAX) {
+            return Err(Errno::TOOBIG.into());
+        }
+        self.change(&[ino.into()], ROOM, |draft| {
+            let inode = draft.inode(ino)?;
+            inode.protection().check_changeable()?;
+            let (index, name) = split(inode, name, Errno::PERM)?;
+            match list_of(index) {
+                Some(which) => vfs::acl::set(draft, ino.into(), which, value),
+                None => draft.store_xattr(ino, index, name, value, mode),
+            }
+        })
+    }
+}
+
+/// The namespace of an attribute's full name, and the rest of it.
+fn split<'n>(inode: &Inode, name: &'n [u8], not_here: Errno) -> Result<(u8, &'n [u8])> {
+    let checked = check_xattr_name(inode.kind(), name, not_here);
+    checked.map_err(|error| Error::Posix(error.errno()))?;
+    xattr::split_name(name).ok_or(Error::Posix(Errno::OPNOTSUPP))
+}
+
+impl Draft<'_, '_> {
+    /// Sets or removes an attribute as it is stored (`ext4_xattr_set_handle`).
+    pub(crate) fn store_xattr(
+        &mut self,
+        ino: Ino,
+        index: u8,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Step<()> {
+        let inode = self.inode(ino)?;
+        let (mut here, mut there) = (in_inode(inode)?, in_block(self, inode)?);
+        let counts = (here.len(), there.len());
+        let old = here.iter().chain(&there).find(|known| known.is(index, name));
+        match (old, mode, value) {
+            (Some(_), XattrMode::Create, Some(_)) => return Err(Errno::EXIST.into()),
+            (None, XattrMode::Replace, _) | (None, _, None) => return Err(Errno::NODATA.into()),
+            (Some(old), _, Some(value)) if old.value == value => return Ok(()),
+            _ => {}
+        }
+        here.retain(|known| !known.is(index, name));
+        there.retain(|known| !known.is(index, name));
+        let (mut is_here, mut is_there) = (here.len() != counts.0, there.len() != counts.1);
+        if let Some(value) = value {
+            here.push(Attribute { index, name: name.into(), value: value.into() });
+            if fits_inode(inode, &here) {
+                is_here = true;
+            } else {
+                there.extend(here.pop());
+                there.sort_by(|a, b| order(a).cmp(&order(b)));
+                is_there = true;
+            }
+        }
+        if is_there {
+            self.store_in_block(ino, &there)?;
+        }
+        if is_here {
+            self.store_in_inode(ino, &here)?;
+        }
+        let now = self.now;
+        self.inode_mut(ino)?.raw.set_ctime(now);
+        Ok(())
+    }
+
+    fn store_in_inode(&mut self, ino: Ino, list: &[Attribute]) -> Step<()> {
+        let inode = self.inode_mut(ino)?;
+        let mut rest = vec![0; inode.rest.len()];
+        if !list.is_empty() {
+            rest[..MAGIC_LEN].copy_from_slice(&xattr::MAGIC.to_le_bytes());
+            xattr::emit(&mut rest[MAGIC_LEN..], 0, &raw(list));
+        }
+        inode.rest = Arc::from(rest);
+        Ok(())
+    }
+
+    /// Without attributes the block is freed. Whatever does not fit it is `ENOSPC`, as in the
+    /// kernel.
+    fn store_in_block(&mut self, ino: Ino, list: &[Attribute]) -> Step<()> {
+        let old = self.inode(ino)?.raw.file_acl();
+        if list.is_empty() {
+            return self.drop_xattr_block(ino);
+        }
+        let mut block = Block::zeroed();
+        let (bytes, list) = (&mut block.make_mut()[..], raw(list));
+        if !xattr::emit(bytes, BLOCK_FIRST, &list) {
+            return Err(Error::NoSpace.into());
+        }
+        xattr::emit_header(bytes, 1, &list);
+        let at = if old != 0 && !self.is_shared(old)? {
+            old
+        } else {
+            self.check_room(1)?;
+            self.drop_xattr_block(ino)?;
+            self.new_meta_block(ino)?
+        };
+        if let Some(seed) = self.volume().sb.checksums.seed() {
+            xattr::seal(bytes, seed, at);
+        }
+        self.put(at, block);
+        self.inode_mut(ino)?.raw.set_file_acl(at);
+        Ok(())
+    }
+
+    /// The inode has no block with attributes any more (`ext4_xattr_release_block`).
+    pub(crate) fn drop_xattr_block(&mut self, ino: Ino) -> Step<()> {
+        let at = self.inode(ino)?.raw.file_acl();
+        if at == 0 {
+            return Ok(());
+        }
+        if self.is_shared(at)? {
+            let pin = self.volume().journal.pin_cached(at);
+            let pin = pin.ok_or(Stop::Want(Want::Block(at, Kind::Xattrs)))?;
+            self.changes.unshared = Some((at, pin));
+            self.count_blocks(ino, -1)?;
+        } else {
+            self.free_meta_block(ino, at)?;
+        }
+        self.inode_mut(ino)?.raw.set_file_acl(0);
+        Ok(())
+    }
+
+    /// Whether other inodes have this block, too. If so, nobody changes that until this is applied.
+    fn is_shared(&mut self, at: FsBlock) -> Step<bool> {
+        let count = |draft: &Self| -> Step<u32> {
+            let block = draft.block_of(at, Kind::Xattrs)?;
+            match xattr::header(&block[..], at)?.refcount.get() {
+                0 => Err(Error::corrupt("xattr_header.h_refcount", at, 0, "1 or more").into()),
+                count => Ok(count),
+            }
+        };
+        if count(self)? == 1 {
+            return Ok(false);
+        }
+        let engine = self.volume();
+        self.changes.shares.get_or_insert_with(|| engine.shares.lock());
+        Ok(count(self)? > 1)
+    }
+}
+
+/// Blocks keep their entries in this order (`ext4_xattr_block_find`).
+fn order(attribute: &Attribute) -> (u8, usize, &[u8]) {
+    (attribute.index, attribute.name.len(), &attribute.name)
+}
+
+/// Whether an inode has room for these attributes. Those with `i_extra_isize` 0 have none.
+fn fits_inode(inode: &Inode, list: &[Attribute]) -> bool {
+    let room = inode.rest.len().saturating_sub(MAGIC_LEN);
+    let has_room = inode.raw.extra_isize.get() > 0 && room > 0;
+    has_room && xattr::emit(&mut vec![0; room], 0, &raw(list))
+}
