@@ -1,5 +1,5 @@
-//! What the flags of inodes forbid (`FS_IOC_SETFLAGS`), as Linux's generic layer has it: `may_create`,
-//! `may_delete`, `notify_change`, `xattr_permission`, `vfs_fallocate`.
+//! What the flags of inodes forbid (`FS_IOC_SETFLAGS`), as Linux's generic layer has it:
+//! `may_create`, `may_delete`, `notify_change`, `xattr_permission`, `vfs_fallocate`.
 //!
 //! The layer that knows users decides who may set a flag. Once it is set, what it forbids holds for
 //! everybody. A function here answers for the flags of one inode; `EPERM` is its only error.
