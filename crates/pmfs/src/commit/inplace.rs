@@ -131,30 +131,38 @@ pub(crate) struct Left {
     patches: Vec<u8>,
 }
 
-/// The records that a cut left marked. A mark without its record is damage: the mark was stored
-/// when the record was durable.
-pub(crate) fn left(pm: &dyn Pm, layout: &Layout) -> Result<Vec<Left>, Corrupt> {
-    let mut all = Vec::new();
-    for core in 0..layout.cores {
-        let slot_at = layout.slot_at(core);
-        let mark = pm.load(slot_at);
-        if mark == 0 {
-            continue;
-        }
-        let head = head(pm, slot_at);
-        let at = slot_at + RECORD_AT;
-        let len = u64::from(head.len.get());
-        if len > PATCHES_MAX {
-            let (structure, what, allowed) = ("record", "length", "within its slot");
-            return Err(Corrupt { structure, at, what, found: len, allowed });
-        }
-        let mut patches = vec![0; len as usize];
-        pm.read(at + size_of::<RawRecord>() as u64, &mut patches);
-        head.check(at, mark, &patches)?;
-        record::patches(at, &patches, layout)?;
-        all.push(Left { slot_at, patches });
+impl Left {
+    /// Bytes of its patches.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.patches.len() as u64
     }
-    Ok(all)
+}
+
+/// The records that a cut left marked.
+pub(crate) fn left(pm: &dyn Pm, layout: &Layout) -> Result<Vec<Left>, Corrupt> {
+    let slots = (0..layout.cores).map(|core| layout.slot_at(core));
+    slots.filter_map(|at| left_in(pm, layout, at).transpose()).collect()
+}
+
+/// The record that a cut left marked in a slot. A mark without its record is damage: the mark was
+/// stored when the record was durable.
+pub(crate) fn left_in(pm: &dyn Pm, layout: &Layout, slot_at: u64) -> Result<Option<Left>, Corrupt> {
+    let mark = pm.load(slot_at);
+    if mark == 0 {
+        return Ok(None);
+    }
+    let head = head(pm, slot_at);
+    let at = slot_at + RECORD_AT;
+    let len = u64::from(head.len.get());
+    if len > PATCHES_MAX {
+        let (structure, what, allowed) = ("record", "length", "within its slot");
+        return Err(Corrupt { structure, at, what, found: len, allowed });
+    }
+    let mut patches = vec![0; len as usize];
+    pm.read(at + size_of::<RawRecord>() as u64, &mut patches);
+    head.check(at, mark, &patches)?;
+    record::patches(at, &patches, layout)?;
+    Ok(Some(Left { slot_at, patches }))
 }
 
 /// Repeats what a cut interrupted, then clears the marks. Calls under way at the same time had

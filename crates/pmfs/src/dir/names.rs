@@ -10,9 +10,11 @@ use cores::RwLockWriteGuard;
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Result, check_name};
 use zerocopy::IntoBytes;
 
+use crate::alloc::Taken;
 use crate::commit::Change;
 use crate::file::map::{Map, Way};
 use crate::inode::node::{Inode, Node, read_raw};
+use crate::inode::xattr::Staged;
 use crate::mount::Pmfs;
 use crate::ondisk::BLOCK;
 use crate::ondisk::extent::Extent;
@@ -29,6 +31,29 @@ pub(crate) struct New<'a> {
     /// Of a symbolic link.
     pub(crate) target: &'a [u8],
     pub(crate) creator: Creator,
+}
+
+/// An inode that is about to be made.
+struct Draft<'a> {
+    at: u64,
+    raw: RawInode,
+    /// The block of a symbolic link's target.
+    target: Option<Taken<'a>>,
+    xattrs: Staged<'a>,
+}
+
+impl Draft<'_> {
+    fn extent(&self) -> Option<Extent> {
+        let &(block, len) = self.target.as_ref()?.runs().first()?;
+        Some(Extent { page: 0, block, len })
+    }
+
+    /// The change that makes it is about to be durable.
+    fn keep(self) -> Inode {
+        let map = Map::of_new(self.at, self.extent());
+        self.target.map(Taken::keep);
+        Inode { map, xattrs: self.xattrs.keep(), ..Inode::empty(self.at, self.raw) }
+    }
 }
 
 /// Several inodes, locked.
@@ -123,30 +148,63 @@ impl Pmfs {
         ino: Ino,
         new: &New<'_>,
     ) -> Result<Attr> {
-        let at = self.layout.inode_at(ino).ok_or(Errno::NOSPC)?;
         let is_dir = new.kind == FileKind::Directory;
         let mut change = Change::new(&*self.pm);
-        let raw = self.new_raw(at, dir, parent, new);
-        let block = match new.target {
-            [] => None,
-            _ => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
-        };
+        let draft = self.draft(&mut change, dir, parent, ino, new)?;
         self.make_room(dir, &mut change, name.len())?;
-        let block = block.and_then(|taken| taken.keep().first().map(|run| run.0));
-        let extent = block.map(|block| Extent { page: 0, block, len: 1 });
-        if let Some(extent) = &extent {
-            change.stream(extent.block * BLOCK, new.target);
-        }
-        store_new(&mut change, at, &raw, extent);
+        store_new(&mut change, draft.at, &draft.raw, draft.extent());
         dir.add_name(&mut change, name, (ino, new.kind));
         if is_dir {
             dir.edit(&mut change, |raw| raw.links += 1);
         }
+        let inode = draft.keep();
         let _done = self.journal.commit(change);
-        let inode = Inode { map: Map::of_new(at, extent), ..Inode::empty(at, raw) };
-        let attr = raw.attr(ino, new.kind, inode.blocks());
+        let attr = inode.attr(ino)?;
         self.inodes.insert(ino, inode);
         Ok(attr)
+    }
+
+    /// `O_TMPFILE`: makes a file without a name, open once. A cut frees it.
+    pub(crate) fn make_nameless(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
+        let node = self.node(parent)?;
+        let dir = node.lock.read();
+        dir.check_dir()?;
+        let ino = self.numbers.take().ok_or(Errno::NOSPC)?;
+        let new = New { kind: FileKind::Regular, perm, rdev: 0, target: &[], creator };
+        let mut change = Change::new(&*self.pm);
+        let draft = self.draft(&mut change, &dir, parent, ino, &new);
+        let mut draft = draft.inspect_err(|_| self.numbers.give(ino))?;
+        draft.raw.links = 0.into();
+        store_new(&mut change, draft.at, &draft.raw, None);
+        let inode = draft.keep();
+        let _done = self.journal.commit(change);
+        let attr = inode.attr(ino)?;
+        self.inodes.insert_nameless(ino, inode);
+        Ok(attr)
+    }
+
+    /// A new inode with what it has from the start, all of it stored and nothing pointing to it.
+    fn draft(
+        &self,
+        change: &mut Change<'_>,
+        dir: &Inode,
+        parent: Ino,
+        ino: Ino,
+        new: &New<'_>,
+    ) -> Result<Draft<'_>> {
+        let at = self.layout.inode_at(ino).ok_or(Errno::NOSPC)?;
+        let (xattrs, perm) = self.inherited(dir, new.kind, new.perm)?;
+        let mut raw = self.new_raw(at, dir, parent, &New { perm, ..*new });
+        let target = match new.target {
+            [] => None,
+            _ => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
+        };
+        let xattrs = self.stage_xattrs(change, &mut raw, &xattrs)?;
+        let draft = Draft { at, raw, target, xattrs };
+        if let Some(extent) = draft.extent() {
+            change.stream(extent.block * BLOCK, new.target);
+        }
+        Ok(draft)
     }
 
     /// The attributes of a new inode. In a set-group-ID directory it gets the directory's group,
@@ -210,7 +268,7 @@ impl Pmfs {
         if kind == FileKind::Directory {
             return Err(Errno::PERM.into());
         }
-        if inode.raw.links.get() == 0 {
+        if inode.raw.links.get() == 0 && !self.inodes.is_linkable(ino) {
             return Err(Errno::NOENT.into());
         }
         inode.check_links()?;
@@ -223,6 +281,7 @@ impl Pmfs {
             raw.touch_ctime();
         });
         let _done = self.journal.commit(change);
+        self.inodes.named(ino);
         Ok(inode.attr(ino)?)
     }
 

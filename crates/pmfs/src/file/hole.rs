@@ -16,11 +16,16 @@ use crate::ondisk::inode::{FILE_SIZE_MAX, RawInode};
 
 impl Pmfs {
     /// Sets the size, as part of a change whose other attributes are in `raw` already.
-    pub(crate) fn truncate(&self, inode: &mut Inode, mut raw: RawInode, size: u64) -> Result<Done> {
+    pub(crate) fn truncate(
+        &self,
+        inode: &mut Inode,
+        mut change: Change<'_>,
+        mut raw: RawInode,
+        size: u64,
+    ) -> Result<Done> {
         if size > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
-        let mut change = Change::new(&*self.pm);
         let old = raw.size.get();
         raw.size = size.into();
         let pages = size.div_ceil(BLOCK);

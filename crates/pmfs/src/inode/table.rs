@@ -21,6 +21,8 @@ pub(crate) struct Table {
 struct Entry {
     node: Arc<Node>,
     opens: u64,
+    /// Made without a name, and may be given one (`I_LINKABLE`).
+    linkable: bool,
 }
 
 impl Table {
@@ -48,14 +50,32 @@ impl Table {
         // Nobody can change an inode that is not in memory, so it is read as it is.
         let inode = load()?.ok_or(Errno::NOENT)?;
         let node = Arc::new(Node::new(ino, inode));
-        shard.insert(ino, Entry { node: node.clone(), opens: 0 });
+        shard.insert(ino, Entry { node: node.clone(), opens: 0, linkable: false });
         Ok(node)
     }
 
     /// A new inode, which nobody knows yet.
     pub(crate) fn insert(&self, ino: Ino, inode: Inode) {
         let node = Arc::new(Node::new(ino, inode));
-        self.shard(ino).lock().insert(ino, Entry { node, opens: 0 });
+        self.shard(ino).lock().insert(ino, Entry { node, opens: 0, linkable: false });
+    }
+
+    /// A new inode without a name, open once.
+    pub(crate) fn insert_nameless(&self, ino: Ino, inode: Inode) {
+        let node = Arc::new(Node::new(ino, inode));
+        self.shard(ino).lock().insert(ino, Entry { node, opens: 1, linkable: true });
+    }
+
+    /// Whether an inode without links may be given a name.
+    pub(crate) fn is_linkable(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|entry| entry.linkable)
+    }
+
+    /// The inode has a name now.
+    pub(crate) fn named(&self, ino: Ino) {
+        if let Some(entry) = self.shard(ino).lock().get_mut(&ino) {
+            entry.linkable = false;
+        }
     }
 
     /// Counts one more user. The caller has the inode locked, so that it is not being freed.

@@ -8,12 +8,15 @@
 use std::collections::BTreeMap;
 
 use drive::pm::Pm;
-use vfs::{Errno, FileKind, Ino, Result, XattrMode, acl, check_xattr_name};
+use vfs::acl::{self, Acl};
+use vfs::{Errno, FileKind, Ino, Result, XattrMode, check_xattr_name};
 
+use crate::alloc::{BlockRun, Taken};
 use crate::commit::Change;
 use crate::inode::node::Inode;
 use crate::mount::Pmfs;
 use crate::ondisk::extent::{LENGTH_MAX, run_word};
+use crate::ondisk::inode::RawInode;
 use crate::ondisk::{BLOCK, Corrupt};
 
 /// Longest value, `XATTR_SIZE_MAX`.
@@ -23,7 +26,18 @@ const ALL_MAX: u64 = 1 << 20;
 const COUNT: u64 = 8;
 
 /// Names and values.
-type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The blocks of new attributes, until the change that points to them is committed.
+#[derive(Default)]
+pub(crate) struct Staged<'a>(Option<Taken<'a>>);
+
+impl Staged<'_> {
+    /// The change is about to be durable. Returns the blocks.
+    pub(crate) fn keep(self) -> Option<BlockRun> {
+        self.0.and_then(|taken| taken.keep().first().copied())
+    }
+}
 
 impl Pmfs {
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -54,17 +68,19 @@ impl Pmfs {
         let mut inode = node.lock.write();
         let kind = inode.kind()?;
         check_xattr_name(kind, name, Errno::PERM)?;
-        if name == acl::DEFAULT && kind != FileKind::Directory {
-            return Err(Errno::ACCESS.into());
-        }
         let mut all = self.xattrs_of(&inode)?;
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            return self.set_acl(&mut inode, all, name, value);
+        }
         match (mode, all.contains_key(name)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
         all.insert(name.to_vec(), value.to_vec());
-        self.store_xattrs(&mut inode, &all)
+        let mut raw = inode.raw;
+        raw.touch_ctime();
+        self.store_xattrs(&mut inode, raw, &all)
     }
 
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
@@ -73,41 +89,112 @@ impl Pmfs {
         check_xattr_name(inode.kind()?, name, Errno::PERM)?;
         let mut all = self.xattrs_of(&inode)?;
         if all.remove(name).is_none() {
-            return Err(Errno::NODATA.into());
+            // Linux removes an access control list by setting none, which always succeeds.
+            let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
+            return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
-        self.store_xattrs(&mut inode, &all)
+        let mut raw = inode.raw;
+        raw.touch_ctime();
+        self.store_xattrs(&mut inode, raw, &all)
+    }
+
+    /// Sets an access control list, or removes it if it has no entries. The permission bits follow
+    /// the access list; one that says no more than they do is not stored.
+    fn set_acl(&self, inode: &mut Inode, mut all: Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
+        let list = Acl::from_xattr(value)?;
+        let mut raw = inode.raw;
+        raw.touch_ctime();
+        match list {
+            Some(_) if name == acl::DEFAULT && !raw.is_dir() => return Err(Errno::ACCESS.into()),
+            Some(list) => {
+                if name == acl::ACCESS {
+                    raw.set_perm(raw.perm() & !0o777 | list.perm());
+                }
+                match list.is_minimal() && name == acl::ACCESS {
+                    true => drop(all.remove(name)),
+                    false => drop(all.insert(name.to_vec(), list.to_xattr())),
+                }
+            }
+            None => drop(all.remove(name)),
+        }
+        self.store_xattrs(inode, raw, &all)
+    }
+
+    /// The attributes of an inode whose access list follows a chmod(2) to `perm`; `None` if there
+    /// is no such list.
+    pub(crate) fn chmod_acl(&self, inode: &Inode, perm: u16) -> Result<Option<Xattrs>> {
+        let mut all = self.xattrs_of(inode)?;
+        let Some(value) = all.get_mut(acl::ACCESS) else { return Ok(None) };
+        let Some(list) = Acl::from_xattr(value)? else { return Ok(None) };
+        *value = list.chmod(perm).to_xattr();
+        Ok(Some(all))
+    }
+
+    /// What a new inode inherits from its directory's default list (`posix_acl_create`): its
+    /// attributes, and its permission bits instead of `perm`.
+    pub(crate) fn inherited(
+        &self,
+        dir: &Inode,
+        kind: FileKind,
+        perm: u16,
+    ) -> Result<(Xattrs, u16)> {
+        let mut new = Xattrs::new();
+        if kind == FileKind::Symlink || dir.xattrs.is_none() {
+            return Ok((new, perm));
+        }
+        let Some(value) = self.xattrs_of(dir)?.remove(acl::DEFAULT) else { return Ok((new, perm)) };
+        let Some(default) = Acl::from_xattr(&value)? else { return Ok((new, perm)) };
+        let (list, perm) = default.inherited(perm);
+        if !list.is_minimal() {
+            new.insert(acl::ACCESS.to_vec(), list.to_xattr());
+        }
+        if kind == FileKind::Directory {
+            new.insert(acl::DEFAULT.to_vec(), value);
+        }
+        Ok((new, perm))
     }
 
     fn xattrs_of(&self, inode: &Inode) -> Result<Xattrs, Corrupt> {
         inode.xattrs_in(&*self.pm)
     }
 
-    /// Makes `all` the inode's attributes.
-    fn store_xattrs(&self, inode: &mut Inode, all: &Xattrs) -> Result<()> {
-        let bytes = print(all);
+    /// Makes `all` the inode's extended attributes and `raw` its other ones.
+    fn store_xattrs(&self, inode: &mut Inode, mut raw: RawInode, all: &Xattrs) -> Result<()> {
         let mut change = Change::new(&*self.pm);
-        let mut raw = inode.raw;
-        raw.touch_ctime();
+        let staged = self.stage_xattrs(&mut change, &mut raw, all)?;
+        let _done = self.commit_raw(inode, change, raw);
+        self.swap_xattrs(inode, staged);
+        Ok(())
+    }
+
+    /// Stores `all` in new blocks, to which `raw` points then.
+    pub(crate) fn stage_xattrs(
+        &self,
+        change: &mut Change<'_>,
+        raw: &mut RawInode,
+        all: &Xattrs,
+    ) -> Result<Staged<'_>> {
+        let bytes = print(all);
         let blocks = if all.is_empty() { 0 } else { (bytes.len() as u64).div_ceil(BLOCK) };
         if bytes.len() as u64 > ALL_MAX || blocks > LENGTH_MAX {
             return Err(Errno::NOSPC.into());
         }
-        let run = match blocks {
-            0 => None,
-            _ => {
-                let taken = self.space.take_run(blocks).ok_or(Errno::NOSPC)?;
-                taken.keep().first().copied()
-            }
-        };
-        if let Some((block, _)) = run {
-            change.stream(block * BLOCK, &bytes);
+        if blocks == 0 {
+            raw.xattrs = 0.into();
+            return Ok(Staged(None));
         }
-        raw.xattrs = run.map_or(0, |(block, len)| run_word(block, len)).into();
-        let _done = self.commit_raw(inode, change, raw);
-        if let Some((block, len)) = std::mem::replace(&mut inode.xattrs, run) {
+        let taken = self.space.take_run(blocks).ok_or(Errno::NOSPC)?;
+        let &[(block, len)] = taken.runs() else { return Err(Errno::NOSPC.into()) };
+        change.stream(block * BLOCK, &bytes);
+        raw.xattrs = run_word(block, len).into();
+        Ok(Staged(Some(taken)))
+    }
+
+    /// The inode durably has the attributes that were staged.
+    pub(crate) fn swap_xattrs(&self, inode: &mut Inode, staged: Staged<'_>) {
+        if let Some((block, len)) = std::mem::replace(&mut inode.xattrs, staged.keep()) {
             self.space.give(block, len);
         }
-        Ok(())
     }
 }
 

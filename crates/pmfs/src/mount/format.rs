@@ -6,12 +6,13 @@ use drive::Drive;
 use drive::pm::{Pm, PmOverlay};
 use vfs::Errno;
 use vfs::kind::{self, Checked, Error, Label, Result, Technique};
+use vfs::record::Record;
 
 use super::options::{MountOptions, OPTIONS};
 use super::technique::INPLACE;
 use super::{Pmfs, is_clean};
 use crate::check;
-use crate::offline::{label, mkfs};
+use crate::offline::{dump, label, mkfs};
 use crate::ondisk::superblock::{Layout, RawSuperblock};
 use crate::recover::Image;
 
@@ -76,6 +77,16 @@ impl kind::Format for Format {
 
     fn techniques(&self) -> &'static [&'static Technique] {
         &[INPLACE]
+    }
+
+    fn dump(
+        &self,
+        drive: &Arc<dyn Drive>,
+        view: Option<&str>,
+        which: Option<&str>,
+        see: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<()> {
+        dump::dump(&*memory(drive)?, view, which, see)
     }
 
     fn label(&self, drive: &Arc<dyn Drive>) -> Result<Label> {

@@ -49,8 +49,10 @@ impl Pmfs {
             Some(_) => raw.touch_data(),
             None => raw.touch_ctime(),
         }
+        let mut xattrs = None;
         if let Some(perm) = set.perm {
             raw.set_perm(perm);
+            xattrs = self.chmod_acl(inode, perm)?;
         }
         raw.uid = set.uid.map_or(raw.uid, Into::into);
         raw.gid = set.gid.map_or(raw.gid, Into::into);
@@ -63,10 +65,16 @@ impl Pmfs {
         if let Some(time) = set.ctime {
             raw.set_ctime(time);
         }
+        let mut change = Change::new(&*self.pm);
+        let staged =
+            xattrs.map(|all| self.stage_xattrs(&mut change, &mut raw, &all)).transpose()?;
         let _done = match set.size {
-            Some(size) => self.truncate(inode, raw, size)?,
-            None => self.commit_raw(inode, Change::new(&*self.pm), raw),
+            Some(size) => self.truncate(inode, change, raw, size)?,
+            None => self.commit_raw(inode, change, raw),
         };
+        if let Some(staged) = staged {
+            self.swap_xattrs(inode, staged);
+        }
         Ok(())
     }
 }

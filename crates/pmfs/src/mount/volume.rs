@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use vfs::kind::{Recovery, Volume};
-use vfs::{Errno, Ino, InodeFlags, Result};
+use vfs::{Attr, Creator, Errno, Ino, InodeFlags, Result};
 
 use super::Pmfs;
 use crate::commit::Change;
@@ -40,6 +40,11 @@ impl Volume for Pmfs {
             Value::Object(map) => map,
             _ => Map::new(),
         }
+    }
+
+    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
+        let _gate = self.change()?;
+        self.make_nameless(parent, perm, creator)
     }
 
     fn flags(&self, ino: Ino) -> Result<u32> {

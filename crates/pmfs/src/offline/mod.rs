@@ -1,4 +1,5 @@
 //! What is done to a volume that is not mounted.
 
+pub(crate) mod dump;
 pub(crate) mod label;
 pub mod mkfs;

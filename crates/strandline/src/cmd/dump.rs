@@ -36,7 +36,8 @@ pub(crate) struct Dump {
     #[command(flatten)]
     devices: Devices,
     /// What to show; of f2fs: superblock, checkpoint, nat, sit, ssa, inode, extents, dir, node,
-    /// block; of ext4: superblock, group, inode, extents, dir, journal
+    /// block; of ext4: superblock, group, inode, extents, dir, journal; of pmfs: superblock, inode,
+    /// extents, dir, journal
     view: Option<String>,
     /// Which: a number for inode, extents, dir, node and block; FIRST~LAST for nat, sit and ssa
     #[arg(value_name = "WHICH", allow_hyphen_values = true)]
