@@ -18,8 +18,39 @@ pub enum Fate {
     Open,
     /// Gone, or back at an older version.
     Lost,
-    /// Something that was never there, or the parts of different fsyncs.
+    /// Parts of different fsyncs, or of a block's old and new sectors.
+    Torn,
+    /// Something that was never there.
     Garbage,
+    /// What cannot be read.
+    Corrupt,
+}
+
+impl Fate {
+    /// All, in order.
+    pub const ALL: [Self; 6] =
+        [Self::Kept, Self::Open, Self::Lost, Self::Torn, Self::Garbage, Self::Corrupt];
+
+    /// What pages call it: the words of the table, and their classes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Open => "open",
+            Self::Lost => Damage::Lost.word(),
+            Self::Torn => Damage::Torn.word(),
+            Self::Garbage => Damage::Garbage.word(),
+            Self::Corrupt => Damage::Corrupt.word(),
+        }
+    }
+
+    fn of(damage: Damage) -> Self {
+        match damage {
+            Damage::Lost => Self::Lost,
+            Damage::Torn => Self::Torn,
+            Damage::Garbage => Self::Garbage,
+            Damage::Corrupt => Self::Corrupt,
+        }
+    }
 }
 
 /// All files at one cut.
@@ -36,7 +67,7 @@ pub struct View {
     /// The cells, and what is in each.
     pub cells: Vec<(Fate, String)>,
     /// How many files or blocks of each fate, in the order of [`Fate`].
-    pub counts: [usize; 4],
+    pub counts: [usize; Fate::ALL.len()],
 }
 
 impl View {
@@ -61,7 +92,8 @@ impl View {
             .iter()
             .flat_map(|(obj, object)| {
                 let path = model.path(*obj);
-                let of = |v: &&Verdict| v.path == path;
+                // A volume that does not mount shows no file.
+                let of = |v: &&Verdict| v.path == path || v.is_of_the_mount();
                 let verdicts: Vec<&Verdict> = judged.verdicts.iter().filter(of).collect();
                 if blocks {
                     by_block(object, &path, &verdicts)
@@ -70,7 +102,7 @@ impl View {
                 }
             })
             .collect();
-        let mut counts = [0; 4];
+        let mut counts = [0; Fate::ALL.len()];
         fates.iter().for_each(|(fate, _)| counts[*fate as usize] += 1);
         let unit = fates.len().div_ceil(CELLS).max(1);
         let cells = fates
@@ -88,7 +120,7 @@ impl View {
 }
 
 fn damage(verdicts: &[&Verdict]) -> Option<Fate> {
-    verdicts.iter().map(|v| if v.damage == Damage::Lost { Fate::Lost } else { Fate::Garbage }).max()
+    verdicts.iter().map(|v| Fate::of(v.damage)).max()
 }
 
 fn file_fate(object: &Object, verdicts: &[&Verdict]) -> Fate {

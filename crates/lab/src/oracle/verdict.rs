@@ -18,6 +18,18 @@ pub enum Damage {
     Corrupt,
 }
 
+impl Damage {
+    /// What it is called, wherever people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Garbage => "garbage",
+            Self::Torn => "torn",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -32,13 +44,13 @@ pub struct Verdict {
     pub expected: String,
     /// What was.
     pub found: String,
-    /// An fsync that writes this block was under way when the power failed.
+    /// A later fsync that writes this block was under way when the power failed.
     pub in_flight: bool,
 }
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}: {}", self.damage, self.path)?;
+        write!(f, "{}: {}", self.damage.word(), self.path)?;
         if let Some(block) = self.block {
             write!(f, " block {block}")?;
         }
@@ -48,6 +60,11 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Verdict {
+    /// Whether the volume did not mount.
+    pub fn is_of_the_mount(&self) -> bool {
+        self.damage == Damage::Corrupt && self.path == "(mount)"
+    }
+
     /// Whether `promise` excludes it.
     pub fn breaks(&self, promise: Promise) -> bool {
         let exempt = self.in_flight && !promise.intact;

@@ -1,6 +1,6 @@
 //! One curve as a drawing of its own.
 
-use super::svg::{Plot, STYLE, Scale};
+use super::svg::{Plot, STYLE, Scale, Sheet};
 
 /// An SVG file with one curve through the points, from left to right. Both axes begin at 0.
 pub fn curve(points: &[(f64, f64)], x_label: &str, y_label: &str) -> String {
@@ -8,7 +8,8 @@ pub fn curve(points: &[(f64, f64)], x_label: &str, y_label: &str) -> String {
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(0.0, f64::max);
     let scale = |most: f64| Scale::Linear(0.0, most * 1.05);
-    let mut plot = Plot::new(scale(most(|p| p.0)), scale(most(|p| p.1)), x_label, y_label);
+    let mut plot =
+        Plot::new(Sheet::Wide, scale(most(|p| p.0)), scale(most(|p| p.1)), x_label, y_label);
     plot.path(points.iter().copied(), "oprw");
     plot.dots(points.iter().copied(), "oprw");
     let drawing = plot.finish(x_label);

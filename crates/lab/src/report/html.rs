@@ -2,19 +2,25 @@
 
 use std::fmt::Write;
 
-use super::svg::{Bar, Plot, STRAND_CELLS, STYLE, Scale, Strand, bars, escape, strands};
+use super::bars::{Bar, bars};
+use super::svg::{Plot, STRAND_CELLS, STYLE, Scale, Sheet, Strand, both, escape, strands};
 use super::table::{counted, paper_rows, promise, thousands, title};
 use super::{Report, Timeline, ZoneMap, lanes, words};
-use crate::campaign::ModeResult;
+use crate::campaign::{Fate, ModeResult};
 
 /// Points a curve or a cloud is thinned to.
-const POINTS: usize = 500;
+const fn points(sheet: Sheet) -> usize {
+    sheet.of(500, 160)
+}
 
 /// Zones drawn.
 const ZONES: usize = 12;
 
 /// Cells drawn above the higher write pointer, if the zone goes on.
 const CELLS_ABOVE: u64 = 8;
+
+/// Damage to a file or block, as the table's columns have it.
+const HARM: [Fate; 4] = [Fate::Lost, Fate::Garbage, Fate::Torn, Fate::Corrupt];
 
 /// What the axes of latencies are called.
 const LATENCY: &str = "latency, µs (log)";
@@ -55,7 +61,7 @@ fn sections(report: &Report) -> String {
     }
     page += &paper_section(&report.campaigns);
     page += &section(
-        "Recovered and lost",
+        "Kept and failed",
         "The share of power cuts after which everything was as it must be.",
         &outcome(&report.campaigns),
     );
@@ -209,18 +215,18 @@ fn outcome(campaigns: &[ModeResult]) -> String {
             Bar {
                 name: format!("{} · {}", title(&c.mode), c.workload),
                 parts: vec![
-                    (good as f64 / c.cuts.max(1) as f64, "ok", format!("{good} as it must be")),
+                    (good as f64 / c.cuts.max(1) as f64, "kept", format!("{good} as it must be")),
                     (
                         c.failed as f64 / c.cuts.max(1) as f64,
-                        "garbage",
-                        format!("{} not", c.failed),
+                        "failed",
+                        format!("{} failed", c.failed),
                     ),
                 ],
                 note: format!("{} failed", thousands(c.failed as u64)),
             }
         })
         .collect();
-    bars(&rows, 1.0, "recovered and lost")
+    bars(&rows, 1.0, "cuts kept and failed")
 }
 
 /// The files at one cut of each campaign that did damage, and of one that did none: the others look
@@ -229,8 +235,10 @@ fn views(campaigns: &[ModeResult]) -> String {
     let mut out = String::new();
     let mut clean = false;
     for (c, view) in campaigns.iter().filter_map(|c| Some((c, c.view.as_ref()?))) {
-        let [kept, open, lost, garbage] = view.counts.map(|n| thousands(n as u64));
-        let harmed = view.counts[2] + view.counts[3] > 0;
+        let of = |fate: Fate| thousands(view.counts[fate as usize] as u64);
+        let harm = HARM.map(|fate| format!("{} {}", of(fate), fate.word())).join(", ");
+        let harmed = HARM.iter().any(|&fate| view.counts[fate as usize] > 0);
+        let [kept, open] = [Fate::Kept, Fate::Open].map(of);
         let drawn = harmed || !std::mem::replace(&mut clean, true);
         let what = if view.blocks { "blocks" } else { "files" };
         let cell = match (view.unit, view.blocks) {
@@ -241,28 +249,34 @@ fn views(campaigns: &[ModeResult]) -> String {
         let _ = write!(
             out,
             "<div class='view'><b>{} · {}</b>, cut {} at {:.3} ms: {kept} {what} there, {open} old \
-             or new, <span class='{}'>{lost} lost, {garbage} garbage</span>{}</div>",
+             or new, <span class='{}'>{harm}</span>{}</div>",
             escape(title(&c.mode)),
             escape(&c.workload),
             view.cut,
             view.at_ns as f64 / 1e6,
             if harmed { "some" } else { "kept" },
-            if drawn { format!("; {cell}{}", lanes::cells(view)) } else { String::new() },
+            if drawn {
+                format!("; {cell}{}", both(|sheet| lanes::cells(sheet, view)))
+            } else {
+                String::new()
+            },
         );
     }
     if out.is_empty() {
         return out;
     }
-    let legend = "<div class='legend'><span><i style='background:var(--good)'></i>durable, and \
-                  there</span><span><i style='background:var(--open)'></i>written since its last \
-                  fsync: old or new, both are right</span><span><i style='background:var(--warn)'>\
-                  </i>lost</span><span><i style='background:var(--bad)'></i>garbage or torn\
-                  </span></div>";
+    let mut legend = String::from(
+        "<div class='legend'><span><i class='kept'></i>durable, and there</span>\
+         <span><i class='open'></i>written since its last fsync: old or new, both are right</span>",
+    );
+    for word in HARM.map(Fate::word) {
+        let _ = write!(legend, "<span><i class='{word}'></i>{word}</span>");
+    }
     section(
-        "Recovered and lost, file by file",
+        "Kept and damaged, file by file",
         "Each campaign at its worst cut, or at the middle one if none did damage. Of those \
          without damage only the first is drawn.",
-        &format!("{legend}{out}"),
+        &format!("{legend}</div>{out}"),
     )
 }
 
@@ -282,7 +296,7 @@ fn timeline_sections(all: &[Timeline]) -> String {
                 "After a 4 KiB overwrite: what the CPU does and waits for, commands from their \
                  submission until the host takes the completion, and NAND programs. All modes to \
                  one scale. Simulated.",
-                &format!("{legend}{}", lanes::timelines(&of)),
+                &format!("{legend}{}", both(|sheet| lanes::timelines(sheet, &of))),
             )
         })
         .collect()
@@ -304,27 +318,32 @@ fn latency_sections(workload: &str, campaigns: &[&ModeResult]) -> String {
         return String::new();
     }
     let (low, high) = (low.max(0.1) * 0.8, (high * 1.25).max(1.0));
-    let mut cdf = Plot::new(Scale::Log(low, high), Scale::Linear(0.0, 100.0), LATENCY, "fsyncs, %");
-    for c in campaigns {
-        let mut values: Vec<f64> = c.samples.iter().map(|s| s.took_ns as f64 / 1e3).collect();
-        values.sort_by(f64::total_cmp);
-        let n = values.len().max(1) as f64;
-        let step = (values.len() / POINTS).max(1);
-        let last = values.len().saturating_sub(1);
-        let points = values.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last);
-        cdf.path(points.map(|(i, &v)| (v, 100.0 * (i + 1) as f64 / n)), &c.mode);
-    }
+    let scale = Scale::Log(low, high);
     let first = section(
         &format!("fsync latency, {workload}"),
         "Share of fsyncs that returned within a time. Simulated.",
-        &format!("{}{}", legend(campaigns), cdf.finish("cumulative distribution of fsync latency")),
+        &format!("{}{}", legend(campaigns), both(|sheet| distribution(sheet, campaigns, scale))),
     );
     let second = section(
         &format!("fsync timeline, {workload}"),
         "Each fsync of the run, and the moments at which a power cut did damage. Simulated.",
-        &lanes(campaigns, Scale::Log(low, high)),
+        &lanes(campaigns, scale),
     );
     first + &second
+}
+
+fn distribution(sheet: Sheet, campaigns: &[&ModeResult], latency: Scale) -> String {
+    let mut cdf = Plot::new(sheet, latency, Scale::Linear(0.0, 100.0), LATENCY, "fsyncs, %");
+    for c in campaigns {
+        let mut values: Vec<f64> = c.samples.iter().map(|s| s.took_ns as f64 / 1e3).collect();
+        values.sort_by(f64::total_cmp);
+        let n = values.len().max(1) as f64;
+        let step = (values.len() / points(sheet)).max(1);
+        let last = values.len().saturating_sub(1);
+        let some = values.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last);
+        cdf.path(some.map(|(i, &v)| (v, 100.0 * (i + 1) as f64 / n)), &c.mode);
+    }
+    cdf.finish("cumulative distribution of fsync latency")
 }
 
 /// One lane per mode, all to the same scales.
@@ -335,19 +354,21 @@ fn lanes(campaigns: &[&ModeResult], latency: Scale) -> String {
         let axis =
             if i + 1 == campaigns.len() { "time since the start of the run, ms" } else { "" };
         let time = Scale::Linear(0.0, end.max(1e-6));
-        let mut lane = Plot::with_height(LANE, time, latency, axis, LATENCY);
-        let step = c.samples.len().div_ceil(POINTS).max(1);
-        let samples = c.samples.iter().step_by(step);
-        lane.dots(samples.map(|s| (s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3)), &c.mode);
-        let failed = c.instants.iter().filter(|(_, failed)| *failed);
-        lane.marks(failed.map(|(at, _)| *at as f64 / 1e6), "harm");
+        let lane = both(|sheet| {
+            let step = c.samples.len().div_ceil(points(sheet)).max(1);
+            let mut lane = Plot::with_height(LANE, sheet, time, latency, axis, LATENCY);
+            let samples = c.samples.iter().step_by(step);
+            lane.dots(samples.map(|s| (s.start_ns as f64 / 1e6, s.took_ns as f64 / 1e3)), &c.mode);
+            let failed = c.instants.iter().filter(|(_, failed)| *failed);
+            lane.marks(failed.map(|(at, _)| *at as f64 / 1e6), "harm");
+            lane.finish("fsync latency over the run")
+        });
         let (mode, name) = (&c.mode, escape(title(&c.mode)));
         let _ = write!(
             out,
             "<div class='legend'><span><i style='background:var(--{mode})'></i>{name}</span>\
-             <span><i class='harm'></i>failed cuts: {}</span></div>{}",
+             <span><i class='harm'></i>failed cuts: {}</span></div>{lane}",
             thousands(c.failed as u64),
-            lane.finish("fsync latency over the run"),
         );
     }
     out
@@ -385,7 +406,10 @@ fn zone_section(map: &ZoneMap) -> String {
              are left out.",
             map.at_ns as f64 / 1e6
         ),
-        &format!("{legend}{}", strands(&rows, unit, "zones with both write pointers")),
+        &format!(
+            "{legend}{}",
+            both(|sheet| strands(sheet, &rows, unit, "zones with both write pointers"))
+        ),
     )
 }
 

@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use super::svg::{Scale, WIDTH, escape, label, svg};
+use super::svg::{Scale, Sheet, escape, label, svg};
 use super::table::title;
 use super::timeline::{Bar, Timeline, What};
 use crate::campaign::{Fate, View};
 
-const NAMES: f64 = 130.0;
 const RIGHT: f64 = 24.0;
 const LANE: f64 = 18.0;
 const BAR: f64 = 13.0;
@@ -33,14 +32,15 @@ const fn name(what: What) -> &'static str {
 }
 
 /// Timelines above one another, to one scale.
-pub(super) fn timelines(all: &[&Timeline]) -> String {
+pub(super) fn timelines(sheet: Sheet, all: &[&Timeline]) -> String {
+    let (names, width) = (sheet.of(130.0, 100.0), sheet.width());
     let end = all.iter().map(|t| t.took).max().unwrap_or(0).max(1) as f64 / 1e3 * 1.02;
     let scale = Scale::Linear(0.0, end);
-    let x = |us: f64| NAMES + scale.part(us) * (WIDTH - NAMES - RIGHT);
+    let x = |us: f64| names + scale.part(us) * (width - names - RIGHT);
     let group = 4.0 * LANE + 30.0;
     let height = all.len() as f64 * group + 44.0;
     let mut body = String::new();
-    for tick in scale.ticks(8.0) {
+    for tick in scale.ticks(sheet.of(8.0, 4.0)) {
         let at = x(tick);
         let _ = write!(
             body,
@@ -54,7 +54,7 @@ pub(super) fn timelines(all: &[&Timeline]) -> String {
     let _ = write!(
         body,
         "<text x='{:.1}' y='{:.1}' text-anchor='middle'>time since fsync was called, µs</text>",
-        (NAMES + WIDTH - RIGHT) / 2.0,
+        (names + width - RIGHT) / 2.0,
         height - 6.0
     );
     for (n, timeline) in all.iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn timelines(all: &[&Timeline]) -> String {
         let _ = write!(
             body,
             "<text class='strong' x='{:.1}' y='{:.1}'>{}: {took:.1} µs</text>",
-            NAMES,
+            names,
             top + 13.0,
             escape(title(&timeline.mode)),
         );
@@ -78,10 +78,10 @@ pub(super) fn timelines(all: &[&Timeline]) -> String {
             let _ = write!(
                 body,
                 "<text x='{:.1}' y='{:.1}' text-anchor='end'>{what}</text>\
-                 <rect class='track' x='{NAMES}' y='{y:.1}' width='{:.1}' height='{BAR}'/>",
-                NAMES - 10.0,
+                 <rect class='track' x='{names}' y='{y:.1}' width='{:.1}' height='{BAR}'/>",
+                names - 10.0,
                 y + 10.5,
-                WIDTH - NAMES - RIGHT,
+                width - names - RIGHT,
             );
             let drawn = bars.iter().filter(|bar| (bar.from as f64) < end * 1e3);
             drawn.for_each(|bar| draw(&mut body, bar, y, &x));
@@ -94,7 +94,7 @@ pub(super) fn timelines(all: &[&Timeline]) -> String {
             top + 20.0 + 4.0 * LANE
         );
     }
-    svg(height, "one fsync of each mode", &body)
+    svg(sheet, height, "one fsync of each mode", &body)
 }
 
 fn draw(body: &mut String, bar: &Bar, y: f64, x: &dyn Fn(f64) -> f64) {
@@ -110,33 +110,42 @@ fn draw(body: &mut String, bar: &Bar, y: f64, x: &dyn Fn(f64) -> f64) {
     );
 }
 
-/// Cells of files or blocks. Those that are alike are one element; what is damaged has its name.
-pub(super) fn cells(view: &View) -> String {
-    const COLUMNS: usize = 96;
+/// Cells of files or blocks. Those side by side that are alike are one dashed line; what is damaged
+/// has its name, where there is a pointer that can ask for it.
+pub(super) fn cells(sheet: Sheet, view: &View) -> String {
     const CELL: f64 = 10.0;
-    /// Cells with a name.
-    const NAMED: usize = 100;
-    let mut alike: [(&str, String); 4] =
-        ["ok", "open", "lost", "garbage"].map(|class| (class, String::new()));
-    let (mut body, mut named) = (String::new(), 0);
-    for (n, (fate, what)) in view.cells.iter().enumerate() {
-        let (x, y) = ((n % COLUMNS) as f64 * CELL, (n / COLUMNS) as f64 * CELL + 2.0);
-        let (class, path) = &mut alike[*fate as usize];
-        if *fate >= Fate::Lost && named < NAMED {
-            named += 1;
-            let _ = write!(
-                body,
-                "<rect class='{class}' x='{x}' y='{y}' width='8.5' height='8.5'>\
-                 <title>{}: {class}</title></rect>",
-                escape(what)
-            );
-        } else {
-            let _ = write!(path, "M{x} {y}h8.5v8.5h-8.5z");
+    const SQUARE: f64 = 8.5;
+    let columns = sheet.of(96, 40);
+    // How many more cells get a name.
+    let mut names: usize = sheet.of(100, 0);
+    let mut lines = Fate::ALL.map(|fate| (fate.word(), String::new()));
+    let mut body = String::new();
+    for (row, cells) in view.cells.chunks(columns).enumerate() {
+        let (mut x, y) = (0.0, row as f64 * CELL + 2.0);
+        for alike in cells.chunk_by(|one, next| one.0 == next.0) {
+            let Some((fate, _)) = alike.first() else { continue };
+            let (class, line) = &mut lines[*fate as usize];
+            let named = if *fate >= Fate::Lost { names.min(alike.len()) } else { 0 };
+            names -= named;
+            for (_, what) in &alike[..named] {
+                let _ = write!(
+                    body,
+                    "<rect class='{class}' x='{x}' y='{y}' width='{SQUARE}' height='{SQUARE}'>\
+                     <title>{}: {class}</title></rect>",
+                    escape(what)
+                );
+                x += CELL;
+            }
+            let rest = (alike.len() - named) as f64 * CELL;
+            if rest > 0.0 {
+                let _ = write!(line, "M{x} {}h{}", y + SQUARE / 2.0, rest - CELL + SQUARE);
+                x += rest;
+            }
         }
     }
-    for (class, path) in alike.iter().filter(|(_, path)| !path.is_empty()) {
-        let _ = write!(body, "<path class='{class}' d='{path}'/>");
+    for (class, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
+        let _ = write!(body, "<path class='cells {class}' d='{line}'/>");
     }
-    let rows = view.cells.len().div_ceil(COLUMNS);
-    svg(rows as f64 * CELL + 4.0, "files after the cut", &body)
+    let rows = view.cells.len().div_ceil(columns);
+    svg(sheet, rows as f64 * CELL + 4.0, "files after the cut", &body)
 }

@@ -1,5 +1,6 @@
 //! What a run found, three ways: a table for the terminal, JSON for programs, a page for people.
 
+mod bars;
 mod curve;
 mod html;
 mod lanes;

@@ -5,7 +5,37 @@ use std::fmt::Write;
 /// Colours and lines of pages and drawings.
 pub(super) const STYLE: &str = include_str!("style.css");
 
-pub(super) const WIDTH: f64 = 960.0;
+/// How wide a drawing is. Each is in the page twice, and the style shows the one that fits: scaled
+/// to a telephone, letters of the wide one could not be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sheet {
+    Wide,
+    Narrow,
+}
+
+impl Sheet {
+    /// In units of the drawing.
+    pub(super) const fn width(self) -> f64 {
+        match self {
+            Self::Wide => 960.0,
+            Self::Narrow => 400.0,
+        }
+    }
+
+    /// `wide` or `narrow`.
+    pub(super) const fn of<T: Copy>(self, wide: T, narrow: T) -> T {
+        match self {
+            Self::Wide => wide,
+            Self::Narrow => narrow,
+        }
+    }
+}
+
+/// A drawing on both sheets.
+pub(super) fn both(draw: impl Fn(Sheet) -> String) -> String {
+    draw(Sheet::Wide) + &draw(Sheet::Narrow)
+}
+
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
@@ -70,6 +100,7 @@ fn nice(step: f64) -> f64 {
 
 /// A plot under construction.
 pub(super) struct Plot {
+    sheet: Sheet,
     x: Scale,
     y: Scale,
     height: f64,
@@ -78,30 +109,32 @@ pub(super) struct Plot {
 
 impl Plot {
     /// Axes with grid and labels.
-    pub(super) fn new(x: Scale, y: Scale, x_label: &str, y_label: &str) -> Self {
-        Self::with_height(HEIGHT, x, y, x_label, y_label)
+    pub(super) fn new(sheet: Sheet, x: Scale, y: Scale, x_label: &str, y_label: &str) -> Self {
+        Self::with_height(HEIGHT, sheet, x, y, x_label, y_label)
     }
 
     /// As [`Plot::new`], so many units high.
     pub(super) fn with_height(
         height: f64,
+        sheet: Sheet,
         x: Scale,
         y: Scale,
         x_label: &str,
         y_label: &str,
     ) -> Self {
-        let mut plot = Self { x, y, height, body: String::new() };
-        for tick in x.ticks((WIDTH - LEFT - RIGHT) / NUMBER.0) {
+        let mut plot = Self { sheet, x, y, height, body: String::new() };
+        let right = sheet.width() - RIGHT;
+        for tick in x.ticks((right - LEFT) / NUMBER.0) {
             let at = plot.px(tick);
             plot.line((at, TOP), (at, height - BOTTOM), "grid");
             plot.text((at, height - BOTTOM + 17.0), "middle", &label(tick));
         }
         for tick in y.ticks((height - TOP - BOTTOM) / NUMBER.1) {
             let at = plot.py(tick);
-            plot.line((LEFT, at), (WIDTH - RIGHT, at), "grid");
+            plot.line((LEFT, at), (right, at), "grid");
             plot.text((LEFT - 8.0, at + 4.0), "end", &label(tick));
         }
-        plot.text(((LEFT + WIDTH - RIGHT) / 2.0, height - 6.0), "middle", x_label);
+        plot.text(((LEFT + right) / 2.0, height - 6.0), "middle", x_label);
         let middle = (TOP + height - BOTTOM) / 2.0;
         let _ = write!(
             plot.body,
@@ -113,7 +146,7 @@ impl Plot {
     }
 
     fn px(&self, x: f64) -> f64 {
-        LEFT + self.x.part(x) * (WIDTH - LEFT - RIGHT)
+        LEFT + self.x.part(x) * (self.sheet.width() - LEFT - RIGHT)
     }
 
     fn py(&self, y: f64) -> f64 {
@@ -167,48 +200,8 @@ impl Plot {
 
     /// The finished element.
     pub(super) fn finish(self, title: &str) -> String {
-        svg(self.height, title, &self.body)
+        svg(self.sheet, self.height, title, &self.body)
     }
-}
-
-/// Horizontal bars, each of labelled parts `(value, class, tooltip)`, on one scale.
-pub(super) fn bars(rows: &[Bar], full: f64, title: &str) -> String {
-    const ROW: f64 = 26.0;
-    const NAMES: f64 = 190.0;
-    const NOTES: f64 = 110.0;
-    let width = WIDTH - NAMES - NOTES;
-    let mut body = String::new();
-    for (i, row) in rows.iter().enumerate() {
-        let y = 6.0 + i as f64 * ROW;
-        let (middle, name) = (y + 13.0, escape(&row.name));
-        let _ = write!(
-            body,
-            "<text x='{:.1}' y='{middle:.1}' text-anchor='end'>{name}</text>\
-             <rect class='track' x='{NAMES}' y='{y:.1}' width='{width}' height='18' rx='3'/>",
-            NAMES - 10.0
-        );
-        let mut x = NAMES;
-        for (value, class, tip) in &row.parts {
-            let part = (value / full.max(1e-12)).clamp(0.0, 1.0) * width;
-            // A single failure in a thousand must still be visible.
-            let part = if *value > 0.0 { part.max(2.0) } else { 0.0 };
-            let part = part.min(NAMES + width - x);
-            let _ = write!(
-                body,
-                "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{part:.1}' height='18'>\
-                 <title>{}</title></rect>",
-                escape(tip)
-            );
-            x += part;
-        }
-        let _ = write!(
-            body,
-            "<text x='{:.1}' y='{middle:.1}'>{}</text>",
-            NAMES + width + 10.0,
-            escape(&row.note)
-        );
-    }
-    svg(12.0 + rows.len() as f64 * ROW, title, &body)
 }
 
 /// One zone near its write pointers, in cells of one or more blocks.
@@ -226,15 +219,14 @@ pub(super) struct Strand {
 }
 
 /// Rows of cells, `unit` blocks each, with a pointer above and below.
-pub(super) fn strands(rows: &[Strand], unit: u64, title: &str) -> String {
+pub(super) fn strands(sheet: Sheet, rows: &[Strand], unit: u64, title: &str) -> String {
     const ROW: f64 = 54.0;
-    const NAMES: f64 = 130.0;
-    const NOTES: f64 = 120.0;
-    let cell = (WIDTH - NAMES - NOTES) / STRAND_CELLS as f64;
+    let (names, notes) = (sheet.of(130.0, 104.0), sheet.of(120.0, 106.0));
+    let cell = (sheet.width() - names - notes) / STRAND_CELLS as f64;
     let mut body = String::new();
     for (i, row) in rows.iter().enumerate() {
         let y = 18.0 + i as f64 * ROW;
-        let place = |block: u64| NAMES + block.saturating_sub(row.from) as f64 / unit as f64 * cell;
+        let place = |block: u64| names + block.saturating_sub(row.from) as f64 / unit as f64 * cell;
         let _ = write!(
             body,
             "<text x='{x:.1}' y='{:.1}' text-anchor='end'>{}</text>\
@@ -243,7 +235,7 @@ pub(super) fn strands(rows: &[Strand], unit: u64, title: &str) -> String {
             escape(&row.name),
             y + 23.0,
             row.from,
-            x = NAMES - 12.0,
+            x = names - 12.0,
         );
         for n in 0..STRAND_CELLS {
             let block = row.from + n * unit;
@@ -253,7 +245,7 @@ pub(super) fn strands(rows: &[Strand], unit: u64, title: &str) -> String {
                 b if b < row.wp_zns => "buffer",
                 _ => "track",
             };
-            let (x, wide) = (place(block) + 0.5, cell - 1.0);
+            let (x, wide) = (place(block) + 0.5, cell - sheet.of(1.0, 0.5));
             let _ = write!(
                 body,
                 "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{wide:.1}' height='16' \
@@ -272,26 +264,20 @@ pub(super) fn strands(rows: &[Strand], unit: u64, title: &str) -> String {
             row.wp_zns,
             y + 20.0,
             row.wp_nand,
-            note = WIDTH - NOTES + 14.0,
+            note = sheet.width() - notes + 14.0,
         );
     }
-    svg(8.0 + rows.len() as f64 * ROW, title, &body)
-}
-
-/// One bar.
-pub(super) struct Bar {
-    /// At the left.
-    pub(super) name: String,
-    /// `(value, class, tooltip)`, left to right.
-    pub(super) parts: Vec<(f64, &'static str, String)>,
-    /// At the right.
-    pub(super) note: String,
+    svg(sheet, 8.0 + rows.len() as f64 * ROW, title, &body)
 }
 
 /// The element around `body`.
-pub(super) fn svg(height: f64, title: &str, body: &str) -> String {
-    let title = escape(title);
-    format!("<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{title}'>{body}</svg>")
+pub(super) fn svg(sheet: Sheet, height: f64, title: &str, body: &str) -> String {
+    let (title, width) = (escape(title), sheet.width());
+    let class = sheet.of("on-wide", "on-narrow");
+    format!(
+        "<svg class='{class}' viewBox='0 0 {width} {height}' role='img' aria-label='{title}'>\
+         {body}</svg>"
+    )
 }
 
 /// A number at an axis.

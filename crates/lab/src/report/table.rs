@@ -3,6 +3,7 @@
 use crate::campaign::ModeResult;
 use f2fs::technique;
 use vfs::kind::Technique;
+use vfs::words::plural;
 
 /// Table 6.2 of the thesis: failures of 1,000 cuts each on a drive without PLP.
 pub(crate) const TABLE_6_2_FAILED: [(&Technique, usize); 3] =
@@ -159,13 +160,9 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> Str
 }
 
 /// A number of things: "1 cut", "2 cuts", "3 switches".
-pub fn counted(number: usize, what: &str) -> String {
-    let ending = match number {
-        1 => "",
-        _ if what.ends_with("ch") => "es",
-        _ => "s",
-    };
-    format!("{} {what}{ending}", thousands(number as u64))
+pub fn counted(number: impl TryInto<u64>, what: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{} {}", thousands(number), plural(number, what))
 }
 
 /// A figure's unit, alone or behind its number, for people. In the JSON `us` stands for `µs`.

@@ -155,9 +155,12 @@ fn the_glossary_has_each_abbreviation() {
 #[test]
 fn no_grid_is_there_twice() {
     let page = html(&demo().0);
-    let grids = between(&page, "aria-label='files after the cut'>", "</svg>");
-    let green =
-        grids.iter().filter(|g| !g.contains("class='lost'") && !g.contains("class='garbage'"));
+    let wide: String =
+        page.split("</svg>").filter(|drawing| !drawing.contains("class='on-narrow'")).collect();
+    let grids: Vec<&str> = wide.split("aria-label='files after the cut'>").skip(1).collect();
+    let green = grids
+        .iter()
+        .filter(|g| !["lost", "torn", "garbage"].iter().any(|c| g.contains(&format!("{c}'"))));
     assert_eq!(green.count(), 1);
     assert!(grids.len() > 1, "the cut that failed is not drawn");
     assert_eq!(grids.iter().collect::<BTreeSet<_>>().len(), grids.len());
@@ -175,6 +178,38 @@ fn the_page_can_be_read_on_a_telephone() {
 }
 
 #[test]
+fn damage_has_one_word_in_table_picture_and_legend() {
+    let mut report = demo().0.clone();
+    let harm = ["lost", "garbage", "torn", "corrupt"];
+    for (n, fate) in [Fate::Lost, Fate::Torn, Fate::Garbage, Fate::Corrupt].into_iter().enumerate()
+    {
+        let mut counts = [0; Fate::ALL.len()];
+        counts[fate as usize] = n + 1;
+        let cells = vec![(fate, "file".to_owned()); n + 1];
+        let (cut, at_ns) = (1, 1);
+        report.campaigns.truncate(1);
+        report.campaigns[0].view = Some(View { cut, at_ns, blocks: false, unit: 1, cells, counts });
+        let page = html(&report);
+        let word = fate.word();
+        let told = harm.map(|of| format!("{} {of}", if of == word { n + 1 } else { 0 })).join(", ");
+        assert!(page.contains(&format!("<span class='some'>{told}</span>")), "{told}");
+        let drawn = format!("<title>file: {word}</title>");
+        assert_eq!(page.matches(&drawn).count(), n + 1, "{word}");
+        for of in harm {
+            assert!(page.contains(&format!("<th>{of}</th>")), "{of} has no column");
+            assert!(page.contains(&format!("<i class='{of}'></i>{of}</span>")), "{of}: no legend");
+        }
+    }
+}
+
+#[test]
+fn bars_go_below_their_names_on_a_telephone() {
+    let page = html(&demo().0);
+    let section = between(&page, "<section id='Keptandfailed'>", "</section>").concat();
+    assert!(section.contains("class='bars'") && !section.contains("<svg"), "{section}");
+}
+
+#[test]
 fn a_page_is_small_even_if_all_fails() {
     let report = &demo().0;
     let size = html(report).len();
@@ -188,7 +223,7 @@ fn a_page_is_small_even_if_all_fails() {
         c.instants = (0..10_000).map(|n| (at(2 * n), true)).collect();
         c.span_ns = at(20_000);
         let cells = vec![(Fate::Garbage, name.clone()); 1056];
-        let counts = [0, 0, 0, cells.len()];
+        let counts = [0, 0, 0, 0, cells.len(), 0];
         c.view = Some(View { cut: 1, at_ns: 1, blocks: false, unit: 1, cells, counts });
     }
     let size = html(&worst).len();

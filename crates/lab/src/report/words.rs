@@ -26,10 +26,18 @@ const WORDS: &[(&str, &str)] = &[
     ("power cut", "the drive loses its power at one moment of the run; what NAND holds stays"),
     ("recovery", "the mount after a cut, which brings back what the last fsyncs made durable"),
     ("failed", "a cut after which anything was lost, garbage, torn or corrupt"),
-    ("lost", "a file is missing, or back at an older version, although its fsync had returned"),
+    (
+        "lost",
+        "what an fsync that had returned made durable is missing, or back at an older version",
+    ),
     ("garbage", "a block holds bytes that were never written there"),
     ("torn", "a file has some blocks of one fsync and some of another"),
     ("corrupt", "the volume did not mount, or its structures disagree"),
+    (
+        "fsync in flight",
+        "beside those that had returned, one of the same file had not; what it writes may be \
+        spoilt in modes that do not promise otherwise, such as posix",
+    ),
     ("promise, BROKEN", "what a mode guarantees on this drive; it is kept, or was broken n times"),
     ("no guarantee", "cuts failed, but only in ways that the mode does not exclude on this drive"),
     ("node", "a block of metadata that says where a file's data is; recovery starts from nodes"),
