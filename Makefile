@@ -52,6 +52,8 @@ lint: ## formatting, clippy, the rules of the house
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+# The command would be compiled anew after every commit if it said which one it is of.
+test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
 # Built together, packages share the features of their dependencies, and with those that only tests
 # ask for. So the command is built alone, too, and some tests use that one: tests/shipped.rs.
 SHIPPED = target/test/shipped/strandline

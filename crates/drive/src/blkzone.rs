@@ -94,13 +94,13 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, ReportError> {
 }
 
 fn parse_line(line: &str) -> Result<Zone, &'static str> {
-    let start = sectors(line, "start:")?.ok_or("no `start:`")?;
-    let size = sectors(line, "len")?.ok_or("no `len`")?;
+    let start = sectors(line, "start:")?.ok_or("no 'start:'")?;
+    let size = sectors(line, "len")?.ok_or("no 'len'")?;
     let capacity = sectors(line, "cap")?.unwrap_or(size);
-    let wp = sectors(line, "wptr")?.ok_or("no `wptr`")?;
+    let wp = sectors(line, "wptr")?.ok_or("no 'wptr'")?;
     let state = number_before(line, "zcond:", '(')?;
     let kind = number_before(line, "type:", '(')?;
-    let state = u8::try_from(state).ok().and_then(state_of_code).ok_or("unknown `zcond`")?;
+    let state = u8::try_from(state).ok().and_then(state_of_code).ok_or("unknown 'zcond'")?;
     let kind = match kind {
         1 => ZoneKind::Conventional,
         2 => ZoneKind::SequentialWriteRequired,
@@ -111,7 +111,7 @@ fn parse_line(line: &str) -> Result<Zone, &'static str> {
     }
     let conventional = kind == ZoneKind::Conventional;
     if conventional != (state == ZoneState::NotWritePointer) {
-        return Err("type and `zcond` do not fit each other");
+        return Err("type and 'zcond' do not fit each other");
     }
     let offset = if conventional || state == ZoneState::Full { size } else { wp };
     let wp = start.checked_add(offset).ok_or("write pointer out of range")?;
@@ -133,8 +133,8 @@ fn sectors(line: &str, name: &str) -> Result<Option<u64>, &'static str> {
 }
 
 fn number_before(line: &str, name: &str, end: char) -> Result<u64, &'static str> {
-    let (_, rest) = line.split_once(name).ok_or("no `zcond:` or no `type:`")?;
-    let (digits, _) = rest.split_once(end).ok_or("no `(` behind a code")?;
+    let (_, rest) = line.split_once(name).ok_or("no 'zcond:' or no 'type:'")?;
+    let (digits, _) = rest.split_once(end).ok_or("no '(' behind a code")?;
     digits.trim().parse().map_err(|_| "a code that is no number")
 }
 

@@ -30,13 +30,13 @@ const BUILT_IN: [(&str, &str); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
     /// No built-in profile has that name.
-    #[error("no drive profile `{0}`; there are {names}", names = Profile::names().join(", "))]
+    #[error("no drive profile '{0}'; there are {names}", names = Profile::names().join(", "))]
     Unknown(String),
     /// The text is not a profile.
     #[error("drive profile: {0}")]
     Syntax(String),
     /// A value that no drive can have.
-    #[error("drive profile `{profile}`: {what}")]
+    #[error("drive profile '{profile}': {what}")]
     Invalid {
         /// Name of the profile.
         profile: String,
@@ -129,7 +129,7 @@ impl Profile {
             let (field, value) =
                 change.split_once('=').ok_or_else(|| syntax(&"want NAME=VALUE after a colon"))?;
             let sourced = table.get_mut(field).and_then(toml::Value::as_table_mut);
-            let sourced = sourced.ok_or_else(|| syntax(&format!("it has no value `{field}`")))?;
+            let sourced = sourced.ok_or_else(|| syntax(&format!("it has no value '{field}'")))?;
             let value: i64 = value.parse().map_err(|e| syntax(&e))?;
             sourced.insert("value".into(), value.into());
         }
@@ -166,7 +166,7 @@ impl Profile {
             ),
             (
                 self.zone_blocks.is_some() != self.blocks.is_some(),
-                "either `blocks` or `zone_blocks`",
+                "either 'blocks' or 'zone_blocks'",
             ),
         ];
         match checks.iter().find(|(holds, _)| !holds) {

@@ -150,7 +150,7 @@ fn volumes_are_those_of_mkfs_f2fs_byte_for_byte() {
             let mounted = F2fs::mount(open_image(&stock), &"ro".parse().unwrap());
             let mounted = mounted.map(drop).unwrap_err().to_string();
             assert!(
-                made.contains("`foreign`") && mounted.contains("`foreign`"),
+                made.contains("'foreign'") && mounted.contains("'foreign'"),
                 "{made}, {mounted}"
             );
             continue;

@@ -284,7 +284,9 @@ fn answer(server: &Server, unit: usize, request: Request) -> Result<serde_json::
             };
             server.cut(when, seed, after).map_err(told)?;
         }
-        Request::Restore { name } => server.restore(name.as_deref()).map_err(told)?,
+        Request::Restore { name } => {
+            return server.restore(name.as_deref()).map(serde_json::Value::from).map_err(told);
+        }
         Request::Save { name } => server.save(&name),
         Request::Forget { name } if server.forget(&name) => {}
         Request::Forget { name } => return Err(format!("nothing was saved as '{name}'")),

@@ -140,10 +140,15 @@ impl Subsystem {
     }
 
     /// Brings the power back after a cut, with the drives as they are or as they were when saved
-    /// under `name`. If the power is on, hosts see it fail first.
-    pub(crate) fn restore(&self, name: Option<&str>) -> io::Result<()> {
+    /// under `name`. If the power is on, hosts see it fail first; without a name there is then
+    /// nothing to do but to end a freeze, and it returns false.
+    pub(crate) fn restore(&self, name: Option<&str>) -> io::Result<bool> {
         self.freeze(false);
         let _gate = self.gate.write();
+        // After a polite cut only the drives are without power.
+        if name.is_none() && !self.is_off() && !self.units.iter().any(|unit| unit.ssd().is_off()) {
+            return Ok(false);
+        }
         let saved = match name {
             None => None,
             Some(name) => {
@@ -152,7 +157,7 @@ impl Subsystem {
                 Some(power.saved.get(name).cloned().ok_or_else(none)?)
             }
         };
-        self.give_power(saved.as_deref())
+        self.give_power(saved.as_deref()).map(|()| true)
     }
 
     /// As [`Subsystem::restore`], with the contents of `states`, one for each drive.

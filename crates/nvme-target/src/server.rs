@@ -153,12 +153,13 @@ impl Server {
     }
 
     /// Restores the power, with the drives as they are or as they were when saved under `name`.
-    /// Also ends a freeze. Hosts lose their controllers.
+    /// Also ends a freeze. Hosts lose their controllers. False if no name is given and the power is
+    /// on: then hosts keep them.
     ///
     /// # Errors
     ///
     /// No such name, or an error of a drive's file; the power is then off.
-    pub fn restore(&self, name: Option<&str>) -> io::Result<()> {
+    pub fn restore(&self, name: Option<&str>) -> io::Result<bool> {
         self.subsystem.restore(name)
     }
 

@@ -15,7 +15,7 @@ pub(crate) fn in_use(path: &Path) -> Failure {
     Failure::Problem(match (Mounted::find(path), lock_holder(path)) {
         (Some(Mounted { dir, .. }), _) => {
             let dir = dir.display();
-            format!("{shown}: in use: mounted on {dir}; `strandline umount {dir}` ends that")
+            format!("{shown}: in use: mounted on {dir}; 'strandline umount {dir}' ends that")
         }
         (None, Some((id, program))) => format!("{shown}: in use by process {id} ({program})"),
         (None, None) => format!("{shown}: in use: mounted, or open in another process"),

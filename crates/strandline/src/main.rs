@@ -9,6 +9,7 @@ mod ending;
 mod failure;
 mod in_use;
 mod interrupt;
+mod known;
 mod mounted;
 mod out;
 mod progress;
@@ -22,9 +23,12 @@ use clap::{Parser, Subcommand};
 
 use failure::{Failure, Outcome};
 
+/// The package's version and, in a release build from a clone, the commit; see build.rs.
+pub(crate) const VERSION: &str = env!("STRANDLINE_VERSION");
+
 /// A storage stack in user space, and the power switch of its drives.
 #[derive(Parser)]
-#[command(name = "strandline", version, max_term_width = 100)]
+#[command(name = "strandline", version = VERSION, max_term_width = 100)]
 #[command(after_help = "\
 Exit status: 0 all is well, 1 a problem was found, 2 wrong usage, 130 ended by Ctrl-C.")]
 struct Cli {

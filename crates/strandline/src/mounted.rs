@@ -76,7 +76,7 @@ impl Mounted {
         let dir = self.dir.display();
         Failure::Problem(match errno {
             Errno::NOTCONN => format!(
-                "{dir}: the process that served this mount has died; `strandline umount {dir}` \
+                "{dir}: the process that served this mount has died; 'strandline umount {dir}' \
                  removes the mount, and mounting again recovers the volume"
             ),
             Errno::NODATA => format!("{dir}: only root and who mounted it can do this"),

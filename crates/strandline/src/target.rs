@@ -250,7 +250,7 @@ pub(crate) fn open_for_mkfs(
 ) -> Outcome<Opened> {
     let open = |path: &Path| {
         if path.try_exists().is_ok_and(|there| !there) {
-            let hint = "no such file; `strandline drive create` makes a drive, `truncate` a file";
+            let hint = "no such file; 'strandline drive create' makes a drive, 'truncate' a file";
             return Err(Failure::Problem(format!("{}: {hint}", path.display())));
         }
         open_drive(path, Access::Write)

@@ -44,8 +44,8 @@ fn a_wrong_workload_is_told_by_file_and_line() {
     let scratch = Scratch::new("wrong-workload");
     let file = scratch.path("w");
     for (text, said) in [
-        ("create a\nfrob a\n", ":2: unknown verb `frob` in `frob a`"),
-        ("create a\n\nfsync b\n", ":3: `fsync b`: "),
+        ("create a\nfrob a\n", ":2: unknown verb 'frob' in 'frob a'"),
+        ("create a\n\nfsync b\n", ":3: 'fsync b': "),
         ("write a 0+99999999999\n", ":1: more than 512 MiB"),
     ] {
         std::fs::write(&file, text).expect("a file");
@@ -133,7 +133,7 @@ fn what_is_printed_to_run_again_repeats() {
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         let again = lines.iter().find_map(|line| line.strip_prefix("again: strandline "));
         let again = again.unwrap_or_else(|| panic!("{line}: nothing failed:\n{said}"));
-        let kinds = ["Lost: ", "Garbage: ", "Torn: ", "Corrupt: "];
+        let kinds = ["lost: ", "garbage: ", "torn: ", "corrupt: "];
         let found = lines.iter().find(|line| kinds.iter().any(|kind| line.starts_with(kind)));
         let repeated = text(&strandline(again).stdout);
         let found = found.expect("what was found");

@@ -165,7 +165,7 @@ fn a_machine_of_ones_own_will_do() {
     let counts = |of: &serde_json::Value| counts.map(|name| of[name].as_u64());
     assert_eq!(counts(&results[1]), [Some(10), Some(0), Some(0), Some(0)], "{:#}", results[1]);
     assert_eq!(counts(&results[0])[0], Some(10), "{:#}", results[0]);
-    assert!(said.contains("minutes for a machine: run `strandline crash agent 127.0"), "{said}");
+    assert!(said.contains("minutes for a machine: run 'strandline crash agent 127.0"), "{said}");
     assert_eq!(code, Some(i32::from(counts(&results[0])[1] > Some(0))));
 }
 

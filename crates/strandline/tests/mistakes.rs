@@ -120,7 +120,7 @@ fn what_mkfs_cannot_mean_is_wrong_usage() {
         assert_eq!((code, said.contains(allowed)), (2, true), "{words}: {said}");
     }
     let (code, said) = fails(&format!("mkfs {image}.nowhere"));
-    assert!(code == 1 && said.contains("`strandline drive create` makes a drive"), "{said}");
+    assert!(code == 1 && said.contains("'strandline drive create' makes a drive"), "{said}");
     let (code, said) = fails(&format!("ls {image}.nowhere:/"));
     assert!(code == 1 && said.ends_with("nowhere: No such file or directory\n"), "{said}");
 }

@@ -138,6 +138,7 @@ fn a_drive_is_served_cut_and_brought_back() {
     assert!(stats.contains("\"power\":\"off\"") && stats.contains("\"cuts\":2"), "{stats}");
     ok(&["drive", "restore", path]);
     assert!(ok(&["drive", "stats", path]).contains("power: on"));
+    assert!(ok(&["drive", "restore", path]).contains("the power is on"), "nothing to restore");
     assert!(refused(&["drive", "restore", path, "nothing"], 1).contains("nothing was saved"));
     assert_eq!(served.signal(Signal::TERM), Some(0));
     assert!(!dir.path().join("a disk.img.control").exists());

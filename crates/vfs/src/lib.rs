@@ -38,6 +38,7 @@ pub mod record;
 mod rules;
 mod types;
 pub mod upkeep;
+pub mod words;
 
 pub use budget::{Budget, WriteBack};
 pub use buffers::Buffers;

@@ -106,19 +106,18 @@ pub enum OptionError {
 /// How alike two names must be to be taken for each other, as in clap's tips.
 const SIMILAR: f64 = 0.8;
 
+/// The name of `known` that is most like `name`, if one is.
+pub fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |known: &str| strsim::jaro(name, known);
+    let best = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) > SIMILAR).then_some(best)
+}
+
 fn meant(similar: Option<&str>) -> String {
     similar.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
 impl<T> Options<T> {
-    /// The option whose name is most like `name`, if one is.
-    fn similar(&self, name: &str) -> Option<&'static str> {
-        let likeness = |known: &str| strsim::jaro(name, known);
-        let names = self.table.iter().map(|option| option.name);
-        let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-        (likeness(best) > SIMILAR).then_some(best)
-    }
-
     /// Sets what `list` says, from left to right.
     pub fn set_list(&self, options: &mut T, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|given| !given.is_empty()).try_for_each(|given| {
@@ -143,7 +142,7 @@ impl<T> Options<T> {
         let option = self.table.iter().chain(self.block_layer).find(|option| option.name == name);
         let option = option.ok_or_else(|| OptionError::Unknown {
             given: given.to_owned(),
-            similar: self.similar(name),
+            similar: similar(name, self.table.iter().map(|option| option.name)),
             of: self.of,
         })?;
         match &option.value {

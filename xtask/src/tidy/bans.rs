@@ -64,6 +64,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     check_unfinished(source, findings);
     check_attributes(source, findings);
     check_unsafe(source, findings);
+    check_quotes(source, findings);
     if !FREE.iter().any(|(path, _)| source.path.contains(path)) {
         check_std(source, findings);
         check_paths(source, findings);
@@ -125,6 +126,20 @@ fn check_unsafe(source: &Source, findings: &mut Vec<Finding>) {
     let wanted = if in_part { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
     if is_root && !may && !source.code.iter().any(|code| code.contains(wanted)) {
         findings.push(Finding::new(&source.path, 0, format!("lacks {wanted}")));
+    }
+}
+
+/// Messages quote with ' as clap's do, names and commands alike. Help texts and what is written to
+/// profiles are Markdown.
+fn check_quotes(source: &Source, findings: &mut Vec<Finding>) {
+    const MARKDOWN: [&str; 3] = ["reason = ", "source = ", ".expect("];
+    let is_ours = source.path.starts_with("crates/") && source.path.contains("/src/");
+    for (index, line) in source.lines.iter().enumerate().filter(|_| is_ours) {
+        let Some((before, _)) = line.split_once('`') else { continue };
+        let literal = before.matches('"').count() % 2 == 1 && !before.contains("//");
+        if literal && !MARKDOWN.iter().any(|mark| line.contains(mark)) {
+            findings.push(Finding::new(&source.path, index + 1, "a message quotes with '"));
+        }
     }
 }
 
@@ -217,6 +232,7 @@ mod tests {
             "todo!()",
             "unimplemented!(\"later\")",
             "dbg!(x);",
+            "let said = format!(\"unknown verb `{verb}`\");",
             "#[test]\n#[ignore]\nfn f() {}",
             "#[allow(dead_code)]",
             "#![allow(\n    missing_docs,\n    dead_code\n)]",
@@ -242,6 +258,9 @@ mod tests {
             "#[allow(\n    dead_code,\n    reason = \"x\"\n)]",
             "let instant = profile.instant();",
             "fn todo() {}",
+            "/// Says \"unknown `x`\".",
+            "    return Err(\"none\"); // as `x` says",
+            "source = \"by `bench`\"",
         ];
         for sample in samples {
             assert_eq!(findings("crates/f2fs/src/a.rs", sample), [], "{sample}");

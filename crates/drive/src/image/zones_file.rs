@@ -189,7 +189,7 @@ pub(super) fn read(path: &Path) -> Result<(Spec, Vec<SavedZone>), ImageError> {
         last = number;
     }
     if !parser.ended {
-        return Err(damaged(last, "cut short: there is no `end`"));
+        return Err(damaged(last, "cut short: there is no 'end'"));
     }
     let spec = parser.spec().map_err(|error| damaged(last, &error.to_string()))?;
     let zones = parser.place(&spec).map_err(|what| damaged(last, what))?;
@@ -216,7 +216,7 @@ impl Parser {
     fn line(&mut self, line: &str) -> Result<(), &'static str> {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         if self.ended && key != "zone" {
-            return Err("behind `end` there are only zones");
+            return Err("behind 'end' there are only zones");
         }
         match key {
             "profile" => value.clone_into(&mut self.profile),

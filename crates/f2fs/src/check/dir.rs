@@ -126,8 +126,8 @@ impl Checker {
         };
         let up = dir.parent.unwrap_or(self.volume.sb.root_ino);
         for (what, count, name, ino) in [
-            ("entries `.`", dir.dots, &b"."[..], dir.ino),
-            ("entries `..`", dir.dotdots, b"..", up),
+            ("entries '.'", dir.dots, &b"."[..], dir.ino),
+            ("entries '..'", dir.dotdots, b"..", up),
         ] {
             if count == 0 || count != 1 && !self.mending() {
                 self.find(place.clone(), what, count, 1);
@@ -388,7 +388,7 @@ impl Checker {
         let is_bad = |byte: &u8| matches!(byte, 0 | b'/');
         let encrypted = matches!(dir.naming, Naming::Encrypted { .. });
         if !encrypted && entry.name.iter().any(is_bad) {
-            self.find(place_of(dir, entry), "name", "NUL or `/`", "neither");
+            self.find(place_of(dir, entry), "name", "NUL or '/'", "neither");
             entry.name.iter_mut().filter(|byte| is_bad(byte)).for_each(|byte| *byte = b'_');
         }
         let Some(hash) = dir.naming.hash_of(&entry.name) else { return };

@@ -87,7 +87,7 @@ impl fmt::Display for Place {
             Self::Block { addr } => write!(f, "block {addr:#x}"),
             Self::Node { nid } => write!(f, "node {nid}"),
             Self::Inode { ino } => write!(f, "inode {ino}"),
-            Self::Dentry { dir, name } => write!(f, "entry `{name}` of directory {dir}"),
+            Self::Dentry { dir, name } => write!(f, "entry '{name}' of directory {dir}"),
             Self::Zone { start } => write!(f, "zone at block {start:#x}"),
         }
     }

@@ -166,8 +166,9 @@ impl Inject {
         INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
     }
 
-    fn names() -> String {
-        INJECT_NAMES.map(|(name, _)| name).join(", ")
+    /// Their names.
+    pub fn names() -> [&'static str; INJECT_NAMES.len()] {
+        INJECT_NAMES.map(|(name, _)| name)
     }
 }
 
@@ -404,7 +405,7 @@ fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
 
 fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
     for name in names.split('+') {
-        options.inject |= Inject::named(name).ok_or_else(Inject::names)?;
+        options.inject |= Inject::named(name).ok_or_else(|| Inject::names().join(", "))?;
     }
     Ok(())
 }

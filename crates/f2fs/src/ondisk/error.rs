@@ -68,7 +68,7 @@ impl Error {
     /// Only a build with the feature `foreign` can use `what`.
     #[cold]
     pub(crate) fn foreign(what: impl std::fmt::Display) -> Self {
-        Self::unsupported(format!("{what}: this build is without the feature `foreign`"))
+        Self::unsupported(format!("{what}: this build is without the feature 'foreign'"))
     }
 
     /// A wrong option or argument.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use vfs::words::counted;
 
 use crate::campaign::Tally;
 use crate::explore::Explored;
@@ -165,7 +166,8 @@ impl Part {
             }
             Self::States(e) => format!("{} of {} on {}", e.mode, e.workload, e.drive),
             Self::Sequences(Explorations { result, .. }) => {
-                format!("{} of {} operations on {}", result.mode, result.length, result.drive)
+                let length = counted(result.length, "operation");
+                format!("{} of {length} on {}", result.mode, result.drive)
             }
         }
     }

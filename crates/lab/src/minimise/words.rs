@@ -38,7 +38,7 @@ fn when(model: &Model, cut: &Cut, total: usize) -> String {
         return format!("the power goes{during}, and leaves state {} of {total}", cut.index);
     }
     let ms = cut.at_ns as f64 / 1e6;
-    format!("the power goes {ms:.3} ms after `begin` (cut {} of {total}){during}", cut.index)
+    format!("the power goes {ms:.3} ms after 'begin' (cut {} of {total}){during}", cut.index)
 }
 
 fn pointers(zone: &ZoneMark) -> String {

@@ -36,15 +36,19 @@ impl Figure {
     }
 }
 
+/// Names that [`of`] knows.
+pub const NAMES: [&str; 3] = ["oprw", "f2fs-versions", "manycore"];
+
 /// The experiments of the paper called `paper`.
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),
         "manycore" => Ok(MANYCORE),
         "f2fs-versions" => Ok(VERSIONS),
-        _ => Err(Error::Usage(format!(
-            "unknown paper '{paper}'; known: oprw, f2fs-versions, manycore"
-        ))),
+        _ => {
+            let known = NAMES.join(", ");
+            Err(Error::Usage(format!("unknown paper '{paper}'; known: {known}")))
+        }
     }
 }
 

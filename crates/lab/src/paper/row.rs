@@ -30,6 +30,9 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Further decimals that may be needed to tell a figure from the end of a range.
+const DECIMALS_MORE: usize = 8;
+
 /// One figure, theirs and ours.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -76,11 +79,15 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let decimals = if self.ours >= 1000.0 { 0 } else { 2 };
+        let least = if self.ours >= 1000.0 { 0 } else { 2 };
         // A figure that does not agree must not look as if it did.
-        let rounded = format!("{:.decimals$}", self.ours).parse().unwrap_or(self.ours);
-        let looks_so = self.band.is_some_and(|(low, high)| (low..=high).contains(&rounded));
-        let decimals = decimals + usize::from(self.agrees == Some(false) && looks_so);
+        let looks_so = |decimals: usize| {
+            let shown = |value: f64| format!("{value:.decimals$}").parse().unwrap_or(value);
+            let ours = shown(self.ours);
+            self.band.is_some_and(|(low, high)| (shown(low)..=shown(high)).contains(&ours))
+        };
+        let enough = |decimals: &usize| self.agrees != Some(false) || !looks_so(*decimals);
+        let decimals = (least..least + DECIMALS_MORE).find(enough).unwrap_or(least);
         let number = |value: f64| format!("{value:.decimals$}");
         let pair = |(low, high)| format!("{} to {}", number(low), number(high));
         vec![
@@ -151,6 +158,9 @@ mod tests {
         assert_eq!(cells(0.996)[4], "0.996 x");
         assert_eq!(cells(1.004)[4], "1.00 x");
         assert_eq!(cells(0.9)[4], "0.90 x");
+        assert_eq!(cells(0.999_96)[4], "0.99996 x");
+        let band = Row::new(Kind::Outcome, "x", "", 1.001, "x").within(1.004, 1.33).cells();
+        assert_eq!((&*band[4], &*band[3]), ("1.001 x", "1.004 to 1.330"));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use lab::workload::{Workload, shell_word};
 use nvme_target::{Options, Server, Unit};
 use vfs::FileSystem;
 use vfs::kind::{Recovery, Technique};
+use vfs::words::counted;
 
 pub use self::foreign::Foreign;
 use crate::machine::remote::{Blocks, Remote};
@@ -280,7 +281,8 @@ impl Campaign {
             all_found.judged.extend(found);
             if let Some(trouble) = trouble {
                 let judged = all_found.judged.len();
-                let after = format!("{trouble}; that is after {judged} of {all} cuts");
+                let all = counted(all, "cut");
+                let after = format!("{trouble}; that is after {judged} of {all}");
                 all_found.early = Some(Error::Problem(after));
                 break;
             }

@@ -179,7 +179,7 @@ impl Machine {
             Kind::Own(_) => {
                 let minutes = limit / SECOND / 60;
                 (self.tell)(&format!(
-                    "waiting {minutes} minutes for a machine: run `strandline crash agent {at}` \
+                    "waiting {minutes} minutes for a machine: run 'strandline crash agent {at}' \
                      there, as root"
                 ));
                 None

@@ -351,6 +351,7 @@ fn power_that_stays_away_and_snapshots() {
     let server = serve(zoned("zn540-noplp", 4, Timing::Instant));
     let mut host = Host::connect(server.address(), Setup::default());
     host.io.append(2, 0, &block(1)).ok();
+    assert!(!server.restore(None).expect("no change"), "the power is on");
     server.save("one block");
     host.io.append(2, 0, &block(2)).ok();
     server.cut(When::Now, 1, After::Off).expect("a cut");
@@ -359,7 +360,7 @@ fn power_that_stays_away_and_snapshots() {
     let mut nothing = [0; 8];
     let read = std::io::Read::read(&mut refused, &mut nothing);
     assert!(matches!(read, Ok(0) | Err(_)), "nobody is there");
-    server.restore(Some("one block")).expect("a snapshot");
+    assert!(server.restore(Some("one block")).expect("a snapshot"));
     assert!(server.restore(Some("another")).is_err());
     for _ in 0..3 {
         let mut host = Host::connect(server.address(), Setup::default());

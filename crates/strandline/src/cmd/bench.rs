@@ -8,9 +8,11 @@ mod pm;
 
 use clap::{Args, Subcommand};
 use lab::bench::{self, Bench as Job, Subject};
+use vfs::words::counted;
 
 use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
+use crate::known;
 use crate::out;
 
 /// Measure one kind of work on a fresh volume, how it scales with cores, or a file's interfaces.
@@ -65,11 +67,9 @@ struct Common {
 
 #[derive(Args)]
 struct One {
-    /// fsync, create, seqwrite or seqread
+    #[arg(help = bench::Kind::ALL.map(bench::Kind::name).join(", "))]
     bench: String,
-    #[arg(long, default_value = "ram", help = format!(
-        "Drive profile: {}", drive::Profile::names().join(", ")
-    ))]
+    #[arg(long, default_value = "ram", help = format!("Drive profile: {}", known::drives()))]
     drive: String,
     /// `real`, or a machine profile to simulate
     #[arg(long, default_value = "real")]
@@ -113,7 +113,10 @@ impl One {
         let mount_opts = common.mount_opts();
         let Common { fs, seed, json, .. } = common;
         let job = Job {
-            kind: self.bench.parse()?,
+            kind: self.bench.parse().map_err(|_| {
+                let suites = Suite::augment_subcommands(clap::Command::new("bench"));
+                known::no_benchmark(&self.bench, &suites)
+            })?,
             format: subjects::named(&fs)?,
             drive: self.drive,
             machine: self.machine,
@@ -136,12 +139,12 @@ impl One {
             result.bytes_per_s / 1e6
         ))?;
         out::line(format!(
-            "latency µs: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.1}; {} flushes",
+            "latency µs: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.1}; {}",
             result.latency_us_p50,
             result.latency_us_p99,
             result.latency_us_p999,
             result.latency_us_max,
-            result.flushes
+            counted(result.flushes, "flush")
         ))?;
         Ok(0)
     }

@@ -20,6 +20,7 @@ use super::merge::Merge;
 use super::record::Record;
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
+use crate::known;
 use crate::out;
 use crate::progress::Progress;
 
@@ -77,23 +78,16 @@ pub(crate) struct Crash {
          one of its values. With `:fail=N` the Nth write or flush of the workload, from 0, fails \
          [default: zn540-noplp, or conventional-noplp for a file system that does not run on \
          zones]",
-        drive::Profile::names().join(", ")
+        known::drives()
     ))]
     drive: Option<String>,
-    /// fsync modes, of f2fs: posix, strict, nobarrier, oprw, oprw-nobarrier, oprw-strict
-    /// [default: those of posix, strict and oprw that run on the drive]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', help = format!(
+        "fsync modes, of f2fs: {} [default: those of {} that run on the drive]",
+        known::modes(),
+        USUAL.join(", ")
+    ))]
     modes: Vec<String>,
-    /// Workload: pattern (pattern:sync=N is with a sync every N overwrites, 0 for none), tree,
-    /// varmail, random-overwrite, versions, or a database's way to commit: bbolt, lmdb,
-    /// lmdb-writemap; or one of the small ones: create-fsync, overwrite-fsync, append,
-    /// rename-fsync-dir, replace-by-rename, link, truncate-up, truncate-down, truncate-and-grow,
-    /// unlink-open, two-files-one-dir, multi-node, inline-to-block, xattr, xattr-shrink,
-    /// symlink-dir, meta, times, flags, xattr-list, many-links, devices, gc-between, gc-adaptive,
-    /// or ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N or threads:N:MIX, N
-    /// threads at once, MIX being private, shared, names, cleaning or all; or file:PATH, a text as
-    /// below, or strace:PATH, a trace
-    #[arg(long, default_value = "pattern")]
+    #[arg(long, default_value = "pattern", help = known::workloads())]
     workload: String,
     /// The directory below which a trace's paths count; everything outside is left out
     #[arg(long)]
@@ -112,11 +106,10 @@ pub(crate) struct Crash {
     /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
-    /// Deliberate fault: drop-flush, drop-preflush, skip-wp-check, drop-dent-mark,
-    /// plain-checkpoint, skip-roll-forward, mark-every-node, no-chain-order, no-turn, decide-once,
-    /// early-tail, early-reuse, believe-torn; recover-no-read-ahead and recover-every-version cost
-    /// time only
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Deliberate fault, of f2fs: {}. Those that begin with recover- cost time only",
+        known::faults()
+    ))]
     inject: Option<String>,
     /// Judge this cut only
     #[arg(long)]
@@ -235,8 +228,12 @@ impl Crash {
             out::heard(tell(&results).and_then(|()| repeat()))?;
         }
         interrupt.check(|| {
-            let (modes, (done, cuts)) = (results.len(), judged);
-            format!("{modes} of {all} modes begun, the last one judged at {done} of {cuts} cuts")
+            let (all, cuts) = (counted(all, "mode"), counted(judged.1, "cut"));
+            format!(
+                "{} of {all} begun, the last one judged at {} of {cuts}",
+                results.len(),
+                judged.0
+            )
         })?;
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
@@ -344,10 +341,11 @@ impl Crash {
         if self.workload == "tree" {
             let source = TreeSource::load(&self.campaign.tree, self.max_bytes)?;
             if source.left_out > 0 && !self.campaign.json {
-                let left = source.left_out;
                 out::line(format!(
-                    "tree: {} files, {} bytes; {left} files left out by --max-bytes",
-                    source.files, source.bytes
+                    "tree: {}, {} bytes; {} left out by --max-bytes",
+                    counted(source.files, "file"),
+                    source.bytes,
+                    counted(source.left_out, "file")
                 ))?;
             }
             return Ok(Arc::new(Tree::new(Arc::new(source))));

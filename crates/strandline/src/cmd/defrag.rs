@@ -17,7 +17,7 @@ use crate::target::{Devices, ImageVolume, Target};
 /// file is long.
 #[derive(Args)]
 #[command(
-    version,
+    version = crate::VERSION,
     after_help = "\
 Examples:
   strandline defrag disk.img

@@ -17,6 +17,7 @@ use serde::Serialize;
 use self::control::Served;
 use self::memory::Memory;
 use crate::failure::{Failure, Outcome};
+use crate::known;
 use crate::mounted::Mounted;
 use crate::out;
 use crate::target::{open_drive, parse_blocks};
@@ -73,8 +74,7 @@ Examples:
 pub(crate) struct Create {
     /// File to make
     path: PathBuf,
-    /// zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
-    #[arg(long, default_value = "zn540-noplp")]
+    #[arg(long, default_value = "zn540-noplp", help = known::drives())]
     profile: String,
     /// A file used as persistent memory, allocated at once. Its name should end in .pm: by that it
     /// is known. In /dev/shm it survives a killed process, on DAX a power cut
@@ -180,8 +180,7 @@ Examples:
   strandline drive bench --profile zn540-noplp
   strandline drive bench --profile conventional-noplp --json")]
 pub(crate) struct Bench {
-    /// zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
-    #[arg(long, default_value = "zn540-noplp")]
+    #[arg(long, default_value = "zn540-noplp", help = known::drives())]
     profile: String,
     /// Seed of program times
     #[arg(long, default_value_t = 1)]
@@ -327,7 +326,7 @@ impl Info {
         if Served::find(&self.path).is_some() {
             let path = self.path.display();
             return Err(Failure::Problem(format!(
-                "{path}: it is served now; `strandline drive zones` and `stats` ask its server"
+                "{path}: it is served now; 'strandline drive zones' and 'stats' ask its server"
             )));
         }
         let opened = open_drive(&self.path, Access::Inspect)?;

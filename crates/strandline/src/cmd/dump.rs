@@ -20,7 +20,7 @@ use crate::target::{Devices, open_volume};
 /// hexadecimal with 0x. Whatever cannot be read is shown with the error, and the exit status is 1.
 #[derive(Args)]
 #[command(
-    version,
+    version = crate::VERSION,
     mut_arg("named", |named| named.short('t')),
     after_help = "\
 Examples:

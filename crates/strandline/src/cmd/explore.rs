@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::campaign::{at_least_one, techniques};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
+use crate::known;
 use crate::out;
 use crate::progress::Progress;
 
@@ -43,9 +44,10 @@ pub(crate) struct Explore {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
-    /// fsync modes, each on the drives that it runs on; those of f2fs: posix, strict, nobarrier,
-    /// oprw, oprw-nobarrier, oprw-strict [default: all]
-    #[arg(long, value_delimiter = ',', hide_default_value = true)]
+    #[arg(long, value_delimiter = ',', hide_default_value = true, help = format!(
+        "fsync modes, each on the drives that it runs on; those of f2fs: {} [default: all]",
+        known::modes()
+    ))]
     modes: Vec<String>,
     /// Drive profiles
     #[arg(long, value_delimiter = ',', default_value = "zn540-noplp,conventional-noplp")]

@@ -11,6 +11,7 @@ use drive::undo::{Undo, undo};
 use drive::{Drive, Timing};
 use serde::Serialize;
 use vfs::kind::{Checked, Finding, Format, Recovery, Repaired, Row};
+use vfs::words::counted;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -166,7 +167,7 @@ fn usage(message: impl Into<String>) -> Failure {
 impl Fsck {
     pub(crate) fn run(self) -> Outcome {
         if self.version {
-            out::line(concat!("fsck.strandline ", env!("CARGO_PKG_VERSION")))?;
+            out::line(concat!("fsck.strandline ", env!("STRANDLINE_VERSION")))?;
             return Ok(0);
         }
         let (image, level) = self.image_and_level()?;
@@ -371,15 +372,19 @@ impl Fsck {
         if done.in_copy && code == 0 && !done.recovery.clean {
             let Recovery { replayed, skipped, orphans, .. } = done.recovery;
             out::line(format!(
-                "[FSCK] recovery is due: {replayed} nodes to replay, {skipped} inodes to keep at \
-                 an older version, {orphans} orphans"
+                "[FSCK] recovery is due: {} to replay, {} to keep at an older version, {}",
+                counted(replayed, "node"),
+                counted(skipped, "inode"),
+                counted(orphans, "orphan"),
             ))?;
         }
         if code == CORRECTED {
             let Recovery { replayed, skipped, orphans, .. } = done.recovery;
             out::line(format!(
-                "[FSCK] recovered: {replayed} nodes replayed, {skipped} inodes kept \
-                 at an older version, {orphans} orphans"
+                "[FSCK] recovered: {} replayed, {} kept at an older version, {}",
+                counted(replayed, "node"),
+                counted(skipped, "inode"),
+                counted(orphans, "orphan"),
             ))?;
         }
         if let Some(report) = &done.report {
@@ -432,7 +437,8 @@ fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
     let done = undo(&opened.drive, file)
         .map_err(|error| operational(format!("{}: {error}", log.display())))?;
     opened.close();
-    out::line(format!("Info: put back {} blocks and {} zones", done.blocks, done.zones))?;
+    let (blocks, zones) = (counted(done.blocks, "block"), counted(done.zones, "zone"));
+    out::line(format!("Info: put back {blocks} and {zones}"))?;
     Ok(0)
 }
 

@@ -15,6 +15,7 @@ use super::campaign::CampaignArgs;
 use super::explore::Explore;
 use super::schedules::Schedules;
 use crate::failure::{Failure, Outcome, PROBLEM};
+use crate::known;
 use crate::out;
 use crate::progress::Progress;
 
@@ -55,8 +56,9 @@ pub(crate) struct Run {
     /// Which; see `strandline lab list`
     #[arg(required_unless_present_any = ["all", "paper"])]
     name: Option<String>,
-    /// Every table and figure of a paper, ours beside theirs: oprw or manycore
-    #[arg(long, conflicts_with_all = ["name", "all"])]
+    #[arg(long, conflicts_with_all = ["name", "all"], help = format!(
+        "Every table and figure of a paper, ours beside theirs: {}", known::papers()
+    ))]
     paper: Option<String>,
     /// All of them, each into its own directory below --out
     #[arg(long, conflicts_with = "name")]

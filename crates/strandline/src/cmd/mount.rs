@@ -436,7 +436,7 @@ fn unmountable(image: &Path, error: &vfs::kind::Error) -> Failure {
     let shown = image.display();
     let next = match error.is_corruption() {
         true => format!(
-            "; `strandline fsck {shown}` repairs it or, with --rescue, rebuilds it from its nodes"
+            "; 'strandline fsck {shown}' repairs it or, with --rescue, rebuilds it from its nodes"
         ),
         false => String::new(),
     };

@@ -6,6 +6,7 @@ use clap::Args;
 use drive::linux::Access;
 use f2fs::resize::{ResizeOptions, resize};
 use serde::Serialize;
+use vfs::words::counted;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -89,7 +90,8 @@ impl Resize {
             out::line(format!("Info: nothing to resize: {sectors_after} sectors"))?;
             return Ok(0);
         }
-        out::line(format!("Info: {segments_emptied} segments emptied to make room"))?;
+        let emptied = counted(segments_emptied, "segment");
+        out::line(format!("Info: {emptied} emptied to make room"))?;
         out::line(format!(
             "Info: total FS sectors = {sectors_before} ({} MB) -> {sectors_after} ({} MB)",
             sectors_before >> 11,

@@ -79,9 +79,8 @@ pub(crate) fn show(target: &Inside, devices: &Devices, json: bool) -> Outcome<()
     }
     if !json {
         let dirs = found.iter().filter(|(_, a)| a.kind == FileKind::Directory).count();
-        let directories = if dirs == 1 { "directory" } else { "directories" };
         let files = counted(found.len() - dirs, "file");
-        out::line(format!("\n{dirs} {directories}, {files}"))?;
+        out::line(format!("\n{}, {files}", counted(dirs, "directory")))?;
     }
     Ok(())
 }

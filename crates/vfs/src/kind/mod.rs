@@ -127,6 +127,11 @@ pub trait Format: Send + Sync {
     /// The ways it can do an fsync. Never empty; the first is the default.
     fn techniques(&self) -> &'static [&'static Technique];
 
+    /// The deliberate faults that its option `inject` takes, for campaigns that must find them.
+    fn faults(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// What it may leave after a cut by habit, which is not damage.
     fn habits(&self) -> Habits {
         Habits::default()

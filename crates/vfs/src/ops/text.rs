@@ -28,7 +28,7 @@ const NO_TIME: &str = "omit";
 
 /// A line that is not an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("line {line}: {what} in `{text}`")]
+#[error("line {line}: {what} in '{text}'")]
 pub struct ParseError {
     /// Counted from 1.
     pub line: usize,
@@ -180,7 +180,7 @@ impl Op {
             _ => parse_data(verb, &mut words)?,
         };
         match words.left.next() {
-            Some(word) => Err(format!("unexpected `{word}`")),
+            Some(word) => Err(format!("unexpected '{word}'")),
             None => Ok(op),
         }
     }
@@ -216,7 +216,7 @@ fn parse_data(verb: &str, words: &mut Words<'_>) -> Result<Op, String> {
             };
             Op::SetXattr { path, name, len, seed, mode }
         }
-        _ => return Err(format!("unknown verb `{verb}`")),
+        _ => return Err(format!("unknown verb '{verb}'")),
     })
 }
 
@@ -245,17 +245,17 @@ impl<'l> Words<'l> {
                 b'%' => {
                     let mut digit = || char::from(bytes.next()?).to_digit(16);
                     let code = digit().and_then(|high| Some(high * 16 + digit()?));
-                    code.ok_or_else(|| format!("bad escape in `{word}`"))? as u8
+                    code.ok_or_else(|| format!("bad escape in '{word}'"))? as u8
                 }
                 _ => byte,
             });
         }
-        String::from_utf8(name).map_err(|_| format!("`{word}` is not UTF-8"))
+        String::from_utf8(name).map_err(|_| format!("'{word}' is not UTF-8"))
     }
 
     fn number<T: FromStr>(&mut self) -> Result<T, String> {
         let word = self.next("number")?;
-        word.parse().map_err(|_| format!("`{word}` is not a number that fits"))
+        word.parse().map_err(|_| format!("'{word}' is not a number that fits"))
     }
 
     fn time(&mut self) -> Result<Option<Timespec>, String> {
@@ -268,12 +268,12 @@ impl<'l> Words<'l> {
             let nanos = digits.then(|| nanos.parse().ok()).flatten()?;
             Some(Timespec { secs: secs.parse().ok()?, nanos })
         });
-        time.map(Some).ok_or_else(|| format!("`{word}` is not a time"))
+        time.map(Some).ok_or_else(|| format!("'{word}' is not a time"))
     }
 
     fn octal(&mut self) -> Result<u16, String> {
         let word = self.next("mode")?;
-        u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is not a mode"))
+        u16::from_str_radix(word, 8).map_err(|_| format!("'{word}' is not a mode"))
     }
 
     fn octal_or(&mut self, default: u16) -> Result<u16, String> {
@@ -286,7 +286,7 @@ impl<'l> Words<'l> {
         }
         let word = self.next("seed")?;
         let seed = word.strip_prefix("seed=").and_then(|n| n.parse().ok());
-        seed.ok_or_else(|| format!("`{word}` is not a seed"))
+        seed.ok_or_else(|| format!("'{word}' is not a seed"))
     }
 
     fn range(&mut self) -> Result<(u64, u64), String> {
@@ -294,7 +294,7 @@ impl<'l> Words<'l> {
         let range = word.split_once('+');
         range
             .and_then(|(offset, len)| Some((offset.parse().ok()?, len.parse().ok()?)))
-            .ok_or_else(|| format!("`{word}` is not a range"))
+            .ok_or_else(|| format!("'{word}' is not a range"))
     }
 
     fn flags<F: bitflags::Flags>(&mut self) -> Result<F, String> {
@@ -304,7 +304,7 @@ impl<'l> Words<'l> {
         }
         word.split('|').try_fold(F::empty(), |all, name| {
             let flag = F::from_name(&name.to_ascii_uppercase());
-            flag.map(|flag| all.union(flag)).ok_or_else(|| format!("unknown flag `{name}`"))
+            flag.map(|flag| all.union(flag)).ok_or_else(|| format!("unknown flag '{name}'"))
         })
     }
 
@@ -316,7 +316,7 @@ impl<'l> Words<'l> {
     ) -> Result<T, String> {
         let word = self.next(what)?;
         let found = all.iter().copied().find(|&value| word_of(value) == word);
-        found.ok_or_else(|| format!("unknown {what} `{word}`"))
+        found.ok_or_else(|| format!("unknown {what} '{word}'"))
     }
 }
 

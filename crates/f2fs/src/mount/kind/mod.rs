@@ -14,6 +14,7 @@ use vfs::kind::{self, Checked, Device, Finding, Habits, Label, Repaired, Result,
 use vfs::record::Record;
 
 use crate::F2fs;
+use crate::Inject;
 use crate::MountOptions;
 use crate::check::{CheckOptions, check, state};
 use crate::devices::join;
@@ -118,6 +119,10 @@ impl kind::Format for Format {
 
     fn techniques(&self) -> &'static [&'static Technique] {
         &technique::ALL
+    }
+
+    fn faults(&self) -> Vec<&'static str> {
+        Inject::names().to_vec()
     }
 
     /// An fsync may turn into a checkpoint, which makes everything durable. Roll-forward takes each

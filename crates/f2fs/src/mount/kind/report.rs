@@ -1,6 +1,7 @@
 //! What check and repair say, in the words of `fsck.f2fs`.
 
 use vfs::kind::{Checked, Recovery, Repaired, Row};
+use vfs::words::counted;
 
 use crate::check::{CheckReport, Finding, Place};
 use crate::recover::RecoveryReport;
@@ -25,8 +26,12 @@ impl From<CheckReport> for Checked {
         Self {
             clean_unmount: report.clean_unmount,
             summary: format!(
-                "{dirs} directories, {files} files, {inodes} inodes, {nodes} nodes, \
-                 {blocks} blocks; checkpoint version {checkpoint_version:#x}"
+                "{}, {}, {}, {}, {}; checkpoint version {checkpoint_version:#x}",
+                counted(dirs, "directory"),
+                counted(files, "file"),
+                counted(inodes, "inode"),
+                counted(nodes, "node"),
+                counted(blocks, "block"),
             ),
             rows,
             findings: report.findings.into_iter().map(Finding::in_words).collect(),
@@ -39,8 +44,8 @@ impl From<RepairReport> for Repaired {
         let changes = report.changes;
         let mut notes = Vec::new();
         if changes.copied_blocks > 0 {
-            let count = changes.copied_blocks;
-            notes.push(format!("{count} blocks that two files claimed were copied"));
+            let blocks = counted(changes.copied_blocks, "block");
+            notes.push(format!("copied, because two files claimed them: {blocks}"));
         }
         if changes.dropped_chain {
             notes.push("what was fsynced since the checkpoint could not be replayed".into());

@@ -146,7 +146,7 @@ impl MkfsOptions {
         }
         let too_long = |name: &&String| !(1..DEVICE_PATH_LEN).contains(&name.len());
         if let Some(name) = self.devices.iter().find(too_long) {
-            return Err(Error::usage(format!("the device name `{name}` is not 1 to 63 bytes")));
+            return Err(Error::usage(format!("the device name '{name}' is not 1 to 63 bytes")));
         }
         if !self.sector_size.is_power_of_two() || !(512..=4096).contains(&self.sector_size) {
             return Err(Error::usage(format!("sector size of {} bytes", self.sector_size)));
@@ -156,7 +156,7 @@ impl MkfsOptions {
         }
         let (cold, hot) = (self.all_cold(), self.all_hot());
         if let Some(long) = cold.iter().chain(&hot).find(|e| e.is_empty() || e.len() > 7) {
-            return Err(Error::usage(format!("extension `{long}` is not 1 to 7 bytes long")));
+            return Err(Error::usage(format!("extension '{long}' is not 1 to 7 bytes long")));
         }
         if cold.len() + hot.len() > MAX_EXTENSIONS {
             return Err(Error::usage("more than 64 extensions"));

@@ -1,5 +1,7 @@
 //! Emptying sections, so that they can be given up.
 
+use vfs::words::counted;
+
 use crate::alloc::gc;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
@@ -43,7 +45,8 @@ impl Engine {
             used.iter().filter(|segno| self.segments.get_mut().entry(**segno).valid > 0).count();
         if left > 0 {
             // The cleaner leaves them where they are, so they must stay here too.
-            let text = format!("pinned files are in {left} segments to be emptied; unpin them");
+            let segments = counted(left, "segment");
+            let text = format!("pinned files are in {segments} to be emptied; unpin them");
             return Err(Error::usage(text));
         }
         Ok(used.len() as u32)

@@ -138,7 +138,7 @@ impl Setting {
     /// Those of the loads.
     pub fn run(&self, step: &mut dyn FnMut(&str)) -> Result<Calibrated> {
         let about =
-            format!("This machine, {} cores, by `strandline bench calibrate`.", core_count());
+            format!("This machine, {} cores, by 'strandline bench calibrate'.", core_count());
         let base = Profile::named(BASE).map_err(|e| Error::Usage(e.to_string()))?;
         let mut profile = base.shaped(NAME, &about, 1, core_count());
         step("lines, memory, wake-ups");

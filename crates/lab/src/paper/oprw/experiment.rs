@@ -11,6 +11,7 @@ use crate::workload::{self, Tree, TreeSource, Workload, tree_arguments};
 use crate::{Error, Result};
 use f2fs::technique;
 use vfs::kind::Technique;
+use vfs::words::counted;
 
 /// Modes of Table 6.2.
 pub(crate) const MODES: &[&Technique] = &[technique::POSIX, technique::STRICT, technique::OPRW];
@@ -160,16 +161,16 @@ pub(crate) fn job(
 
 fn tree_text(options: &Options, source: &TreeSource) -> String {
     let mut text = format!(
-        " The tree is {}: {} files, {:.1} MiB.",
+        " The tree is {}: {}, {:.1} MiB.",
         options.tree.display(),
-        source.files,
+        counted(source.files, "file"),
         source.bytes as f64 / f64::from(1 << 20)
     );
     if source.left_out > 0 {
         text += &format!(
-            " {} more files were left out to stay within {} MiB.",
-            source.left_out,
-            options.max_bytes >> 20
+            " Left out to stay within {} MiB: {}.",
+            options.max_bytes >> 20,
+            counted(source.left_out, "file")
         );
     }
     text

@@ -17,6 +17,8 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use vfs::words::counted;
+
 use super::known::Tree;
 use crate::workload::Script;
 use crate::workload::script::read_bounded;
@@ -49,8 +51,10 @@ impl std::fmt::Display for Converted {
         let Self { used: (calls, operations), passed, outside, failed, left_out, .. } = self;
         write!(
             f,
-            "{calls} calls became {operations} operations; {passed} change nothing, {outside} \
-             are outside the root, {failed} failed"
+            "{} became {}; without a change: {passed}, outside the root: {outside}, failed: \
+             {failed}",
+            counted(*calls, "call"),
+            counted(*operations, "operation"),
         )?;
         if left_out.is_empty() {
             return Ok(());

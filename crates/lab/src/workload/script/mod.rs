@@ -100,7 +100,7 @@ impl Script {
                 continue;
             }
             let taken = script.take(line, number, &mut budget);
-            taken.map_err(|what| Error::Usage(format!("{file}:{number}: {what} in `{line}`")))?;
+            taken.map_err(|what| Error::Usage(format!("{file}:{number}: {what} in '{line}'")))?;
         }
         if script.lines.is_empty() {
             return Err(Error::Usage(format!("{file}: no operation in it")));
@@ -142,8 +142,8 @@ impl Script {
                 self.mount = format!(",{}", rest.trim());
                 return Ok(());
             }
-            "begin" | "clean" if !rest.is_empty() => return Err(format!("unexpected `{rest}`")),
-            "begin" if self.begins() => return Err("a second `begin`".into()),
+            "begin" | "clean" if !rest.is_empty() => return Err(format!("unexpected '{rest}'")),
+            "begin" if self.begins() => return Err("a second 'begin'".into()),
             "begin" => ScriptStep::Begin,
             "clean" => ScriptStep::Clean,
             _ => ScriptStep::Do(Op::parse_line(line, number)?),
@@ -221,7 +221,7 @@ impl Workload for Script {
             };
             done.map_err(|error| match error {
                 Error::Full => Error::Full,
-                error => Error::Usage(format!("{}:{number}: `{step}`: {}", self.file, why(&error))),
+                error => Error::Usage(format!("{}:{number}: '{step}': {}", self.file, why(&error))),
             })?;
         }
         player.finish();

@@ -22,13 +22,13 @@ fn cuts(workload: Arc<dyn Workload>) -> crate::Result<crate::campaign::ModeResul
 #[test]
 fn what_is_wrong_is_told_by_line() {
     let bad = [
-        ("frob a", "unknown verb `frob`"),
+        ("frob a", "unknown verb 'frob'"),
         ("write a 0+9999999999", "more than 512 MiB"),
         ("append a 18446744073709551615", "beyond"),
         ("write a 18446744073709551615+2", "beyond"),
         ("truncate a 2000000000000", "beyond"),
         ("setxattr a user.x 70000", "a value of more"),
-        ("begin now", "unexpected `now`"),
+        ("begin now", "unexpected 'now'"),
         ("footprint lots", "a number of bytes"),
         ("footprint 99999999999999", "a number of bytes"),
     ];

@@ -118,6 +118,13 @@ pub struct Threads {
     name: String,
 }
 
+impl Threads {
+    /// What may stand behind `threads:N:`.
+    pub fn mixes() -> [&'static str; Mix::ALL.len()] {
+        Mix::ALL.map(Mix::name)
+    }
+}
+
 impl FromStr for Threads {
     type Err = Error;
 
@@ -127,7 +134,7 @@ impl FromStr for Threads {
         let count = count.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
         let mix = Mix::ALL.into_iter().find(|known| known.name() == mix);
         let (Some(count), Some(mix)) = (count, mix) else {
-            let known = Mix::ALL.map(Mix::name).join(", ");
+            let known = Self::mixes().join(", ");
             return Err(Error::Usage(format!(
                 "threads:{text}: expected threads:N or threads:N:MIX with N from 1 to \
                  {THREADS_MAX}; mixes: {known}"

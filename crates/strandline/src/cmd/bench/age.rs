@@ -3,9 +3,11 @@
 use clap::Args;
 use lab::bench::Subject;
 use lab::bench::age::{self, Aged, Latency};
+use vfs::words::counted;
 
 use super::Common;
 use crate::failure::{Failure, Outcome};
+use crate::known;
 use crate::out;
 
 /// Fill a volume, overwrite it again and again, and print what cleaning costs.
@@ -27,8 +29,7 @@ pub(crate) struct Age {
     /// Room on the drive, with k, m or g
     #[arg(long, default_value = "1g", value_parser = crate::target::parse_size)]
     size: u64,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, ram
-    #[arg(long, default_value = "zn540")]
+    #[arg(long, default_value = "zn540", help = format!("Drive profile: {}", known::drives()))]
     drive: String,
     /// `real`, or a machine profile to simulate
     #[arg(long, default_value = "xeon-4116")]
@@ -72,8 +73,9 @@ fn print(aged: &Aged) -> Result<(), Failure> {
     let Aged { fill, writes, seconds, .. } = aged;
     let mib = aged.file_bytes >> 20;
     out::line(format!(
-        "{fill} % full, {mib} MiB, {writes} blocks overwritten on {drive} ({machine} machine, \
-         {time}) in {seconds:.1} s"
+        "{fill} % full, {mib} MiB, {} overwritten on {drive} ({machine} machine, {time}) in \
+         {seconds:.1} s",
+        counted(*writes, "block")
     ))?;
     let (is, form) = (aged.amplification, aged.amplification_closed_form);
     out::line(format!(

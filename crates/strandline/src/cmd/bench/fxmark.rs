@@ -10,6 +10,7 @@ use lab::sensitivity::sensitivity;
 
 use super::Common;
 use crate::failure::{Failure, Outcome};
+use crate::known;
 use crate::out;
 use crate::progress::Progress;
 
@@ -31,8 +32,7 @@ pub(crate) struct Fxmark {
     /// simulated
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ops: Option<u64>,
-    /// Drive profile: zn540, zn540-noplp, conventional-noplp, 850-evo, 983-zet, ram
-    #[arg(long, default_value = "ram")]
+    #[arg(long, default_value = "ram", help = format!("Drive profile: {}", known::drives()))]
     drive: String,
     /// Not in process: through the kernel, in a new directory below this one
     #[arg(long, value_name = "DIR")]

@@ -52,7 +52,7 @@ impl Served {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     "it is served, but its control socket is another user's"
                 }
-                _ => "no `strandline drive serve` serves this drive",
+                _ => "no 'strandline drive serve' serves this drive",
             };
             Failure::Problem(format!("{path}: {why}"))
         })
@@ -140,7 +140,8 @@ impl CutServed {
     }
 }
 
-/// Give a served drive its power back. Hosts lose their controllers and connect again.
+/// Give a served drive its power back, or the contents of a snapshot. Hosts lose their controllers
+/// and connect again; if the power is on and no snapshot named, nothing happens.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -275,7 +276,13 @@ fn tell_of(path: &Path, which: &Which, request: &Request, done: &str) -> Outcome
 
 impl Restore {
     pub(crate) fn run(self) -> Outcome {
-        tell(&self.path, &Request::Restore { name: self.name }, "power restored")
+        let given = Served::must(&self.path)?.ask(&Request::Restore { name: self.name })?;
+        let done = match given.as_bool() {
+            Some(false) => "the power is on, nothing to restore",
+            _ => "power restored",
+        };
+        out::line(format!("{}: {done}", self.path.display()))?;
+        Ok(0)
     }
 }
 

@@ -171,10 +171,10 @@ impl Mkfs {
         let wanted = [
             (self.check > 0, "-c: no search for bad blocks here"),
             (self.cluster_size.is_some(), "-C: no clusters (bigalloc) here"),
-            (self.from.is_some(), "-d: `strandline cp -r` copies a tree into a volume"),
+            (self.from.is_some(), "-d: 'strandline cp -r' copies a tree into a volume"),
             (self.bad_blocks.is_some(), "-l: no list of bad blocks here"),
             (self.supers_only, "-S: superblocks alone are not written here; e2fsck repairs"),
-            (self.undo.is_some(), "-z: `strandline drive snapshot` remembers a whole drive"),
+            (self.undo.is_some(), "-z: 'strandline drive snapshot' remembers a whole drive"),
         ];
         match wanted.iter().find(|(asked, _)| *asked) {
             Some((_, why)) => Err(Failure::Usage((*why).into())),

@@ -7,9 +7,9 @@ use clap::{ArgAction, Args, value_parser};
 use f2fs::devices::join_for_mkfs;
 use f2fs::mkfs::{Encoding, MkfsOptions, format, mount_new};
 use f2fs::ondisk::superblock::Features;
-use lab::report::counted;
 use serde::Serialize;
 use vfs::Timespec;
+use vfs::words::counted;
 
 use super::{KINDS, caller, parse_owner, parse_uuid};
 use crate::copy::{self, Copy, Counts, Host, Options, Sink, Times};
@@ -275,8 +275,9 @@ impl Mkfs {
         ];
         if let Some(zones) = &drive.zones {
             let mb = zones.size >> 8;
-            lines.push(format!("Info: Host-managed zoned drive: {} zones of {mb} MB", zones.count));
-            lines.push(format!("Info: {} zones reset", made.zones_reset));
+            let all = counted(zones.count, "zone");
+            lines.push(format!("Info: Host-managed zoned drive: {all} of {mb} MB"));
+            lines.push(format!("Info: {} reset", counted(made.zones_reset, "zone")));
         } else if made.trimmed {
             lines.push("Info: Discarded the whole device".into());
         }
@@ -295,8 +296,9 @@ impl Mkfs {
             made.overprovision_segments, made.reserved_segments
         ));
         if let Some(from) = &made.from {
-            let (files, directories) = (from.files, from.directories);
-            lines.push(format!("Info: {files} files and {directories} directories copied"));
+            let files = counted(from.files, "file");
+            let directories = counted(from.directories, "directory");
+            lines.push(format!("Info: {files} and {directories} copied"));
         }
         lines.push("Info: format successful".into());
         lines.iter().try_for_each(out::line)
