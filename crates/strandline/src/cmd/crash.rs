@@ -227,14 +227,7 @@ impl Crash {
             let repeat = || out::line(format!("\nrepeat: {command} --modes {modes}"));
             out::heard(tell(&results).and_then(|()| repeat()))?;
         }
-        interrupt.check(|| {
-            let (all, cuts) = (counted(all, "mode"), counted(judged.1, "cut"));
-            format!(
-                "{} of {all} begun, the last one judged at {} of {cuts}",
-                results.len(),
-                judged.0
-            )
-        })?;
+        interrupt.check(|| begun(results.len(), all, judged))?;
         Ok(if results.iter().any(|r| r.broken > 0) { PROBLEM } else { 0 })
     }
 
@@ -455,6 +448,12 @@ impl Crash {
             _ => text,
         }
     }
+}
+
+/// How far a run got that somebody stopped.
+fn begun(modes: usize, all: usize, (done, cuts): (usize, usize)) -> String {
+    let (all, cuts) = (counted(all, "mode"), counted(cuts, "cut"));
+    format!("{modes} of {all} begun, the last one judged at {done} of {cuts}")
 }
 
 /// All states of one run in one line, then the first failure.
