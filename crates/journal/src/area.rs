@@ -1,16 +1,18 @@
 //! An area: a ring of log blocks with its own transactions.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use cores::{Condvar, Mutex, PerCoreRwLock, Rank};
 use drive::Lba;
 
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::ondisk::descriptor::Format;
 use crate::ondisk::header::Tid;
 use crate::ondisk::revoke::records_per_block;
 use crate::ondisk::superblock::Superblock;
-use crate::transaction::{Committed, Running};
+use crate::transaction::{Committed, Id, Running, Stamp};
 
 /// Where the blocks of a log are on the drive.
 pub type LogBlocks = Box<dyn Fn(u32) -> Option<Lba> + Send + Sync>;
@@ -35,7 +37,7 @@ pub(crate) struct Area<K> {
     pub(crate) running: Mutex<Running<K>>,
     /// Room in the log, and what is in it.
     pub(crate) log: Mutex<Log<K>>,
-    /// Allows one commit and one checkpoint at a time.
+    /// Allows one commit at a time.
     pub(crate) turns: Mutex<Turns>,
     pub(crate) ended: Condvar,
     /// `None` where nothing is logged.
@@ -43,10 +45,11 @@ pub(crate) struct Area<K> {
 }
 
 /// The blocks of a log, and how they are written.
+#[derive(Clone)]
 pub(crate) struct Ring {
     pub(crate) first: u32,
     pub(crate) end: u32,
-    blocks: LogBlocks,
+    blocks: Arc<LogBlocks>,
     pub(crate) format: Format,
     pub(crate) seed: u32,
     pub(crate) incompat: crate::ondisk::superblock::Incompat,
@@ -70,32 +73,31 @@ pub(crate) struct Log<K> {
     pub(crate) next: Tid,
     /// Transactions whose images are not home, oldest first.
     pub(crate) committed: VecDeque<Committed<K>>,
+    /// Says where the log begins, unless a table of areas does.
     pub(crate) superblock: Option<Superblock>,
 }
 
-/// Whether a commit or a checkpoint of the area is under way.
+/// Whether a commit of the area is under way.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// Somebody commits.
     pub(crate) leading: bool,
     /// And has begun its last flush.
     pub(crate) flushing: bool,
-    /// Somebody writes images home.
-    pub(crate) homing: bool,
     /// The newest committed transaction.
     pub(crate) committed: Tid,
     pub(crate) failed: Option<Error>,
 }
 
 impl<K> Area<K> {
-    pub(crate) fn new(index: u16, space: Option<LogSpace>) -> Result<Self> {
-        let (tid, superblock, ring) = match space {
-            None => (Tid(1), None, None),
-            Some(LogSpace { superblock, blocks }) => {
-                let ring = Ring::new(&superblock, blocks)?;
-                (superblock.sequence(), Some(superblock), Some(ring))
-            }
-        };
+    /// An area whose next transaction is `tid`. If no table of areas says where its log begins,
+    /// `superblock` does.
+    pub(crate) fn new(
+        index: u16,
+        tid: Tid,
+        ring: Option<Ring>,
+        superblock: Option<Superblock>,
+    ) -> Self {
         let size = ring.as_ref().map(|ring| ring.end - ring.first);
         let log = Log {
             reserved: 0,
@@ -108,18 +110,22 @@ impl<K> Area<K> {
             committed: VecDeque::new(),
             superblock,
         };
-        let turns = Turns { committed: Tid(tid.0.wrapping_sub(1)), ..Turns::default() };
+        let turns = Turns { committed: tid.previous(), ..Turns::default() };
         let key = u64::from(index);
-        Ok(Self {
+        Self {
             index,
             gate: PerCoreRwLock::ranked(Rank::Gate, "journal gate", tid).keyed(key),
-            running: Mutex::ranked(Rank::Meta, "running transaction", Running::default())
-                .keyed(key),
+            running: Mutex::ranked(Rank::Meta, "running transaction", Running::new(tid)).keyed(key),
             log: Mutex::ranked(Rank::Log, "journal log", log).keyed(key),
             turns: Mutex::ranked(Rank::Commit, "journal turns", turns).keyed(key),
             ended: Condvar::new(),
             ring,
-        })
+        }
+    }
+
+    /// Its transaction of this number.
+    pub(crate) fn id(&self, tid: Tid) -> Id {
+        Id { area: self.index, tid }
     }
 
     /// Fails if the journal was aborted.
@@ -140,7 +146,8 @@ impl<K> Area<K> {
 }
 
 impl Ring {
-    fn new(superblock: &Superblock, blocks: LogBlocks) -> Result<Self> {
+    /// All of a log's blocks. Fails unless it was closed in good order.
+    pub(crate) fn new(superblock: &Superblock, blocks: Arc<LogBlocks>) -> Result<Self> {
         let (ring, incompat, seed) = (superblock.ring(), superblock.incompat(), superblock.seed());
         if superblock.start().is_some() {
             let start = superblock.start().unwrap_or(0);
@@ -157,6 +164,11 @@ impl Ring {
         Ok(Self { first: ring.start, end: ring.end, blocks, format, seed, incompat })
     }
 
+    /// Some of its blocks, as a ring of their own.
+    pub(crate) fn part(&self, blocks: std::ops::Range<u32>) -> Self {
+        Self { first: blocks.start, end: blocks.end, ..self.clone() }
+    }
+
     /// The block behind `block`.
     pub(crate) fn next(&self, block: u32) -> u32 {
         if block + 1 == self.end { self.first } else { block + 1 }
@@ -168,6 +180,9 @@ impl Ring {
     }
 }
 
+/// Stamp, buffers and revoked buffers of a transaction.
+type Images<K> = (Stamp, Arc<[Arc<Buffer<K>>]>, Vec<Arc<Buffer<K>>>);
+
 impl<K> Log<K> {
     /// Where recovery begins once the `count` oldest transactions are home: with the next one, or
     /// where that is or will be logged.
@@ -175,6 +190,19 @@ impl<K> Log<K> {
         match self.committed.get(count) {
             Some(oldest) => (oldest.start, oldest.id.tid),
             None => (self.logging.unwrap_or(self.head), self.next),
+        }
+    }
+
+    /// Stamp and buffers of a committed transaction, and those it revoked, which it gives away.
+    pub(crate) fn images(&mut self, id: Id) -> Option<Images<K>> {
+        let found = self.committed.iter_mut().find(|committed| committed.id == id)?;
+        Some((found.stamp, found.buffers.clone(), std::mem::take(&mut found.revoked)))
+    }
+
+    /// Notes that a committed transaction is valid.
+    pub(crate) fn validate(&mut self, id: Id) {
+        if let Some(found) = self.committed.iter_mut().find(|committed| committed.id == id) {
+            found.valid = true;
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct State<K> {
     pub(crate) kind: Option<K>,
     /// The running transaction that will log it.
     pub(crate) owner: Option<Id>,
-    /// As it was closed by transactions whose images are not home, in the order of stamps.
+    /// As transactions closed it whose images are not home, in the order of stamps.
     pub(crate) images: SmallVec<[Image; 2]>,
     /// A checkpoint has an image on its way home.
     pub(crate) homing: bool,
@@ -47,10 +47,14 @@ pub(crate) struct State<K> {
 
 /// A buffer as a transaction closed it.
 pub(crate) struct Image {
+    /// Whose it is.
+    pub(crate) of: Id,
     pub(crate) stamp: Stamp,
     pub(crate) block: Block,
-    /// Its transaction is committed, so it may go home.
-    pub(crate) committed: bool,
+    /// Its transaction has it among what it will log.
+    pub(crate) collected: bool,
+    /// Its transaction is valid, so it may go home.
+    pub(crate) valid: bool,
 }
 
 impl<K> Buffer<K> {
@@ -77,8 +81,21 @@ impl<K> Buffer<K> {
 
 impl<K> State<K> {
     /// The newest image that may go home.
-    pub(crate) fn newest_committed(&self) -> Option<&Image> {
-        self.images.iter().rev().find(|image| image.committed)
+    pub(crate) fn newest_valid(&self) -> Option<&Image> {
+        self.images.iter().rev().find(|image| image.valid)
+    }
+
+    /// The live block becomes the image of `of`, which owns the buffer and is being closed, once
+    /// `seal` has completed it.
+    pub(crate) fn freeze(&mut self, of: Id, stamp: Stamp, seal: impl FnOnce(K, &mut Block))
+    where
+        K: Copy,
+    {
+        self.owner = None;
+        let (Some(live), Some(kind)) = (&mut self.live, self.kind) else { return };
+        seal(kind, live);
+        let block = live.clone();
+        self.images.push(Image { of, stamp, block, collected: false, valid: false });
     }
 }
 

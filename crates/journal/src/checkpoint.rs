@@ -1,68 +1,90 @@
 //! Checkpoints: images go home, and the log's blocks are free again
 //! (`jbd2_log_do_checkpoint`, `jbd2_update_log_tail`).
 //!
-//! Order: the newest committed image of each block is written home; a flush makes them stable; the
-//! superblock with the new tail is forced; only then the log's blocks may be written again. A cut
-//! before the superblock leaves a log that brings back the same. A block with a newer committed
-//! image is left to that one's transaction, which is behind the new tail.
+//! Order: the newest valid image of each block is written home; a flush makes them stable; the
+//! superblock or table with the new tails is forced; only then the log's blocks may be written
+//! again. A cut before that write leaves a log that brings back the same. A block with a newer
+//! valid image is left to that one's transaction, if that is behind the new tail.
+//!
+//! Where there are several areas, a tail passes a transaction T only together with, or after, every
+//! older one that T names: otherwise recovery would bring an older image of a block over T's, which
+//! is home. Newer ones that T names are valid and stay so. Hence no circle: the oldest of all can
+//! always go.
 
 use std::sync::Arc;
 
-use cores::Stage;
+use cores::{Condvar, Mutex, Rank, Stage};
 use drive::{Block, Lba};
 use queue::WriteSet;
 
-use crate::area::{Area, Turns};
+use crate::area::Area;
 use crate::buffer::Buffer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inject::Inject;
+use crate::ondisk::header::Tid;
 use crate::transaction::{Committed, Id, Stamp};
 use crate::{Client, Journal};
 
+/// Whether somebody writes images home.
+pub(crate) struct Homing {
+    /// Taken alone, or with nothing but the turn to commit.
+    is_busy: Mutex<bool>,
+    ended: Condvar,
+}
+
 /// An image on its way home.
-struct Homing<K> {
+struct Going<K> {
     buffer: Arc<Buffer<K>>,
     stamp: Stamp,
     block: Block,
 }
 
+/// How far a checkpoint goes: of each area, how many of its oldest transactions, and the last one's
+/// number.
+type Passing = Vec<Option<(usize, Tid)>>;
+
 impl<C: Client> Journal<C> {
     /// Makes room in the log, or waits until somebody has. The caller has no handle.
     pub(crate) fn make_room(&self, area: &Area<C::Kind>) -> Result<()> {
-        if area.log.lock().committed.is_empty() {
-            let tid = *area.gate.read();
-            return self.commit(Id { area: area.index, tid });
+        let oldest = area.log.lock().committed.front().map(|oldest| (oldest.id, oldest.valid));
+        match oldest {
+            None => {
+                let tid = *area.gate.read();
+                self.make_place(area.id(tid))
+            }
+            // It waits for transactions that may never be closed otherwise.
+            Some((id, false)) => self.commit(id),
+            Some((_, true)) => self.checkpoint(area, false),
         }
-        self.checkpoint(area, false)
     }
 
-    /// Writes home what the oldest transactions have logged, or all of them; or waits until
-    /// somebody else has.
+    /// Writes home what the area's oldest transactions have logged, or all of its valid ones; or
+    /// waits until somebody else has written home.
     fn checkpoint(&self, area: &Area<C::Kind>, all: bool) -> Result<()> {
-        if !area.begin_homing()? {
+        area.check()?;
+        if !self.homing.begin() {
             return Ok(());
         }
         let _span = cores::span(Stage::Checkpoint);
         let done = self.write_home(area, all);
-        area.end_homing(done.as_ref().err());
+        if let Err(error) = &done {
+            // The tail stays where it is, and nothing can make room any more.
+            self.abort(error);
+        }
+        self.homing.end();
         done
     }
 
     fn write_home(&self, area: &Area<C::Kind>, all: bool) -> Result<()> {
-        let (count, last, buffers) = area.oldest(all);
-        if count == 0 {
-            return Ok(());
-        }
-        let homing = homing(buffers, last);
+        let passing = self.passing(area, all);
+        let homing = self.going(&passing);
         let early = self.options.inject.contains(Inject::EARLY_TAIL);
         let written = if early {
-            self.move_tail(area, count).and_then(|()| self.write(&homing))
+            self.move_tails(&passing).and_then(|()| self.write(&homing))
         } else {
-            self.write(&homing)
-                .and_then(|()| self.flush())
-                .and_then(|()| self.move_tail(area, count))
+            self.write(&homing).and_then(|()| self.flush()).and_then(|()| self.move_tails(&passing))
         };
-        for Homing { buffer, stamp, .. } in homing {
+        for Going { buffer, stamp, .. } in homing {
             let mut state = buffer.lock();
             state.homing = false;
             if written.is_ok() {
@@ -70,26 +92,97 @@ impl<C: Client> Journal<C> {
             }
         }
         if written.is_ok() {
-            area.log.lock().drop_oldest(count);
+            for (area, passed) in self.areas.iter().zip(&passing) {
+                if let Some((count, _)) = *passed {
+                    area.log.lock().drop_oldest(count);
+                }
+            }
         }
         written
     }
 
-    fn write(&self, homing: &[Homing<C::Kind>]) -> Result<()> {
+    /// The oldest valid transactions of `area`, all or so many that a quarter of its log gets free,
+    /// with all older ones that they name.
+    fn passing(&self, area: &Area<C::Kind>, all: bool) -> Passing {
+        let mut passing = vec![None; self.areas.len()];
+        let mut work = vec![(area, area.oldest(all))];
+        while let Some((area, upto)) = work.pop() {
+            let log = area.log.lock();
+            let (from, _) = passing[usize::from(area.index)].unwrap_or((0, Tid::default()));
+            let new = log.committed.iter().enumerate().take(upto).skip(from);
+            let mut named: Vec<(Id, Stamp)> = Vec::new();
+            for (place, transaction) in new {
+                let Committed { id, stamp, named: names, .. } = transaction;
+                passing[usize::from(area.index)] = Some((place + 1, id.tid));
+                named.extend(names.iter().map(|id| (id, *stamp)));
+            }
+            drop(log);
+            if self.options.inject.contains(Inject::TAIL_AHEAD) {
+                continue;
+            }
+            for (id, before) in named {
+                let Some(other) = self.areas.get(usize::from(id.area)) else { continue };
+                work.push((other, other.older(id.tid, before)));
+            }
+        }
+        passing
+    }
+
+    /// The images that must be home before the tails pass: of each block the newest valid one,
+    /// unless that stays in the log. In the order of their addresses.
+    fn going(&self, passing: &Passing) -> Vec<Going<C::Kind>> {
+        let mut going = Vec::new();
+        for (area, passed) in self.areas.iter().zip(passing) {
+            let Some((count, _)) = *passed else { continue };
+            let lists: Vec<_> = {
+                let log = area.log.lock();
+                log.committed.iter().take(count).map(|one| one.buffers.clone()).collect()
+            };
+            for buffer in lists.iter().flat_map(|list| list.iter()) {
+                let mut state = buffer.lock();
+                // A buffer may be in several of the transactions.
+                let newest = state.newest_valid().filter(|image| {
+                    let passed = passing[usize::from(image.of.area)];
+                    !state.homing && passed.is_some_and(|(_, last)| last.reaches(image.of.tid))
+                });
+                let Some((stamp, block)) = newest.map(|image| (image.stamp, image.block.clone()))
+                else {
+                    continue;
+                };
+                state.homing = true;
+                drop(state);
+                going.push(Going { buffer: buffer.clone(), stamp, block });
+            }
+        }
+        going.sort_by_key(|going| going.buffer.lba);
+        going
+    }
+
+    fn write(&self, homing: &[Going<C::Kind>]) -> Result<()> {
         let mut set = WriteSet::default();
-        for Homing { buffer, block, .. } in homing {
+        for Going { buffer, block, .. } in homing {
             set.push(&self.io, buffer.lba, block.clone());
         }
         set.submit(&self.io);
         Ok(set.wait(self.io.queue())?)
     }
 
-    /// The log begins behind its `count` oldest transactions. Durable when this returns.
-    fn move_tail(&self, area: &Area<C::Kind>, count: usize) -> Result<()> {
+    /// The logs begin behind these transactions. Durable when this returns.
+    fn move_tails(&self, passing: &Passing) -> Result<()> {
+        let passed = self.areas.iter().zip(passing);
+        let moved = passed.filter_map(|(area, passed)| {
+            let (count, _) = (*passed)?;
+            Some((area, area.log.lock().tail_behind(count)))
+        });
+        let moved: Vec<_> = moved.collect();
+        if let Some(tails) = &self.tails {
+            let moved = moved.into_iter().map(|(area, tail)| (area.index, tail));
+            return tails.advance(&self.io, moved);
+        }
+        let [(area, (start, tid))] = moved[..] else { return Ok(()) };
         let Some(ring) = &area.ring else { return Ok(()) };
         let superblock = {
             let mut log = area.log.lock();
-            let (start, tid) = log.tail_behind(count);
             let Some(superblock) = &mut log.superblock else { return Ok(()) };
             superblock.set_tail(Some(start), tid);
             Block::from_prefix(&superblock.emit())
@@ -112,97 +205,88 @@ impl<C: Client> Journal<C> {
             while !area.log.lock().committed.is_empty() {
                 self.checkpoint(area, true)?;
             }
-            let Some(ring) = &area.ring else { continue };
-            let closed = {
-                let mut log = area.log.lock();
-                let next = log.next;
-                log.superblock.as_mut().map(|superblock| {
-                    superblock.set_tail(None, next);
-                    Block::from_prefix(&superblock.emit())
-                })
-            };
-            closed.map_or(Ok(()), |block| self.force(ring.lba(0), block))?;
         }
-        Ok(())
-    }
-}
-
-/// Those of `buffers` whose newest committed image is not newer than `last`, with that image, in
-/// the order of their addresses.
-fn homing<K>(buffers: Vec<Arc<Buffer<K>>>, last: Stamp) -> Vec<Homing<K>> {
-    let mut homing = Vec::with_capacity(buffers.len());
-    for buffer in buffers {
-        let mut state = buffer.lock();
-        // A buffer may be in several of the transactions.
-        let newest = state.newest_committed().filter(|image| !state.homing && image.stamp <= last);
-        let Some((stamp, block)) = newest.map(|image| (image.stamp, image.block.clone())) else {
-            continue;
+        let next = self.areas.iter().map(|area| area.log.lock().next);
+        let Some(next) = next.reduce(|last, next| if next.is_after(last) { next } else { last })
+        else {
+            return Ok(());
         };
-        state.homing = true;
-        drop(state);
-        homing.push(Homing { buffer, stamp, block });
+        if let Some(tails) = &self.tails {
+            return tails.end(&self.io, next);
+        }
+        let [Area { ring: Some(ring), log, .. }] = &*self.areas else { return Ok(()) };
+        let closed = log.lock().superblock.as_mut().map(|superblock| {
+            superblock.set_tail(None, next);
+            Block::from_prefix(&superblock.emit())
+        });
+        closed.map_or(Ok(()), |block| self.force(ring.lba(0), block))
     }
-    homing.sort_by_key(|homing| homing.buffer.lba);
-    homing
 }
 
 impl<K> Committed<K> {
     /// Where nothing is logged: its blocks have been written in place.
     pub(crate) fn went_home(self) {
-        for buffer in self.buffers {
+        for buffer in &*self.buffers {
             buffer.lock().images.retain(|image| image.stamp > self.stamp);
         }
     }
 }
 
 impl<K> Area<K> {
-    /// The oldest transactions, all or so many that a quarter of the log gets free: how many, the
-    /// last one's stamp, and their buffers.
-    fn oldest(&self, all: bool) -> (usize, Stamp, Vec<Arc<Buffer<K>>>) {
+    /// How many of the oldest transactions are valid, all or so many that a quarter of the log gets
+    /// free.
+    fn oldest(&self, all: bool) -> usize {
         let log = self.log.lock();
-        let (mut blocks, mut count, mut last) = (0, 0, Stamp::default());
-        let mut buffers = Vec::new();
-        for transaction in &log.committed {
+        let (mut blocks, mut count) = (0, 0);
+        for transaction in log.committed.iter().take_while(|transaction| transaction.valid) {
             if !all && blocks >= log.max {
                 break;
             }
             blocks += transaction.blocks;
             count += 1;
-            last = transaction.stamp;
-            buffers.extend(transaction.buffers.iter().cloned());
         }
-        (count, last, buffers)
+        count
     }
 
-    /// Takes the turn to write home; false after somebody else's turn.
-    fn begin_homing(&self) -> Result<bool> {
-        let mut turns = self.turns.lock();
-        if turns.failed.is_some() {
-            return Err(Error::Aborted);
+    /// How many of the oldest transactions are not newer than `tid` and were closed before
+    /// `before`.
+    fn older(&self, tid: Tid, before: Stamp) -> usize {
+        let log = self.log.lock();
+        let is_older = |other: &&Committed<K>| tid.reaches(other.id.tid) && other.stamp < before;
+        log.committed.iter().take_while(is_older).count()
+    }
+}
+
+impl Default for Homing {
+    fn default() -> Self {
+        let is_busy = Mutex::ranked(Rank::Commit, "journal checkpoint", false).keyed(u64::MAX);
+        Self { is_busy, ended: Condvar::new() }
+    }
+}
+
+impl Homing {
+    /// Takes the turn; false after somebody else's turn.
+    fn begin(&self) -> bool {
+        let mut is_busy = self.is_busy.lock();
+        if std::mem::replace(&mut *is_busy, true) {
+            while *is_busy {
+                self.ended.wait(&mut is_busy);
+            }
+            return false;
         }
-        if std::mem::replace(&mut turns.homing, true) {
-            drop(turns);
-            self.wait_while(|turns| turns.homing);
-            return Ok(false);
-        }
-        Ok(true)
+        true
     }
 
-    /// A home write that failed leaves the tail where it was, and stops the journal.
-    fn end_homing(&self, failed: Option<&Error>) {
-        let mut turns = self.turns.lock();
-        turns.homing = false;
-        if let Some(error) = failed {
-            turns.failed = Some(error.clone());
-        }
-        drop(turns);
+    fn end(&self) {
+        *self.is_busy.lock() = false;
         self.ended.notify_all();
     }
 
-    pub(crate) fn wait_while(&self, is_so: impl Fn(&Turns) -> bool) {
-        let mut turns = self.turns.lock();
-        while is_so(&turns) {
-            self.ended.wait(&mut turns);
+    /// Waits for the end of the turn under way.
+    pub(crate) fn wait(&self) {
+        let mut is_busy = self.is_busy.lock();
+        while *is_busy {
+            self.ended.wait(&mut is_busy);
         }
     }
 }

@@ -5,54 +5,106 @@ use drive::{BLOCK_SIZE, Block, Lba};
 use queue::{Io, WriteSet};
 
 use crate::area::{Area, Ring};
-use crate::buffer::Image;
+use crate::buffer::{Buffer, State};
+use crate::chain::Frontier;
 use crate::inject::Inject;
-use crate::ondisk::commit;
+use crate::ondisk::commit::{self, Link};
 use crate::ondisk::descriptor::{Tag, needs_escape};
 use crate::ondisk::header::Tid;
 use crate::ondisk::revoke::{self, records_per_block};
-use crate::transaction::{Closing, Id, Logged, Stamp};
+use crate::transaction::{Closing, Id, Logged, Running, Stamp};
 use crate::{Client, Journal};
 
 impl<C: Client> Journal<C> {
-    /// Closes the area's running transaction; `None` if it has changed nothing. Waits for open
-    /// handles; new ones wait for one pass over the transaction's buffers. The caller leads.
-    pub(crate) fn close_running(&self, area: &Area<C::Kind>) -> Option<Closing<C::Kind>> {
-        let mut gate = area.gate.write();
+    /// Closes the running transactions of `areas`, which the caller leads, in the order of areas.
+    /// Waits for open handles; new ones go on at once. Those that have changed nothing stay.
+    ///
+    /// With `wanted`, closes nothing if they name others that are not wanted yet, adds these, and
+    /// returns `None`. Who is named is final: marks are made under the locks that are held here,
+    /// and a closed transaction takes none.
+    pub(crate) fn close_running(
+        &self,
+        areas: &[&Area<C::Kind>],
+        wanted: Option<&mut Frontier>,
+    ) -> Option<Vec<Closing<C::Kind>>> {
+        let mut gates: Vec<_> = areas.iter().map(|area| area.gate.write()).collect();
         let _span = cores::span(Stage::Journal);
-        let running = {
-            let mut running = area.running.lock();
-            if running.is_empty() {
-                return None;
+        let mut closed: Vec<(usize, Stamp, Running<C::Kind>)> = Vec::with_capacity(areas.len());
+        {
+            let mut all: Vec<_> = areas.iter().map(|area| area.running.lock()).collect();
+            if let Some(wanted) = wanted {
+                let named = all.iter().flat_map(|running| running.marks.named.iter());
+                let more = named.filter(|id| !self.chain.is_valid(*id));
+                if more.filter(|id| wanted.add(*id)).count() > 0 {
+                    return None;
+                }
             }
-            std::mem::take(&mut *running)
-        };
-        let id = Id { area: area.index, tid: *gate };
-        let stamp = Stamp(self.stamps.fetch_add(1));
-        let mut images = Vec::with_capacity(running.buffers.len());
-        for buffer in running.buffers {
-            let mut guard = buffer.lock();
-            let state = &mut *guard;
+            for (place, running) in all.iter_mut().enumerate() {
+                if !running.is_empty() {
+                    let stamp = Stamp(self.stamps.fetch_add(1));
+                    closed.push((place, stamp, running.take(stamp)));
+                }
+            }
+        }
+        for (place, ..) in &closed {
+            let (area, gate) = (areas[*place], &mut gates[*place]);
+            let mut log = area.log.lock();
+            log.closing = area.cost(log.reserved);
+            log.reserved = 0;
+            **gate = gate.next();
+        }
+        drop(gates);
+        let collect =
+            |(place, stamp, running): (usize, Stamp, _)| self.collect(areas[place], stamp, running);
+        Some(closed.into_iter().map(collect).collect())
+    }
+
+    /// Collects the images of a transaction that was just closed. Threads that change its buffers
+    /// meanwhile freeze them.
+    fn collect(
+        &self,
+        area: &Area<C::Kind>,
+        stamp: Stamp,
+        running: Running<C::Kind>,
+    ) -> Closing<C::Kind> {
+        let Running { tid, marks, buffers, mut revoked, ordered, .. } = running;
+        let id = area.id(tid);
+        let mut images = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            let mut state = buffer.lock();
+            if state.owner == Some(id) {
+                self.freeze_as(&buffer, &mut state, id, stamp);
+            }
             // Otherwise it was freed since, or is here twice because it came back.
-            let is_owned = state.owner.take_if(|owner| *owner == id).is_some();
-            let (Some(live), Some(kind), true) = (&mut state.live, state.kind, is_owned) else {
-                continue;
-            };
-            self.client.seal(kind, buffer.lba, live);
-            let block = live.clone();
-            state.images.push(Image { stamp, block: block.clone(), committed: false });
-            drop(guard);
+            let image = state.images.iter_mut().find(|image| image.stamp == stamp);
+            let Some(image) = image.filter(|image| !image.collected) else { continue };
+            image.collected = true;
+            let block = image.block.clone();
+            drop(state);
             images.push((buffer, block));
         }
-        let mut revoked = running.revoked;
         if self.options.inject.contains(Inject::SKIP_REVOKE) {
             revoked.clear();
         }
-        let mut log = area.log.lock();
-        log.closing = area.cost(log.reserved);
-        log.reserved = 0;
-        *gate = gate.next();
-        Some(Closing { id, stamp, images, revoked, ordered: running.ordered })
+        Closing { id, stamp, named: marks.named, images, revoked, ordered }
+    }
+
+    /// The live block becomes the image of `owner`, which is being closed and has not come by yet.
+    pub(crate) fn freeze(&self, buffer: &Buffer<C::Kind>, state: &mut State<C::Kind>, owner: Id) {
+        let closed = self.areas[usize::from(owner.area)].running.lock().closed;
+        let (tid, stamp) = closed.expect("an owner is running or was just closed");
+        debug_assert!(tid == owner.tid, "{owner:?} is closed, and {tid} after it");
+        self.freeze_as(buffer, state, owner, stamp);
+    }
+
+    fn freeze_as(
+        &self,
+        buffer: &Buffer<C::Kind>,
+        state: &mut State<C::Kind>,
+        of: Id,
+        stamp: Stamp,
+    ) {
+        state.freeze(of, stamp, |kind, block| self.client.seal(kind, buffer.lba, block));
     }
 }
 
@@ -134,11 +186,18 @@ impl<K> Closing<K> {
 }
 
 impl<K> Logged<K> {
-    /// Submits the commit block.
-    pub(crate) fn commit(&self, ring: &Ring, io: &Io, set: &mut WriteSet, forced: bool) {
+    /// Submits the commit block, with a `link` where the log has areas.
+    pub(crate) fn commit(
+        &self,
+        ring: &Ring,
+        io: &Io,
+        set: &mut WriteSet,
+        link: Option<&Link>,
+        forced: bool,
+    ) {
         let mut block = Block::unspecified();
         let seed = ring.incompat.has_sums().then_some(ring.seed);
-        commit::emit(block.make_mut(), self.closed.id.tid, cores::wall_clock(), seed);
+        commit::emit(block.make_mut(), self.closed.id.tid, cores::wall_clock(), link, seed);
         let lba = ring.lba(self.commit_at);
         if forced {
             set.push_forced(io, lba, block);

@@ -1,7 +1,6 @@
 //! Committing: one run of the policy's plan (`jbd2_journal_commit_transaction`).
 //!
-//! The first caller who wants a transaction durable *leads*: it closes and commits the transaction
-//! in its own thread. Others who want the same, or what is behind it, wait for the end of that run.
+//! `lead` says who runs it, and for which transactions.
 //!
 //! What a cut may leave at each step: before the commit block is durable, recovery ends ahead of
 //! this transaction. `PreFlush` makes sure that everything the commit block vouches for, the log's
@@ -13,119 +12,100 @@ use queue::plan::{OnTheWay, Run};
 use queue::{BlockQueue, IoError};
 use vfs::Ino;
 
-use crate::area::Area;
+use crate::area::{Area, Ring};
+use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::inject::Inject;
+use crate::lead::{End, Lead, Scope, Stop};
+use crate::ondisk::commit::Link;
 use crate::policy::Submit;
-use crate::transaction::{Closing, Id, Logged};
-use crate::{Client, Journal, Tid};
+use crate::transaction::{Closing, Id, Logged, validate};
+use crate::{Client, Journal};
 
 impl<C: Client> Journal<C> {
     /// Makes a transaction durable. The caller must have no handle, and hold no lock that one with
     /// a handle may wait for.
     pub fn commit(&self, id: Id) -> Result<()> {
-        self.run(None, Some(id))
+        self.run(None, Scope::Closure([id].into_iter().collect()))
     }
 
     /// Makes the dirty data of `ino` durable, and the transaction that changed it last, if one has.
     pub fn fsync(&self, ino: Ino, changed: Option<Id>) -> Result<()> {
-        self.run(Some(ino), changed)
+        self.run(Some(ino), Scope::Closure(changed.into_iter().collect()))
     }
 
     /// Makes everything durable that handles have changed, but no data.
     pub fn commit_all(&self) -> Result<()> {
-        self.areas.iter().try_for_each(|area| {
-            let tid = *area.gate.read();
-            self.commit(Id { area: area.index, tid })
-        })
+        let all = self.areas.iter().map(|area| area.id(*area.gate.read()));
+        self.run(None, Scope::Closure(all.collect()))
     }
 
-    fn run(&self, ino: Option<Ino>, id: Option<Id>) -> Result<()> {
+    /// Ends a full transaction. Where there are several areas, it need not be valid then: its area
+    /// waits for no other.
+    pub(crate) fn make_place(&self, full: Id) -> Result<()> {
+        self.run(None, Scope::One(full))
+    }
+
+    fn run(&self, ino: Option<Ino>, scope: Scope) -> Result<()> {
         cores::may_sleep();
-        let area = id.and_then(|id| self.areas.get(usize::from(id.area)));
         let mut run = Commit {
             journal: self,
-            area: area.unwrap_or_else(|| self.area()),
             ino,
-            target: id.map(|id| id.tid),
-            leads: false,
+            scope,
+            lead: Lead::new(self),
             writes: OnTheWay::default(),
-            state: State::Open,
+            closing: Vec::new(),
+            logged: Vec::new(),
         };
         let done = self.plan.run(&mut run, None);
         run.end(done)
     }
 }
 
-/// How a run ends if it does not commit.
-enum End {
-    /// Another run has made everything durable.
-    Done,
-    /// The data alone needs a flush.
-    Flush,
-}
-
-/// How far the transaction is.
-enum State<K> {
-    Open,
-    Closing(Closing<K>),
-    Logged(Logged<K>),
-}
-
 /// A commit under way.
 struct Commit<'j, C: Client> {
     journal: &'j Journal<C>,
-    area: &'j Area<C::Kind>,
     ino: Option<Ino>,
-    target: Option<Tid>,
-    leads: bool,
+    scope: Scope,
+    lead: Lead<'j, C>,
     writes: OnTheWay,
-    state: State<C::Kind>,
+    /// Transactions that are not logged, or never will be where there is no log.
+    closing: Vec<Closing<C::Kind>>,
+    logged: Vec<Logged<C::Kind>>,
 }
 
 impl<C: Client> Commit<'_, C> {
-    /// Takes the lead, unless another run makes the transaction durable.
-    fn lead(&mut self) -> Result<Option<End>> {
-        let mut turns = self.area.turns.lock();
-        let is_done = |committed: Tid| self.target.is_none_or(|target| committed.reaches(target));
-        if turns.failed.is_some() {
-            return Err(Error::Aborted);
-        }
-        if is_done(turns.committed) {
-            return Ok(Some(End::Flush));
-        }
-        // Our data may have come after the last flush of the run under way. Whether that run or a
-        // later one commits our transaction, a later one may have found nothing to commit, and so
-        // not flushed.
-        let is_late = turns.flushing;
-        while turns.leading {
-            self.area.ended.wait(&mut turns);
-            if turns.failed.is_some() {
-                return Err(Error::Aborted);
-            }
-            if is_done(turns.committed) {
-                return Ok(Some(if is_late { End::Flush } else { End::Done }));
-            }
-        }
-        (turns.leading, self.leads) = (true, true);
-        Ok(None)
-    }
-
     fn close(&mut self) -> Result<Option<End>> {
-        if let Some(end) = self.lead()? {
-            return Ok(Some(end));
-        }
-        match self.journal.close_running(self.area) {
-            Some(closing) => {
-                self.state = State::Closing(closing);
+        match self.lead.close(&self.scope) {
+            Ok(closed) => {
+                self.closing = closed;
                 Ok(None)
             }
-            None => Ok(Some(End::Flush)),
+            Err(Stop::End(end)) => Ok(Some(end)),
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
-    fn home(&mut self, closing: &Closing<C::Kind>) {
-        for (buffer, block) in &closing.images {
+    fn log(&mut self) {
+        let (io, inject) = (&self.journal.io, self.journal.options.inject);
+        for closing in std::mem::take(&mut self.closing) {
+            let (area, ring) = self.journal.logging(closing.id);
+            self.logged.push(closing.log(area, ring, io, &mut self.writes.meta, inject));
+        }
+    }
+
+    fn commit(&mut self, forced: bool) {
+        // A forced block is a write and a flush of its own.
+        let forced = forced && !self.inject(Inject::DROP_FLUSH);
+        for logged in &self.logged {
+            let (_, ring) = self.journal.logging(logged.closed.id);
+            let link = self.journal.link(&logged.closed);
+            logged.commit(ring, &self.journal.io, &mut self.writes.meta, link.as_ref(), forced);
+        }
+    }
+
+    fn home(&mut self) {
+        for (buffer, block) in self.closing.iter().flat_map(|closing| &closing.images) {
             self.writes.meta.push(&self.journal.io, buffer.lba, block.clone());
         }
         self.writes.meta.submit(&self.journal.io);
@@ -139,7 +119,7 @@ impl<C: Client> Commit<'_, C> {
                 Ok(())
             }
             Ok(Some(end)) => {
-                self.stop_leading(|_| {});
+                self.lead.give_up(|_| None);
                 match end {
                     End::Done => Ok(()),
                     End::Flush => self.flush_data(),
@@ -151,47 +131,37 @@ impl<C: Client> Commit<'_, C> {
                     set.submit(&self.journal.io);
                     let _ = set.wait(self.journal.io.queue());
                 }
-                if self.leads {
-                    self.stop_leading(|turns| turns.failed = Some(error.clone()));
+                if self.lead.is_leading() {
+                    self.journal.abort(&error);
+                    self.lead.give_up(|_| None);
                 }
                 Err(error)
             }
         }
     }
 
-    /// The transaction is durable.
+    /// The commit blocks are durable.
     fn committed(&mut self) {
-        let (logged, is_logged) = match std::mem::replace(&mut self.state, State::Open) {
-            State::Open => return,
-            State::Logged(logged) => (logged, true),
-            State::Closing(closed) => (Logged { closed, start: 0, blocks: 0, commit_at: 0 }, false),
-        };
-        let id = logged.closed.id;
-        let (committed, revoked) = logged.committed();
-        if is_logged {
-            let mut log = self.area.log.lock();
+        let mut new: Vec<(Id, Frontier)> = Vec::new();
+        for Logged { closed, start, blocks, .. } in self.logged.drain(..) {
+            let (area, _) = self.journal.logging(closed.id);
+            let committed = closed.committed(start, blocks);
+            new.push((committed.id, committed.named.clone()));
+            let mut log = area.log.lock();
             log.logging = None;
-            log.next = id.tid.next();
+            log.next = committed.id.tid.next();
             log.committed.push_back(committed);
-        } else {
-            committed.went_home();
         }
-        if revoked.iter().any(|buffer| buffer.lock().homing) {
-            // An old image is on its way to a block that may be used again now.
-            self.area.wait_while(|turns| turns.homing);
+        let last = new.iter().map(|(id, _)| *id).collect::<Frontier>();
+        self.journal.settle(new);
+        for closed in self.closing.drain(..) {
+            let id = closed.id;
+            closed.committed(0, 0).went_home();
+            self.journal.chain.committed([(id, Frontier::default())].into_iter());
+            self.journal.client.committed(id);
+            self.lead.give_up(|_| Some(id.tid));
         }
-        self.journal.client.committed(id);
-        self.stop_leading(|turns| turns.committed = id.tid);
-    }
-
-    fn stop_leading(&mut self, note: impl FnOnce(&mut crate::area::Turns)) {
-        if std::mem::take(&mut self.leads) {
-            let mut turns = self.area.turns.lock();
-            (turns.leading, turns.flushing) = (false, false);
-            note(&mut turns);
-            drop(turns);
-            self.area.ended.notify_all();
-        }
+        self.lead.give_up(|area| last.of(area.index));
     }
 
     fn flush_data(&self) -> Result<()> {
@@ -202,13 +172,6 @@ impl<C: Client> Commit<'_, C> {
     fn inject(&self, what: Inject) -> bool {
         self.journal.options.inject.contains(what)
     }
-
-    /// From here on data of others may be too late for the run's last flush.
-    fn begin_last_flush(&self) {
-        if self.leads {
-            self.area.turns.lock().flushing = true;
-        }
-    }
 }
 
 impl<C: Client> Run for Commit<'_, C> {
@@ -218,38 +181,19 @@ impl<C: Client> Run for Commit<'_, C> {
     type Error = Error;
 
     fn submit(&mut self, what: Submit, _: Option<()>) -> Result<Option<End>> {
-        let journal = self.journal;
-        match (what, std::mem::replace(&mut self.state, State::Open)) {
-            (Submit::Data, state) => {
-                self.state = state;
+        match what {
+            Submit::Data => {
                 if let Some(ino) = self.ino {
                     let _span = cores::span(Stage::FsyncPrepare);
+                    let journal = self.journal;
                     journal.client.submit_data(ino, &journal.io, &mut self.writes.data)?;
                     self.writes.data.submit(&journal.io);
                 }
             }
-            (Submit::Close, _) => return self.close(),
-            (Submit::Log, State::Closing(closing)) => {
-                let Some(ring) = &self.area.ring else { return Ok(None) };
-                let (io, inject) = (&journal.io, journal.options.inject);
-                let logged = closing.log(self.area, ring, io, &mut self.writes.meta, inject);
-                self.state = State::Logged(logged);
-            }
-            (Submit::Commit { forced }, State::Logged(logged)) => {
-                if let Some(ring) = &self.area.ring {
-                    // A forced block is a write and a flush of its own.
-                    let forced = forced && !self.inject(Inject::DROP_FLUSH);
-                    logged.commit(ring, &journal.io, &mut self.writes.meta, forced);
-                }
-                self.state = State::Logged(logged);
-            }
-            (Submit::Home, State::Closing(closing)) => {
-                self.home(&closing);
-                self.state = State::Closing(closing);
-            }
-            (Submit::Log | Submit::Commit { .. } | Submit::Home, _) => {
-                unreachable!("a plan closes, logs and commits in this order")
-            }
+            Submit::Close => return self.close(),
+            Submit::Log => self.log(),
+            Submit::Commit { forced } => self.commit(forced),
+            Submit::Home => self.home(),
         }
         Ok(None)
     }
@@ -259,20 +203,19 @@ impl<C: Client> Run for Commit<'_, C> {
     }
 
     fn pre_flush(&mut self) -> Result<()> {
-        if let State::Logged(Logged { closed, .. }) = &self.state {
-            closed.ordered.iter().try_for_each(|pending| pending.wait())?;
-        }
+        let ordered = self.logged.iter().flat_map(|logged| &logged.closed.ordered);
+        ordered.into_iter().try_for_each(|pending| pending.wait())?;
         if self.inject(Inject::PLAIN_COMMIT) {
             return Ok(());
         }
         if self.journal.is_forced {
-            self.begin_last_flush();
+            self.lead.begin_last_flush();
         }
         self.journal.flush()
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.begin_last_flush();
+        self.lead.begin_last_flush();
         if self.inject(Inject::DROP_FLUSH) { Ok(()) } else { self.journal.flush() }
     }
 }
@@ -281,5 +224,54 @@ impl<C: Client> Journal<C> {
     pub(crate) fn flush(&self) -> Result<()> {
         let _span = cores::span(Stage::WaitFlush);
         self.io.queue().flush_joined().map_err(|error: IoError| error.into())
+    }
+}
+
+impl<C: Client> Journal<C> {
+    /// The area that logs `id`, and its log.
+    fn logging(&self, id: Id) -> (&Area<C::Kind>, &Ring) {
+        let area = &self.areas[usize::from(id.area)];
+        (area, area.ring.as_ref().expect("a plan logs only where there is a log"))
+    }
+
+    /// What the commit block of a transaction says of others, where there are several areas.
+    fn link(&self, closed: &Closing<C::Kind>) -> Option<Link> {
+        self.tails.as_ref()?;
+        let is_dropped = self.options.inject.contains(Inject::DROP_CHAIN);
+        let marks = if is_dropped { Vec::new() } else { closed.named.iter().collect() };
+        Some(Link { stamp: closed.stamp, marks })
+    }
+
+    /// These transactions are committed. Brings about what follows for those that are valid now.
+    fn settle(&self, committed: Vec<(Id, Frontier)>) {
+        let mut settled = Vec::new();
+        {
+            // One at a time, so whoever finds a transaction valid finds those valid that it names.
+            let _turn = self.settling.lock();
+            for id in self.chain.committed(committed.into_iter()) {
+                let (area, _) = self.logging(id);
+                let Some((stamp, buffers, revoked)) = area.log.lock().images(id) else { continue };
+                validate(stamp, &buffers, &revoked);
+                settled.push((id, revoked));
+            }
+            for (id, _) in &settled {
+                self.logging(*id).0.log.lock().validate(*id);
+            }
+        }
+        for (id, revoked) in settled {
+            if revoked.iter().any(|buffer| buffer.lock().homing) {
+                // An old image is on its way to a block that may be used again now.
+                self.homing.wait();
+            }
+            self.client.committed(id);
+        }
+    }
+
+    /// Stops all areas.
+    pub(crate) fn abort(&self, error: &Error) {
+        for area in &self.areas {
+            area.turns.lock().failed = Some(error.clone());
+            area.ended.notify_all();
+        }
     }
 }

@@ -8,6 +8,7 @@ use drive::{Block, Lba};
 use crate::area::Area;
 use crate::buffer::{Buffer, State};
 use crate::error::{Error, Result};
+use crate::inject::Inject;
 use crate::ondisk::header::Tid;
 use crate::transaction::{Id, Ordered};
 use crate::{Client, Journal};
@@ -27,6 +28,16 @@ pub struct Handle<'j, C: Client> {
     tid: Tid,
     /// Blocks it may still add to the transaction.
     credits: u32,
+    /// For [`Inject::LATE_MARK`].
+    late: Vec<u16>,
+}
+
+/// How a handle meets a buffer that it is about to change.
+enum Met {
+    /// Its transaction has it already, or a partner of that.
+    Stays,
+    /// The newest image is of this transaction of another area, if it is of another.
+    After(Option<Id>),
 }
 
 impl<C: Client> Journal<C> {
@@ -35,7 +46,7 @@ impl<C: Client> Journal<C> {
     pub fn start(&self, credits: u32) -> Result<Handle<'_, C>> {
         let area = self.area();
         let (gate, tid) = self.enter(area, credits)?;
-        Ok(Handle { journal: self, area, gate: Some(gate), tid, credits })
+        Ok(Handle { journal: self, area, gate: Some(gate), tid, credits, late: Vec::new() })
     }
 
     fn enter<'j>(
@@ -55,7 +66,7 @@ impl<C: Client> Journal<C> {
                 Room::FullTransaction => {
                     let tid = *gate;
                     drop(gate);
-                    self.commit(Id { area: area.index, tid })?;
+                    self.make_place(area.id(tid))?;
                 }
                 Room::FullLog => {
                     drop(gate);
@@ -97,7 +108,7 @@ impl<K> Area<K> {
 impl<C: Client> Handle<'_, C> {
     /// The transaction, which must be committed to make this operation durable.
     pub fn id(&self) -> Id {
-        Id { area: self.area.index, tid: self.tid }
+        self.area.id(self.tid)
     }
 
     /// The block at `lba` as it is now.
@@ -126,33 +137,34 @@ impl<C: Client> Handle<'_, C> {
         f: impl FnOnce(&mut [u8; drive::BLOCK_SIZE]) -> T,
     ) -> T {
         let mut state = pin.0.lock();
-        // Nobody frees a pinned block but its user, who then starts from zeroes.
-        let done = f(state.live.get_or_insert_with(Block::zeroed).make_mut());
         self.own(&pin.0, &mut state, kind);
-        done
+        // Nobody frees a pinned block but its user, who then starts from zeroes.
+        f(state.live.get_or_insert_with(Block::zeroed).make_mut())
     }
 
     /// The block at `lba` is now `block`, whatever it was: for blocks just allocated. Cannot fail.
     pub fn create(&mut self, lba: Lba, kind: C::Kind, block: Block) {
         let buffer = self.journal.buffers.get(lba);
         let mut state = buffer.lock();
-        state.live = Some(block);
         self.own(&buffer, &mut state, kind);
+        state.live = Some(block);
     }
 
     /// The block at `lba` is freed: it is not logged any more, and recovery must not bring back
-    /// older images of it (a *revoke*). It may be used again once [`Client::committed`] has named
-    /// this transaction. Cannot fail.
+    /// older images of it (a *revoke*). It may be used again in this transaction, and by others
+    /// once [`Client::committed`] has named this transaction. Cannot fail.
     pub fn forget(&mut self, lba: Lba) {
         let buffer = self.journal.buffers.get(lba);
         let mut state = buffer.lock();
+        let met = self.meet(&buffer, &mut state);
         (state.live, state.owner) = (None, None);
-        if state.images.is_empty() {
-            return;
+        let has_images = !state.images.is_empty();
+        let mut running = self.area.running.lock();
+        if let Met::After(Some(of)) = met {
+            running.marks.named.add(of);
         }
-        let is_new = self.area.running.lock().revoked.insert(lba, buffer.clone()).is_none();
-        drop(state);
-        if is_new {
+        if has_images && running.revoked.insert(lba, buffer.clone()).is_none() {
+            drop((running, state));
             self.spend();
         }
     }
@@ -189,14 +201,16 @@ impl<C: Client> Handle<'_, C> {
         self.credits
     }
 
-    /// The transaction will log the buffer.
+    /// The transaction will log the buffer, unless a running one that it now depends on does.
     fn own(&mut self, buffer: &Arc<Buffer<C::Kind>>, state: &mut State<C::Kind>, kind: C::Kind) {
+        let met = self.meet(buffer, state);
         state.kind = Some(kind);
-        if state.owner == Some(self.id()) {
-            return;
-        }
+        let Met::After(of) = met else { return };
         state.owner = Some(self.id());
         let mut running = self.area.running.lock();
+        if let Some(of) = of {
+            running.marks.named.add(of);
+        }
         running.buffers.push(buffer.clone());
         // Logged again in the same transaction, its new image counts.
         let cancelled = running.revoked.remove(&buffer.lba).is_some();
@@ -204,6 +218,39 @@ impl<C: Client> Handle<'_, C> {
         if !cancelled {
             self.spend();
         }
+    }
+
+    /// Before the buffer changes: whose changes does it have?
+    fn meet(&mut self, buffer: &Arc<Buffer<C::Kind>>, state: &mut State<C::Kind>) -> Met {
+        let id = self.id();
+        if let Some(owner) = state.owner {
+            if owner == id || owner.area != id.area && self.join(owner) {
+                return Met::Stays;
+            }
+            self.journal.freeze(buffer, state, owner);
+        }
+        let newest = state.images.last().map(|image| image.of);
+        Met::After(newest.filter(|of| of.area != id.area))
+    }
+
+    /// This transaction and `owner` name one another. False if that one is closed by now.
+    fn join(&mut self, owner: Id) -> bool {
+        if self.area.running.lock().marks.partners.has(owner) {
+            return true;
+        }
+        let id = self.id();
+        let mut running = self.journal.areas[usize::from(owner.area)].running.lock();
+        if running.tid != owner.tid {
+            return false;
+        }
+        if self.journal.options.inject.contains(Inject::LATE_MARK) {
+            self.late.push(owner.area);
+        } else {
+            running.marks.add_partner(id);
+        }
+        drop(running);
+        self.area.running.lock().marks.add_partner(owner);
+        true
     }
 
     fn spend(&mut self) {
@@ -216,6 +263,10 @@ impl<C: Client> Handle<'_, C> {
     }
 
     fn leave(&mut self) {
+        for area in std::mem::take(&mut self.late) {
+            let id = self.id();
+            self.journal.areas[usize::from(area)].running.lock().marks.add_partner(id);
+        }
         // What is left of the promise goes back before the transaction can be closed.
         self.area.log.lock().reserved -= std::mem::take(&mut self.credits);
         self.gate = None;

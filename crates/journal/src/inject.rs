@@ -16,5 +16,12 @@ bitflags! {
         const SKIP_ESCAPE = 8;
         /// The order of a checkpoint: the tail moves before the images are home.
         const EARLY_TAIL = 16;
+        /// Marks: commit blocks name nobody.
+        const DROP_CHAIN = 32;
+        /// The order of areas in a checkpoint: a tail passes a transaction before those that it
+        /// follows.
+        const TAIL_AHEAD = 64;
+        /// Marks in time: a partner in another area hears of an operation only at its end.
+        const LATE_MARK = 128;
     }
 }

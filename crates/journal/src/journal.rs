@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use cores::Line;
+use cores::{Line, Mutex, Rank};
 use drive::{Block, Lba};
 use queue::plan::Plan;
 use queue::{Io, WriteSet};
 use vfs::Ino;
 
-use crate::area::{Area, LogSpace};
+use crate::area::{Area, LogSpace, Ring};
 use crate::buffer::Buffers;
+use crate::chain::Chain;
+use crate::checkpoint::Homing;
 use crate::error::Result;
 use crate::handle::Pin;
 use crate::inject::Inject;
+use crate::ondisk::header::Tid;
 use crate::policy::{Areas, JBD2, Policy, Submit};
+use crate::tails::Tails;
 use crate::transaction::Id;
 
 /// All that a journal knows of a file system.
@@ -32,8 +36,8 @@ pub trait Client: Send + Sync {
     /// meanwhile. Must not use the journal, nor wait.
     fn seal(&self, kind: Self::Kind, lba: Lba, block: &mut Block);
 
-    /// A transaction is durable, so what was freed in it may be used again. Must not use the
-    /// journal.
+    /// A transaction is durable, and so are those before it in its area: what was freed in them may
+    /// be used again. Calls for one area may come in any order. Must not use the journal.
     fn committed(&self, id: Id);
 }
 
@@ -42,13 +46,16 @@ pub trait Client: Send + Sync {
 pub struct Options {
     /// What an fsync closes and waits for.
     pub policy: &'static Policy,
+    /// Areas of a policy that has one per core; 0 for as many as there are cores, if the log is
+    /// large enough.
+    pub areas: u16,
     /// Mistakes for tests.
     pub inject: Inject,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { policy: &JBD2, inject: Inject::empty() }
+        Self { policy: &JBD2, areas: 0, inject: Inject::empty() }
     }
 }
 
@@ -56,6 +63,13 @@ impl Default for Options {
 pub struct Journal<C: Client> {
     pub(crate) areas: Box<[Area<C::Kind>]>,
     pub(crate) buffers: Buffers<C::Kind>,
+    pub(crate) chain: Chain,
+    /// Where there are several areas.
+    pub(crate) tails: Option<Tails>,
+    pub(crate) homing: Homing,
+    /// Held while images of transactions that have become valid are marked so. No other lock of the
+    /// journal is held by whoever takes it.
+    pub(crate) settling: Mutex<()>,
     pub(crate) io: Arc<Io>,
     pub(crate) plan: &'static Plan<Submit>,
     /// The plan forces its commit block, so it ends without a flush.
@@ -68,17 +82,31 @@ pub struct Journal<C: Client> {
 
 impl<C: Client> Journal<C> {
     /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
-    /// in good order or recovered. Nothing is written until the first commit.
+    /// in good order or recovered. Where a policy has several areas, the log is marked as in use
+    /// when this returns; otherwise nothing is written until the first commit.
     pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
-        let space = match policy.areas {
-            Areas::None => None,
-            Areas::One => Some(space),
+        let (tails, areas) = match policy.areas {
+            Areas::None => (None, vec![Area::new(0, Tid(1), None, None)]),
+            Areas::One => {
+                let LogSpace { superblock, blocks } = space;
+                let ring = Ring::new(&superblock, Arc::new(blocks))?;
+                let sequence = superblock.sequence();
+                (None, vec![Area::new(0, sequence, Some(ring), Some(superblock))])
+            }
+            Areas::PerCore => {
+                let (tails, areas) = Tails::begin(&io, space, options.areas)?;
+                (Some(tails), areas)
+            }
         };
         Ok(Self {
-            areas: Box::new([Area::new(0, space)?]),
+            chain: Chain::new(areas.iter().map(|area| *area.gate.read())),
+            areas: areas.into(),
+            tails,
+            homing: Homing::default(),
+            settling: Mutex::ranked(Rank::Gate, "journal validity", ()).keyed(u64::MAX),
             buffers: Buffers::new(),
             plan: if is_forced { &policy.forced } else { &policy.plan },
             is_forced,
@@ -91,7 +119,10 @@ impl<C: Client> Journal<C> {
 
     /// The area of the calling core.
     pub(crate) fn area(&self) -> &Area<C::Kind> {
-        &self.areas[0]
+        match &*self.areas {
+            [one] => one,
+            all => &all[cores::slot() % all.len()],
+        }
     }
 
     /// The block at `lba` as it is now, read if memory does not have it.

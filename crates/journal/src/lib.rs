@@ -64,16 +64,20 @@
 //!
 //! # Locks, outermost first
 //!
-//! - `turns` (an area's): who commits, who writes home. Never held while one does.
-//! - `gate` (an area's): handles share it, closing a transaction takes it.
+//! - `turns` (an area's): who commits. `homing`: whether somebody writes home. Never held while one
+//!   does.
+//! - `gate` (an area's): handles share it, closing a transaction takes it. Who closes several takes
+//!   them in the order of areas.
 //! - a buffer, or a shard of the table of buffers.
 //! - `log` (an area's): room, head, tail and the committed transactions.
-//! - `running` (an area's): what the running transaction has.
+//! - `running` (an area's): what the running transaction has. Several in the order of areas.
+//! - the table of areas; the chain, which says what is valid.
 
 #![forbid(unsafe_code)]
 
 mod area;
 mod buffer;
+mod chain;
 mod checkpoint;
 mod close;
 mod commit;
@@ -81,9 +85,11 @@ mod error;
 mod handle;
 mod inject;
 mod journal;
+mod lead;
 pub mod ondisk;
 pub mod policy;
 pub mod recover;
+mod tails;
 mod transaction;
 mod volume;
 

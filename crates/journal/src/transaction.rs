@@ -8,6 +8,7 @@ use cores::{Condvar, Mutex, Rank};
 use drive::{Block, Lba};
 
 use crate::buffer::Buffer;
+use crate::chain::{Frontier, Marks};
 use crate::error::{Error, Result};
 use crate::ondisk::header::Tid;
 
@@ -20,12 +21,20 @@ pub struct Id {
     pub tid: Tid,
 }
 
-/// The order in which transactions of all areas were closed; images of a block are in this order.
+/// The order in which transactions of all areas were closed. Images of a block are in this order:
+/// who takes a block from a closed transaction is closed later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub u64);
 
 /// A transaction that handles add to.
 pub(crate) struct Running<K> {
+    /// Its number.
+    pub(crate) tid: Tid,
+    /// Whom it names. Threads of other areas add themselves.
+    pub(crate) marks: Marks,
+    /// The transaction before it and its stamp, once there is one: that may still be collecting its
+    /// images.
+    pub(crate) closed: Option<(Tid, Stamp)>,
     /// Buffers it has come to own; some may have been forgotten since.
     pub(crate) buffers: Vec<Arc<Buffer<K>>>,
     /// Blocks whose older images do not count any more.
@@ -34,15 +43,30 @@ pub(crate) struct Running<K> {
     pub(crate) ordered: Vec<Arc<Pending>>,
 }
 
-impl<K> Default for Running<K> {
-    fn default() -> Self {
-        Self { buffers: Vec::new(), revoked: BTreeMap::new(), ordered: Vec::new() }
-    }
-}
-
 impl<K> Running<K> {
+    pub(crate) fn new(tid: Tid) -> Self {
+        Self {
+            tid,
+            marks: Marks::default(),
+            closed: None,
+            buffers: Vec::new(),
+            revoked: BTreeMap::new(),
+            ordered: Vec::new(),
+        }
+    }
+
+    /// Without marks too: others may wait for the transaction's commit block.
     pub(crate) fn is_empty(&self) -> bool {
-        self.buffers.is_empty() && self.revoked.is_empty() && self.ordered.is_empty()
+        self.buffers.is_empty()
+            && self.revoked.is_empty()
+            && self.ordered.is_empty()
+            && self.marks.named.is_empty()
+    }
+
+    /// Closes it, and begins the next one.
+    pub(crate) fn take(&mut self, stamp: Stamp) -> Self {
+        let next = Self { closed: Some((self.tid, stamp)), ..Self::new(self.tid.next()) };
+        std::mem::replace(self, next)
     }
 }
 
@@ -50,6 +74,7 @@ impl<K> Running<K> {
 pub(crate) struct Closing<K> {
     pub(crate) id: Id,
     pub(crate) stamp: Stamp,
+    pub(crate) named: Frontier,
     pub(crate) images: Vec<(Arc<Buffer<K>>, Block)>,
     pub(crate) revoked: BTreeMap<Lba, Arc<Buffer<K>>>,
     pub(crate) ordered: Vec<Arc<Pending>>,
@@ -66,33 +91,42 @@ pub(crate) struct Logged<K> {
     pub(crate) commit_at: u32,
 }
 
-/// A transaction that recovery would bring back, and whose images are not home.
+/// A transaction whose commit block is durable, and whose images are not home.
 pub(crate) struct Committed<K> {
     pub(crate) id: Id,
     pub(crate) stamp: Stamp,
+    pub(crate) named: Frontier,
     pub(crate) start: u32,
     pub(crate) blocks: u32,
-    pub(crate) buffers: Vec<Arc<Buffer<K>>>,
+    pub(crate) buffers: Arc<[Arc<Buffer<K>>]>,
+    pub(crate) revoked: Vec<Arc<Buffer<K>>>,
+    /// Recovery would bring it back: those that it names are valid too.
+    pub(crate) valid: bool,
 }
 
-impl<K> Logged<K> {
-    /// To be called once the commit block is durable. Now the images may go home; older ones of the
-    /// same blocks, and of those that were revoked, need not any more.
-    pub(crate) fn committed(self) -> (Committed<K>, Vec<Arc<Buffer<K>>>) {
-        let Self { closed: Closing { id, stamp, images, revoked, .. }, start, blocks, .. } = self;
-        for (buffer, _) in &images {
-            let mut state = buffer.lock();
-            state.images.retain(|image| image.stamp >= stamp);
-            for image in state.images.iter_mut().filter(|image| image.stamp == stamp) {
-                image.committed = true;
-            }
-        }
-        let revoked: Vec<_> = revoked.into_values().collect();
-        for buffer in &revoked {
-            buffer.lock().images.retain(|image| image.stamp >= stamp);
-        }
+impl<K> Closing<K> {
+    /// Where it has been written in place, or its commit block at the end of `blocks` of the log
+    /// from `start` is durable.
+    pub(crate) fn committed(self, start: u32, blocks: u32) -> Committed<K> {
+        let Self { id, stamp, named, images, revoked, .. } = self;
         let buffers = images.into_iter().map(|(buffer, _)| buffer).collect();
-        (Committed { id, stamp, start, blocks, buffers }, revoked)
+        let revoked = revoked.into_values().collect();
+        Committed { id, stamp, named, start, blocks, buffers, revoked, valid: false }
+    }
+}
+
+/// Transaction `stamp` is valid, so its images may go home. Older ones of the same blocks, and of
+/// those that were revoked, need not any more.
+pub(crate) fn validate<K>(stamp: Stamp, buffers: &[Arc<Buffer<K>>], revoked: &[Arc<Buffer<K>>]) {
+    for buffer in buffers {
+        let mut state = buffer.lock();
+        state.images.retain(|image| image.stamp >= stamp);
+        for image in state.images.iter_mut().filter(|image| image.stamp == stamp) {
+            image.valid = true;
+        }
+    }
+    for buffer in revoked {
+        buffer.lock().images.retain(|image| image.stamp >= stamp);
     }
 }
 

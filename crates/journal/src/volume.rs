@@ -109,12 +109,6 @@ impl<'a> Log<'a> {
         self.volume
     }
 
-    /// The block that follows `block` in the ring.
-    pub(crate) fn next(&self, block: u32) -> u32 {
-        let ring = self.superblock.ring();
-        if block + 1 >= ring.end { ring.start } else { block + 1 }
-    }
-
     /// The file system's block that holds block `block` of the log.
     pub(crate) fn home(&self, block: u32) -> Result<u64> {
         let blocks = self.volume.blocks();
@@ -147,10 +141,10 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Closes the log: nothing is to be recovered, and the next transaction is `sequence`. Durable
-    /// when this returns.
+    /// Closes the log, and ends its areas: nothing is to be recovered, and the next transaction is
+    /// `sequence`. Durable when this returns.
     pub(crate) fn close(&mut self, sequence: crate::Tid) -> Result<()> {
-        self.superblock.set_tail(None, sequence);
+        self.superblock.set_areas(None, sequence);
         self.volume.write_forced(self.home(0)?, &self.superblock.emit())
     }
 }

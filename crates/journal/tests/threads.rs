@@ -7,10 +7,11 @@ mod explorer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{DRIVE_BLOCKS, HOME, Store, io, recover};
+use client::{HOME, Store, WIDE_DRIVE_BLOCKS, io, recover};
 use cores::{Machine, Profile, splitmix64};
 use drive::{CutPoint, Ssd, Timing};
-use journal::{Options, Result, Strictness};
+use journal::policy::ZJOURNAL;
+use journal::{Inject, Options, Strictness};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 8;
@@ -23,7 +24,7 @@ fn slot(thread: u64) -> usize {
 }
 
 /// One operation: two blocks of the thread's own, and its word of the shared one.
-fn operate(store: &Store, thread: u64, value: u64) -> Result<journal::Id> {
+fn operate(store: &Store, thread: u64, value: u64) -> journal::Result<journal::Id> {
     let mut handle = store.journal.start(3)?;
     for block in [2 * thread, 2 * thread + 1] {
         client::put(&mut handle, block as usize, value)?;
@@ -34,9 +35,10 @@ fn operate(store: &Store, thread: u64, value: u64) -> Result<journal::Id> {
     Ok(handle.id())
 }
 
-fn run(seed: u64) {
-    let drive = explorer::drive(DRIVE_BLOCKS);
-    let store = Arc::new(Store::make(drive.clone(), Options::default()));
+/// One schedule, and a cut. The error says what was not whole, or lost.
+fn run(seed: u64, options: Options) -> Result<(), String> {
+    let drive = explorer::drive(WIDE_DRIVE_BLOCKS);
+    let store = Arc::new(Store::make(drive.clone(), options));
     let point = splitmix64(seed) % 160;
     drive.cut_at(CutPoint::Command(point), seed);
     let promised: Arc<[AtomicU64; THREADS as usize]> = Arc::default();
@@ -65,25 +67,66 @@ fn run(seed: u64) {
         let word = &shared[slot(thread)..slot(thread) + 8];
         let value = u64::from_le_bytes(word.try_into().expect("eight bytes"));
         let least = promised[thread as usize].load(Ordering::Relaxed);
-        assert!(value >= least, "thread {thread}: {value} of {least}, {done:?}");
+        if value < least {
+            return Err(format!("thread {thread}: {value} of {least}, {done:?}"));
+        }
         for block in [2 * thread, 2 * thread + 1] {
             let own = io.read(HOME + block).expect("a block");
             let own = u64::from_le_bytes(own[8..16].try_into().expect("eight bytes"));
-            assert_eq!(own, value, "thread {thread}, block {block}: half an operation");
+            if own != value {
+                return Err(format!("thread {thread}, block {block}: half an operation"));
+            }
         }
     }
+    Ok(())
+}
+
+/// What was not whole or lost in any of the schedules.
+fn failures(seeds: std::ops::Range<u64>, options: Options) -> Vec<String> {
+    let profile = Profile::named("xeon-4116").expect("profile");
+    let one = |seed: u64| {
+        let machine = Machine::simulated(&profile, seed).preempted();
+        let run = std::panic::AssertUnwindSafe(|| machine.run(|| run(seed, options)));
+        match std::panic::catch_unwind(run) {
+            Ok(Ok(done)) => done.err().map(|error| format!("seed {seed}: {error}")),
+            Ok(Err(error)) => panic!("seed {seed}: {error}"),
+            Err(_) => panic!("seed {seed}"),
+        }
+    };
+    seeds.filter_map(one).collect()
+}
+
+/// A log for each thread's core, or one for two of them.
+const CORES: [u16; 2] = [4, 3];
+
+fn zjournal(areas: u16, inject: Inject) -> Options {
+    Options { policy: &ZJOURNAL, areas, inject }
 }
 
 #[test]
 fn operations_of_several_threads_are_whole_and_kept() {
-    let profile = Profile::named("xeon-4116").expect("profile");
-    for seed in 0..SEEDS {
-        let machine = Machine::simulated(&profile, seed).preempted();
-        let run = std::panic::AssertUnwindSafe(|| machine.run(|| run(seed)));
-        match std::panic::catch_unwind(run) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => panic!("seed {seed}: {error}"),
-            Err(_) => panic!("seed {seed}"),
-        }
+    assert_eq!(failures(0..SEEDS, Options::default()), [""; 0]);
+    for areas in CORES {
+        let found = failures(0..SEEDS, zjournal(areas, Inject::empty()));
+        assert_eq!(found, [""; 0], "{areas} areas");
+    }
+}
+
+#[test]
+#[ignore = "long: 10,000 schedules of each policy"]
+fn operations_of_several_threads_are_whole_and_kept_in_many_schedules() {
+    assert_eq!(failures(0..10_000, Options::default()), [""; 0]);
+    for areas in CORES {
+        let found = failures(0..10_000, zjournal(areas, Inject::empty()));
+        assert_eq!(found, [""; 0], "{areas} areas");
+    }
+}
+
+#[test]
+fn each_mistake_breaks_a_schedule() {
+    for mistake in [Inject::DROP_CHAIN, Inject::LATE_MARK] {
+        let broke =
+            (0..20).any(|n| !failures(n * 50..n * 50 + 50, zjournal(4, mistake)).is_empty());
+        assert!(broke, "{mistake:?} broke no schedule");
     }
 }

@@ -40,7 +40,7 @@ fn is_misled(inject: Inject) -> bool {
         // Three blocks each in a ring of 32: ten transactions later, the log ends ahead of it.
         let mut image = Block::unspecified();
         let time = std::time::Duration::from_secs(1 << 40);
-        commit::emit(image.make_mut(), Tid(number + 11), time, Some(seed));
+        commit::emit(image.make_mut(), Tid(number + 11), time, None, Some(seed));
         let mut handle = journal.start(1).unwrap();
         handle.create(HOME, (), image.clone());
         let id = handle.id();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use drive::Drive;
-use journal::Log;
+use journal::ondisk::superblock::Incompat;
+use journal::recover::{Transaction, judge};
+use journal::{Id, Log};
 use queue::BlockQueue;
 use vfs::kind::{Error, Result};
 use vfs::record::{Record, Shape, Value};
@@ -200,48 +202,74 @@ fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The log's superblock and its transactions, or the images of one of them.
+/// The log's superblock and its transactions, or the images of those with one number.
 fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result<()> {
     let scanned = log.scan()?;
     if let Some(tid) = which {
-        let found = scanned.transactions.iter().find(|transaction| transaction.tid.0 == tid);
-        let found = found
-            .ok_or_else(|| crate::Error::usage(format!("the journal has no transaction {tid}")))?;
-        let images = found.images.iter().map(|image| {
-            let mut record = Record::new("image", Shape::Row);
-            record.put("block", image.home).put("log_block", image.at);
-            record.put("escaped", u8::from(image.escaped)).put("sound", u8::from(image.sound));
-            record
-        });
-        let revoked = found.revoked.iter().map(|block| {
-            let mut record = Record::new("revoked", Shape::Row);
-            record.put("revoked", *block);
-            record
-        });
-        images.chain(revoked).all(see);
+        let all = scanned.iter().flat_map(|area| &area.transactions);
+        let found: Vec<&Transaction> = all.filter(|found| found.tid.0 == tid).collect();
+        if found.is_empty() {
+            return Err(crate::Error::usage(format!("the journal has no transaction {tid}")));
+        }
+        found.into_iter().flat_map(images).all(see);
         return Ok(());
     }
     let sb = log.superblock();
+    let has_areas = sb.incompat().contains(Incompat::AREAS);
     let mut record = Record::new("journal", Shape::Structure);
     record.put("s_blocksize", sb.block_size()).put("s_sequence", sb.sequence().0);
     record.put("s_start", sb.start().unwrap_or(0)).put("s_errno", sb.errno());
     record.put("s_feature_incompat", format!("{:#x}", sb.incompat().bits()));
     record.put("s_uuid", &sb.uuid()[..]);
     record.put("log_blocks", format!("{}..{}", sb.ring().start, sb.ring().end));
-    record.put("transactions", scanned.transactions.len() as u64);
-    if let Some(damage) = scanned.damage {
+    if has_areas {
+        record.put("areas", scanned.len() as u64);
+    }
+    let count: usize = scanned.iter().map(|area| area.transactions.len()).sum();
+    record.put("transactions", count as u64);
+    for damage in scanned.iter().filter_map(|area| area.damage) {
         record.put("damage", format!("{damage:?}"));
     }
-    let rows = scanned.transactions.iter().map(|transaction| {
-        let mut record = Record::new("transaction", Shape::Row);
-        record.put("tid", transaction.tid.0).put("log_block", transaction.start);
-        record.put("log_blocks", transaction.blocks).put("committed", transaction.time.0);
-        record.put("images", transaction.images.len() as u64);
-        record.put("revoked", transaction.revoked.len() as u64);
-        record
+    let judged = judge(scanned.clone());
+    let rows = (0_u16..).zip(&scanned).flat_map(|(area, scanned)| {
+        let judged = &judged;
+        scanned.transactions.iter().map(move |found| {
+            let mut record = transaction(found);
+            if has_areas {
+                let marks = found.link.marks.iter();
+                let marks = marks.map(|id| format!("{}:{}", id.area, id.tid).into()).collect();
+                record.put("area", area).put("stamp", found.link.stamp.0);
+                record.put("names", Value::List(marks));
+                record.put("valid", u8::from(judged.counts(Id { area, tid: found.tid })));
+            }
+            record
+        })
     });
     std::iter::once(record).chain(rows).all(see);
     Ok(())
+}
+
+fn transaction(found: &Transaction) -> Record {
+    let mut record = Record::new("transaction", Shape::Row);
+    record.put("tid", found.tid.0).put("log_block", found.start);
+    record.put("log_blocks", found.blocks).put("committed", found.time.0);
+    record.put("images", found.images.len() as u64);
+    record.put("revoked", found.revoked.len() as u64);
+    record
+}
+
+fn images(found: &Transaction) -> impl Iterator<Item = Record> + '_ {
+    let images = found.images.iter().map(|image| {
+        let mut record = Record::new("image", Shape::Row);
+        record.put("block", image.home).put("log_block", image.at);
+        record.put("escaped", u8::from(image.escaped)).put("sound", u8::from(image.sound));
+        record
+    });
+    images.chain(found.revoked.iter().map(|block| {
+        let mut record = Record::new("revoked", Shape::Row);
+        record.put("revoked", *block);
+        record
+    }))
 }
 
 /// The records of a directory, free ones too.

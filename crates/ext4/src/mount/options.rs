@@ -55,7 +55,7 @@ impl MountOptions {
 
     /// How the journal works.
     pub(crate) fn journal(&self) -> journal::Options {
-        journal::Options { policy: self.policy, inject: self.inject }
+        journal::Options { policy: self.policy, areas: 0, inject: self.inject }
     }
 }
 

@@ -54,9 +54,20 @@ impl Tid {
         Self(self.0.wrapping_add(1))
     }
 
+    /// The number before.
+    #[must_use]
+    pub fn previous(self) -> Self {
+        Self(self.0.wrapping_sub(1))
+    }
+
+    /// How many numbers this one lies behind `other`. Correct as [`Tid::is_after`] is.
+    pub(crate) fn since(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0).cast_signed()
+    }
+
     /// Whether this transaction comes after `other`. Correct if fewer than 2^31 are between them.
     pub fn is_after(self, other: Self) -> bool {
-        self.0.wrapping_sub(other.0).cast_signed() > 0
+        self.since(other) > 0
     }
 
     /// Whether this is `other` or comes after it.

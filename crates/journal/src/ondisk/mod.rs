@@ -2,6 +2,7 @@
 //!
 //! Each file has one structure. Only these files know offsets.
 
+pub mod areas;
 pub mod commit;
 pub mod descriptor;
 pub mod header;

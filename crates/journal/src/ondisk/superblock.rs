@@ -37,6 +37,9 @@ bitflags! {
         const CSUM_V3 = 0x10;
         /// There is an area for fast commits behind the ring.
         const FAST_COMMIT = 0x20;
+        /// The ring is divided into areas (ours, see [`super::areas`]). Set while the journal is in
+        /// use, so that others refuse it; gone after recovery or a clean unmount.
+        const AREAS = 0x4000_0000;
         const _ = !0;
     }
 }
@@ -48,7 +51,8 @@ impl Incompat {
         .union(Self::ASYNC_COMMIT)
         .union(Self::CSUM_V2)
         .union(Self::CSUM_V3)
-        .union(Self::FAST_COMMIT);
+        .union(Self::FAST_COMMIT)
+        .union(Self::AREAS);
     /// Log blocks carry checksums.
     const SUMS: Self = Self::CSUM_V2.union(Self::CSUM_V3);
 
@@ -188,6 +192,9 @@ impl Superblock {
             // Only the old checksum says whether such a transaction is complete.
             return Err(Error::unsupported("journal_async_commit without checksums v2 or v3"));
         }
+        if incompat.contains(Incompat::AREAS) && !incompat.contains(Incompat::CSUM_V3) {
+            return Err(Error::unsupported("journal areas without checksums v3"));
+        }
         Ok(())
     }
 
@@ -218,6 +225,15 @@ impl Superblock {
         self.raw.s_feature_incompat = incompat.bits().into();
         self.raw.s_feature_compat = (self.raw.s_feature_compat.get() & !COMPAT_CHECKSUM).into();
         self.raw.s_checksum_type = CRC32C;
+    }
+
+    /// The log is divided into areas from here on, and in use; or, with `None`, one log again that
+    /// is closed. In use, `s_sequence` only tells tables of areas from older ones.
+    pub fn set_areas(&mut self, in_use: Option<u32>, sequence: Tid) {
+        let mut incompat = self.incompat();
+        incompat.set(Incompat::AREAS, in_use.is_some());
+        self.raw.s_feature_incompat = incompat.bits().into();
+        self.set_tail(in_use, sequence);
     }
 
     /// Seed of the checksums of log blocks and images: of the *journal's* UUID.

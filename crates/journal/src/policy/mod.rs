@@ -3,11 +3,13 @@
 
 mod jbd2;
 mod none;
+mod zjournal;
 
 use queue::plan::{Plan, Step, Writes};
 
 pub use jbd2::JBD2;
 pub use none::NONE;
+pub use zjournal::ZJOURNAL;
 
 /// How a journal commits.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub enum Areas {
     None,
     /// One for all.
     One,
+    /// One for each core, in chains.
+    PerCore,
 }
 
 /// What a commit can submit.

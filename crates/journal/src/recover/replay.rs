@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 
 use super::Strictness;
 use super::judge::Judged;
-use super::scan::{Damage, Image};
+use super::scan::{Damage, Image, Transaction};
 use crate::error::{Error, Result};
 use crate::ondisk::header::{MAGIC, Tid};
+use crate::transaction::Stamp;
 use crate::volume::{Log, Volume};
 
 /// Blocks of the drive written at a time.
@@ -23,16 +24,18 @@ const BATCH: usize = 256;
 /// The newest image of every block, by block.
 pub struct Ordered {
     homes: Vec<Newest>,
-    /// Number of the next transaction of each log; `None` for one closed in good order.
-    ends: Vec<Option<Tid>>,
+    /// Number of the next transaction; `None` if the log was closed in good order.
+    next: Option<Tid>,
     report: Replayed,
 }
 
 /// What recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Transactions found complete.
+    /// Transactions found complete, and valid.
     pub transactions: usize,
+    /// Transactions found complete, whose chains are not.
+    pub invalid: usize,
     /// Blocks written.
     pub blocks: usize,
     /// Images left out because they were revoked.
@@ -44,29 +47,30 @@ pub struct Replayed {
 /// The image that goes home to a block.
 struct Newest {
     image: Image,
-    log: usize,
-    /// The order of transactions over all logs.
-    stamp: u64,
+    stamp: Stamp,
 }
 
 impl Judged {
     /// Decides which image of each block goes home. Fails if a transaction is damaged, unless
     /// `strictness` allows it.
     pub fn order(self, strictness: Strictness) -> Result<Ordered> {
-        let ends = self.logs.iter().map(|log| log.was_open.then_some(log.end)).collect();
+        let was_open = self.areas.iter().any(|area| area.was_open);
+        let next = was_open.then_some(self.next);
         let mut report = Replayed {
-            transactions: self.logs.iter().map(|log| log.transactions.len()).sum(),
-            damage: self.logs.iter().filter_map(|log| log.damage).collect(),
+            transactions: self.transactions().count(),
+            invalid: self.invalid,
+            damage: self.areas.iter().filter_map(|area| area.damage).collect(),
             ..Replayed::default()
         };
         let revoked = self.revokes();
         let mut homes = Vec::new();
-        for (log, transaction, stamp) in self.transactions() {
+        for transaction in self.transactions() {
+            let stamp = transaction.link.stamp;
             for image in &transaction.images {
                 if revoked.get(&image.home).is_some_and(|last| *last >= stamp) {
                     report.revoked += 1;
                 } else if image.sound {
-                    homes.push(Newest { image: *image, log, stamp });
+                    homes.push(Newest { image: *image, stamp });
                 } else {
                     let (tid, home) = (transaction.tid, image.home);
                     report.damage.push(Damage::Image { tid, home });
@@ -82,27 +86,23 @@ impl Judged {
         homes.sort_by_key(|newest| (newest.image.home, std::cmp::Reverse(newest.stamp)));
         homes.dedup_by_key(|newest| newest.image.home);
         report.blocks = homes.len();
-        Ok(Ordered { homes, ends, report })
+        Ok(Ordered { homes, next, report })
     }
 
     /// The last stamp up to which images of a block do not count.
-    fn revokes(&self) -> FxHashMap<u64, u64> {
+    fn revokes(&self) -> FxHashMap<u64, Stamp> {
         let mut revoked = FxHashMap::default();
-        for (_, transaction, stamp) in self.transactions() {
+        for transaction in self.transactions() {
             for home in &transaction.revoked {
-                let last = revoked.entry(*home).or_insert(stamp);
-                *last = stamp.max(*last);
+                let last = revoked.entry(*home).or_insert(transaction.link.stamp);
+                *last = transaction.link.stamp.max(*last);
             }
         }
         revoked
     }
 
-    fn transactions(&self) -> impl Iterator<Item = (usize, &super::Transaction, u64)> {
-        let logs = self.logs.iter().enumerate();
-        logs.flat_map(|(log, scanned)| {
-            let stamped = scanned.transactions.iter().zip(0..);
-            stamped.map(move |(transaction, stamp)| (log, transaction, stamp))
-        })
+    fn transactions(&self) -> impl Iterator<Item = &Transaction> {
+        self.areas.iter().flat_map(|area| &area.transactions)
     }
 }
 
@@ -112,14 +112,12 @@ impl Ordered {
         self.homes.iter().map(|newest| newest.image.home)
     }
 
-    /// Writes the images home, makes them durable, and closes the logs, which must be those that
-    /// were scanned, in their order.
-    pub fn replay(self, logs: &mut [Log<'_>]) -> Result<Replayed> {
+    /// Writes the images home, makes them durable, and closes the log, which must be that which was
+    /// scanned.
+    pub fn replay(self, log: &mut Log<'_>) -> Result<Replayed> {
         let _span = cores::span(Stage::Recover);
-        let Some(volume) = logs.first().map(Log::volume) else { return Ok(self.report) };
-        if self.ends.iter().all(Option::is_none) {
-            return Ok(self.report);
-        }
+        let volume = log.volume();
+        let Some(next) = self.next else { return Ok(self.report) };
         self.check_homes(volume)?;
         let mut writes = WriteSet::default();
         let mut count = 0;
@@ -127,7 +125,7 @@ impl Ordered {
             |a: &Newest, b: &Newest| volume.place(a.image.home).0 == volume.place(b.image.home).0;
         for group in self.homes.chunk_by(same_lba) {
             let (lba, _) = volume.place(group[0].image.home);
-            writes.push(volume.io(), lba, compose(volume, logs, group)?);
+            writes.push(volume.io(), lba, compose(volume, log, group)?);
             count += 1;
             if count % BATCH == 0 {
                 writes.submit(volume.io());
@@ -137,11 +135,9 @@ impl Ordered {
         writes.submit(volume.io());
         writes.wait(volume.io().queue())?;
         volume.io().queue().flush()?;
-        for (log, end) in logs.iter_mut().zip(&self.ends) {
-            // The number of a transaction that may have been begun is not used again
-            // (`jbd2_journal_recover`): blocks of it may be in the log.
-            end.map_or(Ok(()), |end| log.close(end.next()))?;
-        }
+        // The number of a transaction that may have been begun is not used again
+        // (`jbd2_journal_recover`): blocks of it may be in the log.
+        log.close(next)?;
         Ok(self.report)
     }
 
@@ -159,13 +155,13 @@ impl Ordered {
 }
 
 /// The drive's block that holds the homes of `group`, with their images.
-fn compose(volume: Volume<'_>, logs: &mut [Log<'_>], group: &[Newest]) -> Result<Block> {
+fn compose(volume: Volume<'_>, log: &mut Log<'_>, group: &[Newest]) -> Result<Block> {
     let (lba, first) = volume.place(group[0].image.home);
     let is_whole = first.len() == drive::BLOCK_SIZE;
     let mut block = if is_whole { Block::unspecified() } else { volume.io().read(lba)? };
     for newest in group {
         let (_, range) = volume.place(newest.image.home);
-        let (image, from) = logs[newest.log].read(newest.image.at)?;
+        let (image, from) = log.read(newest.image.at)?;
         let home = &mut block.make_mut()[range];
         home.copy_from_slice(&image[from]);
         if newest.image.escaped {

@@ -6,10 +6,16 @@
 //! older than the one before, these are blocks of an earlier round, and the log ended here. If it
 //! is newer, a transaction that was committed cannot be read: that is [`Damage`].
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
+use crate::ondisk::areas::{Span, TABLES, Table};
+use crate::ondisk::commit::Link;
 use crate::ondisk::descriptor::Format;
 use crate::ondisk::header::{BlockType, Tid, parse};
+use crate::ondisk::superblock::Incompat;
 use crate::ondisk::{commit, revoke};
+use crate::transaction::Stamp;
 use crate::volume::Log;
 
 /// An image of a block in the log.
@@ -40,6 +46,9 @@ pub struct Transaction {
     pub images: Vec<Image>,
     /// Blocks whose images in it and in older transactions do not count.
     pub revoked: Vec<u64>,
+    /// Its place among those of other areas, and whom it names. Without areas, its place in the
+    /// log.
+    pub link: Link,
 }
 
 /// Why a committed transaction cannot be recovered.
@@ -81,7 +90,7 @@ impl Damage {
     }
 }
 
-/// What a log holds.
+/// What a log holds, or one area of it.
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
     /// The complete transactions, oldest first.
@@ -105,6 +114,9 @@ struct Scan<'a, 'b> {
     format: Format,
     found: Scanned,
     open: Transaction,
+    /// Where the log circulates.
+    ring: Range<u32>,
+    has_areas: bool,
     at: u32,
     /// Blocks that have not been read. What is left when the log has been gone around once is not
     /// part of it.
@@ -114,19 +126,53 @@ struct Scan<'a, 'b> {
 }
 
 impl Log<'_> {
-    /// Reads the log from its tail to its end. Finds nothing in a log closed in good order.
-    pub fn scan(&mut self) -> Result<Scanned> {
+    /// Reads each area of the log, or the only one, from its tail to its end. Finds nothing in a
+    /// log closed in good order.
+    pub fn scan(&mut self) -> Result<Vec<Scanned>> {
         let (sequence, ring) = (self.superblock().sequence(), self.superblock().ring());
         let Some(start) = self.superblock().start() else {
-            return Ok(Scanned { end: sequence, ..Scanned::default() });
+            let nothing = Scanned { end: sequence, ..Scanned::default() };
+            return Ok(vec![nothing]);
         };
+        if !self.superblock().incompat().contains(Incompat::AREAS) {
+            return Ok(vec![self.scan_span(Span { ring, start, sequence }, false)?]);
+        }
+        let spans = self.areas()?;
+        spans.into_iter().map(|span| self.scan_span(span, true)).collect()
+    }
+
+    /// The areas of a log in use, from the newer one of its tables.
+    pub fn areas(&mut self) -> Result<Vec<Span>> {
+        let (sequence, ring) = (self.superblock().sequence(), self.superblock().ring());
+        let mut newest: Option<Table> = None;
+        for at in ring.start..ring.end.min(ring.start + TABLES) {
+            let (block, range) = self.read(at)?;
+            let home = self.home(at)?;
+            if let Some(table) = Table::parse(&block[range], home, &ring, sequence)?
+                && newest.as_ref().is_none_or(|newest| newest.version < table.version)
+            {
+                newest = Some(table);
+            }
+        }
+        let Some(table) = newest else {
+            let at = self.home(ring.start)?;
+            return Err(Error::corrupt("table of areas", at, "two bad ones", "a sound one"));
+        };
+        Ok(table.areas)
+    }
+
+    fn scan_span(&mut self, span: Span, has_areas: bool) -> Result<Scanned> {
+        let Span { ring, start, sequence } = span;
         let format = Format::new(self.superblock().incompat(), self.superblock().seed());
+        let found = Scanned { end: sequence, was_open: true, ..Scanned::default() };
         let mut scan = Scan {
             format,
-            found: Scanned { end: sequence, was_open: true, ..Scanned::default() },
+            found,
             open: Transaction { tid: sequence, start, ..Transaction::default() },
             at: start,
             left: ring.end - ring.start,
+            ring,
+            has_areas,
             doubtful: false,
             log: self,
         };
@@ -141,7 +187,7 @@ impl Log<'_> {
 
 impl Scan<'_, '_> {
     fn advance(&mut self) {
-        self.at = self.log.next(self.at);
+        self.at = if self.at + 1 >= self.ring.end { self.ring.start } else { self.at + 1 };
         self.left = self.left.saturating_sub(1);
         self.open.blocks += 1;
     }
@@ -211,11 +257,23 @@ impl Scan<'_, '_> {
             }
             return Ok(Next::Stop);
         }
+        let link = self.link(bytes, at)?;
         let next =
             Transaction { tid: self.open.tid.next(), start: self.at, ..Transaction::default() };
         let done = std::mem::replace(&mut self.open, next);
         self.found.end = self.open.tid;
-        self.found.transactions.push(Transaction { time, ..done });
+        self.found.transactions.push(Transaction { time, link, ..done });
         Ok(Next::Continue)
+    }
+
+    fn link(&self, bytes: &[u8], at: u32) -> Result<Link> {
+        if !self.has_areas {
+            let stamp = Stamp(self.found.transactions.len() as u64);
+            return Ok(Link { stamp, marks: Vec::new() });
+        }
+        commit::link(bytes).or_else(|count| {
+            let (block, max) = (self.log.home(at)?, commit::marks_max(bytes.len()));
+            Err(Error::corrupt("marks", block, count, format_args!("up to {max}")))
+        })
     }
 }

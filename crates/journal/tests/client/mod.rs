@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use drive::{BLOCK_SIZE, Block, Drive, Lba};
+use journal::policy::Areas;
 use journal::{
     Client, Handle, Id, Journal, Log, LogSpace, Options, Replayed, Result, Strictness, Superblock,
     Volume,
@@ -17,11 +18,15 @@ use queue::{BlockQueue, Io, WriteSet};
 
 /// The log's blocks, in two pieces; the second one lies ahead of the first.
 pub const LOG_BLOCKS: u32 = 33;
+/// Those of a log that is divided into areas: more follow behind the table.
+pub const WIDE_LOG_BLOCKS: u32 = LOG_BLOCKS + 64;
 /// The table.
 pub const HOME: Lba = 40;
 pub const BLOCKS: usize = 10;
 /// Blocks of the drive.
 pub const DRIVE_BLOCKS: u64 = 64;
+/// With a log that is divided into areas.
+pub const WIDE_DRIVE_BLOCKS: u64 = DRIVE_BLOCKS + 64;
 
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
 const DATA: u64 = 1 << 63;
@@ -69,7 +74,11 @@ pub struct Store {
 
 pub fn log_block(block: u32) -> Option<Lba> {
     let half = LOG_BLOCKS / 2;
-    (block < LOG_BLOCKS).then(|| u64::from((block + half) % LOG_BLOCKS))
+    match block {
+        0..LOG_BLOCKS => Some(u64::from((block + half) % LOG_BLOCKS)),
+        LOG_BLOCKS..WIDE_LOG_BLOCKS => Some(DRIVE_BLOCKS + u64::from(block - LOG_BLOCKS)),
+        _ => None,
+    }
 }
 
 pub fn io(drive: Arc<dyn Drive>) -> Arc<Io> {
@@ -84,14 +93,14 @@ pub fn io_without_fua(drive: Arc<dyn Drive>) -> Arc<Io> {
 
 /// Recovers the log on a drive, if there is one.
 pub fn recover(io: &Io, strictness: Strictness) -> Result<Replayed> {
-    let log = Log::open(Volume::new(io, BLOCK_SIZE as u32)?, &log_block, LOG_BLOCKS)?;
+    let log = Log::open(Volume::new(io, BLOCK_SIZE as u32)?, &log_block, WIDE_LOG_BLOCKS)?;
     journal::recover(log, strictness)
 }
 
 /// The journal's superblock on a drive.
 pub fn superblock(io: &Io) -> Result<Superblock> {
     let volume = Volume::new(io, BLOCK_SIZE as u32)?;
-    Ok(Log::open(volume, &log_block, LOG_BLOCKS)?.superblock().clone())
+    Ok(Log::open(volume, &log_block, WIDE_LOG_BLOCKS)?.superblock().clone())
 }
 
 impl Store {
@@ -102,7 +111,9 @@ impl Store {
 
     /// On a new drive, with another superblock.
     pub fn made_with(io: Arc<Io>, options: Options, change: impl FnOnce(&mut Superblock)) -> Self {
-        let mut superblock = Superblock::new(BLOCK_SIZE as u32, LOG_BLOCKS, [9; 16]);
+        let is_wide = options.policy.areas == Areas::PerCore;
+        let blocks = if is_wide { WIDE_LOG_BLOCKS } else { LOG_BLOCKS };
+        let mut superblock = Superblock::new(BLOCK_SIZE as u32, blocks, [9; 16]);
         change(&mut superblock);
         let at = log_block(0).unwrap();
         let block = Block::from_prefix(&superblock.emit());

@@ -1,0 +1,156 @@
+//! Who commits what: the lead of areas, and which transactions a run closes.
+//!
+//! The first caller who wants a transaction durable *leads* its area: it closes and commits the
+//! transaction in its own thread. Others who want the same, or what is behind it, wait for the end
+//! of that run.
+//!
+//! Where there are several areas, a caller who wants T durable wants T's *closure*: all that T
+//! names and that is not valid, all that those name, and so on. What is committed of it is done
+//! with; the rest is running, or another run commits it. The closure of a running transaction
+//! grows until it is closed, so the caller takes leads and gates, looks again, and gives all up if
+//! there is more than it has. It begins again with more areas than before, so that ends.
+//!
+//! Leads are taken in the order of areas, and given up before more are wanted: nobody who has one
+//! waits for a lower one.
+
+use smallvec::SmallVec;
+
+use crate::area::{Area, Turns};
+use crate::chain::Frontier;
+use crate::error::{Error, Result};
+use crate::transaction::{Closing, Id};
+use crate::{Client, Journal};
+
+/// What a run is to make durable.
+pub(crate) enum Scope {
+    /// This transaction's commit block, whether it counts or not.
+    One(Id),
+    /// These and all that they depend on.
+    Closure(Frontier),
+}
+
+/// How a run ends if it does not commit.
+pub(crate) enum End {
+    /// Another run has made everything durable.
+    Done,
+    /// The data alone needs a flush.
+    Flush,
+}
+
+/// The areas that a run leads.
+pub(crate) struct Lead<'j, C: Client> {
+    journal: &'j Journal<C>,
+    areas: SmallVec<[&'j Area<C::Kind>; 1]>,
+    /// Another run was waited for whose last flush had not begun.
+    covered: bool,
+}
+
+impl<'j, C: Client> Lead<'j, C> {
+    pub(crate) fn new(journal: &'j Journal<C>) -> Self {
+        Self { journal, areas: SmallVec::new(), covered: false }
+    }
+
+    /// Takes the lead of what `scope` has and other runs do not make durable, and closes it.
+    pub(crate) fn close(&mut self, scope: &Scope) -> Result<Vec<Closing<C::Kind>>, Stop> {
+        let mut wanted = match scope {
+            Scope::One(id) => {
+                self.take(&[*id].into_iter().collect())?;
+                let closed = self.journal.close_running(&self.areas, None);
+                return Self::some(closed.unwrap_or_default());
+            }
+            Scope::Closure(wanted) => wanted.clone(),
+        };
+        loop {
+            self.journal.chain.close(&mut wanted);
+            self.take(&wanted)?;
+            // What was committed while leads were waited for may name more.
+            let mut known = wanted.clone();
+            self.journal.chain.close(&mut known);
+            let has_all = known.as_slice() == wanted.as_slice();
+            wanted = known;
+            if has_all
+                && let Some(closed) = self.journal.close_running(&self.areas, Some(&mut wanted))
+            {
+                return Self::some(closed);
+            }
+            self.give_up(|_| None);
+        }
+    }
+
+    fn some(closed: Vec<Closing<C::Kind>>) -> Result<Vec<Closing<C::Kind>>, Stop> {
+        if closed.is_empty() { Err(Stop::End(End::Flush)) } else { Ok(closed) }
+    }
+
+    /// Takes the leads of those that are not committed, or waits until they are.
+    fn take(&mut self, wanted: &Frontier) -> Result<(), Stop> {
+        for id in wanted.iter() {
+            let Some(area) = self.journal.areas.get(usize::from(id.area)) else { continue };
+            if area.lead(id, &mut self.covered)? {
+                self.areas.push(area);
+            }
+        }
+        match (self.areas.is_empty(), self.covered) {
+            (false, _) => Ok(()),
+            (true, _) if wanted.iter().any(|id| !self.journal.chain.is_valid(id)) => Ok(()),
+            (true, true) => Err(Stop::End(End::Done)),
+            (true, false) => Err(Stop::End(End::Flush)),
+        }
+    }
+
+    /// Whether it leads any area.
+    pub(crate) fn is_leading(&self) -> bool {
+        !self.areas.is_empty()
+    }
+
+    /// From here on data of others may be too late for the run's last flush.
+    pub(crate) fn begin_last_flush(&self) {
+        self.areas.iter().for_each(|area| area.turns.lock().flushing = true);
+    }
+
+    /// Ends the lead of each area, after a note of what came of it.
+    pub(crate) fn give_up(&mut self, note: impl Fn(&Area<C::Kind>) -> Option<crate::Tid>) {
+        for area in std::mem::take(&mut self.areas) {
+            let committed = note(area);
+            let mut turns = area.turns.lock();
+            (turns.leading, turns.flushing) = (false, false);
+            turns.committed = committed.unwrap_or(turns.committed);
+            drop(turns);
+            area.ended.notify_all();
+        }
+    }
+}
+
+/// Why nothing is closed.
+pub(crate) enum Stop {
+    End(End),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<K> Area<K> {
+    /// Takes the lead, unless `id` is committed or another run commits it. Such a run *covers* our
+    /// data if its last flush had not begun when we came: whether that run or a later one commits
+    /// our transaction, the flush of that one comes after our data.
+    fn lead(&self, id: Id, covered: &mut bool) -> Result<bool> {
+        let mut turns = self.turns.lock();
+        let is_done = |turns: &Turns| turns.committed.reaches(id.tid);
+        let (waits, is_late) = (turns.leading && !is_done(&turns), turns.flushing);
+        while turns.leading && !is_done(&turns) && turns.failed.is_none() {
+            self.ended.wait(&mut turns);
+        }
+        if turns.failed.is_some() {
+            return Err(Error::Aborted);
+        }
+        if is_done(&turns) {
+            *covered |= waits && !is_late;
+            return Ok(false);
+        }
+        turns.leading = true;
+        Ok(true)
+    }
+}
