@@ -3,8 +3,9 @@
 //!
 //! No page cache, no block layer: contents go from the caller to their place and back in one copy.
 //! The medium holds inodes, extents and names; what is free, and every index, is memory's. How a
-//! change becomes durable is the *design*, chosen by mkfs. There is one so far, `inplace`
-//! (`commit/inplace.rs` says what it promises and why it keeps that).
+//! change becomes durable is the *design*, chosen by mkfs: `inplace` stores data in place and
+//! journals metadata (`commit/inplace.rs`); `nova` has a log per inode and copies data on write
+//! (`commit/lite.rs`). These files say what each promises and why it keeps that.
 //!
 //! Not the PMFS of Intel, whose magic is another.
 
@@ -16,6 +17,7 @@ mod commit;
 mod dir;
 mod file;
 mod inode;
+mod log;
 mod mount;
 mod offline;
 mod ondisk;

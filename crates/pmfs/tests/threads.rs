@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::{Machine, Mutex, Profile, splitmix64};
 use drive::pm::{Domain, Pending, PmSim, PmState};
-use harness::{empty, findings, mount};
+use harness::{DESIGNS, empty, findings, mount};
 use vfs::kind::Volume;
 use vfs::{Creator, FileSystem, RenameFlags, path};
 
@@ -158,8 +158,8 @@ fn judge(state: PmState, done: &[u64]) -> Result<(), String> {
     Ok(())
 }
 
-fn start() -> PmState {
-    let sim = PmSim::power_on(empty(1 << 21), Domain::Process);
+fn start(design: &str) -> PmState {
+    let sim = PmSim::power_on(empty(design, 1 << 21), Domain::Process);
     let fs = mount(sim.clone()).expect("mount");
     for name in [b"x", b"y"] {
         fs.mkdir(fs.root(), name, 0o755, Creator::default()).expect("a directory");
@@ -168,8 +168,8 @@ fn start() -> PmState {
     sim.visible()
 }
 
-fn schedules(count: u64) {
-    let start = start();
+fn schedules(design: &str, count: u64) {
+    let start = start(design);
     let profile = Profile::named(MACHINE).expect("known");
     let (mut cuts, mut states) = (0, 0);
     for seed in 0..count {
@@ -180,26 +180,27 @@ fn schedules(count: u64) {
         };
         let state = start.clone();
         let cut = machine.run(|| run(state, seed)).map_err(|deadlock| deadlock.to_string());
-        let cut = cut.and_then(|cut| cut).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let cut =
+            cut.and_then(|cut| cut).unwrap_or_else(|why| panic!("{design}, seed {seed}: {why}"));
         let Some((pending, done)) = cut else { continue };
         cuts += 1;
         for pick in 0..STATES {
             states += 1;
             judge(pending.pick(splitmix64(seed ^ pick << 32)), &done)
-                .unwrap_or_else(|why| panic!("seed {seed}, state {pick}: {why}"));
+                .unwrap_or_else(|why| panic!("{design}, seed {seed}, state {pick}: {why}"));
         }
     }
-    println!("{count} schedules, {cuts} cuts, {states} states");
+    println!("{design}: {count} schedules, {cuts} cuts, {states} states");
     assert!(cuts * 10 >= count * 8, "{cuts} of {count} schedules were cut");
 }
 
 #[test]
 fn threads_find_what_their_calls_left() {
-    schedules(40);
+    DESIGNS.into_iter().for_each(|design| schedules(design, 30));
 }
 
 #[test]
 #[ignore = "minutes: 10,000 schedules"]
 fn ten_thousand_schedules() {
-    schedules(10_000);
+    DESIGNS.into_iter().for_each(|design| schedules(design, 10_000));
 }

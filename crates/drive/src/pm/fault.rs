@@ -20,6 +20,15 @@ pub enum PmFault {
     },
     /// Every write-back, but not streaming stores.
     DropWriteBack,
+    /// Write-backs of up to `longest` bytes that begin in `start..end`.
+    DropWriteBacks {
+        /// Address of the first.
+        start: u64,
+        /// Behind the last.
+        end: u64,
+        /// Longer ones are made.
+        longest: u64,
+    },
     /// Streaming stores stay in the cache.
     DropStream,
 }
@@ -67,7 +76,14 @@ impl Pm for PmFaulty {
     }
 
     fn write_back(&self, at: u64, len: u64) {
-        if self.fault != PmFault::DropWriteBack {
+        let dropped = match self.fault {
+            PmFault::DropWriteBack => true,
+            PmFault::DropWriteBacks { start, end, longest } => {
+                (start..end).contains(&at) && len <= longest
+            }
+            _ => false,
+        };
+        if !dropped {
             self.below.write_back(at, len);
         }
     }
@@ -79,7 +95,7 @@ impl Pm for PmFaulty {
             PmFault::DropFences { first, every } => {
                 number >= first && (number - first).is_multiple_of(every.max(1))
             }
-            PmFault::DropWriteBack | PmFault::DropStream => false,
+            PmFault::DropWriteBack | PmFault::DropWriteBacks { .. } | PmFault::DropStream => false,
         };
         if !dropped {
             self.below.fence();

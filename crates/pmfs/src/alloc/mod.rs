@@ -23,6 +23,8 @@ pub(crate) struct Space {
     parts: Box<[Part]>,
     free: AtomicU64,
     total: u64,
+    /// The last free blocks, which only what frees something may take.
+    reserve: u64,
 }
 
 /// Aligned so that cores do not share lines.
@@ -66,7 +68,7 @@ impl Drop for Taken<'_> {
 
 impl Space {
     /// All of `data` but the `used` runs, which are sorted and do not overlap.
-    pub(crate) fn new(data: Range<u64>, cores: u32, used: &[BlockRun]) -> Self {
+    pub(crate) fn new(data: Range<u64>, cores: u32, used: &[BlockRun], reserve: u64) -> Self {
         let total = data.end - data.start;
         let parts = (total / PART_MIN).clamp(1, u64::from(cores));
         let part_len = total.div_ceil(parts);
@@ -75,7 +77,8 @@ impl Space {
             Part { runs: runs.keyed(n) }
         });
         let parts = parts.collect();
-        let space = Self { start: data.start, part_len, parts, free: AtomicU64::new(0), total };
+        let (start, free) = (data.start, AtomicU64::new(0));
+        let space = Self { start, part_len, parts, free, total, reserve };
         let mut at = data.start;
         for &(start, len) in used {
             space.give(at, start.saturating_sub(at));
@@ -93,9 +96,22 @@ impl Space {
         self.total
     }
 
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    /// As [`Space::take`], from the reserve as well.
+    pub(crate) fn take_urgent(&self, want: u64) -> Taken<'_> {
+        self.take_any(want, None)
+    }
+
     /// Up to `want` blocks, in as few runs as there are; fewer only if there are no more. The run
     /// at `goal` comes first, if it is free.
     pub(crate) fn take(&self, want: u64, goal: Option<u64>) -> Taken<'_> {
+        self.take_any(want.min(self.free().saturating_sub(self.reserve)), goal)
+    }
+
+    fn take_any(&self, want: u64, goal: Option<u64>) -> Taken<'_> {
         let mut taken = Taken { space: self, runs: Vec::new() };
         let mut left = want;
         let own = slot() % self.parts.len();
@@ -116,6 +132,9 @@ impl Space {
 
     /// One run of exactly `want` blocks, if there is one.
     pub(crate) fn take_run(&self, want: u64) -> Option<Taken<'_>> {
+        if self.free() < want + self.reserve {
+            return None;
+        }
         let own = slot() % self.parts.len();
         for number in (own..self.parts.len()).chain(0..own) {
             let mut runs = self.parts[number].runs.lock();
@@ -224,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let space = Space::new(10..1010, 4, &[(20, 5), (30, 10)]);
+        let space = Space::new(10..1010, 4, &[(20, 5), (30, 10)], 0);
         assert_eq!(space.free(), 985);
         let all = space.take(5000, None);
         assert_eq!((all.blocks(), space.free()), (985, 0));
@@ -243,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_what_is_not_kept_is_given_back() {
-        let space = Space::new(0..100, 1, &[(0, 100)]);
+        let space = Space::new(0..100, 1, &[(0, 100)], 0);
         space.give_difference(vec![(10, 10), (30, 5)], vec![(12, 3), (31, 2), (18, 2), (80, 9)]);
         let next = || space.take_run(1).map(|run| run.keep()[0].0);
         let free: Vec<_> = std::iter::from_fn(next).collect();

@@ -10,12 +10,12 @@ use vfs::kind::{Checked, Finding, Result};
 use vfs::{FileKind, Ino};
 
 use crate::alloc::BlockRun;
-use crate::commit::inplace;
-use crate::inode::node::{Inode, read_raw};
+use crate::commit::slots;
+use crate::inode::node::Inode;
 use crate::mount::format::load;
 use crate::mount::is_clean;
-use crate::ondisk::Corrupt;
 use crate::ondisk::superblock::{Layout, RawSuperblock};
+use crate::ondisk::{BLOCK, Corrupt};
 
 /// More findings than this are not told.
 const FINDINGS_MAX: usize = 1000;
@@ -84,13 +84,13 @@ impl Check {
     }
 
     fn records(&mut self, clean: bool) {
-        match inplace::left(&*self.pm, &self.layout) {
+        match slots::left(&*self.pm, &self.layout) {
             Err(corrupt) => self.corrupt(&corrupt),
             Ok(left) if clean && !left.is_empty() => {
                 self.find("journal", "records after a clean unmount", left.len(), 0);
             }
             Ok(left) => {
-                inplace::redo(&*self.pm, left);
+                slots::finish(&*self.pm, left);
             }
         }
     }
@@ -101,14 +101,10 @@ impl Check {
             if self.pm.load(at) as u32 == 0 {
                 continue;
             }
-            if read_raw(&*self.pm, at).links.get() == 0 {
-                self.orphans += 1;
-                continue;
-            }
             match Inode::load(&*self.pm, &self.layout, ino) {
+                Ok(Some(inode)) if inode.raw.links.get() == 0 => self.orphans += 1,
                 Ok(Some(inode)) => {
-                    let runs = inode.map.runs().chain(inode.xattrs);
-                    self.used.extend(runs.map(|run| (run, ino)));
+                    self.used.extend(inode.runs().map(|run| (run, ino)));
                     self.contents(ino, &inode);
                     self.inodes.push((ino, inode));
                 }
@@ -124,9 +120,9 @@ impl Check {
         let place = format!("inode {ino}");
         match inode.raw.kind() {
             Some(FileKind::Directory)
-                if inode.map.extents().map(|e| e.len).sum::<u64>()
-                    != size / crate::ondisk::BLOCK
-                    || !size.is_multiple_of(crate::ondisk::BLOCK) =>
+                if inode.log.is_none()
+                    && (inode.map.extents().map(|e| e.len).sum::<u64>() != size / BLOCK
+                        || !size.is_multiple_of(BLOCK)) =>
             {
                 self.find(place, "size of the directory", size, "that of its pages");
             }

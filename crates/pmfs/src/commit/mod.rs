@@ -2,20 +2,66 @@
 //!
 //! A [`Change`] has two parts. What is *stored* goes to its place at once: contents of files, and
 //! structures to which nothing durable points yet. What is *patched* are words that are in use:
-//! they are only noted, and the [journal](inplace) makes all of them count together. Nothing of a
-//! change that is dropped can be seen.
+//! they are only noted, and the design makes all of them count together: [`inplace`] by a redo
+//! record, [`lite`] by one word or an undo record. Nothing of a change that is dropped can be seen.
 
-pub(crate) mod inplace;
+mod inplace;
+mod lite;
+pub(crate) mod slots;
+
+use std::sync::Arc;
 
 use drive::pm::Pm;
-use drive::pm::typed::{Flying, Obj, stream};
+use drive::pm::typed::{Durable, Flying, Obj, stream};
 use zerocopy::IntoBytes;
 
-use crate::ondisk::BLOCK;
 use crate::ondisk::inode::RawInode;
 use crate::ondisk::record::{PATCHES_MAX, RawPatch};
+use crate::ondisk::superblock::{Design, Layout};
+use crate::ondisk::{BLOCK, Corrupt};
+use slots::Slots;
 
-pub(crate) use inplace::{Done, Journal};
+/// How changes become durable.
+pub(crate) struct Journal {
+    slots: Slots,
+    design: Design,
+}
+
+/// Shows that a change is durable, and its record cleared.
+#[must_use = "a call returns when its change is durable"]
+pub(crate) struct Done(());
+
+impl From<Obj<'_, slots::Cleared, Durable>> for Done {
+    fn from(_: Obj<'_, slots::Cleared, Durable>) -> Self {
+        Self(())
+    }
+}
+
+impl From<Obj<'_, lite::Committed, Durable>> for Done {
+    fn from(_: Obj<'_, lite::Committed, Durable>) -> Self {
+        Self(())
+    }
+}
+
+impl Journal {
+    pub(crate) fn new(pm: &Arc<dyn Pm>, layout: &Layout) -> Self {
+        Self { slots: Slots::new(pm, layout), design: layout.design }
+    }
+
+    /// Makes `change` durable, all of it or nothing.
+    pub(crate) fn commit(&self, change: Change<'_>) -> Done {
+        match self.design {
+            Design::Inplace => inplace::commit(&self.slots, change),
+            Design::Nova => lite::commit(&self.slots, change),
+        }
+    }
+}
+
+/// Finishes what a cut interrupted: repeats it or takes it back, as the design has it. Returns how
+/// many calls that concerned.
+pub(crate) fn recover(pm: &dyn Pm, layout: &Layout) -> Result<usize, Corrupt> {
+    Ok(slots::finish(pm, slots::left(pm, layout)?))
+}
 
 /// Contents, or structures that nothing points to yet.
 pub(crate) enum Data {}

@@ -1,11 +1,14 @@
 //! The names of a directory, in memory, and the runs of lines that hold them on the medium.
 //!
-//! A name is added in two parts: its bytes are stored into a free run, where they mean nothing, and
-//! the run's first two words are patched. To remove it, one patch makes its run part of the free
-//! runs around it. Changes of the index are made together with the change of the medium, while the
-//! directory is locked.
+//! Without a log: a name is added in two parts: its bytes are stored into a free run, where they
+//! mean nothing, and the run's first two words are patched. To remove it, one patch makes its run
+//! part of the free runs around it. Changes of the index are made together with the change of the
+//! medium, while the directory is locked.
+//!
+//! With a log names are entries of it, and their positions are only numbers, each used once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use drive::pm::{LINE, Pm};
 use rustc_hash::FxHashMap;
@@ -14,6 +17,7 @@ use vfs::{FileKind, Ino};
 use crate::commit::Change;
 use crate::file::map::Map;
 use crate::ondisk::entry::{Head, LINES, NAME_AT, Run, lines_of};
+use crate::ondisk::log::name_lines;
 use crate::ondisk::{BLOCK, Corrupt};
 
 /// A line of a directory: 64 to a page.
@@ -22,12 +26,14 @@ type Pos = u64;
 /// What a directory holds.
 #[derive(Default)]
 pub(crate) struct Index {
-    names: FxHashMap<Box<[u8]>, Pos>,
-    entries: BTreeMap<Pos, (Ino, FileKind)>,
+    names: FxHashMap<Arc<[u8]>, Pos>,
+    entries: BTreeMap<Pos, (Ino, FileKind, Arc<[u8]>)>,
     /// Lines of each free run.
     free: BTreeMap<Pos, u64>,
     /// The same by length.
     by_lines: BTreeSet<(u64, Pos)>,
+    /// With a log: a position that no name has or had.
+    next: Pos,
 }
 
 impl Index {
@@ -57,8 +63,7 @@ impl Index {
                 Some(Head { ino, kind, name_len }) => {
                     let mut name = vec![0; name_len as usize];
                     pm.read(at + NAME_AT, &mut name);
-                    self.names.insert(name.into(), pos);
-                    self.entries.insert(pos, (ino, kind));
+                    self.insert_at(pos, name.into(), (ino, kind));
                 }
             }
             line += run.lines;
@@ -71,31 +76,65 @@ impl Index {
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<(Ino, FileKind)> {
-        self.entries.get(self.names.get(name)?).copied()
+        let (ino, kind, _) = self.entries.get(self.names.get(name)?)?;
+        Some((*ino, *kind))
     }
 
-    /// Entries behind cookie `from`, with their own cookies; their names are on the medium.
-    pub(crate) fn list(&self, from: u64) -> impl Iterator<Item = (u64, Ino, FileKind)> {
+    fn insert_at(&mut self, pos: Pos, name: Arc<[u8]>, (ino, kind): (Ino, FileKind)) {
+        self.names.insert(name.clone(), pos);
+        self.entries.insert(pos, (ino, kind, name));
+    }
+
+    /// Adds a name, or lets it stand for something else. Returns the cookie for its log entry.
+    pub(crate) fn insert_logged(&mut self, name: &[u8], to: (Ino, FileKind)) -> u64 {
+        let last = self.entries.last_key_value().map_or(0, |(pos, _)| pos + 1);
+        self.next = self.next.max(last);
+        let pos = self.names.get(name).copied().unwrap_or(self.next);
+        self.next = self.next.max(pos + 1);
+        self.insert_at(pos, name.into(), to);
+        pos
+    }
+
+    /// Removes a name. Returns its cookie.
+    pub(crate) fn remove_logged(&mut self, name: &[u8]) -> Option<u64> {
+        let pos = self.names.remove(name)?;
+        self.entries.remove(&pos);
+        self.next = self.next.max(pos + 1);
+        Some(pos)
+    }
+
+    /// Does what a log entry says.
+    pub(crate) fn replay(&mut self, cookie: u64, to: Option<(Ino, FileKind)>, name: Box<[u8]>) {
+        // A position is listed with those of the dots before it.
+        let pos = cookie.min(u64::MAX >> 2);
+        self.next = self.next.max(pos + 1);
+        match to {
+            Some(to) => self.insert_at(pos, name.into(), to),
+            None => drop(self.remove_logged(&name)),
+        }
+    }
+
+    /// The entries that a log of what is would have.
+    pub(crate) fn log_entries(&self) -> impl Iterator<Item = (u64, Ino, FileKind, &[u8])> {
+        self.entries.iter().map(|(pos, (ino, kind, name))| (*pos, *ino, *kind, &name[..]))
+    }
+
+    /// How many lines these take.
+    pub(crate) fn log_lines(&self) -> u64 {
+        self.entries.values().map(|(_, _, name)| name_lines(name.len())).sum()
+    }
+
+    /// Entries behind cookie `from`, with their own cookies.
+    pub(crate) fn list(&self, from: u64) -> impl Iterator<Item = (u64, Ino, FileKind, &[u8])> {
         // Cookies 1 and 2 are those of `.` and `..`.
         let first = from.saturating_sub(COOKIE_BASE - 1);
-        self.entries.range(first..).map(|(&pos, &(ino, kind))| (pos + COOKIE_BASE, ino, kind))
-    }
-
-    /// The name of the entry with this cookie.
-    pub(crate) fn name(pm: &dyn Pm, map: &Map, cookie: u64) -> Option<Vec<u8>> {
-        let at = address(map, cookie.checked_sub(COOKIE_BASE)?)?;
-        let name_len = pm.load(at + 8) & 0xff;
-        let mut name = vec![0; name_len as usize];
-        pm.read(at + NAME_AT, &mut name);
-        Some(name)
+        let entries = self.entries.range(first..);
+        entries.map(|(pos, (ino, kind, name))| (pos + COOKIE_BASE, *ino, *kind, &name[..]))
     }
 
     /// All names with what they stand for, in the order of the medium.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], Ino, FileKind)> {
-        self.names.iter().filter_map(|(name, pos)| {
-            let (ino, kind) = *self.entries.get(pos)?;
-            Some((&name[..], ino, kind))
-        })
+        self.entries.values().map(|(ino, kind, name)| (&name[..], *ino, *kind))
     }
 
     /// Whether there is a free run for such a name.
@@ -135,8 +174,7 @@ impl Index {
         }
         let entry = Some(Head { ino, kind, name_len: name.len() as u64 });
         change.patch(at, &Run { lines: need, entry }.bytes());
-        self.names.insert(name.into(), pos);
-        self.entries.insert(pos, (ino, kind));
+        self.insert_at(pos, name.into(), (ino, kind));
     }
 
     /// Lets a name that is there stand for another inode.
@@ -152,7 +190,7 @@ impl Index {
         let name_len = name.len() as u64;
         let entry = Some(Head { ino, kind, name_len });
         change.patch(at, &Run { lines: lines_of(name_len), entry }.bytes());
-        self.entries.insert(pos, (ino, kind));
+        self.insert_at(pos, name.into(), (ino, kind));
     }
 
     /// Removes a name. Its run and the free ones on both sides become one.

@@ -12,13 +12,16 @@ use zerocopy::IntoBytes;
 
 use crate::alloc::Taken;
 use crate::commit::Change;
-use crate::file::map::{Map, Way};
+use crate::file::map::Way;
 use crate::inode::node::{Inode, Node, read_raw};
 use crate::inode::xattr::Staged;
+use crate::log::{Log, NAMES_ROOM};
 use crate::mount::Pmfs;
 use crate::ondisk::BLOCK;
-use crate::ondisk::extent::Extent;
-use crate::ondisk::inode::{EXTENTS_AT, INODE_SIZE, LINK_MAX, RawInode, now};
+use crate::ondisk::extent::{Extent, PLACE};
+use crate::ondisk::inode::{BIRTH_AT, EXTENTS_AT, INODE_SIZE, LINK_MAX, RawInode, now};
+use crate::ondisk::log::Entry;
+use crate::ondisk::superblock::Design;
 
 const SET_GID: u16 = 0o2000;
 
@@ -40,6 +43,8 @@ struct Draft<'a> {
     /// The block of a symbolic link's target.
     target: Option<Taken<'a>>,
     xattrs: Staged<'a>,
+    /// Where its extent goes, relative to its place in the table.
+    birth_at: u64,
 }
 
 impl Draft<'_> {
@@ -49,10 +54,23 @@ impl Draft<'_> {
     }
 
     /// The change that makes it is about to be durable.
-    fn keep(self) -> Inode {
-        let map = Map::of_new(self.at, self.extent());
+    fn keep(self, design: Design) -> Inode {
+        let inode = Inode::new(design, self.at, self.raw, self.extent());
         self.target.map(Taken::keep);
-        Inode { map, xattrs: self.xattrs.keep(), ..Inode::empty(self.at, self.raw) }
+        Inode { xattrs: self.xattrs.keep(), ..inode }
+    }
+
+    /// Stores it, all but its first word, which is zero on the medium and is patched.
+    fn store(&self, change: &mut Change<'_>) {
+        let mut bytes = [0; INODE_SIZE as usize];
+        bytes[..EXTENTS_AT as usize].copy_from_slice(self.raw.as_bytes());
+        if let Some(extent) = self.extent() {
+            let at = self.birth_at as usize;
+            bytes[at..at + PLACE as usize].copy_from_slice(&extent.bytes());
+        }
+        let (first, rest) = bytes.split_at(8);
+        change.store(self.at + 8, rest);
+        change.patch(self.at, first);
     }
 }
 
@@ -67,6 +85,11 @@ impl<'a> Locked<'a> {
         nodes.sort_unstable_by_key(|node| node.ino);
         nodes.dedup_by_key(|node| node.ino);
         Self { all: nodes.iter().map(|node| (node.ino, node.lock.write())).collect() }
+    }
+
+    /// All of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Inode> {
+        self.all.iter_mut().map(|(_, guard)| &mut **guard)
     }
 
     /// One of them. `ENOENT` if the caller has not locked it, which means that it changed.
@@ -108,19 +131,48 @@ impl Inode {
     pub(crate) fn edit(&mut self, change: &mut Change<'_>, edit: impl FnOnce(&mut RawInode)) {
         let mut raw = self.raw;
         edit(&mut raw);
-        change.inode(self.at, &self.raw, &raw);
-        self.raw = raw;
+        self.set_raw(change, raw);
     }
 
     /// Removes a name from this directory as part of `change`.
     pub(crate) fn remove_name(&mut self, change: &mut Change<'_>, name: &[u8]) {
-        self.index.take(change, &self.map, name);
+        match &mut self.log {
+            None => self.index.take(change, &self.map, name),
+            Some(log) => {
+                if let Some(cookie) = self.index.remove_logged(name) {
+                    log.stage(&Entry::Name { cookie, to: None, name: name.into() });
+                }
+            }
+        }
         self.edit(change, RawInode::touch_data);
     }
 
     /// Adds a name, for which [`Pmfs::make_room`] has made room.
     pub(crate) fn add_name(&mut self, change: &mut Change<'_>, name: &[u8], to: (Ino, FileKind)) {
-        self.index.put(change, &self.map, name, to);
+        match &mut self.log {
+            None => self.index.put(change, &self.map, name, to),
+            Some(log) => {
+                let cookie = self.index.insert_logged(name, to);
+                log.stage(&Entry::Name { cookie, to: Some(to), name: name.into() });
+            }
+        }
+        self.edit(change, RawInode::touch_data);
+    }
+
+    /// Lets a name stand for another inode, as part of `change`.
+    pub(crate) fn replace_name(
+        &mut self,
+        change: &mut Change<'_>,
+        name: &[u8],
+        to: (Ino, FileKind),
+    ) {
+        match &mut self.log {
+            None => self.index.set(change, &self.map, name, to),
+            Some(log) => {
+                let cookie = self.index.insert_logged(name, to);
+                log.stage(&Entry::Name { cookie, to: Some(to), name: name.into() });
+            }
+        }
         self.edit(change, RawInode::touch_data);
     }
 }
@@ -152,13 +204,13 @@ impl Pmfs {
         let mut change = Change::new(&*self.pm);
         let draft = self.draft(&mut change, dir, parent, ino, new)?;
         self.make_room(dir, &mut change, name.len())?;
-        store_new(&mut change, draft.at, &draft.raw, draft.extent());
+        draft.store(&mut change);
         dir.add_name(&mut change, name, (ino, new.kind));
         if is_dir {
             dir.edit(&mut change, |raw| raw.links += 1);
         }
-        let inode = draft.keep();
-        let _done = self.journal.commit(change);
+        let inode = draft.keep(self.layout.design);
+        let _done = self.commit(change, [dir]);
         let attr = inode.attr(ino)?;
         self.inodes.insert(ino, inode);
         Ok(attr)
@@ -175,9 +227,9 @@ impl Pmfs {
         let draft = self.draft(&mut change, &dir, parent, ino, &new);
         let mut draft = draft.inspect_err(|_| self.numbers.give(ino))?;
         draft.raw.links = 0.into();
-        store_new(&mut change, draft.at, &draft.raw, None);
-        let inode = draft.keep();
-        let _done = self.journal.commit(change);
+        draft.store(&mut change);
+        let inode = draft.keep(self.layout.design);
+        let _done = self.commit(change, []);
         let attr = inode.attr(ino)?;
         self.inodes.insert_nameless(ino, inode);
         Ok(attr)
@@ -200,7 +252,11 @@ impl Pmfs {
             _ => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
         };
         let xattrs = self.stage_xattrs(change, &mut raw, &xattrs)?;
-        let draft = Draft { at, raw, target, xattrs };
+        let birth_at = match self.layout.design {
+            Design::Inplace => EXTENTS_AT,
+            Design::Nova => BIRTH_AT,
+        };
+        let draft = Draft { at, raw, target, xattrs, birth_at };
         if let Some(extent) = draft.extent() {
             change.stream(extent.block * BLOCK, new.target);
         }
@@ -236,6 +292,9 @@ impl Pmfs {
         change: &mut Change<'_>,
         name_len: usize,
     ) -> Result<()> {
+        if let Some(log) = &mut dir.log {
+            return Ok(log.reserve(&self.space, NAMES_ROOM, false)?);
+        }
         if dir.index.has_room(name_len) {
             return Ok(());
         }
@@ -254,8 +313,7 @@ impl Pmfs {
         dir.map.add(change, &mut raw, &[Extent { page, block, len: 1 }], map_block);
         dir.index.add_page(change, page, block);
         raw.size += BLOCK;
-        change.inode(dir.at, &dir.raw, &raw);
-        dir.raw = raw;
+        dir.set_raw(change, raw);
         Ok(())
     }
 
@@ -273,16 +331,16 @@ impl Pmfs {
         }
         inode.check_links()?;
         let mut change = Change::new(&*self.pm);
+        self.reserve(locked.iter_mut(), false)?;
         self.make_room(locked.get(parent)?, &mut change, name.len())?;
         locked.get(parent)?.add_name(&mut change, name, (ino, kind));
-        let inode = locked.get(ino)?;
-        inode.edit(&mut change, |raw| {
+        locked.get(ino)?.edit(&mut change, |raw| {
             raw.links += 1;
             raw.touch_ctime();
         });
-        let _done = self.journal.commit(change);
+        let _done = self.commit(change, locked.iter_mut());
         self.inodes.named(ino);
-        Ok(inode.attr(ino)?)
+        Ok(locked.get(ino)?.attr(ino)?)
     }
 
     /// Removes a name: a directory's with `dirs`, any other without.
@@ -303,13 +361,14 @@ impl Pmfs {
                 return Err(Errno::NOTEMPTY.into());
             }
             let mut change = Change::new(&*self.pm);
+            self.reserve(locked.iter_mut(), true)?;
             let dir = locked.get(parent)?;
             dir.remove_name(&mut change, name);
             if dirs {
                 dir.edit(&mut change, |raw| raw.links -= 1);
             }
             let freed = self.drop_link(locked.get(ino)?, ino, &mut change);
-            let _done = self.journal.commit(change);
+            let _done = self.commit(change, locked.iter_mut());
             if freed {
                 self.free_inode(locked.get(ino)?, ino);
             }
@@ -334,9 +393,9 @@ impl Pmfs {
 
     /// Gives back what an inode had, once it is durably free.
     pub(crate) fn free_inode(&self, inode: &mut Inode, ino: Ino) {
-        for (start, len) in inode.map.runs().chain(inode.xattrs) {
-            self.space.give(start, len);
-        }
+        inode.map.runs().chain(inode.xattrs).for_each(|(start, len)| self.space.give(start, len));
+        let log = inode.log.iter().flat_map(Log::blocks);
+        log.for_each(|block| self.space.give(block, 1));
         *inode = Inode::empty(inode.at, RawInode::free(inode.raw.generation.get()));
         self.inodes.remove(ino);
         self.numbers.give(ino);
@@ -361,17 +420,4 @@ impl Pmfs {
         }
         Ok(Some(nodes))
     }
-}
-
-/// Stores a new inode, all but its first word, which is zero on the medium and is patched.
-fn store_new(change: &mut Change<'_>, at: u64, raw: &RawInode, extent: Option<Extent>) {
-    let mut bytes = [0; INODE_SIZE as usize];
-    bytes[..EXTENTS_AT as usize].copy_from_slice(raw.as_bytes());
-    if let Some(extent) = extent {
-        let place = extent.bytes();
-        bytes[EXTENTS_AT as usize..EXTENTS_AT as usize + place.len()].copy_from_slice(&place);
-    }
-    let (first, rest) = bytes.split_at(8);
-    change.store(at + 8, rest);
-    change.patch(at, first);
 }

@@ -5,9 +5,7 @@ use vfs::{Errno, FileKind, Ino, RenameFlags, Result, check_name};
 
 use super::names::Locked;
 use crate::commit::Change;
-use crate::inode::node::Inode;
 use crate::mount::Pmfs;
-use crate::ondisk::inode::RawInode;
 
 /// A name, and the directory that it is in.
 type Name<'a> = (Ino, &'a [u8]);
@@ -126,13 +124,14 @@ impl Pmfs {
         if from.0 != to.0 && moved_dir != target_dir {
             locked.get(if moved_dir { to.0 } else { from.0 })?.check_links()?;
         }
+        self.reserve(locked.iter_mut(), false)?;
         let mut change = Change::new(&*self.pm);
         for (at, new) in [(from, target), (to, moved)] {
             locked.get(at.0)?.replace_name(&mut change, at.1, new);
         }
         locked.settle(&mut change, moved, from.0, to.0)?;
         locked.settle(&mut change, target, to.0, from.0)?;
-        let _done = self.journal.commit(change);
+        let _done = self.commit(change, locked.iter_mut());
         Ok(())
     }
 
@@ -156,6 +155,7 @@ impl Pmfs {
         } else if is_dir && from.0 != to.0 {
             locked.get(to.0)?.check_links()?;
         }
+        self.reserve(locked.iter_mut(), false)?;
         let mut change = Change::new(&*self.pm);
         match target {
             Some(_) => locked.get(to.0)?.replace_name(&mut change, to.1, moved),
@@ -173,7 +173,7 @@ impl Pmfs {
             }
             freed = self.drop_link(locked.get(target)?, target, &mut change);
         }
-        let _done = self.journal.commit(change);
+        let _done = self.commit(change, locked.iter_mut());
         if let (Some((target, _)), true) = (target, freed) {
             self.free_inode(locked.get(target)?, target);
         }
@@ -213,13 +213,5 @@ impl Locked<'_> {
             self.get(to)?.edit(change, |raw| raw.links += 1);
         }
         Ok(())
-    }
-}
-
-impl Inode {
-    /// Lets a name stand for another inode, as part of `change`.
-    fn replace_name(&mut self, change: &mut Change<'_>, name: &[u8], new: (Ino, FileKind)) {
-        self.index.set(change, &self.map, name, new);
-        self.edit(change, RawInode::touch_data);
     }
 }

@@ -35,7 +35,7 @@ impl Pmfs {
             let kept = inode.map.within(0, pages).collect();
             return self.commit_map(inode, change, raw, kept);
         }
-        Ok(self.commit_raw(inode, change, raw))
+        self.commit_raw(inode, change, raw)
     }
 
     /// fallocate(2), with the checks in the order of Linux's generic layer.
@@ -88,11 +88,13 @@ impl Pmfs {
     ) -> Result<Done> {
         let mut change = Change::new(&*self.pm);
         let pages = (start / BLOCK, end.div_ceil(BLOCK));
-        let (new, taken) = self.zeroed_blocks(inode, &mut change, pages)?;
-        if zero {
-            zero_between(inode, &mut change, start, end);
-        }
+        let (mut new, mut taken) = self.zeroed_blocks(inode, &mut change, pages)?;
         zero_between(inode, &mut change, inode.raw.size.get(), raw.size.get());
+        if zero {
+            let (copies, blocks) = self.zero_visible(inode, &mut change, start, end)?;
+            new.extend(copies);
+            taken.extend(blocks);
+        }
         let done = self.commit_extents(inode, change, raw, &new)?;
         taken.into_iter().for_each(|taken| drop(taken.keep()));
         Ok(done)
@@ -101,13 +103,24 @@ impl Pmfs {
     fn punch(&self, inode: &mut Inode, raw: RawInode, start: u64, end: u64) -> Result<Done> {
         let mut change = Change::new(&*self.pm);
         let (first, behind) = (start.div_ceil(BLOCK), end / BLOCK);
-        zero_between(inode, &mut change, start, end.min(first * BLOCK));
-        zero_between(inode, &mut change, start.max(behind * BLOCK), end);
-        if first >= behind || inode.map.within(first, behind).next().is_none() {
-            return Ok(self.commit_raw(inode, change, raw));
+        let (head, tail) = (end.min(first * BLOCK), start.max(behind * BLOCK));
+        let (mut copies, mut taken) = self.zero_visible(inode, &mut change, start, head)?;
+        if tail >= head {
+            let (more, blocks) = self.zero_visible(inode, &mut change, tail, end)?;
+            copies.extend(more);
+            taken.extend(blocks);
         }
-        let kept = inode.map.within(0, first).chain(inode.map.within(behind, u64::MAX)).collect();
-        self.commit_map(inode, change, raw, kept)
+        let is_hole = first >= behind || inode.map.within(first, behind).next().is_none();
+        let done = if is_hole {
+            self.commit_extents(inode, change, raw, &copies)?
+        } else {
+            let (before, after) = (inode.map.within(0, first), inode.map.within(behind, u64::MAX));
+            let kept =
+                without(before.chain(after), &copies).chain(copies.iter().copied()).collect();
+            self.commit_map(inode, change, raw, kept)?
+        };
+        taken.into_iter().for_each(|taken| drop(taken.keep()));
+        Ok(done)
     }
 
     fn collapse(&self, inode: &mut Inode, mut raw: RawInode, start: u64, end: u64) -> Result<Done> {
@@ -143,4 +156,31 @@ impl Pmfs {
         let all = inode.map.within(0, start / BLOCK).chain(moved).collect();
         self.commit_map(inode, Change::new(&*self.pm), raw, all)
     }
+}
+
+/// What is left of `extents` without the pages of `copies`, each of which is one page.
+fn without<'c>(
+    extents: impl Iterator<Item = Extent> + 'c,
+    copies: &'c [Extent],
+) -> impl Iterator<Item = Extent> + 'c {
+    extents.flat_map(move |extent| {
+        let mut left = vec![extent];
+        for copy in copies {
+            left = left.into_iter().flat_map(|part| around(part, copy.page)).collect();
+        }
+        left
+    })
+}
+
+/// An extent but for one page.
+fn around(extent: Extent, page: u64) -> impl Iterator<Item = Extent> {
+    let Extent { page: first, block, len } = extent;
+    let is_in = (first..extent.end()).contains(&page);
+    let before = if is_in { page - first } else { len };
+    let behind = if is_in { extent.end() - page - 1 } else { 0 };
+    let parts = [
+        Extent { page: first, block, len: before },
+        Extent { page: page + 1, block: block + before + 1, len: behind },
+    ];
+    parts.into_iter().filter(|part| part.len > 0)
 }

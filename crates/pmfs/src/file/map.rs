@@ -88,6 +88,55 @@ impl Map {
         map
     }
 
+    /// The map that an inode with a log begins with: the extent that it was born with.
+    pub(crate) fn born(extent: Option<Extent>) -> Self {
+        let mut map = Self::default();
+        if let Some(extent) = extent {
+            map.put(extent, 0);
+        }
+        map
+    }
+
+    /// Gives pages the blocks of `new`, in memory only. Returns the blocks that they had.
+    pub(crate) fn replace(&mut self, new: Extent) -> Vec<BlockRun> {
+        let had = self.remove(new.page, new.end());
+        let before = self.extents.range_mut(..new.page).next_back();
+        match before {
+            Some((page, place))
+                if page + place.len == new.page
+                    && place.block + place.len == new.block
+                    && place.len + new.len <= LENGTH_MAX =>
+            {
+                place.len += new.len;
+                self.blocks += new.len;
+            }
+            _ => self.put(new, 0),
+        }
+        had
+    }
+
+    /// Takes pages `first..end` their blocks, in memory only. Returns these.
+    pub(crate) fn remove(&mut self, first: u64, end: u64) -> Vec<BlockRun> {
+        let mut had = Vec::new();
+        loop {
+            let next = self.within(first, end).next();
+            let Some(extent) = next else { return had };
+            let start = self.extents.range(..=extent.page).next_back().map_or(0, |it| *it.0);
+            let Some(whole) = self.extents.remove(&start) else { return had };
+            self.blocks -= whole.len;
+            if start < extent.page {
+                let len = extent.page - start;
+                self.put(Extent { page: start, block: whole.block, len }, 0);
+            }
+            let behind = start + whole.len - extent.end();
+            if behind > 0 {
+                let block = extent.block + extent.len;
+                self.put(Extent { page: extent.end(), block, len: behind }, 0);
+            }
+            had.push((extent.block, extent.len));
+        }
+    }
+
     fn load_places(
         &mut self,
         pm: &dyn Pm,

@@ -29,7 +29,11 @@ impl Pmfs {
             return Err(Errno::FBIG.into());
         }
         let room = usize::try_from(FILE_SIZE_MAX - offset).unwrap_or(usize::MAX);
-        self.write_inode(&mut inode, offset, &data[..data.len().min(room)])
+        let data = &data[..data.len().min(room)];
+        match inode.log {
+            None => self.write_inode(&mut inode, offset, data),
+            Some(_) => self.write_copy(&mut inode, offset, data),
+        }
     }
 
     /// Writes as much as there is space for.
@@ -114,6 +118,9 @@ impl Pmfs {
         mut raw: RawInode,
         new: &[Extent],
     ) -> Result<Done> {
+        if inode.log.is_some() {
+            return self.commit_logged(inode, change, raw, new);
+        }
         let block = match inode.map.way(&change, new.len()) {
             Way::Places => None,
             Way::Block => {
@@ -126,7 +133,7 @@ impl Pmfs {
             }
         };
         inode.map.add(&mut change, &mut raw, new, block);
-        Ok(self.commit_raw(inode, change, raw))
+        self.commit_raw(inode, change, raw)
     }
 
     /// Commits `raw` as the inode's attributes and `extents` as all that it has. Blocks that it had
@@ -139,28 +146,47 @@ impl Pmfs {
         extents: Vec<Extent>,
     ) -> Result<Done> {
         let extents = merged(extents);
+        if inode.log.is_some() {
+            return self.commit_log_map(inode, change, raw, &extents);
+        }
         let want = Map::blocks_for(extents.len());
         let blocks = self.space.take(want, None);
         if blocks.blocks() < want {
             return Err(Errno::NOSPC.into());
         }
         let map = Map::rewrite(&mut change, (inode.at, &mut raw), &extents, blocks);
-        let done = self.commit_raw(inode, change, raw);
+        let done = self.commit_raw(inode, change, raw)?;
         let old = std::mem::replace(&mut inode.map, map);
         self.space.give_difference(old.runs().collect(), inode.map.runs().collect());
         Ok(done)
     }
 
-    /// Commits `raw` as the inode's attributes.
+    /// Commits `raw` as the inode's attributes. If it fails, which only a log without space does,
+    /// nothing has changed.
     pub(crate) fn commit_raw(
         &self,
         inode: &mut Inode,
         mut change: Change<'_>,
         raw: RawInode,
+    ) -> Result<Done> {
+        if raw.mode.get() != 0 {
+            self.reserve([&mut *inode], false)?;
+        }
+        inode.set_raw(&mut change, raw);
+        Ok(self.commit(change, [inode]))
+    }
+
+    /// Makes `change` durable, with what the logs of these inodes have staged.
+    pub(crate) fn commit<'i>(
+        &self,
+        mut change: Change<'_>,
+        inodes: impl IntoIterator<Item = &'i mut Inode>,
     ) -> Done {
-        change.inode(inode.at, &inode.raw, &raw);
-        inode.raw = raw;
-        self.journal.commit(change)
+        let mut inodes: Vec<_> = inodes.into_iter().collect();
+        inodes.iter_mut().for_each(|inode| inode.flush(&mut change));
+        let done = self.journal.commit(change);
+        inodes.into_iter().for_each(|inode| self.clean(inode));
+        done
     }
 }
 

@@ -3,15 +3,19 @@
 
 use cores::{Rank, RwLock};
 use drive::pm::Pm;
-use vfs::{Attr, Errno, FileKind, Ino};
+use vfs::{Attr, Errno, FileKind, Ino, Timespec};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::alloc::BlockRun;
+use crate::commit::Change;
 use crate::dir::index::Index;
 use crate::file::map::Map;
+use crate::log::{self, Log};
 use crate::ondisk::Corrupt;
-use crate::ondisk::extent::parse_run;
-use crate::ondisk::inode::RawInode;
-use crate::ondisk::superblock::Layout;
+use crate::ondisk::extent::{Extent, parse_run};
+use crate::ondisk::inode::{BIRTH_AT, LOG_AT, RawInode};
+use crate::ondisk::log::Entry;
+use crate::ondisk::superblock::{Design, Layout};
 
 /// An inode that somebody has used since the mount.
 pub(crate) struct Node {
@@ -31,7 +35,9 @@ pub(crate) struct Inode {
     /// Of a directory.
     pub(crate) index: Index,
     /// Blocks of the extended attributes.
-    pub(crate) xattrs: Option<(u64, u64)>,
+    pub(crate) xattrs: Option<BlockRun>,
+    /// In designs with logs.
+    pub(crate) log: Option<Log>,
 }
 
 impl Node {
@@ -43,24 +49,100 @@ impl Node {
 impl Inode {
     /// A new one, without contents.
     pub(crate) fn empty(at: u64, raw: RawInode) -> Self {
-        Self { at, raw, map: Map::default(), index: Index::default(), xattrs: None }
+        Self { at, raw, map: Map::default(), index: Index::default(), xattrs: None, log: None }
+    }
+
+    /// A new one with this extent.
+    pub(crate) fn new(design: Design, at: u64, raw: RawInode, extent: Option<Extent>) -> Self {
+        let inode = Self::empty(at, raw);
+        match design {
+            Design::Inplace => Self { map: Map::of_new(at, extent), ..inode },
+            Design::Nova => {
+                Self { map: Map::born(extent), log: Some(Log::new(at + LOG_AT)), ..inode }
+            }
+        }
+    }
+
+    /// Reads an inode with a log. Names are left out unless they are wanted.
+    fn load_log(
+        pm: &dyn Pm,
+        layout: &Layout,
+        at: u64,
+        mut raw: RawInode,
+        names: bool,
+    ) -> Result<Self, Corrupt> {
+        let birth = [pm.load(at + BIRTH_AT), pm.load(at + BIRTH_AT + 8)];
+        let mut map = Map::born(Extent::parse(at + BIRTH_AT, birth, layout)?);
+        let mut index = Index::default();
+        let log = log::replay(pm, layout, at + LOG_AT, |_, entry| match entry {
+            Entry::Write { extent, size, mtime: (secs, nanos) } => {
+                map.replace(extent);
+                raw.size = size.into();
+                let time = Timespec { secs, nanos };
+                raw.set_mtime(time);
+                raw.set_ctime(time);
+            }
+            Entry::Hole { page, pages } => drop(map.remove(page, page + pages)),
+            Entry::Attr(new) => raw = *new,
+            Entry::Name { cookie, to, name } if names => index.replay(cookie, to, name),
+            Entry::Name { .. } => {}
+        })?;
+        raw.check(at)?;
+        let xattrs = parse_run(at, raw.xattrs.get(), layout)?;
+        Ok(Self { at, raw, map, index, xattrs, log: Some(log) })
     }
 
     /// Reads inode `ino`; `None` if it is free.
     pub(crate) fn load(pm: &dyn Pm, layout: &Layout, ino: Ino) -> Result<Option<Self>, Corrupt> {
         let Some(at) = layout.inode_at(ino) else { return Ok(None) };
+        let Some(mut inode) = Self::load_at(pm, layout, at, true)? else { return Ok(None) };
+        if inode.raw.is_dir() && inode.log.is_none() {
+            inode.index = Index::load(pm, at, &inode.map, inode.raw.size.get())?;
+        }
+        Ok(Some(inode))
+    }
+
+    /// Reads the inode at `at`, all but its names.
+    pub(crate) fn load_bare(
+        pm: &dyn Pm,
+        layout: &Layout,
+        at: u64,
+    ) -> Result<Option<Self>, Corrupt> {
+        Self::load_at(pm, layout, at, false)
+    }
+
+    fn load_at(
+        pm: &dyn Pm,
+        layout: &Layout,
+        at: u64,
+        names: bool,
+    ) -> Result<Option<Self>, Corrupt> {
         let raw = read_raw(pm, at);
         if raw.mode.get() == 0 {
             return Ok(None);
         }
-        let kind = raw.check(at)?;
+        raw.check(at)?;
+        if layout.design == Design::Nova {
+            return Self::load_log(pm, layout, at, raw, names).map(Some);
+        }
         let map = Map::load(pm, layout, at, raw.map.get())?;
-        let index = match kind {
-            FileKind::Directory => Index::load(pm, at, &map, raw.size.get())?,
-            _ => Index::default(),
-        };
         let xattrs = parse_run(at, raw.xattrs.get(), layout)?;
-        Ok(Some(Self { at, raw, map, index, xattrs }))
+        Ok(Some(Self { map, xattrs, ..Self::empty(at, raw) }))
+    }
+
+    /// Makes `raw` its attributes, as part of `change`.
+    pub(crate) fn set_raw(&mut self, change: &mut Change<'_>, raw: RawInode) {
+        match &mut self.log {
+            None => change.inode(self.at, &self.raw, &raw),
+            Some(log) => log.is_touched = true,
+        }
+        self.raw = raw;
+    }
+
+    /// Every run of blocks that the medium says it has.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = BlockRun> {
+        let pages = self.log.iter().flat_map(|log| log.pages().iter().map(|&block| (block, 1)));
+        self.map.runs().chain(self.xattrs).chain(pages)
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -78,7 +160,8 @@ impl Inode {
 
     /// Blocks that it has.
     pub(crate) fn blocks(&self) -> u64 {
-        self.map.blocks() + self.xattrs.map_or(0, |run| run.1)
+        let log = self.log.as_ref().map_or(0, |log| log.pages().len() as u64);
+        self.map.blocks() + self.xattrs.map_or(0, |run| run.1) + log
     }
 
     /// A directory that still has a name. In one that was removed while in use, nothing is found

@@ -162,7 +162,7 @@ impl Pmfs {
     fn store_xattrs(&self, inode: &mut Inode, mut raw: RawInode, all: &Xattrs) -> Result<()> {
         let mut change = Change::new(&*self.pm);
         let staged = self.stage_xattrs(&mut change, &mut raw, all)?;
-        let _done = self.commit_raw(inode, change, raw);
+        let _done = self.commit_raw(inode, change, raw)?;
         self.swap_xattrs(inode, staged);
         Ok(())
     }

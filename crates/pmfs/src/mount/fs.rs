@@ -9,7 +9,6 @@ use vfs::{
 
 use super::{Pmfs, ROOT, mark};
 use crate::commit::Change;
-use crate::dir::index::Index;
 use crate::dir::names::New;
 use crate::inode::node::Inode;
 use crate::ondisk::BLOCK;
@@ -32,9 +31,11 @@ impl Pmfs {
             kind: FileKind::Directory,
             next,
         });
-        let names = dir.index.list(from).filter_map(|(next, ino, kind)| {
-            let name = Index::name(&*self.pm, &dir.map, next)?;
-            Some(DirEntry { name, ino, kind, next })
+        let names = dir.index.list(from).map(|(next, ino, kind, name)| DirEntry {
+            name: name.to_vec(),
+            ino,
+            kind,
+            next,
         });
         Ok(dots.chain(names).take(READDIR_BATCH).collect())
     }
@@ -70,7 +71,7 @@ impl Pmfs {
             xattrs.map(|all| self.stage_xattrs(&mut change, &mut raw, &all)).transpose()?;
         let _done = match set.size {
             Some(size) => self.truncate(inode, change, raw, size)?,
-            None => self.commit_raw(inode, change, raw),
+            None => self.commit_raw(inode, change, raw)?,
         };
         if let Some(staged) = staged {
             self.swap_xattrs(inode, staged);
@@ -215,8 +216,9 @@ impl FileSystem for Pmfs {
         if unused && !self.options.read_only {
             let mut raw = inode.raw;
             raw.mode = 0.into();
-            let _done = self.commit_raw(&mut inode, Change::new(&*self.pm), raw);
-            self.free_inode(&mut inode, ino);
+            if self.commit_raw(&mut inode, Change::new(&*self.pm), raw).is_ok() {
+                self.free_inode(&mut inode, ino);
+            }
         }
     }
 
@@ -292,7 +294,7 @@ impl FileSystem for Pmfs {
             block_size: BLOCK as u32,
             blocks: self.space.total(),
             blocks_free: free,
-            blocks_available: free,
+            blocks_available: free.saturating_sub(self.space.reserve()),
             files: self.numbers.total(),
             files_free: self.numbers.free(),
             name_max: vfs::path::NAME_MAX as u32,

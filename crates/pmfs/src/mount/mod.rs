@@ -51,9 +51,10 @@ impl Pmfs {
         if !options.read_only {
             mark(&*pm, 0);
         }
+        let reserve = layout.reserve();
         Self {
-            journal: Journal::new(pm.clone(), &layout),
-            space: Space::new(layout.data(), layout.cores, &used),
+            journal: Journal::new(&pm, &layout),
+            space: Space::new(layout.data(), layout.cores, &used, reserve),
             numbers,
             inodes: Table::new(),
             renames: Mutex::ranked(Rank::Rename, "pmfs renames", ()),

@@ -66,7 +66,7 @@ impl Volume for Pmfs {
         let mut raw = inode.raw;
         raw.flags = flags.into();
         raw.touch_ctime();
-        let _done = self.commit_raw(&mut inode, Change::new(&*self.pm), raw);
+        let _done = self.commit_raw(&mut inode, Change::new(&*self.pm), raw)?;
         Ok(())
     }
 }

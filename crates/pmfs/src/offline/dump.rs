@@ -6,7 +6,7 @@ use vfs::Ino;
 use vfs::kind::{Error, Result};
 use vfs::record::{Record, Shape, Value};
 
-use crate::commit::inplace;
+use crate::commit::slots;
 use crate::inode::node::{Inode, read_raw};
 use crate::mount::format::load;
 use crate::mount::{ROOT, is_clean};
@@ -137,7 +137,7 @@ fn journal(pm: &dyn Pm, layout: &Layout, see: Emit<'_>) {
         let slot_at = layout.slot_at(core);
         let mut record = Record::new("slot", Shape::Row);
         record.put("core", core).put("at", slot_at).put("mark", pm.load(slot_at));
-        match inplace::left_in(pm, layout, slot_at) {
+        match slots::left_in(pm, layout, slot_at) {
             Ok(left) => drop(record.put("bytes", left.map_or(0, |left| left.bytes()))),
             Err(error) => drop(record.complain(&error)),
         }

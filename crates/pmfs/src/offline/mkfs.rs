@@ -8,7 +8,7 @@ use vfs::FileKind;
 use vfs::kind::{Error, Result};
 use zerocopy::IntoBytes;
 
-use crate::commit::inplace;
+use crate::commit::slots;
 use crate::mount::ROOT;
 use crate::ondisk::BLOCK;
 use crate::ondisk::inode::{RawInode, now};
@@ -52,6 +52,7 @@ impl Default for MkfsOptions {
 /// What `-O` says.
 #[derive(Default)]
 struct Features {
+    design: Option<Design>,
     cores: Option<u32>,
     inodes: Option<u64>,
 }
@@ -63,10 +64,9 @@ impl Features {
             let wrong = |allowed: &str| Error::Usage(format!("-O {given}: expected {allowed}"));
             match given.split_once('=') {
                 Some(("design", name)) => {
-                    let known = Design::ALL.into_iter().any(|design| design.name() == name);
-                    if !known {
-                        return Err(wrong("design=inplace"));
-                    }
+                    let known = Design::ALL.into_iter().find(|design| design.name() == name);
+                    features.design =
+                        Some(known.ok_or_else(|| wrong("design=inplace or design=nova"))?);
                 }
                 Some(("cores", number)) => {
                     let number = number.parse().ok().filter(|n| (1..=CORES_MAX).contains(n));
@@ -101,7 +101,8 @@ pub fn make(pm: &dyn Pm, options: &MkfsOptions) -> Result<()> {
         u32::try_from(blocks / JOURNAL_PART / 2).unwrap_or(u32::MAX).clamp(1, CORES_DEFAULT)
     });
     let inodes = features.inodes.unwrap_or(blocks * BLOCK / BYTES_PER_INODE).max(INODES_MIN);
-    let layout = Layout::new(blocks, cores, inodes, Design::Inplace);
+    let design = features.design.unwrap_or(Design::Inplace);
+    let layout = Layout::new(blocks, cores, inodes, design);
     let layout = layout.ok_or_else(|| {
         let kib = blocks * BLOCK / 1024;
         Error::Usage(format!("{kib} KiB are too few for pmfs; 128 KiB and more, or fewer inodes"))
@@ -129,7 +130,7 @@ fn clear(pm: &dyn Pm, layout: &Layout) {
     }
     pm.fence();
     for core in 0..layout.cores {
-        let slot = inplace::to_clear(layout.slot_at(core));
+        let slot = slots::to_clear(layout.slot_at(core));
         pm.stream(slot.start, &zeroes[..(slot.end - slot.start) as usize]);
     }
     for at in layout.table().step_by(BLOCK as usize) {
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn features_are_checked() {
-        for wrong in ["design=nova", "cores=0", "cores=x", "inodes=1", "fast"] {
+        for wrong in ["design=pmfs", "cores=0", "cores=x", "inodes=1", "fast"] {
             assert!(Features::parse(wrong).is_err(), "{wrong}");
         }
         let features = Features::parse("design=inplace,cores=4,inodes=99").expect("known");

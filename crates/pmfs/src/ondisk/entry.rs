@@ -26,6 +26,16 @@ const KINDS: [FileKind; 7] = [
     FileKind::Socket,
 ];
 
+/// The number of a kind on the medium.
+pub(crate) fn kind_number(kind: FileKind) -> u8 {
+    KINDS.iter().position(|&known| known == kind).unwrap_or(0) as u8
+}
+
+/// The kind with a number.
+pub(crate) fn kind_at(number: u64) -> Option<FileKind> {
+    KINDS.get(usize::try_from(number).ok()?).copied()
+}
+
 /// The first two words of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -55,8 +65,7 @@ impl Run {
         let (ino, rest) = match self.entry {
             None => (0, 0),
             Some(Head { ino, kind, name_len }) => {
-                let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0) as u64;
-                (ino, kind << 8 | name_len)
+                (ino, u64::from(kind_number(kind)) << 8 | name_len)
             }
         };
         let mut bytes = [0; NAME_AT as usize];
@@ -78,7 +87,7 @@ impl Run {
         if ino == 0 {
             return Ok(Self::free(lines));
         }
-        let Some(&kind) = KINDS.get(kind as usize) else {
+        let Some(kind) = kind_at(kind) else {
             return wrong("kind", kind, "0 to 6");
         };
         if name_len == 0 || name_len > NAME_MAX as u64 || lines_of(name_len) != lines {

@@ -1,4 +1,6 @@
-//! An inode: 128 bytes of attributes, then the first eight extents of its contents.
+//! An inode: 128 bytes of attributes, then the first eight extents of its contents. In designs with
+//! logs the attributes are those of its birth, and what follows are a word for its log, one in
+//! reserve, and an extent that it was born with.
 //!
 //! Its kind is part of the mode; a mode of zero is a free inode. Size and the times of a change lie
 //! side by side, so that the record of a plain write is short.
@@ -13,6 +15,10 @@ use super::Corrupt;
 pub(crate) const INODE_SIZE: u64 = 256;
 /// Where the extents begin.
 pub(crate) const EXTENTS_AT: u64 = 128;
+/// In designs with logs: where the block of the log's first page is, or zero.
+pub(crate) const LOG_AT: u64 = 128;
+/// Where the extent of birth is.
+pub(crate) const BIRTH_AT: u64 = 144;
 /// Largest size of a file: 16 TiB.
 pub(crate) const FILE_SIZE_MAX: u64 = 1 << 44;
 /// How many hard links an inode may have, as on ext4.

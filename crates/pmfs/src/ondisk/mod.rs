@@ -4,7 +4,7 @@
 //! block 0      superblock
 //! journal      two blocks per core: a mark, a record
 //! table        inodes of 256 bytes; number 0 is never used, 1 is the root
-//! data         file pages, directory pages, map blocks, extended attributes
+//! data         file pages, directory pages, map blocks, logs, extended attributes
 //! last block   superblock, second copy
 //! ```
 //!
@@ -14,6 +14,7 @@
 pub(crate) mod entry;
 pub(crate) mod extent;
 pub(crate) mod inode;
+pub(crate) mod log;
 pub(crate) mod record;
 pub(crate) mod superblock;
 

@@ -31,20 +31,24 @@ pub(crate) const BLOCKS_MIN: u64 = 32;
 pub(crate) enum Design {
     /// Data in place, metadata by a redo record.
     Inplace,
+    /// A log per inode, data copied on write.
+    Nova,
 }
 
 impl Design {
-    pub(crate) const ALL: [Self; 1] = [Self::Inplace];
+    pub(crate) const ALL: [Self; 2] = [Self::Inplace, Self::Nova];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Inplace => "inplace",
+            Self::Nova => "nova",
         }
     }
 
     const fn number(self) -> u32 {
         match self {
             Self::Inplace => 1,
+            Self::Nova => 2,
         }
     }
 }
@@ -146,7 +150,7 @@ impl Layout {
         }
         let design = Design::ALL.into_iter().find(|design| design.number() == raw.design.get());
         let Some(design) = design else {
-            return wrong("design", raw.design.get().into(), "1 (inplace)");
+            return wrong("design", raw.design.get().into(), "1 (inplace) or 2 (nova)");
         };
         let (blocks, cores) = (raw.blocks.get(), raw.cores.get());
         if blocks < BLOCKS_MIN || blocks > pm.info().bytes / BLOCK {
@@ -208,6 +212,12 @@ impl Layout {
     /// Blocks for everything that inodes point to.
     pub(crate) fn data(&self) -> Range<u64> {
         self.data_block..self.blocks - 1
+    }
+
+    /// Blocks that only calls may take which free something: the pages that their entries need.
+    pub(crate) fn reserve(&self) -> u64 {
+        let blocks = self.data().end - self.data().start;
+        if self.design == Design::Nova { (blocks / 256).clamp(4, 1024) } else { 0 }
     }
 
     /// Whether a record may change these bytes: words of the table or of data blocks.

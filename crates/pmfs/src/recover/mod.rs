@@ -1,9 +1,10 @@
 //! Recovery, as a step of types: an [`Image`] becomes [`Recovered`], and only that can be mounted.
 //!
-//! First the records that a cut left marked are repeated. Then every inode is read, to find what is
-//! free; inodes without a name, which were open when the power went, are freed on the way. Nothing
-//! is trusted from before the cut, and a recovery that is cut itself begins again: repeating a
-//! record or freeing an inode twice is the same as once.
+//! First the records that a cut left marked are repeated, or taken back. Then every inode is read,
+//! with its log where there is one, to find what is free; inodes without a name, which were open
+//! when the power went, are freed on the way. Nothing is trusted from before the cut, and a
+//! recovery that is cut itself begins again: finishing a record or freeing an inode twice is the
+//! same as once.
 
 use std::sync::Arc;
 
@@ -12,13 +13,10 @@ use drive::pm::typed::{Obj, fence};
 use vfs::kind::{self, Recovery};
 
 use crate::alloc::BlockRun;
-use crate::commit::inplace;
-use crate::file::map::Map;
-use crate::inode::node::read_raw;
+use crate::commit;
+use crate::inode::node::{Inode, read_raw};
 use crate::inode::numbers::Numbers;
 use crate::mount::{ROOT, format, is_clean};
-use crate::ondisk::extent::parse_run;
-use crate::ondisk::inode::RawInode;
 use crate::ondisk::superblock::Layout;
 use crate::ondisk::{BLOCK, Corrupt};
 
@@ -52,10 +50,9 @@ impl Image {
     /// Repeats what was interrupted and finds what is free.
     pub(crate) fn recover(self) -> Result<Recovered, Corrupt> {
         let Self { pm, layout } = self;
-        let left = inplace::left(&*pm, &layout)?;
         let mut recovery = Recovery { clean: is_clean(&*pm), ..Recovery::default() };
         recovery.scanned = layout.cores.into();
-        recovery.replayed = inplace::redo(&*pm, left) as u64;
+        recovery.replayed = commit::recover(&*pm, &layout)? as u64;
         let numbers = Numbers::new(layout.inodes(), layout.cores);
         let mut used = Vec::new();
         let mut orphans = Vec::new();
@@ -64,14 +61,13 @@ impl Image {
             if pm.load(at) as u32 == 0 {
                 continue;
             }
-            let raw = read_raw(&*pm, at);
-            raw.check(at)?;
-            if raw.links.get() == 0 {
+            let Some(inode) = Inode::load_bare(&*pm, &layout, at)? else { continue };
+            if inode.raw.links.get() == 0 {
                 orphans.push(Obj::<Orphan>::settled(&*pm, at, 8).store(0, &[0; 8]).write_back());
                 continue;
             }
             numbers.remove(ino);
-            used.extend(runs(&*pm, &layout, at, &raw)?);
+            used.extend(inode.runs());
         }
         recovery.orphans = fence(&*pm, orphans).len() as u64;
         check_root(&*pm, &layout)?;
@@ -79,13 +75,6 @@ impl Image {
         check_disjoint(&used)?;
         Ok(Recovered { pm: pm.clone(), layout, used, numbers, recovery })
     }
-}
-
-/// All runs of blocks of an inode.
-fn runs(pm: &dyn Pm, layout: &Layout, at: u64, raw: &RawInode) -> Result<Vec<BlockRun>, Corrupt> {
-    let map = Map::load(pm, layout, at, raw.map.get())?;
-    let xattrs = parse_run(at, raw.xattrs.get(), layout)?;
-    Ok(map.runs().chain(xattrs).collect())
 }
 
 fn check_root(pm: &dyn Pm, layout: &Layout) -> Result<(), Corrupt> {

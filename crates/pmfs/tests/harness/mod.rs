@@ -9,10 +9,13 @@ use cores::Mutex;
 use drive::Drive;
 use drive::pm::{Domain, Pending, Pm, PmAccess, PmDrive, PmFault, PmFaulty, PmSim, PmState};
 use pmfs::Format;
+use pmfs::mkfs::{MkfsOptions, make};
 use vfs::kind::{Format as _, Volume};
 use vfs::ops::{Op, Session, Tree, parse, snapshot};
 use vfs::{FileSystem, MemFs};
 
+/// Bytes of the volume that tests begin with.
+const START_BYTES: u64 = 1 << 19;
 /// Combinations up to which all are looked at, and how many otherwise.
 const EXHAUST: u64 = 1 << 10;
 const SAMPLES: u64 = 100;
@@ -25,10 +28,14 @@ pub fn mount(pm: Arc<dyn Pm>) -> Result<Arc<dyn Volume>, String> {
     Format.mount(drive(pm), "").map_err(|error| format!("mount: {error}"))
 }
 
-/// An empty volume for one core.
-pub fn empty(bytes: u64) -> PmState {
+/// What mkfs offers.
+pub const DESIGNS: [&str; 2] = ["inplace", "nova"];
+
+/// An empty volume of a design.
+pub fn empty(design: &str, bytes: u64) -> PmState {
     let pm = PmSim::power_on(PmState::new(bytes), Domain::Process);
-    Format.make(&drive(pm.clone())).expect("mkfs");
+    let options = MkfsOptions { features: format!("design={design}"), ..MkfsOptions::default() };
+    make(&*pm, &options).expect("mkfs");
     pm.visible()
 }
 
@@ -125,8 +132,8 @@ pub struct Start {
 }
 
 impl Start {
-    pub fn new() -> Self {
-        let pm = PmSim::power_on(empty(1 << 18), Domain::Process);
+    pub fn new(design: &str) -> Self {
+        let pm = PmSim::power_on(empty(design, START_BYTES), Domain::Process);
         let fs = mount(pm.clone()).expect("mount");
         let ops = parse(BEFORE).expect("operations");
         let mut session = Session::new(&*fs);
@@ -159,23 +166,33 @@ struct Ends {
     contents: Option<(String, [Vec<u8>; 2])>,
 }
 
-/// Runs `ops` with a look before each fence, and judges every state. `fault` is what the program
-/// forgets.
+/// What a program forgets, and what its recovery does.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub running: Option<PmFault>,
+    pub recovering: Option<PmFault>,
+}
+
+fn with(sim: &Arc<PmSim>, fault: Option<PmFault>) -> Arc<dyn Pm> {
+    match fault {
+        Some(fault) => PmFaulty::new(sim.clone(), fault),
+        None => sim.clone(),
+    }
+}
+
+/// Runs `ops` with a look before each fence, and judges every state.
 pub fn explore(
     start: &Start,
     ops: &[Op],
     domain: Domain,
-    fault: Option<PmFault>,
+    faults: Faults,
 ) -> Result<Explored, String> {
     let sim = PmSim::power_on(start.state.clone(), domain);
     let looks: Arc<Mutex<Vec<Pending>>> = Arc::default();
     let to = looks.clone();
-    let pm: Arc<dyn Pm> = match fault {
-        Some(fault) => PmFaulty::new(sim.clone(), fault),
-        None => sim.clone(),
-    };
-    let fs = mount(pm)?;
+    let fs = mount(with(&sim, faults.running))?;
     sim.observe(Arc::new(move |pending| to.lock().push(pending)));
+    let judged = Judged { domain, fault: faults.recovering };
     let model = model_before();
     let (mut ours, mut models) = (Session::new(&*fs), Session::new(&model));
     let mut explored = Explored::default();
@@ -193,17 +210,17 @@ pub fn explore(
         let ends = Ends { trees: [before, after.clone()], contents };
         let mut looks = std::mem::take(&mut *looks.lock());
         looks.push(sim.pending());
-        if fault.is_none() && domain != Domain::Process && !sim.pending().is_settled() {
+        if faults.running.is_none() && domain != Domain::Process && !sim.pending().is_settled() {
             return Err(format!("{op}: something is dirty at its return"));
         }
         seen.clear();
         for look in &looks {
-            judge_all(look, &ends, domain, &mut seen, &mut explored)
+            judge_all(look, &ends, judged, &mut seen, &mut explored)
                 .map_err(|why| format!("{op}: {why}"))?;
         }
         // What the call did is there, whatever comes later.
         let ends = Ends { trees: [after.clone(), after.clone()], contents: None };
-        judge_all(&sim.pending(), &ends, domain, &mut BTreeSet::new(), &mut explored)
+        judge_all(&sim.pending(), &ends, judged, &mut BTreeSet::new(), &mut explored)
             .map_err(|why| format!("after {op}: {why}"))?;
         before = after;
     }
@@ -218,10 +235,17 @@ fn contents(fs: &MemFs, op: &Op) -> Option<(String, Vec<u8>)> {
     Some((path.clone(), vfs::path::read_to_vec(fs, ino).ok()?))
 }
 
+/// What a state is recovered with.
+#[derive(Clone, Copy)]
+struct Judged {
+    domain: Domain,
+    fault: Option<PmFault>,
+}
+
 fn judge_all(
     look: &Pending,
     ends: &Ends,
-    domain: Domain,
+    judged: Judged,
     seen: &mut BTreeSet<u64>,
     explored: &mut Explored,
 ) -> Result<(), String> {
@@ -232,7 +256,7 @@ fn judge_all(
             continue;
         }
         explored.states += 1;
-        judge(&state, ends, domain, 2, seen, explored)?;
+        judge(&state, ends, judged, 2, seen, explored)?;
     }
     Ok(())
 }
@@ -241,17 +265,17 @@ fn judge_all(
 fn judge(
     state: &PmState,
     ends: &Ends,
-    domain: Domain,
+    judged: Judged,
     depth: u32,
     seen: &mut BTreeSet<u64>,
     explored: &mut Explored,
 ) -> Result<(), String> {
-    let sim = PmSim::power_on(state.clone(), domain);
+    let sim = PmSim::power_on(state.clone(), judged.domain);
     let looks: Arc<Mutex<Vec<Pending>>> = Arc::default();
     let to = looks.clone();
     sim.observe(Arc::new(move |pending| to.lock().push(pending)));
     findings(sim.clone())?;
-    let fs = mount(sim.clone())?;
+    let fs = mount(with(&sim, judged.fault))?;
     compare(&*fs, ends)?;
     fs.unmount().map_err(|error| format!("unmount: {error}"))?;
     if depth == 0 {
@@ -261,7 +285,7 @@ fn judge(
         for state in look.states(SAMPLES, 1) {
             if seen.insert(state.hash()) {
                 explored.recoveries_cut += 1;
-                judge(&state, ends, domain, depth - 1, seen, explored)
+                judge(&state, ends, judged, depth - 1, seen, explored)
                     .map_err(|why| format!("recovery cut: {why}"))?;
             }
         }

@@ -30,7 +30,8 @@ pub(crate) struct Mkfs {
     #[arg(long, alias = "fs-type", value_name = "NAME")]
     #[arg(default_value = "pmfs", value_parser = KINDS)]
     fs: String,
-    /// design=inplace, cores=N (journal slots), inodes=N; separated by commas
+    /// design=inplace (data in place, a metadata journal) or design=nova (a log per inode, data
+    /// copied on write), cores=N (journal slots), inodes=N; separated by commas
     #[arg(short = 'O', value_name = "OPTIONS", default_value = "")]
     features: String,
     /// Volume label, up to 47 bytes
