@@ -5,20 +5,15 @@ mod harness;
 
 use harness::{Image, apply, compare, model};
 use vfs::FileSystem;
-use vfs::ops::{Generator, Op};
+use vfs::ops::Generator;
 
 /// Operations of one mount.
 const STRETCH: usize = 250;
 
-/// What the engine does not have yet.
-fn is_there(op: &Op) -> bool {
-    !matches!(op, Op::Fallocate { .. })
-}
-
 fn agrees(seed: u64, count: usize) {
     let image = Image::new(64);
     let model = model();
-    let ops: Vec<Op> = Generator::new(seed).filter(is_there).take(count).collect();
+    let ops = Generator::new(seed).take_ops(count);
     for (round, chunk) in ops.chunks(STRETCH).enumerate() {
         let when = format!("seed {seed}, round {round}");
         let fs = image.mount();

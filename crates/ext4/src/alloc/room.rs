@@ -42,6 +42,11 @@ impl Room {
         Err(Error::NoSpace)
     }
 
+    /// Promises `pages` blocks to pages that have just lost theirs.
+    pub(crate) fn promise_freed(&self, pages: u64) {
+        self.promised.fetch_add(pages);
+    }
+
     /// Takes a promise back, or a block has been allocated for it.
     pub(crate) fn release(&self, pages: u64) {
         self.promised.fetch_add(pages.wrapping_neg());

@@ -1,12 +1,13 @@
 //! The entries of a directory, in its blocks (`ext4_search_dir`, `ext4_add_entry`,
 //! `ext4_generic_delete_entry`).
 //!
-//! A hash tree finds names faster, and this reads past it: the nodes of the tree look like blocks
-//! without names. When a name is added to a directory with a tree, the tree is dropped.
+//! A hash tree finds names faster: see [`super::htree`] and `index`. To what reads past it, its
+//! nodes look like blocks without names.
 
 use drive::{BLOCK_SIZE, Block};
 use vfs::FileKind;
 
+use crate::dir::htree::{self, is_indexed};
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::inode::map::{self, Blocks};
@@ -14,8 +15,10 @@ use crate::mount::draft::Draft;
 use crate::mount::want::{Kind, Step};
 use crate::ondisk::dirent::{self, Dirent, Dirents, TAIL, record_len};
 use crate::ondisk::extent::Extent;
+use crate::ondisk::features::Compat;
+use crate::ondisk::htree::{self as htree_block, Place};
 use crate::ondisk::inode::Flags;
-use crate::ondisk::{FileBlock, FsBlock, Ino, htree};
+use crate::ondisk::{FileBlock, FsBlock, Ino};
 
 const SIZE: u64 = BLOCK_SIZE as u64;
 
@@ -32,10 +35,10 @@ pub(crate) struct Found {
 }
 
 /// Room for a record.
-struct Gap {
-    at: FsBlock,
+pub(super) struct Gap {
+    pub(super) at: FsBlock,
     /// Byte of the record that has the room behind its name, or is free.
-    offset: usize,
+    pub(super) offset: usize,
 }
 
 /// Blocks of a directory.
@@ -58,7 +61,13 @@ pub(crate) fn dir_block(
 
 /// Finds `name`.
 pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Option<Found>> {
-    for index in 0..block_count(inode) {
+    let is_dots = matches!(name, b"." | b"..");
+    if !is_dots && is_indexed(blocks.sb(), inode) {
+        return htree::find(blocks, inode, name);
+    }
+    // These are in block 0, and no tree knows them.
+    let count = if is_dots { 1 } else { block_count(inode) };
+    for index in 0..count {
         let (at, block) = dir_block(blocks, inode, index)?;
         if let Some(found) = find_in(&block, at, name)? {
             return Ok(Some(found));
@@ -67,7 +76,8 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
     Ok(None)
 }
 
-fn find_in(block: &Block, at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
+/// Finds `name` in block `at`.
+pub(super) fn find_in(block: &Block, at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
     let mut before = None;
     for dirent in Dirents::new(&block[..], at) {
         let Dirent { offset, ino, .. } = dirent?;
@@ -100,7 +110,7 @@ pub(crate) fn is_empty(blocks: &impl Blocks, inode: &Inode) -> Step<bool> {
 }
 
 /// Bytes of a block that records fill.
-fn area(inode: &Inode) -> usize {
+pub(super) fn area(inode: &Inode) -> usize {
     if inode.seed.is_some() { BLOCK_SIZE - TAIL } else { BLOCK_SIZE }
 }
 
@@ -114,11 +124,18 @@ impl Draft<'_, '_> {
         let dot = record_len(1);
         dirent::emit(&mut bytes[..], 0, dot, ino, dir, b".");
         dirent::emit(&mut bytes[..], dot, area - dot, parent, dir, b"..");
-        self.append_block(ino, block)
+        self.append_block(ino, block, None).map(drop)
     }
 
-    /// Adds a block to a directory, and seals it.
-    fn append_block(&mut self, ino: Ino, mut block: Block) -> Step<()> {
+    /// Adds a block with entries to a directory, or one that is part of its tree. Which one of the
+    /// directory and of the volume it is.
+    pub(super) fn append_block(
+        &mut self,
+        ino: Ino,
+        mut block: Block,
+        place: Option<Place>,
+    ) -> Step<(FileBlock, FsBlock)> {
+        self.check_room(1)?;
         let index = block_count(self.inode(ino)?);
         let goal = match index.checked_sub(1) {
             Some(last) => map::find(self, self.inode(ino)?, last)?.at(last).map(|at| at + 1),
@@ -129,17 +146,24 @@ impl Draft<'_, '_> {
         self.count_blocks(ino, 1)?;
         self.insert_extent(ino, Extent { block: index, len: 1, start: at, unwritten: false })?;
         let seed = self.inode(ino)?.seed;
-        if seed.is_some() {
-            dirent::emit_tail(&mut block.make_mut()[..]);
+        match (place, seed) {
+            (Some(place), Some(seed)) => {
+                htree_block::seal(&mut block.make_mut()[..], place, seed);
+                self.put(at, block);
+            }
+            (None, Some(_)) => {
+                dirent::emit_tail(&mut block.make_mut()[..]);
+                self.seal_and_put(at, block, seed);
+            }
+            (_, None) => self.put(at, block),
         }
-        self.seal_and_put(at, block, seed);
         let inode = self.inode_mut(ino)?;
         inode.size = u64::from(index + 1) * SIZE;
         inode.raw.set_size(inode.size);
-        Ok(())
+        Ok((index, at))
     }
 
-    fn seal_and_put(&mut self, at: FsBlock, mut block: Block, seed: Option<u32>) {
+    pub(super) fn seal_and_put(&mut self, at: FsBlock, mut block: Block, seed: Option<u32>) {
         if let Some(seed) = seed {
             dirent::seal(&mut block.make_mut()[..], seed);
         }
@@ -154,19 +178,40 @@ impl Draft<'_, '_> {
         ino: Ino,
         kind: FileKind,
     ) -> Step<()> {
-        self.drop_index(dir)?;
+        let sb = &self.volume().sb;
+        if is_indexed(sb, self.inode(dir)?) {
+            return self.add_in_tree(dir, name, ino, kind);
+        }
+        if self.inode(dir)?.raw.flags().contains(Flags::INDEX) {
+            return Err(Error::unsupported("trees without the feature dir_index").into());
+        }
         let gap = match self.find_gap(dir, record_len(name.len()))? {
             Some(gap) => gap,
+            // A directory of several blocks without a tree stays one, as in the kernel.
+            None if sb.compat.contains(Compat::DIR_INDEX) && block_count(self.inode(dir)?) == 1 => {
+                self.make_index(dir)?;
+                return self.add_in_tree(dir, name, ino, kind);
+            }
             None => {
                 let area = area(self.inode(dir)?);
                 let mut block = Block::zeroed();
                 dirent::emit(&mut block.make_mut()[..], 0, area, 0, 0, b"");
-                self.append_block(dir, block)?;
-                let last = block_count(self.inode(dir)?) - 1;
-                let (at, _) = dir_block(self, self.inode(dir)?, last)?;
+                let (_, at) = self.append_block(dir, block, None)?;
                 Gap { at, offset: 0 }
             }
         };
+        self.put_entry(dir, &gap, name, ino, kind)
+    }
+
+    /// Writes an entry into a gap that has room for it.
+    pub(super) fn put_entry(
+        &mut self,
+        dir: Ino,
+        gap: &Gap,
+        name: &[u8],
+        ino: Ino,
+        kind: FileKind,
+    ) -> Step<()> {
         let seed = self.inode(dir)?.seed;
         let mut block = self.block_of(gap.at, Kind::Dir(seed))?;
         let bytes = block.make_mut();
@@ -186,12 +231,8 @@ impl Draft<'_, '_> {
         // Most often there is room in the last block.
         for index in (0..block_count(inode)).rev() {
             let (at, block) = dir_block(self, inode, index)?;
-            for dirent in Dirents::new(&block[..area], at) {
-                let dirent = dirent?;
-                let used = if dirent.ino == 0 { 0 } else { record_len(dirent.name.len()) };
-                if dirent.rec_len - used >= needed {
-                    return Ok(Some(Gap { at, offset: dirent.offset }));
-                }
+            if let Some(offset) = find_gap_in(&block, area, at, needed)? {
+                return Ok(Some(Gap { at, offset }));
             }
         }
         Ok(None)
@@ -234,9 +275,9 @@ impl Draft<'_, '_> {
     fn seal_and_put_any(&mut self, dir: Ino, at: FsBlock, mut block: Block) -> Step<()> {
         let seed = self.inode(dir)?.seed;
         let has_index = self.inode(dir)?.raw.flags().contains(Flags::INDEX);
-        match (seed, htree::Place::of(&block[..]).filter(|_| has_index)) {
+        match (seed, Place::of(&block[..]).filter(|_| has_index)) {
             (Some(seed), Some(place)) => {
-                htree::seal(&mut block.make_mut()[..], place, seed);
+                htree_block::seal(&mut block.make_mut()[..], place, seed);
                 self.put(at, block);
             }
             _ => self.seal_and_put(at, block, seed),
@@ -251,31 +292,6 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Makes a directory with a hash tree one without: the nodes become blocks without names.
-    fn drop_index(&mut self, dir: Ino) -> Step<()> {
-        let inode = self.inode(dir)?.clone();
-        if !inode.raw.flags().contains(Flags::INDEX) {
-            return Ok(());
-        }
-        for index in 0..block_count(&inode) {
-            let (at, mut block) = dir_block(self, &inode, index)?;
-            let Some(place) = htree::Place::of(&block[..]) else { continue };
-            let area = area(&inode);
-            let first = if place == htree::Place::Root { record_len(1) } else { 0 };
-            let bytes = block.make_mut();
-            let keep = first + if first > 0 { record_len(2) } else { dirent::HEADER };
-            bytes[keep..].fill(0);
-            set_rec_len(bytes, first, area - first);
-            if inode.seed.is_some() {
-                dirent::emit_tail(&mut bytes[..]);
-            }
-            self.seal_and_put(at, block, inode.seed);
-        }
-        let raw = &mut self.inode_mut(dir)?.raw;
-        raw.flags = (raw.flags() - Flags::INDEX).bits().into();
-        Ok(())
-    }
-
     /// Blocks of inode `ino` that are freed may have been logged, unless it is a regular file.
     pub(crate) fn forget_contents(
         &mut self,
@@ -287,6 +303,23 @@ impl Draft<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The record in the first `area` bytes of block `at` that has room for `needed` bytes.
+pub(super) fn find_gap_in(
+    block: &Block,
+    area: usize,
+    at: FsBlock,
+    needed: usize,
+) -> Result<Option<usize>> {
+    for dirent in Dirents::new(&block[..area], at) {
+        let dirent = dirent?;
+        let used = if dirent.ino == 0 { 0 } else { record_len(dirent.name.len()) };
+        if dirent.rec_len - used >= needed {
+            return Ok(Some(dirent.offset));
+        }
+    }
+    Ok(None)
 }
 
 /// Bytes that the record at `offset` uses, none if it is free, and bytes that it has.

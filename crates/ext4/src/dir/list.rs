@@ -1,21 +1,142 @@
-//! Listing a directory. A cookie is the byte behind an entry, so it stays good while others change.
+//! Listing a directory. Where the volume has hash trees, names come in the order of their hashes
+//! (`ext4_dx_readdir`), also those of a directory whose one block has no tree yet. A cookie is made
+//! of a name's hash, so it stays good while leaves are split and the tree grows. Other directories
+//! are listed block by block, and a cookie is the byte behind an entry.
 
-use drive::BLOCK_SIZE;
+use drive::{BLOCK_SIZE, Block};
 use vfs::{DirEntry, FileKind};
 
 use crate::dir::entries::{block_count, dir_block};
+use crate::dir::htree::{self, default_version, hasher, is_indexed, walk};
+use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::inode::map::Blocks;
 use crate::mount::want::Step;
-use crate::ondisk::dirent::Dirents;
+use crate::ondisk::FsBlock;
+use crate::ondisk::dirent::{Dirent, Dirents};
+use crate::ondisk::features::Compat;
+use crate::ondisk::hash::Hasher;
 
-/// The entries of one block of a directory, from byte `from` of the directory on; the byte to go on
-/// from if there is more.
+/// Cookies of the first names: `.` and `..` are in front of all hashes.
+const DOTS: u64 = 2;
+/// Bits of a cookie that count names whose hashes agree in all others: rare, so a few are enough.
+/// The hash itself has 31 + 32 bits, as many as a cookie can have.
+const COUNT_BITS: u32 = 6;
+
+/// Some entries of a directory from cookie `from` on; the cookie to go on from if there may be more.
 pub(crate) fn list(
     blocks: &impl Blocks,
     inode: &Inode,
     from: u64,
 ) -> Step<(Vec<DirEntry>, Option<u64>)> {
+    let sb = blocks.sb();
+    let is_one_block = sb.compat.contains(Compat::DIR_INDEX) && block_count(inode) == 1;
+    match is_indexed(sb, inode) || is_one_block {
+        true if from < DOTS => dots(blocks, inode, from),
+        true => by_hash(blocks, inode, from),
+        false => by_place(blocks, inode, from),
+    }
+}
+
+fn entry(dirent: &Dirent<'_>, next: u64) -> DirEntry {
+    DirEntry {
+        name: dirent.name.to_vec(),
+        ino: dirent.ino.into(),
+        kind: FileKind::from_dirent_type(dirent.file_type).unwrap_or(FileKind::Regular),
+        next,
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+fn dots(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
+    let (at, block) = dir_block(blocks, inode, 0)?;
+    let mut entries = Vec::new();
+    for dirent in Dirents::new(&block[..], at).take(DOTS as usize) {
+        let dirent = dirent?;
+        let next = dirent.name.len() as u64;
+        if is_dots(dirent.name) && next > from {
+            entries.push(entry(&dirent, next));
+        }
+    }
+    Ok((entries, Some(DOTS)))
+}
+
+/// The lowest cookie of names with this hash.
+fn cookie_of(major: u32) -> u64 {
+    DOTS + (u64::from(major >> 1) << 32)
+}
+
+/// The entries of one leaf, and of those behind it that have names with the same hash.
+fn by_hash(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
+    let sb = blocks.sb();
+    let mut names = Names { entries: Vec::new(), from };
+    if !is_indexed(sb, inode) {
+        let (at, block) = dir_block(blocks, inode, 0)?;
+        names.add(&block, at, &hasher(sb, default_version(sb), at)?)?;
+        return Ok((names.sorted(), None));
+    }
+    let major = (((from - DOTS) >> 32) as u32) << 1;
+    let (_, _, hasher, _) = htree::root(blocks, inode)?;
+    let mut path = walk(blocks, inode, |_| major)?;
+    let next = loop {
+        let (at, block) = dir_block(blocks, inode, path.leaf)?;
+        names.add(&block, at, &hasher)?;
+        match path.next(blocks, inode)? {
+            None => break None,
+            Some(hash) if hash & 1 == 1 => {}
+            Some(hash) if cookie_of(hash) > from => break Some(cookie_of(hash)),
+            Some(hash) => {
+                return Err(Error::corrupt("dx_entry.hash", at, hash, "hashes in order").into());
+            }
+        }
+        if names.entries.len() > usize::from(u16::MAX) * 16 {
+            return Err(Error::corrupt("dx_entry.hash", at, "one hash", "less names").into());
+        }
+    };
+    Ok((names.sorted(), next))
+}
+
+/// Names with their hashes.
+struct Names {
+    entries: Vec<(u64, DirEntry)>,
+    from: u64,
+}
+
+impl Names {
+    fn add(&mut self, block: &Block, at: FsBlock, hasher: &Hasher) -> Result<()> {
+        for dirent in Dirents::new(&block[..], at) {
+            let dirent = dirent?;
+            if dirent.ino != 0 && !is_dots(dirent.name) {
+                let hash = htree::hash(hasher, dirent.name);
+                let minor = u64::from(hash.minor >> COUNT_BITS << COUNT_BITS);
+                self.entries.push((cookie_of(hash.major) + minor, entry(&dirent, 0)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those from the cookie on, in order, each with the cookie behind it.
+    fn sorted(mut self) -> Vec<DirEntry> {
+        self.entries.sort_unstable_by(|(a, x), (b, y)| (a, &x.name).cmp(&(b, &y.name)));
+        let (mut last, mut count) = (None, 0);
+        let mut found = Vec::with_capacity(self.entries.len());
+        for (cookie, mut entry) in self.entries {
+            count = if last == Some(cookie) { (count + 1).min((1 << COUNT_BITS) - 1) } else { 0 };
+            last = Some(cookie);
+            if cookie + count >= self.from {
+                entry.next = cookie + count + 1;
+                found.push(entry);
+            }
+        }
+        found
+    }
+}
+
+/// The entries of one block of a directory, from byte `from` of the directory on.
+fn by_place(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
     let index = (from / BLOCK_SIZE as u64).min(u32::MAX.into()) as u32;
     if index >= block_count(inode) {
         return Ok((Vec::new(), None));
@@ -27,13 +148,35 @@ pub(crate) fn list(
         let dirent = dirent?;
         let here = start + dirent.offset as u64;
         if dirent.ino != 0 && here >= from {
-            entries.push(DirEntry {
-                name: dirent.name.to_vec(),
-                ino: dirent.ino.into(),
-                kind: FileKind::from_dirent_type(dirent.file_type).unwrap_or(FileKind::Regular),
-                next: here + dirent.rec_len as u64,
-            });
+            entries.push(entry(&dirent, here + dirent.rec_len as u64));
         }
     }
     Ok((entries, Some(start + BLOCK_SIZE as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_one_hash_have_cookies_of_their_own() {
+        let named = |name: &[u8]| DirEntry {
+            name: name.to_vec(),
+            ino: 12,
+            kind: FileKind::Regular,
+            next: 0,
+        };
+        let all = |from| Names {
+            entries: vec![(64, named(b"c")), (64, named(b"a")), (128, named(b"d"))],
+            from,
+        };
+        let names = |from| -> Vec<(Vec<u8>, u64)> {
+            all(from).sorted().into_iter().map(|entry| (entry.name, entry.next)).collect()
+        };
+        assert_eq!(names(2), [(b"a".to_vec(), 65), (b"c".to_vec(), 66), (b"d".to_vec(), 129)]);
+        assert_eq!(names(65)[0].0, b"c");
+        assert_eq!(names(66)[0].0, b"d");
+        assert!(names(129).is_empty());
+        assert!(cookie_of(0xffff_fffc) + u64::from(u32::MAX) < i64::MAX as u64);
+    }
 }

@@ -105,6 +105,20 @@ impl Engine {
         })
     }
 
+    /// Makes a file without a name, which is open from the start (`ext4_tmpfile`).
+    pub(crate) fn make_nameless(&self, parent: Ino, new: NewInode<'_>) -> Result<Attr> {
+        let attr = self.change(&[parent.into()], ROOM, |draft| {
+            names::check_dir(&mut Seen::new(draft, &[]), parent.into())?;
+            draft.inode(parent)?.protection().check_may_add()?;
+            let ino = draft.make_inode(parent, &new)?;
+            draft.inode_mut(ino)?.raw.links_count = 0.into();
+            draft.add_orphan(ino)?;
+            Ok(draft.inode(ino)?.attr(ino, 0, draft.volume().sb.block_size))
+        })?;
+        self.opens.open_nameless(attr.ino, true);
+        Ok(attr)
+    }
+
     /// Gives an inode another name.
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.change(&[parent.into(), ino.into()], ROOM, |draft| {

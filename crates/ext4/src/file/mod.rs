@@ -1,6 +1,9 @@
 //! Contents of files: in pages, and their way to the drive.
 
+mod direct;
+mod fallocate;
 mod map;
 pub(crate) mod read_write;
+mod seek;
 pub(crate) mod truncate;
 pub(crate) mod write_back;

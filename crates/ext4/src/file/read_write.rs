@@ -257,7 +257,7 @@ impl FileMap<'_> {
 }
 
 /// How many of `len` bytes from `offset` there are to read.
-fn readable(shard: &Shard, ino: Ino, offset: u64, len: usize) -> Step<usize> {
+pub(crate) fn readable(shard: &Shard, ino: Ino, offset: u64, len: usize) -> Step<usize> {
     let inode = &shard.inode(ino)?.inode;
     check_regular(inode)?;
     Ok(inode.size.saturating_sub(offset).min(len as u64) as usize)

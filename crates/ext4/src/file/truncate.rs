@@ -1,13 +1,15 @@
 //! Changing the size of a file (`ext4_setattr`, `ext4_truncate`), and freeing an inode that nobody
 //! needs (`ext4_evict_inode`).
 
+use std::ops::Range;
+
 use drive::BLOCK_SIZE;
 use vfs::inode::Turn;
 use vfs::op::Stop;
 use vfs::{Errno, SetAttr};
 
 use crate::error::Result;
-use crate::file::map::FileMap;
+use crate::file::map::{FileMap, file_block};
 use crate::file::read_write::{SIZE_MAX, check_regular};
 use crate::inode::map::{self, Mapped};
 use crate::mount::draft::{Draft, Pages};
@@ -52,7 +54,14 @@ impl Engine {
 
     /// Frees blocks behind the end of a file, page `from`, in as many transactions as it takes.
     pub(crate) fn finish_truncation(&self, ino: Ino, from: u64) -> Result<()> {
-        while !self.change(&[ino.into()], ROOM, |draft| draft.free_behind(ino, from))? {}
+        let step = |draft: &mut Draft<'_, '_>| {
+            let done = draft.free_behind(ino, from)?;
+            // Others may have written behind the end since, to blocks that are free now.
+            let dirty = draft.dirty_unmapped(ino, from..1 << 32)?;
+            draft.change_pages(Pages::Unmapped { ino, promised: dirty });
+            Ok(done)
+        };
+        while !self.change(&[ino.into()], ROOM, step)? {}
         Ok(())
     }
 
@@ -99,19 +108,26 @@ impl FileMap<'_> {
         let inode = &self.shard.inode(self.ino)?.inode;
         check_regular(inode)?;
         inode.protection().check_changeable()?;
-        let old = inode.size;
-        if size < old {
+        if size < inode.size {
             return Ok(false);
         }
+        self.grow_to(size)?;
+        Ok(true)
+    }
+
+    /// Makes the file as long as `size`, in memory, unless it is longer. What it has there reads as
+    /// zeroes.
+    pub(crate) fn grow_to(&mut self, size: u64) -> Step<()> {
+        let old = self.shard.inode(self.ino)?.inode.size;
         if size > old {
             self.zero_behind(old)?;
         }
         let now = self.engine.clock.now();
         let inode = &mut self.shard.inode_mut(self.ino)?.inode;
-        inode.size = size;
+        inode.size = old.max(size);
         inode.touch(now);
         self.shard.changed.insert(self.ino);
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -120,11 +136,7 @@ impl Draft<'_, '_> {
     fn shrink(&mut self, ino: Ino, size: u64) -> Step<()> {
         let from = size.div_ceil(PAGE);
         let shard = self.shard(ino)?;
-        let mut promised = 0;
-        for index in shard.pages.dirty_in(ino.into(), from..1 << 32) {
-            let found = map::find(self, self.inode(ino)?, index as u32)?;
-            promised += u64::from(found.at(index as u32).is_none());
-        }
+        let promised = self.promised_in(ino, from..1 << 32)?;
         let zero = (!size.is_multiple_of(PAGE)).then_some((size / PAGE, (size % PAGE) as usize));
         if let Some((index, _)) = zero
             && shard.pages.peek(ino.into(), index).is_none()
@@ -142,10 +154,31 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
+    /// Dirty pages in a range that have been promised a block: before the change, they have none.
+    pub(crate) fn promised_in(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
+        let cached = self.cached(ino)?;
+        let mut promised = 0;
+        for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages) {
+            let found = map::find(self.volume(), &cached.inode, file_block(index)?)?;
+            promised += u64::from(found.at(index as u32).is_none());
+        }
+        Ok(promised)
+    }
+
+    /// Dirty pages in a range that the change leaves without a block.
+    fn dirty_unmapped(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
+        let mut now = 0;
+        for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages.clone()) {
+            let found = map::find(self, self.inode(ino)?, file_block(index)?)?;
+            now += u64::from(found.at(index as u32).is_none());
+        }
+        Ok(now - self.promised_in(ino, pages)?)
+    }
+
     /// Frees blocks behind the end, page `from`. If some are left, the inode is an orphan meanwhile
     /// and this is false.
     fn free_behind(&mut self, ino: Ino, from: u64) -> Step<bool> {
-        let done = self.remove_extents(ino, from..1 << 32, EXTENTS_MAX)?;
+        let done = self.remove_extents(ino, from..1 << 32, EXTENTS_MAX)?.is_none();
         if !done {
             self.add_orphan(ino)?;
         } else if self.inode(ino)?.links() > 0 {

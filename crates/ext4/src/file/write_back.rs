@@ -19,7 +19,7 @@ use crate::mount::apply::mark_written;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Step, Want};
-use crate::ondisk::extent::Extent;
+use crate::ondisk::extent::{Extent, LEN_MAX};
 use crate::ondisk::{FileBlock, FsBlock, Ino};
 
 /// Pages written at a time.
@@ -107,7 +107,7 @@ impl Engine {
                     batch.mapped.push((index, at));
                     goal = Some(at + 1);
                     if let Mapped::Extent(Extent { unwritten: true, .. }) = found {
-                        batch.unwritten.push(Extent { block, len: 1, start: at, unwritten: false });
+                        push_page(&mut batch.unwritten, block, at);
                     }
                 }
                 None => {
@@ -180,7 +180,7 @@ impl Engine {
         extents: &mut Vec<Extent>,
     ) -> Result<()> {
         while !pages.is_empty() {
-            let most = (pages.end - pages.start).min(u64::from(crate::ondisk::extent::LEN_MAX));
+            let most = (pages.end - pages.start).min(u64::from(LEN_MAX));
             match self.groups.take_blocks(&self.sb, goal, most as u32) {
                 Ok(Some(blocks)) => {
                     let len = (blocks.end - blocks.start) as u32;
@@ -228,6 +228,20 @@ fn covers(found: &Mapped, index: u64) -> bool {
     match found {
         Mapped::Extent(extent) => (u64::from(extent.block)..extent.end()).contains(&index),
         Mapped::Hole(end) => index < *end,
+    }
+}
+
+/// Adds a page and its block to runs of pages.
+fn push_page(runs: &mut Vec<Extent>, block: FileBlock, at: FsBlock) {
+    match runs.last_mut() {
+        Some(run)
+            if run.end() == u64::from(block)
+                && run.start + u64::from(run.len) == at
+                && run.len < LEN_MAX.into() =>
+        {
+            run.len += 1;
+        }
+        _ => runs.push(Extent { block, len: 1, start: at, unwritten: false }),
     }
 }
 

@@ -16,6 +16,11 @@ impl Engine {
             return Err(Errno::INVAL.into());
         }
         let _turn = Turn::take(self, ino.into());
+        self.fsync_in_turn(ino)
+    }
+
+    /// As [`Engine::fsync`]; the caller has the inode's turn.
+    pub(crate) fn fsync_in_turn(&self, ino: Ino) -> Result<()> {
         self.flush_in_turn(ino)?;
         let changed = self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id);
         self.commit_inode(ino, changed)

@@ -1,7 +1,7 @@
 //! Attributes of inodes (`ext4_setattr`).
 
 use vfs::op::look;
-use vfs::{Attr, InodeFlags, SetAttr, Timespec, acl};
+use vfs::{Attr, Errno, InodeFlags, SetAttr, Timespec, acl};
 
 use crate::error::Result;
 use crate::mount::engine::Engine;
@@ -12,6 +12,10 @@ impl Engine {
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         look(self, ino.into(), |shard| {
             let cached = shard.inode(ino)?;
+            // What the table has of a freed inode is no file.
+            if cached.inode.links() == 0 && !self.opens.is_open(ino.into()) {
+                return Err(Errno::NOENT.into());
+            }
             Ok(cached.inode.attr(ino, cached.promised, self.sb.block_size))
         })
     }

@@ -16,6 +16,8 @@ struct Removal {
     budget: u32,
     /// The blocks stay allocated: they are mapped anew.
     keeps: bool,
+    /// Up to where of the range it has not come, once the budget is used up.
+    rest: Option<u64>,
     /// What is left of extents that reached beyond the range's end.
     behind: Vec<Extent>,
 }
@@ -31,25 +33,26 @@ struct Rest {
 }
 
 impl Draft<'_, '_> {
-    /// Frees the blocks of file `ino` in `range`, but no more than `budget` extents of it. True if
-    /// all are free.
+    /// Frees the blocks of file `ino` in `range` from its end on, but no more than `budget` extents
+    /// of it. `None` if all are free, or the block from which on they are.
     pub(crate) fn remove_extents(
         &mut self,
         ino: Ino,
         range: Range<u64>,
         budget: u32,
-    ) -> Step<bool> {
-        let removal = Removal { range, budget, keeps: false, behind: Vec::new() };
+    ) -> Step<Option<u64>> {
+        let removal = Removal { range, budget, keeps: false, rest: None, behind: Vec::new() };
         self.remove(ino, removal)
     }
 
     /// Removes `range` of file `ino` from its map. The blocks stay allocated and counted.
     pub(crate) fn unmap(&mut self, ino: Ino, range: Range<u64>) -> Step<()> {
-        let removal = Removal { range, budget: u32::MAX, keeps: true, behind: Vec::new() };
+        let (budget, rest, behind) = (u32::MAX, None, Vec::new());
+        let removal = Removal { range, budget, keeps: true, rest, behind };
         self.remove(ino, removal).map(drop)
     }
 
-    fn remove(&mut self, ino: Ino, mut removal: Removal) -> Step<bool> {
+    fn remove(&mut self, ino: Ino, mut removal: Removal) -> Step<Option<u64>> {
         let root = self.inode(ino)?.raw.block;
         let rest = self.remove_below(ino, &root, None, 0, &mut removal)?;
         let mut bytes = root;
@@ -58,10 +61,11 @@ impl Draft<'_, '_> {
             None => emit_leaf(&mut bytes, &[]),
         }
         self.inode_mut(ino)?.raw.block = bytes;
+        let left = removal.rest;
         for extent in removal.behind {
             self.insert_extent(ino, extent)?;
         }
-        Ok(rest.done)
+        Ok(left)
     }
 
     fn remove_below(
@@ -126,6 +130,7 @@ impl Draft<'_, '_> {
                 continue;
             }
             if removal.budget == 0 {
+                removal.rest = Some(cut.end);
                 done = false;
                 break;
             }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use drive::Block;
 use journal::Id;
+use smallvec::SmallVec;
 use vfs::op::Work;
 
 use crate::alloc::groups::{Bitmaps, GroupState, by_group};
@@ -15,13 +16,27 @@ use crate::mount::journal::Handle;
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, xattr};
 
+/// A new inode's place in the table.
+struct NewSlot {
+    ino: Ino,
+    is_dir: bool,
+    /// The next orphan, if it is one from the start.
+    dtime: u32,
+}
+
 impl Changes<'_> {
     /// Blocks that applying this changes, at most.
     pub(super) fn room(&self) -> u32 {
-        let ranges = self.taken.len() + self.adopted.len() + self.freed.len();
+        let ranges = self.taken.iter().chain(&self.adopted).chain(&self.freed);
+        let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
+        for range in ranges {
+            groups.extend(by_group(&self.engine.sb, range.clone()).map(|(group, _)| group));
+        }
+        groups.sort_unstable();
+        groups.dedup();
         let inodes = self.made.len() + self.unmade.len();
-        // Two for each group, and freed blocks may lie in two groups. Two for the list of orphans.
-        let blocks = 4 * ranges + 2 * inodes + self.inodes.len() + self.blocks.len();
+        // Of a group, its bitmap and descriptor. Two for the list of orphans.
+        let blocks = 2 * (groups.len() + inodes) + self.inodes.len() + self.blocks.len();
         let unshared = u32::from(self.unshared.is_some());
         blocks as u32 + 2 * u32::from(self.orphans.is_some()) + unshared
     }
@@ -43,7 +58,10 @@ impl Changes<'_> {
             let dtime = dtimes.iter().find(|(other, _)| *other == ino).map(|(_, dtime)| *dtime);
             let is_new = self.made.iter().find(|(other, _)| *other == ino);
             match is_new {
-                Some((_, is_dir)) => engine.make_inode(handle, ino, *is_dir, &inode),
+                Some((_, is_dir)) => {
+                    let new = NewSlot { ino, is_dir: *is_dir, dtime: dtime.unwrap_or(0) };
+                    engine.make_inode(handle, &new, &inode);
+                }
                 None => engine.write_inode(handle, ino, |slot| inode.emit(slot, dtime)),
             }
             if let Some(shard) = work.shards.get_mut(ino.into()) {
@@ -164,7 +182,8 @@ impl Engine {
         }
     }
 
-    fn make_inode(&self, handle: &mut Handle<'_>, ino: Ino, is_dir: bool, inode: &Inode) {
+    fn make_inode(&self, handle: &mut Handle<'_>, new: &NewSlot, inode: &Inode) {
+        let NewSlot { ino, is_dir, dtime } = *new;
         let Ok(place) = self.sb.inode_place(ino) else { return };
         let mut state = self.groups.lock(place.group);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
@@ -177,7 +196,7 @@ impl Engine {
         self.edit(handle, at, |block| {
             let slot = &mut block[byte..byte + self.inode_size()];
             slot.fill(0);
-            inode.emit(slot, Some(0));
+            inode.emit(slot, Some(dtime));
         });
         bitmap::set(bitmaps.inodes.make_mut(), place.index);
         let unused = self.sb.inodes_per_group - place.index - 1;
@@ -258,13 +277,26 @@ impl Engine {
     }
 
     fn apply_pages(&self, work: &mut Work<'_, Self>, change: Pages) {
-        let (Pages::Truncate { ino, promised, .. } | Pages::Written { ino, promised, .. }) = change;
+        let (Pages::Truncate { ino, promised, .. }
+        | Pages::Dropped { ino, promised, .. }
+        | Pages::Unmapped { ino, promised }
+        | Pages::Written { ino, promised, .. }) = change;
         let Some(shard) = work.shards.get_mut(ino.into()) else { return };
+        let is_more = matches!(change, Pages::Unmapped { .. });
         if let Some(cached) = shard.inodes.get_mut(&ino) {
-            cached.promised = cached.promised.saturating_sub(promised);
+            cached.promised = match is_more {
+                true => cached.promised + promised,
+                false => cached.promised.saturating_sub(promised),
+            };
         }
-        self.room.release(promised);
+        if is_more {
+            self.room.promise_freed(promised)
+        } else {
+            self.room.release(promised)
+        }
         match change {
+            Pages::Unmapped { .. } => {}
+            Pages::Dropped { pages, .. } => shard.pages.drop_range(ino.into(), pages),
             Pages::Truncate { from, zero, .. } => {
                 shard.pages.truncate(ino.into(), from);
                 if let Some((index, byte)) = zero

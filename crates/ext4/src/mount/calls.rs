@@ -10,7 +10,7 @@ use crate::dir::entries;
 use crate::dir::list::list;
 use crate::dir::namei::NewInode;
 use crate::error::Result;
-use crate::inode::map::{self, Mapped};
+use crate::inode::map;
 use crate::mount::draft::ino as narrow;
 use crate::mount::fs::Ext4;
 use crate::mount::want::Kind;
@@ -18,7 +18,6 @@ use crate::ondisk::{NAME_MAX, ROOT_INO};
 
 /// Longest target of a symbolic link: it fits a block with its NUL.
 const SYMLINK_MAX: usize = drive::BLOCK_SIZE - 1;
-const PAGE: u64 = drive::BLOCK_SIZE as u64;
 
 impl Ext4 {
     fn find(&self, parent: u32, name: &[u8]) -> Result<u32> {
@@ -83,29 +82,6 @@ impl Ext4 {
             let at = map::find(engine, inode, 0)?.at(0).ok_or(Errno::UCLEAN)?;
             let block = map::Blocks::block(engine, at, Kind::Table)?;
             Ok(block[..len].to_vec())
-        })
-    }
-
-    fn seek(&self, ino: u32, offset: u64, seek: Seek) -> Result<u64> {
-        let engine = &*self.engine;
-        look(engine, ino.into(), |shard| {
-            let inode = &shard.inode(ino)?.inode;
-            crate::file::read_write::check_regular(inode)?;
-            if offset >= inode.size {
-                return Err(Errno::NXIO.into());
-            }
-            let mut at = offset / PAGE;
-            while at * PAGE < inode.size {
-                let is_page = shard.pages.is_dirty(ino.into(), at);
-                let is_data = is_page
-                    || matches!(map::find(engine, inode, at as u32)?,
-                        Mapped::Extent(extent) if !extent.unwritten);
-                if is_data == (seek == Seek::Data) {
-                    return Ok((at * PAGE).max(offset));
-                }
-                at += 1;
-            }
-            if seek == Seek::Hole { Ok(inode.size) } else { Err(Errno::NXIO.into()) }
         })
     }
 
@@ -265,17 +241,26 @@ impl FileSystem for Ext4 {
         Ok(self.engine.write_file(narrow(ino)?, offset, data)?)
     }
 
+    fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
+        self.check_usable()?;
+        Ok(self.engine.read_direct(narrow(ino)?, offset, buf)?)
+    }
+
+    fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
+        Ok(self.engine.write_direct(narrow(ino)?, offset, data)?)
+    }
+
     fn fsync(&self, ino: Ino, datasync: bool) -> vfs::Result<()> {
         Ok(self.engine.fsync(narrow(ino)?, datasync)?)
     }
 
-    fn fallocate(&self, _: Ino, _: FallocateMode, _: u64, _: u64) -> vfs::Result<()> {
-        Err(Errno::OPNOTSUPP.into())
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> vfs::Result<()> {
+        Ok(self.engine.fallocate(narrow(ino)?, mode, offset, len)?)
     }
 
     fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
         self.check_usable()?;
-        Ok(self.seek(narrow(ino)?, offset, seek)?)
+        Ok(self.engine.seek(narrow(ino)?, offset, seek)?)
     }
 
     fn readdir(

@@ -68,6 +68,10 @@ pub(crate) enum Pages {
     /// Those from this index on go, and with them promises of blocks. The rest of a page becomes
     /// zero, from a byte on.
     Truncate { ino: Ino, from: u64, zero: Option<(u64, usize)>, promised: u64 },
+    /// These go, and with them promises of blocks.
+    Dropped { ino: Ino, pages: Range<u64>, promised: u64 },
+    /// Dirty pages whose blocks were freed need as many again.
+    Unmapped { ino: Ino, promised: u64 },
     /// These have been written: they become clean unless they have changed since.
     Written { ino: Ino, pages: Vec<(u64, Block)>, promised: u64 },
 }

@@ -7,11 +7,12 @@ use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
 use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
 use vfs::record::Record;
-use vfs::{FileSystem, Ino, Timespec};
+use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
 use super::draft::ino as narrow;
 use super::{Ext4, MountOptions, dump};
 use crate::check;
+use crate::dir::namei::NewInode;
 use crate::error::Error;
 use crate::offline::label;
 use crate::offline::mkfs::{self, MkfsOptions};
@@ -159,6 +160,11 @@ impl kind::Volume for Ext4 {
 
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
         Box::new(Ext4::maintain(&self))
+    }
+
+    fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> vfs::Result<Attr> {
+        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: b"", creator };
+        Ok(self.engine.make_nameless(narrow(parent)?, new)?)
     }
 
     fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()> {

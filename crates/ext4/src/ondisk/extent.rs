@@ -16,6 +16,8 @@ pub const MAGIC: u16 = 0xf30a;
 pub const DEPTH_MAX: u16 = 5;
 /// Longest extent, in blocks. Longer ones are unwritten ones, by the excess.
 pub const LEN_MAX: u16 = 32_768;
+/// Longest unwritten extent: `EXT_UNWRITTEN_MAX_LEN`.
+pub const UNWRITTEN_LEN_MAX: u16 = LEN_MAX - 1;
 /// Bytes of a header and of every slot.
 pub const SLOT: usize = 12;
 

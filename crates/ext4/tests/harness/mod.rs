@@ -40,14 +40,23 @@ impl Image {
 
     /// An empty volume with other features, as words of `mke2fs -O`.
     pub fn with_features(mib: u64, features: &str) -> Self {
+        Self::made(mib, features, &[])
+    }
+
+    /// An empty volume with so many inodes.
+    pub fn with_inodes(mib: u64, inodes: u32) -> Self {
+        Self::made(mib, "", &["-N", &inodes.to_string()])
+    }
+
+    fn made(mib: u64, features: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
         File::create(&path).and_then(|f| f.set_len(mib << 20)).expect("a sparse file");
         let image = Self { _dir: dir, path };
         let all = [FEATURES, features].join(",");
         let features = all.trim_end_matches(',');
-        let arguments = ["-q", "-F", "-b", "4096", "-I", "256", "-O", features, image.name()];
-        let out = tool("mke2fs", &arguments);
+        let most = ["-q", "-F", "-b", "4096", "-I", "256", "-O", features];
+        let out = tool("mke2fs", &[&most, more, &[image.name()]].concat());
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         image
     }

@@ -1,0 +1,152 @@
+//! Walking a directory's hash tree (`dx_probe`, `ext4_htree_next_block`), and names in its leaves.
+
+use drive::Block;
+use smallvec::SmallVec;
+
+use crate::dir::entries::{Found, dir_block, find_in};
+use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
+use crate::inode::map::Blocks;
+use crate::mount::want::Step;
+use crate::ondisk::features::{Compat, Incompat};
+use crate::ondisk::hash::{HALF_MD4, Hasher, NameHash, TEA};
+use crate::ondisk::htree::{self, Entry, Node, Place};
+use crate::ondisk::inode::Flags;
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FileBlock, FsBlock};
+
+/// A node on the way to a leaf.
+pub(crate) struct Level {
+    pub(crate) at: FsBlock,
+    pub(crate) place: Place,
+    pub(crate) block: Block,
+    /// The child that the way goes through.
+    pub(crate) slot: usize,
+}
+
+/// The way from the root to a leaf.
+pub(crate) struct Path {
+    /// The root first.
+    pub(crate) levels: SmallVec<[Level; 3]>,
+    pub(crate) leaf: FileBlock,
+}
+
+/// Whether a directory's names are found through a tree.
+pub(crate) fn is_indexed(sb: &Superblock, inode: &Inode) -> bool {
+    inode.raw.flags().contains(Flags::INDEX) && sb.compat.contains(Compat::DIR_INDEX)
+}
+
+/// Levels of nodes below the root, at most (`ext4_dir_htree_level`).
+pub(crate) fn deepest(sb: &Superblock) -> u8 {
+    if sb.incompat.contains(Incompat::LARGEDIR) { 2 } else { 1 }
+}
+
+/// How a new tree hashes names (`s_def_hash_version`).
+pub(crate) fn default_version(sb: &Superblock) -> u8 {
+    Some(sb.raw.def_hash_version).filter(|version| *version <= TEA).unwrap_or(HALF_MD4)
+}
+
+/// How names are hashed by `version`, which block `at` says.
+pub(crate) fn hasher(sb: &Superblock, version: u8, at: FsBlock) -> Result<Hasher> {
+    if version > TEA {
+        return Err(Error::corrupt("dx_root_info.hash_version", at, version, "0, 1 or 2"));
+    }
+    Ok(Hasher { version, unsigned: sb.unsigned_hash(), seed: sb.hash_seed() })
+}
+
+/// The hash of `name`, by a version that is known.
+pub(crate) fn hash(hasher: &Hasher, name: &[u8]) -> NameHash {
+    hasher.hash(name).unwrap_or(NameHash { major: 0, minor: 0 })
+}
+
+impl Level {
+    /// The node's children.
+    pub(crate) fn node(&self, inode: &Inode) -> Result<Node<'_>> {
+        Node::parse(&self.block[..], self.place, inode.seed.is_some(), self.at)
+    }
+}
+
+/// The hash of a directory's tree, and how many levels its root says there are below it.
+pub(crate) fn root(blocks: &impl Blocks, inode: &Inode) -> Step<(FsBlock, Block, Hasher, u8)> {
+    let (at, block) = dir_block(blocks, inode, 0)?;
+    let info = htree::info(&block[..], deepest(blocks.sb()), at)?;
+    let hasher = hasher(blocks.sb(), info.hash_version, at)?;
+    Ok((at, block, hasher, info.indirect_levels))
+}
+
+/// The way to the first leaf that may have names with the hash that `wanted` says.
+pub(crate) fn walk(
+    blocks: &impl Blocks,
+    inode: &Inode,
+    wanted: impl FnOnce(&Hasher) -> u32,
+) -> Step<Path> {
+    let (at, block, hasher, below) = root(blocks, inode)?;
+    let hash = wanted(&hasher);
+    let mut levels = SmallVec::new();
+    let mut level = Level { at, place: Place::Root, block, slot: 0 };
+    loop {
+        let node = level.node(inode)?;
+        let slot = node.find(hash);
+        let child = child(&node, slot, level.at)?.block;
+        level.slot = slot;
+        levels.push(level);
+        if levels.len() > usize::from(below) {
+            return Ok(Path { levels, leaf: child });
+        }
+        let (at, block) = dir_block(blocks, inode, child)?;
+        level = Level { at, place: Place::Node, block, slot: 0 };
+    }
+}
+
+fn child(node: &Node<'_>, slot: usize, at: FsBlock) -> Result<Entry> {
+    node.entry(slot).ok_or_else(|| Error::corrupt("dx_entry", at, slot, "a child"))
+}
+
+impl Path {
+    /// Goes to the leaf that follows in the order of hashes. The lowest hash that it may have; bit
+    /// 0 is set if the leaf in front of it has the same. `None` at the end.
+    pub(crate) fn next(&mut self, blocks: &impl Blocks, inode: &Inode) -> Step<Option<u32>> {
+        let mut depth = self.levels.len();
+        let next = loop {
+            let Some(above) = depth.checked_sub(1) else { return Ok(None) };
+            depth = above;
+            let level = &mut self.levels[depth];
+            let next = level.node(inode)?.entry(level.slot + 1);
+            if let Some(next) = next {
+                level.slot += 1;
+                break next;
+            }
+        };
+        self.leaf = next.block;
+        for depth in depth + 1..self.levels.len() {
+            let (at, block) = dir_block(blocks, inode, self.leaf)?;
+            let level = Level { at, place: Place::Node, block, slot: 0 };
+            self.leaf = child(&level.node(inode)?, 0, at)?.block;
+            self.levels[depth] = level;
+        }
+        Ok(Some(next.hash))
+    }
+}
+
+/// Finds `name`, which is neither `.` nor `..`, through the tree. Names with one hash may continue
+/// in the leaves that follow.
+pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Option<Found>> {
+    let mut wanted = 0;
+    let mut path = walk(blocks, inode, |hasher| {
+        wanted = hash(hasher, name).major;
+        wanted
+    })?;
+    let mut left = crate::dir::entries::block_count(inode);
+    loop {
+        let (at, block) = dir_block(blocks, inode, path.leaf)?;
+        if let Some(found) = find_in(&block, at, name)? {
+            return Ok(Some(found));
+        }
+        if path.next(blocks, inode)? != Some(wanted | 1) {
+            return Ok(None);
+        }
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt("dx_entry.block", at, path.leaf, "each block once"))?;
+    }
+}

@@ -1,0 +1,193 @@
+//! Reading and writing past the page cache, `O_DIRECT` (`ext4_dio_read_iter`,
+//! `ext4_dio_write_iter`).
+//!
+//! A read takes from memory only what the drive does not have yet. A write of whole blocks that the
+//! file has already goes to them at once; any other one goes through the page cache, which promises
+//! it room and keeps unwritten blocks unreadable until their contents are there, and is written
+//! back before the call returns. Both take whole sectors only, as `iomap_dio_rw` does.
+
+use std::ops::Range;
+
+use drive::{BLOCK_SIZE, Block};
+use queue::WriteSet;
+use vfs::file::{self, Miss};
+use vfs::inode::Turn;
+use vfs::op::look;
+use vfs::{Errno, pieces};
+
+use crate::error::Result;
+use crate::file::map::{FileMap, file_block};
+use crate::file::read_write::{check_regular, readable};
+use crate::inode::cached::Shard;
+use crate::inode::map::{self, Mapped};
+use crate::mount::engine::Engine;
+use crate::mount::want::Step;
+use crate::ondisk::{FsBlock, Ino};
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// The smallest unit of `O_DIRECT`, a drive's sector.
+const SECTOR: u64 = 512;
+
+/// Whether these are whole blocks. If they are whole sectors only, the cache has to put the blocks
+/// together; anything else is `EINVAL`.
+fn are_whole_blocks(offset: u64, len: usize) -> Result<bool> {
+    let both = offset | len as u64;
+    if both.is_multiple_of(SECTOR) {
+        Ok(both.is_multiple_of(PAGE))
+    } else {
+        Err(Errno::INVAL.into())
+    }
+}
+
+impl Engine {
+    /// Reads a regular file past the cache.
+    pub(crate) fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if !are_whole_blocks(offset, buf.len())? {
+            return self.read_file(ino, offset, buf);
+        }
+        let mut done = 0;
+        loop {
+            let at = offset + done as u64;
+            let step = {
+                let mut shard = self.inodes.own(ino.into());
+                read_part(self, &mut shard, ino, at, &mut buf[done..])
+            };
+            match step {
+                Ok((len, None)) => return Ok(done + len),
+                Ok((len, Some(miss))) => {
+                    done += len;
+                    done += self.read_miss(ino, &miss, &mut buf[done..])?;
+                }
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+    }
+
+    /// Reads blocks of a file. None of them counts if the file has others by now.
+    fn read_miss(&self, ino: Ino, miss: &Miss<vfs::Ino>, buf: &mut [u8]) -> Result<usize> {
+        let count = miss.blocks.end - miss.blocks.start;
+        let blocks = self.io.read_run(miss.blocks.start, count as u32)?;
+        let is_there = look(self, ino.into(), |shard| {
+            let Mapped::Extent(extent) =
+                map::find(self, &shard.inode(ino)?.inode, file_block(miss.index)?)?
+            else {
+                return Ok(false);
+            };
+            let start = extent.start + (miss.index - u64::from(extent.block));
+            Ok(!extent.unwritten
+                && start == miss.blocks.start
+                && extent.end() >= miss.index + count)
+        })?;
+        if !is_there {
+            return Ok(0);
+        }
+        let mut done = 0;
+        for (piece, block) in buf.chunks_mut(BLOCK_SIZE).zip(blocks) {
+            cores::charge(cores::Stage::CopyPage);
+            piece.copy_from_slice(&block[..piece.len()]);
+            done += piece.len();
+        }
+        // What lies behind the end of the file is not the caller's.
+        let size = look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.size))?;
+        Ok(done.min(size.saturating_sub(miss.index * PAGE) as usize))
+    }
+
+    /// Writes a regular file; when this returns, the drive has it.
+    pub(crate) fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let is_whole = are_whole_blocks(offset, data.len())?;
+        if is_whole && !data.is_empty() && self.overwrite(ino, offset, data)? {
+            return Ok(data.len());
+        }
+        let done = self.write_file(ino, offset, data)?;
+        self.flush_inode(ino)?;
+        Ok(done)
+    }
+
+    /// Writes to the blocks of a file. False if some of them have to be made first, or if memory
+    /// has something newer.
+    fn overwrite(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<bool> {
+        let is_sync = {
+            // Nobody changes the map of the file or writes it back meanwhile.
+            let _turn = Turn::take(self, ino.into());
+            let pages = offset / PAGE..(offset + data.len() as u64) / PAGE;
+            let Some(blocks) = self.blocks_to_overwrite(ino, offset, pages.clone())? else {
+                return Ok(false);
+            };
+            let mut set = WriteSet::default();
+            for (piece, at) in pieces(offset, data.len()).zip(blocks) {
+                if let Ok(page) = data[piece.buffer].try_into() {
+                    set.push(&self.io, at, Block::copy_of(page));
+                }
+            }
+            set.submit(&self.io);
+            set.wait(self.io.queue())?;
+            self.overwritten(ino, pages)?
+        };
+        if is_sync {
+            self.fsync(ino, false)?;
+        }
+        Ok(true)
+    }
+
+    fn blocks_to_overwrite(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pages: Range<u64>,
+    ) -> Result<Option<Vec<FsBlock>>> {
+        self.check_writable()?;
+        look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            check_regular(inode)?;
+            inode.protection().check_may_write()?;
+            let end = pages.end * PAGE;
+            if offset > inode.size || end > inode.raw.size() {
+                return Ok(None);
+            }
+            if shard.pages.dirty_in(ino.into(), pages.clone()).next().is_some() {
+                return Ok(None);
+            }
+            let mut blocks = Vec::with_capacity((pages.end - pages.start) as usize);
+            for index in pages.clone() {
+                match map::find(self, inode, file_block(index)?)? {
+                    Mapped::Extent(extent) if !extent.unwritten => {
+                        blocks.push(extent.start + (index - u64::from(extent.block)));
+                    }
+                    _ => return Ok(None),
+                }
+            }
+            Ok(Some(blocks))
+        })
+    }
+
+    /// The drive has new contents of these pages: memory drops what it has, unless that is newer
+    /// still. Returns whether they must be durable.
+    fn overwritten(&self, ino: Ino, pages: Range<u64>) -> Result<bool> {
+        let now = self.clock.now();
+        let mut shard = self.inodes.own(ino.into());
+        for index in pages {
+            if !shard.pages.is_dirty(ino.into(), index) {
+                shard.pages.remove(ino.into(), index);
+            }
+        }
+        let Some(cached) = shard.inodes.get_mut(&ino) else { return Ok(false) };
+        cached.inode.touch(now);
+        let is_sync = cached.inode.protection().contains(vfs::InodeFlags::SYNC);
+        shard.changed.insert(ino);
+        Ok(is_sync)
+    }
+}
+
+/// Reads up to what has to be read from the drive.
+fn read_part(
+    engine: &Engine,
+    shard: &mut Shard,
+    ino: Ino,
+    offset: u64,
+    buf: &mut [u8],
+) -> Step<(usize, Option<Miss<vfs::Ino>>)> {
+    let len = readable(shard, ino, offset, buf.len())?;
+    let mut map = FileMap { engine, shard, ino };
+    let part = file::read_direct(&mut map, ino.into(), offset, &mut buf[..len])?;
+    Ok((part.len, part.miss))
+}

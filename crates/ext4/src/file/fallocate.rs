@@ -1,0 +1,366 @@
+//! Preallocation, holes and moved ranges (`ext4_fallocate`).
+//!
+//! Whoever does this has the file's turn, so no page is on its way to the drive meanwhile. Long
+//! ranges take several transactions; each of them leaves a file that is right by itself, as in the
+//! kernel. Moving a range is one transaction.
+
+use std::ops::Range;
+
+use drive::BLOCK_SIZE;
+use vfs::inode::Turn;
+use vfs::{Errno, FallocateMode, FileKind, InodeFlags, file};
+
+use crate::error::{Error, Result};
+use crate::file::map::{FileMap, file_block};
+use crate::file::read_write::SIZE_MAX;
+use crate::inode::map::{self, Mapped};
+use crate::mount::draft::{Draft, Pages};
+use crate::mount::engine::Engine;
+use crate::mount::want::Step;
+use crate::ondisk::extent::{Extent, UNWRITTEN_LEN_MAX};
+use crate::ondisk::{FileBlock, Ino};
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Extents that one transaction frees, makes or converts.
+const EXTENTS_MAX: u32 = 24;
+/// Room in the log that this needs, most often.
+const ROOM: u32 = 32;
+
+impl Engine {
+    /// `fallocate(2)`.
+    pub(crate) fn fallocate(
+        &self,
+        ino: Ino,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        vfs::check_fallocate(mode, offset, len).map_err(|error| Error::Posix(error.errno()))?;
+        let _turn = Turn::take(self, ino.into());
+        let size = self.check_fallocate(ino, mode)?;
+        let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::FBIG)?;
+        let grown = (!mode.contains(FallocateMode::KEEP_SIZE)).then_some(end);
+        match mode - FallocateMode::KEEP_SIZE {
+            FallocateMode::PUNCH_HOLE => {
+                let pages = self.zero_ends(ino, offset..end)?;
+                self.punch(ino, pages)?;
+            }
+            FallocateMode::ZERO_RANGE => {
+                let pages = self.zero_ends(ino, offset..end)?;
+                self.unwrite(ino, pages)?;
+                self.preallocate(ino, offset..end, grown)?;
+            }
+            FallocateMode::COLLAPSE_RANGE => self.collapse(ino, size, offset..end)?,
+            FallocateMode::INSERT_RANGE => self.insert(ino, size, offset..end)?,
+            _ => self.preallocate(ino, offset..end, grown)?,
+        }
+        let is_sync = self.change(&[ino.into()], 2, |draft| {
+            let now = draft.now;
+            let inode = draft.inode_mut(ino)?;
+            inode.touch(now);
+            Ok(inode.protection().contains(InodeFlags::SYNC))
+        })?;
+        if is_sync { self.fsync_in_turn(ino) } else { Ok(()) }
+    }
+
+    /// Fails unless this can be done to the file. Its size.
+    fn check_fallocate(&self, ino: Ino, mode: FallocateMode) -> Result<u64> {
+        self.check_writable()?;
+        vfs::op::look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            inode.protection().check_may_fallocate(mode)?;
+            match inode.kind() {
+                FileKind::Regular if inode.has_extents() => Ok(inode.size),
+                FileKind::Regular => Err(Errno::OPNOTSUPP.into()),
+                FileKind::Directory => Err(Errno::ISDIR.into()),
+                FileKind::Fifo => Err(Errno::SPIPE.into()),
+                _ => Err(Errno::NODEV.into()),
+            }
+        })
+    }
+
+    /// Zeroes both ends of `bytes` that are parts of a page. Returns the whole pages between them.
+    fn zero_ends(&self, ino: Ino, bytes: Range<u64>) -> Result<Range<u64>> {
+        loop {
+            self.make_room();
+            let zeroed = {
+                let mut shard = self.inodes.own(ino.into());
+                self.check_writable()?;
+                let mut map = FileMap { engine: self, shard: &mut shard, ino };
+                map.zero_ends(bytes.clone())
+            };
+            match zeroed {
+                Ok(pages) => return Ok(pages),
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+    }
+
+    /// Makes `pages` a hole, from the last one to the first.
+    fn punch(&self, ino: Ino, mut pages: Range<u64>) -> Result<()> {
+        while !pages.is_empty() {
+            pages.end = self.change(&[ino.into()], ROOM, |draft| {
+                let rest = draft.remove_extents(ino, pages.clone(), EXTENTS_MAX)?;
+                let from = rest.unwrap_or(pages.start);
+                draft.drop_pages(ino, from..pages.end)?;
+                Ok(from)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is written of `pages` unwritten, so that it reads as zeroes.
+    fn unwrite(&self, ino: Ino, mut pages: Range<u64>) -> Result<()> {
+        while !pages.is_empty() {
+            pages.start = self.change(&[ino.into()], ROOM, |draft| {
+                let to = draft.unwrite(ino, pages.clone())?;
+                draft.drop_pages(ino, pages.start..to)?;
+                Ok(to)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives blocks to all of `bytes`, and the file the size `grown`, if that is more than it has.
+    fn preallocate(&self, ino: Ino, bytes: Range<u64>, grown: Option<u64>) -> Result<()> {
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        self.check_free(ino, pages.clone())?;
+        let mut from = pages.start;
+        while from < pages.end {
+            from =
+                self.change(&[ino.into()], ROOM, |draft| draft.allocate(ino, from..pages.end))?;
+        }
+        match grown {
+            Some(size) => self.grow_in_turn(ino, size),
+            None => Ok(()),
+        }
+    }
+
+    fn grow_in_turn(&self, ino: Ino, size: u64) -> Result<()> {
+        loop {
+            let grown = {
+                let mut shard = self.inodes.own(ino.into());
+                self.check_writable()?;
+                FileMap { engine: self, shard: &mut shard, ino }.grow_to(size)
+            };
+            match grown {
+                Ok(()) => return Ok(()),
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+    }
+
+    /// Fails if there are more holes among `pages` than free blocks.
+    fn check_free(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+        let holes = vfs::op::look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            let (mut at, mut holes) = (pages.start, 0);
+            while at < pages.end {
+                let (end, is_hole) = match map::find(self, inode, file_block(at)?)? {
+                    Mapped::Extent(extent) => (extent.end().min(pages.end), false),
+                    Mapped::Hole(end) => (end.min(pages.end), true),
+                };
+                let promised = shard.pages.dirty_in(ino.into(), at..end).count() as u64;
+                holes += if is_hole { end - at - promised } else { 0 };
+                at = end;
+            }
+            Ok(holes)
+        })?;
+        if holes <= self.room.left() { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Removes `bytes` and closes the gap.
+    fn collapse(&self, ino: Ino, size: u64, bytes: Range<u64>) -> Result<()> {
+        let is_whole = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
+        if !is_whole || bytes.end >= size {
+            return Err(Errno::INVAL.into());
+        }
+        let pages = bytes.start / PAGE..bytes.end / PAGE;
+        self.move_range(
+            ino,
+            pages.start,
+            |draft| {
+                // More extents than that go one transaction at a time first: they become a hole.
+                if draft.remove_extents(ino, pages.clone(), EXTENTS_MAX)?.is_some() {
+                    return Ok(false);
+                }
+                let gap = pages.end - pages.start;
+                draft.shift(ino, pages.end, |block| block.checked_sub(gap))?;
+                draft.resize(ino, |size| size - gap * PAGE)?;
+                Ok(true)
+            },
+            || self.punch(ino, pages.clone()),
+        )
+    }
+
+    /// Inserts a hole, and moves up what follows.
+    fn insert(&self, ino: Ino, size: u64, bytes: Range<u64>) -> Result<()> {
+        let len = bytes.end - bytes.start;
+        if !bytes.start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || bytes.start >= size {
+            return Err(Errno::INVAL.into());
+        }
+        if size.checked_add(len).is_none_or(|size| size > SIZE_MAX) {
+            return Err(Errno::FBIG.into());
+        }
+        let (first, gap) = (bytes.start / PAGE, len / PAGE);
+        self.move_range(
+            ino,
+            first,
+            |draft| {
+                draft.shift(ino, first, |block| block.checked_add(gap))?;
+                draft.resize(ino, |size| size + gap * PAGE)?;
+                Ok(true)
+            },
+            || Ok(()),
+        )
+    }
+
+    /// Changes where pages from `first` on are, with `shift`, once none of them is dirty. If it
+    /// answers false, `prepare` comes first.
+    fn move_range(
+        &self,
+        ino: Ino,
+        first: u64,
+        mut shift: impl FnMut(&mut Draft<'_, '_>) -> Step<bool>,
+        mut prepare: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            self.flush_in_turn(ino)?;
+            let done = self.change(&[ino.into()], ROOM, |draft| {
+                // Others may have written since.
+                if draft.shard(ino)?.pages.dirty_in(ino.into(), first..1 << 32).next().is_some() {
+                    return Ok(None);
+                }
+                let done = shift(draft)?;
+                if done {
+                    draft.drop_pages(ino, first..1 << 32)?;
+                }
+                Ok(Some(done))
+            })?;
+            match done {
+                Some(true) => return Ok(()),
+                Some(false) => prepare()?,
+                None => {}
+            }
+        }
+    }
+}
+
+impl FileMap<'_> {
+    fn zero_ends(&mut self, bytes: Range<u64>) -> Step<Range<u64>> {
+        for at in [bytes.start, bytes.end] {
+            if !at.is_multiple_of(PAGE) {
+                self.want_page(at / PAGE)?;
+            }
+        }
+        file::zero_ends(self, self.ino.into(), bytes)
+    }
+}
+
+impl Draft<'_, '_> {
+    /// Pages of a range go, dirty ones with the promise of a block. What they are mapped to has been
+    /// changed in this draft.
+    fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) -> Step<()> {
+        let promised = self.promised_in(ino, pages.clone())?;
+        self.change_pages(Pages::Dropped { ino, pages, promised });
+        Ok(())
+    }
+
+    /// Makes the first written extents of `pages` unwritten. Returns the page up to which none is
+    /// written any more.
+    fn unwrite(&mut self, ino: Ino, pages: Range<u64>) -> Step<u64> {
+        let mut at = pages.start;
+        for _ in 0..EXTENTS_MAX {
+            if at >= pages.end {
+                break;
+            }
+            match map::find(self, self.inode(ino)?, file_block(at)?)? {
+                Mapped::Hole(end) => at = end,
+                Mapped::Extent(extent) if extent.unwritten => at = extent.end(),
+                Mapped::Extent(extent) => {
+                    let skip = (at - u64::from(extent.block)) as u32;
+                    let len = (extent.len - skip)
+                        .min((pages.end - at) as u32)
+                        .min(UNWRITTEN_LEN_MAX.into());
+                    let new = Extent {
+                        block: at as FileBlock,
+                        len,
+                        start: extent.start + u64::from(skip),
+                        unwritten: true,
+                    };
+                    self.unmap(ino, at..new.end())?;
+                    self.insert_extent(ino, new)?;
+                    at = new.end();
+                }
+            }
+        }
+        Ok(at.min(pages.end))
+    }
+
+    /// Gives unwritten blocks to the first holes of `pages`. Returns the page up to which there are
+    /// none.
+    fn allocate(&mut self, ino: Ino, pages: Range<u64>) -> Step<u64> {
+        let mut at = pages.start;
+        for _ in 0..EXTENTS_MAX {
+            if at >= pages.end {
+                break;
+            }
+            let end = match map::find(self, self.inode(ino)?, file_block(at)?)? {
+                Mapped::Extent(extent) => {
+                    at = extent.end();
+                    continue;
+                }
+                Mapped::Hole(end) => end.min(pages.end),
+            };
+            let goal = match at.checked_sub(1) {
+                Some(before) => {
+                    let found = map::find(self, self.inode(ino)?, before as FileBlock)?;
+                    found.at(before as FileBlock).map(|at| at + 1)
+                }
+                None => None,
+            };
+            let goal = goal.map_or_else(|| self.goal(ino), Ok)?;
+            let most = (end - at).min(UNWRITTEN_LEN_MAX.into()) as u32;
+            let blocks = self.take_blocks(goal, most)?;
+            let len = (blocks.end - blocks.start) as u32;
+            let new = Extent { block: at as FileBlock, len, start: blocks.start, unwritten: true };
+            self.count_blocks(ino, len.into())?;
+            self.insert_extent(ino, new)?;
+            // Dirty pages among them have what they were promised.
+            let dirty = self.shard(ino)?.pages.dirty_in(ino.into(), at..new.end()).count() as u64;
+            self.change_pages(Pages::Written { ino, pages: Vec::new(), promised: dirty });
+            at = new.end();
+        }
+        Ok(at.min(pages.end))
+    }
+
+    /// Moves the extents from block `first` of the file on to where `shift` says.
+    fn shift(&mut self, ino: Ino, first: u64, shift: impl Fn(u64) -> Option<u64>) -> Step<()> {
+        let (mut at, mut moved) = (first, Vec::new());
+        while at < 1 << 32 {
+            match map::find(self, self.inode(ino)?, at as FileBlock)? {
+                Mapped::Hole(end) => at = end,
+                Mapped::Extent(extent) => {
+                    let skip = (at - u64::from(extent.block)) as u32;
+                    let block = shift(at).filter(|block| block + u64::from(extent.len) < 1 << 32);
+                    moved.push(Extent {
+                        block: block.ok_or(Errno::FBIG)? as FileBlock,
+                        len: extent.len - skip,
+                        start: extent.start + u64::from(skip),
+                        unwritten: extent.unwritten,
+                    });
+                    at = extent.end();
+                }
+            }
+        }
+        self.unmap(ino, first..1 << 32)?;
+        moved.into_iter().try_for_each(|extent| self.insert_extent(ino, extent))
+    }
+
+    fn resize(&mut self, ino: Ino, size: impl Fn(u64) -> u64) -> Step<()> {
+        let inode = self.inode_mut(ino)?;
+        inode.size = size(inode.size);
+        inode.raw.set_size(inode.size);
+        Ok(())
+    }
+}
