@@ -290,9 +290,9 @@ impl Engine {
             };
         }
         if is_more {
-            self.room.promise_freed(promised)
+            self.room.promise_freed(promised);
         } else {
-            self.room.release(promised)
+            self.room.release(promised);
         }
         match change {
             Pages::Unmapped { .. } => {}
