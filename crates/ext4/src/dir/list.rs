@@ -23,7 +23,8 @@ const DOTS: u64 = 2;
 /// The hash itself has 31 + 32 bits, as many as a cookie can have.
 const COUNT_BITS: u32 = 6;
 
-/// Some entries of a directory from cookie `from` on; the cookie to go on from if there may be more.
+/// Some entries of a directory from cookie `from` on; the cookie to go on from, if there may be
+/// more.
 pub(crate) fn list(
     blocks: &impl Blocks,
     inode: &Inode,
