@@ -258,8 +258,8 @@ impl FileMap<'_> {
 }
 
 impl Draft<'_, '_> {
-    /// Pages of a range go, dirty ones with the promise of a block. This draft has changed what they
-    /// are mapped to.
+    /// Pages of a range go, dirty ones with the promise of a block. This draft has changed what
+    /// they are mapped to.
     fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) -> Step<()> {
         let promised = self.promised_in(ino, pages.clone())?;
         self.change_pages(Pages::Dropped { ino, pages, promised });
