@@ -157,7 +157,8 @@ impl Ring {
             let size = superblock.block_size();
             return Err(Error::unsupported(format!("writing journal blocks of {size} bytes")));
         }
-        if let Some(hole) = (0..ring.end).find(|block| blocks(*block).is_none()) {
+        let end = superblock.records().map_or(ring.end, |space| space.end());
+        if let Some(hole) = (0..end).find(|block| blocks(*block).is_none()) {
             return Err(Error::corrupt("journal inode", hole, "a hole", "a block"));
         }
         let format = Format::new(incompat, seed);

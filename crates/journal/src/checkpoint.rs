@@ -217,6 +217,7 @@ impl<C: Client> Journal<C> {
         let [Area { ring: Some(ring), log, .. }] = &*self.areas else { return Ok(()) };
         let closed = log.lock().superblock.as_mut().map(|superblock| {
             superblock.set_tail(None, next);
+            superblock.drop_records();
             Block::from_prefix(&superblock.emit())
         });
         closed.map_or(Ok(()), |block| self.force(ring.lba(0), block))

@@ -23,5 +23,11 @@ bitflags! {
         const TAIL_AHEAD = 64;
         /// Marks in time: a partner in another area hears of an operation only at its end.
         const LATE_MARK = 128;
+        /// Records that never get old: they count although their transaction is committed.
+        const RECORD_LATE = 256;
+        /// The areas of records: all are written to the same place.
+        const RECORD_SHARED = 512;
+        /// Files of a group: all members return, but only the leader's file is in the record.
+        const SPLIT_GROUP = 1024;
     }
 }

@@ -16,7 +16,9 @@ use crate::error::Result;
 use crate::handle::Pin;
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
+use crate::ondisk::superblock::Superblock;
 use crate::policy::{Areas, JBD2, Policy, Submit};
+use crate::records::Records;
 use crate::tails::Tails;
 use crate::transaction::Id;
 
@@ -39,6 +41,15 @@ pub trait Client: Send + Sync {
     /// A transaction is durable, and so are those before it in its area: what was freed in them may
     /// be used again. Calls for one area may come in any order. Must not use the journal.
     fn committed(&self, id: Id);
+}
+
+/// Writes the superblock of an empty log. Durable when this returns.
+fn mark<K>(area: &Area<K>, io: &Io) -> Result<()> {
+    let superblock = area.log.lock().superblock.as_ref().map(Superblock::emit);
+    let (Some(superblock), Some(ring)) = (superblock, &area.ring) else { return Ok(()) };
+    let mut set = WriteSet::default();
+    set.push_forced(io, ring.lba(0), Block::from_prefix(&superblock));
+    Ok(set.wait(io.queue())?)
 }
 
 /// How a journal works.
@@ -78,20 +89,26 @@ pub struct Journal<C: Client> {
     pub(crate) stamps: Line,
     pub(crate) options: Options,
     pub(crate) client: C,
+    pub(crate) records: Option<Records>,
 }
 
 impl<C: Client> Journal<C> {
     /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
-    /// in good order or recovered. Where a policy has several areas, the log is marked as in use
-    /// when this returns; otherwise nothing is written until the first commit.
+    /// in good order or recovered. Where a policy has several areas or records, the log is marked as
+    /// in use when this returns; otherwise nothing is written until the first commit.
     pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
+        let mut records = None;
         let (tails, areas) = match policy.areas {
             Areas::None => (None, vec![Area::new(0, Tid(1), None, None)]),
             Areas::One => {
-                let LogSpace { superblock, blocks } = space;
+                let LogSpace { mut superblock, blocks } = space;
+                if let Some(how) = &policy.records {
+                    superblock.use_records(Records::areas());
+                    records = Records::new(how, &superblock);
+                }
                 let ring = Ring::new(&superblock, Arc::new(blocks))?;
                 let sequence = superblock.sequence();
                 (None, vec![Area::new(0, sequence, Some(ring), Some(superblock))])
@@ -101,12 +118,16 @@ impl<C: Client> Journal<C> {
                 (Some(tails), areas)
             }
         };
+        if let (Some(_), [area]) = (&records, &*areas) {
+            mark(area, &io)?;
+        }
         Ok(Self {
             chain: Chain::new(areas.iter().map(|area| *area.gate.read())),
             areas: areas.into(),
             tails,
             homing: Homing::default(),
             settling: Mutex::ranked(Rank::Gate, "journal validity", ()).keyed(u64::MAX),
+            records,
             buffers: Buffers::new(),
             plan: if is_forced { &policy.forced } else { &policy.plan },
             is_forced,

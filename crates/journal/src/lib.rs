@@ -14,6 +14,8 @@
 //! - Blocks that must be in memory when nothing may fail are [pinned](Journal::pin) before.
 //! - An fsync is [`Journal::fsync`] with that name; `sync` and the flusher call
 //!   [`Journal::commit_all`].
+//! - With a policy that has records ([`policy::IJOURNAL`], [`policy::GROUPED`]) it is
+//!   [`Journal::fsync_by_record`], and the file system says what a record holds ([`Source`]).
 //! - What an operation frees may be used again when [`Client::committed`] names its transaction.
 //!   Blocks of metadata are also [forgotten](Handle::forget).
 //! - Data that must be on the drive before the transaction is durable is announced by
@@ -88,6 +90,7 @@ mod journal;
 mod lead;
 pub mod ondisk;
 pub mod policy;
+mod records;
 pub mod recover;
 mod tails;
 mod transaction;
@@ -99,8 +102,10 @@ pub use handle::{Handle, Pin};
 pub use inject::Inject;
 pub use journal::{Client, Journal, Options};
 pub use ondisk::header::Tid;
+pub use ondisk::record::{Entry, Record};
 pub use ondisk::superblock::Superblock;
 pub use policy::Policy;
+pub use records::{RecordStatus, Source};
 pub use recover::{Replayed, Strictness, recover};
 pub use transaction::{Id, Ordered, Stamp};
 pub use volume::{Log, LogMap, Volume};

@@ -74,6 +74,8 @@ pub struct Log<'a> {
     volume: Volume<'a>,
     map: LogMap<'a>,
     superblock: Superblock,
+    /// There were areas for records: numbers of transactions that records may have are skipped.
+    had_records: bool,
     /// What has been read last: adjacent log blocks in adjacent blocks of the drive.
     ahead: Ahead,
 }
@@ -96,7 +98,8 @@ impl<'a> Log<'a> {
         let block = volume.io.read(lba)?;
         let superblock =
             Superblock::parse(&block[range], at, volume.block_size as u32, file_blocks)?;
-        Ok(Self { volume, map, superblock, ahead: Ahead::default() })
+        let had_records = superblock.records().is_some();
+        Ok(Self { volume, map, superblock, had_records, ahead: Ahead::default() })
     }
 
     /// The journal's superblock.
@@ -131,7 +134,8 @@ impl<'a> Log<'a> {
 
     fn read_ahead(&mut self, block: u32) -> Result<()> {
         let first = self.home(block)?;
-        let max = READ_AHEAD.min(self.superblock.ring().end - block);
+        let end = if block < self.superblock.ring().end { self.superblock.ring().end } else { !0 };
+        let max = READ_AHEAD.min(end - block);
         let follows = |n: &u32| self.home(block + n).ok() == Some(first + u64::from(*n));
         let count = 1 + (1..max).take_while(follows).count() as u32;
         let (lba, _) = self.volume.place(first);
@@ -141,9 +145,23 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Closes the log, and ends its areas: nothing is to be recovered, and the next transaction is
+    /// The superblock that closes the log will keep its areas of records and say which count, or
+    /// have none. Whether there are any.
+    pub(crate) fn keep_records(&mut self, floor: Option<crate::Tid>) -> bool {
+        match floor {
+            Some(floor) => self.superblock.set_record_floor(floor),
+            None if self.had_records => self.superblock.drop_records(),
+            None => {}
+        }
+        self.had_records
+    }
+
+    /// Closes the log, and ends its areas: no transaction is to be recovered, and the next one is
     /// `sequence`. Durable when this returns.
     pub(crate) fn close(&mut self, sequence: crate::Tid) -> Result<()> {
+        // Records may have the numbers of two transactions that were not committed: the one on its
+        // way, and the one that was running. Neither may come back.
+        let sequence = if self.had_records { sequence.next().next() } else { sequence };
         self.superblock.set_areas(None, sequence);
         self.volume.write_forced(self.home(0)?, &self.superblock.emit())
     }

@@ -6,6 +6,7 @@ pub mod areas;
 pub mod commit;
 pub mod descriptor;
 pub mod header;
+pub mod record;
 pub mod revoke;
 pub mod superblock;
 

@@ -17,6 +17,9 @@ const CRC32C: u8 = 4;
 const MIN_RING: u32 = 1024;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`
 const DEFAULT_FAST_BLOCKS: u32 = 256;
+/// A log below this many blocks keeps most of them for its ring: an operation may want 200 credits,
+/// and a transaction has a quarter of the ring.
+const SMALL_LOG: u32 = 4096;
 /// `JBD2_FEATURE_COMPAT_CHECKSUM`: a CRC-32 of each transaction in its commit block, as kernels
 /// wrote before 3.5.
 const COMPAT_CHECKSUM: u32 = 1;
@@ -40,6 +43,10 @@ bitflags! {
         /// The ring is divided into areas (ours, see [`super::areas`]). Set while the journal is in
         /// use, so that others refuse it; gone after recovery or a clean unmount.
         const AREAS = 0x4000_0000;
+        /// Ours: areas of [records](crate::ondisk::record) lie behind the ring. Nobody else knows
+        /// the bit, and so nobody else opens such a log; it is there only while the volume is
+        /// mounted or has to be recovered.
+        const RECORDS = 0x2000_0000;
         const _ = !0;
     }
 }
@@ -52,7 +59,8 @@ impl Incompat {
         .union(Self::CSUM_V2)
         .union(Self::CSUM_V3)
         .union(Self::FAST_COMMIT)
-        .union(Self::AREAS);
+        .union(Self::AREAS)
+        .union(Self::RECORDS);
     /// Log blocks carry checksums.
     const SUMS: Self = Self::CSUM_V2.union(Self::CSUM_V3);
 
@@ -86,7 +94,13 @@ pub struct RawSuperblock {
     pub s_padding2: [u8; 3],
     pub s_num_fc_blks: U32,
     pub s_head: U32,
-    pub s_padding: [U32; 40],
+    pub s_padding: [U32; 34],
+    pub s_rec_first: U32,
+    pub s_rec_blocks: U32,
+    pub s_rec_areas: U32,
+    pub s_rec_has_floor: U32,
+    pub s_rec_floor: U32,
+    pub s_rec_padding: U32,
     pub s_checksum: U32,
     pub s_users: [u8; 768],
 }
@@ -96,8 +110,27 @@ const _: () = {
     assert!(std::mem::offset_of!(RawSuperblock, s_start) == 0x1c);
     assert!(std::mem::offset_of!(RawSuperblock, s_uuid) == 0x30);
     assert!(std::mem::offset_of!(RawSuperblock, s_num_fc_blks) == 0x54);
+    assert!(std::mem::offset_of!(RawSuperblock, s_rec_first) == 0xe4);
     assert!(std::mem::offset_of!(RawSuperblock, s_checksum) == CHECKSUM_AT);
 };
+
+/// The log's blocks behind the ring that hold records: areas of the same size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordSpace {
+    /// First block of the first area.
+    pub first: u32,
+    /// Blocks of an area.
+    pub blocks: u32,
+    /// Areas.
+    pub areas: u32,
+}
+
+impl RecordSpace {
+    /// The block behind the last area.
+    pub fn end(self) -> u32 {
+        self.first.saturating_add(self.areas.saturating_mul(self.blocks))
+    }
+}
 
 /// A superblock whose values have been checked. All that is not changed here is kept as it was.
 #[derive(Clone, Debug)]
@@ -168,6 +201,9 @@ impl Superblock {
         want("s_first", first, first > 0 && !ring.is_empty(), &format_args!("1..{}", ring.end))?;
         let is_good = start == 0 || ring.contains(&start);
         want("s_start", start, is_good, &format_args!("0 or {ring:?}"))?;
+        let records = superblock.records();
+        let is_good = records.is_none_or(|space| space.end() <= maxlen);
+        want("s_rec_areas", superblock.raw.s_rec_areas.get(), is_good, &"areas within the log")?;
         Ok(superblock)
     }
 
@@ -254,7 +290,52 @@ impl Superblock {
             Some(end) if end >= MIN_RING => end,
             _ => maxlen,
         };
+        let end = self.records().map_or(end, |space| end.min(space.first));
         self.raw.s_first.get()..end
+    }
+
+    /// Where records are, while there are any.
+    pub fn records(&self) -> Option<RecordSpace> {
+        let raw = &self.raw;
+        self.incompat().contains(Incompat::RECORDS).then(|| RecordSpace {
+            first: raw.s_rec_first.get(),
+            blocks: raw.s_rec_blocks.get(),
+            areas: raw.s_rec_areas.get(),
+        })
+    }
+
+    /// Takes the end of the ring, an eighth of a small log and a quarter of a large one, for
+    /// `areas` areas of records. Only an empty log can be changed so.
+    pub fn use_records(&mut self, areas: u32) {
+        self.drop_records();
+        let ring = self.ring();
+        let share = if ring.end < SMALL_LOG { 8 } else { 4 };
+        let blocks = ring.end / share / areas.max(1);
+        let incompat = self.incompat() | Incompat::RECORDS;
+        self.raw.s_feature_incompat = incompat.bits().into();
+        self.raw.s_rec_first = (ring.end - blocks * areas).into();
+        (self.raw.s_rec_blocks, self.raw.s_rec_areas) = (blocks.into(), areas.into());
+    }
+
+    /// No records count any more: the ring has all of the log, as JBD2 knows it.
+    pub fn drop_records(&mut self) {
+        let incompat = self.incompat().difference(Incompat::RECORDS);
+        let raw = &mut self.raw;
+        raw.s_feature_incompat = incompat.bits().into();
+        (raw.s_rec_first, raw.s_rec_blocks, raw.s_rec_areas) = (0.into(), 0.into(), 0.into());
+        (raw.s_rec_has_floor, raw.s_rec_floor) = (0.into(), 0.into());
+    }
+
+    /// While recovery brings records home: the last transaction that was committed when the power
+    /// failed. Records of later ones count, whatever recovery itself commits.
+    pub fn record_floor(&self) -> Option<Tid> {
+        let raw = &self.raw;
+        (raw.s_rec_has_floor.get() != 0).then(|| Tid(raw.s_rec_floor.get()))
+    }
+
+    /// Sets [`Superblock::record_floor`].
+    pub fn set_record_floor(&mut self, floor: Tid) {
+        (self.raw.s_rec_has_floor, self.raw.s_rec_floor) = (1.into(), floor.0.into());
     }
 
     /// Blocks of the area for fast commits, of which the first is not used.

@@ -33,4 +33,5 @@ pub const JBD2: Policy = Policy {
         atomic: false,
     },
     areas: Areas::One,
+    records: None,
 };

@@ -1,12 +1,16 @@
 //! What an fsync closes and waits for. Each policy is a constant in its own file, short enough to
 //! hold beside the paper's figure.
 
+pub(crate) mod grouped;
+mod ijournal;
 mod jbd2;
 mod none;
 mod zjournal;
 
 use queue::plan::{Plan, Step, Writes};
 
+pub use grouped::GROUPED;
+pub use ijournal::IJOURNAL;
 pub use jbd2::JBD2;
 pub use none::NONE;
 pub use zjournal::ZJOURNAL;
@@ -22,6 +26,19 @@ pub struct Policy {
     pub forced: Plan<Submit>,
     /// What it logs to.
     pub areas: Areas,
+    /// How an fsync writes a record of its file in place of a commit, if it does.
+    pub records: Option<Recording>,
+}
+
+/// How an fsync writes a record.
+#[derive(Debug)]
+pub struct Recording {
+    /// Its steps.
+    pub plan: Plan<Submit>,
+    /// The same on a drive that can force single writes to stable media.
+    pub forced: Plan<Submit>,
+    /// Callers share a record.
+    pub is_grouped: bool,
 }
 
 /// How many logs there are.

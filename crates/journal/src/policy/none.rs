@@ -14,4 +14,5 @@ const PLAN: Plan<Submit> = Plan {
 };
 
 /// No journal.
-pub const NONE: Policy = Policy { name: "none", plan: PLAN, forced: PLAN, areas: Areas::None };
+pub const NONE: Policy =
+    Policy { name: "none", plan: PLAN, forced: PLAN, areas: Areas::None, records: None };

@@ -46,4 +46,5 @@ pub const ZJOURNAL: Policy = Policy {
         atomic: false,
     },
     areas: Areas::PerCore,
+    records: None,
 };

@@ -8,8 +8,13 @@
 //! Nothing is written before the last step, so a log that is corrupt leaves all as it was; and a
 //! cut during the last step leaves the log open, so the next recovery does it again. A log takes
 //! memory by the blocks it has in use, some 40 bytes each.
+//!
+//! Where single files have records ([`crate::ondisk::record`]), those that count are part of the
+//! answer. The caller applies them through a [`crate::Journal`] on the same log and closes that;
+//! until then the next recovery finds them again.
 
 mod judge;
+mod records;
 mod replay;
 mod scan;
 
@@ -33,5 +38,14 @@ pub enum Strictness {
 /// a single log, whatever areas it had.
 pub fn recover(mut log: Log<'_>, strictness: Strictness) -> Result<Replayed> {
     let scanned = log.scan()?;
-    judge(scanned).order(strictness)?.replay(&mut log)
+    // Only a log without areas has records.
+    let first = scanned.first().cloned().unwrap_or_default();
+    let records = log.live_records(&first)?;
+    let floor = log.floor(&first);
+    let had_records = log.keep_records((!records.is_empty()).then_some(floor));
+    let done = judge(scanned).order(strictness)?.replay(&mut log)?;
+    if had_records && !first.was_open {
+        log.close(first.end)?;
+    }
+    Ok(Replayed { records, ..done })
 }

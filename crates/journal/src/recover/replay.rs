@@ -15,6 +15,7 @@ use super::judge::Judged;
 use super::scan::{Damage, Image, Transaction};
 use crate::error::{Error, Result};
 use crate::ondisk::header::{MAGIC, Tid};
+use crate::ondisk::record::Record;
 use crate::transaction::Stamp;
 use crate::volume::{Log, Volume};
 
@@ -40,6 +41,8 @@ pub struct Replayed {
     pub blocks: usize,
     /// Images left out because they were revoked.
     pub revoked: usize,
+    /// Records of single files, to be applied now, oldest first.
+    pub records: Vec<Record>,
     /// What could not be recovered, in a [lenient](Strictness::Lenient) recovery.
     pub damage: Vec<Damage>,
 }

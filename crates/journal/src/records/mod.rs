@@ -1,0 +1,164 @@
+//! Fsync by a record of the file, in place of a commit of everybody's changes.
+//!
+//! The caller's run asks the file system what a record must say ([`Source::record`]) with the area's
+//! gate held, so that all of it is of one running transaction. It then writes the record into the
+//! area of its core, and waits neither for the running transaction nor for a commit under way.
+//!
+//! What a cut may leave: before the commit block is durable, the file as its last record or commit
+//! left it. `PreFlush` makes the data and the record durable before the commit block. Once the
+//! record's transaction is committed the record does not count, and its blocks are used again.
+
+mod run;
+mod slots;
+
+use cores::{Line, Mutex, PerCoreReadGuard, Rank};
+use drive::Lba;
+use vfs::Ino;
+
+use crate::area::Ring;
+use crate::error::{Error, Result};
+use crate::inject::Inject;
+use crate::ondisk::header::Tid;
+use crate::ondisk::record::{Entry, Record};
+use crate::policy::Recording;
+use crate::policy::grouped::Groups;
+use crate::{Client, Journal};
+
+use slots::Slots;
+
+/// Areas for records, at most.
+const AREAS_MAX: usize = 8;
+
+/// What an fsync by records asks of a file system.
+pub trait Source {
+    /// What can go wrong with a file's data.
+    type Error: From<Error>;
+
+    /// Writes the dirty data of `ino` to its place, and waits until the drive has it.
+    fn write_data(&self, ino: Ino) -> Result<(), Self::Error>;
+
+    /// Adds to `entries` what makes `ino` durable on top of what is committed, directories before
+    /// what is in them. False if a record cannot carry that. The caller holds the running
+    /// transaction, so this must not wait for a commit, nor for room in the log.
+    fn record(&self, ino: Ino, entries: &mut Vec<Entry>) -> bool;
+}
+
+/// The running transaction, which stays so as long as this lives. Its owner must not wait for a
+/// commit or for log room.
+pub(crate) struct Hold<'j> {
+    tid: PerCoreReadGuard<'j, Tid>,
+}
+
+/// Where records are written, and in which order.
+pub(crate) struct Records {
+    how: &'static Recording,
+    areas: Box<[Mutex<Slots>]>,
+    /// First block of the first area, and blocks of each.
+    first: u32,
+    blocks: u32,
+    /// Number of the next record.
+    subs: Line,
+    groups: Groups,
+    written: Line,
+    written_blocks: Line,
+    runs: Line,
+    fallen_back: Line,
+}
+
+/// What was done about records since mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordStatus {
+    /// Records written, each with two flushes (one where writes can be forced).
+    pub records: u64,
+    /// Their blocks.
+    pub blocks: u64,
+    /// Fsyncs that a record made durable.
+    pub fsyncs: u64,
+    /// Fsyncs that a record could not carry, so that a commit was needed.
+    pub fallen_back: u64,
+}
+
+/// A record's place in an area.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    area: usize,
+    at: u32,
+}
+
+impl Records {
+    /// Areas at the end of `ring`'s log, whose superblock says where.
+    pub(crate) fn new(how: &'static Recording, superblock: &crate::Superblock) -> Option<Self> {
+        let space = superblock.records()?;
+        let slots =
+            |key| Mutex::ranked(Rank::Log, "record area", Slots::new(space.blocks)).keyed(key + 1);
+        Some(Self {
+            how,
+            areas: (0..u64::from(space.areas)).map(slots).collect(),
+            first: space.first,
+            blocks: space.blocks,
+            subs: Line::new(1),
+            groups: Groups::new(),
+            written: Line::new(0),
+            written_blocks: Line::new(0),
+            runs: Line::new(0),
+            fallen_back: Line::new(0),
+        })
+    }
+
+    /// How many areas a machine gets: one for each core.
+    pub(crate) fn areas() -> u32 {
+        cores::core_count().clamp(1, AREAS_MAX) as u32
+    }
+
+    /// A place for `record` in the area of this core; `None` if that has no room.
+    fn reserve(&self, record: &Record, committed: Tid, inject: Inject) -> Option<Slot> {
+        let shared = inject.contains(Inject::RECORD_SHARED);
+        let area = if shared { 0 } else { cores::current_core() % self.areas.len() };
+        let mut slots = self.areas[area].lock();
+        if shared {
+            *slots = Slots::new(self.blocks);
+        }
+        let at = slots.reserve(record.blocks(), record.tid, committed)?;
+        Some(Slot { area, at })
+    }
+
+    fn release(&self, slot: Slot) {
+        self.areas[slot.area].lock().release(slot.at);
+    }
+
+    /// Block `n` of a record on the drive.
+    fn lba(&self, ring: &Ring, slot: Slot, n: u32) -> Lba {
+        ring.lba(self.first + slot.area as u32 * self.blocks + slot.at + n)
+    }
+}
+
+impl<C: Client> Journal<C> {
+    /// Whether an fsync writes a record.
+    pub fn has_records(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// What was done about records; `None` if the policy has none.
+    pub fn record_status(&self) -> Option<RecordStatus> {
+        let records = self.records.as_ref()?;
+        Some(RecordStatus {
+            records: records.runs.load(),
+            blocks: records.written_blocks.load(),
+            fsyncs: records.written.load(),
+            fallen_back: records.fallen_back.load(),
+        })
+    }
+
+    /// Whether the block at `lba`, as memory has it, is committed. A block that memory does not
+    /// have is.
+    pub fn is_committed(&self, lba: Lba) -> bool {
+        let Some(buffer) = self.buffers.find(lba) else { return true };
+        let state = buffer.lock();
+        state.owner.is_none() && state.images.last().is_none_or(|image| image.valid)
+    }
+
+    /// The running transaction stays while this is held.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        Hold { tid: self.area().gate.read() }
+    }
+}

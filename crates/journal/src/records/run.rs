@@ -1,0 +1,224 @@
+//! One run of a record's plan.
+
+use cores::Stage;
+use drive::Block;
+use queue::BlockQueue;
+use queue::plan::{OnTheWay, Run};
+use vfs::Ino;
+
+use super::{Records, Slot, Source};
+use crate::error::{Error, Result};
+use crate::inject::Inject;
+use crate::ondisk::header::Tid;
+use crate::ondisk::record::Record;
+use crate::policy::Submit;
+use crate::policy::grouped::{Member, Part};
+use crate::transaction::Id;
+use crate::{Client, Journal};
+
+/// A number of transactions that no run comes to: the record counts for ever.
+const LATE: u32 = 1 << 20;
+
+impl<C: Client> Journal<C> {
+    /// Makes `ino` durable: by a record, alone or in a group, or by a commit of the transaction that
+    /// `changed` answers, if that is more than a record can carry. Nobody else may fsync the file
+    /// meanwhile; the caller must have no handle and hold no lock.
+    pub fn fsync_by_record<S: Source>(
+        &self,
+        ino: Ino,
+        source: &S,
+        changed: impl FnOnce() -> Option<Id>,
+    ) -> Result<(), S::Error> {
+        let Some(records) = &self.records else {
+            source.write_data(ino)?;
+            return Ok(self.fsync(ino, changed())?);
+        };
+        cores::may_sleep();
+        let member = records.how.is_grouped.then(|| records.groups.join(ino));
+        let mut run = RecordRun {
+            journal: self,
+            records,
+            source,
+            ino,
+            member,
+            data: Ok(()),
+            writes: OnTheWay::default(),
+            record: None,
+            carried: Vec::new(),
+        };
+        let plan = if self.is_forced { &records.how.forced } else { &records.how.plan };
+        let done = plan.run(&mut run, None);
+        let (data, done) = run.end(done);
+        data?;
+        if done? {
+            records.written.fetch_add(1);
+            return Ok(());
+        }
+        let changed = changed();
+        records.fallen_back.fetch_add(u64::from(changed.is_some()));
+        Ok(self.fsync(ino, changed)?)
+    }
+}
+
+/// How a run ends without a record of its own.
+enum End {
+    /// Another caller's record has the file, or has it not.
+    Joined(Result<bool>),
+    /// There is nothing that a record can carry.
+    Nothing,
+}
+
+struct RecordRun<'a, C: Client, S: Source> {
+    journal: &'a Journal<C>,
+    records: &'a Records,
+    source: &'a S,
+    ino: Ino,
+    /// This caller in its group.
+    member: Option<Member<'a>>,
+    /// How writing the file's data ended. A failure concerns this file only.
+    data: Result<(), S::Error>,
+    writes: OnTheWay,
+    record: Option<(Slot, Vec<Block>, Block)>,
+    /// Files that the record makes durable.
+    carried: Vec<Ino>,
+}
+
+impl<C: Client, S: Source> RecordRun<'_, C, S> {
+    fn inject(&self, what: Inject) -> bool {
+        self.journal.options.inject.contains(what)
+    }
+
+    /// Closes the group, or waits for the caller who does; then the record is made.
+    fn close(&mut self) -> Option<End> {
+        let files = match &self.member {
+            None => vec![self.ino],
+            Some(member) => match member.close(self.data.is_ok()) {
+                Part::Lead(files) => files,
+                Part::Carried(outcome) => return Some(End::Joined(outcome)),
+            },
+        };
+        let _span = cores::span(Stage::Journal);
+        let hold = self.journal.hold();
+        let mut record = Record { tid: *hold.tid, ..Record::default() };
+        if self.inject(Inject::RECORD_LATE) {
+            record.tid = Tid(record.tid.0.wrapping_add(LATE));
+        }
+        for ino in &files {
+            let known = record.entries.len();
+            let is_left_out = self.inject(Inject::SPLIT_GROUP) && *ino != self.ino;
+            if is_left_out || self.source.record(*ino, &mut record.entries) {
+                self.carried.push(*ino);
+            } else {
+                record.entries.truncate(known);
+            }
+        }
+        record.sub = self.records.subs.fetch_add(1);
+        let committed = self.journal.area().turns.lock().committed;
+        let slot = match record.entries.is_empty() {
+            true => None,
+            false => self.records.reserve(&record, committed, self.journal.options.inject),
+        };
+        drop(hold);
+        let (Some(slot), Some(ring)) = (slot, &self.journal.area().ring) else {
+            self.carried.clear();
+            return Some(End::Nothing);
+        };
+        let (blocks, commit) = record.emit(ring.seed);
+        self.records.runs.fetch_add(1);
+        self.records.written_blocks.fetch_add(blocks.len() as u64 + 1);
+        self.record = Some((slot, blocks, commit));
+        None
+    }
+
+    fn log(&mut self) {
+        let (Some((slot, blocks, _)), Some(ring)) = (&self.record, &self.journal.area().ring)
+        else {
+            return;
+        };
+        for (block, n) in blocks.iter().zip(0..) {
+            let lba = self.records.lba(ring, *slot, n);
+            self.writes.meta.push(&self.journal.io, lba, block.clone());
+        }
+        self.writes.meta.submit(&self.journal.io);
+    }
+
+    fn commit(&mut self, forced: bool) {
+        let (Some((slot, blocks, commit)), Some(ring)) = (&self.record, &self.journal.area().ring)
+        else {
+            return;
+        };
+        let lba = self.records.lba(ring, *slot, blocks.len() as u32);
+        if forced {
+            self.writes.meta.push_forced(&self.journal.io, lba, commit.clone());
+        } else {
+            self.writes.meta.push(&self.journal.io, lba, commit.clone());
+            self.writes.meta.submit(&self.journal.io);
+        }
+    }
+
+    /// A flush of its own for each record: this is what the paper counts.
+    fn flush_alone(&self) -> Result<()> {
+        let _span = cores::span(Stage::WaitFlush);
+        Ok(self.journal.io.queue().flush()?)
+    }
+
+    /// Ends the run, and the group that it led: how the data was written, and whether a record has
+    /// the file.
+    fn end(mut self, done: Result<Option<End>>) -> (Result<(), S::Error>, Result<bool>) {
+        let outcome = match done {
+            Ok(Some(End::Joined(outcome))) => return (self.data, outcome),
+            Ok(Some(End::Nothing)) => Ok(Vec::new()),
+            Ok(None) => Ok(std::mem::take(&mut self.carried)),
+            Err(error) => {
+                let OnTheWay { data, meta } = &mut self.writes;
+                for set in [data, meta] {
+                    set.submit(&self.journal.io);
+                    let _ = set.wait(self.journal.io.queue());
+                }
+                self.journal.abort(&error);
+                Err(error)
+            }
+        };
+        if let Some((slot, ..)) = self.record {
+            self.records.release(slot);
+        }
+        if let Some(member) = &self.member {
+            member.end(outcome.clone());
+        }
+        (self.data, outcome.map(|carried| carried.contains(&self.ino)))
+    }
+}
+
+impl<C: Client, S: Source> Run for RecordRun<'_, C, S> {
+    type Submit = Submit;
+    type Hold = ();
+    type End = End;
+    type Error = Error;
+
+    fn submit(&mut self, what: Submit, _: Option<()>) -> Result<Option<End>> {
+        match what {
+            Submit::Data => self.data = self.source.write_data(self.ino),
+            // A file whose data is not there gets no record.
+            Submit::Close if self.data.is_err() && self.member.is_none() => {
+                return Ok(Some(End::Nothing));
+            }
+            Submit::Close => return Ok(self.close()),
+            Submit::Log => self.log(),
+            Submit::Commit { forced } => self.commit(forced && !self.inject(Inject::DROP_FLUSH)),
+            Submit::Home => unreachable!("a record has no home"),
+        }
+        Ok(None)
+    }
+
+    fn on_the_way(&mut self) -> (&mut OnTheWay, &BlockQueue) {
+        (&mut self.writes, self.journal.io.queue())
+    }
+
+    fn pre_flush(&mut self) -> Result<()> {
+        if self.inject(Inject::PLAIN_COMMIT) { Ok(()) } else { self.flush_alone() }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.inject(Inject::DROP_FLUSH) { Ok(()) } else { self.flush_alone() }
+    }
+}
