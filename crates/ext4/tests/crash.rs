@@ -25,12 +25,12 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
+    fn new(options: &str) -> Self {
         let spec = Spec::named("conventional-noplp").unwrap().blocks(16 << 10);
         let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
         let dynamic: Arc<dyn Drive> = drive.clone();
         Format.make(&dynamic).unwrap();
-        let fs = Ext4::mount(dynamic, &MountOptions::default()).unwrap();
+        let fs = Ext4::mount(dynamic, &options.parse().unwrap()).unwrap();
         let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
         Self { drive, fs, dir, promised: BTreeMap::new(), left: Vec::new() }
     }
@@ -94,12 +94,22 @@ fn verify(left: &DriveState, promised: &Promised, when: &str) {
     assert!(checked.findings.is_empty(), "{when}: {:?}", checked.findings);
 }
 
-#[test]
-fn what_was_fsynced_survives_every_cut() {
-    let mut run = Run::new();
+fn survives(options: &str) {
+    let mut run = Run::new(options);
     (0..60).for_each(|round| run.step(round));
     assert!(run.left.iter().any(|(_, promised)| promised.len() > 2), "too little was promised");
     for (n, (left, promised)) in run.left.iter().enumerate() {
-        verify(left, promised, &format!("cut {n}"));
+        verify(left, promised, &format!("{options}, cut {n}"));
     }
+}
+
+#[test]
+fn what_was_fsynced_survives_every_cut() {
+    survives("journal=jbd2");
+}
+
+#[test]
+fn what_records_made_durable_survives_every_cut() {
+    survives("journal=ijournal");
+    survives("journal=grouped");
 }

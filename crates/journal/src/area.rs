@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::descriptor::Format;
 use crate::ondisk::header::Tid;
 use crate::ondisk::revoke::records_per_block;
-use crate::ondisk::superblock::Superblock;
+use crate::ondisk::superblock::{RecordSpace, Superblock};
 use crate::transaction::{Committed, Id, Running, Stamp};
 
 /// Where the blocks of a log are on the drive.
@@ -157,7 +157,7 @@ impl Ring {
             let size = superblock.block_size();
             return Err(Error::unsupported(format!("writing journal blocks of {size} bytes")));
         }
-        let end = superblock.records().map_or(ring.end, |space| space.end());
+        let end = superblock.records().map_or(ring.end, RecordSpace::end);
         if let Some(hole) = (0..end).find(|block| blocks(*block).is_none()) {
             return Err(Error::corrupt("journal inode", hole, "a hole", "a block"));
         }

@@ -96,6 +96,7 @@ impl Engine {
             names::check_create(seen, parent.into(), name, new.kind)?;
             let ino = draft.make_inode(parent, &new)?;
             draft.add_entry(parent, name, ino, new.kind)?;
+            draft.mark_born(ino, parent, name);
             if new.kind == FileKind::Directory {
                 draft.init_dir(ino, parent)?;
                 draft.add_link(parent)?;
@@ -131,6 +132,7 @@ impl Engine {
                 draft.remove_orphan(ino)?;
             }
             draft.add_link(ino)?;
+            draft.mark_mixed(ino);
             let now = draft.now;
             draft.inode_mut(ino)?.raw.set_ctime(now);
             let promised = draft.cached(ino)?.promised;
@@ -145,7 +147,7 @@ impl Engine {
             let ino = narrow(names::check_unlink(seen, parent.into(), name)?)?;
             let found = draft.entry(parent, name)?;
             draft.remove_entry(parent, found)?;
-            draft.drop_link(ino)?;
+            draft.drop_name(parent, ino)?;
             Ok(ino)
         })
     }
@@ -158,6 +160,7 @@ impl Engine {
             let found = draft.entry(parent, name)?;
             draft.remove_entry(parent, found)?;
             draft.take_link(parent)?;
+            draft.mark_lost_name(parent);
             draft.drop_dir(ino)?;
             Ok(ino)
         })
@@ -229,7 +232,7 @@ impl Draft<'_, '_> {
     }
 
     /// Adds a link. A directory that would have too many has 1 from then on (`ext4_inc_count`).
-    pub(super) fn add_link(&mut self, ino: Ino) -> Step<()> {
+    pub(crate) fn add_link(&mut self, ino: Ino) -> Step<()> {
         let inode = self.inode_mut(ino)?;
         let is_dir = inode.kind() == FileKind::Directory;
         let links = match inode.links() {
@@ -250,8 +253,18 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
+    /// As `drop_link`, of a name in `dir` that was removed or given to another inode.
+    pub(super) fn drop_name(&mut self, dir: Ino, ino: Ino) -> Step<()> {
+        self.drop_link(ino)?;
+        self.mark_mixed(ino);
+        if self.inode(ino)?.links() > 0 {
+            self.mark_lost_name(dir);
+        }
+        Ok(())
+    }
+
     /// Takes the link of a name that was removed. Without links, the inode is an orphan.
-    pub(super) fn drop_link(&mut self, ino: Ino) -> Step<()> {
+    pub(crate) fn drop_link(&mut self, ino: Ino) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(ino)?;
         let links = inode.links().saturating_sub(1);

@@ -99,11 +99,13 @@ impl Draft<'_, '_> {
         if let Some(replaced) = replaced {
             if self.is_dir(replaced)? {
                 self.take_link(new_parent)?;
+                self.mark_lost_name(new_parent);
                 self.drop_dir(replaced)?;
             } else {
-                self.drop_link(replaced)?;
+                self.drop_name(new_parent, replaced)?;
             }
         }
+        self.mark_lost_name(parent);
         self.settle(moved, parent, new_parent)
     }
 
@@ -120,6 +122,8 @@ impl Draft<'_, '_> {
         self.touch_dir(parent)?;
         self.set_entry(new_parent, new, moved, moved_kind)?;
         self.touch_dir(new_parent)?;
+        self.mark_lost_name(parent);
+        self.mark_lost_name(new_parent);
         self.settle(moved, parent, new_parent)?;
         self.settle(other, new_parent, parent)
     }
@@ -128,7 +132,12 @@ impl Draft<'_, '_> {
     fn settle(&mut self, ino: Ino, from: Ino, to: Ino) -> Step<()> {
         let now = self.now;
         self.inode_mut(ino)?.raw.set_ctime(now);
-        if from == to || !self.is_dir(ino)? {
+        self.mark_mixed(ino);
+        if !self.is_dir(ino)? {
+            return Ok(());
+        }
+        self.mark_moved_dir();
+        if from == to {
             return Ok(());
         }
         let dots = self.entry(ino, b"..")?;

@@ -1,4 +1,8 @@
-//! fsync(2): the file's data, then the transaction that has last changed it.
+//! fsync(2): the file's data, then a record of the file or the transaction that has last changed
+//! it, as the journal's policy says.
+
+pub(crate) mod eligible;
+mod record;
 
 use vfs::inode::Turn;
 use vfs::{Errno, FileKind};
@@ -21,9 +25,11 @@ impl Engine {
 
     /// As [`Engine::fsync`]; the caller has the inode's turn.
     pub(crate) fn fsync_in_turn(&self, ino: Ino) -> Result<()> {
-        self.flush_in_turn(ino)?;
-        let changed = self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id);
-        self.commit_inode(ino, changed)
+        self.journal.fsync_by_record(ino.into(), self, || {
+            self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id)
+        })?;
+        self.give_back_parked();
+        Ok(())
     }
 
     /// Makes the transaction durable that has last changed an inode.

@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::{Attr, FileKind, PageCache, Timespec};
 
 use crate::error::{Error, Result};
+use crate::fsync::eligible::Recent;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::inode::{self, Flags, RawInode};
 use crate::ondisk::superblock::Superblock;
@@ -31,6 +32,7 @@ pub(crate) struct Cached {
     pub(crate) promised: u64,
     /// The transaction that last changed it.
     pub(crate) id: Option<journal::Id>,
+    pub(crate) recent: Recent,
 }
 
 /// An inode's fields, and the extended attributes behind them.
@@ -44,6 +46,13 @@ pub(crate) struct Inode {
     pub(crate) size: u64,
     /// Seed of the checksums of its structures.
     pub(crate) seed: Option<u32>,
+}
+
+impl Cached {
+    /// An inode that has just come into memory, or was made in transaction `id`.
+    pub(crate) fn new(inode: Inode, id: Option<journal::Id>) -> Self {
+        Self { inode, promised: 0, id, recent: Recent::default() }
+    }
 }
 
 impl Shard {

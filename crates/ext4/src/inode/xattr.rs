@@ -222,6 +222,7 @@ impl Draft<'_, '_> {
             xattr::seal(bytes, seed, at);
         }
         self.put(at, block);
+        self.mark_mixed(ino);
         self.inode_mut(ino)?.raw.set_file_acl(at);
         Ok(())
     }
@@ -240,6 +241,7 @@ impl Draft<'_, '_> {
         } else {
             self.free_meta_block(ino, at)?;
         }
+        self.mark_mixed(ino);
         self.inode_mut(ino)?.raw.set_file_acl(0);
         Ok(())
     }

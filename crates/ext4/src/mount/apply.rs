@@ -89,6 +89,14 @@ impl Changes<'_> {
         for pages in std::mem::take(&mut self.pages) {
             engine.apply_pages(work, pages);
         }
+        for (ino, mark) in std::mem::take(&mut self.marks) {
+            if let Some(shard) = work.shards.get_mut(ino.into()) {
+                mark.note(shard, ino, work.permit.id());
+            }
+        }
+        if self.moves_dir {
+            engine.note_moved_dir(work.permit.id());
+        }
         self.applied = true;
     }
 
@@ -144,7 +152,7 @@ fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, id: Id) {
     }
     match shard.inodes.get_mut(&ino) {
         Some(cached) => (cached.inode, cached.id) = (inode, Some(id)),
-        None => drop(shard.inodes.insert(ino, Cached { inode, promised: 0, id: Some(id) })),
+        None => drop(shard.inodes.insert(ino, Cached::new(inode, Some(id)))),
     }
 }
 
@@ -212,7 +220,12 @@ impl Engine {
         let mut state = self.groups.lock(place.group);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
         bitmap::clear(bitmaps.inodes.make_mut(), place.index);
-        bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+        // Records may name it until this is committed.
+        if self.journal.has_records() {
+            self.park_inode(handle.id(), ino);
+        } else {
+            bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+        }
         desc.set_free_inodes(desc.free_inodes() + 1);
         desc.set_used_dirs(desc.used_dirs().saturating_sub(u32::from(is_dir)));
         self.store_inodes(handle, place.group, desc, bitmaps);

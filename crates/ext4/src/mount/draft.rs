@@ -19,6 +19,7 @@ use vfs::{Errno, Timespec};
 
 use crate::alloc::groups::by_group;
 use crate::error::{Error, Result};
+use crate::fsync::eligible::Mark;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::{Link, Orphans};
@@ -60,6 +61,9 @@ pub(crate) struct Changes<'v> {
     pub(super) added_orphan: Option<Ino>,
     pub(super) removed_orphan: Option<Ino>,
     pub(super) pages: SmallVec<[Pages; 1]>,
+    /// What records must know of it.
+    pub(crate) marks: SmallVec<[(Ino, Mark); 2]>,
+    pub(crate) moves_dir: bool,
     pub(super) applied: bool,
 }
 
@@ -125,6 +129,8 @@ impl<'a, 'v> Draft<'a, 'v> {
             added_orphan: None,
             removed_orphan: None,
             pages: SmallVec::new(),
+            marks: SmallVec::new(),
+            moves_dir: false,
             applied: false,
         };
         Self { shards: &work.shards, now: engine.clock.now(), changes }
@@ -261,11 +267,22 @@ impl<'a, 'v> Draft<'a, 'v> {
         self.count_blocks(ino, -i64::from(count))
     }
 
-    /// Takes a number for a new inode in directory `parent`. Its shard is locked, too.
+    /// Takes a number for a new inode in directory `parent`, and makes it. Its shard is locked, too.
     pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
         let engine = self.volume();
         let taken = engine.groups.take_inode(&engine.sb, parent, is_dir)?;
-        let ino = taken.ok_or(Error::NoSpace)?;
+        let ino = match taken {
+            Some(ino) => ino,
+            None if engine.has_parked_inodes() => return Err(Stop::Want(Want::Commit)),
+            None => return Err(Error::NoSpace.into()),
+        };
+        self.use_inode(ino, is_dir)?;
+        Ok(ino)
+    }
+
+    /// Makes inode `ino`, whose number is free.
+    pub(crate) fn use_inode(&mut self, ino: Ino, is_dir: bool) -> Step<()> {
+        let engine = self.volume();
         self.changes.made.push((ino, is_dir));
         self.shard(ino)?;
         let (_, byte) = engine.inode_slot(ino)?;
@@ -276,7 +293,7 @@ impl<'a, 'v> Draft<'a, 'v> {
         if first < used {
             self.changes.pin(ino)?;
         }
-        Ok(ino)
+        Ok(())
     }
 
     /// The new inode `ino`.
@@ -330,6 +347,11 @@ impl<'a, 'v> Draft<'a, 'v> {
 }
 
 impl Changes<'_> {
+    /// These blocks, whose groups are in memory, belong to nobody any more.
+    pub(crate) fn free(&mut self, blocks: Vec<Range<FsBlock>>) {
+        self.freed.extend(blocks);
+    }
+
     /// Keeps the block of the table that has inode `ino` in memory until this is applied.
     fn pin(&mut self, ino: Ino) -> Step<()> {
         let (at, _) = self.engine.inode_slot(ino)?;

@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     pub(crate) sb: Superblock,
     pub(crate) io: Arc<queue::Io>,
     pub(crate) journal: Journal,
-    committed: Arc<Committed>,
+    pub(crate) committed: Arc<Committed>,
     pub(crate) inodes: Shards<Shard>,
     /// How many pages there are, and may be.
     pub(crate) budget: Arc<Budget>,
@@ -56,6 +56,10 @@ pub(crate) struct Engine {
     /// Blocks that a transaction has freed, by its number: nobody may have them before it is
     /// committed. Taken alone.
     parked: Mutex<VecDeque<(Id, Range<FsBlock>)>>,
+    /// The same for numbers of inodes, where fsyncs write records.
+    parked_inodes: Mutex<VecDeque<(Id, Ino)>>,
+    /// The last transaction in which a directory got another path, and 2^32; 0 if none did.
+    pub(crate) moved_dir: Line,
 }
 
 const HEALTH: [Health; 4] = [Health::Sound, Health::Stopped, Health::Shutdown, Health::Gone];
@@ -77,7 +81,7 @@ impl Engine {
         let shard = |_| Shard::new(PageCache::sharing(&budget));
         let clock = Clock::new(0, None);
         let generation = clock.now().nanos;
-        let committed = Arc::new(Committed::default());
+        let committed = Arc::new(Committed::before(log.superblock.sequence()));
         let client = Client { committed: committed.clone() };
         let journal = Journal::open(io.clone(), log, options.journal(), client)?;
         Ok(Self {
@@ -96,6 +100,8 @@ impl Engine {
             generations: Line::new(generation.into()),
             last_commit: Line::new(cores::now()),
             parked: Mutex::ranked(Rank::Space, "ext4 freed blocks", VecDeque::new()),
+            parked_inodes: Mutex::ranked(Rank::Space, "ext4 freed inodes", VecDeque::new()),
+            moved_dir: Line::new(0),
             budget,
             groups,
             sb,
@@ -134,6 +140,16 @@ impl Engine {
         !self.parked.lock().is_empty()
     }
 
+    /// Keeps the number of an inode that transaction `id` has freed until it is committed.
+    pub(crate) fn park_inode(&self, id: Id, ino: Ino) {
+        self.parked_inodes.lock().push_back((id, ino));
+    }
+
+    /// Whether a commit would free numbers of inodes.
+    pub(crate) fn has_parked_inodes(&self) -> bool {
+        !self.parked_inodes.lock().is_empty()
+    }
+
     /// Commits the running transaction. What it has freed may be used again.
     pub(crate) fn commit(&self) -> Result<()> {
         self.last_commit.store(cores::now());
@@ -142,8 +158,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Blocks that committed transactions have freed may be used again.
+    /// Blocks and inodes that committed transactions have freed may be used again.
     pub(crate) fn give_back_parked(&self) {
+        let inodes: Vec<_> = {
+            let mut parked = self.parked_inodes.lock();
+            let open = parked.iter().position(|(id, _)| !self.committed.reaches(*id));
+            let count = open.unwrap_or(parked.len());
+            parked.drain(..count).collect()
+        };
+        inodes.into_iter().for_each(|(_, ino)| self.groups.give_back_inode(&self.sb, ino));
         loop {
             let freed = {
                 let mut parked = self.parked.lock();
@@ -201,7 +224,7 @@ impl Engine {
             return Err(Errno::NOENT.into());
         }
         let inode = Inode::parse(&self.sb, ino, bytes, at)?;
-        shard.inodes.insert(ino, Cached { inode, promised: 0, id: None });
+        shard.inodes.insert(ino, Cached::new(inode, None));
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::mount::options::MountOptions;
 /// Dropping it without [`vfs::FileSystem::unmount`] is a crash: what was not durable is lost, and
 /// the next mount recovers.
 pub struct Ext4 {
-    pub(super) engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     pub(super) options: MountOptions,
     pub(super) upkeep: Upkeep<Nanos>,
     replay: Replay,
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// Syncs, and leaves the volume marked as clean.
-    pub(super) fn unmount(&self) -> Result<()> {
+    pub(crate) fn unmount(&self) -> Result<()> {
         self.check_usable()?;
         // With the mark that says clean, nobody looks into the log: it must be empty.
         let done = self

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drive::{Block, Lba};
-use journal::{Log, LogSpace, Strictness, Volume, recover};
+use journal::{Log, LogSpace, Record, Strictness, Volume, recover};
 use queue::Io;
 
 use crate::error::{Error, Result};
@@ -12,14 +12,18 @@ use crate::inode::map::{Blocks, Mapped, find};
 use crate::mount::want::{Kind, Step};
 use crate::ondisk::extent::Extent;
 use crate::ondisk::group::RawGroupDesc;
-use crate::ondisk::superblock::{RawSuperblock, Superblock};
+use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, JOURNAL_INO};
 
 /// What the journal tells the engine.
-#[derive(Default)]
 pub(crate) struct Committed(cores::Line);
 
 impl Committed {
+    /// All transactions before `next` are durable.
+    pub(crate) fn before(next: journal::Tid) -> Self {
+        Self(cores::Line::new(next.0.wrapping_sub(1).into()))
+    }
+
     /// Whether transaction `id` is durable.
     pub(crate) fn reaches(&self, id: journal::Id) -> bool {
         journal::Tid(self.0.load() as u32).reaches(id.tid)
@@ -115,17 +119,26 @@ pub struct Replay {
     pub transactions: u64,
     /// Their blocks.
     pub blocks: u64,
+    /// Inodes that records of single files made durable.
+    pub records: u64,
 }
 
-/// Brings home what a power cut left in the log, and returns the log to write to.
-pub(super) fn replay(raw: RawSuperblock, io: &Arc<Io>) -> Result<(Replay, LogSpace)> {
-    let sb = Superblock::parse(raw, 0)?;
-    let file = JournalFile::read(&sb, io)?;
+/// Brings home what a power cut left in the log. Returns the records that count, too.
+pub(super) fn replay(sb: &Superblock, io: &Arc<Io>) -> Result<(Replay, Vec<Record>)> {
+    let file = JournalFile::read(sb, io)?;
     let map = |block| file.at(block);
     let volume = Volume::new(io, sb.block_size)?;
     let done = recover(Log::open(volume, &map, file.blocks)?, Strictness::Strict)?;
+    let (transactions, blocks) = (done.transactions as u64, done.blocks as u64);
+    Ok((Replay { transactions, blocks, records: 0 }, done.records))
+}
+
+/// The log to write to. Its transactions have been recovered.
+pub(super) fn log_of(sb: &Superblock, io: &Arc<Io>) -> Result<LogSpace> {
+    let file = JournalFile::read(sb, io)?;
+    let map = |block| file.at(block);
+    let volume = Volume::new(io, sb.block_size)?;
     let mut superblock = Log::open(volume, &map, file.blocks)?.superblock().clone();
     superblock.use_sums();
-    let replay = Replay { transactions: done.transactions as u64, blocks: done.blocks as u64 };
-    Ok((replay, LogSpace { superblock, blocks: Box::new(move |block| file.at(block)) }))
+    Ok(LogSpace { superblock, blocks: Box::new(move |block| file.at(block)) })
 }

@@ -21,18 +21,29 @@ use crate::reader::{self, Mounted};
 use crate::recover::{self, recovered};
 
 /// `data=ordered`: an fsync writes the data, then commits the journal's transaction.
-const ORDERED: &Technique = &Technique {
-    name: "ordered",
-    title: "JBD2 ordered",
-    options: "data=ordered",
-    promise: |drive| Promise {
-        durable: true,
-        intact: true,
-        atomic: false,
-        whole: drive.atomic_write as usize >= BLOCK_SIZE,
-    },
-    runs_on: |drive| drive.zones.is_none(),
-};
+const ORDERED: &Technique = &durable("ordered", "JBD2 ordered", "data=ordered");
+
+/// `journal=ijournal`: an fsync writes the data, then a record of the file.
+const IJOURNAL: &Technique = &durable("ijournal", "iJournaling", "journal=ijournal");
+
+/// `journal=grouped`: fsyncs under way at the same time share a record.
+const GROUPED: &Technique = &durable("grouped", "Grouped fsync", "journal=grouped");
+
+/// A technique that keeps what it has made durable, on any drive without zones.
+const fn durable(name: &'static str, title: &'static str, options: &'static str) -> Technique {
+    Technique {
+        name,
+        title,
+        options,
+        promise: |drive| Promise {
+            durable: true,
+            intact: true,
+            atomic: false,
+            whole: drive.atomic_write as usize >= BLOCK_SIZE,
+        },
+        runs_on: |drive| drive.zones.is_none(),
+    }
+}
 
 /// The fourth extended file system, on the kernel's disk format.
 pub struct Format;
@@ -94,12 +105,8 @@ impl kind::Format for Format {
     /// As a mount that writes. On a volume that can only be read, the journal is replayed, and
     /// orphans stay, as after `e2fsck -E journal_only`.
     fn recover(&self, drive: &Arc<dyn Drive>) -> Result<Recovery> {
-        match Ext4::mount(drive.clone(), &MountOptions::default()) {
-            Ok(volume) => {
-                let recovery = kind::Volume::recovery(&volume);
-                vfs::FileSystem::unmount(&volume)?;
-                Ok(recovery)
-            }
+        match recover::in_full(drive) {
+            Ok(recovery) => Ok(recovery),
             Err(Error::Unsupported { .. }) => Ok(recover::replay(drive)?),
             Err(error) => Err(error.into()),
         }
@@ -114,7 +121,7 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[ORDERED]
+        &[ORDERED, IJOURNAL, GROUPED]
     }
 
     /// A commit takes along whatever other operations have changed. Contents go to the file's map
@@ -146,7 +153,7 @@ impl kind::Volume for Ext4 {
     fn recovery(&self) -> Recovery {
         let replay = self.replay();
         Recovery {
-            clean: replay.transactions == 0 && self.orphans() == 0,
+            clean: replay.transactions + replay.records == 0 && self.orphans() == 0,
             scanned: replay.transactions,
             replayed: replay.transactions,
             skipped: 0,

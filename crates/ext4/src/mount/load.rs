@@ -8,7 +8,7 @@ use queue::{BlockQueue, Io, WriteSet};
 
 use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
-use crate::mount::journal::{Replay, replay};
+use crate::mount::journal::{Replay, log_of, replay};
 use crate::mount::options::MountOptions;
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
 use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, Superblock};
@@ -53,14 +53,26 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
     let queue = Arc::new(BlockQueue::for_files(drive, options.queue));
     let io = Arc::new(Io::new(queue.clone()));
     let raw = RawSuperblock::of_first_block(io.read(0)?.bytes())?;
-    let sb = Superblock::parse(raw.clone(), 0)?;
+    let sb = Superblock::parse(raw, 0)?;
     check_writable(&sb)?;
     let blocks = queue.identify().blocks;
     if sb.blocks > blocks {
         let (volume, drive) = (sb.blocks << 12, blocks << 12);
         return Err(Error::Truncated { volume, drive });
     }
-    let (replay, log) = replay(raw, &io)?;
+    let (mut replay, records) = replay(&sb, &io)?;
+    if !records.is_empty() {
+        // They need an engine, which must not write records of its own, nor leave flushes out.
+        let engine = engine(&io, &MountOptions::default())?;
+        engine.read_orphans()?;
+        replay.records = engine.apply_records(records)? as u64;
+        engine.journal.close()?;
+    }
+    Ok((replay, engine(&io, options)?))
+}
+
+/// An engine over a volume whose log has been replayed.
+fn engine(io: &Arc<Io>, options: &MountOptions) -> Result<Engine> {
     // The log may have had another superblock and other descriptors.
     let super_block = io.read(0)?;
     let sb = Superblock::parse(RawSuperblock::of_first_block(super_block.bytes())?, 0)?;
@@ -68,7 +80,8 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
     let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
         .map(|nr| io.read(first + nr).map_err(Error::from))
         .collect::<Result<_>>()?;
-    Ok((replay, Engine::new(sb, io, log, table, super_block, options)?))
+    let log = log_of(&sb, io)?;
+    Engine::new(sb, io.clone(), log, table, super_block, options)
 }
 
 impl Engine {

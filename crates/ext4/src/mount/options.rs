@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use journal::Policy;
-use journal::policy::{JBD2, NONE};
+use journal::policy::{GROUPED, IJOURNAL, JBD2, NONE};
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -65,8 +65,10 @@ impl AsMut<queue::Options> for MountOptions {
     }
 }
 
-const POLICIES: [Choice<MountOptions>; 2] = [
+const POLICIES: [Choice<MountOptions>; 4] = [
     Choice { name: "jbd2", set: |o| o.policy = &JBD2 },
+    Choice { name: "ijournal", set: |o| o.policy = &IJOURNAL },
+    Choice { name: "grouped", set: |o| o.policy = &GROUPED },
     Choice { name: "none", set: |o| o.policy = &NONE },
 ];
 
@@ -174,7 +176,10 @@ mod tests {
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
-        assert_eq!(error.to_string(), "journal=x: unknown value; expected jbd2 or none");
+        assert_eq!(
+            error.to_string(),
+            "journal=x: unknown value; expected jbd2, ijournal, grouped or none"
+        );
         for bad in ["cache=1k", "commit=0", "inject=x", "data=writeback"] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }

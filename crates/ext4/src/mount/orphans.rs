@@ -8,12 +8,9 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Ino;
 
 impl Engine {
-    /// Reads the list of orphans, and frees what is in it. Returns how many there were.
+    /// Reads the list of orphans and frees what is in it. Returns how many there were.
     pub(super) fn clean_orphans(&self) -> Result<usize> {
         let list = self.read_orphans()?;
-        for ino in list.iter().rev() {
-            self.orphans.lock().added(*ino);
-        }
         for ino in &list {
             let (links, size) = look(self, u64::from(*ino), |shard| {
                 let inode = &shard.inode(*ino)?.inode;
@@ -28,7 +25,8 @@ impl Engine {
         Ok(list.len())
     }
 
-    fn read_orphans(&self) -> Result<Vec<Ino>> {
+    /// Reads the list of orphans.
+    pub(super) fn read_orphans(&self) -> Result<Vec<Ino>> {
         let mut list = Vec::new();
         let mut next = self.sb.raw.last_orphan.get();
         while next != 0 {
@@ -38,6 +36,9 @@ impl Engine {
             }
             list.push(next);
             next = look(self, next.into(), |shard| Ok(shard.inode(next)?.inode.raw.dtime.get()))?;
+        }
+        for ino in list.iter().rev() {
+            self.orphans.lock().added(*ino);
         }
         Ok(list)
     }

@@ -1,5 +1,7 @@
 //! Recovery: what a power cut left in the journal goes home (`ext4_load_journal`).
 
+mod apply;
+
 use std::sync::Arc;
 
 use drive::{Block, Drive};
@@ -9,6 +11,7 @@ use vfs::kind::Recovery;
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::mount::{Ext4, MountOptions};
 use crate::ondisk::features::Incompat;
 use crate::ondisk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use crate::ondisk::{FileBlock, FsBlock, SUPERBLOCK_OFFSET};
@@ -25,6 +28,9 @@ type Piece = (FileBlock, u32, FsBlock);
 pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
     let done = with_log(drive, |log| {
         let io = log.volume().io();
+        if log.superblock().records().is_some() {
+            return Err(Error::unsupported("records of single files on a volume like this one"));
+        }
         let done = recover(log, Strictness::Strict)?;
         mark_recovered(io)?;
         Ok(done)
@@ -61,8 +67,17 @@ pub(crate) fn recovered(drive: &Arc<dyn Drive>) -> Result<(Reader, Recovery)> {
     }
     let over: Arc<dyn Drive> = drive::overlay(drive.clone())
         .map_err(|error| Error::unsupported(format!("recovery in memory: {error}")))?;
-    let recovery = replay(&over)?;
+    let has_records = with_log(&over, |log| Ok(log.superblock().records().is_some()))?;
+    let recovery = if has_records { in_full(&over)? } else { replay(&over)? };
     Ok((reader::open(over, reader::CACHE)?, recovery))
+}
+
+/// Recovers the volume on `drive` by mounting it.
+pub(crate) fn in_full(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+    let volume = Ext4::mount(drive.clone(), &MountOptions::default())?;
+    let recovery = vfs::kind::Volume::recovery(&volume);
+    volume.engine.unmount()?;
+    Ok(recovery)
 }
 
 /// Where the blocks of the journal's file are, and how many it has.

@@ -17,9 +17,6 @@ pub const GROUPED: Policy = Policy {
     ..IJOURNAL
 };
 
-/// Files of a group, at most.
-const FILES_MAX: usize = 64;
-
 /// The group that an fsync may join.
 pub(crate) struct Groups(Mutex<Option<Arc<Group>>>);
 
@@ -39,12 +36,11 @@ enum Stage {
 /// A caller in a group: for this file, and whether it leads.
 pub(crate) struct Member<'a>(&'a Groups, Arc<Group>, Ino, bool);
 
-/// What a caller has to do once its data is written.
+/// What a caller has to do once its data is written: handle these files, or nothing, since the
+/// group's record has these.
 pub(crate) enum Part {
-    /// Handle these files.
     Lead(Vec<Ino>),
-    /// Nothing: whether the group's record has its file.
-    Carried(Result<bool>),
+    Carried(Result<Vec<Ino>>),
 }
 
 impl Groups {
@@ -56,14 +52,13 @@ impl Groups {
     pub(crate) fn join(&self, ino: Ino) -> Member<'_> {
         let mut open = self.0.lock();
         let leads = open.is_none();
-        let group = open.get_or_insert_with(|| {
+        let new = || {
             let shared = Mutex::ranked(Rank::Flush, "group", (Vec::new(), Stage::Data(0)));
             Arc::new(Group(shared.keyed(1), Condvar::new()))
-        });
-        let group = group.clone();
-        if let (files, Stage::Data(writing)) = &mut *group.0.lock() {
+        };
+        let group = open.get_or_insert_with(new).clone();
+        if let Stage::Data(writing) = &mut group.0.lock().1 {
             *writing += 1;
-            open.take_if(|_| files.len() + *writing == FILES_MAX);
         }
         Member(self, group, ino, leads)
     }
@@ -84,7 +79,6 @@ impl Member<'_> {
             match &shared.1 {
                 Stage::Data(0) if *leads => {
                     drop(shared);
-                    // Nobody joins while the open group is locked.
                     let mut open = groups.0.lock();
                     shared = group.0.lock();
                     if let Stage::Data(0) = shared.1 {
@@ -93,9 +87,7 @@ impl Member<'_> {
                         return Part::Lead(std::mem::take(&mut shared.0));
                     }
                 }
-                Stage::Ended(done) => {
-                    return Part::Carried(done.clone().map(|files| files.contains(ino)));
-                }
+                Stage::Ended(done) => return Part::Carried(done.clone()),
                 _ => group.1.wait(&mut shared),
             }
         }

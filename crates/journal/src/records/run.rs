@@ -94,12 +94,17 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
             None => vec![self.ino],
             Some(member) => match member.close(self.data.is_ok()) {
                 Part::Lead(files) => files,
-                Part::Carried(outcome) => return Some(End::Joined(outcome)),
+                Part::Carried(done) => {
+                    return Some(End::Joined(done.map(|files| files.contains(&self.ino))));
+                }
             },
         };
         let _span = cores::span(Stage::Journal);
         let hold = self.journal.hold();
-        let mut record = Record { tid: *hold.tid, ..Record::default() };
+        // Numbered before anything is looked at: of two inodes that had the same name, the one that
+        // had it later began its fsync after the other was looked at.
+        let sub = self.records.subs.fetch_add(1);
+        let mut record = Record { tid: *hold.tid, sub, entries: Vec::new() };
         if self.inject(Inject::RECORD_LATE) {
             record.tid = Tid(record.tid.0.wrapping_add(LATE));
         }
@@ -112,7 +117,6 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
                 record.entries.truncate(known);
             }
         }
-        record.sub = self.records.subs.fetch_add(1);
         let committed = self.journal.area().turns.lock().committed;
         let slot = match record.entries.is_empty() {
             true => None,
