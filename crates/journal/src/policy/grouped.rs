@@ -1,5 +1,4 @@
-//! Grouped fsync ("selective fsync grouping", section 4, figures 1 and 2): as [`IJOURNAL`], but
-//! callers whose fsyncs meet share one record and its two flushes.
+//! Grouped fsync (section 4, figures 1 and 2): callers whose fsyncs meet share one record.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ enum Stage {
     Ended(Result<Vec<Ino>>),
 }
 
-/// A caller in a group: for this file, and whether it leads.
+/// A caller in a group: its file, and whether it leads.
 pub(crate) struct Member<'a>(&'a Groups, Arc<Group>, Ino, bool);
 
 /// What a caller has to do once its data is written: handle these files, or nothing, since the
