@@ -32,7 +32,15 @@ macro_rules! built_in {
     };
 }
 
-built_in!("uniform-1", "xeon-4116", "e7-8870v2-120", "gold-6138-80", "e7-8890v4-192", "i7-8700");
+built_in!(
+    "uniform-1",
+    "xeon-4116",
+    "e7-8870v2-120",
+    "gold-6138-80",
+    "e7-8890v4-192",
+    "i7-8700",
+    "i5-6500"
+);
 
 /// A machine described in numbers; cheap to clone.
 #[derive(Clone, Debug)]

@@ -17,11 +17,12 @@ const MAX_ZONES: u64 = 1 << 22;
 /// KiB of a block.
 const KIB: u64 = BLOCK_SIZE as u64 >> 10;
 
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("zn540", include_str!("../profiles/zn540.toml")),
     ("zn540-noplp", include_str!("../profiles/zn540-noplp.toml")),
     ("conventional-noplp", include_str!("../profiles/conventional-noplp.toml")),
     ("850-evo", include_str!("../profiles/850-evo.toml")),
+    ("sata-nofua", include_str!("../profiles/sata-nofua.toml")),
     ("983-zet", include_str!("../profiles/983-zet.toml")),
     ("ram", include_str!("../profiles/ram.toml")),
 ];
@@ -92,6 +93,9 @@ pub struct Profile {
     /// Single writes can be forced to NAND; so unless a profile denies it, as most SATA drives
     /// under Linux (`libata.fua`).
     pub fua: Option<Sourced<bool>>,
+    /// A flush begins when the one before it has ended, as on a link where it cannot be queued. If
+    /// nothing is said, flushes overlap.
+    pub flush_exclusive: Option<Sourced<bool>>,
     /// Size of a drive without zones.
     pub blocks: Option<Sourced<u64>>,
     pub zone_blocks: Option<Sourced<u64>>,
@@ -131,7 +135,9 @@ impl Profile {
             let sourced = table.get_mut(field).and_then(toml::Value::as_table_mut);
             let sourced = sourced.ok_or_else(|| syntax(&format!("it has no value '{field}'")))?;
             let value: i64 = value.parse().map_err(|e| syntax(&e))?;
-            sourced.insert("value".into(), value.into());
+            let is_flag = sourced.get("value").is_some_and(toml::Value::is_bool);
+            let value = if is_flag { (value != 0).into() } else { value.into() };
+            sourced.insert("value".into(), value);
         }
         table.try_into::<Self>().map_err(|e| syntax(&e.message())).and_then(Self::checked)
     }
@@ -193,6 +199,11 @@ impl Profile {
     /// The write buffer in blocks.
     pub fn buffer(&self) -> u64 {
         self.write_buffer_bytes.value / BLOCK_BYTES
+    }
+
+    /// Whether one flush is carried out at a time.
+    pub fn flushes_alone(&self) -> bool {
+        self.flush_exclusive.as_ref().is_some_and(|exclusive| exclusive.value)
     }
 
     /// Whether a write is durable when it completes, because there is no buffer.

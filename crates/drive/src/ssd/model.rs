@@ -86,6 +86,8 @@ pub(super) struct Model {
     /// Zones with blocks that wait until they fill a program unit.
     pub(super) gathering: Vec<u32>,
     pub(super) waiters: Vec<Waiter>,
+    /// Where flushes do not overlap: the one under way, and those behind it.
+    pub(super) flushes: VecDeque<u32>,
     pub(super) ticking: bool,
     /// The media failed after a write had been acknowledged, so no flush may succeed from now on.
     pub(super) write_fault: Option<Status>,
@@ -126,6 +128,7 @@ impl Model {
             random_stripes: 0,
             gathering: Vec::new(),
             waiters: Vec::new(),
+            flushes: VecDeque::new(),
             ticking: false,
             write_fault: None,
             observer: None,
@@ -169,7 +172,7 @@ impl Model {
             Command::Write { lba, data, fua } => self.begin_write(slot, lba, data, fua),
             Command::Append { zone, data, fua } => self.begin_append(slot, zone, data, fua),
             Command::Flush => {
-                self.begin_flush(slot);
+                self.queue_flush(slot);
                 Ok(())
             }
             Command::Discard { lba, blocks } => self.begin_discard(slot, lba, blocks),
@@ -242,6 +245,7 @@ impl Model {
             lane.done.push_back(Completion { cid, result: answer });
         }
         self.free_slots.push(slot);
+        self.flush_ended(slot);
         if let Some(change) = change.filter(|_| self.fallen.is_none()) {
             self.end_change(change);
         }

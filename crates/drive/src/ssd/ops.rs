@@ -131,7 +131,28 @@ impl Model {
         self.cache.newest(lba).is_none() && !self.undo.is_hole(lba)
     }
 
-    pub(super) fn begin_flush(&mut self, slot: u32) {
+    /// Begins a flush, at once or after those that came before.
+    pub(super) fn queue_flush(&mut self, slot: u32) {
+        if self.spec.profile().flushes_alone() {
+            self.flushes.push_back(slot);
+            if self.flushes.len() > 1 {
+                return;
+            }
+        }
+        self.begin_flush(slot);
+    }
+
+    /// If `slot` was the flush under way, the next one begins.
+    pub(super) fn flush_ended(&mut self, slot: u32) {
+        if self.flushes.front() == Some(&slot) && self.fallen.is_none() {
+            self.flushes.pop_front();
+            if let Some(&next) = self.flushes.front() {
+                self.begin_flush(next);
+            }
+        }
+    }
+
+    fn begin_flush(&mut self, slot: u32) {
         if self.must_program() {
             let covers = self.changes_completed();
             self.program_everything();

@@ -322,6 +322,26 @@ fn written(lba: Lba, blocks: u64) -> Command {
     Command::Write { lba, data: (0..blocks).map(block).collect(), fua: false }
 }
 
+#[test]
+fn a_flush_that_cannot_be_queued_waits_for_the_one_before_it() {
+    let ends = |name: &str| {
+        let profile = Profile::named(name).expect("profile");
+        let firmware = profile.firmware_flush_ns.value;
+        let state = DriveState::new(Spec::new(profile).blocks(1 << 10)).expect("drive");
+        let mut bench = Bench { model: Model::new(state, 1, false) };
+        bench.submit(1_000, 0, written(0, 1));
+        bench.finish(0);
+        bench.submit(1_000_000, 0, Command::Flush);
+        bench.submit(1_000_000, 1, Command::Flush);
+        let first = bench.finish(0);
+        (first + firmware, bench.finish(1))
+    };
+    let (after, second) = ends("sata-nofua");
+    assert_eq!(second, after, "nothing was left to program");
+    let (after, second) = ends("sata-nofua:flush_exclusive=0");
+    assert!(second < after, "both wait for the same program");
+}
+
 /// Closed form below saturation: firmware and DMA, and for a flush a program on top.
 #[test]
 fn latency_of_an_idle_drive() {

@@ -219,6 +219,7 @@ impl Engine {
             }
         }
         set.submit(&self.io);
+        let _span = cores::span(cores::Stage::WaitData);
         set.wait(self.io.queue())?;
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Papers' tables and figures beside ours, one folder per paper.
 //!
 //! - `oprw`: the thesis about ordering by write pointers in F2FS.
+//! - `grouped`: Grouped fsync and iJournaling on ext4.
 //! - `f2fs-versions`: the study of F2FS from Linux 3.8 to 4.16 and its tunables.
 //! - `manycore`: the study of file systems and the block layer on many cores.
 
+mod grouped;
 mod manycore;
 mod oprw;
 mod row;
@@ -11,6 +13,7 @@ mod versions;
 
 use crate::{Error, Result};
 
+pub use grouped::GROUPED;
 pub use manycore::MANYCORE;
 pub use oprw::{OPRW, SENSITIVITY, Sweep, TABLE_6_2, experiment};
 pub use row::{Comparison, Kind, Row};
@@ -37,12 +40,13 @@ impl Figure {
 }
 
 /// Names that [`of`] knows.
-pub const NAMES: [&str; 3] = ["oprw", "f2fs-versions", "manycore"];
+pub const NAMES: [&str; 4] = ["oprw", "grouped", "f2fs-versions", "manycore"];
 
 /// The experiments of the paper called `paper`.
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),
+        "grouped" => Ok(GROUPED),
         "manycore" => Ok(MANYCORE),
         "f2fs-versions" => Ok(VERSIONS),
         _ => {
@@ -54,7 +58,7 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
 
 /// The experiments of all papers.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
-    OPRW.iter().chain(VERSIONS).chain(MANYCORE)
+    OPRW.iter().chain(GROUPED).chain(VERSIONS).chain(MANYCORE)
 }
 
 /// The experiment called `name`.
