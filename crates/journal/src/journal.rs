@@ -94,8 +94,8 @@ pub struct Journal<C: Client> {
 
 impl<C: Client> Journal<C> {
     /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
-    /// in good order or recovered. Where a policy has several areas or records, the log is marked as
-    /// in use when this returns; otherwise nothing is written until the first commit.
+    /// in good order or recovered. Where a policy has several areas or records, the log is marked
+    /// as in use when this returns; otherwise nothing is written until the first commit.
     pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;

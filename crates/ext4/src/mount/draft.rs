@@ -267,7 +267,7 @@ impl<'a, 'v> Draft<'a, 'v> {
         self.count_blocks(ino, -i64::from(count))
     }
 
-    /// Takes a number for a new inode in directory `parent`, and makes it. Its shard is locked, too.
+    /// Takes a number for a new inode in directory `parent`, and makes that. Its shard is locked.
     pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
         let engine = self.volume();
         let taken = engine.groups.take_inode(&engine.sb, parent, is_dir)?;

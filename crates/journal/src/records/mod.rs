@@ -1,8 +1,9 @@
 //! Fsync by a record of the file, in place of a commit of everybody's changes.
 //!
-//! The caller's run asks the file system what a record must say ([`Source::record`]) with the area's
-//! gate held, so that all of it is of one running transaction. It then writes the record into the
-//! area of its core, and waits neither for the running transaction nor for a commit under way.
+//! The caller's run asks the file system what a record must say ([`Source::record`]) with the
+//! area's gate held, so that all of it is of one running transaction. It then writes the record
+//! into the area of its core, and waits neither for the running transaction nor for a commit
+//! under way.
 //!
 //! What a cut may leave: before the commit block is durable, the file as its last record or commit
 //! left it. `PreFlush` makes the data and the record durable before the commit block. Once the

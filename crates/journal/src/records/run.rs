@@ -20,9 +20,9 @@ use crate::{Client, Journal};
 const LATE: u32 = 1 << 20;
 
 impl<C: Client> Journal<C> {
-    /// Makes `ino` durable: by a record, alone or in a group, or by a commit of the transaction that
-    /// `changed` answers, if that is more than a record can carry. Nobody else may fsync the file
-    /// meanwhile; the caller must have no handle and hold no lock.
+    /// Makes `ino` durable: by a record, alone or in a group, or by a commit of the transaction
+    /// that `changed` answers, if that is more than a record can carry. Nobody else may fsync the
+    /// file meanwhile; the caller must have no handle and hold no lock.
     pub fn fsync_by_record<S: Source>(
         &self,
         ino: Ino,
