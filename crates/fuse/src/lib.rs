@@ -19,5 +19,5 @@ mod wire;
 pub use atime::Atime;
 pub use mount::{How, MountError, remount, unmount};
 pub use options::MountOptions;
-pub use server::Control;
+pub use server::{Control, Reopened};
 pub use session::{Ended, Session};

@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{
     InHeader, URING_CMD_COMMIT_AND_FETCH, URING_CMD_REGISTER, UringCmdReq, UringReqHeader,
 };
-use crate::server::Server;
+use crate::server::Front;
 use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
 /// How many requests the kernel may have in one ring at a time.
@@ -54,7 +54,7 @@ pub(crate) fn count() -> usize {
 pub(crate) fn serve(
     cpu: usize,
     device: &Device,
-    server: &Server,
+    server: &Front,
     answered: impl Fn(),
 ) -> Result<(), Errno> {
     // A refusal has a cause: locked memory, or a filter. The kernel keeps using `/dev/fuse` until
@@ -98,7 +98,7 @@ impl Entry {
     }
 
     /// Answers the request in it. A reply that would overwrite its own request is made in `side`.
-    fn answer(&mut self, server: &Server, side: &mut [u8]) -> Result<(), Errno> {
+    fn answer(&mut self, server: &Front, side: &mut [u8]) -> Result<(), Errno> {
         let header = &mut *self.header;
         let (asked, _) =
             InHeader::read_from_prefix(header.in_out.as_bytes()).map_err(|_| Errno::IO)?;

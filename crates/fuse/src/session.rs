@@ -14,7 +14,7 @@ use crate::abi::Init;
 use crate::mount::{self, MountError};
 use crate::options::MountOptions;
 use crate::ring;
-use crate::server::{Control, Server};
+use crate::server::{Control, Front, Server};
 use crate::wire::{Buffers, Device};
 
 /// Threads besides one for each core, because some wait for the drive.
@@ -26,7 +26,7 @@ pub struct Session {
     threads: Vec<JoinHandle<Result<(), Errno>>>,
     signals: Signals,
     rings: usize,
-    server: Arc<Server>,
+    server: Arc<Front>,
 }
 
 /// How a session ended.
@@ -62,7 +62,7 @@ impl Session {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(MountError::Device)?;
         let device = Arc::new(Device::new(mount::attach(source, &point, options)?));
         let server = Server::new(fs, device.clone(), control, options.behaviour());
-        let server = Arc::new(server);
+        let server = Arc::new(Front::new(server));
         if let Err(error) = shake_hands(&device, &server) {
             mount::detach(&point);
             return Err(error);
@@ -139,7 +139,7 @@ impl Drop for LastOut {
 
 /// Ends [`Session::wait`] when a request has panicked.
 struct Alarm {
-    server: Arc<Server>,
+    server: Arc<Front>,
     handle: Handle,
 }
 
@@ -153,7 +153,7 @@ impl Alarm {
     }
 }
 
-fn shake_hands(device: &Device, server: &Server) -> Result<(), MountError> {
+fn shake_hands(device: &Device, server: &Front) -> Result<(), MountError> {
     let mut buffers = Buffers::new();
     while !server.is_ready() {
         let served = device.serve(&mut buffers, |request, reply| server.answer(request, reply));

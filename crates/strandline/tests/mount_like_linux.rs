@@ -1,17 +1,18 @@
 //! What Linux's F2FS does and its VFS leaves to a FUSE server: set-id bits, append-only files,
-//! times of change, limits, mount options.
+//! times of change, limits, mount options, a remount for writing.
 //!
 //! Needs root, /dev/fuse, and the packages fuse3, acl and e2fsprogs; says so if one is missing.
 
 mod mounting;
 
 use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
 use mounting::programs::shell;
-use mounting::{Disk, Rig, require, run};
+use mounting::{Disk, Rig, require, run, strandline};
 use rustix::fs::{CWD, FallocateFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
@@ -144,4 +145,72 @@ fn options_of_linux_are_taken() {
     rig.unmount();
     rig.helper("noquota,extent_cache,fsync_mode=strict").unwrap();
     run("umount", &[], &rig.point());
+}
+
+/// The image is opened again, below files and directories that stay open.
+#[test]
+fn what_was_mounted_read_only_can_be_remounted_for_writing() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    rig.remount(&["-o", "ro"]);
+    let mut open = File::open(&path).unwrap();
+    let before = fs::read(rig.image()).unwrap();
+    rig.helper("remount,ro").unwrap();
+    assert!(fs::write(&path, "y").is_err());
+    assert!(fs::read(rig.image()).unwrap() == before, "still read-only");
+
+    rig.helper("remount,rw").unwrap();
+    let status = String::from_utf8(strandline(&["status"], &rig.point()).stdout).unwrap();
+    let options = status.lines().find(|line| line.starts_with("mount_options "));
+    assert!(options.unwrap().contains(" rw,"), "{status}");
+    let mut now = File::options().append(true).open(&path).unwrap();
+    now.write_all(b"y").unwrap();
+    now.sync_all().unwrap();
+    let mut read = String::new();
+    open.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "xy", "through what was open before");
+    fs::create_dir(rig.point().join("d")).unwrap();
+    rig.helper("remount,rw").unwrap();
+    drop((open, now));
+    rig.remount(&[]);
+    assert_eq!(fs::read(&path).unwrap(), b"xy");
+    assert!(rig.point().join("d").is_dir());
+}
+
+/// Also after a crash: what was recovered in memory is then recovered on the drive.
+#[test]
+fn a_volume_to_recover_can_be_remounted_for_writing() {
+    let rig = Rig::new(&["-o", "fsync_mode=strict"]);
+    let path = rig.point().join("f");
+    let mut file = File::create_new(&path).unwrap();
+    file.write_all(b"fsynced").unwrap();
+    file.sync_all().unwrap();
+    rig.kill();
+    rig.mount(&["-o", "ro"]);
+    assert_eq!(fs::read(&path).unwrap(), b"fsynced");
+    rig.helper("remount,rw").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"fsynced");
+    fs::write(rig.point().join("g"), "more").unwrap();
+    rig.remount(&[]);
+    assert_eq!(fs::read(&path).unwrap(), b"fsynced");
+    assert_eq!(fs::read(rig.point().join("g")).unwrap(), b"more");
+}
+
+/// Somebody else reads the image: it stays mounted, and read-only.
+#[test]
+fn a_remount_that_is_refused_changes_nothing() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    rig.remount(&["-o", "ro"]);
+    let reader = File::open(rig.image()).unwrap();
+    rustix::fs::flock(&reader, rustix::fs::FlockOperation::LockShared).unwrap();
+    let said = rig.helper("remount,rw").unwrap_err();
+    assert!(said.contains("in use"), "{said}");
+    assert_eq!(fs::read(&path).unwrap(), b"x");
+    assert_eq!(fs::write(&path, "y").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    drop(reader);
+    rig.helper("remount,rw").unwrap();
+    fs::write(&path, "y").unwrap();
 }

@@ -6,10 +6,12 @@
 
 mod attrs;
 mod files;
+mod front;
 mod ioctl;
 mod names;
 mod xattrs;
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +26,8 @@ use crate::abi::{
 use crate::atime::AtimePolicy;
 use crate::nodes::Nodes;
 use crate::wire::{Device, MAX_WRITE, Reply, Request};
+
+pub(crate) use front::Front;
 
 /// How long the kernel may keep what it is told, in seconds: for ever. Except for entries of
 /// directories that fold case: it would not know that a change of one spelling changes all others.
@@ -82,11 +86,30 @@ pub trait Control: Send + Sync {
     /// and the mount's owner ask by reading extended attributes of the root directory, which also
     /// works on a read-only mount.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
+
+    /// Mounts the volume for writing, which was mounted read-only and nobody has any more: what
+    /// was there is closed already. Asked for as `remount=rw`, like other requests.
+    fn reopen(&self) -> Reopened {
+        Reopened { volume: None, refused: Some(Errno::OPNOTSUPP.to_string()) }
+    }
 }
 
-/// Answers the requests of one mount.
+/// A volume that was to become writable.
+pub struct Reopened {
+    /// The volume, mounted again; none if not even reading is possible.
+    pub volume: Option<Arc<dyn Volume>>,
+    /// Why it is still read-only.
+    pub refused: Option<String>,
+}
+
+/// Answers the requests of one mount from one volume.
 pub(crate) struct Server {
     fs: Arc<dyn Volume>,
+    mount: Mount,
+}
+
+/// What a mount knows besides its volume.
+pub(crate) struct Mount {
     device: Arc<Device>,
     control: Option<Arc<dyn Control>>,
     behaviour: Behaviour,
@@ -99,7 +122,15 @@ pub(crate) struct Server {
     handles: AtomicU64,
     write_backs: WriteBacks,
     /// A request has panicked: what memory has of the volume may be half changed.
-    panicked: AtomicBool,
+    panicked: Arc<AtomicBool>,
+}
+
+impl Deref for Server {
+    type Target = Mount;
+
+    fn deref(&self) -> &Mount {
+        &self.mount
+    }
 }
 
 impl Server {
@@ -115,8 +146,8 @@ impl Server {
         // The kernel never looks up the root directory, nor forgets it.
         nodes.looked_up(root);
         let write_backs = WriteBacks { possible: behaviour.can_wait, busy: AtomicBool::new(false) };
-        Self {
-            fs,
+        let panicked = Arc::new(AtomicBool::new(false));
+        let mount = Mount {
             device,
             control,
             behaviour,
@@ -126,8 +157,9 @@ impl Server {
             agreed,
             handles,
             write_backs,
-            panicked: AtomicBool::new(false),
-        }
+            panicked,
+        };
+        Self { fs, mount }
     }
 
     /// Serves one request. Returns the header of the reply, if the operation has a reply.

@@ -12,6 +12,8 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 /// Prefix of the names of access control lists.
 const ACL: &[u8] = b"system.posix_acl_";
+/// The request for which [`super::Control::reopen`] is called.
+const REOPEN: &[u8] = b"remount=rw";
 /// Prefix of the requests to [`super::Control`].
 const CONTROL: &[u8] = b"user.strandline.";
 
@@ -25,6 +27,13 @@ impl Server {
             None => self.fs.getxattr(ino, name).map_err(errno)?,
         };
         put_sized(&value, args.size, reply)
+    }
+
+    /// Whether the request asks for a read-only volume to be mounted for writing.
+    pub(super) fn is_to_reopen(&self, request: &Request<'_>) -> bool {
+        let Ok((_, name)) = request.args_and_name::<GetxattrIn>() else { return false };
+        let asked = self.control_name(request, name);
+        self.behaviour.read_only && asked.is_some_and(|(_, asked)| asked == REOPEN)
     }
 
     pub(super) fn setxattr(&self, request: &Request<'_>) -> Done {
@@ -99,7 +108,7 @@ impl Server {
 }
 
 /// Answers with a value, or with its size if that is what the caller asks for.
-fn put_sized(value: &[u8], size: u32, reply: &mut Reply<'_>) -> Done {
+pub(super) fn put_sized(value: &[u8], size: u32, reply: &mut Reply<'_>) -> Done {
     if size == 0 {
         reply.put(&GetxattrOut { size: value.len() as u32, padding: 0 });
         return Ok(());

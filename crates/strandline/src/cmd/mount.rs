@@ -3,6 +3,7 @@
 
 mod control;
 mod log;
+mod source;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -17,13 +18,14 @@ use fuse::{Ended, MountOptions, Session};
 
 use control::Switch;
 use log::Log;
+use source::{Served, Source};
 
 use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
 use crate::in_use::is_write_protected;
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::{Devices, Kind, open_to_serve};
+use crate::target::{Devices, Kind};
 
 /// mount(8): incorrect invocation.
 pub(crate) const USAGE: u8 = 1;
@@ -217,6 +219,19 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// What is mounted; without `ro`, which goes by how it is opened.
+    fn source(&self, image: &Path) -> Source {
+        let options = self.volume.split(',').filter(|option| *option != "ro");
+        Source {
+            image: image.to_owned(),
+            devices: self.devices.clone(),
+            timing: self.timing,
+            options: options.collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
 impl Mount {
     pub(crate) fn run(mut self) -> Outcome {
         if self.read_only {
@@ -293,12 +308,16 @@ impl Mount {
     }
 }
 
-/// Changes the flags of a mount. A volume mounted read-only below stays so.
+/// Changes the flags of a mount. A volume that was mounted read-only is mounted again for writing,
+/// below the same mount.
 fn remount(dir: &Path, settings: &Settings) -> Outcome {
     let mounted = Mounted::on(dir).map_err(failed_plainly)?;
     check_unchanged(&mounted, &settings.volume)?;
     if !settings.mount.read_only {
-        mounted.ask("remount=rw").map_err(failed_plainly)?;
+        let refused = mounted.ask("remount=rw").map_err(failed_plainly)?;
+        if !refused.is_empty() {
+            return Err(failed(dir)(String::from_utf8_lossy(&refused)));
+        }
     }
     fuse::remount(&mounted.dir, &settings.mount).map_err(failed(dir))?;
     // When a mount has become read-only, everything written before is durable.
@@ -353,23 +372,14 @@ const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offe
 fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> Outcome {
     let log = open_log(dir, settings, in_background)?;
     let access = if settings.mount.read_only { Access::Read } else { Access::Write };
-    let opened = open_to_serve(image, &settings.devices, access, settings.timing)
-        .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
-    let format = settings.devices.kind.of(&opened.drive).map_err(failed(image))?;
-    format.check_options(&settings.volume).map_err(|error| usage(error.to_string()))?;
-    let volume = format.mount(opened.drive.clone(), &settings.volume);
-    let volume = volume.map_err(|error| unmountable(image, &error))?;
-    let witness = log.clone();
-    volume.report_to(Arc::new(move |what| witness.fail(what)));
-    let switch = Arc::new(Switch {
-        volume: volume.clone(),
-        drives: opened.emulated().to_vec(),
-        read_only: settings.mount.read_only,
-        image: image.to_owned(),
-        log: log.clone(),
-        speakers: cores::Mutex::new(Vec::new()),
-    });
-    let session = Session::start(volume.clone(), Some(switch.clone()), image, dir, &settings.mount)
+    let source = settings.source(image);
+    let served = source.open(access)?;
+    let format = served.format;
+    let speakers = cores::Mutex::new(Vec::new());
+    let switch =
+        Arc::new(Switch { served: cores::Mutex::new(None), source, log: log.clone(), speakers });
+    let volume = switch.serve(served);
+    let session = Session::start(volume, Some(switch.clone()), image, dir, &settings.mount)
         .map_err(failed(dir))?;
     if settings.mount.io_uring && !session.has_rings() {
         out::complain(&format!("{}: {NO_RINGS}", dir.display()));
@@ -382,12 +392,12 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     if in_background {
         let_go().map_err(failed(dir))?;
     }
-    log.note(&format!("mounted from {}: {}", image.display(), volume.options()));
-    let maintenance = volume.clone().maintain();
+    switch.maintain();
     let ended = session.wait();
+    let mut served = switch.served.lock().take();
     if ended == Ok(Ended::Panicked) {
         // Ending would wait for threads and write back what may be half changed.
-        std::mem::forget(maintenance);
+        std::mem::forget(served);
         let message = format!(
             "{}: a fault in this program ended the mount; unmount and mount again, which recovers \
              the volume",
@@ -396,8 +406,10 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         log.fail(&message);
         return Err(Failure::Coded { message, code: SYSTEM });
     }
-    drop(maintenance);
-    let unmounted = volume.unmount().map_err(|error| switch.lost(&error));
+    let unmounted = served.as_mut().map_or(Ok(()), |Served { maintenance, volume, .. }| {
+        drop(maintenance.take());
+        volume.unmount().map_err(|error| switch.lost(&**volume, &error))
+    });
     // While the image is still locked: `umount` listens until it is free.
     switch.end(unmounted.as_ref().err().map(String::as_str));
     let failure = match (ended, unmounted) {

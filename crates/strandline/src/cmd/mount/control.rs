@@ -1,15 +1,16 @@
 //! Requests to a running mount, through the extended attributes of its root directory.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cores::Mutex;
+use drive::linux::Access;
 use drive::{Ssd, Stats};
-use fuse::Control;
+use fuse::{Control, Reopened};
 use rustix::io::Errno;
 use vfs::kind::{Shutdown, Volume};
 
 use super::log::Log;
+use super::source::{Served, Source};
 use crate::ending::{self, Speaker};
 
 /// How many processes can wait at a time to hear how the mount ends.
@@ -17,13 +18,10 @@ const SPEAKERS_MAX: usize = 16;
 
 /// The way to the volume and the drives below a running mount.
 pub(super) struct Switch {
-    pub(super) volume: Arc<dyn Volume>,
-    /// The drives it is on, if they are emulated.
-    pub(super) drives: Vec<Arc<Ssd>>,
-    /// The volume was mounted read-only.
-    pub(super) read_only: bool,
-    /// What it is mounted from.
-    pub(super) image: PathBuf,
+    /// Protects which volume is mounted: `None` while it is opened again, and if that failed.
+    pub(super) served: Mutex<Option<Served>>,
+    /// How it is opened again.
+    pub(super) source: Source,
     pub(super) log: Arc<Log>,
     /// Protects the list of listeners that are told how the mount ends.
     pub(super) speakers: Mutex<Vec<Speaker>>,
@@ -41,12 +39,13 @@ impl Control for Switch {
             self.log.note(&String::from_utf8_lossy(request));
         }
         match request {
-            b"status" => return serde_json::to_vec(&self.report()).map_err(|_| Errno::IO),
+            b"status" => return serde_json::to_vec(&self.report()?).map_err(|_| Errno::IO),
             b"sync" => {
-                let failed = self.volume.sync().err();
-                return Ok(failed.map_or_else(Vec::new, |error| self.lost(&error).into_bytes()));
+                let volume = self.volume()?;
+                let failed = volume.sync().err().map(|error| self.lost(&*volume, &error));
+                return Ok(failed.unwrap_or_default().into_bytes());
             }
-            b"remount=rw" if self.read_only => return Err(Errno::ROFS),
+            // It is writable, or [`Control::reopen`] would have been asked.
             b"remount=rw" => {}
             b"shutdown=0" => self.shut_down(Shutdown::FullSync)?,
             b"shutdown=1" => self.shut_down(Shutdown::MetaSync)?,
@@ -62,22 +61,74 @@ impl Control for Switch {
                 let seed = request.strip_prefix(b"cut=").ok_or(Errno::NODATA)?;
                 let seed = std::str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
                 let seed = seed.ok_or(Errno::INVAL)?;
-                if self.drives.is_empty() {
+                let drives = self.drives();
+                if drives.is_empty() {
                     return Err(Errno::OPNOTSUPP);
                 }
-                self.drives.iter().for_each(|drive| drop(drive.cut(seed)));
+                drives.iter().for_each(|drive| drop(drive.cut(seed)));
                 self.log.note("the power of the drive has failed");
             }
         }
         Ok(Vec::new())
     }
+
+    fn reopen(&self) -> Reopened {
+        // The image can be opened for writing only when nothing of it is open.
+        drop(self.served.lock().take());
+        let refused = match self.source.open(Access::Write) {
+            Ok(served) => {
+                let volume = self.serve(served);
+                self.maintain();
+                return Reopened { volume: Some(volume), refused: None };
+            }
+            Err(refused) => refused.to_string(),
+        };
+        match self.source.open(Access::Read) {
+            Ok(served) => Reopened { volume: Some(self.serve(served)), refused: Some(refused) },
+            Err(lost) => {
+                let refused = format!("{refused}; it cannot be read again, either: {lost}");
+                self.log.fail(&refused);
+                Reopened { volume: None, refused: Some(refused) }
+            }
+        }
+    }
 }
 
 impl Switch {
+    /// From now on `served` is the mounted volume.
+    pub(super) fn serve(&self, served: Served) -> Arc<dyn Volume> {
+        let volume = served.volume.clone();
+        let witness = self.log.clone();
+        volume.report_to(Arc::new(move |what| witness.fail(what)));
+        self.log.note(&format!(
+            "mounted from {}: {}",
+            self.source.image.display(),
+            volume.options()
+        ));
+        *self.served.lock() = Some(served);
+        volume
+    }
+
+    /// Lets the volume write back and clean from time to time.
+    pub(super) fn maintain(&self) {
+        if let Some(served) = &mut *self.served.lock() {
+            served.maintenance = Some(served.volume.clone().maintain());
+        }
+    }
+
+    /// The volume that is mounted now.
+    fn volume(&self) -> Result<Arc<dyn Volume>, Errno> {
+        self.served.lock().as_ref().map(|served| served.volume.clone()).ok_or(Errno::IO)
+    }
+
+    fn drives(&self) -> Vec<Arc<Ssd>> {
+        self.served.lock().as_ref().map_or_else(Vec::new, |served| served.drives.clone())
+    }
+
     fn tune(&self, settings: &[u8]) -> Result<Vec<u8>, Errno> {
         let text = std::str::from_utf8(settings).map_err(|_| Errno::INVAL)?;
         let settings = text.split(',').map(|setting| setting.split_once('=').ok_or(Errno::INVAL));
-        let refused = self.volume.set(&settings.collect::<Result<Vec<_>, _>>()?).err();
+        let refused = self.volume()?.set(&settings.collect::<Result<Vec<_>, _>>()?).err();
         Ok(refused.map_or_else(Vec::new, |error| error.to_string().into_bytes()))
     }
 
@@ -93,9 +144,9 @@ impl Switch {
 
     /// Why not everything is durable, after `error`: the first failure has the cause, where later
     /// ones only say that the volume has stopped.
-    pub(super) fn lost(&self, error: &vfs::Error) -> String {
+    pub(super) fn lost(&self, volume: &dyn Volume, error: &vfs::Error) -> String {
         let why = self.log.first_error().unwrap_or_else(|| error.to_string());
-        match self.volume.unwritten() {
+        match volume.unwritten() {
             0 => why,
             bytes => format!("{why}: {} not written", size_text(bytes)),
         }
@@ -107,25 +158,26 @@ impl Switch {
     }
 
     /// State and statistics of the volume and its drives, and of this process.
-    fn report(&self) -> serde_json::Value {
+    fn report(&self) -> Result<serde_json::Value, Errno> {
+        let (volume, drives) = (self.volume()?, self.drives());
         // First how it is mounted, with the fsync mode: mount tables cannot show that.
-        let mut report = serde_json::json!({ "mount_options": self.volume.options() });
-        report["image"] = self.image.to_string_lossy().into();
+        let mut report = serde_json::json!({ "mount_options": volume.options() });
+        report["image"] = self.source.image.to_string_lossy().into();
         if let Some(error) = self.log.first_error() {
             report["error"] = error.into();
         }
-        if !self.drives.is_empty() {
-            let off = self.drives.iter().any(|drive| drive.is_off());
+        if !drives.is_empty() {
+            let off = drives.iter().any(|drive| drive.is_off());
             report["power"] = if off { "off" } else { "on" }.into();
         }
         report["memory_kb"] = resident_kb().into();
-        report["unwritten_kb"] = (self.volume.unwritten() / 1024).into();
-        fill(&mut report, &*self.volume, &self.drives);
-        report
+        report["unwritten_kb"] = (volume.unwritten() / 1024).into();
+        fill(&mut report, &*volume, &drives);
+        Ok(report)
     }
 
     fn shut_down(&self, how: Shutdown) -> Result<(), Errno> {
-        self.volume.shut_down(how).map_err(|error| error.errno())
+        self.volume()?.shut_down(how).map_err(|error| error.errno())
     }
 }
 

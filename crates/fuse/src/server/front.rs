@@ -1,0 +1,103 @@
+//! Which server answers: when a volume that was mounted read-only becomes writable, another one
+//! takes over, with the same connection and all that the kernel knows of it.
+//!
+//! The kernel tells a FUSE server nothing of a remount (`fuse_reconfigure` only syncs). So whoever
+//! remounts asks the server first, as for anything else, and then changes the kernel's flags.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cores::PerCoreRwLock;
+use vfs::Errno;
+
+use super::xattrs::put_sized;
+use super::{Done, Reopened, Server};
+use crate::abi::{GetxattrIn, Init, OutHeader, op};
+use crate::wire::{Reply, Request};
+
+/// Answers the requests of one mount, by the server of now.
+pub(crate) struct Front {
+    /// Protects which server answers: requests share it, the exchange of servers has it alone.
+    /// There is none if the volume could be opened neither for writing nor again for reading.
+    ///
+    /// A request may wait for others of the kernel, which share this lock: only while nobody waits
+    /// for it alone. It holds, because those wait for data to be written back, of which a volume
+    /// has none before the exchange, and there is one exchange.
+    now: PerCoreRwLock<Option<Server>>,
+    panicked: Arc<AtomicBool>,
+}
+
+impl Front {
+    pub(crate) fn new(server: Server) -> Self {
+        let panicked = server.panicked.clone();
+        Self { now: PerCoreRwLock::named("fuse front", Some(server)), panicked }
+    }
+
+    /// Serves one request. Returns the header of the reply, if the operation has a reply.
+    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<OutHeader> {
+        let opcode = request.header.opcode;
+        if opcode == op::GETXATTR && self.with(|server| server.is_to_reopen(request)) == Some(true)
+        {
+            let done = catch_unwind(AssertUnwindSafe(|| self.reopen(request, reply)));
+            let done = done.unwrap_or_else(|_| {
+                self.panicked.store(true, Ordering::Release);
+                Err(Errno::IO)
+            });
+            return Some(reply.finish(request.header.unique, done));
+        }
+        match &*self.now.read() {
+            Some(server) => server.answer(request, reply),
+            None if matches!(opcode, op::FORGET | op::BATCH_FORGET) => None,
+            None => Some(reply.finish(request.header.unique, Err(Errno::IO))),
+        }
+    }
+
+    /// Exchanges the server for one of the volume as it can be written. No request is under way
+    /// meanwhile, and the old volume is gone before the new one is mounted. Answers with what was
+    /// in the way; empty if nothing was.
+    fn reopen(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
+        let args: GetxattrIn = request.args_and_name()?.0;
+        let mut now = self.now.write();
+        let refused = match now.take() {
+            // Another caller has been faster.
+            Some(server) if !server.behaviour.read_only => {
+                *now = Some(server);
+                None
+            }
+            Some(Server { fs, mut mount }) => {
+                let control = mount.control.clone().ok_or(Errno::NODATA)?;
+                drop(fs);
+                let Reopened { volume, refused } = control.reopen();
+                mount.behaviour.read_only = refused.is_some();
+                *now = volume.map(|fs| Server { fs, mount });
+                refused
+            }
+            None => return Err(Errno::IO),
+        };
+        put_sized(refused.unwrap_or_default().as_bytes(), args.size, reply)
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&Server) -> T) -> Option<T> {
+        self.now.read().as_ref().map(look)
+    }
+
+    pub(crate) fn is_agreed(&self, what: Init) -> bool {
+        self.with(|server| server.is_agreed(what)).unwrap_or(false)
+    }
+
+    /// Whether the connection is up.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.with(Server::is_ready).unwrap_or(false)
+    }
+
+    /// Whether a request has panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that nothing of what memory has reaches the drive any more.
+    pub(crate) fn stop_volume(&self) {
+        self.with(Server::stop_volume);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a mount is of: opened once, or twice if a read-only mount becomes writable.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use drive::linux::Access;
+use drive::{Ssd, Timing};
+use vfs::kind::{Format, Volume};
+
+use super::{FAILED, failed, unmountable, usage};
+use crate::failure::{Failure, Outcome};
+use crate::target::{Devices, open_to_serve};
+
+/// How a volume is opened.
+pub(super) struct Source {
+    pub(super) image: PathBuf,
+    pub(super) devices: Devices,
+    pub(super) timing: Timing,
+    /// The options of the file system, without `ro`.
+    pub(super) options: String,
+}
+
+/// A volume that is mounted in this process. Dropped, its image is free.
+pub(super) struct Served {
+    /// What happens in the background, until this is dropped.
+    pub(super) maintenance: Option<Box<dyn Any + Send>>,
+    pub(super) volume: Arc<dyn Volume>,
+    /// The drives it is on, if they are emulated.
+    pub(super) drives: Vec<Arc<Ssd>>,
+    pub(super) format: &'static dyn Format,
+}
+
+impl Source {
+    /// Opens the drive and mounts the volume on it.
+    pub(super) fn open(&self, access: Access) -> Outcome<Served> {
+        let Self { image, devices, timing, options } = self;
+        let opened = open_to_serve(image, devices, access, *timing)
+            .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
+        let format = devices.kind.of(&opened.drive).map_err(failed(image))?;
+        let ro = if access == Access::Write { "" } else { ",ro" };
+        let options = format!("{options}{ro}");
+        format.check_options(&options).map_err(|error| usage(error.to_string()))?;
+        let volume = format.mount(opened.drive.clone(), &options);
+        let volume = volume.map_err(|error| unmountable(image, &error))?;
+        let drives = opened.emulated().to_vec();
+        Ok(Served { maintenance: None, volume, drives, format })
+    }
+}
