@@ -12,6 +12,7 @@ use crate::{Result, now_ns};
 use f2fs::technique;
 use vfs::kind::Technique;
 use vfs::kind::Volume;
+use vfs::words::counted;
 
 /// Mails of a thread: its share of Filebench's 1,000, or 100 if that is more.
 const MAILS: u64 = 1000;
@@ -40,7 +41,8 @@ pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
         let ours =
             gain(PROTECTED, [technique::NOBARRIER, technique::OPRW_NOBARRIER], threads, seed)?;
         let row = |paper: &str| {
-            Row::new(Kind::Outcome, format!("{threads} threads, OPRW / F2FS"), paper, ours, "x")
+            let what = format!("{}, OPRW / F2FS", counted(threads, "thread"));
+            Row::new(Kind::Outcome, what, paper, ours, "x")
         };
         let row = match rows.first() {
             None => row("1.2").within(1.15, 1.25),
