@@ -71,6 +71,7 @@ fn small_workloads_at_every_cut() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn threads_at_every_cut() {
     let cuts = hold(&["threads:4:names", "threads:4:private"], 1..2);
     assert!(cuts > 1000, "{cuts} cuts");
@@ -85,6 +86,7 @@ fn threads_at_many_cuts() {
 
 /// Each fault breaks a promise, and without it the same runs are clean (above).
 #[test]
+#[ignore = "long: make test-all"]
 fn faults_are_found() {
     for (inject, mode, workload) in [
         ("record-late", "ijournal", "threads:4:names"),
