@@ -27,6 +27,11 @@ const NOBODY: u32 = 65534;
 /// its program, and a mount with an open file can be neither unmounted nor made read-only.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Keeps rigs away, for a test without one that must not have its files open elsewhere.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock()
+}
+
 /// What a volume is on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disk {
@@ -45,6 +50,8 @@ pub(crate) const PROTECTED: &str = "zn540";
 /// A volume that is mounted, most of the time.
 pub(crate) struct Rig {
     dir: TempDir,
+    /// Of the image.
+    name: &'static str,
     server: RefCell<Option<Child>>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -110,8 +117,25 @@ impl Rig {
         rig.format(args)
     }
 
+    /// A new pmfs volume of this many MiB in a file in memory, mounted with `args`.
+    pub(crate) fn pm(mib: u64, args: &[&str]) -> Self {
+        let mut rig = Self::empty_in(Path::new("/dev/shm"));
+        rig.name = "image.pm";
+        let size = format!("{mib}m");
+        let created = strandline(&["drive", "create", "--pm", "--size", &size], &rig.image());
+        assert!(created.status.success(), "{created:?}");
+        let made = strandline(&["mkfs", "--fs", "pmfs", "-q"], &rig.image());
+        assert!(made.status.success(), "{made:?}");
+        rig.mount(args);
+        rig
+    }
+
     /// A directory to mount on, and no image yet.
     pub(crate) fn empty() -> Self {
+        Self::empty_in(&std::env::temp_dir())
+    }
+
+    fn empty_in(parent: &Path) -> Self {
         let alone = ALONE.lock();
         assert!(
             rustix::process::getuid().is_root(),
@@ -119,12 +143,12 @@ impl Rig {
         );
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: load the module fuse");
         require("fusermount3", "fuse3");
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(parent).unwrap();
         // Other users must be able to reach the mount point.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::create_dir(dir.path().join("point")).unwrap();
-        Self { dir, server: RefCell::new(None), _alone: alone }
+        Self { dir, name: "image", server: RefCell::new(None), _alone: alone }
     }
 
     fn format(self, args: &[&str]) -> Self {
@@ -135,7 +159,7 @@ impl Rig {
     }
 
     pub(crate) fn image(&self) -> PathBuf {
-        self.dir.path().join("image")
+        self.dir.path().join(self.name)
     }
 
     pub(crate) fn point(&self) -> PathBuf {
@@ -244,6 +268,11 @@ impl Rig {
     /// Kills the server and clears the mount away.
     pub(crate) fn kill(&self) {
         self.die();
+        self.clear();
+    }
+
+    /// Clears the mount of a dead server away.
+    pub(crate) fn clear(&self) {
         run("umount", &["-l"], &self.point());
     }
 
