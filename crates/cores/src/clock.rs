@@ -93,3 +93,11 @@ pub fn memory(bytes: u64) {
         machine.memory(bytes);
     }
 }
+
+/// As [`memory`], of the memory of another socket perhaps: its own cores and those of others share
+/// its bandwidth.
+pub fn memory_of(socket: usize, bytes: u64) {
+    if let Some(machine) = sim::current() {
+        machine.memory_of(socket, bytes);
+    }
+}

@@ -26,7 +26,7 @@ mod thread;
 pub mod trace;
 
 pub use clock::{
-    Nanos, core_count, current_core, is_virtual, memory, now, sleep, sleep_until, spend,
+    Nanos, core_count, current_core, is_virtual, memory, memory_of, now, sleep, sleep_until, spend,
     wall_clock, yield_now,
 };
 pub use condvar::Condvar;

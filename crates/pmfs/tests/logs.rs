@@ -53,9 +53,8 @@ fn judge(state: PmState, number: u64) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn cleaning_is_bounded_and_can_be_cut() {
-    let sim = PmSim::power_on(empty("nova", 4 << 20), Domain::Memory);
+fn clean(design: &str) {
+    let sim = PmSim::power_on(empty(design, 4 << 20), Domain::Memory);
     let fs: Arc<dyn Volume> = mount(sim.clone()).expect("mount");
     let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).expect("a file").ino;
     let free = fs.statfs().expect("statfs").blocks_free;
@@ -84,4 +83,9 @@ fn cleaning_is_bounded_and_can_be_cut() {
     fs.unmount().expect("unmount");
     assert!(sim.pending().is_settled() && sim.info().bytes > 0);
     judge(sim.visible(), 599).expect("after an unmount");
+}
+
+#[test]
+fn cleaning_is_bounded_and_can_be_cut() {
+    ["nova", "pnova"].into_iter().for_each(clean);
 }

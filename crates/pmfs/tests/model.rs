@@ -42,7 +42,7 @@ fn apply(fs: &dyn FileSystem, model: &MemFs, ops: &[Op]) -> Result<(), String> {
 
 fn case(ops: &[Op], seed: u64) -> Result<(), String> {
     let domain = [Domain::Memory, Domain::Caches, Domain::Process][seed as usize % 3];
-    let mut pm = PmSim::power_on(empty(DESIGNS[seed as usize / 3 % 2], BYTES), domain);
+    let mut pm = PmSim::power_on(empty(DESIGNS[seed as usize / 3 % DESIGNS.len()], BYTES), domain);
     let model = MemFs::new();
     for (round, ops) in ops.chunks(STRETCH).enumerate() {
         let fs: std::sync::Arc<dyn Volume> = mount(pm.clone())?;

@@ -39,8 +39,10 @@ impl Sim {
 
     /// Charges `bytes` to the memory of `socket`. One core has at most its own bandwidth, and all
     /// who use the socket's memory share that, one after the other.
-    fn memory_of(&self, socket: usize, bytes: u64) {
+    pub(crate) fn memory_of(&self, socket: usize, bytes: u64) {
         let inner = self.inner();
+        // A machine with fewer sockets may go on with the memory of another.
+        let socket = socket % self.profile.sockets();
         let alone = if socket == self.profile.socket_of(inner.core) {
             self.profile.core_memory_time(bytes)
         } else {
@@ -60,8 +62,6 @@ impl Sim {
             0 => (0, self.profile.socket_of(inner.core)),
             _ => (place >> SOCKET_BITS, (place & ((1 << SOCKET_BITS) - 1)) as usize),
         };
-        // A machine with fewer sockets may go on with the pages of another.
-        let socket = socket % self.profile.sockets();
         let pages = (self.profile.cache_bytes() / PAGE).max(1);
         let is_near = inner.bring(version, changed, pages);
         let now = inner.clock;

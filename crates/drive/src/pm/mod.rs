@@ -13,6 +13,7 @@
 
 mod arch;
 mod block;
+mod charged;
 mod fault;
 #[cfg(target_os = "linux")]
 mod mapped;
@@ -26,6 +27,7 @@ use std::io;
 use std::ops::Range;
 
 pub use block::PmDrive;
+pub use charged::PmCharged;
 pub use fault::{PmFault, PmFaulty};
 #[cfg(target_os = "linux")]
 pub use mapped::{Mapped, PmError};

@@ -17,14 +17,16 @@ const PART_MIN: u64 = 64;
 
 /// The free blocks of a volume.
 pub(crate) struct Space {
-    start: u64,
-    /// Blocks in each part but the last.
-    part_len: u64,
+    /// Where each part begins, in order.
+    starts: Box<[u64]>,
+    end: u64,
     parts: Box<[Part]>,
     free: AtomicU64,
     total: u64,
     /// The last free blocks, which only what frees something may take.
     reserve: u64,
+    /// Calls take from the first of so many parts first, by their core.
+    near: usize,
 }
 
 /// Aligned so that cores do not share lines.
@@ -67,18 +69,34 @@ impl Drop for Taken<'_> {
 }
 
 impl Space {
-    /// All of `data` but the `used` runs, which are sorted and do not overlap.
-    pub(crate) fn new(data: Range<u64>, cores: u32, used: &[BlockRun], reserve: u64) -> Self {
+    /// All of `data` but the `used` runs, which are sorted and do not overlap. Each of the nodes,
+    /// which end at these blocks, is divided among its share of the cores.
+    pub(crate) fn new(
+        data: Range<u64>,
+        cores: u32,
+        nodes: &[u64],
+        used: &[BlockRun],
+        reserve: u64,
+    ) -> Self {
         let total = data.end - data.start;
         let parts = (total / PART_MIN).clamp(1, u64::from(cores));
-        let part_len = total.div_ceil(parts);
-        let parts = (0..parts).map(|n| {
+        let each = (parts / nodes.len().max(1) as u64).max(1);
+        let mut starts = Vec::new();
+        let mut start = data.start;
+        let ends = nodes.iter().copied().filter(|&end| end < data.end).chain([data.end]);
+        for end in ends.filter(|&end| end > data.start) {
+            let len = (end - start).div_ceil(each).max(1);
+            starts.extend((start..end).step_by(len as usize));
+            start = end;
+        }
+        let part = |(n, _): (usize, &u64)| {
             let runs = Mutex::ranked(Rank::Space, "pmfs space", BTreeMap::new());
-            Part { runs: runs.keyed(n) }
-        });
-        let parts = parts.collect();
-        let (start, free) = (data.start, AtomicU64::new(0));
-        let space = Self { start, part_len, parts, free, total, reserve };
+            Part { runs: runs.keyed(n as u64) }
+        };
+        let parts: Box<[Part]> = starts.iter().enumerate().map(part).collect();
+        let (near, free) = (parts.len(), AtomicU64::new(0));
+        let starts = starts.into();
+        let space = Self { starts, end: data.end, parts, free, total, reserve, near };
         let mut at = data.start;
         for &(start, len) in used {
             space.give(at, start.saturating_sub(at));
@@ -86,6 +104,14 @@ impl Space {
         }
         space.give(at, data.end.saturating_sub(at));
         space
+    }
+
+    /// Lets calls take from blocks before `end` first, if there is an end.
+    pub(crate) fn within(mut self, end: Option<u64>) -> Self {
+        if let Some(end) = end {
+            self.near = self.starts.partition_point(|&start| start < end).max(1);
+        }
+        self
     }
 
     pub(crate) fn free(&self) -> u64 {
@@ -114,7 +140,7 @@ impl Space {
     fn take_any(&self, want: u64, goal: Option<u64>) -> Taken<'_> {
         let mut taken = Taken { space: self, runs: Vec::new() };
         let mut left = want;
-        let own = slot() % self.parts.len();
+        let own = slot() % self.near;
         let goal_part = goal.and_then(|goal| self.part_of(goal));
         if let (Some(part), Some(goal)) = (goal_part, goal) {
             left -= self.take_at(part, goal, left, &mut taken.runs);
@@ -135,7 +161,7 @@ impl Space {
         if self.free() < want + self.reserve {
             return None;
         }
-        let own = slot() % self.parts.len();
+        let own = slot() % self.near;
         for number in (own..self.parts.len()).chain(0..own) {
             let mut runs = self.parts[number].runs.lock();
             let fitting = runs.iter().find(|(_, len)| **len >= want).map(|(start, _)| *start);
@@ -152,7 +178,7 @@ impl Space {
         let (mut at, end) = (start, start + len);
         while at < end {
             let Some(number) = self.part_of(at) else { return };
-            let part_end = self.start + (number as u64 + 1) * self.part_len;
+            let part_end = self.starts.get(number + 1).copied().unwrap_or(self.end);
             let len = end.min(part_end) - at;
             let mut runs = self.parts[number].runs.lock();
             let (mut first, mut whole) = (at, len);
@@ -195,8 +221,8 @@ impl Space {
     }
 
     fn part_of(&self, block: u64) -> Option<usize> {
-        let number = usize::try_from(block.checked_sub(self.start)? / self.part_len).ok()?;
-        (number < self.parts.len()).then_some(number)
+        let number = self.starts.partition_point(|&start| start <= block).checked_sub(1)?;
+        (block < self.end).then_some(number)
     }
 
     /// Takes from the run that begins at or contains `goal`.
@@ -243,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let space = Space::new(10..1010, 4, &[(20, 5), (30, 10)], 0);
+        let space = Space::new(10..1010, 4, &[1010], &[(20, 5), (30, 10)], 0);
         assert_eq!(space.free(), 985);
         let all = space.take(5000, None);
         assert_eq!((all.blocks(), space.free()), (985, 0));
@@ -261,8 +287,18 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_divided_among_their_cores() {
+        let space = Space::new(100..1000, 8, &[500, 1000], &[], 0);
+        assert_eq!(*space.starts, [100, 200, 300, 400, 500, 625, 750, 875]);
+        let part = |block| space.part_of(block);
+        assert_eq!([part(99), part(100), part(499), part(500)], [None, Some(0), Some(3), Some(4)]);
+        assert_eq!([part(999), part(1000)], [Some(7), None]);
+        assert_eq!(space.within(Some(500)).near, 4);
+    }
+
+    #[test]
     fn only_what_is_not_kept_is_given_back() {
-        let space = Space::new(0..100, 1, &[(0, 100)], 0);
+        let space = Space::new(0..100, 1, &[100], &[(0, 100)], 0);
         space.give_difference(vec![(10, 10), (30, 5)], vec![(12, 3), (31, 2), (18, 2), (80, 9)]);
         let next = || space.take_run(1).map(|run| run.keep()[0].0);
         let free: Vec<_> = std::iter::from_fn(next).collect();

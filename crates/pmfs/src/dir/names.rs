@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use cores::RwLockWriteGuard;
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Result, check_name};
 use zerocopy::IntoBytes;
 
 use crate::alloc::Taken;
 use crate::commit::Change;
 use crate::file::map::Way;
+use crate::inode::lock::WriteGuard;
 use crate::inode::node::{Inode, Node, read_raw};
 use crate::inode::xattr::Staged;
 use crate::log::{Log, NAMES_ROOM};
@@ -76,7 +76,7 @@ impl Draft<'_> {
 
 /// Several inodes, locked.
 pub(crate) struct Locked<'a> {
-    all: Vec<(Ino, RwLockWriteGuard<'a, Inode>)>,
+    all: Vec<(Ino, WriteGuard<'a>)>,
 }
 
 impl<'a> Locked<'a> {
@@ -209,7 +209,7 @@ impl Pmfs {
         if is_dir {
             dir.edit(&mut change, |raw| raw.links += 1);
         }
-        let inode = draft.keep(self.layout.design);
+        let inode = self.share(draft.keep(self.layout.design));
         let _done = self.commit(change, [dir]);
         let attr = inode.attr(ino)?;
         self.inodes.insert(ino, inode);
@@ -228,7 +228,7 @@ impl Pmfs {
         let mut draft = draft.inspect_err(|_| self.numbers.give(ino))?;
         draft.raw.links = 0.into();
         draft.store(&mut change);
-        let inode = draft.keep(self.layout.design);
+        let inode = self.share(draft.keep(self.layout.design));
         let _done = self.commit(change, []);
         let attr = inode.attr(ino)?;
         self.inodes.insert_nameless(ino, inode);
@@ -395,7 +395,8 @@ impl Pmfs {
     pub(crate) fn free_inode(&self, inode: &mut Inode, ino: Ino) {
         inode.map.runs().chain(inode.xattrs).for_each(|(start, len)| self.space.give(start, len));
         let log = inode.log.iter().flat_map(Log::blocks);
-        log.for_each(|block| self.space.give(block, 1));
+        let cores = inode.cores.iter().flat_map(|cores| cores.blocks());
+        log.chain(cores).for_each(|block| self.space.give(block, 1));
         *inode = Inode::empty(inode.at, RawInode::free(inode.raw.generation.get()));
         self.inodes.remove(ino);
         self.numbers.give(ino);

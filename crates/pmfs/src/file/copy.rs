@@ -36,49 +36,15 @@ impl Pmfs {
         let data = &data[..(end - offset) as usize];
         let mut change = Change::new(&*self.pm);
         zero_between(inode, &mut change, inode.raw.size.get(), offset);
-        let new = extents(first, taken.runs());
-        for extent in &new {
-            self.stream_pages(inode, &mut change, extent, offset, data);
-        }
+        let new: Vec<_> = extents(first, taken.runs()).collect();
+        let read = |page: u64, to: &mut [u8]| self.read_inode(inode, page * BLOCK, to);
+        new.iter().for_each(|extent| stream_pages(&mut change, extent, (offset, data), &read));
         let mut raw = inode.raw;
         raw.touch_data();
         raw.size = raw.size.get().max(end).into();
         let _done = self.commit_logged(inode, change, raw, &new)?;
         taken.keep();
         Ok(data.len())
-    }
-
-    /// Stores the pages of `extent`: `data`, which belongs at byte `offset`, and around it what the
-    /// file has there.
-    pub(crate) fn stream_pages(
-        &self,
-        inode: &Inode,
-        change: &mut Change<'_>,
-        extent: &Extent,
-        offset: u64,
-        data: &[u8],
-    ) {
-        let end = offset + data.len() as u64;
-        let (whole, behind) = (offset.div_ceil(BLOCK), end / BLOCK);
-        let place = |page: u64| (extent.block + page - extent.page) * BLOCK;
-        let (from, to) = (extent.page.max(whole), extent.end().min(behind));
-        if from < to {
-            let part = (from * BLOCK - offset) as usize..(to * BLOCK - offset) as usize;
-            change.stream(place(from), &data[part]);
-        }
-        let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
-        let edges = [first, last].into_iter().take(1 + usize::from(first < last));
-        for page in edges.filter(|page| !(whole..behind).contains(page)) {
-            if !(extent.page..extent.end()).contains(&page) {
-                continue;
-            }
-            let mut bytes = [0; BLOCK as usize];
-            self.read_inode(inode, page * BLOCK, &mut bytes);
-            let (start, stop) = (offset.max(page * BLOCK), end.min((page + 1) * BLOCK));
-            bytes[(start % BLOCK) as usize..][..(stop - start) as usize]
-                .copy_from_slice(&data[(start - offset) as usize..(stop - offset) as usize]);
-            change.stream(place(page), &bytes);
-        }
     }
 
     /// Zeroes bytes that may be visible: in place, or in a copy of each page where data is copied
@@ -170,14 +136,43 @@ impl Pmfs {
     }
 }
 
-/// Runs of blocks for the pages from `first` on.
-fn extents(first: u64, runs: &[BlockRun]) -> Vec<Extent> {
-    let mut page = first;
-    let extent = |&(block, len): &BlockRun| {
-        page += len;
-        Extent { page: page - len, block, len }
-    };
-    runs.iter().map(extent).collect()
+/// Stores the pages of `extent`: the data, which belongs at this byte of the file, and around it
+/// what `read` says that the page has.
+pub(super) fn stream_pages(
+    change: &mut Change<'_>,
+    extent: &Extent,
+    (offset, data): (u64, &[u8]),
+    read: &impl Fn(u64, &mut [u8]) -> usize,
+) {
+    let end = offset + data.len() as u64;
+    let (whole, behind) = (offset.div_ceil(BLOCK), end / BLOCK);
+    let place = |page: u64| (extent.block + page - extent.page) * BLOCK;
+    let (from, to) = (extent.page.max(whole), extent.end().min(behind));
+    if from < to {
+        let part = (from * BLOCK - offset) as usize..(to * BLOCK - offset) as usize;
+        change.stream(place(from), &data[part]);
+    }
+    let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+    let edges = [first, last].into_iter().take(1 + usize::from(first < last));
+    for page in edges.filter(|page| !(whole..behind).contains(page)) {
+        if !(extent.page..extent.end()).contains(&page) {
+            continue;
+        }
+        let mut bytes = [0; BLOCK as usize];
+        read(page, &mut bytes);
+        let (start, stop) = (offset.max(page * BLOCK), end.min((page + 1) * BLOCK));
+        bytes[(start % BLOCK) as usize..][..(stop - start) as usize]
+            .copy_from_slice(&data[(start - offset) as usize..(stop - offset) as usize]);
+        change.stream(place(page), &bytes);
+    }
+}
+
+/// Runs of blocks as extents of the pages from `first` on.
+pub(super) fn extents(first: u64, runs: &[BlockRun]) -> impl Iterator<Item = Extent> {
+    runs.iter().scan(first, |page, &(block, len)| {
+        *page += len;
+        Some(Extent { page: *page - len, block, len })
+    })
 }
 
 /// Whether nothing but size and times is different, which entries about data say, too.

@@ -4,4 +4,5 @@ mod copy;
 pub(crate) mod hole;
 pub(crate) mod map;
 pub(crate) mod read;
+pub(crate) mod segments;
 pub(crate) mod write;

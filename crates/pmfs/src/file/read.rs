@@ -2,6 +2,7 @@
 
 use vfs::{Errno, Ino, Result, Seek};
 
+use super::map::Map;
 use crate::inode::node::Inode;
 use crate::mount::Pmfs;
 use crate::ondisk::BLOCK;
@@ -11,17 +12,25 @@ impl Pmfs {
         let node = self.node(ino)?;
         let inode = node.lock.read();
         inode.check_file()?;
-        Ok(self.read_inode(&inode, offset, buf))
+        Ok(match inode.segments {
+            None => self.read_inode(&inode, offset, buf),
+            Some(_) => self.read_shared(&inode, offset, buf),
+        })
     }
 
     /// Reads contents of any inode, up to its size.
     pub(crate) fn read_inode(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> usize {
-        let left = inode.raw.size.get().saturating_sub(offset);
+        self.copy_out(&inode.map, inode.raw.size.get(), offset, buf)
+    }
+
+    /// Reads what `map` has of a file of this size.
+    pub(super) fn copy_out(&self, map: &Map, size: u64, offset: u64, buf: &mut [u8]) -> usize {
+        let left = size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
         let end = offset + len as u64;
         let mut at = offset;
-        for extent in inode.map.within(offset / BLOCK, end.div_ceil(BLOCK)) {
+        for extent in map.within(offset / BLOCK, end.div_ceil(BLOCK)) {
             let start = (extent.page * BLOCK).max(offset);
             let stop = (extent.end() * BLOCK).min(end);
             buf[(at - offset) as usize..(start - offset) as usize].fill(0);

@@ -20,6 +20,18 @@ use crate::ondisk::inode::{FILE_SIZE_MAX, RawInode};
 impl Pmfs {
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let node = self.node(ino)?;
+        if !data.is_empty()
+            && let Some(is_shared) = node.is_shared
+            && let Some((written, is_long)) = match is_shared {
+                true => self.overwrite(&node.lock.read(), offset, data)?,
+                false => self.overwrite(&node.lock.write(), offset, data)?,
+            }
+        {
+            if is_long {
+                self.clean_shared(ino)?;
+            }
+            return Ok(written);
+        }
         let mut inode = node.lock.write();
         inode.check_file()?;
         if data.is_empty() {

@@ -1,7 +1,8 @@
 //! One inode in memory: its attributes as they are on the medium, where its pages are and, for a
 //! directory, its names.
 
-use cores::{Rank, RwLock};
+use std::sync::atomic::AtomicBool;
+
 use drive::pm::Pm;
 use vfs::{Attr, Errno, FileKind, Ino, Timespec};
 use zerocopy::{FromZeros, IntoBytes};
@@ -10,6 +11,9 @@ use crate::alloc::BlockRun;
 use crate::commit::Change;
 use crate::dir::index::Index;
 use crate::file::map::Map;
+use crate::file::segments::Segments;
+use crate::inode::lock::InodeLock;
+use crate::log::cores::CoreLogs;
 use crate::log::{self, Log};
 use crate::ondisk::Corrupt;
 use crate::ondisk::extent::{Extent, parse_run};
@@ -20,9 +24,12 @@ use crate::ondisk::superblock::{Design, Layout};
 /// An inode that somebody has used since the mount.
 pub(crate) struct Node {
     pub(crate) ino: Ino,
-    /// Protects everything about the inode, in memory and on the medium. Several are taken in the
-    /// order of their numbers, and kept until the change is durable.
-    pub(crate) lock: RwLock<Inode>,
+    /// Several are taken in the order of their numbers, and kept until the change is durable.
+    pub(crate) lock: InodeLock,
+    /// Whether overwrites share the inode, if they go to the logs of cores.
+    pub(crate) is_shared: Option<bool>,
+    /// It was freed, and another may have its number.
+    pub(crate) is_gone: AtomicBool,
 }
 
 /// What the lock protects.
@@ -38,18 +45,25 @@ pub(crate) struct Inode {
     pub(crate) xattrs: Option<BlockRun>,
     /// In designs with logs.
     pub(crate) log: Option<Log>,
+    /// Of a file that overwrites go to the logs of cores of.
+    pub(crate) segments: Option<Box<Segments>>,
+    /// The logs of cores.
+    pub(crate) cores: Option<Box<CoreLogs>>,
 }
 
 impl Node {
     pub(crate) fn new(ino: Ino, inode: Inode) -> Self {
-        Self { ino, lock: RwLock::ranked(Rank::Inode, "pmfs inode", inode).keyed(ino) }
+        let is_shared = inode.segments.as_ref().map(|segments| segments.is_shared);
+        let lock = InodeLock::new(ino, inode, is_shared == Some(true));
+        Self { ino, lock, is_shared, is_gone: AtomicBool::new(false) }
     }
 }
 
 impl Inode {
     /// A new one, without contents.
     pub(crate) fn empty(at: u64, raw: RawInode) -> Self {
-        Self { at, raw, map: Map::default(), index: Index::default(), xattrs: None, log: None }
+        let (map, index) = (Map::default(), Index::default());
+        Self { at, raw, map, index, xattrs: None, log: None, segments: None, cores: None }
     }
 
     /// A new one with this extent.
@@ -68,28 +82,38 @@ impl Inode {
         pm: &dyn Pm,
         layout: &Layout,
         at: u64,
-        mut raw: RawInode,
+        raw: RawInode,
         names: bool,
     ) -> Result<Self, Corrupt> {
         let birth = [pm.load(at + BIRTH_AT), pm.load(at + BIRTH_AT + 8)];
-        let mut map = Map::born(Extent::parse(at + BIRTH_AT, birth, layout)?);
-        let mut index = Index::default();
-        let log = log::replay(pm, layout, at + LOG_AT, |_, entry| match entry {
-            Entry::Write { extent, size, mtime: (secs, nanos) } => {
-                map.replace(extent);
-                raw.size = size.into();
-                let time = Timespec { secs, nanos };
-                raw.set_mtime(time);
-                raw.set_ctime(time);
-            }
-            Entry::Hole { page, pages } => drop(map.remove(page, page + pages)),
-            Entry::Attr(new) => raw = *new,
-            Entry::Name { cookie, to, name } if names => index.replay(cookie, to, name),
-            Entry::Name { .. } => {}
+        let map = Map::born(Extent::parse(at + BIRTH_AT, birth, layout)?);
+        let mut inode = Self { map, ..Self::empty(at, raw) };
+        let (log, cores) = log::replay_all(pm, layout, at, &mut |is_of_core, entry| {
+            inode.replay(is_of_core, entry, names);
         })?;
-        raw.check(at)?;
-        let xattrs = parse_run(at, raw.xattrs.get(), layout)?;
-        Ok(Self { at, raw, map, index, xattrs, log: Some(log) })
+        inode.raw.check(at)?;
+        inode.xattrs = parse_run(at, inode.raw.xattrs.get(), layout)?;
+        Ok(Self { log: Some(log), cores: cores.map(Box::new), ..inode })
+    }
+
+    /// Does what an entry says. Those of cores neither move the end of a file nor its time back.
+    fn replay(&mut self, is_of_core: bool, entry: Entry, names: bool) {
+        match entry {
+            Entry::Write { extent, size, mtime } => {
+                self.map.replace(extent);
+                let old = (self.raw.mtime.get(), self.raw.mtime_nanos.get());
+                let (secs, nanos) = if is_of_core { mtime.max(old) } else { mtime };
+                if !is_of_core {
+                    self.raw.size = size.into();
+                }
+                self.raw.set_mtime(Timespec { secs, nanos });
+                self.raw.set_ctime(Timespec { secs, nanos });
+            }
+            Entry::Hole { page, pages } => drop(self.map.remove(page, page + pages)),
+            Entry::Attr(new) => self.raw = *new,
+            Entry::Name { cookie, to, name } if names => self.index.replay(cookie, to, name),
+            Entry::Name { .. } => {}
+        }
     }
 
     /// Reads inode `ino`; `None` if it is free.
@@ -142,7 +166,8 @@ impl Inode {
     /// Every run of blocks that the medium says it has.
     pub(crate) fn runs(&self) -> impl Iterator<Item = BlockRun> {
         let pages = self.log.iter().flat_map(|log| log.pages().iter().map(|&block| (block, 1)));
-        self.map.runs().chain(self.xattrs).chain(pages)
+        let cores = self.cores.iter().flat_map(|cores| cores.runs());
+        self.map.runs().chain(self.xattrs).chain(pages).chain(cores)
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -155,7 +180,13 @@ impl Inode {
     }
 
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
-        Ok(self.raw.attr(ino, self.kind()?, self.blocks()))
+        let mut attr = self.raw.attr(ino, self.kind()?, self.blocks());
+        if let Some(time) = self.overwritten()
+            && (time.secs, time.nanos) > (attr.mtime.secs, attr.mtime.nanos)
+        {
+            (attr.mtime, attr.ctime) = (time, time);
+        }
+        Ok(attr)
     }
 
     /// Blocks that it has.

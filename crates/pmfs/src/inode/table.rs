@@ -2,8 +2,9 @@
 //! names or extents is built once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use cores::{Mutex, Rank};
+use cores::{Mutex, Rank, core_count, slot};
 use rustc_hash::FxHashMap;
 use vfs::{Errno, Ino, Result};
 
@@ -11,11 +12,22 @@ use super::node::{Inode, Node};
 use crate::ondisk::Corrupt;
 
 const SHARDS: usize = 64;
+/// Inodes that a core remembers.
+const NEAR: usize = 64;
 
 /// Inodes by number.
 pub(crate) struct Table {
     /// Each protects which inodes of its own are in memory and how often they are open.
     shards: Box<[Mutex<FxHashMap<Ino, Entry>>]>,
+    /// By core, the inodes that it used last, so that many cores find one without a shared lock.
+    near: Box<[Near]>,
+}
+
+/// Aligned so that cores do not share lines.
+#[repr(align(128))]
+struct Near {
+    /// Protects the core's own list; threads of the real machine may share it.
+    nodes: Mutex<Vec<Option<Arc<Node>>>>,
 }
 
 struct Entry {
@@ -30,7 +42,12 @@ impl Table {
         let shard = |n: usize| {
             Mutex::ranked(Rank::Opens, "pmfs inodes", FxHashMap::default()).keyed(n as u64)
         };
-        Self { shards: (0..SHARDS).map(shard).collect() }
+        let near = |_| {
+            let nodes = Mutex::ranked(Rank::Opens, "pmfs inodes of a core", vec![None; NEAR]);
+            Near { nodes: nodes.keyed(SHARDS as u64) }
+        };
+        let near = (0..core_count()).map(near).collect();
+        Self { shards: (0..SHARDS).map(shard).collect(), near }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<Ino, Entry>> {
@@ -39,6 +56,24 @@ impl Table {
 
     /// The inode, read by `load` if it is not in memory. `ENOENT` if it is free.
     pub(crate) fn get(
+        &self,
+        ino: Ino,
+        load: impl FnOnce() -> Result<Option<Inode>, Corrupt>,
+    ) -> Result<Arc<Node>> {
+        let near = &self.near[slot() % self.near.len()].nodes;
+        let place = ino as usize % NEAR;
+        if let Some(node) = &near.lock()[place]
+            && node.ino == ino
+            && !node.is_gone.load(Ordering::Acquire)
+        {
+            return Ok(node.clone());
+        }
+        let node = self.find(ino, load)?;
+        near.lock()[place] = Some(node.clone());
+        Ok(node)
+    }
+
+    fn find(
         &self,
         ino: Ino,
         load: impl FnOnce() -> Result<Option<Inode>, Corrupt>,
@@ -99,6 +134,8 @@ impl Table {
 
     /// Forgets an inode that was freed. The caller has it locked.
     pub(crate) fn remove(&self, ino: Ino) {
-        self.shard(ino).lock().remove(&ino);
+        if let Some(entry) = self.shard(ino).lock().remove(&ino) {
+            entry.node.is_gone.store(true, Ordering::Release);
+        }
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! The new log is written where nothing points to, durably, and then one word of the inode switches
 //! to it (NOVA's "thorough" collection, section 4.6, with one word instead of head and tail). So a
-//! cut leaves the old log or the new one. Its order does not matter but for the attributes, which
-//! come last, because entries about data carry a size and a time of their own.
+//! cut leaves the old log or the new one. Where there are logs of cores, the new log says what they
+//! say as well, and a second word lets go of them in the same commit. The order of the entries does
+//! not matter but for the attributes, which come last, because entries about data carry a size and
+//! a time of their own.
 
 use super::Log;
+use super::cores::CoreLogs;
 use crate::commit::Change;
 use crate::inode::node::Inode;
 use crate::mount::Pmfs;
 use crate::ondisk::extent::Extent;
-use crate::ondisk::inode::RawInode;
+use crate::ondisk::inode::{CORES_AT, RawInode};
 use crate::ondisk::log::{Entry, LINES};
 
 /// Shorter logs are left alone.
@@ -21,7 +24,8 @@ impl Pmfs {
     /// inode locked, and nothing is staged.
     pub(crate) fn clean(&self, inode: &mut Inode) {
         let Some(log) = inode.log.as_ref().filter(|_| !inode.is_free()) else { return };
-        let pages = log.pages.len();
+        let of_cores = inode.cores.as_ref().map_or(0, |cores| cores.pages());
+        let pages = log.pages.len() + of_cores;
         // It is counted again only when the log has grown by half.
         if pages < PAGES_MIN || pages * 2 < log.cleaned * 3 {
             return;
@@ -41,11 +45,18 @@ impl Pmfs {
         }
         let mut change = Change::new(&*self.pm);
         new.flush(&mut change);
+        let cores = inode.cores.take_if(|cores| of_cores > 0 && !cores.blocks().is_empty());
+        if cores.is_some() {
+            change.patch(inode.at + CORES_AT, &[0; 8]);
+            inode.cores = Some(Box::new(CoreLogs::new(self.log_count())));
+        }
         let _done = self.journal.commit(change);
         new.cleaned = new.pages.len();
         if let Some(old) = inode.log.replace(new) {
             old.blocks().for_each(|block| self.space.give(block, 1));
         }
+        let old = cores.into_iter().flat_map(|cores| cores.blocks());
+        old.for_each(|block| self.space.give(block, 1));
     }
 }
 

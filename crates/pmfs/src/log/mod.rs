@@ -5,6 +5,7 @@
 //! Space for them is reserved before anything changes, so that staging cannot fail.
 
 mod clean;
+pub(crate) mod cores;
 mod replay;
 
 use drive::pm::LINE;
@@ -18,7 +19,7 @@ use crate::ondisk::BLOCK;
 use crate::ondisk::log::{Entry, LINES, NEXT_AT, TAIL_AT, Tail, skip};
 
 pub(crate) use clean::written;
-pub(crate) use replay::replay;
+pub(crate) use replay::{replay, replay_all};
 
 /// Lines that a page has for entries, less what the longest entry may leave at its end.
 const PAGE_ROOM: u64 = LINES - 1 - 4;

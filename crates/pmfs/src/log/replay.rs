@@ -3,7 +3,9 @@
 use drive::pm::Pm;
 
 use super::Log;
+use super::cores::CoreLogs;
 use crate::ondisk::extent::parse_map;
+use crate::ondisk::inode::{CORES_AT, LOG_AT};
 use crate::ondisk::log::{Entry, LINES, NEXT_AT, TAIL_AT, Tail};
 use crate::ondisk::superblock::Layout;
 use crate::ondisk::{BLOCK, Corrupt};
@@ -53,4 +55,27 @@ pub(crate) fn replay(
         let next = parse_map(at, pm.load(at + NEXT_AT), layout)?;
         block = next.ok_or_else(|| wrong("next page", 0, "a block, before the tail"))?;
     }
+}
+
+/// Reads all logs of the inode at `inode_at`, and shows their entries in the order in which they
+/// count, and whether each is from the log of a core.
+pub(crate) fn replay_all(
+    pm: &dyn Pm,
+    layout: &Layout,
+    inode_at: u64,
+    see: &mut dyn FnMut(bool, Entry),
+) -> Result<(Log, Option<CoreLogs>), Corrupt> {
+    let slot_at = inode_at + LOG_AT;
+    if pm.load(inode_at + CORES_AT) == 0 {
+        return Ok((replay(pm, layout, slot_at, |_, entry| see(false, entry))?, None));
+    }
+    let mut all = Vec::new();
+    let mut log = replay(pm, layout, slot_at, |version, entry| all.push((version, false, entry)))?;
+    let cores =
+        CoreLogs::load(pm, layout, inode_at, |version, entry| all.push((version, true, entry)))?;
+    log.version = log.version.max(cores.as_ref().map_or(0, |(_, version)| *version));
+    // Those of one call have one version or ascending ones, and keep their order.
+    all.sort_by_key(|(version, ..)| *version);
+    all.into_iter().for_each(|(_, is_of_core, entry)| see(is_of_core, entry));
+    Ok((log, cores.map(|(cores, _)| cores)))
 }

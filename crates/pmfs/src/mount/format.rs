@@ -61,6 +61,8 @@ impl kind::Format for Format {
             // Recovery happens in memory only.
             pm = PmOverlay::new(pm);
         }
+        let (_, layout) = load(&*pm)?;
+        options.check(layout.design)?;
         let recovered = Image::open(pm)?.recover().map_err(vfs::Error::from)?;
         Ok(Arc::new(Pmfs::new(recovered, options)))
     }

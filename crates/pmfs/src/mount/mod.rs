@@ -12,13 +12,16 @@ use std::sync::atomic::AtomicBool;
 use cores::{Mutex, PerCoreReadGuard, PerCoreRwLock, Rank};
 use drive::pm::Pm;
 use vfs::kind::Recovery;
-use vfs::{Errno, Ino, Result};
+use vfs::{Errno, FileKind, Ino, Result};
 
 use crate::alloc::Space;
 use crate::commit::Journal;
+use crate::file::segments::Segments;
 use crate::inode::node::{Inode, Node};
 use crate::inode::numbers::Numbers;
 use crate::inode::table::Table;
+use crate::log::cores::CoreLogs;
+use crate::ondisk::BLOCK;
 use crate::ondisk::superblock::{CLEAN, Layout, STATE_AT};
 use crate::recover::Recovered;
 use options::MountOptions;
@@ -51,10 +54,13 @@ impl Pmfs {
         if !options.read_only {
             mark(&*pm, 0);
         }
-        let reserve = layout.reserve();
+        let nodes: Vec<u64> = pm.info().nodes.iter().map(|node| node.range.end / BLOCK).collect();
+        // They lie one behind the other, node 0 is the first.
+        let near = if options.local { None } else { nodes.first().copied() };
+        let space = Space::new(layout.data(), layout.cores, &nodes, &used, layout.reserve());
         Self {
             journal: Journal::new(&pm, &layout),
-            space: Space::new(layout.data(), layout.cores, &used, reserve),
+            space: space.within(near),
             numbers,
             inodes: Table::new(),
             renames: Mutex::ranked(Rank::Rename, "pmfs renames", ()),
@@ -78,9 +84,31 @@ impl Pmfs {
         if self.options.read_only { Err(Errno::ROFS.into()) } else { self.enter() }
     }
 
+    /// How many logs of cores a file has.
+    pub(crate) fn log_count(&self) -> usize {
+        if self.options.core_logs { self.layout.cores as usize } else { 1 }
+    }
+
+    /// Prepares a file for overwrites that go their own way, if the mount asks for them.
+    pub(crate) fn share(&self, mut inode: Inode) -> Inode {
+        if self.options.shares() && inode.raw.kind() == Some(FileKind::Regular) {
+            let segments = Segments::new(inode.raw.size.get(), self.options.segments);
+            inode.segments = Some(Box::new(segments));
+            let cores = match inode.cores.take() {
+                Some(cores) => cores.grow(self.log_count()),
+                None => CoreLogs::new(self.log_count()),
+            };
+            inode.cores = Some(Box::new(cores));
+        }
+        inode
+    }
+
     /// The inode in memory.
     pub(crate) fn node(&self, ino: Ino) -> Result<Arc<Node>> {
-        let node = self.inodes.get(ino, || Inode::load(&*self.pm, &self.layout, ino));
+        let node = self.inodes.get(ino, || {
+            let inode = Inode::load(&*self.pm, &self.layout, ino)?;
+            Ok(inode.map(|inode| self.share(inode)))
+        });
         node.inspect_err(|error| {
             if error.errno() == Errno::UCLEAN {
                 self.damaged.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! An inode: 128 bytes of attributes, then the first eight extents of its contents. In designs with
-//! logs the attributes are those of its birth, and what follows are a word for its log, one in
-//! reserve, and an extent that it was born with.
+//! logs the attributes are those of its birth, and what follows are a word for its log, one for the
+//! logs of cores, and an extent that it was born with.
 //!
 //! Its kind is part of the mode; a mode of zero is a free inode. Size and the times of a change lie
 //! side by side, so that the record of a plain write is short.
@@ -17,6 +17,8 @@ pub(crate) const INODE_SIZE: u64 = 256;
 pub(crate) const EXTENTS_AT: u64 = 128;
 /// In designs with logs: where the block of the log's first page is, or zero.
 pub(crate) const LOG_AT: u64 = 128;
+/// Where the block of the global log is, or zero.
+pub(crate) const CORES_AT: u64 = 136;
 /// Where the extent of birth is.
 pub(crate) const BIRTH_AT: u64 = 144;
 /// Largest size of a file: 16 TiB.

@@ -24,17 +24,26 @@ pub fn drive(pm: Arc<dyn Pm>) -> Arc<dyn Drive> {
     PmDrive::new(pm, PmAccess::Write)
 }
 
+/// Mounts with the options of the design, which the label tells.
 pub fn mount(pm: Arc<dyn Pm>) -> Result<Arc<dyn Volume>, String> {
-    Format.mount(drive(pm), "").map_err(|error| format!("mount: {error}"))
+    let drive = drive(pm);
+    let label = Format.label(&drive).map_err(|error| format!("label: {error}"))?.label;
+    let options = if label == "pnova" { PNOVA } else { "" };
+    Format.mount(drive, options).map_err(|error| format!("mount: {error}"))
 }
 
-/// What mkfs offers.
-pub const DESIGNS: [&str; 2] = ["inplace", "nova"];
+/// What mkfs offers, and the second with what pNOVA adds.
+pub const DESIGNS: [&str; 3] = ["inplace", "nova", "pnova"];
+/// The mount options of pNOVA.
+const PNOVA: &str = "range_lock=segment,log=core,place=local";
 
 /// An empty volume of a design.
 pub fn empty(design: &str, bytes: u64) -> PmState {
     let pm = PmSim::power_on(PmState::new(bytes), Domain::Process);
-    let options = MkfsOptions { features: format!("design={design}"), ..MkfsOptions::default() };
+    let label = design.into();
+    let design = if design == "pnova" { "nova" } else { design };
+    let options =
+        MkfsOptions { features: format!("design={design}"), label, ..MkfsOptions::default() };
     make(&*pm, &options).expect("mkfs");
     pm.visible()
 }
