@@ -171,6 +171,7 @@ impl Engine {
             }
         }
         let Some(cached) = shard.inodes.get_mut(&ino) else { return Ok(false) };
+        cached.overwrites += 1;
         cached.inode.touch(now);
         let is_sync = cached.inode.protection().contains(vfs::InodeFlags::SYNC);
         shard.changed.insert(ino);

@@ -49,6 +49,10 @@ impl Engine {
             draft.inode_mut(ino)?.touch(now);
             draft.free_behind(ino, size.div_ceil(PAGE))
         })?;
+        if size == 0 && self.auto_da_alloc {
+            let mut shard = self.inodes.own(ino.into());
+            shard.inodes.get_mut(&ino).into_iter().for_each(|cached| cached.cut = true);
+        }
         if done { Ok(()) } else { self.finish_truncation(ino, size.div_ceil(PAGE)) }
     }
 

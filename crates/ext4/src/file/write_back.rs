@@ -59,6 +59,21 @@ impl Engine {
         self.flush_in_turn(ino)
     }
 
+    /// Gives blocks to a file that is about to replace another one, or has replaced its own old
+    /// contents, so that no power cut leaves it empty (`ext4_alloc_da_blocks`). If that fails, its
+    /// pages stay dirty, and its fsync meets the failure again.
+    pub(crate) fn write_ahead(&self, ino: Ino) {
+        let is_dirty = {
+            let mut shard = self.inodes.own(ino.into());
+            let cached = shard.inodes.get_mut(&ino);
+            cached.into_iter().for_each(|cached| cached.cut = false);
+            shard.pages.dirty_count(ino.into()) > 0
+        };
+        if is_dirty {
+            let _ = self.flush_inode(ino);
+        }
+    }
+
     /// As [`Engine::flush_inode`]; the caller has the inode's turn.
     pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
         let mut from = 0;

@@ -7,7 +7,7 @@ mod record;
 use vfs::inode::Turn;
 use vfs::{Errno, FileKind};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::ondisk::Ino;
 
@@ -34,7 +34,7 @@ impl Engine {
 
     /// Makes the transaction durable that has last changed an inode.
     pub(crate) fn commit_inode(&self, ino: Ino, changed: Option<journal::Id>) -> Result<()> {
-        self.journal.fsync(ino.into(), changed)?;
+        self.heed(self.journal.fsync(ino.into(), changed).map_err(Error::from))?;
         self.give_back_parked();
         Ok(())
     }

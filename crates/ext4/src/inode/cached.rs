@@ -30,6 +30,10 @@ pub(crate) struct Cached {
     pub(crate) inode: Inode,
     /// Dirty pages that have been promised a block.
     pub(crate) promised: u64,
+    /// It was cut to nothing: the next close writes back what came then (`auto_da_alloc`).
+    pub(crate) cut: bool,
+    /// Counts writes to blocks that it has: what was read before one of them may be old.
+    pub(crate) overwrites: u64,
     /// The transaction that last changed it.
     pub(crate) id: Option<journal::Id>,
     pub(crate) recent: Recent,
@@ -51,7 +55,8 @@ pub(crate) struct Inode {
 impl Cached {
     /// An inode that has just come into memory, or was made in transaction `id`.
     pub(crate) fn new(inode: Inode, id: Option<journal::Id>) -> Self {
-        Self { inode, promised: 0, id, recent: Recent::default() }
+        let (promised, cut, overwrites) = (0, false, 0);
+        Self { inode, promised, cut, overwrites, id, recent: Recent::default() }
     }
 }
 

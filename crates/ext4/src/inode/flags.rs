@@ -19,15 +19,16 @@ const MODIFIABLE: Flags = Flags::SYNC
     .union(Flags::JOURNAL_DATA)
     .union(Flags::DIRSYNC)
     .union(Flags::TOPDIR)
-    .union(Flags::EXTENTS)
     .union(Flags::PROJINHERIT)
     .union(Flags::CASEFOLD);
 
 /// Modifiable flags that cannot be changed here.
-const FIXED: Flags = Flags::JOURNAL_DATA.union(Flags::EXTENTS).union(Flags::CASEFOLD);
+const FIXED: Flags = Flags::JOURNAL_DATA.union(Flags::CASEFOLD);
 
-/// `EXT4_FL_USER_VISIBLE`.
+/// `EXT4_FL_USER_VISIBLE`. Extents are among them: the kernel would change the kind of the map,
+/// here they stay.
 const VISIBLE: Flags = MODIFIABLE
+    .union(Flags::EXTENTS)
     .union(Flags::ENCRYPT)
     .union(Flags::INDEX)
     .union(Flags::VERITY)
@@ -104,9 +105,7 @@ impl Engine {
             let now = draft.now;
             let inode = draft.inode_mut(ino)?;
             let old = inode.raw.flags();
-            // A map of extents is no choice of the user's.
-            let allowed = masked(inode.kind(), wanted) | wanted & Flags::EXTENTS;
-            if allowed != wanted || (old ^ wanted).intersects(FIXED) {
+            if masked(inode.kind(), wanted) != wanted || (old ^ wanted).intersects(FIXED) {
                 return Err(Errno::OPNOTSUPP.into());
             }
             inode.raw.flags = ((old - MODIFIABLE) | wanted).bits().into();

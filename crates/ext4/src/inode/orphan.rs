@@ -1,13 +1,17 @@
 //! The list of orphans: inodes whose last link is gone, and files whose truncation takes several
 //! transactions (`orphan.c`). The superblock names the first, and each one's `i_dtime` the next.
 //!
+//! A volume may have a file with orphans as well (`orphan_file`). What another mount left there is
+//! freed like those of the list. We add to the list only, which the format allows: it is where the
+//! kernel puts them once the file is full.
+//!
 //! The list is one for the volume, so it has a lock, which an operation keeps from the moment it
 //! plans a change of the list until that is applied.
 
 use drive::Block;
 
-use crate::ondisk::Ino;
 use crate::ondisk::superblock::RawSuperblock;
+use crate::ondisk::{FsBlock, Ino};
 use crate::ondisk::{SUPERBLOCK_OFFSET, superblock::SUPERBLOCK_SIZE};
 use zerocopy::IntoBytes;
 
@@ -15,6 +19,8 @@ use zerocopy::IntoBytes;
 pub(crate) struct Orphans {
     /// The first of the list is the last here.
     list: Vec<Ino>,
+    /// Those in the orphan file, until they are freed.
+    slots: Vec<Slot>,
     super_block: Block,
 }
 
@@ -27,15 +33,37 @@ pub(crate) enum Link {
     Next(Ino, Ino),
 }
 
+/// A slot of the orphan file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) ino: Ino,
+    /// Block of the volume.
+    pub(crate) at: FsBlock,
+    /// Which one of the block.
+    pub(crate) slot: usize,
+    /// Seed of the file's checksums.
+    pub(crate) seed: Option<u32>,
+}
+
 impl Orphans {
     /// An empty list.
     pub(crate) fn new(super_block: Block) -> Self {
-        Self { list: Vec::new(), super_block }
+        Self { list: Vec::new(), slots: Vec::new(), super_block }
     }
 
-    /// Whether `ino` is in the list.
+    /// Whether `ino` is in the list, or in the orphan file.
     pub(crate) fn contains(&self, ino: Ino) -> bool {
-        self.list.contains(&ino)
+        self.list.contains(&ino) || self.slot(ino).is_some()
+    }
+
+    /// Notes what the orphan file has.
+    pub(crate) fn found(&mut self, slot: Slot) {
+        self.slots.push(slot);
+    }
+
+    /// The slot of `ino` in the orphan file.
+    pub(crate) fn slot(&self, ino: Ino) -> Option<Slot> {
+        self.slots.iter().find(|slot| slot.ino == ino).copied()
     }
 
     /// What has to be written to put `ino` in front.
@@ -62,6 +90,7 @@ impl Orphans {
     /// Notes that `ino` is out.
     pub(crate) fn removed(&mut self, ino: Ino) {
         self.list.retain(|other| *other != ino);
+        self.slots.retain(|slot| slot.ino != ino);
     }
 
     /// Changes the superblock, seals it, and returns the block that holds it.

@@ -325,6 +325,7 @@ impl Engine {
 
 /// Pages that are still as they were written become clean.
 pub(crate) fn mark_written(shard: &mut Shard, ino: Ino, pages: Vec<(u64, Block)>) {
+    shard.inodes.get_mut(&ino).into_iter().for_each(|cached| cached.overwrites += 1);
     for (index, written) in pages {
         let here = shard.pages.peek(ino.into(), index);
         if here.is_some_and(|here| here.same_page(&written)) {

@@ -42,6 +42,16 @@ impl Ext4 {
         Ok(attr)
     }
 
+    /// Writes back what is about to replace another file (`auto_da_alloc`).
+    fn write_ahead(&self, from: (u32, &[u8]), to: (u32, &[u8])) {
+        if self.engine.auto_da_alloc
+            && let Ok(moved) = self.find(from.0, from.1)
+            && self.find(to.0, to.1).is_ok()
+        {
+            self.engine.write_ahead(moved);
+        }
+    }
+
     /// Makes a change of a directory's names durable, if its flags say so (`IS_DIRSYNC`).
     fn names_changed(&self, dir: Ino) -> vfs::Result<()> {
         let number = narrow(dir)?;
@@ -201,6 +211,7 @@ impl FileSystem for Ext4 {
         flags: RenameFlags,
     ) -> vfs::Result<()> {
         let (from, to) = ((narrow(parent)?, name), (narrow(new_parent)?, new_name));
+        self.write_ahead(from, to);
         let replaced = self.engine.rename(from, to, flags)?;
         self.names_changed(parent)?;
         self.names_changed(new_parent)?;
@@ -227,6 +238,13 @@ impl FileSystem for Ext4 {
 
     fn release(&self, ino: Ino) {
         let Ok(number) = narrow(ino) else { return };
+        let was_cut = {
+            let shard = self.engine.inodes.look(ino);
+            shard.inodes.get(&number).is_some_and(|cached| cached.cut)
+        };
+        if was_cut {
+            self.engine.write_ahead(number);
+        }
         if self.engine.opens.release(ino) && self.clear_up(number).is_err() {
             // It stays in the list of orphans: the next mount frees it.
         }
@@ -310,7 +328,7 @@ impl FileSystem for Ext4 {
         let free = engine.room.left();
         Ok(StatFs {
             block_size: engine.sb.block_size,
-            blocks: engine.sb.blocks,
+            blocks: engine.sb.user_blocks(),
             blocks_free: free,
             blocks_available: free.saturating_sub(engine.sb.raw.r_blocks_count()),
             files: engine.sb.raw.inodes_count.get().into(),

@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::fsync::eligible::Mark;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
-use crate::inode::orphan::{Link, Orphans};
+use crate::inode::orphan::{Link, Orphans, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Ino, bitmap};
+use crate::ondisk::{FsBlock, Ino, bitmap, orphan};
 
 /// An operation's plan in the making.
 pub(crate) struct Draft<'a, 'v> {
@@ -90,7 +90,7 @@ impl Engine {
         mut plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
     ) -> Result<T> {
         Block::stock();
-        run(
+        let done = run(
             self,
             inos,
             room,
@@ -107,7 +107,8 @@ impl Engine {
                 changes.apply(work);
                 result
             },
-        )
+        );
+        self.heed(done)
     }
 }
 
@@ -326,9 +327,22 @@ impl<'a, 'v> Draft<'a, 'v> {
 
     /// Takes inode `ino` out of the list of orphans.
     pub(crate) fn remove_orphan(&mut self, ino: Ino) -> Step<()> {
-        let Some(link) = self.orphans().link_to_remove(ino) else { return Ok(()) };
-        if let Link::Next(before, _) = link {
+        let slot = self.orphans().slot(ino);
+        let link = self.orphans().link_to_remove(ino);
+        if slot.is_none() && link.is_none() {
+            return Ok(());
+        }
+        if let Some(Link::Next(before, _)) = link {
             self.changes.pin(before)?;
+        }
+        if let Some(Slot { at, slot, seed, .. }) = slot {
+            // Only a mount finds any, before anybody else is there.
+            let mut block = self.block_of(at, Kind::Table)?;
+            orphan::set_slot(&mut block.make_mut()[..], slot, 0);
+            if let Some(seed) = seed {
+                orphan::seal(&mut block.make_mut()[..], seed, at);
+            }
+            self.put(at, block);
         }
         self.inode_mut(ino)?;
         self.changes.removed_orphan = Some(ino);

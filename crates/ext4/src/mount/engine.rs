@@ -22,7 +22,7 @@ use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::Orphans;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
-use crate::mount::options::MountOptions;
+use crate::mount::options::{MountOptions, OnError};
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree, xattr};
@@ -47,6 +47,12 @@ pub(crate) struct Engine {
     /// While it is held, the way up from a directory stays as it is.
     pub(crate) renames: Mutex<()>,
     pub(crate) clock: Clock,
+    /// `auto_da_alloc` and `discard`.
+    pub(crate) auto_da_alloc: bool,
+    discard: bool,
+    on_error: OnError,
+    /// Operations that met corruption.
+    pub(crate) corruptions: Line,
     /// A [`Health`], by its place in `HEALTH`.
     health: Line,
     /// The generation of the next new inode.
@@ -96,6 +102,10 @@ impl Engine {
             turns: Turns::new("ext4 turns"),
             renames: Mutex::ranked(Rank::Rename, "ext4 renames", ()),
             clock,
+            auto_da_alloc: options.auto_da_alloc,
+            discard: options.discard,
+            on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
+            corruptions: Line::new(0),
             health: Line::new(0),
             generations: Line::new(generation.into()),
             last_commit: Line::new(cores::now()),
@@ -153,7 +163,8 @@ impl Engine {
     /// Commits the running transaction. What it has freed may be used again.
     pub(crate) fn commit(&self) -> Result<()> {
         self.last_commit.store(cores::now());
-        self.journal.commit_all()?;
+        let done = self.journal.commit_all().map_err(Error::from);
+        self.heed(done)?;
         self.give_back_parked();
         Ok(())
     }
@@ -174,8 +185,35 @@ impl Engine {
                 place.and_then(|place| parked.remove(place))
             };
             let Some((_, blocks)) = freed else { return };
+            if self.discard {
+                // Advice, while nobody can have the blocks: a drive may not take it.
+                let _ = self.io.queue().discard(blocks.start, blocks.end - blocks.start);
+            }
             self.groups.give_back(&self.sb, blocks);
         }
+    }
+
+    /// Takes notice of an error: a journal that was aborted ends writing (`ext4_abort`), and
+    /// corruption does what `errors=` says (`ext4_handle_error`).
+    pub(crate) fn heed<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done {
+            let is_corrupt = matches!(error, Error::Corrupt(_));
+            if is_corrupt {
+                self.corruptions.fetch_add(1);
+            }
+            let ends = match error {
+                Error::Journal(_) => self.journal.check().is_err(),
+                _ => is_corrupt && self.on_error != OnError::Continue,
+            };
+            if ends && self.health() == Health::Sound {
+                self.set_health(Health::Stopped);
+                if self.on_error == OnError::Panic {
+                    eprintln!("ext4: {error}; mounted errors=panic, so this ends here");
+                    std::process::abort();
+                }
+            }
+        }
+        done
     }
 
     /// Bytes of an inode.
@@ -266,9 +304,14 @@ impl Engine {
 
     fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {
         let count = (miss.blocks.end - miss.blocks.start) as u32;
+        let ino = miss.file as Ino;
+        let before = self.inodes.look(miss.file).inodes.get(&ino).map(|cached| cached.overwrites);
         let blocks = self.io.read_run(miss.blocks.start, count)?;
         self.make_room();
         let mut shard = self.inodes.own(miss.file);
+        if before != shard.inodes.get(&ino).map(|cached| cached.overwrites) {
+            return Ok(());
+        }
         self.keep_pages(&mut shard, &miss, blocks)
     }
 
@@ -323,7 +366,7 @@ impl Volume for Engine {
             Health::Stopped => return Err(Error::ReadOnly),
             Health::Shutdown | Health::Gone => return Err(Errno::IO.into()),
         }
-        Ok(self.journal.start(room)?)
+        self.heed(self.journal.start(room).map_err(Error::from))
     }
 
     fn fetch(&self, want: Want) -> Result<()> {

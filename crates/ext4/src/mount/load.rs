@@ -11,7 +11,7 @@ use crate::mount::engine::Engine;
 use crate::mount::journal::{Replay, log_of, replay};
 use crate::mount::options::MountOptions;
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
-use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, Superblock};
+use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, STATE_ERRORS, Superblock};
 
 /// What a volume may use to be changed here.
 fn check_writable(sb: &Superblock) -> Result<()> {
@@ -28,7 +28,8 @@ fn check_writable(sb: &Superblock) -> Result<()> {
         | RoCompat::GDT_CSUM
         | RoCompat::DIR_NLINK
         | RoCompat::EXTRA_ISIZE
-        | RoCompat::METADATA_CSUM;
+        | RoCompat::METADATA_CSUM
+        | RoCompat::ORPHAN_PRESENT;
     let unknown = (sb.incompat - incompat).names().chain((sb.ro_compat - ro_compat).names());
     let unknown: Vec<String> = unknown.collect();
     if !unknown.is_empty() {
@@ -98,7 +99,14 @@ impl Engine {
             raw.wtime = now.into();
             raw.set_free_blocks_count(blocks);
             raw.free_inodes_count = (inodes as u32).into();
+            if self.corruptions.load() > 0 {
+                raw.state = (raw.state.get() | STATE_ERRORS).into();
+            }
             if clean {
+                // The mount has emptied the orphan file, and nothing came since.
+                let mut ro_compat = raw.ro_compat();
+                ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+                raw.feature_ro_compat = ro_compat.bits().into();
                 raw.state = (raw.state.get() | STATE_CLEAN).into();
             } else {
                 // From now on there may be attributes, and files of 2 GiB.

@@ -18,4 +18,4 @@ pub use fs::Ext4;
 pub use journal::Replay;
 pub use kind::Format;
 pub use maintain::Maintenance;
-pub use options::MountOptions;
+pub use options::{MountOptions, OnError};

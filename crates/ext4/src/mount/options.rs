@@ -27,6 +27,13 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// `commit=SECONDS`: how old changes may become before they are durable.
     pub commit_secs: u64,
+    /// `auto_da_alloc`: what replaces a file, by rename or after a truncation, has its blocks
+    /// before the old contents are gone.
+    pub auto_da_alloc: bool,
+    /// `discard`: the drive is told what a commit has freed.
+    pub discard: bool,
+    /// `errors=`: what corruption does; `None` for what the superblock says.
+    pub errors: Option<OnError>,
     /// The block layer.
     pub queue: queue::Options,
     /// `inject=NAME[+NAME…]`: deliberate faults, each of which breaks one promise.
@@ -41,6 +48,9 @@ impl Default for MountOptions {
             policy: &JBD2,
             cache_bytes: 256 << 20,
             commit_secs: 5,
+            auto_da_alloc: true,
+            discard: false,
+            errors: None,
             queue: queue::Options::default(),
             inject: journal::Inject::empty(),
         }
@@ -65,6 +75,43 @@ impl AsMut<queue::Options> for MountOptions {
     }
 }
 
+/// What a structure that is corrupt does to the volume (`s_errors`). A journal that was aborted
+/// always ends writing, as in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// The call fails, and nothing else changes.
+    Continue,
+    /// Nothing is written any more.
+    RemountRo,
+    /// The process ends.
+    Panic,
+}
+
+impl OnError {
+    /// What the superblock's `s_errors` says.
+    pub(crate) fn of(stored: u16) -> Self {
+        match stored {
+            2 => Self::RemountRo,
+            3 => Self::Panic,
+            _ => Self::Continue,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::RemountRo => "remount-ro",
+            Self::Panic => "panic",
+        }
+    }
+}
+
+const ERRORS: [Choice<MountOptions>; 3] = [
+    Choice { name: "continue", set: |o| o.errors = Some(OnError::Continue) },
+    Choice { name: "remount-ro", set: |o| o.errors = Some(OnError::RemountRo) },
+    Choice { name: "panic", set: |o| o.errors = Some(OnError::Panic) },
+];
+
 const POLICIES: [Choice<MountOptions>; 4] = [
     Choice { name: "jbd2", set: |o| o.policy = &JBD2 },
     Choice { name: "ijournal", set: |o| o.policy = &IJOURNAL },
@@ -84,6 +131,17 @@ const OPTIONS: Options<MountOptions> = Options {
             value: Value::OneOf(&[Choice { name: "ordered", set: |_| () }]),
         },
         MountOption { name: "journal", value: Value::OneOf(&POLICIES) },
+        MountOption {
+            name: "auto_da_alloc",
+            value: Value::None { set: |o| o.auto_da_alloc = true },
+        },
+        MountOption {
+            name: "noauto_da_alloc",
+            value: Value::None { set: |o| o.auto_da_alloc = false },
+        },
+        MountOption { name: "discard", value: Value::None { set: |o| o.discard = true } },
+        MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
+        MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
         MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
         MountOption {
@@ -143,6 +201,15 @@ impl fmt::Display for MountOptions {
         if self.commit_secs != default.commit_secs {
             write!(f, ",commit={}", self.commit_secs)?;
         }
+        if !self.auto_da_alloc {
+            f.write_str(",noauto_da_alloc")?;
+        }
+        if self.discard {
+            f.write_str(",discard")?;
+        }
+        if let Some(errors) = self.errors {
+            write!(f, ",errors={}", errors.name())?;
+        }
         if self.cache_bytes != default.cache_bytes {
             write!(f, ",cache={}", self.cache_bytes)?;
         }
@@ -172,6 +239,9 @@ mod tests {
     fn options_as_mount_takes_them() {
         let o: MountOptions =
             "journal=none,cache=8m,commit=30,poll,inject=drop-flush".parse().unwrap();
+        let other = "noauto_da_alloc,discard,errors=panic";
+        let shown = format!("rw,data=ordered,journal=jbd2,{other}");
+        assert_eq!(other.parse::<MountOptions>().unwrap().to_string(), shown);
         assert_eq!((o.policy.name, o.cache_bytes, o.commit_secs), ("none", 8 << 20, 30));
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);

@@ -160,10 +160,9 @@ impl FileSystem for Mounted {
         let held = self.held();
         let sb = &held.reader()?.sb;
         let free = sb.raw.free_blocks_count().min(sb.blocks);
-        let overhead = u64::from(sb.raw.overhead_clusters.get()) * u64::from(sb.cluster_ratio);
         Ok(StatFs {
             block_size: sb.block_size,
-            blocks: sb.blocks.saturating_sub(overhead),
+            blocks: sb.user_blocks(),
             blocks_free: free,
             blocks_available: free.saturating_sub(sb.raw.r_blocks_count()),
             files: sb.raw.inodes_count.get().into(),

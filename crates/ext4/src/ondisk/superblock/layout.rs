@@ -109,6 +109,18 @@ impl Superblock {
         (block, byte)
     }
 
+    /// Blocks that files can have, used or not: all but the metadata that the volume was made with
+    /// (`ext4_calculate_overhead`). mke2fs stores how much that is; where an old one did not, the
+    /// journal is not counted.
+    pub fn user_blocks(&self) -> u64 {
+        let stored = u64::from(self.raw.overhead_clusters.get()) * u64::from(self.cluster_ratio);
+        let each = 2 + u64::from(self.table_blocks());
+        let made = || -> u64 {
+            (0..self.groups).map(|group| each + u64::from(self.base_meta_blocks(group))).sum()
+        };
+        self.blocks.saturating_sub(if stored > 0 { stored } else { made() })
+    }
+
     /// Blocks at the start of `group` that have copies of the superblock, descriptors, and blocks
     /// reserved for more descriptors (`ext4_num_base_meta_blocks`).
     pub fn base_meta_blocks(&self, group: Group) -> u32 {
