@@ -73,7 +73,7 @@ fn small_workloads_at_every_cut() {
 #[test]
 #[ignore = "long: make test-all"]
 fn threads_at_every_cut() {
-    let cuts = hold(&["threads:4:names", "threads:4:private"], 1..2);
+    let cuts = hold(&["threads:4:names"], 1..2);
     assert!(cuts > 1000, "{cuts} cuts");
 }
 
@@ -81,7 +81,7 @@ fn threads_at_every_cut() {
 #[test]
 #[ignore = "long: make test-all"]
 fn threads_at_many_cuts() {
-    hold(&["threads:4:names", "threads:4:all", "threads:8:private"], 1..8);
+    hold(&["threads:4:names", "threads:12:names"], 1..8);
 }
 
 /// Each fault breaks a promise, and without it the same runs are clean (above).
