@@ -109,6 +109,11 @@ fn what_was_fsynced_survives_every_cut() {
 }
 
 #[test]
+fn what_logs_per_core_made_durable_survives_every_cut() {
+    survives("journal=zjournal");
+}
+
+#[test]
 fn what_records_made_durable_survives_every_cut() {
     survives("journal=ijournal");
     survives("journal=grouped");

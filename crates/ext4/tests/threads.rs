@@ -4,7 +4,9 @@ mod harness;
 
 use std::sync::Arc;
 
+use ext4::Ext4;
 use harness::Image;
+use vfs::kind::Format as _;
 use vfs::ops::fill;
 use vfs::{Creator, Errno, FileSystem, Ino, RenameFlags, SetAttr};
 
@@ -44,6 +46,39 @@ fn work(fs: &dyn FileSystem, dirs: &[Ino], me: usize, rounds: u64) {
         if me == 0 && round % 16 == 0 {
             fs.sync().unwrap();
         }
+    }
+}
+
+/// A log per core, of which e2fsck knows nothing: it refuses the volume while they are in use, and
+/// finds it in order after a clean unmount, and after a recovery.
+#[test]
+fn threads_share_blocks_of_several_logs() {
+    let image = Image::new(64);
+    let options = "journal=zjournal,areas=3".parse().unwrap();
+    for round in 0..2 {
+        let fs = Arc::new(Ext4::mount(image.drive(), &options).unwrap());
+        let dirs = [b'a' + 2 * round, b'b' + 2 * round]
+            .map(|name| fs.mkdir(fs.root(), &[name], 0o755, Creator::default()).unwrap().ino);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|me| {
+                let fs = fs.clone();
+                cores::spawn("worker", None, move || work(&*fs, &dirs, me, 100))
+            })
+            .collect();
+        threads.into_iter().for_each(cores::JoinHandle::join);
+        fs.sync().unwrap();
+        let out = harness::tool("e2fsck", &["-fn", image.name()]);
+        let said = String::from_utf8_lossy(&out.stderr) + String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.code() >= Some(8), "in use, e2fsck must refuse: {said}");
+        if round == 0 {
+            fs.unmount().unwrap();
+            drop(fs);
+        } else {
+            // The power fails.
+            drop(fs);
+            ext4::Format.recover(&image.drive()).unwrap();
+        }
+        image.assert_clean(if round == 0 { "unmounted" } else { "recovered" });
     }
 }
 

@@ -31,6 +31,8 @@ const UNLOGGED_MAX: u32 = 1 << 14;
 /// An area. See the crate's documentation for the order of its locks.
 pub(crate) struct Area<K> {
     pub(crate) index: u16,
+    /// Credits of a transaction, at most.
+    pub(crate) max: u32,
     /// The running transaction. Handles read it for as long as they live; closing writes.
     pub(crate) gate: PerCoreRwLock<Tid>,
     /// What the running transaction has.
@@ -99,9 +101,10 @@ impl<K> Area<K> {
         superblock: Option<Superblock>,
     ) -> Self {
         let size = ring.as_ref().map(|ring| ring.end - ring.first);
+        let max = size.map_or(UNLOGGED_MAX, |size| size / 4);
         let log = Log {
             reserved: 0,
-            max: size.map_or(UNLOGGED_MAX, |size| size / 4),
+            max,
             closing: 0,
             free: size.unwrap_or(u32::MAX),
             head: ring.as_ref().map_or(0, |ring| ring.first),
@@ -114,6 +117,7 @@ impl<K> Area<K> {
         let key = u64::from(index);
         Self {
             index,
+            max,
             gate: PerCoreRwLock::ranked(Rank::Gate, "journal gate", tid).keyed(key),
             running: Mutex::ranked(Rank::Meta, "running transaction", Running::new(tid)).keyed(key),
             log: Mutex::ranked(Rank::Log, "journal log", log).keyed(key),

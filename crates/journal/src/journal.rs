@@ -192,6 +192,11 @@ impl<C: Client> Journal<C> {
         Ok(Pin(buffer))
     }
 
+    /// Blocks that one operation may change, at most.
+    pub fn credits_max(&self) -> u32 {
+        self.area().max
+    }
+
     /// The file system.
     pub fn client(&self) -> &C {
         &self.client

@@ -182,7 +182,9 @@ impl Draft<'_, '_> {
     /// Frees blocks behind the end, page `from`. If some are left, the inode is an orphan meanwhile
     /// and this is false.
     fn free_behind(&mut self, ino: Ino, from: u64) -> Step<bool> {
-        let done = self.remove_extents(ino, from..1 << 32, EXTENTS_MAX)?.is_none();
+        // A freed extent may change the bitmaps and descriptors of two groups.
+        let most = (self.volume().journal.credits_max() / 6).clamp(1, EXTENTS_MAX);
+        let done = self.remove_extents(ino, from..1 << 32, most)?.is_none();
         if !done {
             self.add_orphan(ino)?;
         } else if self.inode(ino)?.links() > 0 {

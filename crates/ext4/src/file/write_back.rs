@@ -165,26 +165,51 @@ impl Engine {
             mark_written(&mut self.inodes.own(ino.into()), ino, pages);
             return Ok(());
         }
-        let extents = std::mem::take(&mut taken.extents);
-        let taken = Taken { engine: self, extents: extents.clone() };
-        let new = extents.iter().map(|extent| u64::from(extent.len)).sum();
-        let room = 8 + 6 * (extents.len() + unwritten.len()) as u32;
-        self.change(&[ino.into()], room.min(200), |draft| {
-            for extent in &extents {
+        // A transaction of a small log has room for so many extents, and a new block of the tree.
+        let most = (self.journal.credits_max().min(208).saturating_sub(8) / 6).max(1) as usize;
+        let (mut unwritten, mut pages) = (unwritten, pages);
+        loop {
+            let new: Vec<_> = taken.extents.iter().copied().take(most).collect();
+            let old: Vec<_> = unwritten.iter().copied().take(most - new.len()).collect();
+            let is_last = new.len() == taken.extents.len() && old.len() == unwritten.len();
+            let (end, pages) = match is_last {
+                true => (end, std::mem::take(&mut pages)),
+                false => (new.iter().chain(&old).map(Extent::end).max().unwrap_or(0) << 12, vec![]),
+            };
+            self.map_batch(ino, &new, &old, pages, end)?;
+            // They are the file's now.
+            taken.extents.drain(..new.len());
+            unwritten.drain(..old.len());
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts written extents into the file's map, `new` ones and parts of unwritten ones, and the
+    /// size up to `end`.
+    fn map_batch(
+        &self,
+        ino: Ino,
+        new: &[Extent],
+        unwritten: &[Extent],
+        pages: Vec<(u64, Block)>,
+        end: u64,
+    ) -> Result<()> {
+        let promised = new.iter().map(|extent| u64::from(extent.len)).sum();
+        let room = 8 + 6 * (new.len() + unwritten.len()) as u32;
+        self.change(&[ino.into()], room, |draft| {
+            for extent in new {
                 draft.map_written(ino, *extent)?;
             }
-            for extent in &unwritten {
+            for extent in unwritten {
                 draft.convert(ino, *extent)?;
             }
             let inode = draft.inode_mut(ino)?;
             inode.raw.set_size(inode.raw.size().max(inode.size.min(end)));
-            draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised: new });
+            draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
             Ok(())
-        })?;
-        // They are the file's now.
-        let mut taken = taken;
-        taken.extents.clear();
-        Ok(())
+        })
     }
 
     /// Takes blocks for pages.

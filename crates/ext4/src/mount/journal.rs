@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use cores::{Mutex, Rank};
 use drive::{Block, Lba};
-use journal::{Log, LogSpace, Record, Strictness, Volume, recover};
+use journal::{Log, LogSpace, Record, Strictness, Tid, Volume, recover};
 use queue::Io;
 
 use crate::error::{Error, Result};
@@ -15,18 +16,34 @@ use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, JOURNAL_INO};
 
-/// What the journal tells the engine.
-pub(crate) struct Committed(cores::Line);
+/// What the journal tells the engine: the last durable transaction of each of its areas.
+pub(crate) struct Committed {
+    last: Mutex<Vec<Tid>>,
+    /// The last one before there were any here.
+    before: Tid,
+}
 
 impl Committed {
     /// All transactions before `next` are durable.
     pub(crate) fn before(next: journal::Tid) -> Self {
-        Self(cores::Line::new(next.0.wrapping_sub(1).into()))
+        let last = Mutex::ranked(Rank::Space, "ext4 durable transactions", Vec::new()).keyed(1);
+        Self { last, before: next.previous() }
     }
 
     /// Whether transaction `id` is durable.
     pub(crate) fn reaches(&self, id: journal::Id) -> bool {
-        journal::Tid(self.0.load() as u32).reaches(id.tid)
+        let last = self.last.lock().get(usize::from(id.area)).copied();
+        last.unwrap_or(self.before).reaches(id.tid)
+    }
+
+    fn add(&self, id: journal::Id) {
+        let (mut last, area) = (self.last.lock(), usize::from(id.area));
+        if last.len() <= area {
+            last.resize(area + 1, self.before);
+        }
+        if id.tid.is_after(last[area]) {
+            last[area] = id.tid;
+        }
     }
 }
 
@@ -42,7 +59,7 @@ impl journal::Client for Client {
     fn seal(&self, (): (), _: Lba, _: &mut Block) {}
 
     fn committed(&self, id: journal::Id) {
-        self.committed.0.store(id.tid.0.into());
+        self.committed.add(id);
     }
 }
 

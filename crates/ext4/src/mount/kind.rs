@@ -29,6 +29,10 @@ const IJOURNAL: &Technique = &durable("ijournal", "iJournaling", "journal=ijourn
 /// `journal=grouped`: fsyncs under way at the same time share a record.
 const GROUPED: &Technique = &durable("grouped", "Grouped fsync", "journal=grouped");
 
+/// `journal=zjournal`: as ordered, with a log per core: an fsync commits what its transaction
+/// depends on.
+const ZJOURNAL: &Technique = &durable("zjournal", "Z-Journal", "journal=zjournal");
+
 /// A technique that keeps what it has made durable, on any drive without zones.
 const fn durable(name: &'static str, title: &'static str, options: &'static str) -> Technique {
     Technique {
@@ -121,7 +125,7 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[ORDERED, IJOURNAL, GROUPED]
+        &[ORDERED, IJOURNAL, GROUPED, ZJOURNAL]
     }
 
     /// A commit takes along whatever other operations have changed. Contents go to the file's map

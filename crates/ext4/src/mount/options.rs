@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use journal::Policy;
-use journal::policy::{GROUPED, IJOURNAL, JBD2, NONE};
+use journal::ondisk::areas::areas_max;
+use journal::policy::{Areas, GROUPED, IJOURNAL, JBD2, NONE, ZJOURNAL};
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -13,6 +14,8 @@ use crate::error::Error;
 
 /// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// Most areas that a journal is divided into.
+const MAX_AREAS: u16 = areas_max(drive::BLOCK_SIZE) as u16;
 
 /// How a volume is mounted.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub struct MountOptions {
     pub no_load: bool,
     /// `journal=`: what an fsync closes and waits for.
     pub policy: &'static Policy,
+    /// `areas=N`: logs of `journal=zjournal`; 0 for one a core.
+    pub areas: u16,
     /// `cache=BYTES` (with k, m, g): page cache limit.
     pub cache_bytes: u64,
     /// `commit=SECONDS`: how old changes may become before they are durable.
@@ -46,6 +51,7 @@ impl Default for MountOptions {
             read_only: false,
             no_load: false,
             policy: &JBD2,
+            areas: 0,
             cache_bytes: 256 << 20,
             commit_secs: 5,
             auto_da_alloc: true,
@@ -65,7 +71,7 @@ impl MountOptions {
 
     /// How the journal works.
     pub(crate) fn journal(&self) -> journal::Options {
-        journal::Options { policy: self.policy, areas: 0, inject: self.inject }
+        journal::Options { policy: self.policy, areas: self.areas, inject: self.inject }
     }
 }
 
@@ -112,11 +118,12 @@ const ERRORS: [Choice<MountOptions>; 3] = [
     Choice { name: "panic", set: |o| o.errors = Some(OnError::Panic) },
 ];
 
-const POLICIES: [Choice<MountOptions>; 4] = [
+const POLICIES: [Choice<MountOptions>; 5] = [
     Choice { name: "jbd2", set: |o| o.policy = &JBD2 },
     Choice { name: "ijournal", set: |o| o.policy = &IJOURNAL },
     Choice { name: "grouped", set: |o| o.policy = &GROUPED },
     Choice { name: "none", set: |o| o.policy = &NONE },
+    Choice { name: "zjournal", set: |o| o.policy = &ZJOURNAL },
 ];
 
 const OPTIONS: Options<MountOptions> = Options {
@@ -142,6 +149,7 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "discard", value: Value::None { set: |o| o.discard = true } },
         MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
         MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
+        MountOption { name: "areas", value: Value::Text { form: "N", set: set_areas } },
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
         MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
         MountOption {
@@ -155,6 +163,12 @@ const OPTIONS: Options<MountOptions> = Options {
 fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
     options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
+    Ok(())
+}
+
+fn set_areas(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    let areas = text.parse().ok().filter(|areas| (1..=MAX_AREAS).contains(areas));
+    options.areas = areas.ok_or_else(|| format!("1 to {MAX_AREAS}"))?;
     Ok(())
 }
 
@@ -198,6 +212,9 @@ impl fmt::Display for MountOptions {
             return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
         }
         write!(f, "rw,data=ordered,journal={}", self.policy.name)?;
+        if self.areas != default.areas && self.policy.areas == Areas::PerCore {
+            write!(f, ",areas={}", self.areas)?;
+        }
         if self.commit_secs != default.commit_secs {
             write!(f, ",commit={}", self.commit_secs)?;
         }
@@ -248,9 +265,11 @@ mod tests {
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "journal=x: unknown value; expected jbd2, ijournal, grouped or none"
+            "journal=x: unknown value; expected jbd2, ijournal, grouped, none or zjournal"
         );
-        for bad in ["cache=1k", "commit=0", "inject=x", "data=writeback"] {
+        let o: MountOptions = "journal=zjournal,areas=4".parse().unwrap();
+        assert_eq!(o.to_string(), "rw,data=ordered,journal=zjournal,areas=4");
+        for bad in ["areas=0", "cache=1k", "commit=0", "inject=x", "data=writeback"] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }
     }
