@@ -57,6 +57,20 @@ fn set_group_id_without_group_execution_stays_only_for_the_group() {
     }
 }
 
+/// xfstests generic/193: `CAP_FSETID` keeps it, whatever group the file gets.
+#[test]
+fn set_group_id_without_group_execution_stays_when_root_changes_the_owner() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    for (perm, left) in [(0o6644, 0o2644), (0o2664, 0o2664), (0o6775, 0o775)] {
+        fs::write(&path, "contents").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(perm)).unwrap();
+        chown(&path, Some(1000), Some(777)).unwrap();
+        let now = fs::metadata(&path).unwrap().mode() & 0o7777;
+        assert_eq!(now, left, "{perm:o}: {now:o}");
+    }
+}
+
 #[test]
 fn append_only_files_keep_times_that_nobody_gave_them() {
     let rig = Rig::new(&[]);

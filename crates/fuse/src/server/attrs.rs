@@ -10,6 +10,8 @@ use crate::wire::{Reply, Request};
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
+/// The capability's bit in a process's sets (`capability.h`).
+const CAP_FSETID: u64 = 1 << 4;
 /// The attribute that gives a program privileges, capabilities(7).
 const CAPABILITY: &[u8] = b"security.capability";
 /// Preferred size of transfers, as `stat` reports it.
@@ -56,22 +58,24 @@ pub(super) fn now() -> Timespec {
 
 /// What is left of permission bits when a change by somebody without `CAP_FSETID` removes set-id
 /// bits (`setattr_should_drop_suidgid`). Set-group-id without group execution once meant mandatory
-/// locking; it stays if the caller is in the file's group.
-fn without_set_id(perm: u16, in_group: impl FnOnce() -> bool) -> u16 {
-    let stays = perm & (S_ISGID | S_IXGRP) == S_ISGID && in_group();
+/// locking; it stays if the caller is in the file's group or has that capability.
+fn without_set_id(perm: u16, in_group_or_capable: impl FnOnce() -> bool) -> u16 {
+    let stays = perm & (S_ISGID | S_IXGRP) == S_ISGID && in_group_or_capable();
     perm & !(S_ISUID | if stays { 0 } else { S_ISGID })
 }
 
-/// Whether the caller is in a group. The kernel tells only the one that new files get; the process
-/// has the list of the others.
-fn is_in_group(request: &Request<'_>, gid: u32) -> bool {
-    let supplementary = || {
+/// Whether the caller is in a group, or may keep set-group-id without that
+/// (`in_group_or_capable`). The kernel tells a server only the group that new files get; /proc has
+/// the others and the capabilities.
+fn in_group_or_capable(request: &Request<'_>, gid: u32) -> bool {
+    let by_process = || {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", request.header.pid)).ok()?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
-        Some(list.split_whitespace().any(|group| group.parse() == Ok(gid)))
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let capable = u64::from_str_radix(field("CapEff:")?, 16).ok()? & CAP_FSETID != 0;
+        Some(capable || field("Groups:")?.split_whitespace().any(|group| group.parse() == Ok(gid)))
     };
-    request.header.gid == gid || supplementary().unwrap_or(false)
+    request.header.gid == gid || by_process().unwrap_or(false)
 }
 
 /// The time that the kernel wants to set: a given one, or now.
@@ -172,7 +176,7 @@ impl Server {
     /// The permission bits without set-id bits, if there are any of those to remove.
     fn perm_without_set_id(&self, request: &Request<'_>, ino: Ino) -> Result<Option<u16>, Errno> {
         let attr = self.fs.getattr(ino).map_err(errno)?;
-        let perm = without_set_id(attr.perm, || is_in_group(request, attr.gid));
+        let perm = without_set_id(attr.perm, || in_group_or_capable(request, attr.gid));
         Ok((perm != attr.perm && attr.kind != FileKind::Directory).then_some(perm))
     }
 
