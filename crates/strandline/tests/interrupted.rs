@@ -89,7 +89,7 @@ fn a_campaign_prints_the_table_of_what_it_has() {
     let (table, told) = (text(&out.stdout), text(&out.stderr));
     assert!(table.contains("posix") && !table.contains("strict "), "{table}");
     assert!(told.contains("1 of 2 modes begun, the last one judged at "), "{told}");
-    assert!(told.trim_end().ends_with(" of 30000 cuts"), "{told}");
+    assert!(told.trim_end().ends_with(" of 30,000 cuts"), "{told}");
     let out = interrupted("crash --workload versions --modes posix --cuts 30000 --json");
     let found: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(found["complete"], false, "{found}");
