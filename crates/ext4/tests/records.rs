@@ -25,7 +25,7 @@ fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
             String::from_utf8_lossy(&out.stderr)
         );
         assert!(out.status.code().is_some_and(|code| code & 8 != 0), "{policy}: {said}");
-        assert!(said.contains("unsupported"), "{policy}: {said}");
+        assert!(said.contains("unknown incompatible feature"), "{policy}: {said}");
 
         let fs = image.mount();
         assert_eq!(fs.replay().records, 2, "the directory and the file");
