@@ -6,7 +6,7 @@
 //! transactions are valid up to some point and not behind it. One mark an area is therefore enough,
 //! for the newest transaction named there.
 //!
-//! Whoever changes a block first in transaction T meets the transaction U of another area that had
+//! The first change of a block in transaction T meets the transaction U of another area that had
 //! it before:
 //! - U is still running: both name one another, and the block stays with U. They stand or fall
 //!   together, so U's image may hold half an operation of T.

@@ -246,7 +246,7 @@ impl<C: Client> Journal<C> {
     fn settle(&self, committed: Vec<(Id, Frontier)>) {
         let mut settled = Vec::new();
         {
-            // One at a time, so whoever finds a transaction valid finds those valid that it names.
+            // One at a time, so a valid transaction names valid ones only, for every reader.
             let _turn = self.settling.lock();
             for id in self.chain.committed(committed.into_iter()) {
                 let (area, _) = self.logging(id);

@@ -79,7 +79,7 @@ pub struct Journal<C: Client> {
     pub(crate) tails: Option<Tails>,
     pub(crate) homing: Homing,
     /// Held while images of transactions that have become valid are marked so. No other lock of the
-    /// journal is held by whoever takes it.
+    /// journal is held by the thread that takes it.
     pub(crate) settling: Mutex<()>,
     pub(crate) io: Arc<Io>,
     pub(crate) plan: &'static Plan<Submit>,

@@ -1,6 +1,6 @@
 //! Preallocation, holes and moved ranges (`ext4_fallocate`).
 //!
-//! Whoever does this has the file's turn, so no page is on its way to the drive meanwhile. Long
+//! The caller has the file's turn, so no page is on its way to the drive meanwhile. Long
 //! ranges take several transactions; each of them leaves a file that is right by itself, as in the
 //! kernel. Moving a range is one transaction.
 

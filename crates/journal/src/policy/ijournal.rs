@@ -2,11 +2,9 @@
 //! Fsync System Call", 2017): an fsync writes a record of its file into the area of its core, with
 //! two flushes. Everything else is committed as by [`JBD2`].
 
-use queue::plan::{Plan, Step};
+use queue::plan::Plan;
 
-use super::{
-    CLOSE, COMMIT, COMMIT_FORCED, DATA, JBD2, LOG, Policy, Recording, Submit, WAIT_DATA, WAIT_META,
-};
+use super::{JBD2, Policy, Recording, Submit};
 
 /// A record for each fsync.
 pub const IJOURNAL: Policy = Policy {
@@ -15,27 +13,8 @@ pub const IJOURNAL: Policy = Policy {
     ..JBD2
 };
 
-/// Closed are the files of this fsync: inodes, nodes of their extent trees, and the names of new
-/// ancestors. Neither bitmaps nor other files are.
-pub(super) const RECORD: Plan<Submit> = Plan {
-    name: "record",
-    steps: &[
-        DATA,
-        WAIT_DATA,
-        CLOSE,
-        LOG,
-        WAIT_META,
-        Step::PreFlush,
-        COMMIT,
-        WAIT_META,
-        Step::Flush,
-    ],
-    durable: true,
-    data_consistent: true,
-    atomic: false,
-};
+/// The steps of a commit. Closed are the files of this fsync: inodes, nodes of their extent trees,
+/// and the names of new ancestors. Neither bitmaps nor other files are.
+pub(super) const RECORD: Plan<Submit> = Plan { name: "record", ..JBD2.plan };
 
-pub(super) const RECORD_FORCED: Plan<Submit> = Plan {
-    steps: &[DATA, WAIT_DATA, CLOSE, LOG, WAIT_META, Step::PreFlush, COMMIT_FORCED, WAIT_META],
-    ..RECORD
-};
+pub(super) const RECORD_FORCED: Plan<Submit> = Plan { name: "record", ..JBD2.forced };

@@ -14,37 +14,15 @@
 //! where a transaction is only full, it closes that one. All that are closed are logged in parallel
 //! and share the two flushes, however many areas they are in.
 
-use queue::plan::{Plan, Step};
+use queue::plan::Plan;
 
-use super::{Areas, CLOSE, COMMIT, COMMIT_FORCED, DATA, LOG, Policy, WAIT_DATA, WAIT_META};
+use super::{Areas, JBD2, Policy};
 
 /// A journal for each core.
 pub const ZJOURNAL: Policy = Policy {
     name: "zjournal",
-    plan: Plan {
-        name: "zjournal",
-        steps: &[
-            DATA,
-            WAIT_DATA,
-            CLOSE,
-            LOG,
-            WAIT_META,
-            Step::PreFlush,
-            COMMIT,
-            WAIT_META,
-            Step::Flush,
-        ],
-        durable: true,
-        data_consistent: true,
-        atomic: false,
-    },
-    forced: Plan {
-        name: "zjournal",
-        steps: &[DATA, WAIT_DATA, CLOSE, LOG, WAIT_META, Step::PreFlush, COMMIT_FORCED, WAIT_META],
-        durable: true,
-        data_consistent: true,
-        atomic: false,
-    },
+    plan: Plan { name: "zjournal", ..JBD2.plan },
+    forced: Plan { name: "zjournal", ..JBD2.forced },
     areas: Areas::PerCore,
-    records: None,
+    ..JBD2
 };

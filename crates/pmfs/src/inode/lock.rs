@@ -49,7 +49,7 @@ impl InodeLock {
         }
     }
 
-    /// Whoever has the inode alone finds all of it in its own place.
+    /// The exclusive lock holder finds all of the inode in its own place.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn write(&self) -> WriteGuard<'_> {
         let mut guard = match self {
