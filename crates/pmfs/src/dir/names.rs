@@ -5,6 +5,7 @@
 //! are locked, the call begins again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vfs::{Attr, Creator, Errno, FileKind, Ino, Result, check_name};
 use zerocopy::IntoBytes;
@@ -17,11 +18,11 @@ use crate::inode::node::{Inode, Node, read_raw};
 use crate::inode::xattr::Staged;
 use crate::log::{Log, NAMES_ROOM};
 use crate::mount::Pmfs;
-use crate::ondisk::BLOCK;
 use crate::ondisk::extent::{Extent, PLACE};
 use crate::ondisk::inode::{BIRTH_AT, EXTENTS_AT, INODE_SIZE, LINK_MAX, RawInode, now};
 use crate::ondisk::log::Entry;
 use crate::ondisk::superblock::Design;
+use crate::ondisk::{BLOCK, Corrupt};
 
 const SET_GID: u16 = 0o2000;
 
@@ -209,11 +210,11 @@ impl Pmfs {
         if is_dir {
             dir.edit(&mut change, |raw| raw.links += 1);
         }
-        let inode = self.share(draft.keep(self.layout.design));
+        let node = Arc::new(Node::new(ino, self.share(draft.keep(self.layout.design))));
+        let inode = node.lock.new_write().ok_or(Errno::IO)?;
+        self.inodes.insert(&node);
         let _done = self.commit(change, [dir]);
-        let attr = inode.attr(ino)?;
-        self.inodes.insert(ino, inode);
-        Ok(attr)
+        Ok(inode.attr(ino)?)
     }
 
     /// `O_TMPFILE`: makes a file without a name, open once. A cut frees it.
@@ -228,11 +229,11 @@ impl Pmfs {
         let mut draft = draft.inspect_err(|_| self.numbers.give(ino))?;
         draft.raw.links = 0.into();
         draft.store(&mut change);
-        let inode = self.share(draft.keep(self.layout.design));
+        let node = Arc::new(Node::new(ino, self.share(draft.keep(self.layout.design))));
+        let inode = node.lock.new_write().ok_or(Errno::IO)?;
+        self.inodes.insert_nameless(&node);
         let _done = self.commit(change, []);
-        let attr = inode.attr(ino)?;
-        self.inodes.insert_nameless(ino, inode);
-        Ok(attr)
+        Ok(inode.attr(ino)?)
     }
 
     /// A new inode with what it has from the start, all of it stored and nothing pointing to it.
@@ -409,16 +410,35 @@ impl Pmfs {
         dir.find(parent, name)
     }
 
-    /// Inodes that names stood for a moment ago; `None` if one was freed since.
+    /// Inodes that names of the first of them, and of the second if that is a directory, stood for
+    /// a moment ago; `None` if one was freed since.
     pub(crate) fn nodes(&self, inos: &[Ino]) -> Result<Option<Vec<Arc<Node>>>> {
-        let mut nodes = Vec::with_capacity(inos.len());
+        let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(inos.len());
         for &ino in inos {
             match self.node(ino) {
                 Ok(node) => nodes.push(node),
-                Err(error) if error.errno() == Errno::NOENT && ino != inos[0] => return Ok(None),
+                Err(error) if error.errno() == Errno::NOENT && ino != inos[0] => {
+                    nodes.iter().try_for_each(|dir| self.check_stale(dir, ino))?;
+                    return Ok(None);
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok(Some(nodes))
+    }
+
+    /// Fails if a name in `dir` stands for `ino`, which is free. Who frees an inode has its
+    /// directory locked until the name is gone, so this is damage, and looking again would never
+    /// end.
+    fn check_stale(&self, dir: &Node, ino: Ino) -> Result<()> {
+        let locked = dir.lock.read();
+        let is_named = locked.index.all().any(|(_, named, _)| named == ino);
+        if !is_named || self.node(ino).is_ok() {
+            return Ok(());
+        }
+        let (structure, what, allowed) = ("directory", "inode of an entry", "a live inode");
+        let corrupt = Corrupt { structure, at: locked.at, what, found: ino, allowed };
+        self.damaged.store(true, Ordering::Relaxed);
+        Err(corrupt.into())
     }
 }

@@ -6,6 +6,7 @@ use vfs::{Errno, FileKind, Ino, RenameFlags, Result, check_name};
 use super::names::Locked;
 use crate::commit::Change;
 use crate::mount::Pmfs;
+use crate::ondisk::Corrupt;
 
 /// A name, and the directory that it is in.
 type Name<'a> = (Ino, &'a [u8]);
@@ -100,7 +101,7 @@ impl Pmfs {
     /// Whether directory `ino` is `ancestor` or lies below it.
     fn is_below(&self, ino: Ino, ancestor: Ino) -> Result<bool> {
         let mut here = ino;
-        loop {
+        for _ in self.layout.inodes() {
             if here == ancestor {
                 return Ok(true);
             }
@@ -110,6 +111,9 @@ impl Pmfs {
             }
             here = parent;
         }
+        let at = self.layout.inode_at(ino).unwrap_or(0);
+        let (structure, what, allowed) = ("inode", "parent", "a way to the root");
+        Err(Corrupt { structure, at, what, found: here, allowed }.into())
     }
 
     fn exchange(

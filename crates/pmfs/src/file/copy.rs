@@ -118,7 +118,8 @@ impl Pmfs {
         let tail = pairs.take_while(|(old, new)| old == new).count();
         let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
         let Some(log) = &mut inode.log else { return Err(Errno::INVAL.into()) };
-        log.reserve(&self.space, new.len() as u64 + EXTRA, false)?;
+        let blocks = |extents: &[Extent]| extents.iter().map(|extent| extent.len).sum::<u64>();
+        log.reserve(&self.space, new.len() as u64 + EXTRA, blocks(new) < blocks(old))?;
         if let (Some(first), Some(last)) = (old.first(), old.last()) {
             log.stage(&Entry::Hole { page: first.page, pages: last.end() - first.page });
         }

@@ -59,6 +59,7 @@ impl Map {
     ) -> Result<Self, Corrupt> {
         let mut map = Self::default();
         map.load_places(pm, layout, inode_at + EXTENTS_AT, INLINE)?;
+        map.check_blocks(layout, inode_at)?;
         let mut next = parse_map(inode_at, first, layout)?;
         while let Some(block) = next {
             // The list cannot be longer than there are blocks, so a circle ends here.
@@ -69,10 +70,22 @@ impl Map {
             map.chain.push(block);
             let at = block * BLOCK;
             map.load_places(pm, layout, at + PLACE, PER_BLOCK)?;
+            map.check_blocks(layout, inode_at)?;
             next = parse_map(at, pm.load(at), layout)?;
         }
         map.blocks += map.chain.len() as u64;
         Ok(map)
+    }
+
+    /// Fails if pages share blocks: there are more than the volume has. So nobody who goes through
+    /// all of them, before it is known that each has one owner, is kept busy for ever.
+    fn check_blocks(&self, layout: &Layout, at: u64) -> Result<(), Corrupt> {
+        let data = layout.data();
+        if self.blocks + self.chain.len() as u64 <= data.end - data.start {
+            return Ok(());
+        }
+        let (structure, what, allowed) = ("map", "blocks", "no more than there are");
+        Err(Corrupt { structure, at, what, found: self.blocks, allowed })
     }
 
     /// The places of a new inode, which has one extent at most.
@@ -113,6 +126,15 @@ impl Map {
             _ => self.put(new, 0),
         }
         had
+    }
+
+    /// As [`Map::replace`], for one who does not ask what the pages had: most entries of a log
+    /// replace what another put in the same place.
+    pub(crate) fn overwrite(&mut self, new: Extent) {
+        match self.extents.get_mut(&new.page) {
+            Some(place) if place.len == new.len => place.block = new.block,
+            _ => drop(self.replace(new)),
+        }
     }
 
     /// Takes pages `first..end` their blocks, in memory only. Returns these.

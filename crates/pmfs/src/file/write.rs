@@ -162,7 +162,12 @@ impl Pmfs {
             return self.commit_log_map(inode, change, raw, &extents);
         }
         let want = Map::blocks_for(extents.len());
-        let blocks = self.space.take(want, None);
+        let has: u64 = extents.iter().map(|extent| extent.len).sum();
+        // What frees something may take the last blocks.
+        let blocks = match has < inode.map.extents().map(|extent| extent.len).sum() {
+            true => self.space.take_urgent(want),
+            false => self.space.take(want, None),
+        };
         if blocks.blocks() < want {
             return Err(Errno::NOSPC.into());
         }

@@ -49,6 +49,14 @@ impl InodeLock {
         }
     }
 
+    /// As [`InodeLock::write`], of an inode that nobody else knows yet, so nobody waits.
+    pub(crate) fn new_write(&self) -> Option<WriteGuard<'_>> {
+        match self {
+            Self::One(lock) => lock.try_write().map(WriteGuard::One),
+            Self::PerCore(lock) => lock.try_write().map(WriteGuard::PerCore),
+        }
+    }
+
     /// The exclusive lock holder finds all of the inode in its own place.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn write(&self) -> WriteGuard<'_> {

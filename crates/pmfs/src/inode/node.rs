@@ -100,7 +100,7 @@ impl Inode {
     fn replay(&mut self, is_of_core: bool, entry: Entry, names: bool) {
         match entry {
             Entry::Write { extent, size, mtime } => {
-                self.map.replace(extent);
+                self.map.overwrite(extent);
                 let old = (self.raw.mtime.get(), self.raw.mtime_nanos.get());
                 let (secs, nanos) = if is_of_core { mtime.max(old) } else { mtime };
                 if !is_of_core {

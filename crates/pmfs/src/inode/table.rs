@@ -89,16 +89,18 @@ impl Table {
         Ok(node)
     }
 
-    /// A new inode, which nobody knows yet.
-    pub(crate) fn insert(&self, ino: Ino, inode: Inode) {
-        let node = Arc::new(Node::new(ino, inode));
-        self.shard(ino).lock().insert(ino, Entry { node, opens: 0, linkable: false });
+    /// A new inode, which the caller has locked. It is here before it is on the medium: a caller
+    /// that knows its number from an earlier file would read it from there, and there would be two
+    /// of it.
+    pub(crate) fn insert(&self, node: &Arc<Node>) {
+        let entry = Entry { node: node.clone(), opens: 0, linkable: false };
+        self.shard(node.ino).lock().insert(node.ino, entry);
     }
 
-    /// A new inode without a name, open once.
-    pub(crate) fn insert_nameless(&self, ino: Ino, inode: Inode) {
-        let node = Arc::new(Node::new(ino, inode));
-        self.shard(ino).lock().insert(ino, Entry { node, opens: 1, linkable: true });
+    /// As [`Table::insert`], without a name and open once.
+    pub(crate) fn insert_nameless(&self, node: &Arc<Node>) {
+        let entry = Entry { node: node.clone(), opens: 1, linkable: true };
+        self.shard(node.ino).lock().insert(node.ino, entry);
     }
 
     /// Whether an inode without links may be given a name.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cores::{Mutex, Rank, slot};
 use drive::pm::Pm;
+use rustc_hash::FxHashSet;
 use vfs::{Errno, Result};
 
 use super::{Log, replay};
@@ -58,13 +59,14 @@ impl CoreLogs {
         pm: &dyn Pm,
         layout: &Layout,
         inode_at: u64,
+        met: &mut FxHashSet<u64>,
         mut see: impl FnMut(u64, Entry),
     ) -> Result<Option<(Self, u64)>, Corrupt> {
         let at = inode_at + CORES_AT;
         let Some(block) = parse_map(at, pm.load(at), layout)? else { return Ok(None) };
         let mut logs = Vec::new();
         for word in 0..WORDS {
-            let log = replay(pm, layout, block * BLOCK + word * 8, &mut see)?;
+            let log = replay(pm, layout, block * BLOCK + word * 8, met, &mut see)?;
             logs.push(log);
         }
         let last = logs.iter().rposition(|log| !log.pages.is_empty()).map_or(1, |last| last + 1);

@@ -1,6 +1,7 @@
 //! Reading a log: every entry up to the tail, in order.
 
 use drive::pm::Pm;
+use rustc_hash::FxHashSet;
 
 use super::Log;
 use super::cores::CoreLogs;
@@ -11,10 +12,12 @@ use crate::ondisk::superblock::Layout;
 use crate::ondisk::{BLOCK, Corrupt};
 
 /// Reads the log to which the word at `slot_at` points, and shows its entries with their versions.
+/// `met` are the pages of this inode's logs, each of which is read once.
 pub(crate) fn replay(
     pm: &dyn Pm,
     layout: &Layout,
     slot_at: u64,
+    met: &mut FxHashSet<u64>,
     mut see: impl FnMut(u64, Entry),
 ) -> Result<Log, Corrupt> {
     let mut log = Log::new(slot_at);
@@ -26,9 +29,8 @@ pub(crate) fn replay(
     loop {
         let at = block * BLOCK;
         let wrong = |what, found, allowed| Corrupt { structure: "log", at, what, found, allowed };
-        // It cannot be longer than there are blocks, so a circle ends here.
-        if log.pages.len() as u64 > layout.blocks {
-            return Err(wrong("next page", block, "no circle"));
+        if !met.insert(block) {
+            return Err(wrong("page", block, "in one log, once"));
         }
         log.pages.push(block);
         pm.read(at, &mut page);
@@ -65,14 +67,15 @@ pub(crate) fn replay_all(
     inode_at: u64,
     see: &mut dyn FnMut(bool, Entry),
 ) -> Result<(Log, Option<CoreLogs>), Corrupt> {
-    let slot_at = inode_at + LOG_AT;
+    let (slot_at, mut met) = (inode_at + LOG_AT, FxHashSet::default());
     if pm.load(inode_at + CORES_AT) == 0 {
-        return Ok((replay(pm, layout, slot_at, |_, entry| see(false, entry))?, None));
+        return Ok((replay(pm, layout, slot_at, &mut met, |_, entry| see(false, entry))?, None));
     }
     let mut all = Vec::new();
-    let mut log = replay(pm, layout, slot_at, |version, entry| all.push((version, false, entry)))?;
-    let cores =
-        CoreLogs::load(pm, layout, inode_at, |version, entry| all.push((version, true, entry)))?;
+    let own = |version, entry| all.push((version, false, entry));
+    let mut log = replay(pm, layout, slot_at, &mut met, own)?;
+    let of_core = |version, entry| all.push((version, true, entry));
+    let cores = CoreLogs::load(pm, layout, inode_at, &mut met, of_core)?;
     log.version = log.version.max(cores.as_ref().map_or(0, |(_, version)| *version));
     // Those of one call have one version or ascending ones, and keep their order.
     all.sort_by_key(|(version, ..)| *version);

@@ -44,7 +44,7 @@ pub(crate) struct Pmfs {
     options: MountOptions,
     recovery: Recovery,
     /// A call has failed because of a damaged structure, so the volume is not marked clean.
-    damaged: AtomicBool,
+    pub(crate) damaged: AtomicBool,
 }
 
 impl Pmfs {

@@ -26,6 +26,8 @@ pub(crate) const NEXT_AT: u64 = 0;
 pub(crate) const TAIL_AT: u64 = 8;
 /// Bytes of attributes in an entry: all of an inode's but those in reserve.
 const ATTR_SIZE: usize = 112;
+/// No log gets that far.
+const VERSION_MAX: u64 = 1 << 62;
 /// Pages that a file may have.
 const PAGES_MAX: u64 = FILE_SIZE_MAX / BLOCK;
 
@@ -223,6 +225,10 @@ impl Entry {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..4]), &[0; 4]);
         if crc32c::crc32c_append(crc, &bytes[8..]) != head.crc.get() {
             return wrong("checksum", head.crc.get().into(), "that of its bytes");
+        }
+        // The next ones are counted on from it.
+        if head.version.get() > VERSION_MAX {
+            return wrong("version", head.version.get(), "less than 2^62");
         }
         let kinds = [Kind::Write, Kind::Hole, Kind::Attr, Kind::Name];
         let entry = match kinds.into_iter().find(|kind| *kind as u8 == head.kind) {

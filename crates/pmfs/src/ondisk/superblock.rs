@@ -214,10 +214,11 @@ impl Layout {
         self.data_block..self.blocks - 1
     }
 
-    /// Blocks that only calls may take which free something: the pages that their entries need.
+    /// Blocks that only calls may take which free something: for the log entries or the map of what
+    /// is left.
     pub(crate) fn reserve(&self) -> u64 {
         let blocks = self.data().end - self.data().start;
-        if self.design == Design::Nova { (blocks / 256).clamp(4, 1024) } else { 0 }
+        (blocks / 256).clamp(4, 1024)
     }
 
     /// Whether a record may change these bytes: words of the table or of data blocks.
