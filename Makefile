@@ -55,7 +55,7 @@ test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = 
 # The command would be compiled anew after every commit if it said which one it is of.
 test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
 # Built together, packages share the features of their dependencies, and with those that only tests
-# ask for. So the command is built alone, too, and some tests use that one: tests/shipped.rs.
+# ask for. So the command is built alone, too, and some tests use that one: mounted/shipped.rs.
 SHIPPED = target/test/shipped/strandline
 test: lint ## everything that fits in ten minutes
 	$(CARGO) build --package strandline --release --target-dir target/test
@@ -78,9 +78,9 @@ test-kernel: ## the Linux kernel as judge, in QEMU (guest/prepare --install gets
 	guest/prepare
 	guest/suites
 	$(CARGO) test --package strandline-linux --release --target-dir target/test -- --ignored
-	$(CARGO) test --package strandline --test nvme_kernel --test nvme_suites --test nvme_auth \
-	  --test kernel_crash --test kernel_fsync --test bench --features auth --release \
-	  --target-dir target/test -- --ignored
+	$(CARGO) test --package strandline --test it --features auth --release \
+	  --target-dir target/test -- --ignored nvme_kernel:: nvme_suites:: nvme_auth:: \
+	  kernel_crash:: kernel_fsync:: bench::
 	env -u CARGO_PROFILE_RELEASE_LTO -u CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS \
 	  -u CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS \
 	  $(CARGO) test --package strandline-linux --test verdicts --release speed -- --ignored
@@ -90,13 +90,13 @@ bench: ## the measured figures
 
 figures-check: export CARGO_PROFILE_RELEASE_LTO = off
 figures-check: ## whether the book's figures are what their commands print (make test has the quick ones)
-	$(CARGO) test --package strandline --test docs --release --target-dir target/test figures -- \
+	$(CARGO) test --package strandline --test it --release --target-dir target/test docs::figures -- \
 	  --include-ignored
 
 # The links are checked by tidy, and the commands by a test, so both are part of `make test`, too.
 docs: ## the book, in target/book, and whether its links and commands are good
 	$(CARGO) xtask tidy
-	$(CARGO) test --package strandline --test docs --release --target-dir target/test
+	$(CARGO) test --package strandline --test it --release --target-dir target/test docs::
 	$(call tool,mdbook,mdbook@0.5.4 --no-default-features --features search)
 	mdbook build docs
 

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../crates/f2fs/tests/fuzz_body/mod.rs"]
+#[path = "../../crates/f2fs/tests/it/fuzz_body/mod.rs"]
 mod fuzz_body;
 
 libfuzzer_sys::fuzz_target!(

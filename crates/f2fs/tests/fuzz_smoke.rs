@@ -4,6 +4,7 @@
 //! million (with `CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true` for overflow checks and assertions),
 //! `FUZZ_SEED` chooses others. A failure prints the bytes of the case.
 
+#[path = "it/fuzz_body/mod.rs"]
 mod fuzz_body;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,19 @@
+//! The integration tests of this crate, in one binary: each of its own would be linked alone.
+
+mod attributes;
+mod corrupted;
+mod crash;
+mod directories;
+mod full;
+mod groups;
+mod harness;
+mod judge;
+mod mkfs;
+mod model;
+mod mutated;
+mod orphan_file;
+mod policies;
+mod ranges;
+mod reads;
+mod records;
+mod threads;

@@ -1,0 +1,44 @@
+//! The integration tests of this crate, in one binary: each of its own would be linked alone.
+//!
+//! Beside it is `fuzz_smoke`, which replaces the process's panic hook.
+
+#[cfg(feature = "foreign")]
+mod android;
+mod atomic_write;
+mod bad_input;
+mod check;
+mod check_corruption;
+mod crash;
+mod data_sums;
+mod defrag;
+mod devices;
+mod direct;
+mod discard;
+mod failed_reads;
+mod failed_writes;
+mod fsync_beside;
+mod full_recovery;
+mod fuzz_body;
+mod gc;
+mod harness;
+mod ioctl;
+mod judge;
+mod judges;
+mod limits;
+mod linux_ways;
+mod maintain;
+mod mkfs;
+mod model;
+mod nearly_full;
+mod onlookers;
+mod recovery;
+mod regressions;
+mod repair;
+mod resize;
+mod roll_forward_room;
+mod small_and_full;
+mod threads;
+mod torn;
+mod tunables;
+mod writeback;
+mod zones;

@@ -1,0 +1,120 @@
+//! Every small workload, cut before every command and after every NAND program, in every mode: no
+//! promise may be broken, and the next mount and the checker must find nothing.
+
+use std::sync::Arc;
+
+use f2fs::technique;
+use lab::campaign::ModeResult;
+use lab::workload::{Script, Workload, small};
+use vfs::kind::Technique;
+
+use crate::harness::{CONVENTIONAL_MODES, broken, every_cut, job};
+
+fn explore(
+    workload: impl Workload + 'static,
+    seed: u64,
+    mode: &'static Technique,
+    drive: &str,
+) -> ModeResult {
+    let workload: Arc<dyn Workload> = Arc::new(workload);
+    every_cut(job(workload, drive, mode, seed)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// All workloads of `drive` in `modes`; fails with one replay line per broken promise.
+fn promises_hold(drive: &str, modes: &[&'static Technique]) {
+    let mut all = Vec::new();
+    for workload in small::ALL {
+        for &mode in modes {
+            let result = explore(workload, 1, mode, drive);
+            let name = workload.name();
+            assert!(result.cuts > 2, "{name} in {mode}: {} cuts", result.cuts);
+            if name.starts_with("gc-") {
+                assert!(result.cleanings > 1, "{mode} on {drive}: {} cleanings", result.cleanings);
+            }
+            all.extend(broken(&result));
+        }
+    }
+    assert!(all.is_empty(), "promises broken:\n{}", all.join("\n"));
+}
+
+#[test]
+fn zoned_without_plp() {
+    promises_hold("zn540-noplp", &technique::ALL);
+}
+
+#[test]
+fn zoned_with_plp() {
+    promises_hold("zn540", &technique::ALL);
+}
+
+#[test]
+fn conventional_without_plp() {
+    promises_hold("conventional-noplp", &CONVENTIONAL_MODES);
+}
+
+#[test]
+fn conventional_that_tears_blocks() {
+    promises_hold("conventional-noplp:512", &CONVENTIONAL_MODES);
+}
+
+#[test]
+fn zoned_that_tears_blocks() {
+    promises_hold("zn540-noplp:512", &technique::ALL);
+}
+
+/// Nearly all zones are reset by one checkpoint and written again before the next: whichever of
+/// them a cut brings back with their old contents, there must be room for recovery's own
+/// checkpoint.
+#[test]
+fn zones_that_a_cut_gives_back_leave_room() {
+    const PIECE: u64 = 2 << 20;
+    let mut text = String::from("footprint 0\ncreate a\n");
+    for n in 0..19 {
+        text += &format!("write a {}+{PIECE}\nfsync a\n", n * PIECE);
+    }
+    let again = 9 * PIECE + 5 * 4096;
+    text += &format!("sync\nbegin\nunlink a\nsync\ncreate b\nwrite b 0+{again}\nfsync b\n");
+    for seed in 1..=4 {
+        let script = Script::parse(&text, "reset-and-written").expect("a workload");
+        let result = explore(script, seed, technique::OPRW, "zn540-noplp");
+        let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
+        assert_eq!(result.broken, 0, "of {}, seed {seed}: {told:?}", result.cuts);
+    }
+}
+
+/// What write-back wrote before another file's checkpoint is part of the state to which an fsync is
+/// recovered. So half an update from before the checkpoint breaks no promise, but half of what came
+/// after it does.
+#[test]
+fn all_or_nothing_is_said_of_what_came_after_the_last_checkpoint() {
+    let text = "footprint 0\nmount cache=1m\ncreate a\nwrite a 0+1048576\nfsync a\nsync\nbegin\n\
+                write a 0+614400\nwrite a 614400+204800\ncreate b\nfsync /\nfsync a\n\
+                write a 0+40960\nfsync a\n";
+    for (drive, mode) in [
+        ("zn540-noplp", technique::STRICT),
+        ("zn540-noplp", technique::OPRW_STRICT),
+        ("conventional-noplp", technique::OPRW_STRICT),
+    ] {
+        let script = Script::parse(text, "half-written").expect("a workload");
+        let result = explore(script, 1, mode, drive);
+        let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
+        assert_eq!(result.broken, 0, "of {} in {mode} on {drive}: {told:?}", result.cuts);
+    }
+}
+
+/// A file stored in its inode grows so far that it needs another node. A cut may keep that node and
+/// lose the inode from which the contents have moved.
+#[test]
+fn a_node_without_its_inode_leaves_a_small_file_as_it_was() {
+    let text =
+        "footprint 0\ncreate a\nwrite a 0+2522\nfsync a\nbegin\nwrite a 4509696+3000\nfsync a\n";
+    for mode in [technique::POSIX, technique::NOBARRIER, technique::OPRW, technique::OPRW_NOBARRIER]
+    {
+        for drive in ["zn540", "zn540-noplp"] {
+            let script = Script::parse(text, "grown").expect("a workload");
+            let result = explore(script, 1, mode, drive);
+            let told: Vec<_> = result.failures.iter().map(|f| &f.verdicts).collect();
+            assert_eq!(result.broken, 0, "of {} in {mode} on {drive}: {told:?}", result.cuts);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The integration tests of this crate, in one binary: each of its own would be linked alone.
+
+mod canaries;
+mod databases;
+mod every_cut;
+mod every_state;
+mod failing;
+mod harness;
+#[cfg(feature = "plainfs")]
+mod plainfs;
+mod records;
+mod schedules;
+mod threads;

@@ -1,0 +1,98 @@
+//! iJournaling and Grouped fsync on ext4, cut at every point there is; and proof that each fault of
+//! theirs is found.
+
+#[allow(dead_code, reason = "each test binary uses its part")]
+use std::sync::Arc;
+
+use lab::campaign::{CHECK_EVERY, Job, ModeResult};
+use lab::workload::{self, Workload, small};
+use vfs::kind::Technique;
+
+use crate::harness::{self, broken, every_cut};
+
+const DRIVE: &str = "conventional-noplp";
+
+fn technique(name: &str) -> &'static Technique {
+    let format = subjects::named("ext4").expect("it is known");
+    subjects::technique(format, name).expect("it is known")
+}
+
+fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
+    let mode = technique(mode);
+    let job = match small::named(workload) {
+        Some(small) => harness::job(Arc::new(small) as Arc<dyn Workload>, DRIVE, mode, seed),
+        None => harness::job(workload::named(workload, 0).expect("it is known"), DRIVE, mode, seed),
+    };
+    let command = job.command.replace("--drive", "--fs ext4 --drive");
+    Job {
+        format: subjects::named("ext4").expect("it is known"),
+        inject: inject.map(str::to_owned),
+        command,
+        check_every: CHECK_EVERY,
+        ..job
+    }
+}
+
+fn cut(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> ModeResult {
+    every_cut(job(workload, mode, seed, inject)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn hold(workloads: &[&str], seeds: std::ops::Range<u64>) -> usize {
+    let mut cuts = 0;
+    for workload in workloads {
+        for mode in ["ijournal", "grouped"] {
+            for seed in seeds.clone() {
+                let result = cut(workload, mode, seed, None);
+                assert_eq!(broken(&result), None, "{workload}, {mode}, seed {seed}");
+                cuts += result.cuts;
+            }
+        }
+    }
+    cuts
+}
+
+#[test]
+fn small_workloads_at_every_cut() {
+    let small = [
+        "create-fsync",
+        "overwrite-fsync",
+        "append",
+        "rename-fsync-dir",
+        "replace-by-rename",
+        "link",
+        "truncate-down",
+        "truncate-and-grow",
+        "unlink-open",
+        "two-files-one-dir",
+        "symlink-dir",
+    ];
+    hold(&small, 1..3);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn threads_at_every_cut() {
+    let cuts = hold(&["threads:4:names"], 1..2);
+    assert!(cuts > 1000, "{cuts} cuts");
+}
+
+/// As above, many times.
+#[test]
+#[ignore = "long: make test-all"]
+fn threads_at_many_cuts() {
+    hold(&["threads:4:names", "threads:12:names"], 1..8);
+}
+
+/// Each fault breaks a promise, and without it the same runs are clean (above).
+#[test]
+#[ignore = "long: make test-all"]
+fn faults_are_found() {
+    for (inject, mode, workload) in [
+        ("record-late", "ijournal", "threads:4:names"),
+        ("record-shared", "ijournal", "threads:4:names"),
+        ("split-group", "grouped", "threads:4:names"),
+    ] {
+        let found = (1..4).any(|seed| cut(workload, mode, seed, Some(inject)).broken > 0);
+        assert!(found, "{inject} breaks nothing");
+    }
+}

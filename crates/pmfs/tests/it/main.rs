@@ -1,0 +1,9 @@
+//! The integration tests of this crate, in one binary: each of its own would be linked alone.
+
+mod explore;
+mod harness;
+mod logs;
+mod model;
+mod scaling;
+mod shared;
+mod threads;

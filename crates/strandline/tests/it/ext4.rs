@@ -1,0 +1,95 @@
+//! The commands that look into an image, on ext4.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::common::{self, Scratch, fails, ok, text, tool};
+
+/// An image that mke2fs filled from a tree.
+fn image(scratch: &Scratch, block_size: u32) -> String {
+    let (tree, image) = (scratch.path("tree"), scratch.path("disk.img"));
+    fs::create_dir_all(format!("{tree}/etc")).expect("a directory");
+    fs::write(format!("{tree}/etc/motd"), "hello\n").expect("a file");
+    fs::write(format!("{tree}/large"), vec![b'x'; 300_000]).expect("a file");
+    drop(fs::remove_file(format!("{tree}/link")));
+    symlink("etc/motd", format!("{tree}/link")).expect("a link");
+    fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let line = format!("mke2fs -q -F -t ext4 -b {block_size} -L first -d {tree} {image}");
+    let out = tool(Path::new("/"), &line);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    image
+}
+
+#[test]
+fn an_image_is_looked_into() {
+    let scratch = Scratch::new("ext4");
+    for block_size in [1024, 4096] {
+        let image = image(&scratch, block_size);
+        let before = fs::read(&image).expect("an image");
+        assert_eq!(ok(&format!("ls {image}:/")), "etc\nlarge\nlink\nlost+found\n");
+        assert_eq!(ok(&format!("cat {image}:/link")), "hello\n");
+        assert!(ok(&format!("stat {image}:/large")).contains("300000"));
+        assert!(ok(&format!("tree {image}:/")).contains("motd"));
+        let out = scratch.path("out");
+        drop(fs::remove_dir_all(&out));
+        ok(&format!("cp -r {image}:/ {out}"));
+        assert_eq!(fs::read(format!("{out}/large")).expect("it is copied"), vec![b'x'; 300_000]);
+        assert!(ok(&format!("dump {image}")).contains("s_volume_name"));
+        assert!(ok(&format!("dump {image} group 0")).contains("bg_free_blocks_count"));
+        assert!(ok(&format!("dump {image} inode 2")).contains("i_links_count"));
+        assert!(ok(&format!("dump {image} dir")).contains("name:lost+found"));
+        assert!(ok(&format!("dump --json {image} extents 2")).contains("\"blocks\":1"));
+        assert!(ok(&format!("dump {image} journal")).contains("s_sequence"));
+        assert_eq!(ok(&format!("fsck -n {image}")), "");
+        assert!(ok(&format!("label {image}")).contains("first"));
+        assert!(fs::read(&image).expect("an image") == before, "nothing was changed");
+        ok(&format!("label {image} second"));
+        assert!(ok(&format!("label --fs ext4 {image}")).contains("second"));
+        let (code, said) = fails(&format!("fsck --fs f2fs -n {image}"));
+        assert!(code == 8 && said.contains("this is ext4"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_broken_is_left_to_e2fsck() {
+    let scratch = Scratch::new("ext4-broken");
+    let image = image(&scratch, 4096);
+    fs::write(scratch.path("commands"), "clri /etc\n").expect("a file");
+    let line = format!("debugfs -w -f {} {image}", scratch.path("commands"));
+    assert!(tool(Path::new("/"), &line).status.success());
+    let out = common::strandline(&format!("fsck -n {image}"));
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    assert!(text(&out.stdout).contains("dirent.inode"), "{out:?}");
+    let (code, said) = fails(&format!("fsck -y {image}"));
+    assert!(code == 8 && said.contains("repaired with e2fsck"), "{code}: {said}");
+}
+
+#[test]
+fn a_log_is_shown_and_replayed() {
+    let scratch = Scratch::new("ext4-log");
+    let image = image(&scratch, 4096);
+    // A copy of a block of the file, changed, goes into the log.
+    fs::write(scratch.path("block"), vec![b'y'; 4096]).expect("a file");
+    let extent = ok(&format!("dump {image} extents 14"));
+    let block = extent.split("\tblock:").nth(1).and_then(|rest| rest.split('\t').next());
+    let block = block.unwrap_or_else(|| panic!("an extent: {extent}"));
+    fs::write(
+        scratch.path("commands"),
+        format!("jo\njw -b {block} {}\njc\n", scratch.path("block")),
+    )
+    .expect("a file");
+    let line = format!("debugfs -w -f {} {image}", scratch.path("commands"));
+    assert!(tool(Path::new("/"), &line).status.success());
+    let shown = ok(&format!("dump {image} journal"));
+    assert!(shown.contains("images:1"), "{shown}");
+    let tid = shown.split("tid:").nth(1).and_then(|rest| rest.split('\t').next()).expect("a tid");
+    assert!(ok(&format!("dump {image} journal {tid}")).contains(&format!("block:{block}\t")));
+    let out = ok(&format!("fsck -n {image}"));
+    assert!(out.contains("recovery is due: 1 "), "{out}");
+    let out = common::strandline(&format!("fsck -p {image}"));
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert_eq!(ok(&format!("fsck -n {image}")), "");
+    let line = format!("e2fsck -fn {image}");
+    assert!(tool(Path::new("/"), &line).status.success());
+}

@@ -1,0 +1,195 @@
+//! SIGKILL, at any time: a process that has a pmfs volume embedded, and one that serves a mount.
+//! Whatever a call has returned for is there afterwards, and nothing is wrong with the structures.
+//! Nothing is ever synced.
+//!
+//! The mounts need root, /dev/fuse and the package fuse3. `PM_KILLS` sets how many kills.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use cores::splitmix64;
+use drive::Drive;
+use drive::pm::{Mapped, PmAccess, PmDrive};
+use vfs::kind::Format as _;
+use vfs::{Creator, FileSystem, RenameFlags, path};
+
+use crate::mounting::{self, Rig, number};
+
+const WRITER: &str = "PM_KILLED_WRITER";
+/// Files that are there at a time.
+const FILES: u64 = 8;
+
+fn name(number: u64) -> String {
+    format!("file-{}", number % FILES)
+}
+
+/// What file `number` holds: its number, then a pattern of it, over more than a page.
+fn contents(number: u64) -> Vec<u8> {
+    let words = (0..700 + number % 900).map(|word| splitmix64(number << 20 | word));
+    [number].into_iter().chain(words).flat_map(u64::to_le_bytes).collect()
+}
+
+/// Fails unless the files are those of the steps up to `done`, or up to the one behind.
+fn judge(done: u64, read: impl Fn(&str) -> Option<Vec<u8>>) {
+    for number in done.saturating_sub(FILES - 1)..=done {
+        let (found, file) = (read(&name(number)), name(number));
+        let next = number + FILES;
+        let is_under_way = next == done + 1;
+        let is_right = match &found {
+            Some(found) if number > 0 && *found == contents(number) => true,
+            Some(found) => is_under_way && *found == contents(next),
+            None => number == 0,
+        };
+        let begins = found.as_ref().map(|found| found[..found.len().min(8)].to_vec());
+        assert!(is_right, "{file} after {done} steps: {begins:?} is not that of step {number}");
+    }
+}
+
+fn open(image: &Path) -> Arc<dyn Drive> {
+    let memory = Mapped::open(&[image], PmAccess::Write).expect("a memory");
+    PmDrive::new(Arc::new(memory), PmAccess::Write)
+}
+
+fn assert_sound(drive: &Arc<dyn Drive>, after: &str) {
+    let checked = pmfs::Format.check(drive).expect("a volume");
+    assert!(checked.findings.is_empty(), "{after}: {:?}", checked.findings);
+}
+
+/// A step: a new file takes the place of an older one, in one rename.
+fn step(fs: &dyn FileSystem, number: u64) -> vfs::Result<()> {
+    let root = fs.root();
+    let new = fs.create(root, b"new", 0o644, Creator::default())?.ino;
+    path::write_all(fs, new, 0, &contents(number))?;
+    fs.rename(root, b"new", root, name(number).as_bytes(), RenameFlags::empty())
+}
+
+/// What the other process does: it says the number of each step that has returned.
+fn write(image: &Path, first: u64) -> ! {
+    let fs = pmfs::Format.mount(open(image), "").expect("a volume");
+    let mut out = std::io::stdout();
+    drop(fs.unlink(fs.root(), b"new"));
+    for number in first.. {
+        step(&*fs, number).expect("space");
+        out.write_all(format!("step {number}\n").as_bytes()).expect("a reader");
+    }
+    unreachable!("the numbers do not end")
+}
+
+/// Starts a writer, kills it when it has done some steps, and returns the last it told of.
+fn kill_a_writer(image: &Path, done: u64, seed: u64) -> u64 {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", "pm_killed::a_writer_that_is_killed", "--nocapture"]);
+    command.env(WRITER, format!("{} {}", done + 1, image.display())).stdout(Stdio::piped());
+    let mut writer = command.spawn().expect("a process");
+    let steps = 1 + splitmix64(seed) % 40;
+    let mut last = done;
+    let mut lines = BufReader::new(writer.stdout.take().expect("a pipe")).lines();
+    let mut told = |last: &mut u64| {
+        let line = lines.next().and_then(Result::ok)?;
+        // The harness says things of its own, on the same line.
+        if let Some((_, number)) = line.split_once("step ") {
+            *last = number.trim().parse().expect("a number");
+        }
+        Some(())
+    };
+    while last < done + steps {
+        told(&mut last).expect("the writer goes on until it is killed");
+    }
+    cores::sleep(splitmix64(seed ^ 1) % 300_000);
+    writer.kill().expect("it runs");
+    writer.wait().expect("it ended");
+    while told(&mut last).is_some() {}
+    last
+}
+
+fn kill_writers(kills: u64) {
+    let _alone = mounting::alone();
+    let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm");
+    let image = dir.path().join("image.pm");
+    Mapped::create(&image, 16 << 20).expect("memory");
+    pmfs::Format.make(&open(&image)).expect("a volume");
+    let mut done = 0;
+    for kill in 0..kills {
+        let last = kill_a_writer(&image, done, kill);
+        assert_sound(&open(&image), &format!("kill {kill}"));
+        let fs = pmfs::Format.mount(open(&image), "").expect("it recovers");
+        judge(last, |file| {
+            let ino = fs.lookup(fs.root(), file.as_bytes()).ok()?.ino;
+            Some(path::read_to_vec(&*fs, ino).expect("it can be read"))
+        });
+        // A step that was not told of any more may have been made.
+        done = last + 1;
+        drop(fs.unlink(fs.root(), b"new"));
+        step(&*fs, done).expect("space");
+        fs.unmount().expect("unmounted");
+    }
+}
+
+fn kill_mounts(kills: u64) {
+    let rig = Rig::pm(16, &[]);
+    let point: PathBuf = rig.point();
+    let mut done = 0;
+    for kill in 0..kills {
+        let writer = {
+            let point = point.clone();
+            cores::spawn("writer", None, move || {
+                let new = point.join("new");
+                drop(std::fs::remove_file(&new));
+                let mut last = done;
+                while std::fs::write(&new, contents(last + 1)).is_ok()
+                    && std::fs::rename(&new, point.join(name(last + 1))).is_ok()
+                {
+                    last += 1;
+                }
+                last
+            })
+        };
+        cores::sleep(5_000_000 + splitmix64(kill) % 20_000_000);
+        rig.die();
+        let last = writer.join();
+        rig.clear();
+        rig.mount(&[]);
+        judge(last, |file| std::fs::read(point.join(file)).ok());
+        done = last + 1;
+        let new = point.join("new");
+        drop(std::fs::remove_file(&new));
+        std::fs::write(&new, contents(done)).expect("space");
+        std::fs::rename(&new, point.join(name(done))).expect("space");
+    }
+    assert!(done > kills, "the writers made {done} steps");
+    rig.unmount();
+    assert_sound(&open(&rig.image()), "the last kill");
+}
+
+/// Nothing by itself: the process that the others kill.
+#[test]
+fn a_writer_that_is_killed() {
+    let Ok(what) = std::env::var(WRITER) else { return };
+    let (first, image) = what.split_once(' ').expect("a number and a path");
+    write(Path::new(image), first.parse().expect("a number"));
+}
+
+#[test]
+fn a_killed_writer_loses_nothing() {
+    kill_writers(6);
+}
+
+#[test]
+fn a_killed_mount_loses_nothing() {
+    kill_mounts(3);
+}
+
+#[test]
+#[ignore = "minutes: 500 kills of a writer"]
+fn five_hundred_killed_writers() {
+    kill_writers(number("PM_KILLS", 500));
+}
+
+#[test]
+#[ignore = "minutes: 500 kills of a mount"]
+fn five_hundred_killed_mounts() {
+    kill_mounts(number("PM_KILLS", 500));
+}
