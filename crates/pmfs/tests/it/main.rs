@@ -1,5 +1,6 @@
 //! The integration tests of this crate, in one binary: each of its own would be linked alone.
 
+mod damaged;
 mod explore;
 mod harness;
 mod logs;

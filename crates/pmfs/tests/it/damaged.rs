@@ -1,16 +1,15 @@
 //! Volumes that say what they cannot say: an error, never a panic, a hang or all memory.
 
-mod harness;
-
 use std::sync::Arc;
 
 use cores::splitmix64;
 use drive::pm::{Domain, Pm, PmSim, PmState};
-use harness::{Start, drive, findings, mount};
 use pmfs::Format;
 use vfs::kind::{Format as _, Volume};
 use vfs::record::{Record, Value};
 use vfs::{Creator, Errno, FileKind, FileSystem, Ino, RenameFlags, SetAttr, path};
+
+use crate::harness::{Start, drive, findings, mount};
 
 const BLOCK: u64 = 4096;
 const LINE: u64 = 64;
