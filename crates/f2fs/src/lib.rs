@@ -38,8 +38,8 @@ pub use check::repair;
 pub use error::{Error, Result};
 pub use fsync::technique;
 pub use mount::{
-    AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, IpuPolicy, Limits,
-    LookupMode, Maintenance, MountOptions, OnError, Status, Tunables, devices,
+    AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, IpuPolicy, Knobs,
+    LookupMode, Maintenance, MountOptions, OnError, Status, devices,
 };
 pub use offline::{dump, label, mkfs, resize};
 pub use ondisk::error;

@@ -1,17 +1,28 @@
-//! The settings of a mounted volume, as in the files below `/sys/fs`: numbers, each with its range.
+//! The settings and counts of a mounted volume, as in the files below `/sys/fs`.
 
 use std::ops::RangeInclusive;
 
+use serde::Serialize;
+use serde_json::Value;
 use thiserror::Error;
 
-/// One attribute of `T`.
-pub struct Attribute<T> {
+/// What there is to know of one attribute.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attribute {
     /// Its name.
     pub name: &'static str,
-    /// The values it can have.
-    pub range: RangeInclusive<u64>,
-    /// Sets it to a number within the range.
-    pub set: fn(&mut T, u64),
+    /// The version of Linux that brought it; empty if Linux does not have it.
+    pub since: &'static str,
+    /// What it changes or counts.
+    pub about: String,
+    /// The values it can be set to; `None` if it only shows something.
+    pub allowed: Option<String>,
+    /// Its value when the volume was mounted, if it can be set.
+    pub default: Option<Value>,
+    /// Its value now; `None` without a volume.
+    pub value: Option<Value>,
+    /// Why setting it has no effect; `None` if it has one.
+    pub without_effect: Option<&'static str>,
 }
 
 /// What is wrong with a setting.
@@ -37,32 +48,22 @@ pub enum AttributeError {
     },
 }
 
-/// Sets several attributes by name: all of them or, if one is wrong, none.
-pub fn set<T: Clone>(
-    table: &[Attribute<T>],
-    values: &mut T,
-    settings: &[(&str, &str)],
-) -> Result<(), AttributeError> {
-    let mut changed = values.clone();
-    for (name, value) in settings {
-        let attribute = table.iter().find(|attribute| attribute.name == *name);
-        let attribute = attribute.ok_or_else(|| AttributeError::Unknown {
-            name: (*name).to_owned(),
-            known: table.iter().map(|attribute| attribute.name).collect(),
-        })?;
-        let number = value.trim().parse().ok().filter(|n| attribute.range.contains(n));
-        let number = number.ok_or_else(|| AttributeError::Value {
-            name: attribute.name,
-            value: (*value).to_owned(),
-            expected: expected(&attribute.range),
-        })?;
-        (attribute.set)(&mut changed, number);
-    }
-    *values = changed;
-    Ok(())
+/// The number that `text` sets attribute `name` to, if it lies in `range`.
+pub fn number(
+    name: &'static str,
+    range: &RangeInclusive<u64>,
+    text: &str,
+) -> Result<u64, AttributeError> {
+    let number = text.trim().parse().ok().filter(|n| range.contains(n));
+    number.ok_or_else(|| AttributeError::Value {
+        name,
+        value: text.to_owned(),
+        expected: in_words(range),
+    })
 }
 
-fn expected(range: &RangeInclusive<u64>) -> String {
+/// A range of values, for people.
+pub fn in_words(range: &RangeInclusive<u64>) -> String {
     match (range.start(), range.end()) {
         (0, &u64::MAX) => "a number".to_owned(),
         (least, &u64::MAX) => format!("{least} or more"),
@@ -74,29 +75,21 @@ fn expected(range: &RangeInclusive<u64>) -> String {
 mod tests {
     use super::*;
 
-    const TABLE: [Attribute<(u64, u64)>; 3] = [
-        Attribute { name: "first", range: 0..=u64::MAX, set: |v, n| v.0 = n },
-        Attribute { name: "second", range: 1..=u64::MAX, set: |v, n| v.1 = n },
-        Attribute { name: "percent", range: 0..=100, set: |v, n| v.1 = n },
-    ];
-
     #[test]
-    fn all_or_nothing_is_set() {
-        let mut values = (0, 0);
-        set(&TABLE, &mut values, &[("first", " 7\n"), ("percent", "100")]).unwrap();
-        assert_eq!(values, (7, 100));
-        for (name, value, said) in [
+    fn numbers_lie_in_their_range() {
+        assert_eq!(number("first", &(0..=u64::MAX), " 7\n"), Ok(7));
+        assert_eq!(number("percent", &(0..=100), "100"), Ok(100));
+        for (name, range, value, said) in [
+            ("first", 0..=u64::MAX, "-1", "first: \"-1\" is not a value for it; expected a number"),
+            ("least", 1..=u64::MAX, "0", "least: \"0\" is not a value for it; expected 1 or more"),
             (
-                "third",
-                "1",
-                "third: no such attribute, or not writable; there are first, second, percent",
+                "percent",
+                0..=100,
+                "101",
+                "percent: \"101\" is not a value for it; expected 0 to 100",
             ),
-            ("first", "-1", "first: \"-1\" is not a value for it; expected a number"),
-            ("second", "0", "second: \"0\" is not a value for it; expected 1 or more"),
-            ("percent", "101", "percent: \"101\" is not a value for it; expected 0 to 100"),
         ] {
-            let error = set(&TABLE, &mut values, &[("first", "8"), (name, value)]).unwrap_err();
-            assert_eq!((error.to_string().as_str(), values), (said, (7, 100)));
+            assert_eq!(number(name, &range, value).unwrap_err().to_string(), said);
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Used {
     /// Blocks taken since the last checkpoint, those given back too: roll-forward takes as many,
     /// and need not find that anything was given back (`alloc_valid_block_count`).
     pub(crate) taken: u64,
+    /// Free blocks that users do not get (`reserved_blocks`).
+    kept: u64,
 }
 
 impl Used {
@@ -45,6 +47,7 @@ impl Space {
             nodes: checkpoint.valid_node_count,
             inodes: checkpoint.valid_inode_count,
             taken: 0,
+            kept: 0,
         };
         Self {
             user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
@@ -59,7 +62,22 @@ impl Space {
 
     /// How many of them are free.
     pub(crate) fn free_blocks(&self) -> u64 {
-        self.user_blocks.saturating_sub(self.used().blocks)
+        self.free_beside(&self.used())
+    }
+
+    fn free_beside(&self, used: &Used) -> u64 {
+        self.user_blocks.saturating_sub(used.blocks).saturating_sub(used.kept)
+    }
+
+    /// Keeps up to so many free blocks from users (`f2fs_reserve_blocks`).
+    pub(crate) fn reserve(&self, blocks: u64) {
+        self.used.lock().kept = blocks;
+    }
+
+    /// How many blocks are kept from users now: no more than are free.
+    pub(crate) fn reserved(&self) -> u64 {
+        let used = self.used();
+        used.kept.min(self.user_blocks.saturating_sub(used.blocks))
     }
 
     /// Percent of them in use, rounded down (`utilization`).
@@ -117,7 +135,7 @@ impl Space {
 
     fn take(&self, blocks: u64, count: impl FnOnce(&mut Used)) -> Result<()> {
         let mut used = self.used.lock();
-        if blocks > self.user_blocks.saturating_sub(used.blocks) {
+        if blocks > self.free_beside(&used) {
             return Err(Error::NoSpace);
         }
         used.blocks += blocks;

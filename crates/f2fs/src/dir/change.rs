@@ -1,7 +1,7 @@
 //! Changing the entries of directories, alone with the volume or beside others
 //! (`f2fs_add_link`, `f2fs_delete_entry`).
 
-use drive::{BLOCK_SIZE, Block};
+use drive::BLOCK_SIZE;
 use vfs::{Errno, FileKind, Ino};
 
 use crate::dir::entries::{EntryPlace, Names};
@@ -11,7 +11,7 @@ use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::dentry::{Dentries, DentriesMut, bucket_of, slots_for};
-use crate::ondisk::inode::{Inline, InodeLayout, MAX_DIR_DEPTH, RawInodeBlock};
+use crate::ondisk::inode::{Inline, MAX_DIR_DEPTH, RawInodeBlock};
 
 /// An entry to be made.
 pub(crate) struct NewEntry<'a> {
@@ -170,39 +170,5 @@ impl Engine {
                 None => self.convert_inline_dir(dir)?,
             }
         }
-    }
-
-    /// Moves inline entries to block 0, each to the slot of the same number, so that earlier
-    /// positions of `readdir` stay valid.
-    fn convert_inline_dir(&mut self, dir: Nid) -> Result<()> {
-        let inode = self.inode(dir)?;
-        let layout = inode.layout;
-        let area = inode.block()[layout.inline_range()].to_vec();
-        let keeps_xattrs = inode.inline().contains(Inline::XATTR);
-        let extra = inode.extra().map_or(0, |e| e.extra_isize.get());
-        let flexible = inode.extra().is_some_and(|e| e.inline_xattr_size.get() > 0);
-        drop(inode);
-        let old = Dentries::new(layout.inline_dentries(), &area, dir);
-        let mut page = [0; BLOCK_SIZE];
-        let mut block = DentriesMut::block(&mut page);
-        let mut from = 0;
-        while let Some(entry) = old.next(from)? {
-            block.insert(entry.slot, entry.name, entry.hash, entry.ino, entry.kind);
-            from = entry.next_slot();
-        }
-        // Slot 0 is not part of the inline area, so taking the block first may still fail without
-        // harm.
-        self.reserve_block(dir, 0)?;
-        self.node_mut(dir, dir)?[layout.inline_range()].fill(0);
-        let raw = self.inode_mut(dir)?;
-        raw.set_inline(raw.inline() - Inline::DENTRY);
-        raw.size.set(BLOCK_SIZE as u64);
-        raw.current_depth.set(raw.current_depth.get().max(1));
-        if !keeps_xattrs && !flexible {
-            // The room reserved for attributes came with the inline entries and goes with them.
-            self.set_layout(dir, InodeLayout::new(extra, 0));
-        }
-        self.inodes.of(dir).pages.insert_dirty(Ino::from(dir), 0, Block::new(page));
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 mod beside;
 pub(crate) mod casefold;
 pub(crate) mod change;
+mod convert;
 pub(crate) mod entries;
 pub(crate) mod index;
 pub(crate) mod namei;

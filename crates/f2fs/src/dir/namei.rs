@@ -254,6 +254,7 @@ impl Engine {
         match new.kind {
             FileKind::Directory => {
                 i.current_depth.set(1);
+                i.dir_level = self.knobs.dir_level as u8;
                 flags |= FileFlags::INDEX;
                 let size = if inline.contains(Inline::DENTRY) {
                     layout.inline_capacity()

@@ -14,8 +14,8 @@ use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Slot};
+use crate::mount::attributes::IpuPolicy;
 use crate::mount::engine::Engine;
-use crate::mount::limits::IpuPolicy;
 use crate::mount::options::AllocationMode;
 use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::sit::LogType;
@@ -190,7 +190,7 @@ pub(crate) trait WritePages: Change {
     /// The log a file's data belongs to (`__get_segment_type_6`).
     fn data_log(&mut self, ino: Nid) -> Result<LogType, Self::Error> {
         let dirty = self.shard_mut(ino)?.pages.dirty_count(ino.into()) as u64;
-        let hot = dirty <= self.engine().limits.min_hot_blocks;
+        let hot = dirty <= self.engine().knobs.min_hot_blocks;
         let inode = self.view(ino)?;
         let (advise, compressed) = (inode.advise(), inode.layout().cluster().is_some());
         Ok(if inode.file_kind() == FileKind::Directory {
@@ -299,9 +299,9 @@ impl<C: Change> WritePages for C {}
 impl Engine {
     /// Whether `ipu_policy` asks for an overwrite in place (`check_inplace_update_policy`).
     fn prefers_in_place(&self, cause: Cause) -> bool {
-        let (policy, limits) = (self.limits.ipu_policy, &self.limits);
+        let (policy, knobs) = (self.knobs.ipu(), &self.knobs);
         let needs_ssr = || self.logs.lock().needs_ssr(&self.segments.lock());
-        let is_full = || self.space.used_percent() > limits.min_ipu_util;
+        let is_full = || self.space.used_percent() > knobs.min_ipu_util;
         policy.contains(IpuPolicy::FORCE)
             || policy.contains(IpuPolicy::SSR) && needs_ssr()
             || policy.contains(IpuPolicy::UTIL) && is_full()

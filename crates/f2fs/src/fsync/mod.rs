@@ -198,7 +198,7 @@ impl<'a> Fsync<'a> {
     /// Why data is written, for `ipu_policy`. What an atomic plan writes must not replace anything
     /// before all of it is there, so it never counts as small.
     fn cause<C: Decide>(&self, volume: &mut C) -> Result<Cause, C::Error> {
-        let most = volume.engine().limits.min_fsync_blocks;
+        let most = volume.engine().knobs.min_fsync_blocks;
         let dirty = volume.shard_mut(self.ino)?.pages.dirty_count(self.ino.into()) as u64;
         let small = (self.datasync || dirty <= most) && !self.plan.atomic;
         Ok(if small { Cause::SmallSync } else { Cause::Sync })

@@ -169,7 +169,7 @@ impl Engine {
     /// (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes than allowed
     /// (`max_roll_forward_node_blocks`).
     pub(crate) fn can_roll_forward(&self, logs: &Logs, more: u64) -> bool {
-        let (limit, total) = (self.limits.max_roll_forward_node_blocks, self.space.user_blocks());
+        let (limit, total) = (self.knobs.max_roll_forward_node_blocks, self.space.user_blocks());
         let is_long = limit > 0 && logs.chain_blocks() >= limit;
         let claimed = self.space.used().taken.max(logs.allocated() + more) + NAME_BLOCKS;
         !is_long && self.checkpoint.valid_block_count + claimed <= total

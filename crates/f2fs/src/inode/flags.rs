@@ -6,9 +6,9 @@ use vfs::{Errno, FallocateMode, FileKind, InodeFlags, SetAttr};
 
 use crate::error::{Error, Result};
 use crate::inode::see::See;
+use crate::mount::attributes::MAX_PIN_FAILURES;
 use crate::mount::engine::Engine;
 use crate::mount::options::AllocationMode;
-use crate::mount::tunables::MAX_PIN_FAILURES;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline};
 use crate::ondisk::superblock::Features;
@@ -197,7 +197,7 @@ impl Engine {
     }
 
     fn is_too_often_in_the_way(&mut self, ino: Nid) -> Result<bool> {
-        Ok(u64::from(self.gc_failures(ino)?) >= self.limits.gc_pin_file_thresh)
+        Ok(u64::from(self.gc_failures(ino)?) >= self.knobs.gc_pin_file_thresh)
     }
 
     /// How often cleaning could not move a block of the file, `F2FS_IOC_GET_PIN_FILE`.

@@ -28,8 +28,8 @@ use crate::alloc::zones::WritePointers;
 use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
+use crate::mount::attributes::Knobs;
 use crate::mount::io::Io;
-use crate::mount::limits::Limits;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::checkpoint::Checkpoint;
@@ -66,7 +66,8 @@ pub(crate) struct Engine {
     pub(crate) atomic_writes: FxHashMap<Nid, AtomicWrite>,
     pub(crate) since_checkpoint: SinceCheckpoint,
     pub(crate) cleaner: Cleaner,
-    pub(crate) limits: Limits,
+    /// The writable attributes.
+    pub(crate) knobs: Knobs,
     /// Sections that cannot be cleaned because of pinned files.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
@@ -113,10 +114,11 @@ pub(crate) struct Stats {
 }
 
 impl Engine {
-    /// Sets the tunables that the engine reads itself.
-    pub(crate) fn set_limits(&mut self, limits: Limits) {
-        self.logs.get_mut().ssr_threshold = limits.ssr_threshold(&self.sb, &self.checkpoint);
-        self.limits = limits;
+    /// Sets the writable attributes.
+    pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
+        self.logs.get_mut().ssr_threshold = knobs.ssr_threshold(&self.sb, &self.checkpoint);
+        self.space.reserve(knobs.reserved_blocks);
+        self.knobs = knobs;
     }
 
     /// Fails if the volume accepts no more requests.

@@ -17,7 +17,6 @@ use crate::mount;
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
-use crate::mount::tunables::Tunables;
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::sit::LogType;
@@ -78,7 +77,7 @@ impl F2fs {
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
-        let wishes = Wishes::new(Tunables::new(options, volume.zones.is_some(), volume.limits));
+        let wishes = Wishes::new(volume.knobs);
         Ok(Self {
             queue: volume.io.queue().clone(),
             turns: volume.turns.clone(),

@@ -22,10 +22,10 @@ use crate::alloc::space::Space;
 use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::error::{Error, Result};
 use crate::inode::shards::Inodes;
+use crate::mount::attributes::{Geometry, Knobs};
 use crate::mount::devices::check_complete;
 use crate::mount::engine::{Engine, Stats};
 use crate::mount::io::Io;
-use crate::mount::limits::Limits;
 use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::bits;
@@ -98,14 +98,14 @@ impl Parts {
     pub(crate) fn assemble(self) -> Engine {
         let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
             self;
-        let limits = Limits::new(options.mode, &sb, &checkpoint);
+        let knobs = Knobs::new(&Geometry::new(&options, &sb, &checkpoint, zones.is_some()));
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
         Engine {
             written_before: written_before(&checkpoint, &logs),
             logs: Mutex::ranked(
                 Rank::Log,
                 "f2fs logs",
-                Logs::new(logs, ssr_allowed, limits.ssr_threshold(&sb, &checkpoint)),
+                Logs::new(logs, ssr_allowed, knobs.ssr_threshold(&sb, &checkpoint)),
             ),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
             discards: Discards::default(),
@@ -130,7 +130,7 @@ impl Parts {
             witness: None,
             pack,
             cleaner: Cleaner::default(),
-            limits,
+            knobs,
             sb,
             options,
             io,

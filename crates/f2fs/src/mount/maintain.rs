@@ -9,16 +9,15 @@
 use std::sync::Arc;
 
 use cores::{JoinHandle, Nanos, now};
-use vfs::attributes;
 use vfs::upkeep::{Flushed, flush};
-use vfs::{Health, Ino};
+use vfs::{Health, Hold, Ino};
 
 use crate::F2fs;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
-use crate::mount::engine::Caller;
+use crate::mount::attributes::{self, GcMode, Knobs};
+use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::BackgroundGc;
-use crate::mount::tunables::{ATTRIBUTES, GcMode, Tunables};
 use crate::ondisk::Nid;
 
 const MS: Nanos = 1_000_000;
@@ -37,12 +36,14 @@ pub struct Wishes {
     gc_wake: bool,
     /// Tell the drive what is free. `None` if no thread does.
     discard: Option<bool>,
-    tunables: Tunables,
+    knobs: Knobs,
+    /// Their values at the mount.
+    defaults: Knobs,
 }
 
 impl Wishes {
-    pub(crate) fn new(tunables: Tunables) -> Self {
-        Self { gc_wake: false, discard: None, tunables }
+    pub(crate) fn new(knobs: Knobs) -> Self {
+        Self { gc_wake: false, discard: None, knobs, defaults: knobs }
     }
 }
 
@@ -88,26 +89,31 @@ impl F2fs {
         Maintenance { fs: self.clone(), threads }
     }
 
-    /// The present tunables.
-    pub fn tunables(&self) -> Tunables {
-        self.upkeep.lock().own.tunables.clone()
+    /// The present values of the writable attributes.
+    pub fn knobs(&self) -> Knobs {
+        self.upkeep.lock().own.knobs
     }
 
-    /// Sets a tunable, by its name in `/sys/fs/f2fs/<disk>/`.
+    /// Their values when the volume was mounted.
+    pub(crate) fn default_knobs(&self) -> Knobs {
+        self.upkeep.lock().own.defaults
+    }
+
+    /// Sets an attribute, by its name in `/sys/fs/f2fs/<disk>/`.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
         self.set_tunables(&[(name, value)])
     }
 
-    /// Sets several tunables: all of them or, if one is wrong, none.
+    /// Sets several attributes: all of them or, if one is wrong, none.
     pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let limits = {
+        let knobs = {
             let wishes = &mut self.upkeep.lock().own;
-            attributes::set(&ATTRIBUTES, &mut wishes.tunables, settings)?;
-            wishes.gc_wake |= wishes.tunables.gc_mode.is_urgent();
-            wishes.tunables.limits
+            attributes::set(&mut wishes.knobs, settings)?;
+            wishes.gc_wake |= wishes.knobs.gc_mode().is_urgent();
+            wishes.knobs
         };
         self.upkeep.wake();
-        self.lock().set_limits(limits);
+        self.lock().set_knobs(knobs);
         Ok(())
     }
 }
@@ -120,7 +126,7 @@ impl Flushed for F2fs {
     }
 
     fn commit_interval(wishes: &Wishes) -> Nanos {
-        wishes.tunables.cp_interval.saturating_mul(SECOND)
+        wishes.knobs.cp_interval.saturating_mul(SECOND)
     }
 
     fn is_sound(&self) -> bool {
@@ -150,15 +156,15 @@ impl Flushed for F2fs {
 
 /// Cleans when there is something to gain and nobody has to wait for it (`gc_thread_func`).
 fn gc_thread(fs: &F2fs) {
-    let mut wait = fs.tunables().gc_min_sleep_time;
+    let mut wait = fs.knobs().gc_min_sleep_time;
     while let Some(mut state) = fs.upkeep.sleep(now() + wait * MS, |wishes| wishes.gc_wake) {
         state.own.gc_wake = false;
-        let tunables = state.own.tunables.clone();
+        let knobs = state.own.knobs;
         drop(state);
         if !fs.is_sound() {
             return;
         }
-        wait = fs.gc_round(&tunables, wait);
+        wait = fs.gc_round(&knobs, wait);
         fs.count_down_urgency();
     }
 }
@@ -200,11 +206,11 @@ impl F2fs {
         has_thread
     }
 
-    fn is_idle(&self, tunables: &Tunables) -> bool {
+    fn is_idle(&self, knobs: &Knobs) -> bool {
         let begun = self.operations();
         let state = self.upkeep.lock();
-        let interval = tunables.gc_idle_interval.saturating_mul(SECOND);
-        tunables.gc_mode == GcMode::UrgentLow || state.is_idle(begun, interval)
+        let interval = knobs.gc_idle_interval.saturating_mul(SECOND);
+        knobs.gc_mode() == GcMode::UrgentLow || state.is_idle(begun, interval)
     }
 
     /// Writes a checkpoint if the last one is `age` old and anything has changed since.
@@ -218,55 +224,64 @@ impl F2fs {
     }
 
     /// One round of the gc thread. Returns how long to sleep next, in ms.
-    fn gc_round(&self, tunables: &Tunables, wait: u64) -> u64 {
+    fn gc_round(&self, knobs: &Knobs, wait: u64) -> u64 {
         let mut wait = wait;
         let (mut boost, mut least_percent) = (false, 0);
-        if matches!(tunables.gc_mode, GcMode::UrgentHigh | GcMode::UrgentMid) {
-            wait = tunables.gc_urgent_sleep_time;
+        if matches!(knobs.gc_mode(), GcMode::UrgentHigh | GcMode::UrgentMid) {
+            wait = knobs.gc_urgent_sleep_time;
         } else {
-            let idle = self.is_idle(tunables);
+            let idle = self.is_idle(knobs);
             let mut volume = self.lock();
             // An operation would soon have to clean, so this does not wait for a quiet moment.
             let short = volume.zones.is_some() && volume.is_nearly_short();
             if !idle && !short {
-                return tunables.longer(wait);
+                return knobs.longer(wait);
             }
             if volume.zones.is_some() {
-                if !short && volume.has_enough_free_blocks(tunables.gc_no_zoned_gc_percent) {
-                    return tunables.gc_no_gc_sleep_time;
+                if !short && volume.has_enough_free_blocks(knobs.gc_no_zoned_gc_percent) {
+                    return knobs.gc_no_gc_sleep_time;
                 }
-                if wait == tunables.gc_no_gc_sleep_time {
-                    wait = tunables.gc_max_sleep_time;
+                if wait == knobs.gc_no_gc_sleep_time {
+                    wait = knobs.gc_max_sleep_time;
                 }
-                boost = short || !volume.has_enough_free_blocks(tunables.gc_boost_zoned_gc_percent);
+                boost = short || !volume.has_enough_free_blocks(knobs.gc_boost_zoned_gc_percent);
                 least_percent = if short { 0 } else { LEAST_GAIN_PERCENT };
             } else {
                 boost = volume.has_enough_invalid_blocks();
             }
-            wait = if boost { tunables.shorter(wait) } else { tunables.longer(wait) };
+            wait = if boost { knobs.shorter(wait) } else { knobs.longer(wait) };
         }
         let sync = self.options().background_gc == BackgroundGc::Sync;
-        let policy = tunables.gc_mode.policy(sync || boost && self.lock().zones.is_some());
+        let policy = knobs.gc_mode().policy(sync || boost && self.lock().zones.is_some());
         match self.clean_one(policy, least_percent, Caller::Background) {
-            Ok(true) if wait == tunables.gc_no_gc_sleep_time => tunables.gc_min_sleep_time,
+            Ok(true) if wait == knobs.gc_no_gc_sleep_time => knobs.gc_min_sleep_time,
             Ok(true) => wait,
-            Ok(false) => tunables.gc_no_gc_sleep_time,
+            Ok(false) => knobs.gc_no_gc_sleep_time,
             failed => {
                 self.report_failure("cleaning", failed.map(drop));
-                tunables.gc_no_gc_sleep_time
+                knobs.gc_no_gc_sleep_time
             }
         }
     }
 
     /// `gc_remaining_trials`: an urgent mode ends after this many rounds.
     fn count_down_urgency(&self) {
-        let tunables = &mut self.upkeep.lock().own.tunables;
-        if tunables.gc_mode != GcMode::Normal && tunables.gc_remaining_trials > 0 {
-            tunables.gc_remaining_trials -= 1;
-            if tunables.gc_remaining_trials == 0 {
-                tunables.gc_mode = GcMode::Normal;
+        let knobs = &mut self.upkeep.lock().own.knobs;
+        if knobs.gc_mode() != GcMode::Normal && knobs.gc_remaining_trials > 0 {
+            knobs.gc_remaining_trials -= 1;
+            if knobs.gc_remaining_trials == 0 {
+                (knobs.gc_urgent, knobs.gc_idle) = (0, 0);
             }
         }
+    }
+
+    /// The volume, for a change. What the volume does by itself does not make it busy.
+    fn change_for(&self, caller: Caller) -> Result<Hold<'_, Engine>> {
+        let mut volume = self.change()?;
+        if caller == Caller::Background {
+            volume.operations = volume.operations.wrapping_sub(1);
+        }
+        Ok(volume)
     }
 
     /// Cleans one section chosen by `policy`, one segment at a time, and writes a checkpoint. False
@@ -277,7 +292,7 @@ impl F2fs {
         least_percent: u32,
         caller: Caller,
     ) -> Result<bool> {
-        let mut volume = self.change()?;
+        let mut volume = self.change_for(caller)?;
         let least = volume.segments.get_mut().section_capacity() * least_percent / 100;
         let Some(section) = volume.begin_cleaning(policy, least.max(1), caller) else {
             return Ok(false);
@@ -288,7 +303,7 @@ impl F2fs {
                 continue;
             }
             self.empty_segments(volume, segno..segno + 1, caller)?;
-            volume = self.change()?;
+            volume = self.change_for(caller)?;
         }
         // Moving the blocks frees the section only with the next checkpoint.
         self.checkpoint(volume, caller)?;

@@ -2,6 +2,7 @@
 //! lock protects, `fs` is the file system around it, and `calls` what programs ask of that. Beside
 //! them are its options, ioctls and settings, and its background work.
 
+pub(crate) mod attributes;
 mod calls;
 pub mod devices;
 pub(crate) mod engine;
@@ -9,21 +10,16 @@ pub(crate) mod fs;
 pub(crate) mod io;
 mod ioctl;
 mod kind;
-pub(crate) mod limits;
 pub(crate) mod linux_options;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
 pub(crate) mod since;
-mod status;
-pub(crate) mod tunables;
 
+pub use attributes::{GcMode, IpuPolicy, Knobs, Status};
 pub use fs::F2fs;
 pub use kind::Format;
-pub use limits::{IpuPolicy, Limits};
 pub use linux_options::LookupMode;
 pub(crate) use load::load;
 pub use maintain::Maintenance;
 pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
-pub use status::Status;
-pub use tunables::{GcMode, Tunables};

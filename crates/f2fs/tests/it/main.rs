@@ -5,6 +5,8 @@
 #[cfg(feature = "foreign")]
 mod android;
 mod atomic_write;
+mod attributes;
+mod attributes_page;
 mod bad_input;
 mod check;
 mod check_corruption;

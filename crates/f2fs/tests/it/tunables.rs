@@ -194,10 +194,9 @@ fn reclaim_segments_makes_a_checkpoint_due() {
     let checkpoints = |most: &str| {
         let (drive, fs) = volume("", &[("reclaim_segments", most)]);
         for round in 0..4 {
-            let ino = file(&fs, b"file", 2048);
+            file(&fs, b"file", 2048);
             fs.unlink(fs.root(), b"file").unwrap();
-            let other = file(&fs, format!("other{round}").as_bytes(), 1);
-            assert_ne!(ino, other);
+            file(&fs, format!("other{round}").as_bytes(), 1);
         }
         let status = fs.status();
         end(&drive, fs);

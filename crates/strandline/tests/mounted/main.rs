@@ -4,6 +4,7 @@
 //! a test without a rig that starts processes takes [`mounting::alone`].
 
 mod atomic_mount;
+mod attributes;
 #[path = "../it/common/mod.rs"]
 mod common;
 mod cut_under_load;

@@ -408,44 +408,6 @@ fn a_power_cut_leaves_a_dead_drive_and_then_what_was_fsynced() {
 }
 
 #[test]
-fn settings_reach_a_mount() {
-    let rig = Rig::new(&[]);
-    let status = || -> serde_json::Value {
-        let status = strandline(&["status", "--json"], &rig.point());
-        serde_json::from_slice(&status.stdout).unwrap()
-    };
-    let tune = |settings: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
-        let done = command.arg("tune").arg(rig.point()).args(settings).output().unwrap();
-        (done.status.code(), String::from_utf8(done.stderr).unwrap())
-    };
-    assert_eq!(status()["cp_interval"], 60);
-    let settings = ["cp_interval=7", "gc_urgent=1", "max_roll_forward_node_blocks=9"];
-    assert_eq!(tune(&settings), (Some(0), String::new()));
-    assert_eq!(status()["cp_interval"], 7);
-    assert_eq!(status()["gc_urgent"], "GC_URGENT_HIGH");
-    assert_eq!(status()["gc_idle"], "GC_URGENT_HIGH");
-    let checkpoints = || status()["cp_foreground_calls"].as_u64().unwrap();
-    let before = checkpoints();
-    for n in 0..40 {
-        let file = File::create(rig.point().join("f")).unwrap();
-        file.write_all_at(b"x", n).unwrap();
-        file.sync_all().unwrap();
-    }
-    assert!(checkpoints() >= before + 3, "the chain of fsyncs is as long as it likes");
-    for (setting, said) in [
-        ("cp_interval=soon", "cp_interval: \"soon\" is not a value for it"),
-        ("gc_pin_file_thresh=70000", "gc_pin_file_thresh: \"70000\" is not a value for it"),
-        ("gc_speed=9", "gc_speed: no such attribute, or not writable; there are gc_min_sleep_time"),
-        ("gc_urgent", "gc_urgent: not NAME=VALUE"),
-    ] {
-        let (code, error) = tune(&[setting]);
-        assert_eq!((code, error.lines().count()), (Some(2), 1), "{setting}: {error}");
-        assert!(error.contains(said), "{setting}: {error}");
-    }
-}
-
-#[test]
 fn status_and_refusals() {
     let layer = ["--sched", "mq-deadline", "--nr-hw-queues", "1", "-o", "nr_requests=2,poll"];
     let rig = Rig::zoned(&layer);

@@ -15,6 +15,7 @@ use drive::{Block, Drive, Lba};
 use thiserror::Error;
 
 use crate::Ino;
+use crate::attributes::Attribute;
 use crate::record::Record;
 
 pub use report::{Checked, Finding, Label, Repaired, Row};
@@ -129,6 +130,11 @@ pub trait Format: Send + Sync {
 
     /// The deliberate faults that its option `inject` takes, for campaigns that must find them.
     fn faults(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// The attributes of its volumes when they are mounted, without their values.
+    fn attributes(&self) -> Vec<Attribute> {
         Vec::new()
     }
 

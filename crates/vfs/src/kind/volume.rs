@@ -7,6 +7,7 @@ use std::sync::Arc;
 use drive::{Block, Lba};
 use serde_json::{Map, Value};
 
+use crate::attributes::Attribute;
 use crate::{Attr, Creator, Errno, FileSystem, Ino, Result, SetAttr, Timespec};
 
 /// What recovery found and did at mount.
@@ -98,6 +99,12 @@ pub trait Volume: FileSystem {
     /// Attributes and statistics by name, in the order to show them.
     fn status(&self) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// What there is to know of each attribute: those of [`Volume::status`] that have a name in
+    /// `/sys/fs`, and those that can be set.
+    fn attributes(&self) -> Vec<Attribute> {
+        Vec::new()
     }
 
     /// Bytes that files have in memory only, or that were lost on their way to the drive.

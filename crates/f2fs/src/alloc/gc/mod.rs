@@ -59,18 +59,22 @@ impl Engine {
     /// Whether so much waits for a checkpoint that it is time for one (`excess_dirty_nats`,
     /// `excess_prefree_segs`).
     pub(crate) fn is_checkpoint_due(&mut self) -> bool {
-        self.inodes.has_many_changed_nodes()
-            || self.nat.get_mut().dirty_count() > MAX_DIRTY_NATS
-            || self.has_excess_prefree()
+        self.inodes.has_many_changed_nodes() || self.has_excess_nats() || self.has_excess_prefree()
+    }
+
+    fn has_excess_nats(&mut self) -> bool {
+        let dirty = self.nat.get_mut().dirty_count();
+        let ratio = u64::from(self.sb.max_nid()) * self.knobs.dirty_nats_ratio / 100;
+        dirty > MAX_DIRTY_NATS || dirty > 0 && dirty as u64 >= ratio
     }
 
     fn has_excess_prefree(&mut self) -> bool {
-        self.segments.get_mut().prefree_segments() as u64 > self.limits.reclaim_segments
+        self.segments.get_mut().prefree_segments() as u64 > self.knobs.reclaim_segments
     }
 
     /// Whether more than `percent` of the sections are free (`has_enough_free_blocks`).
-    pub(crate) fn has_enough_free_blocks(&mut self, percent: u32) -> bool {
-        let limit = u64::from(self.sb.main_sections()) * u64::from(percent) / 100;
+    pub(crate) fn has_enough_free_blocks(&mut self, percent: u64) -> bool {
+        let limit = u64::from(self.sb.main_sections()) * percent / 100;
         u64::from(self.segments.get_mut().free_sections()) > limit
     }
 
@@ -101,7 +105,7 @@ impl Engine {
             Caller::Foreground => Search::ALL,
             Caller::Background => Search {
                 from: self.cleaner.after_victim,
-                most: usize::try_from(self.limits.max_victim_search).unwrap_or(usize::MAX),
+                most: usize::try_from(self.knobs.max_victim_search).unwrap_or(usize::MAX),
             },
         };
         let section = victim::select(self.segments.get_mut(), policy, least_gain, search, skip)?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use drive::{BLOCK_SIZE, Block, Drive, Lba};
 use queue::BlockQueue;
 use vfs::Ino;
+use vfs::attributes::Attribute;
 use vfs::kind::{self, Checked, Device, Finding, Habits, Label, Repaired, Result, Technique};
 use vfs::record::Record;
 
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::fsync::technique;
 use crate::label;
 use crate::mkfs::{MkfsOptions, format};
+use crate::mount::attributes;
 use crate::mount::linux_options::has_no_effect;
 use crate::ondisk::MAGIC;
 use crate::ondisk::node::RawNodeFooter;
@@ -123,6 +125,10 @@ impl kind::Format for Format {
 
     fn faults(&self) -> Vec<&'static str> {
         Inject::names().to_vec()
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        attributes::table()
     }
 
     /// An fsync may turn into a checkpoint, which makes everything durable. Roll-forward takes each

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use vfs::attributes::Attribute;
 use vfs::kind::{self, Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Witness};
 use vfs::{Attr, Creator, Errno, Ino, Result, Timespec};
 
@@ -25,10 +26,11 @@ impl kind::Volume for F2fs {
     }
 
     fn status(&self) -> Map<String, Value> {
-        match serde_json::to_value(F2fs::status(self)) {
-            Ok(Value::Object(status)) => status,
-            _ => Map::new(),
-        }
+        F2fs::status(self).by_name()
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        F2fs::attributes(self)
     }
 
     fn unwritten(&self) -> u64 {

@@ -28,18 +28,23 @@ pub(super) struct Switch {
 }
 
 impl Control for Switch {
-    /// `status`: one JSON object. `tune=NAME=VALUE[,…]`: sets attributes, all or none; says what is
+    /// `status`: one JSON object. `attributes`: a JSON list of what can be set or has a name in
+    /// `/sys/fs`. `tune=NAME=VALUE[,…]`: sets attributes, all or none; says what is
     /// wrong, if anything. `sync`: everything becomes durable; says what is not, if anything.
     /// `remount=rw`: whether it can be written at all. `cut=SEED`: the power fails, with the
     /// choices of the seed. `shutdown=N`: as `f2fs_io shutdown N`, whose number FUSE does not let
     /// through.
     /// `ending=NAME`: see [`crate::ending`].
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
-        if request != b"status" {
+        if ![&b"status"[..], b"attributes"].contains(&request) {
             self.log.note(&String::from_utf8_lossy(request));
         }
         match request {
             b"status" => return serde_json::to_vec(&self.report()?).map_err(|_| Errno::IO),
+            b"attributes" => {
+                let rows = self.volume()?.attributes();
+                return serde_json::to_vec(&rows).map_err(|_| Errno::IO);
+            }
             b"sync" => {
                 let volume = self.volume()?;
                 let failed = volume.sync().err().map(|error| self.lost(&*volume, &error));

@@ -1,13 +1,14 @@
-//! What a mounted volume says about itself, under the names of `/sys/fs/f2fs/<disk>/`
-//! (Documentation/ABI/testing/sysfs-fs-f2fs). Every figure is counted or read, none estimated.
+//! The table of what a mounted volume shows of itself, under the names of `/sys/fs/f2fs/<disk>/`
+//! where Linux has them (Documentation/ABI/testing/sysfs-fs-f2fs). Every figure is counted or read,
+//! none estimated.
 
 use queue::QueueStats;
-use serde::Serialize;
+use serde_json::Value;
 use vfs::Health;
 
 use crate::F2fs;
+use crate::mount::attributes::Knobs;
 use crate::mount::engine::{Caller, Engine};
-use crate::mount::tunables::{GcMode, Tunables};
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
@@ -35,110 +36,117 @@ const SBI_IS_DIRTY: u32 = 1 << 0;
 /// The volume was shut down.
 const SBI_IS_SHUTDOWN: u32 = 1 << 6;
 
-/// Attributes of a mounted volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Status {
+/// A row of the table.
+pub(super) struct Shown {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) since: &'static str,
+    pub(super) show: fn(&Status) -> Value,
+}
+
+/// Makes [`Status`] and the table. A row: field, type, name in sysfs or our own, version of Linux.
+macro_rules! shown {
+    ($(
+        $(#[doc = $about:literal])+
+        $field:ident: $type:ty, $name:literal, $since:literal;
+    )+) => {
+        /// What a mounted volume shows of itself.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Status {
+            $($(#[doc = $about])+ pub $field: $type,)+
+            /// The writable attributes.
+            pub knobs: Knobs,
+        }
+
+        pub(super) const TABLE: &[Shown] = &[$(Shown {
+            name: $name,
+            about: concat!($($about),+),
+            since: $since,
+            show: |status| serde_json::to_value(&status.$field).unwrap_or_default(),
+        },)+];
+    };
+}
+
+shown! {
     /// Segments that hold nothing.
-    pub free_segments: u32,
+    free_segments: u32, "free_segments", "5.4";
     /// Segments with valid and invalid blocks that no log uses.
-    pub dirty_segments: u32,
+    dirty_segments: u32, "dirty_segments", "4.15";
     /// Segments that users cannot have.
-    pub ovp_segments: u32,
+    ovp_segments: u32, "ovp_segments", "5.17";
     /// Segments kept for cleaning (`rsvd_segment_count`).
-    pub reserved_segments: u32,
+    reserved_segments: u32, "reserved_segments", "";
     /// KiB written in the volume's life, as far as clean unmounts have recorded it.
-    pub lifetime_write_kbytes: u64,
+    lifetime_write_kbytes: u64, "lifetime_write_kbytes", "4.6";
     /// First block of the main area.
-    pub main_blkaddr: u32,
+    main_blkaddr: u32, "main_blkaddr", "5.5";
     /// Optional parts of the format in use.
-    pub features: Vec<&'static str>,
+    features: Vec<&'static str>, "features", "4.14";
     /// How folded names are encoded.
-    pub encoding: &'static str,
+    encoding: &'static str, "encoding", "5.4";
     /// Seconds of the machine's clock when the volume was mounted.
-    pub mounted_time_sec: u64,
-    /// Blocks set aside for root. There is no such option here, so this is 0.
-    pub reserved_blocks: u64,
+    mounted_time_sec: u64, "mounted_time_sec", "5.9";
     /// How many of these are set aside so far.
-    pub current_reserved_blocks: u64,
+    current_reserved_blocks: u64, "current_reserved_blocks", "4.15";
     /// Blocks that cannot be used while checkpoints are off. Here they are always on.
-    pub unusable: u64,
+    unusable: u64, "unusable", "5.2";
     /// Blocks of a section beyond its zone's capacity.
-    pub unusable_blocks_per_sec: u32,
+    unusable_blocks_per_sec: u32, "unusable_blocks_per_sec", "5.18";
     /// Checkpoints that an operation waited for.
-    pub cp_foreground_calls: u64,
+    cp_foreground_calls: u64, "cp_foreground_calls", "5.4";
     /// Checkpoints that nobody waited for.
-    pub cp_background_calls: u64,
+    cp_background_calls: u64, "cp_background_calls", "5.4";
     /// Sections cleaned because space ran out, or by request.
-    pub gc_foreground_calls: u64,
+    gc_foreground_calls: u64, "gc_foreground_calls", "5.4";
     /// Sections cleaned in the background.
-    pub gc_background_calls: u64,
+    gc_background_calls: u64, "gc_background_calls", "5.4";
     /// Blocks moved by foreground cleaning.
-    pub moved_blocks_foreground: u64,
+    moved_blocks_foreground: u64, "moved_blocks_foreground", "5.4";
     /// Blocks moved by background cleaning.
-    pub moved_blocks_background: u64,
+    moved_blocks_background: u64, "moved_blocks_background", "5.4";
     /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
-    #[serde(rename = "stat/sb_status")]
-    pub sb_status: u32,
+    sb_status: u32, "stat/sb_status", "5.11";
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
-    #[serde(rename = "stat/cp_status")]
-    pub cp_status: u32,
+    cp_status: u32, "stat/cp_status", "5.18";
     /// KiB of pages in memory.
-    #[serde(rename = "cache/pages_kb")]
-    pub cached_pages_kb: u64,
+    cached_pages_kb: u64, "cache/pages_kb", "";
     /// Of these, KiB that the drive does not have yet.
-    #[serde(rename = "cache/dirty_kb")]
-    pub dirty_pages_kb: u64,
+    dirty_pages_kb: u64, "cache/dirty_kb", "";
     /// KiB of nodes in memory.
-    #[serde(rename = "cache/nodes_kb")]
-    pub cached_nodes_kb: u64,
+    cached_nodes_kb: u64, "cache/nodes_kb", "";
     /// KiB of indexes of names.
-    #[serde(rename = "cache/names_kb")]
-    pub name_indexes_kb: u64,
+    name_indexes_kb: u64, "cache/names_kb", "";
     /// Blocks of files overwritten in place since the mount (`IPU` of debugfs).
-    #[serde(rename = "stat/ipu_blocks")]
-    pub ipu_blocks: u64,
+    ipu_blocks: u64, "stat/ipu_blocks", "";
     /// Blocks written to free slots of used segments (`SSR` of debugfs).
-    #[serde(rename = "stat/ssr_blocks")]
-    pub ssr_blocks: u64,
+    ssr_blocks: u64, "stat/ssr_blocks", "";
     /// Blocks written to free segments (`LFS` of debugfs).
-    #[serde(rename = "stat/lfs_blocks")]
-    pub lfs_blocks: u64,
+    lfs_blocks: u64, "stat/lfs_blocks", "";
     /// Of all these, blocks written to the logs of nodes.
-    #[serde(rename = "stat/node_blocks")]
-    pub node_blocks: u64,
+    node_blocks: u64, "stat/node_blocks", "";
     /// Hardware queues in use.
-    #[serde(rename = "queue/nr_hw_queues")]
-    pub nr_hw_queues: usize,
+    nr_hw_queues: usize, "queue/nr_hw_queues", "";
     /// Commands that the volume gave to the block layer since it was mounted.
-    #[serde(rename = "queue/submitted")]
-    pub submitted: u64,
+    submitted: u64, "queue/submitted", "";
     /// Of those, commands that joined another one's request.
-    #[serde(rename = "queue/merged")]
-    pub merged: u64,
+    merged: u64, "queue/merged", "";
     /// Requests sent to the drive.
-    #[serde(rename = "queue/sent")]
-    pub sent: u64,
+    sent: u64, "queue/sent", "";
     /// Times that a command had to wait for a tag.
-    #[serde(rename = "queue/tag_waits")]
-    pub tag_waits: u64,
-    /// As `gc_urgent`: both show the mode of the gc thread.
-    pub gc_idle: GcMode,
-    /// The writable attributes.
-    #[serde(flatten)]
-    pub tunables: Tunables,
+    tag_waits: u64, "queue/tag_waits", "";
 }
 
 impl F2fs {
     /// The volume's present attributes.
     pub fn status(&self) -> Status {
-        let tunables = self.tunables();
-        self.lock().status(tunables)
+        let knobs = self.knobs();
+        self.lock().status(knobs)
     }
 }
 
 impl Engine {
-    fn status(&mut self, tunables: Tunables) -> Status {
+    fn status(&mut self, knobs: Knobs) -> Status {
         let changed = self.has_changed();
         let of = |counts: [u64; 2], caller| counts[caller as usize];
         let stats = &self.stats;
@@ -173,8 +181,7 @@ impl Engine {
             features: features.map(|(_, name)| *name).collect(),
             encoding: if casefold { "UTF-8 (12.1.0)" } else { "(none)" },
             mounted_time_sec: self.clock.mounted() / 1_000_000_000,
-            reserved_blocks: 0,
-            current_reserved_blocks: 0,
+            current_reserved_blocks: self.space.reserved(),
             unusable: 0,
             unusable_blocks_per_sec,
             cp_foreground_calls: of(stats.checkpoints, Caller::Foreground),
@@ -198,8 +205,7 @@ impl Engine {
             merged: queue.merged,
             sent: queue.sent,
             tag_waits: queue.tag_waits,
-            gc_idle: tunables.gc_mode,
-            tunables,
+            knobs,
         }
     }
 

@@ -1,0 +1,81 @@
+//! The attributes of a mounted volume: two tables, of what can be set ([`knobs`]) and of what is
+//! only shown ([`status`]). Everything else that knows an attribute's name takes it from there.
+
+mod knobs;
+mod modes;
+mod status;
+
+use serde_json::{Map, Value};
+use vfs::attributes::{Attribute, AttributeError, in_words, number};
+
+use crate::F2fs;
+use crate::error::Result;
+
+pub use knobs::Knobs;
+pub(crate) use knobs::{Geometry, MAX_PIN_FAILURES};
+pub use modes::{GcMode, IpuPolicy};
+pub use status::Status;
+
+use status::Shown;
+
+/// Sets several attributes by name: all of them or, if one is wrong, none.
+pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), AttributeError> {
+    let mut changed = *knobs;
+    for (name, value) in settings {
+        let knob = knobs::TABLE.iter().find(|knob| knob.name == *name);
+        let knob = knob.ok_or_else(|| AttributeError::Unknown {
+            name: (*name).to_owned(),
+            known: knobs::TABLE.iter().map(|knob| knob.name).collect(),
+        })?;
+        (knob.set)(&mut changed, number(knob.name, &knob.range, value)?);
+    }
+    *knobs = changed;
+    Ok(())
+}
+
+/// Both tables, those that can be set first.
+pub(crate) fn table() -> Vec<Attribute> {
+    let knobs = knobs::TABLE.iter().map(|knob| Attribute {
+        name: knob.name,
+        since: knob.since,
+        about: knob.about.trim().to_owned(),
+        allowed: Some(in_words(&knob.range)),
+        default: None,
+        value: None,
+        without_effect: knob.without_effect.first().copied(),
+    });
+    let shown = status::TABLE.iter().map(|shown: &Shown| Attribute {
+        name: shown.name,
+        since: shown.since,
+        about: shown.about.trim().to_owned(),
+        allowed: None,
+        default: None,
+        value: None,
+        without_effect: None,
+    });
+    knobs.chain(shown).collect()
+}
+
+impl Status {
+    /// Every attribute by name, those first that are only shown.
+    pub(crate) fn by_name(&self) -> Map<String, Value> {
+        let shown = status::TABLE.iter().map(|row| (row.name, (row.show)(self)));
+        let knobs = knobs::TABLE.iter().map(|row| (row.name, (row.show)(&self.knobs)));
+        shown.chain(knobs).map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl F2fs {
+    /// The table, with the values of this volume.
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        let values = self.status().by_name();
+        let defaults = self.default_knobs();
+        let mut rows = table();
+        for row in &mut rows {
+            row.value = values.get(row.name).cloned();
+            let knob = knobs::TABLE.iter().find(|knob| knob.name == row.name);
+            row.default = knob.map(|knob| (knob.show)(&defaults));
+        }
+        rows
+    }
+}
