@@ -9,6 +9,7 @@
 //! plans a change of the list until that is applied.
 
 use drive::Block;
+use rustc_hash::FxHashMap;
 
 use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{FsBlock, Ino};
@@ -17,11 +18,19 @@ use zerocopy::IntoBytes;
 
 /// The list, and the block that holds the superblock, as the running transaction has it.
 pub(crate) struct Orphans {
-    /// The first of the list is the last here.
-    list: Vec<Ino>,
+    /// The first of the list, which the superblock names; 0 if it is empty.
+    first: Ino,
+    list: FxHashMap<Ino, Neighbours>,
     /// Those in the orphan file, until they are freed.
-    slots: Vec<Slot>,
+    slots: FxHashMap<Ino, Slot>,
     super_block: Block,
+}
+
+/// An orphan's place in the list; 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Neighbours {
+    before: Ino,
+    next: Ino,
 }
 
 /// What a change of the list does on the drive.
@@ -48,49 +57,56 @@ pub(crate) struct Slot {
 impl Orphans {
     /// An empty list.
     pub(crate) fn new(super_block: Block) -> Self {
-        Self { list: Vec::new(), slots: Vec::new(), super_block }
+        let (list, slots) = (FxHashMap::default(), FxHashMap::default());
+        Self { first: 0, list, slots, super_block }
     }
 
     /// Whether `ino` is in the list, or in the orphan file.
     pub(crate) fn contains(&self, ino: Ino) -> bool {
-        self.list.contains(&ino) || self.slot(ino).is_some()
+        self.list.contains_key(&ino) || self.slots.contains_key(&ino)
     }
 
     /// Notes what the orphan file has.
     pub(crate) fn found(&mut self, slot: Slot) {
-        self.slots.push(slot);
+        self.slots.insert(slot.ino, slot);
     }
 
     /// The slot of `ino` in the orphan file.
     pub(crate) fn slot(&self, ino: Ino) -> Option<Slot> {
-        self.slots.iter().find(|slot| slot.ino == ino).copied()
+        self.slots.get(&ino).copied()
     }
 
     /// What has to be written to put `ino` in front.
     pub(crate) fn links_to_add(&self, ino: Ino) -> [Link; 2] {
-        let first = self.list.last().copied().unwrap_or(0);
-        [Link::First(ino), Link::Next(ino, first)]
+        [Link::First(ino), Link::Next(ino, self.first)]
     }
 
     /// What has to be written to take `ino` out; `None` if it is not in.
     pub(crate) fn link_to_remove(&self, ino: Ino) -> Option<Link> {
-        let place = self.list.iter().rposition(|other| *other == ino)?;
-        let next = place.checked_sub(1).map_or(0, |next| self.list[next]);
-        Some(match self.list.get(place + 1) {
-            Some(before) => Link::Next(*before, next),
-            None => Link::First(next),
-        })
+        let Neighbours { before, next } = *self.list.get(&ino)?;
+        Some(if before == 0 { Link::First(next) } else { Link::Next(before, next) })
     }
 
     /// Notes that `ino` is in front now.
     pub(crate) fn added(&mut self, ino: Ino) {
-        self.list.push(ino);
+        let next = std::mem::replace(&mut self.first, ino);
+        self.list.insert(ino, Neighbours { before: 0, next });
+        if let Some(next) = self.list.get_mut(&next) {
+            next.before = ino;
+        }
     }
 
     /// Notes that `ino` is out.
     pub(crate) fn removed(&mut self, ino: Ino) {
-        self.list.retain(|other| *other != ino);
-        self.slots.retain(|slot| slot.ino != ino);
+        self.slots.remove(&ino);
+        let Some(Neighbours { before, next }) = self.list.remove(&ino) else { return };
+        if let Some(next) = self.list.get_mut(&next) {
+            next.before = before;
+        }
+        match self.list.get_mut(&before) {
+            Some(before) => before.next = next,
+            None => self.first = next,
+        }
     }
 
     /// Changes the superblock, seals it, and returns the block that holds it.
@@ -124,5 +140,9 @@ mod tests {
         assert_eq!(orphans.link_to_remove(9), None);
         orphans.removed(12);
         assert_eq!(orphans.link_to_remove(11), Some(Link::Next(13, 0)));
+        orphans.removed(13);
+        assert_eq!(orphans.link_to_remove(11), Some(Link::First(0)));
+        orphans.removed(11);
+        assert_eq!(orphans.links_to_add(15), [Link::First(15), Link::Next(15, 0)]);
     }
 }

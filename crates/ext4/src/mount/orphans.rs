@@ -71,11 +71,10 @@ impl Engine {
 
     /// Reads the list of orphans.
     pub(super) fn read_orphans(&self) -> Result<Vec<Ino>> {
-        let mut list = Vec::new();
+        let (mut list, mut known) = (Vec::new(), FxHashSet::default());
         let mut next = self.sb.raw.last_orphan.get();
         while next != 0 {
-            let is_free = next < self.sb.first_ino || list.len() > self.sb.groups as usize * 65_536;
-            if is_free || list.contains(&next) {
+            if next < self.sb.first_ino || !known.insert(next) {
                 return Err(Error::corrupt("inode.i_dtime", 0_u32, next, "the next orphan"));
             }
             list.push(next);
