@@ -19,7 +19,7 @@ pub mod ondisk;
 mod reader;
 mod recover;
 
-pub use mount::{Ext4, Format, Maintenance, MountOptions, OnError, Replay};
+pub use mount::{DataMode, Ext4, Format, Inject, Maintenance, MountOptions, OnError, Replay};
 pub use offline::mkfs;
 pub use ondisk::error;
 pub use ondisk::error::{Error, Result};

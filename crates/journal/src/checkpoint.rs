@@ -196,16 +196,27 @@ impl<C: Client> Journal<C> {
         Ok(set.wait(self.io.queue())?)
     }
 
+    /// Commits what handles have changed until now, and brings it home: recovery will not bring
+    /// back anything of it (`jbd2_journal_flush`). The caller has no handle.
+    pub fn bring_home(&self) -> Result<()> {
+        let last: Vec<Tid> = self.areas.iter().map(|area| *area.gate.read()).collect();
+        self.commit_all()?;
+        for (area, last) in self.areas.iter().zip(last) {
+            let is_in_log = |area: &Area<C::Kind>| {
+                area.log.lock().committed.front().is_some_and(|oldest| last.reaches(oldest.id.tid))
+            };
+            while is_in_log(area) {
+                self.checkpoint(area, true)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Commits everything, brings it home and closes the log in good order, for unmount: there is
     /// nothing to recover, and the next mount goes on with the next number, since blocks of this
     /// one's are still in the log. The caller has no handle and opens none any more.
     pub fn close(&self) -> Result<()> {
-        self.commit_all()?;
-        for area in &self.areas {
-            while !area.log.lock().committed.is_empty() {
-                self.checkpoint(area, true)?;
-            }
-        }
+        self.bring_home()?;
         let next = self.areas.iter().map(|area| area.log.lock().next);
         let Some(next) = next.reduce(|last, next| if next.is_after(last) { next } else { last })
         else {

@@ -158,6 +158,15 @@ impl<C: Client> Journal<C> {
         self.buffers.find(lba)?.lock().live.clone()
     }
 
+    /// The block at `lba` as it is now, if a transaction has changed it and it is not home: then the
+    /// drive has an older one. Never waits.
+    pub fn ahead_of_home(&self, lba: Lba) -> Option<Block> {
+        let buffer = self.buffers.find(lba)?;
+        let state = buffer.lock();
+        let is_ahead = state.owner.is_some() || !state.images.is_empty();
+        state.live.clone().filter(|_| is_ahead)
+    }
+
     /// As [`Journal::pin`], if memory has the block. Never waits for the drive.
     pub fn pin_cached(&self, lba: Lba) -> Option<Pin<C::Kind>> {
         let buffer = self.buffers.find(lba)?;

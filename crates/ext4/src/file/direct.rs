@@ -42,7 +42,7 @@ fn are_whole_blocks(offset: u64, len: usize) -> Result<bool> {
 impl Engine {
     /// Reads a regular file past the cache.
     pub(crate) fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if !are_whole_blocks(offset, buf.len())? {
+        if !are_whole_blocks(offset, buf.len())? || self.is_logged(ino) {
             return self.read_file(ino, offset, buf);
         }
         let mut done = 0;
@@ -141,7 +141,9 @@ impl Engine {
             check_regular(inode)?;
             inode.protection().check_may_write()?;
             let end = pages.end * PAGE;
-            if offset > inode.size || end > inode.raw.size() {
+            // The log would bring back what it has (`ext4_should_use_dio`).
+            let is_logged = self.journals_data(inode);
+            if is_logged || offset > inode.size || end > inode.raw.size() {
                 return Ok(None);
             }
             if shard.pages.dirty_in(ino.into(), pages.clone()).next().is_some() {

@@ -26,6 +26,32 @@ const EXTENTS_MAX: u32 = 24;
 /// Room in the log that this needs, most often.
 const ROOM: u32 = 32;
 
+/// No write to a file begins while this lives. The owner has the file's turn.
+struct Still<'a> {
+    engine: &'a Engine,
+    ino: Ino,
+}
+
+impl<'a> Still<'a> {
+    fn begin(engine: &'a Engine, ino: Ino) -> Self {
+        let still = Self { engine, ino };
+        still.set(true);
+        still
+    }
+
+    fn set(&self, is_still: bool) {
+        if let Some(cached) = self.engine.inodes.own(self.ino.into()).inodes.get_mut(&self.ino) {
+            cached.still = is_still;
+        }
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
 impl Engine {
     /// `fallocate(2)`.
     pub(crate) fn fallocate(
@@ -216,7 +242,8 @@ impl Engine {
     }
 
     /// Changes where pages from `first` on are, with `shift`, once none of them is dirty. If it
-    /// answers false, `prepare` comes first.
+    /// answers false, `prepare` comes first. Writes wait until it is done: otherwise one that comes
+    /// again and again would never let it begin.
     fn move_range(
         &self,
         ino: Ino,
@@ -224,10 +251,11 @@ impl Engine {
         mut shift: impl FnMut(&mut Draft<'_, '_>) -> Step<bool>,
         mut prepare: impl FnMut() -> Result<()>,
     ) -> Result<()> {
+        let _still = Still::begin(self, ino);
         loop {
             self.flush_in_turn(ino)?;
             let done = self.change(&[ino.into()], ROOM, |draft| {
-                // Others may have written since.
+                // A write may have been under way.
                 if draft.shard(ino)?.pages.dirty_in(ino.into(), first..1 << 32).next().is_some() {
                     return Ok(None);
                 }

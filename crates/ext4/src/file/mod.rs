@@ -1,5 +1,6 @@
 //! Contents of files: in pages, and their way to the drive.
 
+mod data_journal;
 mod direct;
 mod fallocate;
 mod map;

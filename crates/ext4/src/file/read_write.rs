@@ -8,7 +8,7 @@ use vfs::{Errno, FileKind, InodeFlags, WriteBack};
 
 use crate::error::{Error, Result};
 use crate::file::map::FileMap;
-use crate::inode::cached::{Inode, Shard};
+use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map;
 use crate::mount::engine::Engine;
 use crate::mount::want::{Step, Want};
@@ -159,9 +159,12 @@ impl Engine {
         ino: Ino,
         write: Write<'_>,
     ) -> Step<(usize, Option<crate::mount::want::Halt>)> {
-        let inode = &shard.inode(ino)?.inode;
+        let Cached { inode, still, .. } = shard.inode(ino)?;
         check_regular(inode)?;
         inode.protection().check_may_write()?;
+        if *still {
+            return Err(Stop::Want(Want::Turn(ino)));
+        }
         let (size, offset) = (inode.size, write.offset());
         if write.data().is_empty() {
             return Ok((0, None));

@@ -4,6 +4,11 @@
 //! has completed, and the commit that makes it durable flushes before its commit block. Until then
 //! the blocks are taken in memory only; a power cut leaves them free. A page stays dirty, and so in
 //! memory, until its block is mapped.
+//!
+//! `data=writeback` maps new blocks while their contents are on the way, so another file's commit
+//! may make the map durable and a power cut may leave what the blocks had before. An fsync waits
+//! for both. Unwritten extents become written after their contents in any mode
+//! (`ext4_end_io_rsv_work`). `data=journal` is in `data_journal`.
 
 use std::ops::Range;
 
@@ -18,28 +23,30 @@ use crate::inode::map::{self, Mapped};
 use crate::mount::apply::mark_written;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
+use crate::mount::inject::Inject;
+use crate::mount::options::DataMode;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::extent::{Extent, LEN_MAX};
 use crate::ondisk::{FileBlock, FsBlock, Ino};
 
 /// Pages written at a time.
-const BATCH: usize = 1024;
+pub(super) const BATCH: usize = 1024;
 
 /// Dirty pages, and where they go.
 #[derive(Default)]
-struct Batch {
-    pages: Vec<(u64, Block)>,
+pub(super) struct Batch {
+    pub(super) pages: Vec<(u64, Block)>,
     /// Those that have blocks: the block of each page, and whether it must become written.
     mapped: Vec<(u64, FsBlock)>,
-    unwritten: Vec<Extent>,
+    pub(super) unwritten: Vec<Extent>,
     /// Runs of pages without blocks, and where their blocks should be.
     holes: Vec<(Range<u64>, FsBlock)>,
 }
 
 /// Blocks taken for pages that are on their way. They go back unless they are mapped.
-struct Taken<'a> {
+pub(super) struct Taken<'a> {
     engine: &'a Engine,
-    extents: Vec<Extent>,
+    pub(super) extents: Vec<Extent>,
 }
 
 impl Drop for Taken<'_> {
@@ -76,17 +83,34 @@ impl Engine {
 
     /// As [`Engine::flush_inode`]; the caller has the inode's turn.
     pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
+        self.write_pages(ino)?;
+        let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
+        if is_changed { self.write_attributes(ino) } else { Ok(()) }
+    }
+
+    /// As [`Engine::flush_in_turn`], but for attributes that nobody needs to read the contents.
+    pub(crate) fn flush_contents(&self, ino: Ino) -> Result<()> {
+        self.write_pages(ino)?;
+        let has_other_size = {
+            let shard = self.inodes.look(ino.into());
+            let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
+            inode.is_some_and(|inode| inode.size != inode.raw.size())
+        };
+        if has_other_size { self.write_attributes(ino) } else { Ok(()) }
+    }
+
+    fn write_pages(&self, ino: Ino) -> Result<()> {
         let mut from = 0;
         loop {
             let batch = look(self, ino.into(), |shard| self.batch(shard, ino, from))?;
-            let Some((last, _)) = batch.pages.last() else { break };
+            let Some((last, _)) = batch.pages.last() else { return Ok(()) };
             from = last + 1;
             self.write_batch(ino, batch)?;
         }
-        let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
-        if !is_changed {
-            return Ok(());
-        }
+    }
+
+    /// Puts the inode into the running transaction, if memory has a newer one.
+    fn write_attributes(&self, ino: Ino) -> Result<()> {
         self.change(&[ino.into()], 2, |draft| {
             if !draft.shard(ino)?.changed.contains(&ino) {
                 return Ok(());
@@ -106,9 +130,10 @@ impl Engine {
         let mut batch = Batch::default();
         let Ok(cached) = shard.inode(ino) else { return Ok(batch) };
         let inode = &cached.inode;
+        let most = self.batch_max(inode);
         let mut goal = None;
         let mut known: Option<Mapped> = None;
-        for index in shard.pages.dirty_in(ino.into(), from..1 << 32).take(BATCH) {
+        for index in shard.pages.dirty_in(ino.into(), from..1 << 32).take(most) {
             let Some(page) = shard.pages.peek(ino.into(), index) else { continue };
             let block = index as FileBlock;
             let found = match known {
@@ -153,9 +178,47 @@ impl Engine {
         for (pages, goal) in &batch.holes {
             self.take_for(pages.clone(), *goal, &mut taken.extents)?;
         }
-        let Batch { pages, mapped, unwritten, .. } = batch;
-        self.submit(&pages, &mapped, &taken.extents)?;
+        if self.is_logged(ino) {
+            return self.journal_batch(ino, batch, taken);
+        }
+        let mut writes = WriteSet::default();
+        for (at, page) in batch.places(&taken.extents) {
+            writes.push(&self.io, at, page);
+        }
+        writes.submit(&self.io);
+        let Batch { pages, unwritten, .. } = batch;
         let end = pages.last().map_or(0, |(last, _)| (last + 1) * BLOCK_SIZE as u64);
+        if self.waits_for_data() || !unwritten.is_empty() {
+            self.await_data(&mut writes)?;
+            return self.map_pages(ino, &mut taken, unwritten, (end, pages));
+        }
+        // Until their contents are there, they stay dirty, and what was taken in vain stays taken.
+        let mapped = self.map_pages(ino, &mut taken, unwritten, (end, Vec::new()));
+        self.await_data(&mut writes)?;
+        mapped?;
+        mark_written(&mut self.inodes.own(ino.into()), ino, pages);
+        Ok(())
+    }
+
+    /// Whether blocks are mapped only once the drive has their contents.
+    fn waits_for_data(&self) -> bool {
+        self.data != DataMode::Writeback && !self.inject.contains(Inject::SKIP_ORDERED)
+    }
+
+    fn await_data(&self, writes: &mut WriteSet) -> Result<()> {
+        let _span = cores::span(cores::Stage::WaitData);
+        Ok(writes.wait(self.io.queue())?)
+    }
+
+    /// Puts blocks into the file's map, new ones and parts of unwritten extents, and the size up to
+    /// `end`. Pages become clean.
+    fn map_pages(
+        &self,
+        ino: Ino,
+        taken: &mut Taken<'_>,
+        mut unwritten: Vec<Extent>,
+        (end, mut pages): (u64, Vec<(u64, Block)>),
+    ) -> Result<()> {
         let grows = {
             let shard = self.inodes.look(ino.into());
             let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
@@ -167,7 +230,6 @@ impl Engine {
         }
         // A transaction of a small log has room for so many extents, and a new block of the tree.
         let most = (self.journal.credits_max().min(208).saturating_sub(8) / 6).max(1) as usize;
-        let (mut unwritten, mut pages) = (unwritten, pages);
         loop {
             let new: Vec<_> = taken.extents.iter().copied().take(most).collect();
             let old: Vec<_> = unwritten.iter().copied().take(most - new.len()).collect();
@@ -176,7 +238,13 @@ impl Engine {
                 true => (end, std::mem::take(&mut pages)),
                 false => (new.iter().chain(&old).map(Extent::end).max().unwrap_or(0) << 12, vec![]),
             };
-            self.map_batch(ino, &new, &old, pages, end)?;
+            let promised = new.iter().map(|extent| u64::from(extent.len)).sum();
+            let room = 8 + 6 * (new.len() + old.len()) as u32;
+            self.change(&[ino.into()], room, |draft| {
+                draft.map_batch(ino, &new, &old, end)?;
+                draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
+                Ok(())
+            })?;
             // They are the file's now.
             taken.extents.drain(..new.len());
             unwritten.drain(..old.len());
@@ -184,32 +252,6 @@ impl Engine {
                 return Ok(());
             }
         }
-    }
-
-    /// Puts written extents into the file's map, `new` ones and parts of unwritten ones, and the
-    /// size up to `end`.
-    fn map_batch(
-        &self,
-        ino: Ino,
-        new: &[Extent],
-        unwritten: &[Extent],
-        pages: Vec<(u64, Block)>,
-        end: u64,
-    ) -> Result<()> {
-        let promised = new.iter().map(|extent| u64::from(extent.len)).sum();
-        let room = 8 + 6 * (new.len() + unwritten.len()) as u32;
-        self.change(&[ino.into()], room, |draft| {
-            for extent in new {
-                draft.map_written(ino, *extent)?;
-            }
-            for extent in unwritten {
-                draft.convert(ino, *extent)?;
-            }
-            let inode = draft.inode_mut(ino)?;
-            inode.raw.set_size(inode.raw.size().max(inode.size.min(end)));
-            draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
-            Ok(())
-        })
     }
 
     /// Takes blocks for pages.
@@ -236,17 +278,13 @@ impl Engine {
         }
         Ok(())
     }
+}
 
-    /// Writes pages to their blocks, and waits for the drive.
-    fn submit(
-        &self,
-        pages: &[(u64, Block)],
-        mapped: &[(u64, FsBlock)],
-        new: &[Extent],
-    ) -> Result<()> {
-        let mut set = WriteSet::default();
-        let mut mapped = mapped.iter().peekable();
-        for (index, page) in pages {
+impl Batch {
+    /// Where each page goes, with `new` blocks for those that had none.
+    pub(super) fn places(&self, new: &[Extent]) -> Vec<(FsBlock, Block)> {
+        let mut mapped = self.mapped.iter().peekable();
+        let place = |(index, page): &(u64, Block)| {
             let at = match mapped.next_if(|(mapped, _)| mapped == index) {
                 Some((_, at)) => Some(*at),
                 None => new.iter().find_map(|extent| {
@@ -254,14 +292,9 @@ impl Engine {
                     (skip < u64::from(extent.len)).then_some(extent.start + skip)
                 }),
             };
-            if let Some(at) = at {
-                set.push(&self.io, at, page.clone());
-            }
-        }
-        set.submit(&self.io);
-        let _span = cores::span(cores::Stage::WaitData);
-        set.wait(self.io.queue())?;
-        Ok(())
+            at.map(|at| (at, page.clone()))
+        };
+        self.pages.iter().filter_map(place).collect()
     }
 }
 
@@ -294,6 +327,22 @@ fn push_hole(holes: &mut Vec<(Range<u64>, FsBlock)>, index: u64, goal: FsBlock) 
 }
 
 impl Draft<'_, '_> {
+    /// Puts written extents into the map of `ino`, `new` ones and parts of unwritten ones, and the
+    /// size up to `end`.
+    pub(super) fn map_batch(
+        &mut self,
+        ino: Ino,
+        new: &[Extent],
+        unwritten: &[Extent],
+        end: u64,
+    ) -> Step<()> {
+        new.iter().try_for_each(|extent| self.map_written(ino, *extent))?;
+        unwritten.iter().try_for_each(|extent| self.convert(ino, *extent))?;
+        let inode = self.inode_mut(ino)?;
+        inode.raw.set_size(inode.raw.size().max(inode.size.min(end)));
+        Ok(())
+    }
+
     /// Maps blocks that were taken before this operation and written.
     fn map_written(&mut self, ino: Ino, extent: Extent) -> Step<()> {
         let end = extent.start + u64::from(extent.len);

@@ -13,14 +13,33 @@ use crate::ondisk::Ino;
 
 impl Engine {
     /// Makes a file or directory durable.
-    pub(crate) fn fsync(&self, ino: Ino, _datasync: bool) -> Result<()> {
+    pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.check_usable()?;
         self.check_writable()?;
-        if !matches!(self.attr(ino)?.kind, FileKind::Regular | FileKind::Directory) {
+        let kind = self.attr(ino)?.kind;
+        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
             return Err(Errno::INVAL.into());
         }
         let _turn = Turn::take(self, ino.into());
-        self.fsync_in_turn(ino)
+        // The kernel answers for a directory's size alone. Names are what callers mean.
+        match datasync && kind == FileKind::Regular {
+            true => self.datasync_in_turn(ino),
+            false => self.fsync_in_turn(ino),
+        }
+    }
+
+    /// fdatasync(2): contents, and of the inode only what it takes to find them. Times of an
+    /// overwritten file stay in memory, and no transaction is committed for them.
+    fn datasync_in_turn(&self, ino: Ino) -> Result<()> {
+        self.flush_contents(ino)?;
+        let changed = {
+            let shard = self.inodes.look(ino.into());
+            shard.inodes.get(&ino).and_then(|cached| cached.data_id)
+        };
+        match self.is_open(changed) {
+            true => self.fsync_in_turn(ino),
+            false => self.commit_inode(ino, None),
+        }
     }
 
     /// As [`Engine::fsync`]; the caller has the inode's turn.
@@ -28,6 +47,13 @@ impl Engine {
         self.journal.fsync_by_record(ino.into(), self, || {
             self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id)
         })?;
+        if self.journal.has_records()
+            && let Some(cached) = self.inodes.own(ino.into()).inodes.get_mut(&ino)
+        {
+            // A record has it, until the transaction is committed that has it, too. In the file's
+            // turn nobody changes its map or what the drive has of its size.
+            cached.data_id = None;
+        }
         self.give_back_parked();
         Ok(())
     }

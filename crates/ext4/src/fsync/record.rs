@@ -33,7 +33,10 @@ impl Engine {
         let mut entry = {
             let shard = self.inodes.look(ino.into());
             let cached = shard.inodes.get(&ino)?;
-            if cached.inode.kind() != FileKind::Regular || !self.is_open(cached.id) {
+            // Contents in the journal need its commit (`EXT4_FC_REASON_INODE_JOURNAL_DATA`).
+            let needs_commit = self.journals_data(&cached.inode);
+            let is_regular = cached.inode.kind() == FileKind::Regular;
+            if needs_commit || !is_regular || !self.is_open(cached.id) {
                 return None;
             }
             let mut entry = self.entry(ino, cached)?;

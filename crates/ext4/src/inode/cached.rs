@@ -36,6 +36,11 @@ pub(crate) struct Cached {
     pub(crate) overwrites: u64,
     /// The transaction that last changed it.
     pub(crate) id: Option<journal::Id>,
+    /// The transaction that last changed its size or its map: all that an `fdatasync` has to wait
+    /// for (`i_datasync_tid`).
+    pub(crate) data_id: Option<journal::Id>,
+    /// Its blocks are being moved: writes wait for the file's turn.
+    pub(crate) still: bool,
     pub(crate) recent: Recent,
 }
 
@@ -55,8 +60,16 @@ pub(crate) struct Inode {
 impl Cached {
     /// An inode that has just come into memory, or was made in transaction `id`.
     pub(crate) fn new(inode: Inode, id: Option<journal::Id>) -> Self {
-        let (promised, cut, overwrites) = (0, false, 0);
-        Self { inode, promised, cut, overwrites, id, recent: Recent::default() }
+        Self {
+            inode,
+            promised: 0,
+            cut: false,
+            overwrites: 0,
+            id,
+            data_id: id,
+            still: false,
+            recent: Recent::default(),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Inode flags as chattr(1) shows and sets them (`ext4_fileattr_get`, `ext4_fileattr_set`). What
 //! they forbid is in [`vfs`].
 
+use vfs::inode::Turn;
 use vfs::op::look;
 use vfs::{Errno, FileKind, InodeFlags};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::mount::engine::Engine;
 use crate::ondisk::Ino;
@@ -23,7 +24,7 @@ const MODIFIABLE: Flags = Flags::SYNC
     .union(Flags::CASEFOLD);
 
 /// Modifiable flags that cannot be changed here.
-const FIXED: Flags = Flags::JOURNAL_DATA.union(Flags::CASEFOLD);
+const FIXED: Flags = Flags::CASEFOLD;
 
 /// `EXT4_FL_USER_VISIBLE`. Extents are among them: the kernel would change the kind of the map,
 /// here they stay.
@@ -101,6 +102,18 @@ impl Engine {
             return Err(Errno::OPNOTSUPP.into());
         }
         let wanted = wanted & MODIFIABLE;
+        let _turn = Turn::take(self, ino.into());
+        let toggles_logging = look(self, ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            let toggled = inode.raw.flags() ^ wanted;
+            Ok(toggled.contains(Flags::JOURNAL_DATA) && inode.kind() == FileKind::Regular)
+        })?;
+        if toggles_logging {
+            // What the log has must not come back over what is written in place from now on
+            // (`ext4_change_inode_journal_flag`).
+            self.flush_in_turn(ino)?;
+            self.heed(self.journal.bring_home().map_err(Error::from))?;
+        }
         self.change(&[ino.into()], 2, |draft| {
             let now = draft.now;
             let inode = draft.inode_mut(ino)?;

@@ -80,8 +80,7 @@ impl Draft<'_, '_> {
             slots = Slots::Inner(depth, vec![Index { block: slots.first(), child }]);
         }
         slots.emit(&mut bytes);
-        self.inode_mut(ino)?.raw.block = bytes;
-        Ok(())
+        self.put_root(ino, bytes)
     }
 
     /// The slots of the node in `bytes` with the extent in it or below it: perhaps more than fit.

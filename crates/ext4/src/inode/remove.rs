@@ -14,6 +14,8 @@ struct Removal {
     range: Range<u64>,
     /// Extents that may still be freed.
     budget: u32,
+    /// Blocks in the journal that may still be freed: each of them is revoked.
+    revokes: usize,
     /// The blocks stay allocated: they are mapped anew.
     keeps: bool,
     /// Up to where of the range it has not come, once the budget is used up.
@@ -41,14 +43,15 @@ impl Draft<'_, '_> {
         range: Range<u64>,
         budget: u32,
     ) -> Step<Option<u64>> {
-        let removal = Removal { range, budget, keeps: false, rest: None, behind: Vec::new() };
+        let (revokes, rest, behind) = (self.volume().revokes_max(), None, Vec::new());
+        let removal = Removal { range, budget, revokes, keeps: false, rest, behind };
         self.remove(ino, removal)
     }
 
     /// Removes `range` of file `ino` from its map. The blocks stay allocated and counted.
     pub(crate) fn unmap(&mut self, ino: Ino, range: Range<u64>) -> Step<()> {
         let (budget, rest, behind) = (u32::MAX, None, Vec::new());
-        let removal = Removal { range, budget, keeps: true, rest, behind };
+        let removal = Removal { range, budget, revokes: 0, keeps: true, rest, behind };
         self.remove(ino, removal).map(drop)
     }
 
@@ -60,7 +63,7 @@ impl Draft<'_, '_> {
             Some(_) => bytes.copy_from_slice(&rest.bytes),
             None => emit_leaf(&mut bytes, &[]),
         }
-        self.inode_mut(ino)?.raw.block = bytes;
+        self.put_root(ino, bytes)?;
         let left = removal.rest;
         for extent in removal.behind {
             self.insert_extent(ino, extent)?;
@@ -125,23 +128,28 @@ impl Draft<'_, '_> {
         while slot > 0 {
             slot -= 1;
             let old = extents[slot];
-            let cut = removal.range.start.max(old.block.into())..removal.range.end.min(old.end());
-            if cut.is_empty() {
+            let all = removal.range.start.max(old.block.into())..removal.range.end.min(old.end());
+            if all.is_empty() {
                 continue;
             }
             if removal.budget == 0 {
-                removal.rest = Some(cut.end);
+                removal.rest = Some(all.end);
                 done = false;
                 break;
             }
             removal.budget -= 1;
-            let (head, tail) = around(old, &cut);
-            let skipped = cut.start - u64::from(old.block);
+            let mut cut = all.clone();
             if !removal.keeps {
-                let start = old.start + skipped;
-                self.free_data(ino, start, (cut.end - cut.start) as u32)?;
-                self.forget_contents(ino, start..start + (cut.end - cut.start))?;
+                cut.start = self.free_in(ino, old, all.clone(), &mut removal.revokes)?;
             }
+            if cut.start > all.start {
+                removal.rest = Some(cut.start);
+                done = false;
+                if cut.is_empty() {
+                    break;
+                }
+            }
+            let (head, tail) = around(old, &cut);
             match head {
                 Some(head) => {
                     extents[slot] = head;
@@ -152,9 +160,39 @@ impl Draft<'_, '_> {
                     None => drop(extents.remove(slot)),
                 },
             }
+            if !done {
+                break;
+            }
         }
         emit_leaf(&mut bytes, &extents);
         Ok(Rest { first: extents.first().map(|extent| extent.block), bytes, done })
+    }
+
+    /// Frees what `extent` has of blocks `range` of the file, from the end on, as far as what the
+    /// journal has of it can be revoked. Returns the block from which on they are free.
+    fn free_in(
+        &mut self,
+        ino: Ino,
+        extent: Extent,
+        range: Range<u64>,
+        revokes: &mut usize,
+    ) -> Step<u64> {
+        let home = |block: u64| extent.start + (block - u64::from(extent.block));
+        let mut from = range.start;
+        let mut logged = self.in_journal(home(range.start)..home(range.end));
+        if let Some(excess) = logged.len().checked_sub(*revokes).filter(|excess| *excess > 0) {
+            // The block behind the last one that has to wait.
+            from += logged[excess - 1] + 1 - home(range.start);
+            logged.drain(..excess);
+        }
+        *revokes -= logged.len();
+        if from < range.end {
+            let blocks = home(from)..home(range.end);
+            self.free_data(ino, blocks.start, (range.end - from) as u32)?;
+            self.forget_contents(ino, blocks)?;
+            self.changes.revoked.extend(logged);
+        }
+        Ok(from)
     }
 
     fn write_bytes(&mut self, ino: Ino, at: FsBlock, mut bytes: Vec<u8>) -> Step<()> {

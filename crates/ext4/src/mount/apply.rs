@@ -12,6 +12,7 @@ use crate::inode::cached::{Cached, Inode, Shard, set_dtime};
 use crate::inode::orphan::Link;
 use crate::mount::draft::{Changes, Pages};
 use crate::mount::engine::Engine;
+use crate::mount::inject::Inject;
 use crate::mount::journal::Handle;
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, xattr};
@@ -36,7 +37,8 @@ impl Changes<'_> {
         groups.dedup();
         let inodes = self.made.len() + self.unmade.len();
         // Of a group, its bitmap and descriptor. Two for the list of orphans.
-        let blocks = 2 * (groups.len() + inodes) + self.inodes.len() + self.blocks.len();
+        let contents = self.logged_data.len() + self.revoked.len();
+        let blocks = 2 * (groups.len() + inodes) + self.inodes.len() + self.blocks.len() + contents;
         let unshared = u32::from(self.unshared.is_some());
         blocks as u32 + 2 * u32::from(self.orphans.is_some()) + unshared
     }
@@ -65,7 +67,8 @@ impl Changes<'_> {
                 None => engine.write_inode(handle, ino, |slot| inode.emit(slot, dtime)),
             }
             if let Some(shard) = work.shards.get_mut(ino.into()) {
-                keep_inode(shard, ino, inode, handle.id());
+                let is_mapped = self.mapped.contains(&ino);
+                keep_inode(shard, ino, inode, (handle.id(), is_mapped));
             }
         }
         for (at, block) in std::mem::take(&mut self.blocks) {
@@ -73,6 +76,10 @@ impl Changes<'_> {
                 Some(block) => handle.create(at, (), block),
                 None => handle.forget(at),
             }
+        }
+        std::mem::take(&mut self.revoked).into_iter().for_each(|at| handle.forget(at));
+        for (at, page) in std::mem::take(&mut self.logged_data) {
+            handle.create(at, (), page);
         }
         if let Some((at, pin)) = self.unshared.take() {
             let seed = engine.sb.checksums.seed();
@@ -146,12 +153,18 @@ impl Changes<'_> {
     }
 }
 
-fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, id: Id) {
+/// The inode is like this, since a transaction that has changed its map or has not.
+fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, (id, is_mapped): (Id, bool)) {
     if inode.size == inode.raw.size() {
         shard.changed.remove(&ino);
     }
     match shard.inodes.get_mut(&ino) {
-        Some(cached) => (cached.inode, cached.id) = (inode, Some(id)),
+        Some(cached) => {
+            if is_mapped || cached.inode.raw.size() != inode.raw.size() {
+                cached.data_id = Some(id);
+            }
+            (cached.inode, cached.id) = (inode, Some(id));
+        }
         None => drop(shard.inodes.insert(ino, Cached::new(inode, Some(id)))),
     }
 }
@@ -264,7 +277,11 @@ impl Engine {
             range.for_each(|bit| bitmap::clear(bits, bit));
             free + count
         });
-        self.park(handle.id(), blocks);
+        if self.inject.contains(Inject::EARLY_REUSE) {
+            self.groups.give_back(&self.sb, blocks);
+        } else {
+            self.park(handle.id(), blocks);
+        }
     }
 
     /// Changes bits of block bitmaps; `change` returns the new count of free blocks.

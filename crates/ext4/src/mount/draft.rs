@@ -24,6 +24,7 @@ use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::{Link, Orphans, Slot};
 use crate::mount::engine::Engine;
+use crate::mount::inject::Inject;
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Ino, bitmap, orphan};
@@ -46,8 +47,14 @@ pub(crate) struct Changes<'v> {
     /// Blocks that were taken before this operation, by whoever gives them back if it fails.
     pub(crate) adopted: SmallVec<[Range<FsBlock>; 2]>,
     pub(super) freed: Vec<Range<FsBlock>>,
+    /// Contents of files that are logged, by block.
+    pub(crate) logged_data: Vec<(FsBlock, Block)>,
+    /// Blocks with contents of files that the log has, and that are freed.
+    pub(crate) revoked: Vec<FsBlock>,
     /// New inodes, and whether they are directories.
     pub(super) made: SmallVec<[(Ino, bool); 1]>,
+    /// Inodes whose map changes.
+    pub(super) mapped: SmallVec<[Ino; 2]>,
     /// Freed inodes, and whether they were directories.
     pub(super) unmade: SmallVec<[(Ino, bool); 1]>,
     /// Blocks of the inode table that will change, kept in memory.
@@ -121,7 +128,10 @@ impl<'a, 'v> Draft<'a, 'v> {
             taken: SmallVec::new(),
             adopted: SmallVec::new(),
             freed: Vec::new(),
+            logged_data: Vec::new(),
+            revoked: Vec::new(),
             made: SmallVec::new(),
+            mapped: SmallVec::new(),
             unmade: SmallVec::new(),
             pins: SmallVec::new(),
             orphans: None,
@@ -173,6 +183,20 @@ impl<'a, 'v> Draft<'a, 'v> {
             }
         };
         Ok(&mut self.changes.inodes[place].1)
+    }
+
+    /// The root of the extent tree of `ino` is this: its blocks are elsewhere, or others.
+    pub(crate) fn put_root(&mut self, ino: Ino, root: [u8; 60]) -> Step<()> {
+        self.note_mapped(ino);
+        self.inode_mut(ino)?.raw.block = root;
+        Ok(())
+    }
+
+    /// What an `fdatasync` of `ino` needs is part of this change.
+    pub(crate) fn note_mapped(&mut self, ino: Ino) {
+        if !self.changes.mapped.contains(&ino) {
+            self.changes.mapped.push(ino);
+        }
     }
 
     /// A metadata block, as it will be.
@@ -317,7 +341,8 @@ impl<'a, 'v> Draft<'a, 'v> {
 
     /// Puts inode `ino` in the list of orphans, unless it is there.
     pub(crate) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
-        if self.orphans().contains(ino) {
+        let is_left_out = self.volume().inject.contains(Inject::DROP_ORPHAN);
+        if is_left_out || self.orphans().contains(ino) {
             return Ok(());
         }
         self.inode_mut(ino)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cores::{Line, Mutex, Rank};
 use drive::Block;
 use journal::{Id, LogSpace};
-use vfs::inode::{HasTurns, Opens, Shards, Turns};
+use vfs::inode::{HasTurns, Opens, Shards, Turn, Turns};
 use vfs::op::{Stop, Volume};
 use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
@@ -22,7 +22,8 @@ use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::Orphans;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
-use crate::mount::options::{MountOptions, OnError};
+use crate::mount::inject::Inject;
+use crate::mount::options::{DataMode, MountOptions, OnError};
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree, xattr};
@@ -50,6 +51,10 @@ pub(crate) struct Engine {
     /// `auto_da_alloc` and `discard`.
     pub(crate) auto_da_alloc: bool,
     discard: bool,
+    pub(crate) data: DataMode,
+    pub(crate) inject: Inject,
+    /// Whether the log may have contents of files.
+    pub(crate) has_journalled_data: Line,
     on_error: OnError,
     /// Operations that met corruption.
     pub(crate) corruptions: Line,
@@ -104,6 +109,9 @@ impl Engine {
             clock,
             auto_da_alloc: options.auto_da_alloc,
             discard: options.discard,
+            data: options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get())),
+            inject: options.mistakes,
+            has_journalled_data: Line::new(0),
             on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
             corruptions: Line::new(0),
             health: Line::new(0),
@@ -303,10 +311,9 @@ impl Engine {
     }
 
     fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {
-        let count = (miss.blocks.end - miss.blocks.start) as u32;
         let ino = miss.file as Ino;
         let before = self.inodes.look(miss.file).inodes.get(&ino).map(|cached| cached.overwrites);
-        let blocks = self.io.read_run(miss.blocks.start, count)?;
+        let blocks = self.read_data(miss.blocks.clone())?;
         self.make_room();
         let mut shard = self.inodes.own(miss.file);
         if before != shard.inodes.get(&ino).map(|cached| cached.overwrites) {
@@ -375,6 +382,10 @@ impl Volume for Engine {
             Want::Block(at, kind) => self.fetch_block(at, kind),
             Want::Group(group) => self.fetch_group(group),
             Want::Pages(miss) => self.fetch_pages(miss),
+            Want::Turn(ino) => {
+                drop(Turn::take(self, ino.into()));
+                Ok(())
+            }
             Want::Commit => self.commit(),
         }
     }

@@ -35,7 +35,8 @@ impl Ext4 {
         let (replay, engine) = load(drive, options)?;
         engine.mark(false)?;
         let orphans = engine.clean_orphans()?;
-        let (options, upkeep) = (options.clone(), upkeep(options.commit_secs));
+        let upkeep = upkeep(options.commit_secs);
+        let options = MountOptions { data: Some(engine.data), ..options.clone() };
         Ok(Self { engine: Arc::new(engine), options, upkeep, replay, orphans })
     }
 

@@ -10,7 +10,7 @@ use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
 use super::draft::ino as narrow;
-use super::{Ext4, MountOptions, dump};
+use super::{Ext4, MountOptions, dump, inject};
 use crate::check;
 use crate::dir::namei::NewInode;
 use crate::error::Error;
@@ -22,6 +22,18 @@ use crate::recover::{self, recovered};
 
 /// `data=ordered`: an fsync writes the data, then commits the journal's transaction.
 const ORDERED: &Technique = &durable("ordered", "JBD2 ordered", "data=ordered");
+
+/// `data=writeback`: as ordered, but a file may have its new blocks before these have its contents.
+const WRITEBACK: &Technique = &Technique {
+    promise: |drive| Promise { intact: false, ..(ORDERED.promise)(drive) },
+    ..durable("writeback", "JBD2 writeback", "data=writeback")
+};
+
+/// `data=journal`: contents are in the transaction, so no drive can tear a block of them.
+const DATA_JOURNAL: &Technique = &Technique {
+    promise: |drive| Promise { whole: true, ..(ORDERED.promise)(drive) },
+    ..durable("data-journal", "JBD2 data journal", "data=journal")
+};
 
 /// `journal=ijournal`: an fsync writes the data, then a record of the file.
 const IJOURNAL: &Technique = &durable("ijournal", "iJournaling", "journal=ijournal");
@@ -125,13 +137,23 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[ORDERED, IJOURNAL, GROUPED, ZJOURNAL]
+        &[ORDERED, WRITEBACK, DATA_JOURNAL, IJOURNAL, GROUPED, ZJOURNAL]
     }
 
-    /// A commit takes along whatever other operations have changed. Contents go to the file's map
-    /// in batches, each with the size up to its end.
-    fn habits(&self) -> Habits {
-        Habits { takes_others_along: true, blocks_may_set_size: true, small_file: 0 }
+    fn faults(&self) -> Vec<&'static str> {
+        inject::NAMES.to_vec()
+    }
+
+    /// A commit takes along whatever other operations have changed; so does an fsync whose record
+    /// cannot carry its file. Contents go to the file's map in batches, each with the size up to
+    /// its end.
+    fn habits(&self, technique: &Technique) -> Habits {
+        Habits {
+            takes_others_along: true,
+            blocks_may_set_size: true,
+            maps_ahead: technique == WRITEBACK,
+            small_file: 0,
+        }
     }
 
     fn dump(

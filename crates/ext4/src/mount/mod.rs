@@ -6,6 +6,7 @@ pub(crate) mod draft;
 mod dump;
 pub(crate) mod engine;
 mod fs;
+pub(crate) mod inject;
 pub(crate) mod journal;
 mod kind;
 mod load;
@@ -15,7 +16,8 @@ mod orphans;
 pub(crate) mod want;
 
 pub use fs::Ext4;
+pub use inject::Inject;
 pub use journal::Replay;
 pub use kind::Format;
 pub use maintain::Maintenance;
-pub use options::{MountOptions, OnError};
+pub use options::{DataMode, MountOptions, OnError};

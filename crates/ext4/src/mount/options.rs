@@ -11,6 +11,7 @@ use vfs::options::{
 };
 
 use crate::error::Error;
+use crate::mount::inject::{Inject, NAMES};
 
 /// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -24,6 +25,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `noload`: the journal is not replayed, with `ro` only.
     pub no_load: bool,
+    /// `data=`: how contents are ordered with what says where they are; `None` for what the
+    /// superblock says.
+    pub data: Option<DataMode>,
     /// `journal=`: what an fsync closes and waits for.
     pub policy: &'static Policy,
     /// `areas=N`: logs of `journal=zjournal`; 0 for one a core.
@@ -43,6 +47,8 @@ pub struct MountOptions {
     pub queue: queue::Options,
     /// `inject=NAME[+NAME…]`: deliberate faults, each of which breaks one promise.
     pub inject: journal::Inject,
+    /// The same, above the journal.
+    pub mistakes: Inject,
 }
 
 impl Default for MountOptions {
@@ -50,6 +56,7 @@ impl Default for MountOptions {
         Self {
             read_only: false,
             no_load: false,
+            data: None,
             policy: &JBD2,
             areas: 0,
             cache_bytes: 256 << 20,
@@ -59,9 +66,47 @@ impl Default for MountOptions {
             errors: None,
             queue: queue::Options::default(),
             inject: journal::Inject::empty(),
+            mistakes: Inject::empty(),
         }
     }
 }
+
+/// How a file's contents are ordered with what says where they are (`data=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataMode {
+    /// Not at all: after a power cut, blocks that no fsync waited for may have what was there
+    /// before.
+    Writeback,
+    /// Contents come first: a file never shows what was not written to it.
+    Ordered,
+    /// They are in the journal, too: a block is old or new as a whole.
+    Journal,
+}
+
+impl DataMode {
+    /// What the superblock's `s_default_mount_opts` says (`EXT4_DEFM_JMODE`).
+    pub(crate) fn of(stored: u32) -> Self {
+        match stored & 0x60 {
+            0x20 => Self::Journal,
+            0x60 => Self::Writeback,
+            _ => Self::Ordered,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Writeback => "writeback",
+            Self::Ordered => "ordered",
+            Self::Journal => "journal",
+        }
+    }
+}
+
+const MODES: [Choice<MountOptions>; 3] = [
+    Choice { name: "ordered", set: |o| o.data = Some(DataMode::Ordered) },
+    Choice { name: "writeback", set: |o| o.data = Some(DataMode::Writeback) },
+    Choice { name: "journal", set: |o| o.data = Some(DataMode::Journal) },
+];
 
 impl MountOptions {
     /// Whether there is an option of this name.
@@ -133,10 +178,7 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "rw", value: Value::None { set: |o| o.read_only = false } },
         MountOption { name: "noload", value: Value::None { set: |o| o.no_load = true } },
         MountOption { name: "norecovery", value: Value::None { set: |o| o.no_load = true } },
-        MountOption {
-            name: "data",
-            value: Value::OneOf(&[Choice { name: "ordered", set: |_| () }]),
-        },
+        MountOption { name: "data", value: Value::OneOf(&MODES) },
         MountOption { name: "journal", value: Value::OneOf(&POLICIES) },
         MountOption {
             name: "auto_da_alloc",
@@ -181,14 +223,21 @@ fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
 fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
     for name in names.split('+') {
         let flag = name.to_uppercase().replace('-', "_");
-        let fault = journal::Inject::from_name(&flag).ok_or_else(|| {
-            let all = journal::Inject::all();
-            let names = all.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
-            names.collect::<Vec<_>>().join(", ")
-        })?;
-        options.inject |= fault;
+        if let Some(mistake) = Inject::from_name(&flag) {
+            options.mistakes |= mistake;
+            continue;
+        }
+        let fault = journal::Inject::from_name(&flag);
+        options.inject |= fault.ok_or_else(|| NAMES.join(", "))?;
     }
     Ok(())
+}
+
+/// Names of faults, as the option has them.
+fn faults(journal: journal::Inject, above: Inject) -> Vec<String> {
+    let names = journal.iter_names().map(|(name, _)| name);
+    let names = names.chain(above.iter_names().map(|(name, _)| name));
+    names.map(|name| name.to_lowercase().replace('_', "-")).collect()
 }
 
 impl FromStr for MountOptions {
@@ -211,7 +260,8 @@ impl fmt::Display for MountOptions {
         if self.read_only {
             return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
         }
-        write!(f, "rw,data=ordered,journal={}", self.policy.name)?;
+        let data = self.data.unwrap_or(DataMode::Ordered).name();
+        write!(f, "rw,data={data},journal={}", self.policy.name)?;
         if self.areas != default.areas && self.policy.areas == Areas::PerCore {
             write!(f, ",areas={}", self.areas)?;
         }
@@ -231,11 +281,7 @@ impl fmt::Display for MountOptions {
             write!(f, ",cache={}", self.cache_bytes)?;
         }
         show_block_layer(&self.queue).fmt(f)?;
-        let faults: Vec<String> = self
-            .inject
-            .iter_names()
-            .map(|(name, _)| name.to_lowercase().replace('_', "-"))
-            .collect();
+        let faults = faults(self.inject, self.mistakes);
         if faults.is_empty() { Ok(()) } else { write!(f, ",inject={}", faults.join("+")) }
     }
 }
@@ -267,9 +313,13 @@ mod tests {
             error.to_string(),
             "journal=x: unknown value; expected jbd2, ijournal, grouped, none or zjournal"
         );
+        let shown = "rw,data=journal,journal=jbd2,inject=drop-flush+skip-ordered";
+        let given = "data=journal,inject=skip-ordered+drop-flush";
+        assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
+        assert_eq!(faults(journal::Inject::all(), Inject::all()), NAMES);
         let o: MountOptions = "journal=zjournal,areas=4".parse().unwrap();
         assert_eq!(o.to_string(), "rw,data=ordered,journal=zjournal,areas=4");
-        for bad in ["areas=0", "cache=1k", "commit=0", "inject=x", "data=writeback"] {
+        for bad in ["areas=0", "cache=1k", "commit=0", "inject=x", "data=none"] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }
     }

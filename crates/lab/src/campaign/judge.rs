@@ -36,7 +36,7 @@ const OFF_NS: u64 = 86_400_000_000_000;
 type Models = [Model; 2];
 
 fn models(job: &Job) -> Models {
-    [(); 2].map(|()| Model::new(job.format.habits()))
+    [(); 2].map(|()| Model::new(job.format.habits(job.technique)))
 }
 
 /// Judges a part of the cuts, and says whether to go on with another.

@@ -60,7 +60,7 @@ struct Models {
 impl Models {
     fn new(job: &Job, tape: &Tape, outcomes: bool) -> Self {
         let (begin, end) = tape.positions;
-        let mut model = Model::new(job.format.habits());
+        let mut model = Model::new(job.format.habits(job.technique));
         let mut at = Vec::new();
         for position in begin..=end {
             model.advance(&tape.log, position);

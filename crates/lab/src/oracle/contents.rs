@@ -171,7 +171,7 @@ impl Walk<'_> {
         let (expected, shown) = told(block, found);
         Some(Verdict {
             block: Some(index),
-            in_flight: object.is_syncing() && moving,
+            in_flight: moving && (object.is_syncing() || self.model.habits.maps_ahead),
             ..self.finding(obj, damage, expected, shown)
         })
     }

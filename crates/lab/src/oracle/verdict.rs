@@ -44,7 +44,9 @@ pub struct Verdict {
     pub expected: String,
     /// What was.
     pub found: String,
-    /// A later fsync that writes this block was under way when the power failed.
+    /// A later fsync that writes this block was under way when the power failed. Where a file may
+    /// have blocks before their contents ([`maps_ahead`](vfs::kind::Habits::maps_ahead)), it need
+    /// not have been.
     pub in_flight: bool,
 }
 

@@ -42,7 +42,10 @@ impl Foreign {
 
     /// What it may leave after a cut that is a habit and not damage.
     pub(crate) fn habits(self) -> Habits {
-        if self == Self::F2fs { f2fs::Format.habits() } else { Habits::default() }
+        match self {
+            Self::F2fs => f2fs::Format.habits(f2fs::technique::POSIX),
+            _ => Habits::default(),
+        }
     }
 
     /// Makes a volume on `devices`: one, or one for metadata and a zoned one.

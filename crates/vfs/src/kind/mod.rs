@@ -138,8 +138,9 @@ pub trait Format: Send + Sync {
         Vec::new()
     }
 
-    /// What it may leave after a cut by habit, which is not damage.
-    fn habits(&self) -> Habits {
+    /// What it may leave after a cut by habit, with one of its techniques, which is not damage.
+    fn habits(&self, technique: &Technique) -> Habits {
+        let _ = technique;
         Habits::default()
     }
 

@@ -55,6 +55,9 @@ pub struct Habits {
     /// The parts of an fsync count one by one: a block may be there although the new size is not.
     /// The file then ends with that block.
     pub blocks_may_set_size: bool,
+    /// A file may have new blocks, made durable along with another file's fsync, before they have
+    /// its contents: then they have what was there before. Its own fsync waits for them.
+    pub maps_ahead: bool,
     /// Files up to this length may be kept outside blocks. When such a file grows, its first block
     /// is written along with anything else.
     pub small_file: u64,

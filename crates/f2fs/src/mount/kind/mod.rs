@@ -134,9 +134,9 @@ impl kind::Format for Format {
     /// An fsync may turn into a checkpoint, which makes everything durable. Roll-forward takes each
     /// node as it finds it, and makes the file as long as the blocks that it points to
     /// (`recover_data`). Small contents are in the inode.
-    fn habits(&self) -> Habits {
+    fn habits(&self, _: &Technique) -> Habits {
         let small_file = BLOCK_SIZE as u64;
-        Habits { takes_others_along: true, blocks_may_set_size: true, small_file }
+        Habits { takes_others_along: true, blocks_may_set_size: true, small_file, maps_ahead: false }
     }
 
     fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {

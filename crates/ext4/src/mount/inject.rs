@@ -1,0 +1,36 @@
+//! Mistakes of the file system that tests make on purpose, beside those of its journal
+//! ([`journal::Inject`]): a campaign that does not notice them proves nothing.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// What the engine leaves out.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Inject: u32 {
+        /// The wait for the commit: blocks are used again while a power cut may still bring back
+        /// the file that had them.
+        const EARLY_REUSE = 1;
+        /// The order of `data=ordered`: a file has new blocks before these have its contents.
+        const SKIP_ORDERED = 2;
+        /// The list of orphans: what is unlinked while it is open is never freed.
+        const DROP_ORPHAN = 4;
+    }
+}
+
+/// All that the option `inject` takes.
+pub(super) const NAMES: [&str; 14] = [
+    "drop-flush",
+    "plain-commit",
+    "skip-revoke",
+    "skip-escape",
+    "early-tail",
+    "drop-chain",
+    "tail-ahead",
+    "late-mark",
+    "record-late",
+    "record-shared",
+    "split-group",
+    "early-reuse",
+    "skip-ordered",
+    "drop-orphan",
+];
