@@ -136,7 +136,12 @@ impl kind::Format for Format {
     /// (`recover_data`). Small contents are in the inode.
     fn habits(&self, _: &Technique) -> Habits {
         let small_file = BLOCK_SIZE as u64;
-        Habits { takes_others_along: true, blocks_may_set_size: true, small_file, maps_ahead: false }
+        Habits {
+            takes_others_along: true,
+            blocks_may_set_size: true,
+            small_file,
+            maps_ahead: false,
+        }
     }
 
     fn describe(&self, block: &Block, lba: Lba, ino: Ino) -> Option<&'static str> {
