@@ -3,7 +3,9 @@
 mod attributes;
 mod corrupted;
 mod crash;
+mod data_modes;
 mod directories;
+mod fsyncs;
 mod full;
 mod groups;
 mod harness;

@@ -1,13 +1,11 @@
 //! `data=journal`, `data=writeback`, and files with the flag `j`: contents, sizes and cuts, and what
 //! e2fsck and debugfs say of them.
 
-mod harness;
-
 use std::sync::Arc;
 
+use crate::harness::{Image, apply, compare, debugfs, model, tool};
 use drive::{Drive, Spec, Ssd, Timing};
 use ext4::{Ext4, Format, MountOptions};
-use harness::{Image, apply, compare, debugfs, model, tool};
 use vfs::kind::{Format as _, Volume as _};
 use vfs::ops::{Generator, fill};
 use vfs::{Creator, FallocateMode, FileSystem, Ino, RenameFlags, SetAttr, path};

@@ -1,12 +1,10 @@
 //! What an fsync, an fdatasync and a file system that cannot be written wait for.
 
-mod harness;
-
 use std::sync::Arc;
 
+use crate::harness::Image;
 use drive::{Drive, Ssd};
 use ext4::{Ext4, Format, MountOptions};
-use harness::Image;
 use vfs::kind::Format as _;
 use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, SetAttr};
 
