@@ -49,10 +49,13 @@ fn an_fdatasync_of_an_overwrite_commits_nothing() {
     }
 }
 
+/// A change of a file, and what it is called.
+type Change = (&'static str, fn(&Ext4, Ino));
+
 /// What it takes to find the contents is durable after an fdatasync.
 #[test]
 fn an_fdatasync_commits_sizes_and_maps() {
-    let changes: [(&str, fn(&Ext4, Ino)); 4] = [
+    let changes: [Change; 4] = [
         ("append", |fs, ino| {
             assert_eq!(fs.write(ino, 4 * PAGE as u64, &[3; 100]).unwrap(), 100);
         }),
