@@ -158,8 +158,8 @@ impl<C: Client> Journal<C> {
         self.buffers.find(lba)?.lock().live.clone()
     }
 
-    /// The block at `lba` as it is now, if a transaction has changed it and it is not home: then the
-    /// drive has an older one. Never waits.
+    /// The block at `lba` as it is now, if a transaction has changed it and it is not home: then
+    /// the drive has an older one. Never waits.
     pub fn ahead_of_home(&self, lba: Lba) -> Option<Block> {
         let buffer = self.buffers.find(lba)?;
         let state = buffer.lock();

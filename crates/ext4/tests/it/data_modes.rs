@@ -1,5 +1,5 @@
-//! `data=journal`, `data=writeback`, and files with the flag `j`: contents, sizes and cuts, and what
-//! e2fsck and debugfs say of them.
+//! `data=journal`, `data=writeback`, and files with the flag `j`: contents, sizes and cuts, and
+//! what e2fsck and debugfs say of them.
 
 use std::sync::Arc;
 
