@@ -112,7 +112,7 @@ fn shares_of_an_exploration_add_up() {
         drive: ZONED.into(),
         technique: technique::POSIX,
         length: if sample { 2 } else { 1 },
-        sample: sample.then_some(700),
+        sample: sample.then_some(150),
         inject: Some("drop-flush".into()),
         seed: 5,
         threads: 2,

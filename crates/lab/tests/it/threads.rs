@@ -6,7 +6,7 @@ use lab::campaign::{CHECK_EVERY, Job};
 use lab::workload;
 use vfs::kind::Technique;
 
-use crate::harness::{self, CONVENTIONAL_MODES, broken, every_cut};
+use crate::harness::{self, CONVENTIONAL_MODES, broken, every_cut, share};
 
 const ZONED: &str = "zn540-noplp";
 const PROTECTED: &str = "zn540";
@@ -84,6 +84,19 @@ const MIXES: [&str; 5] = [
     "threads:8:all",
 ];
 
+/// The workloads on `drive`, the `nth` of its kind, each in its share of `modes`.
+fn a_share_holds<T: AsRef<str>>(
+    workloads: &[T],
+    drive: &str,
+    nth: usize,
+    modes: &'static [&'static Technique],
+) {
+    for (number, workload) in workloads.iter().enumerate() {
+        let modes = share(modes, number, nth);
+        promises_hold(&[workload.as_ref()], drive, &modes, 1..2, CHECK_EVERY);
+    }
+}
+
 /// A single thread that does everything the others do: tests the oracle and the workloads
 /// themselves.
 #[test]
@@ -92,36 +105,40 @@ fn one_thread() {
         let (_, mix) = mix.rsplit_once(':').expect("threads:N:MIX");
         format!("threads:1:{mix}")
     });
-    let alone: Vec<&str> = alone.iter().map(String::as_str).collect();
-    promises_hold(&alone, ZONED, &technique::ALL, 1..2, CHECK_EVERY);
-    promises_hold(&alone, PROTECTED, &technique::ALL, 1..2, CHECK_EVERY);
-    promises_hold(&alone, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
+    a_share_holds(&alone, ZONED, 0, &technique::ALL);
+    a_share_holds(&alone, PROTECTED, 1, &technique::ALL);
+    a_share_holds(&alone, CONVENTIONAL, 0, &CONVENTIONAL_MODES);
 }
 
 /// A share of what [`many_runs`] cuts.
 #[test]
 fn zoned_without_plp() {
-    promises_hold(&MIXES, ZONED, &technique::ALL, 1..2, CHECK_EVERY);
+    a_share_holds(&MIXES, ZONED, 0, &technique::ALL);
 }
 
 /// As above.
 #[test]
 fn zoned_with_plp() {
-    promises_hold(&MIXES, PROTECTED, &technique::ALL, 1..2, CHECK_EVERY);
+    a_share_holds(&MIXES, PROTECTED, 1, &technique::ALL);
 }
 
 /// As above.
 #[test]
 fn conventional_without_plp() {
-    promises_hold(&MIXES, CONVENTIONAL, &CONVENTIONAL_MODES, 1..2, CHECK_EVERY);
+    a_share_holds(&MIXES, CONVENTIONAL, 0, &CONVENTIONAL_MODES);
 }
 
 /// As above, on drives that tear blocks.
 #[test]
 fn torn_blocks() {
-    promises_hold(&MIXES, ZONED_TEARING, &[technique::OPRW], 1..2, CHECK_EVERY);
     let modes = [technique::POSIX, technique::OPRW_STRICT];
-    promises_hold(&MIXES, CONVENTIONAL_TEARING, &modes, 1..2, CHECK_EVERY);
+    for (number, mix) in MIXES.iter().enumerate() {
+        let (drive, mode) = match number % 2 {
+            0 => (ZONED_TEARING, technique::OPRW),
+            _ => (CONVENTIONAL_TEARING, modes[number / 2]),
+        };
+        promises_hold(&[mix], drive, &[mode], 1..2, CHECK_EVERY);
+    }
 }
 
 /// Block layers that keep writes back, a zone's ahead of the scheduler or in it; the second has
@@ -133,8 +150,8 @@ const SORTED: [&str; 2] =
 const POLLED: [&str; 2] =
     ["poll,nr_requests=1,nr_hw_queues=2", "sched=mq-deadline,zone_order=lock,nr_requests=1,poll"];
 
-/// As above, through each of these block layers: in one mode on a drive with zones, in the other
-/// on one without.
+/// As above, through each of these block layers, in one mode on a drive with zones, in the other on
+/// one without.
 fn hold_through(layers: &[&str], mixes: &[&str], modes: [&'static Technique; 2], seed: u64) {
     for layer in layers {
         for (drive, mode) in [ZONED, CONVENTIONAL].into_iter().zip(modes) {
@@ -143,12 +160,15 @@ fn hold_through(layers: &[&str], mixes: &[&str], modes: [&'static Technique; 2],
     }
 }
 
-/// A share of what [`many_block_layers`] cuts.
+/// A share of what [`many_block_layers`] cuts: each layer on one drive.
 #[test]
 fn every_block_layer() {
-    let modes = [technique::OPRW_STRICT, technique::STRICT];
-    hold_through(&SORTED, &["threads:8:all"], modes, 1);
-    hold_through(&POLLED, &["threads:4:shared"], modes, 1);
+    for (layers, mix) in [(SORTED, "threads:8:all"), (POLLED, "threads:4:shared")] {
+        let drives = [(ZONED, technique::OPRW_STRICT), (CONVENTIONAL, technique::STRICT)];
+        for (layer, (drive, mode)) in layers.into_iter().zip(drives) {
+            promises_hold_through(layer, &[mix], drive, &[mode], 1..2, CHECK_EVERY);
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,16 @@ use vfs::kind::Technique;
 pub(crate) const CONVENTIONAL_MODES: [&Technique; 4] =
     [technique::POSIX, technique::STRICT, technique::NOBARRIER, technique::OPRW_STRICT];
 
+/// Two of these modes for the `nth` workload, and others on each of a kind's drives: six modes are
+/// all there on three of them, four on two. The suites for `make test-all` take all on each.
+pub(crate) fn share(
+    modes: &'static [&'static Technique],
+    nth: usize,
+    drive: usize,
+) -> [&'static Technique; 2] {
+    [0, 1].map(|one| modes[(nth + 2 * drive + one) % modes.len()])
+}
+
 /// All cuts of one run of `workload`, each of them checked structure by structure.
 pub(crate) fn job(
     workload: impl Into<Arc<dyn Workload>>,
