@@ -22,6 +22,7 @@ mod mounting;
 mod plainfs;
 mod pm_killed;
 mod pm_mount;
+mod readme;
 mod shipped;
 mod suite_fsx;
 mod suite_mariadb;
