@@ -48,10 +48,11 @@ lint: ## formatting, clippy, the rules of the house
 	$(CARGO) xtask tidy
 
 # The heavy suites need optimised code. Checks stay on, and the linker's optimisation off: it would
-# take longer than the tests it speeds up.
+# take longer than the tests it speeds up. A panic says its line without symbols for a debugger.
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
 test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG = 0
 # The command would be compiled anew after every commit if it said which one it is of.
 test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
 # Built together, packages share the features of their dependencies, and with those that only tests
