@@ -16,9 +16,15 @@ pub(crate) fn modes() -> String {
     of_f2fs(|format| format.techniques().iter().map(|way| way.name).collect())
 }
 
-/// The faults that F2FS takes.
+/// The faults that each file system takes, behind its name.
 pub(crate) fn faults() -> String {
-    of_f2fs(|format| format.faults())
+    let formats = subjects::names().into_iter().filter_map(|name| subjects::named(name).ok());
+    let lists = formats.map(|format| (format.name(), format.faults()));
+    lists
+        .filter(|(_, faults)| !faults.is_empty())
+        .map(|(name, faults)| format!("of {name}: {}", faults.join(", ")))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn of_f2fs(list: impl FnOnce(&dyn vfs::kind::Format) -> Vec<&'static str>) -> String {

@@ -107,7 +107,7 @@ pub(crate) struct Crash {
     #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
     #[arg(long, help = format!(
-        "Deliberate fault, of f2fs: {}. Those that begin with recover- cost time only",
+        "Deliberate fault, {}. Those that begin with recover- cost time only",
         known::faults()
     ))]
     inject: Option<String>,
