@@ -179,26 +179,39 @@ fn many_block_layers() {
 }
 
 /// What protects one thread's fsync from another's is taken away, one thing at a time: each is
-/// noticed within a few runs. The tests above are the same runs with the protection.
-#[test]
-fn faults_between_threads_are_noticed() {
-    for (inject, workload, mode) in [
-        ("no-chain-order", "threads:12:private", technique::POSIX),
-        ("no-chain-order", "threads:12:private", technique::STRICT),
-        ("no-chain-order", "threads:12:private", technique::OPRW_STRICT),
-        ("decide-once", "threads:4:names", technique::STRICT),
-        ("no-turn", "threads:4:shared", technique::POSIX),
-        ("no-turn", "threads:4:shared", technique::STRICT),
-        ("early-tail", "threads:8:all", technique::OPRW_STRICT),
-    ] {
+/// noticed within a few runs, of which the one with the seed given here comes first. The tests above
+/// are the same runs with the protection.
+fn are_noticed(faults: &[(&str, &str, &'static Technique, u64)]) {
+    for &(inject, workload, mode, first) in faults {
         let is_noticed = |seed| {
             let sound = job(workload, CONVENTIONAL, mode, seed);
             let job = Job { inject: Some(inject.into()), ..sound };
             // A volume that stops on the way counts as noticed, too.
             every_cut(job).map_or(true, |result| result.broken > 0)
         };
-        assert!((1..20).any(is_noticed), "{inject} in {mode}: {workload} shows nothing");
+        let noticed = is_noticed(first) || (1..20).any(is_noticed);
+        assert!(noticed, "{inject} in {mode}: {workload} shows nothing");
     }
+}
+
+#[test]
+fn faults_between_threads_are_noticed() {
+    are_noticed(&[
+        ("no-chain-order", "threads:12:private", technique::POSIX, 1),
+        ("decide-once", "threads:4:names", technique::STRICT, 5),
+        ("no-turn", "threads:4:shared", technique::POSIX, 1),
+        ("early-tail", "threads:8:all", technique::OPRW_STRICT, 5),
+    ]);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn faults_between_threads_are_noticed_in_other_modes() {
+    are_noticed(&[
+        ("no-chain-order", "threads:12:private", technique::STRICT, 1),
+        ("no-chain-order", "threads:12:private", technique::OPRW_STRICT, 1),
+        ("no-turn", "threads:4:shared", technique::STRICT, 1),
+    ]);
 }
 
 /// More than 200,000 cuts.
