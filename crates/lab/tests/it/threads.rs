@@ -84,7 +84,7 @@ const MIXES: [&str; 5] = [
     "threads:8:all",
 ];
 
-/// The workloads on `drive`, the `nth` of its kind, each in its share of `modes`.
+/// The workloads on `drive`, the `nth` of its kind, each in one mode, all modes together.
 fn a_share_holds<T: AsRef<str>>(
     workloads: &[T],
     drive: &str,
@@ -92,8 +92,8 @@ fn a_share_holds<T: AsRef<str>>(
     modes: &'static [&'static Technique],
 ) {
     for (number, workload) in workloads.iter().enumerate() {
-        let modes = share(modes, number, nth);
-        promises_hold(&[workload.as_ref()], drive, &modes, 1..2, CHECK_EVERY);
+        let [mode, _] = share(modes, number, nth);
+        promises_hold(&[workload.as_ref()], drive, &[mode], 1..2, CHECK_EVERY);
     }
 }
 
