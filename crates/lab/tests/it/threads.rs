@@ -179,8 +179,8 @@ fn many_block_layers() {
 }
 
 /// What protects one thread's fsync from another's is taken away, one thing at a time: each is
-/// noticed within a few runs, of which the one with the seed given here comes first. The tests above
-/// are the same runs with the protection.
+/// noticed within a few runs, of which the one with the seed given here comes first. The tests
+/// above are the same runs with the protection.
 fn are_noticed(faults: &[(&str, &str, &'static Technique, u64)]) {
     for &(inject, workload, mode, first) in faults {
         let is_noticed = |seed| {
