@@ -14,6 +14,7 @@ use crate::alloc::curseg::summary_area_block;
 use crate::alloc::gc::Hands;
 use crate::error::{Error, Result};
 use crate::mount::engine::{Caller, Engine};
+use crate::mount::iostat::Moved;
 use crate::mount::options::Inject;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::nat_bits;
@@ -104,7 +105,10 @@ impl Engine {
         self.check_writable()?;
         let _span = cores::span(cores::Stage::Checkpoint);
         let mut set = WriteSet::default();
-        match self.submit_checkpoint(reason, &mut set) {
+        self.iostat.set_in_checkpoint(true);
+        let submitted = self.submit_checkpoint(reason, &mut set);
+        self.iostat.set_in_checkpoint(false);
+        match submitted {
             Ok(tail) => Ok(Submitted {
                 set,
                 tail,
@@ -134,7 +138,7 @@ impl Engine {
         set.submit(self.io.writer());
         // From here on no more room is needed.
         self.fill_journals(reason)?;
-        self.io.submit_meta(set);
+        self.iostat.add_blocks(Moved::FsMeta, self.io.submit_meta(set));
         self.write_pack(reason, set)
     }
 
@@ -234,6 +238,7 @@ impl Engine {
             }
         }
         set.submit(self.io.writer());
+        self.iostat.add_blocks(Moved::FsMeta, total);
         Ok((start + total as u32 - 1, tail))
     }
 
@@ -280,7 +285,9 @@ impl Engine {
     /// After the checkpoint is durable: what it freed is free as soon as the drive knows.
     fn after_commit(&mut self) {
         self.io.forget_meta();
-        self.segments.get_mut().set_checkpointed();
+        let small = self.small_discards();
+        let logs = self.logs.get_mut();
+        self.segments.get_mut().set_checkpointed(small, |segno| logs.is_current(segno));
         self.cleaner.settle();
         self.logs.get_mut().begin_chain();
         self.space.begin_chain();

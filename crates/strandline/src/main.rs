@@ -57,6 +57,9 @@ enum Command {
     Status(cmd::status::Status),
     /// Change settings of a mounted volume, with the kernel's names
     Tune(cmd::tune::Tune),
+    /// Ask a mounted F2FS for what it offers by ioctl, as f2fs_io does
+    #[command(name = "f2fs_io")]
+    F2fsIo(cmd::f2fs_io::F2fsIo),
     /// Recover and check a volume
     Fsck(cmd::fsck::Fsck),
     /// Show or set a volume's label, show its UUID
@@ -187,6 +190,7 @@ fn run(command: Command) -> Outcome {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::F2fsIo(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Fsck(command) => command.run(),
         Command::Label(command) => command.run(),

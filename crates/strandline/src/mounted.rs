@@ -37,6 +37,16 @@ impl Mounted {
         mounts.into_iter().find(|mounted| mounted.dir == path || mounted.image == path)
     }
 
+    /// The mounted volume that has the file `path`.
+    pub(crate) fn with(path: &Path) -> Outcome<Self> {
+        let whole = std::fs::canonicalize(path).map_err(Failure::host(path))?;
+        let mut above = whole.ancestors().filter_map(Self::find);
+        let found = above.find(|mounted| whole.starts_with(&mounted.dir));
+        found.ok_or_else(|| {
+            Failure::Problem(format!("{}: not on a volume that is mounted here", path.display()))
+        })
+    }
+
     /// As [`Mounted::find`], for a directory; fails if nothing is mounted there.
     pub(crate) fn on(dir: &Path) -> Outcome<Self> {
         let path = |dir: &Path| {

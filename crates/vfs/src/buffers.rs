@@ -16,6 +16,16 @@ impl Buffers {
         self.0.get(&lba)
     }
 
+    /// How many blocks have changed.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none has changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Changes a block for the next commit.
     pub fn put(&mut self, lba: Lba, block: Block) {
         self.0.insert(lba, block);

@@ -6,10 +6,13 @@
 //! empty since then is *prefree*, and free only when a checkpoint has made that durable
 //! (`locate_dirty_segment`, `set_prefree_as_free_segments`).
 
-use std::collections::BTreeSet;
+mod free_blocks;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::alloc::curseg::Logs;
+use crate::alloc::discard::Pending;
 use crate::error::{Error, Result};
 use crate::ondisk::sit::{LogType, MAP_SIZE, SitEntry};
 use crate::ondisk::superblock::Superblock;
@@ -41,6 +44,11 @@ pub(crate) struct Segments {
     barred: BTreeSet<u32>,
     /// The section cleaned last, until the next checkpoint (`cur_victim_sec`).
     victim: Option<u32>,
+    /// What the drive could be told is free.
+    pending: Pending,
+    /// Segments in use of which the drive is being told that some blocks are free; no log takes
+    /// them, not even those that a checkpoint frees meanwhile.
+    busy: BTreeMap<SegNo, bool>,
 }
 
 /// Sums over the segments of a section.
@@ -87,6 +95,8 @@ impl Segments {
             dirty: BTreeSet::new(),
             barred: BTreeSet::new(),
             victim: None,
+            pending: Pending::default(),
+            busy: BTreeMap::new(),
             entries,
             usable,
             sb,
@@ -228,8 +238,9 @@ impl Segments {
         (from..sections).chain(0..from).find(|s| self.is_section_free(*s))
     }
 
-    /// Takes a free segment into use.
+    /// Takes a free segment into use, or the free blocks of a used one.
     pub(crate) fn take(&mut self, segno: SegNo, log: LogType) {
+        self.pending.taken(self.sb.blocks_of(segno));
         self.forget_prefree(segno);
         self.set_used(segno);
         self.set_log(segno, log);
@@ -326,6 +337,10 @@ impl Segments {
             return;
         }
         self.forget_prefree(segno);
+        if let Some(freed) = self.busy.get_mut(&segno) {
+            *freed = true;
+            return;
+        }
         if std::mem::replace(&mut self.in_use[segno as usize], false) {
             self.change_section(segno, |section| section.used -= 1);
         }
@@ -375,6 +390,8 @@ impl Segments {
         entry.mtime = (before.saturating_mul(valid).saturating_add(now)) / (valid + 1);
         entry.valid += 1;
         bits::msb::set(&mut self.spent[segno as usize], offset);
+        debug_assert!(!self.pending.would_lose(addr), "{addr:#x} would be discarded");
+        self.pending.written(segno, offset);
         let section = &mut self.sections[self.sb.section_of(segno) as usize];
         section.valid += 1;
         section.mtime = section.mtime - u128::from(before) + u128::from(entry.mtime);
@@ -405,19 +422,6 @@ impl Segments {
         Ok(segno)
     }
 
-    /// Keeps the block at `addr`, which no longer holds anything, from being written before the
-    /// next checkpoint is durable.
-    pub(crate) fn keep_until_checkpoint(&mut self, addr: BlockAddr) -> Result<()> {
-        let (segno, offset) = self.locate(addr)?;
-        bits::msb::set(&mut self.spent[segno as usize], offset);
-        self.dirty.insert(segno);
-        if self.is_free(segno) {
-            self.set_used(segno);
-            self.set_prefree(segno);
-        }
-        Ok(())
-    }
-
     /// First block of `segno` at or behind `from` that is not valid and was not at the last
     /// checkpoint or since.
     pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {
@@ -445,6 +449,7 @@ impl Segments {
                     && !is_current(s)
                     && !self.barred.contains(&self.sb.section_of(s))
                     && self.victim != Some(self.sb.section_of(s))
+                    && !self.busy.contains_key(&s)
                     && self.next_reusable(s, 0).is_some()
             })
             .min_by_key(|&s| bits::count(&self.spent[s as usize]))
@@ -453,13 +458,6 @@ impl Segments {
     /// Segments whose table entry changed since the last checkpoint, ascending.
     pub(crate) fn dirty(&self) -> &BTreeSet<SegNo> {
         &self.dirty
-    }
-
-    /// From now on, the blocks described by the checkpoint being written must not be overwritten.
-    pub(crate) fn set_checkpointed(&mut self) {
-        for segno in std::mem::take(&mut self.dirty) {
-            self.spent[segno as usize] = self.entries[segno as usize].map;
-        }
     }
 
     /// To be called when the checkpoint is durable: prefree segments become free. Returns them,

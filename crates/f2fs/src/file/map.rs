@@ -9,6 +9,7 @@ use vfs::file::Map;
 use crate::error::{Error, Result};
 use crate::inode::mapping::Mapping;
 use crate::mount::engine::Engine;
+use crate::mount::iostat::Moved;
 use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 
 impl Map for Engine {
@@ -26,6 +27,11 @@ impl Map for Engine {
     }
 
     fn locate(&mut self, ino: Nid, index: u64, most: u64) -> Result<Option<Range<Lba>>> {
+        let caches = self.options.extent_cache;
+        if caches && let Some((addr, len)) = self.inodes.of(ino).extents.look_up(ino, index) {
+            return Ok(Some(addr.into()..Lba::from(addr) + len.min(most)));
+        }
+        self.read_nodes_ahead(ino, index)?;
         let addr = self.addr_of(ino, index)?;
         if addr == NULL_ADDR || addr == NEW_ADDR {
             return Ok(None);
@@ -41,10 +47,15 @@ impl Map for Engine {
         let found = self.addrs_from(ino, index, most as usize)?;
         let follows = (addr..).zip(found).skip(1);
         let follows = follows.take_while(|(addr, at)| addr == at && is_data_addr(*addr)).count();
-        Ok(Some(addr.into()..Lba::from(addr) + 1 + follows as u64))
+        let len = 1 + follows as u64;
+        if caches && self.layout(ino)?.cluster().is_none() {
+            self.note_extent(ino, index..index + len, addr);
+        }
+        Ok(Some(addr.into()..Lba::from(addr) + len))
     }
 
     fn read_blocks(&mut self, blocks: Range<Lba>) -> Result<Blocks> {
+        self.iostat.add_blocks(Moved::FsDataRead, (blocks.end - blocks.start) as usize);
         self.io.read_run(blocks.start as BlockAddr, (blocks.end - blocks.start) as u32)
     }
 
@@ -71,5 +82,31 @@ impl Map for Engine {
 
     fn below(&mut self, ino: Nid, index: u64) -> Result<Block> {
         self.page_below(ino, index)
+    }
+}
+
+/// Bytes that an extent takes in memory, with its place in the tree (`struct extent_node`).
+const EXTENT_BYTES: u64 = 64;
+/// How many look-ups may miss between two looks at how much memory the extents take.
+const LOOK_EVERY: u64 = 1024;
+
+impl Engine {
+    /// Notes where blocks of a file are. Extents take half of what `ram_thresh` allows; beyond that
+    /// all are forgotten.
+    fn note_extent(&mut self, ino: Nid, blocks: Range<u64>, addr: BlockAddr) {
+        self.extent_misses += 1;
+        if self.extent_misses.is_multiple_of(LOOK_EVERY) {
+            let bytes = self.inodes.extent_counts().extents * EXTENT_BYTES;
+            if bytes > self.memory_for_tables() / 2 {
+                self.inodes.all().for_each(|shard| shard.extents.clear());
+            }
+        }
+        self.inodes.of(ino).extents.insert(ino, blocks, addr);
+    }
+
+    /// Bytes that tables in memory may take (`f2fs_available_free_memory`): `ram_thresh` percent of
+    /// memory in Linux, and here as many hundredths of a hundred times the page cache.
+    pub(crate) fn memory_for_tables(&self) -> u64 {
+        self.options.cache_bytes.saturating_mul(self.knobs.ram_thresh)
     }
 }

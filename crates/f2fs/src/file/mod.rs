@@ -8,6 +8,7 @@ mod direct;
 mod fallocate;
 mod inline;
 mod map;
+mod move_range;
 mod overwrite;
 mod pages;
 pub(crate) mod read_write;

@@ -20,6 +20,7 @@ use crate::inode::see::{Own, Unseen};
 use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
 use crate::ondisk::inode::RawInodeBlock;
+use crate::ondisk::node::{RawNodeFooter, first_index_of};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::superblock::Superblock;
@@ -73,8 +74,25 @@ pub(crate) trait Change: Mapping {
         Ok(())
     }
 
-    /// Stores an address. If the file has a cached extent, it is dropped.
+    /// Forgets what the extent cache knows of the block in `slot`, whose address changes.
+    fn drop_extent(&mut self, ino: Nid, slot: Slot) -> Result<(), Self::Error> {
+        if self.shard_mut(ino)?.extents.is_empty() || !self.shard_mut(ino)?.extents.has(ino) {
+            return Ok(());
+        }
+        let footer = RawNodeFooter::of(self.block_of(ino, slot.nid)?).node_offset();
+        let addrs = self.view(ino)?.layout().addr_counts();
+        let first = first_index_of(footer, addrs);
+        let extents = &mut self.shard_mut(ino)?.extents;
+        match first {
+            Some(first) => extents.drop_block(ino, first + u64::from(slot.ofs_in_node)),
+            None => extents.forget(ino),
+        }
+        Ok(())
+    }
+
+    /// Stores an address. If the inode has a cached extent on the drive, it is dropped.
     fn set_addr(&mut self, ino: Nid, slot: Slot, addr: BlockAddr) -> Result<(), Self::Error> {
+        self.drop_extent(ino, slot)?;
         let block = self.node_mut(ino, slot.nid)?;
         block[slot.byte..slot.byte + 4].copy_from_slice(&addr.to_le_bytes());
         if self.view(ino)?.ext.len.get() != 0 {

@@ -16,6 +16,7 @@ use vfs::{Errno, FileKind};
 use crate::error::{Error, Result};
 use crate::inode::change::Change;
 use crate::mount::engine::Engine;
+use crate::mount::iostat::Moved;
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::sit::LogType;
@@ -249,7 +250,12 @@ impl Engine {
         self.inodes.of(ino).nodes.get(nid).ok_or(Error::Posix(Errno::IO))
     }
 
-    fn load_node(&mut self, ino: Nid, nid: Nid) -> Result<()> {
+    /// Whether node `nid` of inode `ino` is in memory.
+    pub(super) fn has_node(&mut self, ino: Nid, nid: Nid) -> bool {
+        self.inodes.of(ino).nodes.get(nid).is_some()
+    }
+
+    pub(super) fn load_node(&mut self, ino: Nid, nid: Nid) -> Result<()> {
         let entry = self.nat.get_mut().get(&self.io, nid)?;
         let at = entry.addr;
         if !is_data_addr(at) || !self.segments.get_mut().is_valid(at) {
@@ -257,6 +263,7 @@ impl Engine {
             return Err(Error::corrupt("nat_entry.block_addr", nid, format!("{at:#x}"), allowed));
         }
         let block = self.io.read(at)?;
+        self.iostat.add_blocks(Moved::FsNodeRead, 1);
         RawNodeFooter::of(&block).check(nid, ino, at)?;
         let layout = if nid == ino {
             RawInodeBlock::of(&block).check(&self.sb, nid, at)?
@@ -341,6 +348,7 @@ impl Engine {
 
     /// Records that the inode's flags changed the use of its slots.
     pub(crate) fn set_layout(&mut self, ino: Nid, layout: InodeLayout) {
+        self.inodes.of(ino).extents.forget(ino);
         if let Some(node) = self.inodes.of(ino).nodes.map.get_mut(&ino) {
             node.layout = layout;
         }

@@ -10,6 +10,7 @@ use crate::fsync::{Mark, NAME_BLOCKS};
 use crate::inode::change::Change;
 use crate::inode::node_cache::log_of;
 use crate::mount::engine::Engine;
+use crate::mount::iostat::Moved;
 use crate::mount::options::Inject;
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
@@ -99,6 +100,7 @@ pub(crate) trait WriteNodes: Change {
         }
         let block = block.clone();
         self.nat(|nat| nat.put(known, nid, ino, addr));
+        self.engine().iostat.add_blocks(Moved::FsNode, 1);
         Ok((addr, block))
     }
 

@@ -10,6 +10,7 @@ use vfs::inode::{OwnedShards, Shards};
 use vfs::{Budget, PageCache};
 
 use crate::dir::index::{NameIndexes, NameRoom};
+use crate::inode::extents::{ExtentCounts, Extents};
 use crate::inode::node_cache::{NodeCache, NodeCounts};
 use crate::ondisk::data_sums::DataSums;
 use crate::ondisk::{BLOCK_SIZE, Nid};
@@ -40,6 +41,8 @@ pub(crate) struct Shard {
     pub(crate) pages: PageCache,
     /// Where the names of directories are.
     pub(crate) names: NameIndexes,
+    /// Where runs of blocks of files are.
+    pub(crate) extents: Extents,
     /// Blocks that changes beside others may still make dirty or write.
     pub(crate) purse: u64,
     /// Files whose last writes may not be stable yet.
@@ -55,6 +58,7 @@ impl Shard {
     pub(crate) fn forget(&mut self, ino: Nid) {
         self.pages.forget(ino.into());
         self.names.forget(ino);
+        self.extents.forget(ino);
         self.unflushed.remove(&ino);
         self.unjudged.remove(&ino);
     }
@@ -70,7 +74,8 @@ impl Inodes {
             let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
             let names = NameIndexes::sharing(&names);
-            Shard { nodes, pages, names, purse: 0, unflushed, in_place: 0, unjudged }
+            let extents = Extents::default();
+            Shard { nodes, pages, names, extents, purse: 0, unflushed, in_place: 0, unjudged }
         };
         let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
@@ -123,6 +128,11 @@ impl Inodes {
     /// Blocks of files overwritten in place since the mount.
     pub(crate) fn in_place(&mut self) -> u64 {
         self.all().map(|shard| shard.in_place).sum()
+    }
+
+    /// What the extent caches count.
+    pub(crate) fn extent_counts(&mut self) -> ExtentCounts {
+        self.all().map(|shard| shard.extents.counts()).sum()
     }
 
     /// How many pages there are, and may be.
@@ -183,6 +193,11 @@ impl Inodes {
         if self.has_many_clean_nodes() {
             self.all().for_each(|shard| shard.nodes.drop_unused());
         }
+    }
+
+    /// How many clean nodes are kept.
+    pub(crate) fn clean_nodes_max(&self) -> usize {
+        self.nodes_max
     }
 
     /// Whether there are more clean nodes than are kept.

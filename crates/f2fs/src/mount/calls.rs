@@ -21,6 +21,7 @@ use crate::inode::protected::Protected;
 use crate::inode::see::See;
 use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
+use crate::mount::iostat::Moved;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 
 /// What `$volume` is seen to hold: in memory, or else by whoever holds the volume.
@@ -75,6 +76,7 @@ impl F2fs {
         drop(volume);
         let Range { start, end } = miss.blocks;
         let blocks = self.queue().read_blocks(start, (end - start) as u32);
+        self.iostat.add_blocks(Moved::FsDataRead, (end - start) as usize);
         (self.lock(), version, blocks)
     }
 
@@ -284,6 +286,7 @@ impl FileSystem for F2fs {
             volume.read(ino, offset, buf)
         })?;
         let (mut done, len) = seen.unwrap_or((0, usize::MAX));
+        self.iostat.add(Moved::AppBufferedRead, done);
         if done == len {
             return Ok(done);
         }
@@ -291,6 +294,7 @@ impl FileSystem for F2fs {
         volume.check_regular(ino)?;
         loop {
             let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
+            self.iostat.add(Moved::AppBufferedRead, part.len);
             done += part.len;
             let Some(miss) = part.miss else { return Ok(done) };
             volume = self.fetch(volume, miss)?;
@@ -298,18 +302,25 @@ impl FileSystem for F2fs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        self.write_all(ino, offset, data, Self::write_some)
+        let written = self.write_all(ino, offset, data, Self::write_some)?;
+        self.iostat.add(Moved::AppBuffered, written);
+        Ok(written)
     }
 
     fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
         match self.read_past_cache(nid(ino)?, offset, buf)? {
-            Some(len) => Ok(len),
+            Some(len) => {
+                self.iostat.add(Moved::AppDirectRead, len);
+                Ok(len)
+            }
             None => self.read(ino, offset, buf),
         }
     }
 
     fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        self.write_all(ino, offset, data, Self::write_some_direct)
+        let written = self.write_all(ino, offset, data, Self::write_some_direct)?;
+        self.iostat.add(Moved::AppDirect, written);
+        Ok(written)
     }
 
     /// `fdatasync` writes the same nodes: every write changes the inode's times, and recovery needs

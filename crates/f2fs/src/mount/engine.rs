@@ -30,6 +30,7 @@ use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
 use crate::mount::attributes::Knobs;
 use crate::mount::io::Io;
+use crate::mount::iostat::IoStat;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::checkpoint::Checkpoint;
@@ -71,6 +72,9 @@ pub(crate) struct Engine {
     /// Sections that cannot be cleaned because of pinned files.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
+    pub(crate) iostat: Arc<IoStat>,
+    /// Look-ups in the extent cache that missed.
+    pub(crate) extent_misses: u64,
     /// KiB written to the volume before this mount.
     pub(crate) written_before: u64,
     /// Access times that are written when their inode is written for another reason (`lazytime`).
@@ -118,6 +122,7 @@ impl Engine {
     pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
         self.logs.get_mut().ssr_threshold = knobs.ssr_threshold(&self.sb, &self.checkpoint);
         self.space.reserve(knobs.reserved_blocks);
+        self.iostat.switch(knobs.iostat_enable != 0);
         self.knobs = knobs;
     }
 

@@ -15,6 +15,7 @@ use crate::fsync::arrivals::Arrivals;
 use crate::fsync::{self, Plan};
 use crate::mount;
 use crate::mount::engine::{Caller, Engine};
+use crate::mount::iostat::IoStat;
 use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
 use crate::ondisk::Nid;
@@ -38,6 +39,8 @@ pub struct F2fs {
     arrivals: Arrivals,
     /// Whoever tells the drive what is free has this.
     pub(crate) discarding: Mutex<()>,
+    /// What is read and written, if somebody wants to know.
+    pub(crate) iostat: Arc<IoStat>,
 }
 
 impl HasTurns for F2fs {
@@ -79,6 +82,7 @@ impl F2fs {
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
         let wishes = Wishes::new(volume.knobs);
         Ok(Self {
+            iostat: volume.iostat.clone(),
             queue: volume.io.queue().clone(),
             turns: volume.turns.clone(),
             plan: fsync::plan_of(options),
@@ -263,6 +267,14 @@ impl F2fs {
             return Turn::without_waiting(self, ino.into());
         }
         Turn::take(self, ino.into())
+    }
+
+    /// As [`F2fs::take_turn`], without waiting; `None` if another one is under way.
+    pub(crate) fn try_turn(&self, ino: Nid) -> Option<Turn<'_, Self>> {
+        if self.injected(Inject::NO_TURN) {
+            return Some(Turn::without_waiting(self, ino.into()));
+        }
+        Turn::try_take(self, ino.into())
     }
 
     /// The volume, if it is still mounted, for an operation that changes nothing.

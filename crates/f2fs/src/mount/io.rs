@@ -136,9 +136,11 @@ impl Io {
         Ok(self.meta.get_mut().get_mut(addr.into()).expect("it is there now"))
     }
 
-    /// Submits all changed metadata, in address order.
-    pub(crate) fn submit_meta(&mut self, set: &mut WriteSet) {
-        self.meta.get_mut().submit(&self.io, set);
+    /// Submits all changed metadata, in address order. Returns how many blocks that is.
+    pub(crate) fn submit_meta(&mut self, set: &mut WriteSet) -> usize {
+        let meta = self.meta.get_mut();
+        meta.submit(&self.io, set);
+        meta.len()
     }
 
     /// To be called when the checkpoint that wrote the changed metadata is durable.

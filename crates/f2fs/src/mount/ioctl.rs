@@ -20,7 +20,7 @@ use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::fs::nid;
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCK_SIZE, Nid, is_data_addr};
+use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, Nid, is_data_addr};
 
 impl F2fs {
     /// `F2FS_IOC_SHUTDOWN`: stops the volume as a power failure would. From then on changes fail
@@ -95,6 +95,12 @@ impl F2fs {
         if project == 0 { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
     }
 
+    /// `FS_IOC_GETVERSION`: the generation of the inode, which tells files apart that had the
+    /// number one after the other.
+    pub fn generation(&self, ino: Ino) -> Result<u32> {
+        Ok(self.volume()?.inode(nid(ino)?)?.generation.get())
+    }
+
     /// `F2FS_IOC_SET_PIN_FILE`: from now on the file's blocks stay where they are.
     pub fn set_pin_file(&self, ino: Ino, pin: bool) -> Result<()> {
         if pin && self.options().oprw {
@@ -124,9 +130,31 @@ impl F2fs {
         Ok(self.change()?.defragment(ino, start / block..end / block)? * block)
     }
 
-    /// `F2FS_IOC_FLUSH_DEVICE` moves data off one of several devices. Here there is one.
-    pub fn flush_device(&self) -> Result<()> {
-        Err(Errno::INVAL.into())
+    /// `F2FS_IOC_FLUSH_DEVICE`: cleans up to `segments` segments of one of several devices, so that
+    /// it can be taken away. Not of the last one, to which their blocks may go.
+    pub fn flush_device(&self, device: u32, segments: u32) -> Result<()> {
+        let mut volume = self.change()?;
+        let devices = &volume.sb.devices;
+        if device as usize + 1 >= devices.len() || volume.sb.segs_per_sec != 1 {
+            return Err(Errno::INVAL.into());
+        }
+        let blocks = |count: usize| {
+            let all: u32 = devices[..count].iter().map(|device| device.segments).sum();
+            volume.sb.segment0_blkaddr + all * BLOCKS_PER_SEGMENT
+        };
+        let end = blocks(device as usize + 1);
+        let start = if device == 0 { 0 } else { blocks(device as usize) };
+        let main = start.max(volume.sb.main_blkaddr)..end.max(volume.sb.main_blkaddr);
+        let of_device = volume.sb.segments_with(&main);
+        let current: Vec<_> = volume.logs.get_mut().current().collect();
+        let table = volume.segments.get_mut();
+        let used = of_device.filter(|s| table.entry(*s).valid > 0 && !current.contains(s));
+        let used: Vec<_> = used.take(segments as usize).collect();
+        for segno in used {
+            self.empty_segments(volume, segno..segno + 1, Caller::Foreground)?;
+            volume = self.change()?;
+        }
+        self.checkpoint(volume, Caller::Foreground).map(drop)
     }
 
     /// `F2FS_IOC_PRECACHE_EXTENTS` is a hint. Node blocks are cached anyway as they are used.

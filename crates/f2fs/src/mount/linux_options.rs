@@ -54,7 +54,7 @@ enum Takes {
     Either,
 }
 
-const WITHOUT_EFFECT: [(&str, Takes); 57] = [
+const WITHOUT_EFFECT: [(&str, Takes); 55] = [
     // Always so: extended attributes, checkpoints that callers share, one cleaner for all.
     ("user_xattr", Nothing),
     ("nouser_xattr", Nothing),
@@ -67,8 +67,6 @@ const WITHOUT_EFFECT: [(&str, Takes); 57] = [
     ("lazytime", Nothing),
     ("nolazytime", Nothing),
     // Caches, which are others here.
-    ("extent_cache", Nothing),
-    ("noextent_cache", Nothing),
     ("age_extent_cache", Nothing),
     ("memory", OneOf(&["normal", "low"])),
     ("nat_bits", Nothing),
@@ -153,7 +151,7 @@ mod tests {
             let taken: MountOptions = line.parse().unwrap_or_else(|e| panic!("{e}"));
             assert!(!taken.read_only);
         }
-        assert!(has_no_effect("extent_cache") && !has_no_effect("extent_cache=1"));
+        assert!(has_no_effect("lazytime") && !has_no_effect("lazytime=1"));
         assert!(!has_no_effect("mode=adaptive") && !has_no_effect("memory=high"));
         assert!("memory=high".parse::<MountOptions>().is_err());
     }

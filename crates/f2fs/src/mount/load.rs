@@ -26,7 +26,7 @@ use crate::mount::attributes::{Geometry, Knobs};
 use crate::mount::devices::check_complete;
 use crate::mount::engine::{Engine, Stats};
 use crate::mount::io::Io;
-use crate::mount::options::{AllocationMode, FsyncMode, MountOptions};
+use crate::mount::options::{AllocationMode, FsyncMode, Inject, MountOptions};
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
@@ -98,9 +98,14 @@ impl Parts {
     pub(crate) fn assemble(self) -> Engine {
         let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
             self;
-        let knobs = Knobs::new(&Geometry::new(&options, &sb, &checkpoint, zones.is_some()));
+        let geometry = Geometry::new(&options, &sb, &checkpoint, zones.is_some());
+        let knobs = Knobs::of_mount(&options, &geometry);
+        let mut segments = segments;
+        if options.discard && io.queue().identify().discard {
+            segments.note_free(options.inject.contains(Inject::EARLY_REUSE));
+        }
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
-        Engine {
+        let mut engine = Engine {
             written_before: written_before(&checkpoint, &logs),
             logs: Mutex::ranked(
                 Rank::Log,
@@ -119,6 +124,8 @@ impl Parts {
             generations: Line::new(checkpoint.version.wrapping_add(1)),
             pinned_sections: BTreeSet::new(),
             stats: Stats::default(),
+            iostat: Arc::default(),
+            extent_misses: 0,
             atomic_writes: FxHashMap::default(),
             lazy_atimes: FxHashMap::default(),
             health: Health::Sound,
@@ -139,7 +146,9 @@ impl Parts {
             sit,
             segments: Mutex::ranked(Rank::Segments, "f2fs segments", segments),
             zones,
-        }
+        };
+        engine.set_knobs(knobs);
+        engine
     }
 }
 

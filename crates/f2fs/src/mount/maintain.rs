@@ -13,6 +13,7 @@ use vfs::upkeep::{Flushed, flush};
 use vfs::{Health, Hold, Ino};
 
 use crate::F2fs;
+use crate::alloc::discard::discard_thread;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
 use crate::mount::attributes::{self, GcMode, Knobs};
@@ -35,8 +36,8 @@ pub struct Wishes {
     /// Clean now (`gc_wake`).
     gc_wake: bool,
     /// Tell the drive what is free. `None` if no thread does.
-    discard: Option<bool>,
-    knobs: Knobs,
+    pub(crate) discard: Option<bool>,
+    pub(crate) knobs: Knobs,
     /// Their values at the mount.
     defaults: Knobs,
 }
@@ -106,6 +107,9 @@ impl F2fs {
 
     /// Sets several attributes: all of them or, if one is wrong, none.
     pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
+        if let Some(linux) = self.options().linux {
+            attributes::check_known(settings.iter().map(|(name, _)| *name), linux)?;
+        }
         let knobs = {
             let wishes = &mut self.upkeep.lock().own;
             attributes::set(&mut wishes.knobs, settings)?;
@@ -169,24 +173,10 @@ fn gc_thread(fs: &F2fs) {
     }
 }
 
-/// Tells the drive what a checkpoint has freed, while others go on.
-fn discard_thread(fs: &F2fs) {
-    while let Some(mut state) = fs.upkeep.sleep(Nanos::MAX, |wishes| wishes.discard == Some(true)) {
-        state.own.discard = Some(false);
-        drop(state);
-        let told = fs.discard();
-        let ends = told.is_err();
-        fs.report_failure("discard", told);
-        if ends {
-            return;
-        }
-    }
-}
-
 impl F2fs {
     /// Reports what failed in the background. On a volume that has stopped, everything does, and
     /// the reason has been reported.
-    fn report_failure(&self, of: &str, done: Result<()>) {
+    pub(crate) fn report_failure(&self, of: &str, done: Result<()>) {
         if let Err(error) = done {
             let volume = self.lock();
             if volume.health == Health::Sound {

@@ -7,14 +7,17 @@ mod calls;
 pub mod devices;
 pub(crate) mod engine;
 pub(crate) mod fs;
+mod inject;
 pub(crate) mod io;
 mod ioctl;
+pub(crate) mod iostat;
 mod kind;
 pub(crate) mod linux_options;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
 pub(crate) mod since;
+pub mod versions;
 
 pub use attributes::{GcMode, IpuPolicy, Knobs, Status};
 pub use fs::F2fs;

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bitflags::bitflags;
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
 
 use crate::error::Error;
+use crate::mount::attributes;
+pub use crate::mount::inject::Inject;
 use crate::mount::linux_options::{LookupMode, has_no_effect};
+use crate::mount::versions::{self, Version};
 
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,75 +105,6 @@ impl fmt::Display for OnError {
     }
 }
 
-bitflags! {
-    /// Deliberate faults. Each breaks one promise, so that a campaign can show that it would
-    /// notice.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Inject: u32 {
-        /// An fsync ends without its flush.
-        const DROP_FLUSH = 1;
-        /// Strict leaves out the flush between data and nodes, as Linux 6.3 does on zones.
-        const DROP_PREFLUSH = 2;
-        /// Recovery believes every pointer, as with `nowp_check`.
-        const SKIP_WP_CHECK = 4;
-        /// New inodes are not marked for dentry recovery.
-        const DROP_DENT_MARK = 8;
-        /// The checkpoint's last block is written without flush or FUA.
-        const PLAIN_CHECKPOINT = 16;
-        /// Roll-forward does nothing.
-        const SKIP_ROLL_FORWARD = 32;
-        /// Strict marks every node of an fsync, not the last one only.
-        const MARK_EVERY_NODE = 64;
-        /// An fsync does not wait for the nodes ahead of its own.
-        const NO_CHAIN_ORDER = 128;
-        /// Two fsyncs of one file run at once.
-        const NO_TURN = 256;
-        /// What an fsync has to do is decided only once, when it begins.
-        const DECIDE_ONCE = 512;
-        /// The checkpoint's last block does not wait for writes that other threads have submitted.
-        const EARLY_TAIL = 1024;
-        /// Not a fault: recovery reads the chain one block at a time.
-        const RECOVER_NO_READ_AHEAD = 2048;
-        /// Not a fault: recovery applies every version of a node, as Linux does, and not only the
-        /// last.
-        const RECOVER_EVERY_VERSION = 4096;
-        /// Recovery believes nodes that a cut tore.
-        const BELIEVE_TORN = 8192;
-        /// What is free is used again before the drive has been told that it is free.
-        const EARLY_REUSE = 16384;
-    }
-}
-
-/// The faults by their names on the command line.
-const INJECT_NAMES: [(&str, Inject); 15] = [
-    ("drop-flush", Inject::DROP_FLUSH),
-    ("drop-preflush", Inject::DROP_PREFLUSH),
-    ("skip-wp-check", Inject::SKIP_WP_CHECK),
-    ("drop-dent-mark", Inject::DROP_DENT_MARK),
-    ("plain-checkpoint", Inject::PLAIN_CHECKPOINT),
-    ("skip-roll-forward", Inject::SKIP_ROLL_FORWARD),
-    ("mark-every-node", Inject::MARK_EVERY_NODE),
-    ("no-chain-order", Inject::NO_CHAIN_ORDER),
-    ("no-turn", Inject::NO_TURN),
-    ("decide-once", Inject::DECIDE_ONCE),
-    ("early-tail", Inject::EARLY_TAIL),
-    ("recover-no-read-ahead", Inject::RECOVER_NO_READ_AHEAD),
-    ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
-    ("believe-torn", Inject::BELIEVE_TORN),
-    ("early-reuse", Inject::EARLY_REUSE),
-];
-
-impl Inject {
-    fn named(name: &str) -> Option<Self> {
-        INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
-    }
-
-    /// Their names.
-    pub fn names() -> [&'static str; INJECT_NAMES.len()] {
-        INJECT_NAMES.map(|(name, _)| name)
-    }
-}
-
 /// How a volume is mounted. `Default` is what Linux does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -204,6 +137,8 @@ pub struct MountOptions {
     pub lookup_mode: LookupMode,
     /// `discard`/`nodiscard`.
     pub discard: bool,
+    /// `extent_cache`/`noextent_cache`: where runs of blocks are is kept in memory.
+    pub extent_cache: bool,
     /// `inline_data`/`noinline_data`: small files inside their inode.
     pub inline_data: bool,
     /// `inline_dentry`/`noinline_dentry`: small directories inside their inode.
@@ -219,6 +154,14 @@ pub struct MountOptions {
     pub queue: queue::Options,
     /// `inject=NAME[+NAME…]`.
     pub inject: Inject,
+    /// `linux=VERSION`: without what came to F2FS after this version of Linux.
+    pub linux: Option<Version>,
+    /// `without=NAME[+NAME…]`: without these changes of F2FS ([`versions::PATCHES`]).
+    pub without: Vec<&'static str>,
+    /// A checkpoint waits until the drive has been told what it freed.
+    pub(crate) discard_waits: bool,
+    /// `NAME=VALUE` of attributes that can be set on a mounted volume, too ([`crate::Knobs`]).
+    pub settings: Vec<(&'static str, u64)>,
     /// The time of day for as long as the volume is mounted; `None` asks the machine. For images
     /// that must come out the same every time.
     pub frozen_time: Option<vfs::Timespec>,
@@ -240,12 +183,17 @@ impl Default for MountOptions {
             errors: OnError::Continue,
             lookup_mode: LookupMode::Auto,
             discard: true,
+            extent_cache: true,
             inline_data: true,
             inline_dentry: true,
             inline_xattr: true,
             cache_bytes: 256 << 20,
             queue: queue::Options::default(),
             inject: Inject::empty(),
+            linux: None,
+            without: Vec::new(),
+            discard_waits: false,
+            settings: Vec::new(),
             frozen_time: None,
         }
     }
@@ -262,8 +210,22 @@ impl FromStr for MountOptions {
 
     fn from_str(list: &str) -> Result<Self, Error> {
         let mut options = Self::default();
-        let ours = list.split(',').filter(|given| !has_no_effect(given));
-        OPTIONS.set_list(&mut options, &ours.collect::<Vec<_>>().join(","))?;
+        let mut ours = Vec::new();
+        for given in list.split(',').filter(|given| !has_no_effect(given)) {
+            match attributes::setting(given) {
+                Some(setting) => options.settings.push(setting?),
+                None => ours.push(given),
+            }
+        }
+        // What was switched off can be switched on again by name.
+        let (versions, others): (Vec<&str>, Vec<&str>) =
+            ours.into_iter().partition(|given| names_version(given));
+        OPTIONS.set_list(&mut options, &versions.join(","))?;
+        versions::apply_to_options(&mut options);
+        OPTIONS.set_list(&mut options, &others.join(","))?;
+        if let Some(linux) = options.linux {
+            attributes::check_known(options.settings.iter().map(|(name, _)| *name), linux)?;
+        }
         Ok(options)
     }
 }
@@ -282,6 +244,7 @@ impl fmt::Display for MountOptions {
             ("flush_merge", "noflush_merge", self.flush_merge, default.flush_merge),
             ("roll_forward", "disable_roll_forward", self.roll_forward, default.roll_forward),
             ("discard", "nodiscard", self.discard, default.discard),
+            ("extent_cache", "noextent_cache", self.extent_cache, default.extent_cache),
             ("inline_data", "noinline_data", self.inline_data, default.inline_data),
             ("inline_dentry", "noinline_dentry", self.inline_dentry, default.inline_dentry),
             ("inline_xattr", "noinline_xattr", self.inline_xattr, default.inline_xattr),
@@ -302,6 +265,13 @@ impl fmt::Display for MountOptions {
         if self.cache_bytes != default.cache_bytes {
             write!(f, ",cache={}", self.cache_bytes)?;
         }
+        if let Some(linux) = self.linux {
+            write!(f, ",linux={linux}")?;
+        }
+        if !self.without.is_empty() {
+            write!(f, ",without={}", self.without.join("+"))?;
+        }
+        self.settings.iter().try_for_each(|(name, value)| write!(f, ",{name}={value}"))?;
         show_block_layer(&self.queue).fmt(f)?;
         let faults =
             self.inject.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
@@ -350,6 +320,8 @@ const OPTIONS: Options<MountOptions> = Options {
         text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
         flag("discard", |o| o.discard = true),
         flag("nodiscard", |o| o.discard = false),
+        flag("extent_cache", |o| o.extent_cache = true),
+        flag("noextent_cache", |o| o.extent_cache = false),
         flag("inline_data", |o| o.inline_data = true),
         flag("noinline_data", |o| o.inline_data = false),
         flag("inline_dentry", |o| o.inline_dentry = true),
@@ -357,6 +329,8 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("inline_xattr", |o| o.inline_xattr = true),
         flag("noinline_xattr", |o| o.inline_xattr = false),
         text("cache", "BYTES", set_cache),
+        text("linux", "VERSION", set_linux),
+        text("without", "NAME[+NAME...]", set_without),
         text("inject", "NAME[+NAME...]", set_inject),
     ],
     block_layer: block_layer(),
@@ -400,6 +374,23 @@ fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(),
 fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
     options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
+    Ok(())
+}
+
+/// Whether an option switches several others.
+fn names_version(given: &str) -> bool {
+    ["linux=", "without="].iter().any(|name| given.starts_with(name))
+}
+
+fn set_linux(options: &mut MountOptions, version: &str) -> Result<(), String> {
+    options.linux = Some(version.parse()?);
+    Ok(())
+}
+
+fn set_without(options: &mut MountOptions, names: &str) -> Result<(), String> {
+    for name in names.split('+') {
+        options.without.push(versions::named(name)?.name);
+    }
     Ok(())
 }
 

@@ -335,8 +335,8 @@ behaviours! {
     dir_level
 }
 
-/// Those with a test in `tunables.rs`.
-const THERE: [&str; 7] = [
+/// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs` and `versions.rs`.
+const THERE: [&str; 20] = [
     "ipu_policy",
     "min_ipu_util",
     "min_fsync_blocks",
@@ -344,6 +344,19 @@ const THERE: [&str; 7] = [
     "min_ssr_sections",
     "max_victim_search",
     "reclaim_segments",
+    "ram_thresh",
+    "ra_node_pages",
+    "fg_gc_sections",
+    "iostat_enable",
+    "max_small_discards",
+    "batched_trim_sections",
+    "discard_granularity",
+    "discard_idle_interval",
+    "umount_discard_timeout",
+    "max_discard_request",
+    "min_discard_issue_time",
+    "mid_discard_issue_time",
+    "max_discard_issue_time",
 ];
 
 #[test]

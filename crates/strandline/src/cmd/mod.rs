@@ -10,6 +10,7 @@ pub(crate) mod defrag;
 pub(crate) mod drive;
 pub(crate) mod dump;
 mod explore;
+pub(crate) mod f2fs_io;
 pub(crate) mod fsck;
 mod kernel_crash;
 pub(crate) mod lab;

@@ -58,6 +58,16 @@ impl Turns {
         }
     }
 
+    /// Begins a turn of `ino` if none is under way; false if one is.
+    pub fn try_begin(&self, ino: Ino) -> bool {
+        let mut busy = self.of(ino).busy.lock();
+        let is_free = !busy.contains_key(&ino);
+        if is_free {
+            busy.entry(ino).or_default().next += 1;
+        }
+        is_free
+    }
+
     /// Ends a turn. True if the caller must free the inode now.
     pub fn end(&self, ino: Ino) -> bool {
         let Shard { busy, ended } = self.of(ino);
@@ -111,6 +121,11 @@ impl<'a, V: HasTurns> Turn<'a, V> {
     pub fn take(volume: &'a V, ino: Ino) -> Self {
         volume.turns().begin(ino);
         Self::without_waiting(volume, ino)
+    }
+
+    /// Begins a turn of `ino`, unless another one is under way.
+    pub fn try_take(volume: &'a V, ino: Ino) -> Option<Self> {
+        volume.turns().try_begin(ino).then(|| Self::without_waiting(volume, ino))
     }
 
     /// A turn that does not exclude others: a deliberate fault, for campaigns that must notice.

@@ -8,6 +8,7 @@ use queue::{BlockQueue, WriteSet};
 use vfs::Hold;
 
 use crate::F2fs;
+use crate::alloc::discard::Runs;
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::file::writeback::WritePages;
@@ -107,8 +108,7 @@ impl Hands for Engine {
     }
 
     fn discard(&mut self) -> Result<()> {
-        let told = self.begin_discards()?.tell(self.io.queue());
-        self.end_discards(told)
+        self.discard_all()
     }
 }
 
@@ -147,13 +147,17 @@ impl Hands for Held<'_> {
             return Ok(());
         }
         let fs = self.fs;
-        self.wait(|_| fs.discard())
+        self.wait(|_| fs.discard(Runs::NONE)).map(drop)
     }
 
     fn freed(&mut self) -> Result<()> {
-        if self.engine().discards.withheld() > 0 && self.fs.wake_discards() {
+        let engine = self.engine();
+        let pending = engine.segments.get_mut().pending().count();
+        let (waits, nothing) = (engine.options.discard_waits, pending == 0);
+        if engine.discards.withheld() == 0 && nothing || !waits && self.fs.wake_discards() {
             return Ok(());
         }
-        self.discard()
+        let (fs, runs) = (self.fs, if waits { Runs::ALL } else { Runs::SEGMENTS });
+        self.wait(|_| fs.discard(runs)).map(drop)
     }
 }

@@ -11,7 +11,7 @@
 //! has made it so.
 
 mod hands;
-mod piece;
+pub(crate) mod piece;
 mod room;
 mod victim;
 
@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::file::writeback::WritePages;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
+use crate::mount::iostat::Moved;
 use crate::mount::options::FsyncMode;
 use crate::ondisk::inode::Inline;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
@@ -43,6 +44,8 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo};
 
 /// A checkpoint writes the changed NAT entries when there are so many.
 const MAX_DIRTY_NATS: usize = 100_000;
+/// What a changed entry takes in memory, with its place in the tables (`struct nat_entry`).
+const NAT_ENTRY_BYTES: u64 = 64;
 /// The most blocks that are moved at a time: 512 KiB, and as much again is in memory twice.
 const PIECE: usize = 128;
 
@@ -65,7 +68,10 @@ impl Engine {
     fn has_excess_nats(&mut self) -> bool {
         let dirty = self.nat.get_mut().dirty_count();
         let ratio = u64::from(self.sb.max_nid()) * self.knobs.dirty_nats_ratio / 100;
-        dirty > MAX_DIRTY_NATS || dirty > 0 && dirty as u64 >= ratio
+        let bytes = dirty as u64 * NAT_ENTRY_BYTES;
+        dirty > MAX_DIRTY_NATS
+            || bytes > self.memory_for_tables() / 4
+            || dirty > 0 && dirty as u64 >= ratio
     }
 
     fn has_excess_prefree(&mut self) -> bool {
@@ -196,6 +202,7 @@ impl Engine {
         if was_clean && (waits || !dirty) {
             self.inodes.of(ino).nodes.leave_to_checkpoint(ino, slot.nid);
         }
+        self.iostat.add_blocks(Moved::GcData, 1);
         set.push(self.io.writer(), new.into(), block);
         Ok(())
     }

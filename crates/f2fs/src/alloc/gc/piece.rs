@@ -106,7 +106,7 @@ pub(super) fn look_up(hands: &mut impl Hands, segno: SegNo, from: usize) -> Resu
 }
 
 /// Reads blocks side by side. Those that cannot be read are left out.
-fn read_all(queue: &BlockQueue, addrs: BTreeSet<BlockAddr>) -> Vec<(BlockAddr, Block)> {
+pub(crate) fn read_all(queue: &BlockQueue, addrs: BTreeSet<BlockAddr>) -> Vec<(BlockAddr, Block)> {
     let submit = |addr: BlockAddr| {
         let ticket = queue.submit(Command::Read { lba: addr.into(), blocks: 1 });
         (addr, ticket)

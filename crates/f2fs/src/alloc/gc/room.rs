@@ -225,7 +225,8 @@ impl Engine {
         let per_section = u64::from(self.segments.get_mut().section_capacity());
         let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
         let pending = 2 * data + self.inodes.nodes().changed() as u64 + self.credit.promised();
-        batches * self.batch(per_section) + pending / per_section + 4 * LogType::ALL.len() as u64
+        let room = pending / per_section + 4 * LogType::ALL.len() as u64;
+        batches * self.batch(per_section) + room.max(self.knobs.fg_gc_sections)
     }
 
     /// How many pieces an operation moves: four times what was written since the last one did,
@@ -269,6 +270,7 @@ impl Engine {
             + self.sections_for_nodes(data, per_section)
             + u64::from(moved >= data_rooms[2].into())
             + self.sections_for_recovery(per_section);
+        let floor = floor.max(self.knobs.fg_gc_sections);
         if free <= floor {
             Shortage::Now
         } else if total <= floor + batch {

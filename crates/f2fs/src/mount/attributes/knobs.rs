@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::mount::attributes::IpuPolicy;
 use crate::mount::options::{AllocationMode, MountOptions};
+use crate::mount::versions;
+use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 
@@ -37,6 +39,7 @@ pub(crate) struct Geometry {
     zoned: bool,
     mode: AllocationMode,
     segments: u32,
+    blocks: u64,
     reserved_sections: u64,
     checkpoint_interval: u64,
 }
@@ -52,6 +55,7 @@ impl Geometry {
             zoned,
             mode: options.mode,
             segments: sb.segment_count_main,
+            blocks: u64::from(sb.segment_count_main) * u64::from(BLOCKS_PER_SEGMENT),
             reserved_sections: reserved_sections(sb, checkpoint),
             checkpoint_interval: options.checkpoint_interval,
         }
@@ -60,6 +64,16 @@ impl Geometry {
     /// A zoned volume is cleaned more often (`DEF_GC_THREAD_*_ZONED`).
     fn sleep(&self, usual: u64, zoned: u64) -> u64 {
         if self.zoned { zoned } else { usual }
+    }
+
+    /// Where new blocks may go.
+    pub(crate) fn mode(&self) -> AllocationMode {
+        self.mode
+    }
+
+    /// Sections that are kept for cleaning.
+    pub(crate) fn reserved_sections(&self) -> u64 {
+        self.reserved_sections
     }
 
     fn is_small(&self) -> bool {
@@ -115,7 +129,7 @@ macro_rules! knobs {
 
         impl Knobs {
             /// The kernel's defaults for a volume.
-            pub(crate) fn new(volume: &Geometry) -> Self {
+            fn new(volume: &Geometry) -> Self {
                 let of = |default: fn(&Geometry) -> u64| default(volume);
                 Self { $($name: of($default),)+ }
             }
@@ -161,11 +175,20 @@ knobs! {
     min_ipu_util: "3.14", PERCENT, |_| 70;
     /// Among how many sections background cleaning chooses at a time.
     max_victim_search: "3.14", SOME, |_| 4096;
+    /// How many runs of blocks shorter than a segment a checkpoint adds to what the drive will be
+    /// told is free; 0 for none.
+    max_small_discards: "3.14", ANY, |v| v.blocks;
     /// Level of hashing that a new directory's tables of names begin with: 2 to the power of it
     /// times as many buckets.
     dir_level: "3.15", 0..=MAX_DIR_LEVEL, |_| 0;
+    /// How much memory tables may take, in hundredths of a hundred times `cache=` (of the machine's
+    /// memory in Linux): half of it extents of files, a quarter entries of the node table.
+    ram_thresh: "3.15", 0..=100, |_| 1;
     /// An fsync of at most this many pages is a small one.
     min_fsync_blocks: "3.18", ANY, |_| 8;
+    /// How many sections `fstrim` looks at before it lets others at the volume and writes another
+    /// checkpoint; 0 for all.
+    batched_trim_sections: "4.0", 0..=u32::MAX as u64, |_| 0;
     /// Longest time between checkpoints.
     cp_interval: "4.4", SOME, |v| v.checkpoint_interval;
     /// Percent of all node numbers whose changed entries make a checkpoint due.
@@ -174,24 +197,47 @@ knobs! {
     min_hot_blocks: "4.12", ANY, |_| 16;
     /// Blocks kept from users, as far as they are free.
     reserved_blocks: "4.13", ANY, |_| 0;
+    /// The shortest run of blocks that the drive is told of while the volume is mounted, unless
+    /// more than 80% of it are in use.
+    discard_granularity: "4.14", 1..=BLOCKS_PER_SEGMENT as u64,
+        |v| if v.is_small() { 1 } else { 16 };
     /// 1: clean every `gc_urgent_sleep_time`, greedily, idle or not; 2: as if always idle; 3: as 1,
     /// but by cost-benefit; 0: when idle.
     gc_urgent: "4.14", 0..=3, |_| 0,
         then |knobs| knobs.gc_idle = 0, shown |knobs, _| knobs.gc_mode().name().into();
     /// Sleep of the gc thread in the urgent modes 1 and 3.
     gc_urgent_sleep_time: "4.14", SLEEP_MS, |_| 500;
+    /// 1: what is read and written is counted by kind (`iostat`); 0: the counts are dropped.
+    iostat_enable: "4.14", 0..=1, |_| 0;
     /// Logs continue in used segments while at most this many sections are free, beside the
     /// reserved ones.
     min_ssr_sections: "4.15", ANY, |v| v.reserved_sections;
     /// After how many failed foreground moves a file is unpinned.
     gc_pin_file_thresh: "4.16", 0..=MAX_PIN_FAILURES as u64, |_| 2048;
+    /// How long the volume must have been without requests before the drive is told what is free.
+    discard_idle_interval: "4.20", ANY, |_| 5;
     /// How long the volume must have been without requests to be cleaned.
     gc_idle_interval: "4.20", ANY, |_| 5;
+    /// How long an unmount goes on telling the drive what is free.
+    umount_discard_timeout: "5.1", ANY, |_| 5;
+    /// How many runs the drive is told of at a time.
+    max_discard_request: "5.17", 1..=1024, |_| 8;
+    /// Wait between two rounds of telling the drive.
+    min_discard_issue_time: "5.17", SLEEP_MS, |_| 50;
+    /// Wait if the volume is in use and the drive therefore was told nothing.
+    mid_discard_issue_time: "5.17", SLEEP_MS, |_| 500;
+    /// Wait if there is nothing long enough to tell the drive.
+    max_discard_issue_time: "5.17", SLEEP_MS, |_| 60_000;
     /// Rounds left of an urgent or idle mode; 0 means no limit.
     gc_remaining_trials: "6.1", ANY, |_| 0;
     /// How many node blocks roll-forward may have to read before an fsync writes a checkpoint; 0
     /// means no limit.
     max_roll_forward_node_blocks: "5.18", ANY, |_| 0;
+    /// How many nodes of a file are read ahead when it is read in order; 0 for none.
+    ra_node_pages: "", 0..=128, |_| 128;
+    /// Operations clean when no more sections than this are free, even if they would not need as
+    /// many (in Linux, the reserved ones); 0: when they need them.
+    fg_gc_sections: "", ANY, |_| 0;
     /// Zoned: no cleaning while more than this share of the sections is free.
     gc_no_zoned_gc_percent: "6.12", PERCENT, |_| 60;
     /// Zoned: hurry while less than this share of the sections is free.
@@ -199,6 +245,17 @@ knobs! {
 }
 
 impl Knobs {
+    /// Those of a volume that is mounted with these options.
+    pub(crate) fn of_mount(options: &MountOptions, volume: &Geometry) -> Self {
+        let mut knobs = Self::new(volume);
+        versions::apply_to_knobs(options, &mut knobs, volume);
+        for (name, value) in &options.settings {
+            let knob = TABLE.iter().find(|knob| knob.name == *name);
+            knob.into_iter().for_each(|knob| (knob.set)(&mut knobs, *value));
+        }
+        knobs
+    }
+
     /// How many free sections make logs continue in used segments (`f2fs_need_SSR`). What dirty
     /// nodes and directories will need is not added here: changes make room before they begin.
     pub(crate) fn ssr_threshold(&self, sb: &Superblock, checkpoint: &Checkpoint) -> u64 {

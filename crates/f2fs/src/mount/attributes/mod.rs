@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use vfs::attributes::{Attribute, AttributeError, in_words, number};
 
 use crate::F2fs;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::mount::versions::{Version, has_attribute};
 
 pub use knobs::Knobs;
 pub(crate) use knobs::{Geometry, MAX_PIN_FAILURES};
@@ -31,6 +32,28 @@ pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), At
     }
     *knobs = changed;
     Ok(())
+}
+
+/// Fails if one of these attributes came after Linux `version`.
+pub(crate) fn check_known<'a>(
+    mut names: impl Iterator<Item = &'a str>,
+    version: Version,
+) -> Result<()> {
+    let is_newer = |name: &&str| {
+        let knob = knobs::TABLE.iter().find(|knob| knob.name == *name);
+        knob.is_some_and(|knob| !has_attribute(version, knob.since))
+    };
+    match names.find(is_newer) {
+        Some(name) => Err(Error::usage(format!("{name}: Linux {version} does not have it"))),
+        None => Ok(()),
+    }
+}
+
+/// The attribute that `NAME=VALUE` sets, if there is one of that name.
+pub(crate) fn setting(given: &str) -> Option<Result<(&'static str, u64), AttributeError>> {
+    let (name, value) = given.split_once('=')?;
+    let knob = knobs::TABLE.iter().find(|knob| knob.name == name)?;
+    Some(number(knob.name, &knob.range, value).map(|number| (knob.name, number)))
 }
 
 /// Both tables, those that can be set first.

@@ -3,7 +3,7 @@
 //! none estimated.
 
 use queue::QueueStats;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use vfs::Health;
 
 use crate::F2fs;
@@ -109,6 +109,22 @@ shown! {
     sb_status: u32, "stat/sb_status", "5.11";
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
     cp_status: u32, "stat/cp_status", "5.18";
+    /// Runs of free blocks that the drive has not been told of.
+    pending_discard: usize, "pending_discard", "5.17";
+    /// Blocks outside zones that the drive was told are free, since the mount.
+    discarded_blocks: u64, "stat/discarded_blocks", "";
+    /// Commands that took.
+    discard_commands: u64, "stat/discard_commands", "";
+    /// Bytes read and written since `iostat_enable` was set, by kind (`iostat_info` of procfs).
+    iostat: Map<String, Value>, "iostat", "4.14";
+    /// Extents of files in memory (`Extent Cache` of debugfs).
+    extents: u64, "extent_cache/extents", "";
+    /// Look-ups of blocks there.
+    extent_lookups: u64, "extent_cache/lookups", "";
+    /// Of these, those that were answered.
+    extent_hits: u64, "extent_cache/hits", "";
+    /// Of these, those that the same extent had answered before.
+    extent_hits_cached: u64, "extent_cache/hits_cached", "";
     /// KiB of pages in memory.
     cached_pages_kb: u64, "cache/pages_kb", "";
     /// Of these, KiB that the drive does not have yet.
@@ -152,16 +168,7 @@ impl Engine {
         let stats = &self.stats;
         let features = FEATURES.iter().filter(|(bit, _)| self.sb.features.contains(*bit));
         let casefold = self.sb.features.contains(Features::CASEFOLD);
-        let mut sb_status = if changed { SBI_IS_DIRTY } else { 0 };
-        let mut cp_status = self.checkpoint.flags;
-        match self.health {
-            Health::Stopped => cp_status |= CpFlags::ERROR,
-            Health::Shutdown => {
-                cp_status |= CpFlags::ERROR;
-                sb_status |= SBI_IS_SHUTDOWN;
-            }
-            Health::Sound | Health::Gone => {}
-        }
+        let (sb_status, cp_status) = self.state_flags(changed);
         let queues = self.io.queue().stats();
         let nr_hw_queues = queues.len();
         let mut queue = QueueStats::default();
@@ -170,7 +177,9 @@ impl Engine {
         let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
         let unusable_blocks_per_sec =
             (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT).saturating_sub(segments.section_capacity());
+        let pending_discard = segments.pending().count();
         let ([lfs_blocks, ssr_blocks], node_blocks) = (logs.written(), logs.nodes_written());
+        let extents = self.inodes.extent_counts();
         Status {
             free_segments: segments.unused_segments(),
             dirty_segments,
@@ -190,6 +199,14 @@ impl Engine {
             gc_background_calls: of(stats.cleanings, Caller::Background),
             moved_blocks_foreground: of(stats.moved_blocks, Caller::Foreground),
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
+            pending_discard,
+            discarded_blocks: self.discards.blocks,
+            discard_commands: self.discards.commands,
+            iostat: self.iostat.by_name(),
+            extents: extents.extents,
+            extent_lookups: extents.lookups,
+            extent_hits: extents.hits,
+            extent_hits_cached: extents.hits_cached,
             sb_status,
             cp_status: cp_status.bits(),
             cached_pages_kb: (self.inodes.pages().pages() * BLOCK_SIZE / 1024) as u64,
@@ -206,6 +223,17 @@ impl Engine {
             sent: queue.sent,
             tag_waits: queue.tag_waits,
             knobs,
+        }
+    }
+
+    /// `s_flag` and `ckpt_flags`, of a volume that has `changed` or not.
+    fn state_flags(&self, changed: bool) -> (u32, CpFlags) {
+        let sb_status = if changed { SBI_IS_DIRTY } else { 0 };
+        let flags = self.checkpoint.flags;
+        match self.health {
+            Health::Stopped => (sb_status, flags | CpFlags::ERROR),
+            Health::Shutdown => (sb_status | SBI_IS_SHUTDOWN, flags | CpFlags::ERROR),
+            Health::Sound | Health::Gone => (sb_status, flags),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Where everything is on a volume, according to its checked superblock.
 
+use std::ops::Range;
+
 use super::{Features, Superblock};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, nat};
@@ -99,6 +101,19 @@ impl Superblock {
     /// Bytes of the NAT's version bitmap.
     pub fn nat_bitmap_size(&self) -> u32 {
         self.nat_blocks() / 8
+    }
+
+    /// The blocks of a segment.
+    pub fn blocks_of(&self, segno: SegNo) -> Range<BlockAddr> {
+        let start = self.seg_start(segno);
+        start..start + BLOCKS_PER_SEGMENT
+    }
+
+    /// The segments that have some of these blocks of the main area.
+    pub fn segments_with(&self, blocks: &Range<BlockAddr>) -> Range<SegNo> {
+        let number = |addr: BlockAddr| addr.saturating_sub(self.main_blkaddr);
+        let (first, end) = (number(blocks.start), number(blocks.end));
+        first / BLOCKS_PER_SEGMENT..end.div_ceil(BLOCKS_PER_SEGMENT)
     }
 
     /// Node numbers are below this.

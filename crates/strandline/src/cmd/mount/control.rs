@@ -7,7 +7,7 @@ use drive::linux::Access;
 use drive::{Ssd, Stats};
 use fuse::{Control, Reopened};
 use rustix::io::Errno;
-use vfs::kind::{Shutdown, Volume};
+use vfs::kind::{Ioctl, Shutdown, Volume};
 
 use super::log::Log;
 use super::source::{Served, Source};
@@ -57,6 +57,9 @@ impl Control for Switch {
             b"shutdown=2" => self.shut_down(Shutdown::NoSync)?,
             b"shutdown=3" => self.shut_down(Shutdown::MetaFlush)?,
             _ => {
+                if let Some(call) = request.strip_prefix(b"ioctl=") {
+                    return self.ioctl(call);
+                }
                 if let Some(settings) = request.strip_prefix(b"tune=") {
                     return self.tune(settings);
                 }
@@ -135,6 +138,25 @@ impl Switch {
         let settings = text.split(',').map(|setting| setting.split_once('=').ok_or(Errno::INVAL));
         let refused = self.volume()?.set(&settings.collect::<Result<Vec<_>, _>>()?).err();
         Ok(refused.map_or_else(Vec::new, |error| error.to_string().into_bytes()))
+    }
+
+    /// `INO:NUMBER:BYTES`: an ioctl, with its bytes in hexadecimal digits. Answers 0 and what it
+    /// returns, or 1 and in words why not.
+    fn ioctl(&self, call: &[u8]) -> Result<Vec<u8>, Errno> {
+        let text = std::str::from_utf8(call).map_err(|_| Errno::INVAL)?;
+        let mut parts = text.split(':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let ino = number().ok_or(Errno::INVAL)?;
+        let number = number().and_then(|number| u32::try_from(number).ok()).ok_or(Errno::INVAL)?;
+        let digits = parts.next().unwrap_or_default().as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let input: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        let input = input.ok_or(Errno::INVAL)?;
+        let call = Ioctl { number, input: &input, privileged: true, atomic_writes: false };
+        Ok(match self.volume()?.ioctl(ino, call) {
+            Ok(answer) => [&[0], &answer[..]].concat(),
+            Err(error) => [&[1], error.to_string().as_bytes()].concat(),
+        })
     }
 
     fn speak_to(&self, listener: &[u8]) -> Result<(), Errno> {

@@ -1,0 +1,56 @@
+//! Reading a file's nodes ahead of its contents (`f2fs_ra_node_pages`).
+
+use crate::alloc::gc::piece::read_all;
+use crate::error::Result;
+use crate::inode::mapping::Mapping;
+use crate::mount::engine::Engine;
+use crate::ondisk::node::{NodePath, RawIndirectNode};
+use crate::ondisk::{Nid, is_data_addr};
+
+impl Engine {
+    /// If block `index` is the first of a direct node that memory lacks, as it is for whoever reads
+    /// a file in order, reads that node and those behind it, all at once. What cannot be read is
+    /// left to whoever needs it.
+    pub(crate) fn read_nodes_ahead(&mut self, ino: Nid, index: u64) -> Result<()> {
+        let most = self.inodes.clean_nodes_max() / 4;
+        let most = most.min(self.knobs.ra_node_pages as usize);
+        let addrs = self.layout(ino)?.addr_counts();
+        let Some(path) = NodePath::of(index, addrs) else { return Ok(()) };
+        // Two direct nodes hang on the inode itself.
+        if path.level < 2 || path.slots[path.level] != 0 || most < 2 {
+            return Ok(());
+        }
+        let mut parent = ino;
+        for depth in 0..path.level - 1 {
+            parent = self.child(ino, parent, &path, depth)?;
+            if parent == 0 {
+                return Ok(());
+            }
+        }
+        let from = usize::from(path.slots[path.level - 1]);
+        let node = self.node_at(parent, ino, path.node_offsets[path.level - 1])?;
+        let nids = RawIndirectNode::of(&node.block).nid[from..].iter().take(most);
+        let nids: Vec<Nid> = nids.map(|nid| nid.get()).filter(|nid| *nid != 0).collect();
+        if nids.first().is_none_or(|first| self.has_node(ino, *first)) {
+            return Ok(());
+        }
+        let mut wanted = Vec::new();
+        for nid in nids {
+            if !self.sb.is_node_id(nid) {
+                continue;
+            }
+            let entry = self.nat.get_mut().get(&self.io, nid)?;
+            let at_rest = is_data_addr(entry.addr) && !self.io.is_in_flight(entry.addr);
+            if at_rest && self.sb.in_main(entry.addr) && !self.has_node(ino, nid) {
+                wanted.push((nid, entry.addr));
+            }
+        }
+        let read = read_all(self.io.queue(), wanted.iter().map(|(_, addr)| *addr).collect());
+        self.io.keep_ahead(read);
+        for (nid, _) in wanted {
+            drop(self.load_node(ino, nid));
+        }
+        self.io.forget_ahead();
+        Ok(())
+    }
+}
