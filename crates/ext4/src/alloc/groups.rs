@@ -197,17 +197,6 @@ impl Groups {
             bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
         }
     }
-
-    /// Puts the bitmaps of a group into memory, unless they are there.
-    pub(crate) fn put_bitmaps(&self, group: Group, blocks: Block, inodes: Block) {
-        let mut state = self.lock(group);
-        state.bitmaps.get_or_insert_with(|| Bitmaps {
-            blocks_taken: blocks.clone(),
-            blocks,
-            inodes_taken: inodes.clone(),
-            inodes,
-        });
-    }
 }
 
 /// Fails unless a group's bitmaps and table lie on the volume.
@@ -270,6 +259,14 @@ pub(crate) fn fresh_inode_bitmap(sb: &Superblock) -> Block {
     let mut block = Block::zeroed();
     bitmap::set_range(block.make_mut(), sb.inodes_per_group..sb.block_size * 8);
     block
+}
+
+impl Bitmaps {
+    /// As the drive has them: what they say is free can be taken.
+    pub(crate) fn new(blocks: Block, inodes: Block) -> Self {
+        let (blocks_taken, inodes_taken) = (blocks.clone(), inodes.clone());
+        Self { blocks, blocks_taken, inodes, inodes_taken }
+    }
 }
 
 impl GroupState {

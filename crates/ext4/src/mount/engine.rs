@@ -15,7 +15,7 @@ use vfs::inode::{HasTurns, Opens, Shards, Turn, Turns};
 use vfs::op::{Stop, Volume};
 use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
-use crate::alloc::groups::{Groups, fresh_block_bitmap, fresh_inode_bitmap};
+use crate::alloc::groups::{Bitmaps, Groups, fresh_block_bitmap, fresh_inode_bitmap};
 use crate::alloc::room::Room;
 use crate::error::{Error, Result};
 use crate::inode::cached::{Cached, Inode, Shard};
@@ -283,20 +283,27 @@ impl Engine {
             let descs = (0..self.groups.count()).map(|group| self.groups.lock(group).desc);
             fresh_block_bitmap(&self.sb, group, descs)
         } else {
-            let block = self.read_block(desc.block_bitmap(), Kind::Bitmap)?;
-            let (size, at) = (self.sb.clusters_per_group, desc.block_bitmap());
-            self.check_bitmap(&block, size, desc.block_bitmap_csum(), at)?;
-            block
+            self.read_block(desc.block_bitmap(), Kind::Bitmap)?
         };
         let inodes = if fresh_inodes {
             fresh_inode_bitmap(&self.sb)
         } else {
-            let block = self.read_block(desc.inode_bitmap(), Kind::Bitmap)?;
-            let (size, at) = (self.sb.inodes_per_group, desc.inode_bitmap());
-            self.check_bitmap(&block, size, desc.inode_bitmap_csum(), at)?;
-            block
+            self.read_block(desc.inode_bitmap(), Kind::Bitmap)?
         };
-        self.groups.put_bitmaps(group, blocks, inodes);
+        let mut state = self.groups.lock(group);
+        if state.bitmaps.is_some() {
+            // Somebody else has read them, and may have changed them and the checksums since.
+            return Ok(());
+        }
+        if !fresh_blocks {
+            let (size, at) = (self.sb.clusters_per_group, desc.block_bitmap());
+            self.check_bitmap(&blocks, size, state.desc.block_bitmap_csum(), at)?;
+        }
+        if !fresh_inodes {
+            let (size, at) = (self.sb.inodes_per_group, desc.inode_bitmap());
+            self.check_bitmap(&inodes, size, state.desc.inode_bitmap_csum(), at)?;
+        }
+        state.bitmaps = Some(Bitmaps::new(blocks, inodes));
         Ok(())
     }
 

@@ -98,6 +98,31 @@ fn what_was_fsynced_is_there_in_any_schedule() {
     schedules(0..20);
 }
 
+/// Threads that are the first to need a group's bitmaps: one of them changes bitmaps and checksums
+/// while another compares what it has read.
+#[test]
+fn bitmaps_are_read_while_others_change_them() {
+    let (profile, empty) = (Profile::named("xeon-4116").unwrap(), empty());
+    for seed in 0..20 {
+        let ran = Machine::simulated(&profile, seed).preempted().run(|| {
+            let drive = Ssd::power_on(empty.clone(), Timing::Virtual, seed);
+            let fs = Arc::new(Ext4::mount(drive, &MountOptions::default()).unwrap());
+            let threads: Vec<_> = (0..THREADS)
+                .map(|me| {
+                    let fs = fs.clone();
+                    cores::spawn("maker", Some(me), move || {
+                        let name = [b'0' + me as u8];
+                        fs.mkdir(fs.root(), &name, 0o755, Creator::default()).map(drop)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(cores::JoinHandle::join).collect::<Vec<_>>()
+        });
+        let made = ran.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(made.iter().all(Result::is_ok), "seed {seed}: {made:?}");
+    }
+}
+
 #[test]
 #[ignore = "long: make test-all"]
 fn what_was_fsynced_is_there_in_many_schedules() {
