@@ -5,7 +5,7 @@ use drive::Block;
 use crate::error::Error;
 use crate::inode::cached::Inode;
 use crate::mount::want::{Kind, Step};
-use crate::ondisk::extent::{Extent, Node};
+use crate::ondisk::extent::{Extent, Found, HOLE_END, Node};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FileBlock, FsBlock};
 
@@ -27,39 +27,26 @@ pub(crate) enum Mapped {
     Hole(u64),
 }
 
-/// The end of the last hole of a file.
-const END: u64 = 1 << 32;
-
 /// What `block` of the file is.
 pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, block: FileBlock) -> Step<Mapped> {
     if !inode.has_extents() {
         return Err(Error::unsupported("files without extents").into());
     }
-    let mut depth = None;
-    let mut at = 0;
+    let (mut depth, mut at, mut end) = (None, 0, HOLE_END);
     let mut node_block;
     let mut bytes: &[u8] = &inode.raw.block;
-    let mut hole_end = END;
     loop {
         let node = Node::parse(bytes, depth, at)?;
-        let slot = node.find(block);
-        if node.depth == 0 {
-            if let Some(extent) = slot.and_then(|slot| node.extent(slot))
-                && u64::from(block) < extent.end()
-            {
+        match node.look(block, end) {
+            Found::Extent(extent) => {
                 check_extent(blocks.sb(), &extent, at)?;
                 return Ok(Mapped::Extent(extent));
             }
-            let next = node.extent(slot.map_or(0, |slot| slot + 1));
-            return Ok(Mapped::Hole(next.map_or(hole_end, |next| next.block.into())));
+            Found::Hole(end) => return Ok(Mapped::Hole(end)),
+            Found::Below { child, end: below } => {
+                (depth, at, end) = (Some(node.depth - 1), child, below);
+            }
         }
-        let next = node.index(slot.map_or(0, |slot| slot + 1));
-        hole_end = next.map_or(hole_end, |next| next.block.into());
-        let Some(child) = slot.and_then(|slot| node.index(slot)) else {
-            return Ok(Mapped::Hole(hole_end));
-        };
-        depth = Some(node.depth - 1);
-        at = child.child;
         node_block = blocks.block(at, Kind::Extents(inode.seed))?;
         bytes = &node_block[..];
     }

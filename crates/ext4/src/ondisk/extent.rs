@@ -146,6 +146,25 @@ pub struct Node<'a> {
     slots: &'a [u8],
 }
 
+/// What a node says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is in this extent.
+    Extent(Extent),
+    /// It is in a hole, which ends before this block.
+    Hole(u64),
+    /// The child knows, which may end with a hole up to `end`.
+    Below {
+        /// The child's block.
+        child: FsBlock,
+        /// As in [`Node::look`].
+        end: u64,
+    },
+}
+
+/// Where the last hole of a file ends.
+pub const HOLE_END: u64 = 1 << 32;
+
 impl<'a> Node<'a> {
     /// The node in `bytes` (`i_block` or a block), read from block `at`. `depth` is what its parent
     /// says; `None` for a root.
@@ -220,6 +239,25 @@ impl<'a> Node<'a> {
         slots::<RawIndex>(self.slots)
             .partition_point(|slot| slot.block.get() <= block)
             .checked_sub(1)
+    }
+
+    /// What the node says of `block`. `end` is where the hole ends that the node itself ends with:
+    /// where its right neighbour begins.
+    pub fn look(&self, block: FileBlock, end: u64) -> Found {
+        let slot = self.find(block);
+        let next = slot.map_or(0, |slot| slot + 1);
+        if self.depth == 0 {
+            let extent = slot.and_then(|slot| self.extent(slot));
+            return match extent.filter(|extent| u64::from(block) < extent.end()) {
+                Some(extent) => Found::Extent(extent),
+                None => Found::Hole(self.extent(next).map_or(end, |next| next.block.into())),
+            };
+        }
+        let end = self.index(next).map_or(end, |next| next.block.into());
+        match slot.and_then(|slot| self.index(slot)) {
+            Some(Index { child, .. }) => Found::Below { child, end },
+            None => Found::Hole(end),
+        }
     }
 
     /// The extent in slot `at` of a leaf.

@@ -4,7 +4,7 @@ use super::Reader;
 use super::blocks::Buf;
 use super::inode::Inode;
 use crate::error::Result;
-use crate::ondisk::extent::{self, Extent, Node};
+use crate::ondisk::extent::{self, Extent, Found, HOLE_END, Node};
 use crate::ondisk::indirect::{Path, number};
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FileBlock, FsBlock};
@@ -40,30 +40,24 @@ impl Reader {
     }
 
     fn locate_extent(&self, inode: &Inode, block: FileBlock) -> Result<Run> {
-        let hole = |end: u64| Run { place: Place::Hole, len: end - u64::from(block) };
-        let mut end = 1_u64 << 32;
+        let mut end = HOLE_END;
         let mut held: Buf;
         let mut node = Node::parse(&inode.raw.block, None, inode.at)?;
         loop {
-            let slot = node.find(block);
-            let next = slot.map_or(0, |slot| slot + 1);
-            if node.depth == 0 {
-                if let Some(extent) = slot.and_then(|slot| node.extent(slot)) {
+            let (child, below) = match node.look(block, end) {
+                Found::Extent(extent) => {
                     self.check_blocks(extent.start, extent.len.into(), "extent.ee_start")?;
-                    if extent.end() > u64::from(block) {
-                        return Ok(within(&extent, block));
-                    }
+                    return Ok(within(&extent, block));
                 }
-                let end = node.extent(next).map_or(end, |extent| extent.block.into());
-                return Ok(hole(end));
-            }
-            if let Some(index) = node.index(next) {
-                end = index.block.into();
-            }
-            let Some(index) = slot.and_then(|slot| node.index(slot)) else { return Ok(hole(end)) };
+                Found::Hole(end) => {
+                    return Ok(Run { place: Place::Hole, len: end - u64::from(block) });
+                }
+                Found::Below { child, end } => (child, end),
+            };
             let depth = node.depth - 1;
-            held = self.extent_block(inode, index.child)?;
-            node = Node::parse(&held, Some(depth), index.child)?;
+            held = self.extent_block(inode, child)?;
+            node = Node::parse(&held, Some(depth), child)?;
+            end = below;
         }
     }
 
