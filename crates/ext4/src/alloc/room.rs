@@ -31,6 +31,11 @@ impl Room {
         self.free.load().saturating_sub(kept)
     }
 
+    /// Blocks that are promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised.load()
+    }
+
     /// Promises `pages` blocks. Fails if there are not as many.
     pub(crate) fn promise(&self, pages: u64) -> Result<()> {
         let promised = self.promised.fetch_add(pages) + pages;

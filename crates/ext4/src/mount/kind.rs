@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
+use serde_json::{Map, Value};
+use vfs::attributes::Attribute;
 use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
 use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
 use super::draft::ino as narrow;
-use super::{Ext4, MountOptions, dump, inject};
+use super::{Ext4, MountOptions, dump, inject, status};
 use crate::check;
 use crate::dir::namei::NewInode;
 use crate::error::Error;
 use crate::offline::label;
 use crate::offline::mkfs::{self, MkfsOptions};
 use crate::ondisk::MAGIC;
+use crate::ondisk::features::Incompat;
+use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS, Superblock};
 use crate::reader::{self, Mounted};
 use crate::recover::{self, recovered};
 
@@ -128,6 +132,13 @@ impl kind::Format for Format {
         }
     }
 
+    /// By the superblock alone, as e2fsck decides whether to look further (`check_if_skip`).
+    fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
+        let sb = Superblock::parse(reader::superblock(&BlockQueue::new(drive.clone()))?, 0)?;
+        let marks = sb.raw.state.get() & (STATE_CLEAN | STATE_ERRORS);
+        Ok(marks == STATE_CLEAN && !sb.incompat.contains(Incompat::RECOVER))
+    }
+
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {
         Ok(check::check(drive)?)
     }
@@ -138,6 +149,10 @@ impl kind::Format for Format {
 
     fn techniques(&self) -> &'static [&'static Technique] {
         &[ORDERED, WRITEBACK, DATA_JOURNAL, IJOURNAL, GROUPED, ZJOURNAL]
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        status::table()
     }
 
     fn faults(&self) -> Vec<&'static str> {
@@ -189,6 +204,23 @@ impl kind::Volume for Ext4 {
 
     fn options(&self) -> String {
         self.options.to_string()
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        self.by_name()
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        self.table()
+    }
+
+    fn unwritten(&self) -> u64 {
+        (self.engine.budget.dirty() * BLOCK_SIZE) as u64
+    }
+
+    fn set(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let set = self.set_attributes(settings);
+        set.map_err(|error| kind::Error::Usage(error.to_string().into()))
     }
 
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {

@@ -11,7 +11,7 @@ use vfs::{Health, Ino};
 use crate::inode::cached::Shard;
 use crate::mount::fs::Ext4;
 
-const SECOND: Nanos = 1_000_000_000;
+pub(super) const SECOND: Nanos = 1_000_000_000;
 
 /// The thread that looks after a mounted volume. It must be stopped before unmount.
 #[must_use = "dropped, its thread ends"]

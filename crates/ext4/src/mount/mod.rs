@@ -13,6 +13,7 @@ mod load;
 mod maintain;
 pub(crate) mod options;
 mod orphans;
+mod status;
 pub(crate) mod want;
 
 pub use fs::Ext4;

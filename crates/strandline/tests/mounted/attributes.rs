@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use crate::mounting::{Rig, strandline};
+use crate::mounting::{Disk, Rig, strandline};
 
 #[test]
 fn settings_reach_a_mount() {
@@ -62,4 +62,32 @@ fn settings_reach_a_mount() {
         assert_eq!((code, error.lines().count()), (Some(2), 1), "{setting}: {error}");
         assert!(error.contains(said), "{setting}: {error}");
     }
+}
+
+#[test]
+fn ext4_shows_attributes_and_takes_one() {
+    let rig = Rig::of("ext4", Disk::Plain(64), &["-o", "commit=9"]);
+    let status = || -> serde_json::Value {
+        let status = strandline(&["status", "--json"], &rig.point());
+        serde_json::from_slice(&status.stdout).unwrap()
+    };
+    let tune = |setting: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+        let done = command.arg("tune").arg(rig.point()).arg(setting).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    assert_eq!(status()["commit"], 9);
+    assert_eq!(tune("commit=1"), (Some(0), String::new()));
+    assert_eq!(status()["commit"], 1);
+    let (code, said) = tune("commit=0");
+    assert!(code == Some(2) && said.contains("1 or more"), "{said}");
+    let free = status()["free_blocks"].as_u64().unwrap();
+    let file = File::create(rig.point().join("f")).unwrap();
+    file.write_all_at(&vec![7; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    assert!(status()["free_blocks"].as_u64().unwrap() + 256 <= free);
+    assert!(status()["session_write_kbytes"].as_u64().unwrap() >= 1024);
+    drop(file);
+    rig.unmount();
+    rig.check();
 }

@@ -52,6 +52,7 @@ pub(crate) struct Rig {
     dir: TempDir,
     /// Of the image.
     name: &'static str,
+    fs: &'static str,
     server: RefCell<Option<Child>>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -99,9 +100,15 @@ impl Rig {
         Self::on(Disk::Zoned(VOLATILE, 64), args)
     }
 
-    /// A new volume, mounted with `args`.
+    /// A new volume of F2FS, mounted with `args`.
     pub(crate) fn on(disk: Disk, args: &[&str]) -> Self {
-        let rig = Self::empty();
+        Self::of("f2fs", disk, args)
+    }
+
+    /// A new volume of the file system `fs`, mounted with `args`.
+    pub(crate) fn of(fs: &'static str, disk: Disk, args: &[&str]) -> Self {
+        let mut rig = Self::empty();
+        rig.fs = fs;
         match disk {
             Disk::Plain(mib) => {
                 File::create(rig.image()).unwrap().set_len(mib << 20).unwrap();
@@ -148,11 +155,11 @@ impl Rig {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::create_dir(dir.path().join("point")).unwrap();
-        Self { dir, name: "image", server: RefCell::new(None), _alone: alone }
+        Self { dir, name: "image", fs: "f2fs", server: RefCell::new(None), _alone: alone }
     }
 
     fn format(self, args: &[&str]) -> Self {
-        let made = strandline(&["mkfs", "-q"], &self.image());
+        let made = strandline(&["mkfs", "--fs", self.fs, "-q"], &self.image());
         assert!(made.status.success(), "{made:?}");
         self.mount(args);
         self
@@ -307,12 +314,16 @@ impl Rig {
         assert!(copy.status().expect("cp runs").success(), "{copy:?}");
     }
 
-    /// fsck finds nothing, neither ours nor f2fs-tools'.
+    /// fsck finds nothing, neither ours nor that of f2fs-tools or e2fsprogs.
     pub(crate) fn check(&self) {
         let checked = strandline(&["fsck", "--dry-run"], &self.image());
         let said = String::from_utf8_lossy(&checked.stdout);
         // Not even a recovery is due.
         assert!(checked.status.success() && !said.contains("recovery is due"), "{checked:?}");
+        if self.fs == "ext4" {
+            run("/usr/sbin/e2fsck", &["-fn"], &self.image());
+            return;
+        }
         require("fsck.f2fs", "f2fs-tools");
         let judged = Command::new("fsck.f2fs").arg("--dry-run").arg(self.image()).output().unwrap();
         let said = String::from_utf8_lossy(&judged.stdout);

@@ -1,0 +1,126 @@
+//! What a mounted volume says of itself, and what of it can be set, under the names of
+//! `/sys/fs/ext4/<disk>/` where Linux has them.
+
+use serde_json::{Map, Value};
+use vfs::attributes::{Attribute, AttributeError, number};
+use vfs::upkeep::Flushed;
+
+use crate::mount::fs::Ext4;
+
+/// The option that Linux sets by a remount; here it is an attribute, too.
+const COMMIT: &str = "commit";
+
+/// Something that is shown.
+struct Shown {
+    name: &'static str,
+    /// The version of Linux that brought it; empty if Linux does not have it.
+    since: &'static str,
+    about: &'static str,
+    show: fn(&Ext4) -> Value,
+}
+
+const TABLE: [Shown; 7] = [
+    Shown {
+        name: "delayed_allocation_blocks",
+        since: "2.6.30",
+        about: "Blocks that are promised to dirty pages.",
+        show: |fs| fs.engine.room.promised().into(),
+    },
+    Shown {
+        name: "session_write_kbytes",
+        since: "2.6.30",
+        about: "Written since the mount, the journal included.",
+        show: |fs| (fs.engine.io.written_blocks() * 4).into(),
+    },
+    Shown {
+        name: "free_blocks",
+        since: "",
+        about: "Free blocks that are promised to nothing.",
+        show: |fs| fs.engine.room.left().into(),
+    },
+    Shown {
+        name: "free_inodes",
+        since: "",
+        about: "Free inodes.",
+        show: |fs| fs.engine.groups.free_inodes().into(),
+    },
+    Shown {
+        name: "corruptions",
+        since: "",
+        about: "Operations that met a corrupt structure since the mount.",
+        show: |fs| fs.engine.corruptions.load().into(),
+    },
+    Shown {
+        name: "cache/metadata_kb",
+        since: "",
+        about: "Metadata in memory, cached or not yet home.",
+        show: |fs| (fs.engine.journal.cached() as u64 * 4).into(),
+    },
+    Shown {
+        name: "cache/pages_kb",
+        since: "",
+        about: "Contents of files in memory.",
+        show: |fs| (fs.engine.budget.pages() as u64 * 4).into(),
+    },
+];
+
+impl Ext4 {
+    fn commit_seconds(&self) -> u64 {
+        self.upkeep().lock().own / super::maintain::SECOND
+    }
+
+    /// Every attribute by name.
+    pub(super) fn by_name(&self) -> Map<String, Value> {
+        let shown = TABLE.iter().map(|row| (row.name.to_owned(), (row.show)(self)));
+        shown.chain([(COMMIT.to_owned(), self.commit_seconds().into())]).collect()
+    }
+
+    /// The table, with the values of this volume.
+    pub(super) fn table(&self) -> Vec<Attribute> {
+        let mut rows = table();
+        let values = self.by_name();
+        for row in &mut rows {
+            row.value = values.get(row.name).cloned();
+            row.default = (row.name == COMMIT).then(|| self.options.commit_secs.into());
+        }
+        rows
+    }
+
+    /// Sets attributes, all or none.
+    pub(super) fn set_attributes(&self, settings: &[(&str, &str)]) -> Result<(), AttributeError> {
+        let mut seconds = self.commit_seconds();
+        for (name, value) in settings {
+            if *name != COMMIT {
+                let (name, known) = ((*name).to_owned(), vec![COMMIT]);
+                return Err(AttributeError::Unknown { name, known });
+            }
+            seconds = number(COMMIT, &(1..=u64::MAX), value)?;
+        }
+        self.upkeep().lock().own = seconds.saturating_mul(super::maintain::SECOND);
+        self.upkeep().wake();
+        Ok(())
+    }
+}
+
+/// What there is to know without a volume.
+pub(super) fn table() -> Vec<Attribute> {
+    let commit = Attribute {
+        name: COMMIT,
+        since: "",
+        about: "Seconds that a change stays in memory at most. Linux sets it by a remount.".into(),
+        allowed: Some(vfs::attributes::in_words(&(1..=u64::MAX))),
+        default: None,
+        value: None,
+        without_effect: None,
+    };
+    let shown = TABLE.iter().map(|row| Attribute {
+        name: row.name,
+        since: row.since,
+        about: row.about.to_owned(),
+        allowed: None,
+        default: None,
+        value: None,
+        without_effect: None,
+    });
+    [commit].into_iter().chain(shown).collect()
+}
