@@ -146,6 +146,9 @@ fn words() -> Vec<OsString> {
     {
         let kind = (format != "strandline").then_some(["--fs", format]);
         let named = ["strandline", tool].into_iter().chain(kind.into_iter().flatten());
+        if name == "fsck.ext4" {
+            words.splice(1.., cmd::e2fsck::translate(&words[1..]));
+        }
         words.splice(0..1, named.map(OsString::from));
     }
     cmd::mkfs::choose(&mut words);

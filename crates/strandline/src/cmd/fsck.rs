@@ -10,7 +10,7 @@ use drive::linux::Access;
 use drive::undo::{Undo, undo};
 use drive::{Drive, Timing};
 use serde::Serialize;
-use vfs::kind::{Checked, Finding, Format, Recovery, Repaired, Row};
+use vfs::kind::{self, Checked, Finding, Format, Recovery, Repaired, Row};
 use vfs::words::counted;
 
 use crate::failure::{Failure, Outcome};
@@ -80,6 +80,12 @@ pub(crate) struct Fsck {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// A recovery is no error that was corrected
+    #[arg(long, hide = true)]
+    as_e2fsck: bool,
+    /// Look only at whether it was unmounted cleanly, if it was
+    #[arg(long, hide = true)]
+    unless_clean: bool,
     /// Accepted for scripts: quota limits are never changed here
     #[arg(short = 'q', hide = true)]
     preserve_limits: bool,
@@ -190,7 +196,8 @@ impl Fsck {
             open_volume(&image, &self.devices, access, Timing::Instant).map_err(operational)?;
         let drive = opened.drive.clone();
         let mut done = Outcomes { in_copy: answer == Answer::No, ..Outcomes::default() };
-        let lazy = (self.auto || level.is_some_and(|level| level != 1)) && !self.yes;
+        let lazy = self.auto || level.is_some_and(|level| level != 1);
+        let lazy = if self.as_e2fsck { self.unless_clean } else { lazy && !self.yes };
         let format = self.devices.kind.of(&drive).map_err(operational).map_err(about(&image))?;
         if lazy && !self.rescue && format.is_clean(&drive).unwrap_or(false) {
             done.skipped = true;
@@ -199,6 +206,11 @@ impl Fsck {
         }
         opened.close();
         let code = done.code();
+        let code = match code {
+            CORRECTED if self.as_e2fsck && done.repair.is_none() => 0,
+            UNCORRECTED if self.as_e2fsck && done.report.is_none() => OPERATIONAL,
+            code => code,
+        };
         out::heard(self.tell(&image, code, &done))?;
         if self.tree && code != UNCORRECTED {
             drop((drive, opened));
@@ -290,10 +302,10 @@ impl Fsck {
         answer: Answer,
         done: &mut Outcomes,
     ) -> Outcome<()> {
-        if done.wants(answer)? {
-            return self.repair(format, &self.drive_to_change(opened, answer)?, done);
+        match done.wants(answer)? {
+            true => self.repair(format, &self.drive_to_change(opened, answer)?, done),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn repair(
@@ -310,7 +322,8 @@ impl Fsck {
                 done.repair = Some(report);
                 Ok(())
             }
-            Err(error) if error.is_corruption() => {
+            // Somebody else's program repairs it, which the error names.
+            Err(error) if error.is_corruption() || matches!(error, kind::Error::Usage(_)) => {
                 done.stopped.push(out::plain(error));
                 Ok(())
             }

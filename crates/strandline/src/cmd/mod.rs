@@ -9,6 +9,7 @@ pub(crate) mod crash;
 pub(crate) mod defrag;
 pub(crate) mod drive;
 pub(crate) mod dump;
+pub(crate) mod e2fsck;
 mod explore;
 pub(crate) mod f2fs_io;
 pub(crate) mod fsck;
