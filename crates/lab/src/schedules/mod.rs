@@ -5,6 +5,7 @@
 //! the others need to finish (PCT, Burckhardt and others, ASPLOS 2010: most races need only few
 //! preemptions, in the right places). A seed is a schedule, so it is all that a replay needs.
 
+mod contents;
 mod names;
 mod primitives;
 mod volumes;
@@ -29,8 +30,8 @@ pub struct Stage {
     pub format: &'static dyn Format,
     /// Its empty volume.
     empty: DriveState,
-    /// A nearly full one, on a drive with zones.
-    nearly_full: DriveState,
+    /// A nearly full one, on a drive with zones, for structures that need it.
+    nearly_full: Option<DriveState>,
     /// Decides what the scenario's threads do.
     seed: u64,
 }
@@ -46,11 +47,13 @@ pub struct Structure {
     pub about: &'static str,
     /// Whether it is broken on purpose, to see that this is found.
     pub injected: bool,
+    /// Whether it needs a drive with zones.
+    pub zoned: bool,
     run: fn(&Arc<Stage>) -> Check,
 }
 
 /// All of them.
-pub static ALL: [Structure; 14] = [
+pub static ALL: [Structure; 18] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -63,6 +66,10 @@ pub static ALL: [Structure; 14] = [
     names::RENAME,
     volumes::CLEANER,
     volumes::DISCARDS,
+    contents::TRUNCATE,
+    contents::SPACE,
+    contents::ORPHANS,
+    contents::REUSE,
     primitives::RACE,
     primitives::INVERTED,
 ];
@@ -102,11 +109,22 @@ pub struct Explored {
     pub failed: Vec<Failed>,
 }
 
+impl Structure {
+    /// Whether it can be tried on volumes of `format`.
+    ///
+    /// # Errors
+    ///
+    /// The drive cannot be made.
+    pub fn suits(&self, format: &'static dyn Format) -> Result<bool> {
+        Ok(!self.zoned || volumes::takes_zones(format)?)
+    }
+}
+
 /// Runs `count` schedules of `structure`, from seed `first` on. Calls `step` after each.
 ///
 /// # Errors
 ///
-/// The volume cannot be made, or there is no such seed.
+/// The volume cannot be made, or the structure needs a drive that the file system does not take.
 pub fn explore(
     structure: &'static Structure,
     format: &'static dyn Format,
@@ -114,7 +132,14 @@ pub fn explore(
     count: u64,
     step: &mut dyn FnMut(),
 ) -> Result<Explored> {
-    let (empty, nearly_full) = (volumes::empty(format)?, volumes::nearly_full(format)?);
+    if !structure.suits(format)? {
+        let (name, format) = (structure.name, format.name());
+        return Err(Error::Usage(format!(
+            "{name} needs a drive with zones, and {format} takes none"
+        )));
+    }
+    let empty = volumes::empty(format)?;
+    let nearly_full = structure.zoned.then(|| volumes::nearly_full(format)).transpose()?;
     let (mut switches, mut failed) = (0, Vec::new());
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
         let (empty, nearly_full) = (empty.clone(), nearly_full.clone());

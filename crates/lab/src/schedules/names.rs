@@ -12,6 +12,7 @@ pub(super) const NODES: Structure = Structure {
     name: "nodes",
     about: "files made, looked up and removed side by side, in one directory and in several",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let root = volume.fs.root();
@@ -45,6 +46,7 @@ pub(super) const NAMES: Structure = Structure {
     name: "names",
     about: "files made, fsynced and removed in one directory: what was fsynced survives a cut",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let (root, seed) = (volume.fs.root(), stage.seed);
@@ -86,6 +88,7 @@ pub(super) const REPLACE: Structure = Structure {
     name: "replace",
     about: "files replaced by new ones that were fsynced: after a cut there is the old or the new",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let (root, seed) = (volume.fs.root(), stage.seed);
@@ -133,6 +136,7 @@ pub(super) const RENAME: Structure = Structure {
     name: "rename",
     about: "directories and files move against each other: no name is lost, no circle closes",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let root = volume.fs.root();

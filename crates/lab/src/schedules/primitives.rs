@@ -39,6 +39,7 @@ pub(super) const PERCORE: Structure = Structure {
     name: "percore",
     about: "readers that count themselves on their cores never meet a writer",
     injected: false,
+    zoned: false,
     run: |_| {
         let lock = Arc::new(PerCoreRwLock::named("pair", Pair::new()));
         let mut threads: Threads = Vec::new();
@@ -65,6 +66,7 @@ pub(super) const GATE: Structure = Structure {
     name: "gate",
     about: "nothing changes during a commit, and all can look meanwhile",
     injected: false,
+    zoned: false,
     run: |_| {
         let gate = Arc::new(Gate::new("scenario", Pair::new()));
         let mut threads: Threads = Vec::new();
@@ -96,6 +98,7 @@ pub(super) const TURNS: Structure = Structure {
     name: "turns",
     about: "one turn of an inode at a time, and it is freed once, after the last",
     injected: false,
+    zoned: false,
     run: |_| {
         let turns = Arc::new((Turns::new("scenario"), Line::new(0), Line::new(0)));
         let mut threads: Threads = Vec::new();
@@ -125,6 +128,7 @@ pub(super) const RACE: Structure = Structure {
     name: "race",
     about: "broken on purpose: two threads count without a lock",
     injected: true,
+    zoned: false,
     run: |_| {
         let count = Arc::new(Line::new(0));
         let mut threads: Threads = Vec::new();
@@ -144,6 +148,7 @@ pub(super) const INVERTED: Structure = Structure {
     name: "inverted",
     about: "broken on purpose: two threads take two locks in opposite orders",
     injected: true,
+    zoned: false,
     run: |_: &Arc<Stage>| {
         let locks = Arc::new([Mutex::named("first", ()), Mutex::named("second", ())]);
         let mut threads: Threads = Vec::new();

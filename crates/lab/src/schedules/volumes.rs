@@ -27,6 +27,12 @@ pub(super) fn empty(format: &'static dyn Format) -> Result<DriveState> {
     Ok(made(DRIVE, format)?.power_off())
 }
 
+/// Whether it makes volumes on drives with zones.
+pub(super) fn takes_zones(format: &'static dyn Format) -> Result<bool> {
+    let ssd = rig::new_drive(&rig::unkind(ZONED, 0)?, Timing::Instant, 1)?;
+    Ok(format.techniques().first().is_some_and(|way| (way.runs_on)(ssd.identify())))
+}
+
 /// A drive with a volume that has [`FREE`] blocks left.
 pub(super) fn nearly_full(format: &'static dyn Format) -> Result<DriveState> {
     let ssd = made(ZONED, format)?;
@@ -142,6 +148,7 @@ pub(super) const INODE: Structure = Structure {
     name: "inode",
     about: "writers of one file and readers of it: no page is torn, the last write stays",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let file = volume.create(volume.fs.root(), "file")?;
@@ -179,6 +186,7 @@ pub(super) const FSYNC: Structure = Structure {
     name: "fsync",
     about: "files fsynced side by side: what has returned survives a cut at that moment",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let root = volume.fs.root();
@@ -212,6 +220,7 @@ pub(super) const CHECKPOINT: Structure = Structure {
     name: "checkpoint",
     about: "checkpoints during writes and fsyncs: what had returned survives, nothing is corrupt",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let root = volume.fs.root();
@@ -262,6 +271,7 @@ pub(super) const CLEANER: Structure = Structure {
     name: "cleaner",
     about: "cleaning during writes, reads and fsyncs: contents stay what they are",
     injected: false,
+    zoned: false,
     run: |stage| {
         let volume = Mounted::new(stage, "")?;
         let root = volume.fs.root();
@@ -310,10 +320,12 @@ pub(super) const DISCARDS: Structure = Structure {
     name: "discards",
     about: "zones are reset while a nearly full volume is written: what was fsynced survives a cut",
     injected: false,
+    zoned: true,
     run: |stage| {
         const PAGES: usize = 256;
         const LETTERS: std::ops::RangeInclusive<u8> = b'a'..=b'f';
-        let volume = Mounted::on(&stage.nearly_full, stage, "")?;
+        let nearly_full = stage.nearly_full.as_ref().ok_or("no volume with zones")?;
+        let volume = Mounted::on(nearly_full, stage, "")?;
         let upkeep = volume.fs.clone().maintain();
         let (root, seed) = (volume.fs.root(), stage.seed);
         let left = Arc::new(cores::Mutex::instrument("what is left", None));

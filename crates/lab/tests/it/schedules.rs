@@ -6,16 +6,22 @@ use lab::schedules::{ALL, Explored, Structure, explore, named};
 const SHARE: u64 = 200;
 
 fn run(structure: &'static Structure, first: u64, count: u64) -> Explored {
-    let format = subjects::named("f2fs").expect("it is known");
+    run_on("f2fs", structure, first, count)
+}
+
+fn run_on(fs: &str, structure: &'static Structure, first: u64, count: u64) -> Explored {
+    let format = subjects::named(fs).expect("it is known");
     explore(structure, format, first, count, &mut || ()).expect("the machine runs")
 }
 
-fn all_hold(count: u64) {
-    let sound = ALL.iter().filter(|structure| !structure.injected);
+fn all_hold(fs: &str, count: u64) {
+    let format = subjects::named(fs).expect("it is known");
+    let suits = |structure: &&Structure| structure.suits(format).expect("a built-in drive");
+    let sound = ALL.iter().filter(|structure| !structure.injected).filter(suits);
     let failed: Vec<String> = sound
         .flat_map(|structure| {
-            let found = run(structure, 0, count);
-            eprintln!("{}: {count} schedules, {} switches", structure.name, found.switches);
+            let found = run_on(fs, structure, 0, count);
+            eprintln!("{fs}, {}: {count} schedules, {} switches", structure.name, found.switches);
             found.failed.into_iter().map(|failed| format!("{}\n  {}", failed.what, failed.replay))
         })
         .collect();
@@ -25,13 +31,25 @@ fn all_hold(count: u64) {
 /// A share of what [`many_schedules`] runs.
 #[test]
 fn a_share_of_the_schedules() {
-    all_hold(SHARE);
+    all_hold("f2fs", SHARE);
+}
+
+/// The same of ext4's engine and journal.
+#[test]
+fn a_share_of_the_schedules_of_ext4() {
+    all_hold("ext4", SHARE / 4);
 }
 
 #[test]
 #[ignore = "long: make test-all"]
 fn many_schedules() {
-    all_hold(10_000);
+    all_hold("f2fs", 10_000);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn many_schedules_of_ext4() {
+    all_hold("ext4", 10_000);
 }
 
 #[test]

@@ -49,7 +49,15 @@ impl Schedules {
     pub(crate) fn run(self) -> Outcome {
         let format = subjects::named(&self.fs)?;
         let chosen = match &self.names[..] {
-            [] => schedules::ALL.iter().filter(|structure| !structure.injected).collect(),
+            [] => {
+                let mut all = Vec::new();
+                for structure in schedules::ALL.iter().filter(|structure| !structure.injected) {
+                    if structure.suits(format)? {
+                        all.push(structure);
+                    }
+                }
+                all
+            }
             names => {
                 names.iter().map(|name| schedules::named(name)).collect::<Result<Vec<_>, _>>()?
             }

@@ -1,0 +1,198 @@
+//! Scenarios of blocks that change hands: written back, cut off, freed and used again.
+
+use std::sync::Arc;
+
+use vfs::kind::Volume;
+use vfs::{Creator, FallocateMode, Ino, SetAttr};
+
+use super::volumes::{Mounted, TIMES, Threads, pages_of, said};
+use super::{Check, Structure, must, together};
+
+/// Pages of each file.
+const PAGES: usize = 4;
+const PAGE: u64 = ::drive::BLOCK_SIZE as u64;
+
+fn resize(fs: &dyn Volume, ino: Ino, pages: u64) -> Check {
+    let size = Some(pages * PAGE);
+    said("truncate", fs.setattr(ino, &SetAttr { size, ..SetAttr::default() })).map(drop)
+}
+
+pub(super) const TRUNCATE: Structure = Structure {
+    name: "truncate",
+    about: "a file cut and grown while it is written and written back: pages are old, new or zero",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let file = volume.create(root, "file")?;
+        volume.write(file, 0, b'a', PAGES)?;
+        volume.fsync(file)?;
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let (writer, cutter, syncer, kept) =
+            (volume.clone(), volume.clone(), volume.clone(), left.clone());
+        let threads: Threads = vec![
+            Box::new(move || {
+                (0..TIMES).try_for_each(|turn| {
+                    writer.write(file, turn % 3, b'b' + turn as u8, 2)?;
+                    writer.fsync(file)
+                })
+            }),
+            Box::new(move || {
+                (0..TIMES).try_for_each(|turn| {
+                    resize(&*cutter.fs, file, 1 + turn % 2)?;
+                    resize(&*cutter.fs, file, PAGES as u64)
+                })
+            }),
+            Box::new(move || {
+                (0..TIMES).try_for_each(|turn| {
+                    said("sync", syncer.fs.sync())?;
+                    if seed / 8 % TIMES == turn {
+                        *kept.lock() = Some(syncer.ssd.survivors(seed));
+                    }
+                    Ok(())
+                })
+            }),
+        ];
+        together(threads)?;
+        let known = |fs: &dyn Volume| {
+            let file = said("file", fs.lookup(root, b"file"))?.ino;
+            let letters = pages_of(fs, file, PAGES + 1)?;
+            let known = letters.iter().all(|letter| b"\0abcd".contains(letter));
+            let first = letters.first().is_some_and(|first| *first != 0);
+            must(known && first && letters.len() <= PAGES, || format!("it holds {letters:?}"))
+        };
+        known(&*volume.fs)?;
+        volume.end()?;
+        let Some(state) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, known)
+    },
+};
+
+pub(super) const SPACE: Structure = Structure {
+    name: "space",
+    about: "blocks taken, preallocated and freed by several files: none belongs to two",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let mut threads: Threads = Vec::new();
+        for core in 0..3_u8 {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                let letter = b'a' + core;
+                for turn in 0..TIMES {
+                    let name = format!("{core}-{turn}");
+                    let file = volume.create(root, &name)?;
+                    let ahead = 2 * PAGES as u64 * PAGE;
+                    let kept = volume.fs.fallocate(file, FallocateMode::KEEP_SIZE, 0, ahead);
+                    said("fallocate", kept)?;
+                    volume.write(file, 0, letter, PAGES)?;
+                    volume.fsync(file)?;
+                    let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+                    said("punch", volume.fs.fallocate(file, punch, PAGE, PAGE))?;
+                    let letters = pages_of(&*volume.fs, file, PAGES + 1)?;
+                    must(letters == [letter, 0, letter, letter], || format!("{letters:?}"))?;
+                    if turn > 0 {
+                        let old = format!("{core}-{}", turn - 1);
+                        said("unlink", volume.fs.unlink(root, old.as_bytes()))?;
+                    }
+                }
+                Ok(())
+            }));
+        }
+        let syncer = volume.clone();
+        threads.push(Box::new(move || (0..TIMES).try_for_each(|_| said("sync", syncer.fs.sync()))));
+        together(threads)?;
+        volume.end()
+    },
+};
+
+pub(super) const ORPHANS: Structure = Structure {
+    name: "orphans",
+    about: "files unlinked while they are open, and cut: none is left after a power cut",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..3_u64 {
+            let (volume, left) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES {
+                    let name = format!("{core}-{turn}");
+                    let file = volume.create(root, &name)?;
+                    said("open", volume.fs.open(file))?;
+                    volume.write(file, 0, b'x', PAGES)?;
+                    said("unlink", volume.fs.unlink(root, name.as_bytes()))?;
+                    if core == turn {
+                        said("sync", volume.fs.sync())?;
+                    }
+                    if seed / 8 % 9 == TIMES * turn + core {
+                        *left.lock() = Some(volume.ssd.survivors(seed));
+                    }
+                    resize(&*volume.fs, file, 1)?;
+                    volume.fs.release(file);
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        volume.end()?;
+        let Some(state) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |_| Ok(()))
+    },
+};
+
+pub(super) const REUSE: Structure = Structure {
+    name: "reuse",
+    about: "blocks of removed directories become contents: what was fsynced survives a cut",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..2_u8 {
+            let maker = volume.clone();
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES as u8 {
+                    let name = [b'd', b'0' + core, b'0' + turn];
+                    let dir = maker.fs.mkdir(root, &name, 0o755, Creator::default());
+                    let dir = said("mkdir", dir)?.ino;
+                    maker.create(dir, "below")?;
+                    maker.fsync(dir)?;
+                    said("unlink", maker.fs.unlink(dir, b"below"))?;
+                    said("rmdir", maker.fs.rmdir(root, &name))?;
+                    said("sync", maker.fs.sync())?;
+                }
+                Ok(())
+            }));
+            let (writer, kept) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES {
+                    let (name, letter) = (format!("f{core}-{turn}"), b'a' + turn as u8);
+                    let file = writer.create(root, &name)?;
+                    writer.write(file, 0, letter, PAGES)?;
+                    writer.fsync(file)?;
+                    if seed / 8 % 6 == 2 * turn + u64::from(core) {
+                        *kept.lock() = Some((name, letter, writer.ssd.survivors(seed)));
+                    }
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        volume.end()?;
+        let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
+            let letters = pages_of(fs, file, PAGES + 1)?;
+            must(letters == [letter; PAGES], || format!("{name} was fsynced, holds {letters:?}"))
+        })
+    },
+};
