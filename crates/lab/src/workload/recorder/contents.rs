@@ -1,6 +1,7 @@
 //! Calls that read and change what is in a file.
 
 use drive::{BLOCK_SIZE, Block};
+use vfs::kind::Volume;
 use vfs::ops::Op;
 use vfs::{Errno, FallocateMode, InodeFlags, SetAttr};
 
@@ -25,12 +26,29 @@ impl Recorder {
         self.write_as(node, offset, block.bytes(), |_| vec![block.clone()])
     }
 
+    /// Writes past the page cache.
+    pub fn write_direct(&self, node: Node, offset: u64, data: &[u8]) -> Result<()> {
+        let blocks = |model: &Model| merged(model, node, offset, data);
+        self.write_by(node, offset, data, blocks, |fs| fs.write_direct(node.ino, offset, data))
+    }
+
     fn write_as(
         &self,
         node: Node,
         offset: u64,
         data: &[u8],
         blocks: impl FnOnce(&Model) -> Vec<Block>,
+    ) -> Result<()> {
+        self.write_by(node, offset, data, blocks, |fs| fs.write(node.ino, offset, data))
+    }
+
+    fn write_by(
+        &self,
+        node: Node,
+        offset: u64,
+        data: &[u8],
+        blocks: impl FnOnce(&Model) -> Vec<Block>,
+        write: impl Fn(&dyn Volume) -> vfs::Result<usize>,
     ) -> Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -47,7 +65,7 @@ impl Recorder {
             Event::Write { obj: node.obj, first, blocks, from: offset, end }
         });
         let write = || {
-            let wrote = self.fs.write(node.ino, offset, data).map_err(Error::at("write", b""))?;
+            let wrote = write(&*self.fs).map_err(Error::at("write", b""))?;
             if wrote < data.len() { Err(Error::Full) } else { Ok(()) }
         };
         // To a file with this flag each write is an fsync, too.

@@ -35,6 +35,8 @@ enum Mix {
     Shared,
     /// Files come, go and move in a few directories.
     Names,
+    /// Private files, with preallocation, holes and `O_DIRECT`.
+    Ranges,
     /// Private files, on a volume that is filled and cleaned, with a small cache.
     Cleaning,
     /// All of it, with a small cache.
@@ -42,13 +44,15 @@ enum Mix {
 }
 
 impl Mix {
-    const ALL: [Self; 5] = [Self::Private, Self::Shared, Self::Names, Self::Cleaning, Self::All];
+    const ALL: [Self; 6] =
+        [Self::Private, Self::Shared, Self::Names, Self::Ranges, Self::Cleaning, Self::All];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
             Self::Shared => "shared",
             Self::Names => "names",
+            Self::Ranges => "ranges",
             Self::Cleaning => "cleaning",
             Self::All => "all",
         }
@@ -74,6 +78,14 @@ impl Mix {
                 (Action::Replace, 2),
                 (Action::Directory, 1),
                 (Action::Device, 1),
+            ],
+            Self::Ranges => &[
+                (Action::Ranges, 5),
+                (Action::Direct, 3),
+                (Action::Overwrite, 2),
+                (Action::Append, 2),
+                (Action::Own, 1),
+                (Action::OwnAttributes, 3),
             ],
             Self::Cleaning => &[
                 (Action::Overwrite, 4),

@@ -37,6 +37,10 @@ pub(super) enum Action {
     Overwrite,
     /// Bytes at its end, and an fsync.
     Append,
+    /// A range of a private file preallocated, punched or zeroed, and perhaps an fsync.
+    Ranges,
+    /// Whole blocks of a private file written past the cache, and an fsync.
+    Direct,
     /// A new private file and its first fsync; the one before it may be removed.
     Own,
     /// Whole blocks of a shared file, and perhaps an fsync.
@@ -121,6 +125,8 @@ impl Script {
         match action {
             Action::Overwrite => self.overwrite(),
             Action::Append => self.append(),
+            Action::Ranges => self.ranges(),
+            Action::Direct => self.direct(),
             Action::Own => self.new_own(),
             Action::Shared => self.shared(),
             Action::Cut => self.cut(),
@@ -193,6 +199,30 @@ impl Script {
         let bytes = self.rng.bytes(bytes);
         self.fs().write(node, self.fs().size(node), &bytes)?;
         self.fs().fsync(node)
+    }
+
+    fn ranges(&mut self) -> Result<()> {
+        let node = self.own();
+        let at = self.rng.below(8) * BLOCK + self.rng.below(2) * self.rng.below(BLOCK);
+        let len = self.rng.within(1, 4 * BLOCK);
+        let keep = FallocateMode::KEEP_SIZE;
+        let mode = self.one_of(&[
+            FallocateMode::empty(),
+            keep,
+            FallocateMode::PUNCH_HOLE | keep,
+            FallocateMode::ZERO_RANGE,
+        ]);
+        self.fs().fallocate(node, mode, at, len)?;
+        if self.chance(3) { Ok(()) } else { self.fs().fsync(node) }
+    }
+
+    fn direct(&mut self) -> Result<()> {
+        let node = self.own();
+        let at = self.rng.below(8) * BLOCK;
+        let blocks = self.rng.within(1, 4) as usize;
+        let bytes = self.rng.bytes(blocks * BLOCK as usize);
+        self.fs().write_direct(node, at, &bytes)?;
+        if self.chance(2) { self.fs().fdatasync(node) } else { self.fs().fsync(node) }
     }
 
     fn new_own(&mut self) -> Result<()> {
