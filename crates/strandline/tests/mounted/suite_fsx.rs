@@ -1,6 +1,6 @@
 //! fsx, the file system exerciser, on mounted volumes: `FSX_OPERATIONS` operations (1,000,000) of
-//! each kind on a tiny and on a large file at once, for every mode and kind of drive. OPRW needs a
-//! zoned drive. `FSX_SEED` is the seed of the first round.
+//! each kind on a tiny and on a large file at once, for every mode of F2FS and of ext4 and kind of
+//! drive. OPRW needs a zoned drive. `FSX_SEED` is the seed of the first round.
 //!
 //! The crate `fsx` never unmaps what it mapped: a process gets slower with every operation, and at
 //! about 65,000 mappings it may have no more. So the operations come in rounds, each with its own
@@ -10,7 +10,7 @@
 //! `INSERT_RANGE` through. `ranges` makes up for the first; the model tests put the others to the
 //! engine itself.
 
-use std::fs::{self, File};
+use std::fs::{File, create_dir_all, read, write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,43 +53,61 @@ posix_fadvise = 1
 #[test]
 #[ignore = "long: fsx, 2 x 1,000,000 operations"]
 fn posix_on_a_conventional_drive() {
-    exercise(CONVENTIONAL, "fsync_mode=posix");
+    exercise("f2fs", CONVENTIONAL, "fsync_mode=posix");
 }
 
 #[test]
 #[ignore = "long: fsx, 2 x 1,000,000 operations"]
 fn strict_on_a_conventional_drive() {
-    exercise(CONVENTIONAL, "fsync_mode=strict");
+    exercise("f2fs", CONVENTIONAL, "fsync_mode=strict");
 }
 
 #[test]
 #[ignore = "long: fsx, 2 x 1,000,000 operations"]
 fn posix_on_a_zoned_drive() {
-    exercise(ZONED, "fsync_mode=posix");
+    exercise("f2fs", ZONED, "fsync_mode=posix");
 }
 
 #[test]
 #[ignore = "long: fsx, 2 x 1,000,000 operations"]
 fn strict_on_a_zoned_drive() {
-    exercise(ZONED, "fsync_mode=strict");
+    exercise("f2fs", ZONED, "fsync_mode=strict");
 }
 
 #[test]
 #[ignore = "long: fsx, 2 x 1,000,000 operations"]
 fn oprw_on_a_zoned_drive() {
-    exercise(ZONED, "oprw");
+    exercise("f2fs", ZONED, "oprw");
+}
+
+#[test]
+#[ignore = "long: fsx, 2 x 1,000,000 operations"]
+fn ordered_ext4() {
+    exercise("ext4", CONVENTIONAL, "data=ordered");
+}
+
+#[test]
+#[ignore = "long: fsx, 2 x 1,000,000 operations"]
+fn writeback_ext4() {
+    exercise("ext4", CONVENTIONAL, "data=writeback");
+}
+
+#[test]
+#[ignore = "long: fsx, 2 x 1,000,000 operations"]
+fn data_journal_ext4() {
+    exercise("ext4", CONVENTIONAL, "data=journal");
 }
 
 /// fsx on a tiny and a large file of one volume.
-fn exercise(disk: Disk, options: &str) {
+fn exercise(fs: &'static str, disk: Disk, options: &str) {
     let program = installed("fsx", "0.3.2");
-    let rig = Rig::on(disk, &["-o", options]);
+    let rig = Rig::of(fs, disk, &["-o", options]);
     let started = cores::now();
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fsx-{disk:?}-{options}"));
-    fs::create_dir_all(&kept).unwrap();
+    create_dir_all(&kept).unwrap();
     let files = [("tiny", TINY), ("large", LARGE)].map(|(name, sizes)| {
         let config = kept.join(format!("{name}.toml"));
-        fs::write(&config, format!("{sizes}{WEIGHTS}")).unwrap();
+        write(&config, format!("{sizes}{WEIGHTS}")).unwrap();
         (config, rig.point().join(name))
     });
     let first = number("FSX_SEED", 1);
@@ -107,9 +125,9 @@ fn exercise(disk: Disk, options: &str) {
     }
     let seconds = (cores::now() - started) / 1_000_000_000;
     println!("{disk:?} {options}: 2 x {} operations in {seconds} s", operations());
-    let before = ["tiny", "large"].map(|name| fs::read(rig.point().join(name)).unwrap());
+    let before = ["tiny", "large"].map(|name| read(rig.point().join(name)).unwrap());
     rig.remount(&["-o", options]);
-    let after = ["tiny", "large"].map(|name| fs::read(rig.point().join(name)).unwrap());
+    let after = ["tiny", "large"].map(|name| read(rig.point().join(name)).unwrap());
     assert!(before == after, "{disk:?} {options}: contents after a remount");
     rig.unmount();
     rig.check();
@@ -135,10 +153,13 @@ const SIZE_MAX: u64 = 300_000;
 #[test]
 fn ranges() {
     let seed = number("FSX_SEED", 1);
-    for (disk, options) in
-        [(Disk::Plain(128), "fsync_mode=posix"), (Disk::Zoned(VOLATILE, 64), "oprw")]
-    {
-        let rig = Rig::on(disk, &["-o", options]);
+    for (fs, disk, options) in [
+        ("f2fs", Disk::Plain(128), "fsync_mode=posix"),
+        ("f2fs", Disk::Zoned(VOLATILE, 64), "oprw"),
+        ("ext4", Disk::Plain(128), "data=ordered"),
+        ("ext4", Disk::Plain(128), "data=journal"),
+    ] {
+        let rig = Rig::of(fs, disk, &["-o", options]);
         let path = rig.point().join("f");
         let mut mirror = Mirror {
             path: path.clone(),
@@ -152,7 +173,7 @@ fn ranges() {
         }
         drop(mirror.file);
         rig.remount(&["-o", options]);
-        assert!(fs::read(&path).unwrap() == mirror.bytes, "FSX_SEED={seed}: after a remount");
+        assert!(read(&path).unwrap() == mirror.bytes, "FSX_SEED={seed}: after a remount");
         rig.unmount();
         rig.check();
     }
@@ -218,6 +239,6 @@ impl Mirror {
     }
 
     fn agrees(&self) -> bool {
-        fs::read(&self.path).unwrap() == self.bytes
+        read(&self.path).unwrap() == self.bytes
     }
 }

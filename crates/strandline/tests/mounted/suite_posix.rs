@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::mounting::Rig;
 use crate::mounting::programs::{installed, said, with_mount_helper};
+use crate::mounting::{Disk, Rig};
 
 /// All tests this version has for Linux.
 const TESTS: usize = 398;
 
 /// Not applicable: pathconf(3) has to report how many links a file may have, and the C library,
 /// which knows that by file system, says "unknown" for everything mounted through FUSE. F2FS's
-/// limit is 2^32 - 1.
+/// limit is 2^32 - 1, ext4's 65,000.
 const UNKNOWN_LINK_MAX: &str = "link::link_count_max";
 
 /// Each in a process of its own. They make the mount read-only, which a kernel refuses while a file
@@ -52,7 +52,17 @@ entries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]
 #[test]
 #[ignore = "long: needs pjdfstest"]
 fn pjdfstest() {
-    let suite = Suite::new();
+    passes("f2fs");
+}
+
+#[test]
+#[ignore = "long: needs pjdfstest"]
+fn pjdfstest_on_ext4() {
+    passes("ext4");
+}
+
+fn passes(fs: &'static str) {
+    let suite = Suite::new(fs);
     let said = suite.run(false, &[]);
     let (passed, skipped, failed) = (with(&said, "ok"), with(&said, "skipped"), failed(&said));
     assert!(failed.is_empty(), "{failed:?}\n{said}");
@@ -63,7 +73,7 @@ fn pjdfstest() {
         let said = suite.run(true, &["--exact", &format!("pjdfstest::tests::{test}")]);
         assert_eq!(with(&said, "ok"), BTreeSet::from([test]), "{said}");
     }
-    println!("pjdfstest: {} of {TESTS} pass, 1 does not apply", TESTS - 1);
+    println!("pjdfstest on {fs}: {} of {TESTS} pass, 1 does not apply", TESTS - 1);
     suite.rig.unmount();
     suite.rig.check();
 }
@@ -89,9 +99,10 @@ struct Suite {
 }
 
 impl Suite {
-    fn new() -> Self {
+    fn new(fs: &'static str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        Self { program: installed("pjdfstest", "0.2.2"), rig: Rig::new(&[]), scratch }
+        let rig = Rig::of(fs, Disk::Plain(128), &[]);
+        Self { program: installed("pjdfstest", "0.2.2"), rig, scratch }
     }
 
     /// pjdfstest's output for the tests with these names, or for all.

@@ -1,7 +1,8 @@
 //! Programs people use, on mounted volumes, each of which checks itself or is checked: fio with
-//! checksums, SQLite, dbench, stress-ng, tar, rsync, git and cargo. On a conventional drive and
-//! under OPRW on a zoned one; both fscks find nothing afterwards. `SUITE_SECONDS` is how long
-//! dbench runs, and each stressor of stress-ng a fifth of it.
+//! checksums, SQLite, dbench, stress-ng, tar, rsync, git and cargo. F2FS on a conventional drive
+//! and under OPRW on a zoned one, and ext4; both fscks find nothing afterwards. `SUITE_SECONDS` is
+//! how long dbench runs, and each stressor of stress-ng a fifth of it. `FS` leaves the other file
+//! system out.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +11,21 @@ use std::process::Command;
 use crate::mounting::programs::{shell, succeed};
 use crate::mounting::{Disk, Rig, VOLATILE, number, require};
 
-const VOLUMES: [(Disk, &str); 2] =
-    [(Disk::Plain(1536), "fsync_mode=posix"), (Disk::Zoned(VOLATILE, 384), "oprw")];
+const VOLUMES: [(&str, Disk, &str); 4] = [
+    ("f2fs", Disk::Plain(1536), "fsync_mode=posix"),
+    ("f2fs", Disk::Zoned(VOLATILE, 384), "oprw"),
+    ("ext4", Disk::Plain(1536), "data=ordered"),
+    ("ext4", Disk::Plain(1536), "data=journal"),
+];
 
 /// Runs `work` on a volume of each kind. Its result must be the same after a remount.
 fn on_each(work: impl Fn(&Rig), look: impl Fn(&Path) -> String) {
-    for (disk, options) in VOLUMES {
-        let rig = Rig::on(disk, &["-o", options]);
+    let only = std::env::var("FS").ok();
+    for (fs, disk, options) in VOLUMES {
+        if only.as_ref().is_some_and(|only| only != fs) {
+            continue;
+        }
+        let rig = Rig::of(fs, disk, &["-o", options]);
         work(&rig);
         let before = look(&rig.point());
         rig.remount(&["-o", options]);
