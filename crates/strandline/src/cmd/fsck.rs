@@ -80,10 +80,9 @@ pub(crate) struct Fsck {
     /// One JSON object
     #[arg(long)]
     json: bool,
-    /// A recovery is no error that was corrected
+    /// A recovery corrects no error, and a volume that is marked clean may be left alone
     #[arg(long, hide = true)]
     as_e2fsck: bool,
-    /// Look only at whether it was unmounted cleanly, if it was
     #[arg(long, hide = true)]
     unless_clean: bool,
     /// Accepted for scripts: quota limits are never changed here
