@@ -220,7 +220,7 @@ impl kind::Volume for Ext4 {
 
     fn set(&self, settings: &[(&str, &str)]) -> Result<()> {
         let set = self.set_attributes(settings);
-        set.map_err(|error| kind::Error::Usage(error.to_string().into()))
+        set.map_err(|error| kind::Error::Usage(error.to_string()))
     }
 
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {
