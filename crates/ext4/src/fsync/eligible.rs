@@ -71,7 +71,10 @@ impl Mark {
         let recent = &mut cached.recent;
         match self {
             Self::Born(parent, name) => recent.born = Some(Born { id, parent, name }),
-            Self::Mixed => recent.mixed = Some(id),
+            Self::Mixed => {
+                recent.mixed = Some(id);
+                cached.data_id = Some(id);
+            }
             Self::LostName => recent.lost_name = Some(id),
         }
     }

@@ -36,8 +36,8 @@ pub(crate) struct Cached {
     pub(crate) overwrites: u64,
     /// The transaction that last changed it.
     pub(crate) id: Option<journal::Id>,
-    /// The transaction that last changed its size or its map: all that an `fdatasync` has to wait
-    /// for (`i_datasync_tid`).
+    /// The transaction that last changed more of it than times: all that an `fdatasync` has to wait
+    /// for. The kernel counts sizes and maps only (`i_datasync_tid`).
     pub(crate) data_id: Option<journal::Id>,
     /// Its blocks are being moved: writes wait for the file's turn.
     pub(crate) still: bool,

@@ -160,7 +160,9 @@ fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, (id, is_mapped): (Id, b
     }
     match shard.inodes.get_mut(&ino) {
         Some(cached) => {
-            if is_mapped || cached.inode.raw.size() != inode.raw.size() {
+            let old = &cached.inode;
+            let is_same = old.rest == inode.rest && old.raw.differs_in_times_only(&inode.raw);
+            if is_mapped || !is_same {
                 cached.data_id = Some(id);
             }
             (cached.inode, cached.id) = (inode, Some(id));

@@ -121,6 +121,22 @@ pub fn fields_len(bytes: &[u8], at: FsBlock) -> Result<usize> {
 }
 
 impl RawInode {
+    /// Whether `other` is the same but for times, and checksums.
+    pub fn differs_in_times_only(&self, other: &Self) -> bool {
+        let timeless = |raw: &Self| {
+            let mut raw = *raw;
+            for field in [&mut raw.atime, &mut raw.ctime, &mut raw.mtime] {
+                *field = 0.into();
+            }
+            for field in [&mut raw.ctime_extra, &mut raw.mtime_extra, &mut raw.atime_extra] {
+                *field = 0.into();
+            }
+            (raw.checksum_lo, raw.checksum_hi) = (0.into(), 0.into());
+            raw
+        };
+        timeless(self).as_bytes() == timeless(other).as_bytes()
+    }
+
     /// The inode in `bytes`, which are as long as `s_inode_size`, read from block `at`. Fields that
     /// it does not have are zero.
     pub fn read(bytes: &[u8], at: FsBlock) -> Result<Self> {
