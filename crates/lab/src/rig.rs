@@ -2,11 +2,15 @@
 //!
 //! The ZN540 has zones of 2 GiB; a volume of a few hundred MiB would be one zone. So zones are
 //! scaled down and their share of capacity kept. Everything else is the profile's.
+//!
+//! What a run is on is a [`Kit`] before it is made, a [`Medium`] while it is on, and what is
+//! [`Left`] of it after a cut: an emulated drive, or persistent memory (`pm`).
 
 use std::sync::Arc;
 
-use drive::{BLOCK_SIZE, Drive, Spec, Ssd, Timing};
-use vfs::kind::{Finding, Format, Volume};
+use drive::pm::{Domain, Pm, PmAccess, PmDrive, PmSim, PmState};
+use drive::{BLOCK_SIZE, Block, Drive, DriveState, Identify, Lba, Spec, Ssd, Timing};
+use vfs::kind::{Finding, Format, Technique, Volume};
 
 use crate::{Error, Result};
 
@@ -33,6 +37,142 @@ const SMALL_CONVENTIONAL: u64 = 64 * MIB_BLOCKS;
 
 /// Smallest drive without zones for a workload that does not fill it.
 const CONVENTIONAL_MIN: u64 = 256 * MIB_BLOCKS;
+
+/// Persistent memory without a footprint, and what it has besides twice the footprint.
+const PM_SMALL: u64 = 4 << 20;
+const PM_SPARE: u64 = 8 << 20;
+
+/// What a medium is to be like.
+#[derive(Clone)]
+pub enum Kit {
+    /// An emulated drive.
+    Ssd(Spec),
+    /// Simulated persistent memory of so many bytes.
+    Pm(u64, Domain),
+}
+
+/// What a run is on.
+#[derive(Clone)]
+pub enum Medium {
+    /// An emulated drive.
+    Ssd(Arc<Ssd>),
+    /// Simulated persistent memory.
+    Pm(Arc<PmSim>),
+}
+
+/// What a medium holds after a cut.
+#[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "there are few, and mostly of drives")]
+pub enum Left {
+    /// An emulated drive.
+    Ssd(DriveState),
+    /// Persistent memory, and how far a store must get to survive there.
+    Pm(PmState, Domain),
+}
+
+impl From<DriveState> for Left {
+    fn from(state: DriveState) -> Self {
+        Self::Ssd(state)
+    }
+}
+
+/// The medium called `name`: `pm[:DOMAIN]`, or a drive as for [`unkind`].
+pub fn kit(name: &str, footprint: u64) -> Result<Kit> {
+    let domain = match name.split_once(':') {
+        None if name == "pm" => Domain::Memory,
+        Some(("pm", domain)) => domain.parse().map_err(Error::Usage)?,
+        _ => return unkind(name, footprint).map(Kit::Ssd),
+    };
+    let bytes = if footprint == 0 { PM_SMALL } else { 2 * footprint + PM_SPARE };
+    Ok(Kit::Pm(bytes.next_multiple_of(BLOCK_SIZE as u64), domain))
+}
+
+impl Kit {
+    /// What the medium will say of itself.
+    pub fn identify(&self) -> Result<Identify> {
+        match self {
+            Self::Ssd(spec) => spec.identify().map_err(|error| Error::Usage(error.to_string())),
+            Self::Pm(..) => {
+                self.make(Timing::Instant, 0).map(|made| made.drive().identify().clone())
+            }
+        }
+    }
+
+    /// A new, empty one.
+    pub fn make(&self, timing: Timing, seed: u64) -> Result<Medium> {
+        match self {
+            Self::Ssd(spec) => new_drive(spec, timing, seed).map(Medium::Ssd),
+            Self::Pm(bytes, domain) => {
+                Ok(Medium::Pm(PmSim::power_on(PmState::new(*bytes), *domain)))
+            }
+        }
+    }
+}
+
+impl Medium {
+    /// As a file system sees it.
+    pub fn drive(&self) -> Arc<dyn Drive> {
+        match self {
+            Self::Ssd(ssd) => ssd.clone(),
+            Self::Pm(pm) => PmDrive::new(pm.clone(), PmAccess::Write),
+        }
+    }
+
+    /// What a cut leaves now, as `seed` decides.
+    pub fn survivors(&self, seed: u64) -> Left {
+        match self {
+            Self::Ssd(ssd) => Left::Ssd(ssd.survivors(seed)),
+            Self::Pm(pm) => Left::Pm(pm.survivors(seed), pm.info().domain),
+        }
+    }
+
+    /// What is there after it was switched off in order.
+    pub fn power_off(&self) -> Left {
+        match self {
+            Self::Ssd(ssd) => Left::Ssd(ssd.clone().power_off()),
+            Self::Pm(pm) => Left::Pm(pm.visible(), pm.info().domain),
+        }
+    }
+
+    /// Shows what reads of these blocks would return, in order and at no cost.
+    pub fn look(&self, lbas: &mut dyn Iterator<Item = Lba>, see: &mut dyn FnMut(&Block)) {
+        match self {
+            Self::Ssd(ssd) => ssd.look(lbas, see),
+            Self::Pm(pm) => lbas.for_each(|lba| {
+                let mut block = Block::unspecified();
+                pm.read(lba * BLOCK_SIZE as u64, block.make_mut());
+                see(&block);
+            }),
+        }
+    }
+}
+
+impl Left {
+    /// With its power back.
+    pub fn power_on(&self, timing: Timing, seed: u64) -> Medium {
+        match self {
+            Self::Ssd(state) => Medium::Ssd(Ssd::power_on(state.clone(), timing, seed)),
+            Self::Pm(state, domain) => Medium::Pm(PmSim::power_on(state.clone(), *domain)),
+        }
+    }
+
+    /// Whether the other is just the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ssd(one), Self::Ssd(other)) => one.is_same(other),
+            (Self::Pm(one, _), Self::Pm(other, _)) => one.hash() == other.hash(),
+            _ => false,
+        }
+    }
+
+    /// That of an emulated drive.
+    pub fn ssd(&self) -> Option<&DriveState> {
+        match self {
+            Self::Ssd(state) => Some(state),
+            Self::Pm(..) => None,
+        }
+    }
+}
 
 /// The name of a drive without `:fail=N`, and the N: which of the writes and flushes of a run
 /// fails, counted from 0.
@@ -85,6 +225,11 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     } else {
         spec.blocks((2 * blocks).max(CONVENTIONAL_MIN))
     })
+}
+
+/// Makes an empty volume for a technique.
+pub fn make_for(format: &dyn Format, drive: &Arc<dyn Drive>, way: &Technique) -> Result<()> {
+    format.make_with(drive, way.make).map_err(Error::of("mkfs"))
 }
 
 /// Makes an empty volume.

@@ -35,11 +35,13 @@ pub const PLAIN: &Technique = &Technique {
     name: "plain",
     title: "plainfs",
     options: "",
+    make: "",
     promise: |drive| Promise {
         durable: true,
         intact: true,
         atomic: false,
         whole: drive.atomic_write as usize >= BLOCK_SIZE,
+        at_return: false,
     },
     runs_on: |drive| drive.zones.is_none(),
 };

@@ -24,6 +24,5 @@ mod ondisk;
 mod recover;
 
 pub use mount::format::Format;
-pub use mount::technique::INPLACE;
 pub use offline::mkfs;
 pub use ondisk::Corrupt;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Pm, PmInfo};
 
@@ -17,6 +17,18 @@ pub enum PmFault {
         first: u64,
         /// One of so many; not zero.
         every: u64,
+    },
+    /// Fences that come behind a write-back that begins in `start..end`, `part` bytes behind a
+    /// multiple of `stride` from `start` on.
+    DropFencesBehind {
+        /// Address of the first.
+        start: u64,
+        /// Behind the last.
+        end: u64,
+        /// Bytes of one of several equal structures; not zero.
+        stride: u64,
+        /// Where in it.
+        part: (u64, u64),
     },
     /// Every write-back, but not streaming stores.
     DropWriteBack,
@@ -38,12 +50,15 @@ pub struct PmFaulty {
     below: Arc<dyn Pm>,
     fault: PmFault,
     fences: AtomicU64,
+    /// A write-back has come that [`PmFault::DropFencesBehind`] waits for.
+    is_behind: AtomicBool,
 }
 
 impl PmFaulty {
     /// `below`, with a fault.
     pub fn new(below: Arc<dyn Pm>, fault: PmFault) -> Arc<Self> {
-        Arc::new(Self { below, fault, fences: AtomicU64::new(0) })
+        let (fences, is_behind) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { below, fault, fences, is_behind })
     }
 }
 
@@ -81,6 +96,13 @@ impl Pm for PmFaulty {
             PmFault::DropWriteBacks { start, end, longest } => {
                 (start..end).contains(&at) && len <= longest
             }
+            PmFault::DropFencesBehind { start, end, stride, part } => {
+                let offset = at.saturating_sub(start) % stride.max(1);
+                if (start..end).contains(&at) && (part.0..part.1).contains(&offset) {
+                    self.is_behind.store(true, Ordering::Relaxed);
+                }
+                false
+            }
             _ => false,
         };
         if !dropped {
@@ -95,6 +117,7 @@ impl Pm for PmFaulty {
             PmFault::DropFences { first, every } => {
                 number >= first && (number - first).is_multiple_of(every.max(1))
             }
+            PmFault::DropFencesBehind { .. } => self.is_behind.swap(false, Ordering::Relaxed),
             PmFault::DropWriteBack | PmFault::DropWriteBacks { .. } | PmFault::DropStream => false,
         };
         if !dropped {

@@ -55,11 +55,13 @@ const fn durable(name: &'static str, title: &'static str, options: &'static str)
         name,
         title,
         options,
+        make: "",
         promise: |drive| Promise {
             durable: true,
             intact: true,
             atomic: false,
             whole: drive.atomic_write as usize >= BLOCK_SIZE,
+            at_return: false,
         },
         runs_on: |drive| drive.zones.is_none(),
     }

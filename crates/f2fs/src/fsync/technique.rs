@@ -11,6 +11,7 @@ pub const POSIX: &Technique = &Technique {
     name: "posix",
     title: "F2FS-posix",
     options: "fsync_mode=posix,nowp_check",
+    make: "",
     promise: |drive| promise(Way { barrier: true, strict: false, oprw: false }, drive),
     runs_on: |_| true,
 };
@@ -20,6 +21,7 @@ pub const STRICT: &Technique = &Technique {
     name: "strict",
     title: "F2FS-strict",
     options: "fsync_mode=strict,nowp_check",
+    make: "",
     promise: |drive| promise(Way { barrier: true, strict: true, oprw: false }, drive),
     runs_on: |_| true,
 };
@@ -29,6 +31,7 @@ pub const NOBARRIER: &Technique = &Technique {
     name: "nobarrier",
     title: "F2FS-nobarrier",
     options: "fsync_mode=nobarrier,nowp_check",
+    make: "",
     promise: |drive| promise(Way { barrier: false, strict: false, oprw: false }, drive),
     runs_on: |_| true,
 };
@@ -38,6 +41,7 @@ pub const OPRW: &Technique = &Technique {
     name: "oprw",
     title: "OPRW-posix",
     options: "fsync_mode=posix,oprw",
+    make: "",
     promise: |drive| promise(Way { barrier: true, strict: false, oprw: true }, drive),
     runs_on: has_write_pointers,
 };
@@ -47,6 +51,7 @@ pub const OPRW_NOBARRIER: &Technique = &Technique {
     name: "oprw-nobarrier",
     title: "OPRW-nobarrier",
     options: "fsync_mode=nobarrier,oprw",
+    make: "",
     promise: |drive| promise(Way { barrier: false, strict: false, oprw: true }, drive),
     runs_on: has_write_pointers,
 };
@@ -56,6 +61,7 @@ pub const OPRW_STRICT: &Technique = &Technique {
     name: "oprw-strict",
     title: "OPRW-strict",
     options: "fsync_mode=strict,oprw",
+    make: "",
     promise: |drive| promise(Way { barrier: true, strict: true, oprw: true }, drive),
     runs_on: |_| true,
 };
@@ -90,5 +96,6 @@ fn promise(way: Way, drive: &Identify) -> Promise {
         intact: !volatile || way.strict || (way.oprw && zoned),
         atomic: way.strict && (way.oprw || zoned),
         whole: drive.atomic_write as usize >= BLOCK_SIZE || way.oprw || zoned,
+        at_return: false,
     }
 }

@@ -1,15 +1,19 @@
 //! Powers on what survived one cut, recovers it, and compares it with the oracle.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::{Drive, Ssd};
+use cores::Mutex;
+use drive::pm::{Pending, Pm};
+use drive::{Drive, Timing};
 
 use super::record::Recording;
 use super::watch::Cut;
 use super::{Failure, Job, Progress};
 use crate::oracle::{Damage, Memo, Model, Verdict, verify};
+use crate::rig::{Kit, Left, Medium};
 use crate::{Result, machine, rig};
 use vfs::kind::{Recovery, Volume};
 
@@ -36,7 +40,16 @@ const OFF_NS: u64 = 86_400_000_000_000;
 type Models = [Model; 2];
 
 fn models(job: &Job) -> Models {
-    [(); 2].map(|()| Model::new(job.format.habits(job.technique)))
+    [(); 2].map(|()| model(job))
+}
+
+/// The model of an empty volume, for the medium of `job`.
+pub(crate) fn model(job: &Job) -> Model {
+    let model = Model::new(job.format.habits(job.technique));
+    match rig::kit(&job.drive, 0) {
+        Ok(Kit::Pm(..)) => model.torn_at(drive::pm::WORD as usize),
+        _ => model,
+    }
 }
 
 /// Judges a part of the cuts, and says whether to go on with another.
@@ -69,11 +82,11 @@ fn judge_alike(
     models: &mut Models,
     memo: &mut Memo,
 ) -> Result<Vec<Judged>> {
-    let mut verify = |mounts: usize, fs: &dyn Volume, drive: &Ssd, cut: &Cut| {
+    let mut verify = |mounts: usize, fs: &dyn Volume, medium: &Medium, cut: &Cut| {
         let model = &mut models[mounts - 1];
         model.advance(&recording.log, cut.position);
         let in_flight = model.is_syncing();
-        (compare(job, fs, drive, model, memo), in_flight)
+        (compare(job, fs, medium, model, memo), in_flight)
     };
     Ok(machine(job.seed)?.run(|| judge(job, cuts, &mut verify))?)
 }
@@ -123,36 +136,99 @@ pub fn with_later(found: Vec<Found>, later: &[Verdict]) -> Vec<Vec<Verdict>> {
 }
 
 /// How the volume differs, after the first mount or the second, from what may be there after a cut.
-type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Ssd, &Cut) -> Found + 'a;
+type Verify<'a> = dyn FnMut(usize, &dyn Volume, &Medium, &Cut) -> Found + 'a;
 
 /// Judges cuts that left the same state, on the current machine.
 fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     let Some(first) = cuts.first() else { return Vec::new() };
     stay_off();
-    let drive = first.power_on(job);
+    let medium = first.power_on(job);
+    let drive = medium.drive();
     let begun = crate::now_ns();
-    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
+    let (mounted, recut) = mount_cut(job, &medium);
     let recovery_ns = crate::now_ns() - begun;
     let recovery = mounted.as_ref().map_or_else(|_| Recovery::default(), |fs| fs.recovery());
     let mounted = mounted.as_ref();
-    let mut found = compare_each(mounted, cuts, |fs, cut| verify(1, &**fs, &drive, cut));
+    let mut found = compare_each(mounted, cuts, |fs, cut| verify(1, &**fs, &medium, cut));
     let later = mounted.map_or_else(
         |_| Vec::new(),
         |fs| {
             afterwards(job, first.like, drive.clone(), &**fs, &mut |fs| {
                 // All left the same, and by the last of them most had been promised.
                 if let (Some(cut), Some((verdicts, _))) = (cuts.last(), found.last_mut()) {
-                    add_new(verdicts, verify(2, fs, &drive, cut).0);
+                    add_new(verdicts, verify(2, fs, &medium, cut).0);
                 }
             })
         },
     );
+    if job.is_checked(first.like)
+        && let (Some(cut), Some((verdicts, _))) = (cuts.last(), found.last_mut())
+    {
+        verdicts.extend(cut_again(job, recut, &mut |fs, medium| verify(2, fs, medium, cut).0));
+    }
     let verdicts = with_later(found, &later);
     let judged = |(cut, verdicts): (&Cut, _)| {
         let Cut { index, at_ns, .. } = *cut;
         Judged { index, at_ns, recovery_ns, recovery, verdicts }
     };
     cuts.iter().zip(verdicts).map(judged).collect()
+}
+
+/// How often a recovery that was cut is cut again.
+const RECUTS: u32 = 2;
+/// States looked at for each moment of a recovery.
+const RECUT_STATES: u64 = 24;
+
+/// Mounts, and says what cuts of persistent memory might have left of that mount's recovery.
+pub(crate) fn mount_cut(job: &Job, medium: &Medium) -> (Result<Arc<dyn Volume>>, Vec<Left>) {
+    let looks = Arc::new(Mutex::instrument("moments of a recovery", Vec::new()));
+    if let Medium::Pm(pm) = medium {
+        let to = looks.clone();
+        pm.observe(Arc::new(move |pending| to.lock().push(pending)));
+    }
+    let mounted = rig::mount(job.format, medium.drive(), &job.mount_options());
+    let mut left = Vec::new();
+    if let Medium::Pm(pm) = medium {
+        pm.observe(Arc::new(|_| ()));
+        let looks: Vec<Pending> = std::mem::take(&mut *looks.lock());
+        let states = looks.iter().flat_map(|look| look.states(RECUT_STATES, job.seed));
+        left.extend(states.map(|state| Left::Pm(state, pm.info().domain)));
+    }
+    (mounted, left)
+}
+
+/// What is wrong with a volume after its recovery was cut, at any moment, and again.
+pub(crate) fn cut_again(
+    job: &Job,
+    left: Vec<Left>,
+    compare: &mut dyn FnMut(&dyn Volume, &Medium) -> Vec<Verdict>,
+) -> Vec<Verdict> {
+    let (mut todo, mut met) = (vec![(left, RECUTS)], BTreeSet::new());
+    while let Some((left, depth)) = todo.pop() {
+        for state in left {
+            let Left::Pm(memory, _) = &state else { continue };
+            if !met.insert(memory.hash()) {
+                continue;
+            }
+            let medium = state.power_on(Timing::Instant, job.seed);
+            let (mounted, again) = mount_cut(job, &medium);
+            let verdicts = match &mounted {
+                Ok(fs) => compare(&**fs, &medium),
+                Err(error) => vec![corrupt("mount", "a volume that recovers", error)],
+            };
+            if !verdicts.is_empty() {
+                let told = |v: Verdict| {
+                    let found = format!("{}, after recovery was cut", v.found);
+                    Verdict { found, ..v }
+                };
+                return verdicts.into_iter().map(told).collect();
+            }
+            if depth > 1 {
+                todo.push((again, depth - 1));
+            }
+        }
+    }
+    Vec::new()
 }
 
 /// Lets the power be off for a while. Otherwise recovery's changes would be dated within the run,
@@ -165,11 +241,11 @@ pub(crate) fn stay_off() {
 pub(crate) fn compare(
     job: &Job,
     fs: &dyn Volume,
-    drive: &Ssd,
+    medium: &Medium,
     model: &Model,
     memo: &mut Memo,
 ) -> Vec<Verdict> {
-    let mut verdicts = verify(fs, &|lbas, see| drive.look(lbas, see), model, memo);
+    let mut verdicts = verify(fs, &|lbas, see| medium.look(lbas, see), model, memo);
     verdicts.extend(job.workload.inspect(fs, model.transactions));
     verdicts
 }

@@ -33,7 +33,9 @@ use vfs::kind::Technique;
 
 use judge::judge_stretch;
 pub use judge::{Found, Judged, compare_each, corrupt, with_later};
-pub(crate) use judge::{add_new, afterwards, compare, first_failure, stay_off};
+pub(crate) use judge::{
+    add_new, afterwards, compare, cut_again, first_failure, model, mount_cut, stay_off,
+};
 pub use record::{Recording, record};
 pub use result::{Failure, ModeResult};
 use shard::Pick;
@@ -50,8 +52,8 @@ pub const CHECK_EVERY: usize = 10;
 pub struct Job {
     /// The file system.
     pub format: &'static dyn Format,
-    /// The drive's profile, by name, and what is unlike it; see [`crate::rig::unkind`] and
-    /// [`crate::rig::failing`].
+    /// The drive's profile, by name, and what is unlike it, or persistent memory; see
+    /// [`crate::rig::kit`] and [`crate::rig::failing`].
     pub drive: String,
     /// What uses the file system.
     pub workload: Arc<dyn Workload>,

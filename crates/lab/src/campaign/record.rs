@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use drive::{Drive, Spec, Timing};
+use drive::{Drive, Timing};
 
 use super::Job;
 use super::failing::Failing;
 use super::watch::{Cut, CutPoints, Plan, Taken, Watch};
 use crate::oracle::{Event, Oracle, Promise};
 use crate::report::ZoneMap;
+use crate::rig::{Kit, Medium};
 use crate::workload::Rng;
 use crate::workload::recorder::{FsyncSample, Recorder};
 use crate::{Error, Result, machine, rig};
@@ -58,17 +59,22 @@ impl Recording {
 /// Runs the workload of `job` and takes the cuts.
 pub fn record(job: &Job, points: CutPoints) -> Result<Recording> {
     let (drive, _) = rig::failing(&job.drive)?;
-    let spec = rig::unkind(&drive, job.workload.footprint())?;
-    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let scouted = run(job, &spec, Plan::Scout(points))?;
+    let kit = rig::kit(&drive, job.workload.footprint())?;
+    let identify = kit.identify()?;
+    let scouted = run(job, &kit, Plan::Scout(points))?;
     let times = scouted.taken.times;
     let picks = match points {
+        // Memory changes at once, so its events are counted and not timed.
+        CutPoints::Random(cuts) if identify.pm.is_some() => {
+            let numbers: Vec<u64> = (0..times.len() as u64).collect();
+            random_picks(job.seed, cuts, &numbers, times.len() as u64)
+        }
         CutPoints::Random(cuts) => random_picks(job.seed, cuts, &times, scouted.span_ns),
         CutPoints::Every => scouted.taken.chances.into_iter().enumerate().collect(),
     };
     let total = picks.iter().map(|(_, times)| *times as usize).sum();
     let wanted = job.pick.range(total, "cuts")?;
-    let ran = run(job, &spec, Plan::Take(picks.into_iter().peekable(), wanted))?;
+    let ran = run(job, &kit, Plan::Take(picks.into_iter().peekable(), wanted))?;
     Ok(Recording {
         log: ran.log,
         cuts: ran.taken.cuts,
@@ -110,20 +116,27 @@ struct Ran {
     taken: Taken,
 }
 
-fn run(job: &Job, spec: &Spec, plan: Plan) -> Result<Ran> {
+fn run(job: &Job, kit: &Kit, plan: Plan) -> Result<Ran> {
     machine(job.seed)?.run(|| {
-        let ssd = rig::new_drive(spec, Timing::Virtual, job.seed)?;
+        let medium = kit.make(Timing::Virtual, job.seed)?;
         let (_, nth) = rig::failing(&job.drive)?;
-        let failing = nth.map(|nth| Failing::new(ssd.clone(), nth, job.seed));
+        let failing = match (&medium, nth) {
+            (Medium::Ssd(ssd), Some(nth)) => Some(Failing::new(ssd.clone(), nth, job.seed)),
+            (Medium::Pm(_), Some(_)) => {
+                return Err(Error::Usage("fail=N: memory has no command that fails".into()));
+            }
+            (_, None) => None,
+        };
         let drive: Arc<dyn Drive> = match &failing {
             Some(failing) => failing.drive(),
-            None => ssd.clone(),
+            None => medium.drive(),
         };
-        rig::make(job.format, &drive)?;
+        rig::make_for(job.format, &drive, job.technique)?;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
-        let watch = Watch::new(&ssd, &oracle, plan, job.seed);
-        let recorder = Recorder::new(mounted.clone(), oracle.clone());
+        let watch = Watch::new(&medium, &oracle, plan, job.seed);
+        let at_return = job.promise(&kit.identify()?).at_return;
+        let recorder = Recorder::new(mounted.clone(), oracle.clone()).durable(at_return);
         let (mut begun, mut cleaned_before) = (0, 0);
         let ran = job.workload.run(&recorder, job.seed, &mut || {
             begun = crate::now_ns();

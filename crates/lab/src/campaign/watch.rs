@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec::IntoIter;
 
 use cores::Mutex;
+use drive::pm::{Domain, Pending, Pm};
 use drive::{
-    Command, Drive, DriveState, Event, EventKind, Identify, Moment, Ssd, Timing, ZoneAction,
-    ZoneGeometry,
+    Command, Drive, DriveState, Event, EventKind, Moment, Ssd, Timing, ZoneAction, ZoneGeometry,
 };
 
 use super::Job;
 use crate::oracle::Oracle;
 use crate::report::{ZoneMap, ZoneMark};
+use crate::rig::{Left, Medium};
 use crate::workload::Rng;
 
 /// Survivors drawn for each event whose outcome depends on chance.
@@ -42,17 +43,17 @@ pub struct Cut {
     pub position: usize,
     /// Number of the earliest cut that left the same state: nothing became durable since.
     pub(super) like: usize,
-    state: DriveState,
+    state: Left,
 }
 
 impl Cut {
-    /// A cut that stands for a state of the drive, at no particular time.
-    pub fn of_state(index: usize, position: usize, state: DriveState) -> Self {
-        Self { index, at_ns: 0, position, like: index, state }
+    /// A cut that stands for a state of the medium, at no particular time.
+    pub fn of_state(index: usize, position: usize, state: impl Into<Left>) -> Self {
+        Self { index, at_ns: 0, position, like: index, state: state.into() }
     }
 
-    /// What the drive has.
-    pub fn state(&self) -> &DriveState {
+    /// What the medium has.
+    pub fn state(&self) -> &Left {
         &self.state
     }
 
@@ -61,14 +62,15 @@ impl Cut {
         self.like == other.like
     }
 
-    /// What the drive says of itself.
-    pub fn identify(&self) -> &Identify {
-        self.state.identify()
+    /// Blocks of a zone; 0 without zones.
+    pub fn zone_size(&self) -> u64 {
+        let zones = self.state.ssd().and_then(|state| state.identify().zones);
+        zones.map_or(0, |zones| zones.size)
     }
 
-    /// The drive with its power back, timed by the current virtual machine.
-    pub fn power_on(&self, job: &Job) -> Arc<Ssd> {
-        Ssd::power_on(self.state.clone(), Timing::Virtual, job.seed ^ self.like as u64)
+    /// The medium with its power back, timed by the current virtual machine.
+    pub fn power_on(&self, job: &Job) -> Medium {
+        self.state.power_on(Timing::Virtual, job.seed ^ self.like as u64)
     }
 }
 
@@ -130,9 +132,26 @@ pub(super) struct Taken {
     pub(super) zone_map: Option<(u64, ZoneMap)>,
 }
 
-/// Watches a drive until it ends.
+/// A moment, of which chance decides what survives.
+enum Instant<'a> {
+    Ssd(&'a Moment<'a>),
+    Pm(&'a Pending, Domain),
+}
+
+impl Instant<'_> {
+    fn survivors(&self, seed: u64) -> Left {
+        match self {
+            Self::Ssd(moment) => Left::Ssd(moment.survivors(seed)),
+            Self::Pm(pending, domain) => Left::Pm(pending.pick(cores::splitmix64(seed)), *domain),
+        }
+    }
+}
+
+/// Watches a medium until it ends.
 pub struct Watch {
-    ssd: Arc<Ssd>,
+    medium: Medium,
+    /// The observer of persistent memory.
+    pm: Option<Arc<Mutex<Watcher>>>,
     started: Arc<AtomicU64>,
     /// Protects what the watcher hands over when it is dropped.
     slot: Arc<Mutex<Taken>>,
@@ -146,12 +165,16 @@ impl Watch {
         let by_chance = identify.volatile_cache && identify.zones.is_none();
         let draws = if by_chance { CHANCES } else { 1 };
         let live = Live { points, draws, rng: Rng::new(seed, LIVE) };
-        Self::new(ssd, oracle, Plan::Live(live), seed)
+        Self::new(&Medium::Ssd(ssd.clone()), oracle, Plan::Live(live), seed)
     }
 
-    pub(super) fn new(ssd: &Arc<Ssd>, oracle: &Arc<Oracle>, plan: Plan, seed: u64) -> Self {
+    pub(super) fn new(medium: &Medium, oracle: &Arc<Oracle>, plan: Plan, seed: u64) -> Self {
         let started = Arc::new(AtomicU64::new(u64::MAX));
         let slot = Arc::new(Mutex::instrument("cuts taken", Taken::default()));
+        let zones = match medium {
+            Medium::Ssd(ssd) => ssd.identify().zones,
+            Medium::Pm(_) => None,
+        };
         let mut watcher = Watcher {
             oracle: oracle.clone(),
             started: started.clone(),
@@ -160,12 +183,24 @@ impl Watch {
             next: 0,
             last: None,
             seed,
-            pointers: Pointers::new(ssd.identify().zones),
+            pointers: Pointers::new(zones),
             taken: Taken::default(),
             slot: slot.clone(),
         };
-        ssd.observe(Box::new(move |event, moment| watcher.see(event, moment)));
-        Self { ssd: ssd.clone(), started, slot }
+        let medium = medium.clone();
+        let pm = match &medium {
+            Medium::Ssd(ssd) => {
+                ssd.observe(Box::new(move |event, moment| watcher.see(event, moment)));
+                None
+            }
+            Medium::Pm(pm) => {
+                let watcher = Arc::new(Mutex::instrument("cuts of memory", watcher));
+                let (to, domain) = (watcher.clone(), pm.info().domain);
+                pm.observe(Arc::new(move |pending| to.lock().see_pm(&pending, domain)));
+                Some(watcher)
+            }
+        };
+        Self { medium, pm, started, slot }
     }
 
     /// From `now` on the power may fail.
@@ -186,7 +221,16 @@ impl Watch {
 
     pub(super) fn end(self) -> Taken {
         // Dropping the observer hands over what it took.
-        drop(self.ssd.unobserve());
+        match (&self.medium, self.pm) {
+            (Medium::Ssd(ssd), _) => drop(ssd.unobserve()),
+            (Medium::Pm(pm), watcher) => {
+                pm.observe(Arc::new(|_| ()));
+                if let Some(watcher) = watcher {
+                    // After the last call has returned.
+                    watcher.lock().see_pm(&pm.pending(), pm.info().domain);
+                }
+            }
+        }
         std::mem::take(&mut *self.slot.lock())
     }
 }
@@ -202,7 +246,7 @@ struct Watcher {
     /// Number of the next cut.
     next: usize,
     /// What the one before it left, and the number of the first that left that.
-    last: Option<(usize, DriveState)>,
+    last: Option<(usize, Left)>,
     seed: u64,
     pointers: Pointers,
     taken: Taken,
@@ -211,9 +255,20 @@ struct Watcher {
 
 impl Watcher {
     fn see(&mut self, event: &Event<'_>, moment: &Moment<'_>) {
+        self.at(event.at, &Instant::Ssd(moment));
+        if let EventKind::Command { command, .. } = event.kind {
+            self.pointers.follow(command);
+        }
+    }
+
+    fn see_pm(&mut self, pending: &Pending, domain: Domain) {
+        self.at(crate::now_ns(), &Instant::Pm(pending, domain));
+    }
+
+    fn at(&mut self, now: u64, moment: &Instant<'_>) {
         let started = self.started.load(Ordering::Acquire);
         if started != u64::MAX {
-            let at_ns = event.at.saturating_sub(started);
+            let at_ns = now.saturating_sub(started);
             match &mut self.plan {
                 Plan::Scout(points) => {
                     self.taken.times.push(at_ns);
@@ -242,12 +297,9 @@ impl Watcher {
             }
             self.seen += 1;
         }
-        if let EventKind::Command { command, .. } = event.kind {
-            self.pointers.follow(command);
-        }
     }
 
-    fn take(&mut self, at_ns: u64, wanted: &Range<usize>, moment: &Moment<'_>) {
+    fn take(&mut self, at_ns: u64, wanted: &Range<usize>, moment: &Instant<'_>) {
         let index = self.next;
         self.next += 1;
         let mut cut = draw(&self.oracle, self.seed, index, at_ns, moment);
@@ -257,17 +309,19 @@ impl Watcher {
         if !wanted.contains(&index) {
             return;
         }
-        let buffered = self.pointers.buffered(&cut.state);
-        if self.taken.zone_map.as_ref().is_none_or(|(most, _)| buffered > *most) {
-            let map = self.pointers.map(at_ns, &cut.state);
-            self.taken.zone_map = map.map(|map| (buffered, map));
+        if let Some(state) = cut.state.ssd() {
+            let buffered = self.pointers.buffered(state);
+            if self.taken.zone_map.as_ref().is_none_or(|(most, _)| buffered > *most) {
+                let map = self.pointers.map(at_ns, state);
+                self.taken.zone_map = map.map(|map| (buffered, map));
+            }
         }
         self.taken.cuts.push(cut);
     }
 }
 
 /// What survives a moment, as chance has it for cut `index`.
-fn draw(oracle: &Oracle, seed: u64, index: usize, at_ns: u64, moment: &Moment<'_>) -> Cut {
+fn draw(oracle: &Oracle, seed: u64, index: usize, at_ns: u64, moment: &Instant<'_>) -> Cut {
     let state = moment.survivors(seed.wrapping_add(index as u64));
     // Taken after the state: anything acknowledged by then was already durable in it.
     let position = oracle.position();
@@ -275,7 +329,7 @@ fn draw(oracle: &Oracle, seed: u64, index: usize, at_ns: u64, moment: &Moment<'_
 }
 
 /// How many survivors to draw at this moment.
-fn chances(seed: u64, moment: &Moment<'_>) -> u64 {
+fn chances(seed: u64, moment: &Instant<'_>) -> u64 {
     let one = moment.survivors(seed);
     let is_other = |n| !moment.survivors(seed.wrapping_add(n)).is_same(&one);
     if (1..=CHANCES).any(is_other) { CHANCES } else { 1 }

@@ -10,7 +10,7 @@ use super::{Bound, Counts, Explored, explore};
 use crate::campaign::shard::Shard;
 use crate::campaign::{Failure, Job, Progress};
 use crate::workload::Rng;
-use crate::{Error, Result, rig};
+use crate::{Result, rig};
 use vfs::kind::Format;
 use vfs::kind::Technique;
 
@@ -44,9 +44,12 @@ pub struct Batch {
 impl Batch {
     /// Whether there is such a technique on such a drive.
     pub fn applies(&self) -> Result<bool> {
-        let identify = rig::unkind(&self.drive, 0)?.identify();
-        let identify = identify.map_err(|e| Error::Usage(e.to_string()))?;
-        Ok((self.technique.runs_on)(&identify))
+        Ok((self.technique.runs_on)(&rig::kit(&self.drive, 0)?.identify()?))
+    }
+
+    /// Whether calls are durable when they return, so that nothing else needs to make them so.
+    fn at_return(&self) -> Result<bool> {
+        Ok((self.technique.promise)(&rig::kit(&self.drive, 0)?.identify()?).at_return)
     }
 }
 
@@ -107,11 +110,14 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
         Ok(found.len() == wanted)
     };
     let Some(states) = batch.sample else {
-        let sequences: Vec<Sequence> = Sequence::all(batch.length).collect();
+        let sequences: Vec<Sequence> = match batch.at_return()? {
+            true => Sequence::all_at_return(batch.length).collect(),
+            false => Sequence::all(batch.length).collect(),
+        };
         take(&mut all, share(sequences, shard))?;
         return Ok(all);
     };
-    let mut drawn = drawn(batch);
+    let mut drawn = drawn(batch)?;
     if shard.is_none() {
         while all.result.counts.states < states
             && take(&mut all, drawn.by_ref().take(ROUND).collect())?
@@ -134,9 +140,13 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     Ok(all)
 }
 
-fn drawn(batch: &Batch) -> impl Iterator<Item = Sequence> + use<> {
+fn drawn(batch: &Batch) -> Result<impl Iterator<Item = Sequence> + use<>> {
     let (mut rng, length) = (Rng::new(batch.seed, 10), batch.length);
-    std::iter::repeat_with(move || Sequence::drawn(length, &mut rng))
+    let at_return = batch.at_return()?;
+    Ok(std::iter::repeat_with(move || match at_return {
+        true => Sequence::drawn_at_return(length, &mut rng),
+        false => Sequence::drawn(length, &mut rng),
+    }))
 }
 
 fn share(mut sequences: Vec<Sequence>, shard: Option<Shard>) -> Vec<Sequence> {

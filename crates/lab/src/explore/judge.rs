@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use drive::{Ssd, Timing};
+use drive::Timing;
 
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
 use crate::campaign::{
-    Failure, Job, add_new, afterwards, compare, compare_each, stay_off, with_later,
+    Failure, Job, add_new, afterwards, compare, compare_each, corrupt, cut_again, model, mount_cut,
+    stay_off, with_later,
 };
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
-use crate::{Result, machine, rig};
+use crate::{Result, machine};
 
 /// How often each outcome was seen, before the last fsync returned (`false`) and after (`true`).
 pub type Seen = BTreeMap<(bool, Outcome), usize>;
@@ -55,12 +56,16 @@ struct Models {
     begin: usize,
     /// Everything durable, as it was before and as it is after.
     ends: Option<(Model, Model)>,
+    /// If each call is durable when it returns: for each position the positions of the last return
+    /// before it, and of the next.
+    returns: Option<Vec<(usize, usize)>>,
+    promise: Promise,
 }
 
 impl Models {
-    fn new(job: &Job, tape: &Tape, outcomes: bool) -> Self {
+    fn new(job: &Job, tape: &Tape, promise: Promise, outcomes: bool) -> Self {
         let (begin, end) = tape.positions;
-        let mut model = Model::new(job.format.habits(job.technique));
+        let mut model = model(job);
         let mut at = Vec::new();
         for position in begin..=end {
             model.advance(&tape.log, position);
@@ -72,12 +77,50 @@ impl Models {
             model
         };
         let ends = at.first().zip(at.last()).filter(|_| outcomes);
-        Self { begin, ends: ends.map(|(old, new)| (settled(old), settled(new))), at }
+        let ends = ends.map(|(old, new)| (settled(old), settled(new)));
+        let returns = promise.at_return.then(|| returns(&tape.log, begin, end));
+        Self { begin, ends, at, returns, promise }
     }
 
     fn get(&self, position: usize) -> &Model {
         &self.at[position - self.begin]
     }
+
+    /// What is wrong with a volume at a position.
+    fn verdicts(
+        &self,
+        position: usize,
+        compare: &mut dyn FnMut(&Model) -> Vec<Verdict>,
+    ) -> Vec<Verdict> {
+        let Some(returns) = &self.returns else { return compare(self.get(position)) };
+        let (last, next) = returns[position - self.begin];
+        let new = compare(self.get(next));
+        if new.is_empty() || next == last {
+            return new;
+        }
+        let old = compare(self.get(last));
+        if old.is_empty() {
+            return old;
+        }
+        // Neither. Bytes under way may be some of each.
+        let mut some = compare(self.get(position));
+        some.retain(|verdict| verdict.breaks(self.promise));
+        let in_blocks = |all: &[Verdict]| all.iter().all(|verdict| verdict.block.is_some());
+        if some.is_empty() && (self.promise.atomic || !in_blocks(&old) && !in_blocks(&new)) {
+            some = old;
+        }
+        some
+    }
+}
+
+/// For each position the last return before it and the next one.
+fn returns(log: &[Event], begin: usize, end: usize) -> Vec<(usize, usize)> {
+    let is_return = |position: usize| {
+        position == begin || matches!(log.get(position - 1), Some(Event::SyncEnd { .. }))
+    };
+    let last = |position: usize| (begin..=position).rev().find(|at| is_return(*at));
+    let next = |position: usize| (position..=end).find(|at| is_return(*at));
+    (begin..=end).map(|at| (last(at).unwrap_or(begin), next(at).unwrap_or(end))).collect()
 }
 
 /// Judges all states, or the one `job` asks for.
@@ -88,7 +131,7 @@ pub(super) fn judge_all(
     promise: Promise,
     outcomes: bool,
 ) -> Result<Explored> {
-    let models = Models::new(job, tape, outcomes);
+    let models = Models::new(job, tape, promise, outcomes);
     let mut memo = Memo::default();
     let mut explored = Explored {
         workload: job.workload.name().into(),
@@ -102,6 +145,13 @@ pub(super) fn judge_all(
     };
     if job.pick.is_first() {
         explored.counts.sampled = found.sampled;
+    }
+    // A fault may leave that, which must be found by what a cut makes of it.
+    if promise.at_return && job.inject.is_none() && tape.is_dirty() {
+        explored.counts.broken += 1;
+        let verdict = corrupt("memory", "nothing on its way at return", &"stores");
+        let (replay, verdicts) = (job.replay(0), vec![verdict]);
+        explored.failures.push(Failure { cut: 0, at_ns: 0, broken: true, verdicts, replay });
     }
     for number in job.pick.range(found.states.len(), "states")? {
         let state = &found.states[number];
@@ -121,7 +171,8 @@ pub(super) fn first_failure(
     found: &Found,
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<(usize, usize, Vec<Verdict>)>> {
-    let (models, mut memo) = (Models::new(job, tape, false), Memo::default());
+    let promise = super::promise(job)?;
+    let (models, mut memo) = (Models::new(job, tape, promise, false), Memo::default());
     for (number, state) in found.states.iter().enumerate() {
         let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
         let bad = judged.into_iter().find(|one| !one.verdicts.is_empty() && is(&one.verdicts));
@@ -141,17 +192,18 @@ struct Judged {
 
 fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
     stay_off();
-    let drive = Ssd::power_on(state.drive.clone(), Timing::Instant, job.seed);
-    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
+    let medium = state.left.power_on(Timing::Instant, job.seed);
+    let drive = medium.drive();
+    let (mounted, recut) = mount_cut(job, &medium);
     let mounted = mounted.as_ref();
     let ends = models.ends.as_ref().zip(mounted.ok()).map(|((old, new), fs)| {
-        let mut against = |model| compare(job, &**fs, &drive, model, memo).is_empty();
+        let mut against = |model| compare(job, &**fs, &medium, model, memo).is_empty();
         // New first: an operation that changes nothing visible counts as done.
         (against(new), against(old))
     });
     let mut found = compare_each(mounted, &state.positions, |fs, &position| {
-        let model = models.get(position);
-        (compare(job, &**fs, &drive, model, memo), model.is_syncing())
+        let compare = &mut |model: &Model| compare(job, &**fs, &medium, model, memo);
+        (models.verdicts(position, compare), models.get(position).is_syncing())
     });
     let outcomes: Vec<_> = match mounted {
         Ok(_) => found.iter().map(|(of, _)| ends.map(|ends| outcome(ends, of))).collect(),
@@ -162,12 +214,18 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         |fs| {
             afterwards(job, number, drive.clone(), &**fs, &mut |fs| {
                 for (&position, (verdicts, _)) in state.positions.iter().zip(&mut found) {
-                    let again = compare(job, fs, &drive, models.get(position), memo);
-                    add_new(verdicts, again);
+                    let compare = &mut |model: &Model| compare(job, fs, &medium, model, memo);
+                    add_new(verdicts, models.verdicts(position, compare));
                 }
             })
         },
     );
+    if let (Some(&position), Some((verdicts, _))) = (state.positions.last(), found.last_mut()) {
+        verdicts.extend(cut_again(job, recut, &mut |fs, medium| {
+            let compare = &mut |model: &Model| compare(job, fs, medium, model, memo);
+            models.verdicts(position, compare)
+        }));
+    }
     let verdicts = with_later(found, &later);
     let judged = |((&position, verdicts), outcome)| Judged { position, verdicts, outcome };
     state.positions.iter().zip(verdicts).zip(outcomes).map(judged).collect()

@@ -9,17 +9,21 @@
 pub mod ace;
 pub mod batch;
 mod judge;
+mod memory;
 mod states;
 pub mod table;
 
 use std::sync::Arc;
 
 use cores::Mutex;
-use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Timing};
+use drive::pm::{Domain, Pending, Pm, PmSim};
+use drive::{Command, Drive, DriveState, Event as DriveEvent, EventKind, Ssd, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::{self, Cut, Failure, Job, Recording};
 use crate::oracle::{Event, Oracle, Promise, Verdict};
+use crate::report::ZoneMap;
+use crate::rig::{Left, Medium};
 use crate::workload::recorder::Recorder;
 use crate::{Error, Result, machine, rig};
 
@@ -93,14 +97,52 @@ pub struct Explored {
     pub seen: Seen,
 }
 
-/// A run as the drive saw it.
+/// A run as the medium saw it.
 struct Tape {
     log: Vec<Event>,
-    /// What was durable when the workload started.
-    base: DriveState,
-    entries: Vec<Entry>,
+    ran: Ran,
     /// The oracle's position when the workload started, and at its end.
     positions: (usize, usize),
+}
+
+/// What the medium saw.
+#[allow(clippy::large_enum_variant, reason = "there is one to a run")]
+enum Ran {
+    /// Commands, on a drive on which this was durable when the workload started.
+    Ssd(DriveState, Vec<Entry>),
+    /// What a cut might have left, and at which position of the oracle.
+    Pm(Vec<(Pending, usize)>, Domain),
+}
+
+impl Tape {
+    /// Every state that a cut may leave.
+    fn states(&self, bound: Bound, seed: u64) -> Result<states::Found> {
+        match &self.ran {
+            Ran::Ssd(base, entries) => {
+                let run = states::Commands { base, entries, positions: self.positions };
+                states::enumerate(&run, bound, seed)
+            }
+            Ran::Pm(looks, domain) => Ok(memory::enumerate(looks, *domain, bound, seed)),
+        }
+    }
+
+    /// The zones of the drive that a cut at this position left so.
+    fn zones(&self, state: &Left, position: usize) -> Option<ZoneMap> {
+        let (Ran::Ssd(base, entries), Some(state)) = (&self.ran, state.ssd()) else { return None };
+        let sent = entries.iter().filter(|entry| entry.position <= position);
+        campaign::zones_at(base, state, sent.map(|entry| &entry.command))
+    }
+
+    /// Whether something is on its way when all calls have returned.
+    fn is_dirty(&self) -> bool {
+        match &self.ran {
+            Ran::Ssd(..) => false,
+            Ran::Pm(looks, domain) => {
+                let last = looks.last().filter(|_| *domain != Domain::Process);
+                last.is_some_and(|(pending, _)| !pending.is_settled())
+            }
+        }
+    }
 }
 
 /// The drive's observer. It runs under the drive's lock, so it takes no other before it is dropped.
@@ -150,19 +192,15 @@ pub(crate) fn first_failure(
     bound: Bound,
     is: &mut dyn FnMut(&[Verdict], Promise) -> bool,
 ) -> Result<Option<(Failure, Recording)>> {
-    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
-    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let promise = job.promise(&identify);
+    let promise = promise(job)?;
     let tape = take(job)?;
-    let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
+    let found = tape.states(bound, job.seed)?;
     let is = &mut |verdicts: &[Verdict]| is(verdicts, promise);
     let Some((number, position, verdicts)) = judge::first_failure(job, &tape, &found, is)? else {
         return Ok(None);
     };
-    let sent = tape.entries.iter().filter(|entry| entry.position <= position);
-    let sent = sent.map(|entry| &entry.command);
-    let state = &found.states[number].drive;
-    let zone_map = campaign::zones_at(&tape.base, state, sent);
+    let state = &found.states[number].left;
+    let zone_map = tape.zones(state, position);
     let cut = Cut::of_state(number, position, state.clone());
     let broken = verdicts.iter().any(|v| v.breaks(promise));
     let failure = Failure { cut: number, at_ns: 0, broken, verdicts, replay: job.replay(number) };
@@ -172,10 +210,11 @@ pub(crate) fn first_failure(
 
 /// How many states of a run [`explore`] would mount.
 pub fn count(job: &Job, bound: Bound) -> Result<usize> {
-    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
-    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let found = states::enumerate(&take(job)?, identify.volatile_cache, bound, job.seed)?;
-    Ok(found.states.len())
+    Ok(take(job)?.states(bound, job.seed)?.states.len())
+}
+
+fn promise(job: &Job) -> Result<Promise> {
+    Ok(job.promise(&rig::kit(&job.drive, job.workload.footprint())?.identify()?))
 }
 
 /// Explores one run of the workload of `job`; `job.pick` selects among the states. With `outcomes`
@@ -195,41 +234,93 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
 /// # }
 /// ```
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
-    let spec = rig::unkind(&job.drive, job.workload.footprint())?;
-    let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-    let promise = job.promise(&identify);
+    let promise = promise(job)?;
     let tape = take(job)?;
-    let found = states::enumerate(&tape, identify.volatile_cache, bound, job.seed)?;
+    let found = tape.states(bound, job.seed)?;
     judge::judge_all(job, &tape, &found, promise, outcomes)
 }
 
 fn take(job: &Job) -> Result<Tape> {
     machine(job.seed)?.run(|| {
-        let spec = rig::unkind(&job.drive, job.workload.footprint())?;
         // No time passes on the drive: it gets its commands one after the other.
-        let ssd = rig::new_drive(&spec, Timing::Instant, job.seed)?;
-        let drive: Arc<dyn Drive> = ssd.clone();
-        rig::make(job.format, &drive)?;
+        let medium =
+            rig::kit(&job.drive, job.workload.footprint())?.make(Timing::Instant, job.seed)?;
+        let drive = medium.drive();
+        rig::make_for(job.format, &drive, job.technique)?;
+        let at_return = job.promise(drive.identify()).at_return;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
-        let entries = Arc::new(Mutex::instrument("commands seen", Vec::new()));
-        let recorder = Recorder::new(mounted.clone(), oracle.clone());
-        let (mut base, mut begun) = (None, 0);
+        let recorder = Recorder::new(mounted.clone(), oracle.clone()).durable(at_return);
+        let mut watched = Watched::new(&medium);
+        let mut begun = None;
         job.workload.run(&recorder, job.seed, &mut || {
-            // The preparation is durable, whatever fault is injected.
-            let _ = ssd.issue(0, 0, Command::Flush).or_else(|| ssd.wait_for(0, 0));
-            base = Some(ssd.survivors(job.seed));
-            begun = oracle.position();
-            let (oracle, slot) = (oracle.clone(), entries.clone());
-            let mut writer = Writer { oracle, entries: Vec::new(), slot };
-            ssd.observe(Box::new(move |event, _| writer.see(event)));
+            watched.start(&oracle, job.seed);
+            begun = Some(oracle.position());
         })?;
-        drop(ssd.unobserve());
+        let ran = watched.end(&oracle);
         drop(recorder);
         drop(mounted);
+        let begun = begun.ok_or_else(|| Error::Usage("the workload never started".into()))?;
         let positions = (begun, oracle.position());
-        let base = base.ok_or_else(|| Error::Usage("the workload never started".into()))?;
-        let entries = std::mem::take(&mut *entries.lock());
-        Ok(Tape { log: oracle.take_log(), base, entries, positions })
+        Ok(Tape { log: oracle.take_log(), ran, positions })
     })?
+}
+
+/// A medium that is watched while the workload runs.
+#[allow(clippy::large_enum_variant, reason = "there is one to a run")]
+enum Watched {
+    Ssd(Arc<Ssd>, Option<DriveState>, Arc<Mutex<Vec<Entry>>>),
+    Pm(Arc<PmSim>, Arc<Mutex<Vec<(Pending, usize)>>>),
+}
+
+impl Watched {
+    fn new(medium: &Medium) -> Self {
+        match medium {
+            Medium::Ssd(ssd) => {
+                let entries = Mutex::instrument("commands seen", Vec::new());
+                Self::Ssd(ssd.clone(), None, Arc::new(entries))
+            }
+            Medium::Pm(pm) => {
+                let looks = Mutex::instrument("memory seen", Vec::new());
+                Self::Pm(pm.clone(), Arc::new(looks))
+            }
+        }
+    }
+
+    /// The preparation is durable, whatever fault is injected.
+    fn start(&mut self, oracle: &Arc<Oracle>, seed: u64) {
+        match self {
+            Self::Ssd(ssd, base, entries) => {
+                let _ = ssd.issue(0, 0, Command::Flush).or_else(|| ssd.wait_for(0, 0));
+                *base = Some(ssd.survivors(seed));
+                let (oracle, slot) = (oracle.clone(), entries.clone());
+                let mut writer = Writer { oracle, entries: Vec::new(), slot };
+                ssd.observe(Box::new(move |event, _| writer.see(event)));
+            }
+            Self::Pm(pm, looks) => {
+                pm.settle_all();
+                let (oracle, looks) = (oracle.clone(), looks.clone());
+                pm.observe(Arc::new(move |pending| {
+                    looks.lock().push((pending, oracle.position()));
+                }));
+            }
+        }
+    }
+
+    fn end(self, oracle: &Oracle) -> Ran {
+        match self {
+            Self::Ssd(ssd, base, entries) => {
+                drop(ssd.unobserve());
+                let base = base.unwrap_or_else(|| ssd.survivors(0));
+                Ran::Ssd(base, std::mem::take(&mut *entries.lock()))
+            }
+            Self::Pm(pm, looks) => {
+                pm.observe(Arc::new(|_| ()));
+                let mut looks = std::mem::take(&mut *looks.lock());
+                // After the last call has returned.
+                looks.push((pm.pending(), oracle.position()));
+                Ran::Pm(looks, pm.info().domain)
+            }
+        }
+    }
 }

@@ -24,7 +24,8 @@ use std::ops::{Range, RangeInclusive};
 
 use drive::{BLOCK_SIZE, Block, Command, DriveState, Lba, Status, ZoneAction};
 
-use super::{Bound, Tape};
+use super::Bound;
+use crate::rig::Left;
 use crate::workload::Rng;
 use crate::{Error, Result};
 
@@ -34,9 +35,17 @@ pub(super) struct Entry {
     pub(super) position: usize,
 }
 
+/// The commands of a run, and the drive that they were sent to.
+pub(super) struct Commands<'a> {
+    pub(super) base: &'a DriveState,
+    pub(super) entries: &'a [Entry],
+    /// The oracle's, at the beginning and the end.
+    pub(super) positions: (usize, usize),
+}
+
 /// What a cut may leave, and the oracle's positions at which it may be left, in order.
 pub(super) struct State {
-    pub(super) drive: DriveState,
+    pub(super) left: Left,
     pub(super) positions: Vec<usize>,
 }
 
@@ -46,7 +55,7 @@ pub(super) struct Found {
     pub(super) states: Vec<State>,
     /// Instants that were sampled.
     pub(super) sampled: usize,
-    by_key: BTreeMap<u64, usize>,
+    pub(super) by_key: BTreeMap<u64, usize>,
 }
 
 /// Something that becomes durable, or not.
@@ -84,8 +93,9 @@ struct Walk {
     bound: Bound,
 }
 
-/// All states a cut may leave of `tape`.
-pub(super) fn enumerate(tape: &Tape, volatile: bool, bound: Bound, seed: u64) -> Result<Found> {
+/// All states a cut may leave of the drive of `tape`.
+pub(super) fn enumerate(tape: &Commands<'_>, bound: Bound, seed: u64) -> Result<Found> {
+    let volatile = tape.base.identify().volatile_cache;
     let mut walk = Walk {
         found: Found::default(),
         durable: tape.base.clone(),
@@ -292,7 +302,7 @@ impl Walk {
                 if !drive.fits() {
                     return Ok(());
                 }
-                self.found.states.push(State { drive, positions: Vec::new() });
+                self.found.states.push(State { left: drive.into(), positions: Vec::new() });
                 self.found.by_key.insert(key, self.found.states.len() - 1);
                 self.found.states.len() - 1
             }
@@ -421,12 +431,13 @@ mod tests {
         let entry = |(position, command)| Entry { command, position };
         let entries: Vec<Entry> = (0..).zip(commands).map(entry).collect();
         let positions = (0, entries.len());
-        let tape = Tape { log: Vec::new(), base, entries, positions };
-        let found = enumerate(&tape, true, Bound::default(), 1).unwrap();
+        let tape = Commands { base: &base, entries: &entries, positions };
+        let found = enumerate(&tape, Bound::default(), 1).unwrap();
         let at_end = found.states.iter().filter(|s| s.positions.contains(&positions.1));
         let look = |state: &State| {
-            let read = |lba| state.drive.media().read(lba).unwrap().bytes()[0];
-            let wp = state.drive.write_pointers().nth(1).unwrap();
+            let drive = state.left.ssd().unwrap();
+            let read = |lba| drive.media().read(lba).unwrap().bytes()[0];
+            let wp = drive.write_pointers().nth(1).unwrap();
             (read(0), read(1), read(ZONE), read(ZONE + 1), wp)
         };
         at_end.map(look).collect()
@@ -476,10 +487,10 @@ mod tests {
         let data = [filled(5)].into_iter().collect();
         let entries =
             vec![Entry { command: Command::Write { lba: 0, data, fua: false }, position: 0 }];
-        let tape = Tape { log: Vec::new(), base, entries, positions: (0, 1) };
-        let found = enumerate(&tape, true, Bound::default(), 1).unwrap();
+        let tape = Commands { base: &base, entries: &entries, positions: (0, 1) };
+        let found = enumerate(&tape, Bound::default(), 1).unwrap();
         let ends = |state: &State| {
-            let block = state.drive.media().read(0).unwrap();
+            let block = state.left.ssd().unwrap().media().read(0).unwrap();
             (block[0], block[BLOCK_SIZE - 513], block[BLOCK_SIZE - 512], block[BLOCK_SIZE - 1])
         };
         let seen: BTreeSet<_> = found.states.iter().map(ends).collect();

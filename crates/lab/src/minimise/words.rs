@@ -4,12 +4,13 @@
 use std::iter::once;
 use std::ops::Range;
 
-use drive::{Lba, Ssd};
+use drive::Lba;
 use vfs::path::resolve;
 
 use crate::campaign::{Cut, Job, Recording};
 use crate::oracle::{Model, Verdict};
 use crate::report::ZoneMark;
+use crate::rig::Medium;
 use crate::{Result, machine, rig};
 use vfs::kind::{PageAt, Volume};
 
@@ -23,7 +24,7 @@ pub fn words(job: &Job, recording: &Recording, verdicts: &[Verdict]) -> Result<V
     model.advance(&recording.log, cut.position);
     let mut out = vec![when(&model, cut, recording.total)];
     let zones = recording.zone_map.as_ref().map_or(&[][..], |map| &map.zones);
-    let size = cut.identify().zones.map_or(0, |zones| zones.size);
+    let size = cut.zone_size();
     out.extend(zones.iter().map(pointers));
     out.extend(machine(job.seed)?.run(|| found(job, cut, zones, size, verdicts))?);
     Ok(out)
@@ -57,7 +58,7 @@ fn found(job: &Job, cut: &Cut, zones: &[ZoneMark], size: u64, verdicts: &[Verdic
     let mut out = Vec::new();
     let drive = cut.power_on(job);
     let before = cut.power_on(job);
-    let mounted = rig::mount(job.format, drive.clone(), &job.mount_options());
+    let mounted = rig::mount(job.format, drive.drive(), &job.mount_options());
     for verdict in verdicts {
         out.push(verdict.to_string());
         let Ok(mounted) = &mounted else { continue };
@@ -103,7 +104,7 @@ fn place(
 /// The newest node of inode `ino` on NAND, of those last written to a zone.
 fn nodes(
     job: &Job,
-    drive: &Ssd,
+    drive: &Medium,
     ino: u64,
     path: &str,
     zones: &[ZoneMark],

@@ -161,7 +161,7 @@ impl Walk<'_> {
         }
         let damage = match () {
             () if block.was_once(found) => Damage::Lost,
-            () if block.has_sectors(found) => Damage::Torn,
+            () if block.has_sectors(found, self.model.grain) => Damage::Torn,
             () => Damage::Garbage,
         };
         // The blocks that an fsync writes: those changed, and the first of what was a small file.

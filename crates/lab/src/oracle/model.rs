@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use vfs::FileKind;
 
 use super::event::{Event, Meta, ObjId, Place, ROOT, Times, Transactions};
-use super::object::Object;
+use super::object::{Object, SECTOR};
 use super::order::{Call, Calls, Versions};
 use vfs::kind::Habits;
 
@@ -38,6 +38,8 @@ pub struct Model {
     syncs: Vec<Call>,
     /// What else the file system may do, by its nature.
     pub(super) habits: Habits,
+    /// What the medium does not tear, in bytes.
+    pub(super) grain: usize,
     position: usize,
 }
 
@@ -62,8 +64,14 @@ impl Model {
             naming: BTreeMap::new(),
             syncs: Vec::new(),
             habits,
+            grain: SECTOR,
             position: 0,
         }
+    }
+
+    /// The same on a medium that tears what is longer than so many bytes.
+    pub fn torn_at(self, grain: usize) -> Self {
+        Self { grain, ..self }
     }
 
     /// How many events it has seen.

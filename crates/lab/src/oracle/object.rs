@@ -10,7 +10,7 @@ use super::event::{Meta, Place, Times};
 use super::order::{Call, Calls, Size, Versions};
 
 /// What no drive tears.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// One block of a file.
 #[derive(Clone, Debug)]
@@ -32,23 +32,25 @@ impl BlockVersions {
         self.history.contains(&hash(Block::from_prefix(bytes).bytes()))
     }
 
-    /// Whether each sector of these bytes belongs to some version that may be there. A hole counts
-    /// as none, because a block that fills it is not written in place.
-    pub fn has_sectors(&self, bytes: &[u8]) -> bool {
-        self.is_made_of(bytes, |version| !version.same_page(&Block::zeroed()))
+    /// Whether each `grain` of these bytes belongs to some version that may be there. On a drive a
+    /// hole counts as none, because a block that fills it is not written in place; memory may be
+    /// zeroed in place.
+    pub fn has_sectors(&self, bytes: &[u8], grain: usize) -> bool {
+        let counts = |version: &Block| grain < SECTOR || !version.same_page(&Block::zeroed());
+        self.is_made_of(bytes, grain, counts)
     }
 
     /// As [`BlockVersions::has_sectors`], of a block that nobody has synced: it may also be new and
     /// not have come to the drive as a whole.
     pub fn has_sectors_or_zeroes(&self, bytes: &[u8]) -> bool {
-        self.is_made_of(bytes, |_| true)
+        self.is_made_of(bytes, SECTOR, |_| true)
     }
 
-    fn is_made_of(&self, bytes: &[u8], counts: impl Fn(&Block) -> bool) -> bool {
+    fn is_made_of(&self, bytes: &[u8], grain: usize, counts: impl Fn(&Block) -> bool) -> bool {
         let versions = || self.versions.allowed().filter(|version| counts(version));
         (0..)
-            .step_by(SECTOR)
-            .zip(bytes.chunks(SECTOR))
+            .step_by(grain)
+            .zip(bytes.chunks(grain))
             .all(|(at, sector)| versions().any(|v| v[at..at + sector.len()] == *sector))
     }
 

@@ -48,7 +48,7 @@ pub(super) const TRUNCATE: Structure = Structure {
                 (0..TIMES).try_for_each(|turn| {
                     said("sync", syncer.fs.sync())?;
                     if seed / 8 % TIMES == turn {
-                        *kept.lock() = Some(syncer.ssd.survivors(seed));
+                        *kept.lock() = Some(syncer.medium.survivors(seed));
                     }
                     Ok(())
                 })
@@ -132,7 +132,7 @@ pub(super) const ORPHANS: Structure = Structure {
                         said("sync", volume.fs.sync())?;
                     }
                     if seed / 8 % 9 == TIMES * turn + core {
-                        *left.lock() = Some(volume.ssd.survivors(seed));
+                        *left.lock() = Some(volume.medium.survivors(seed));
                     }
                     resize(&*volume.fs, file, 1)?;
                     volume.fs.release(file);
@@ -180,7 +180,7 @@ pub(super) const REUSE: Structure = Structure {
                     writer.write(file, 0, letter, PAGES)?;
                     writer.fsync(file)?;
                     if seed / 8 % 6 == 2 * turn + u64::from(core) {
-                        *kept.lock() = Some((name, letter, writer.ssd.survivors(seed)));
+                        *kept.lock() = Some((name, letter, writer.medium.survivors(seed)));
                     }
                 }
                 Ok(())

@@ -14,11 +14,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ::drive::DriveState;
 use cores::Machine;
 use serde::Serialize;
-use vfs::kind::Format;
+use vfs::kind::{Format, Technique};
 
+use crate::rig::Left;
 use crate::{CAMPAIGN_MACHINE, Error, Result, profile_named};
 
 /// The most preemptions of an odd seed.
@@ -28,10 +28,12 @@ const PREEMPTIONS: u64 = 3;
 pub struct Stage {
     /// The file system of scenarios over a volume.
     pub format: &'static dyn Format,
+    /// Mount options of every volume.
+    options: &'static str,
     /// Its empty volume.
-    empty: DriveState,
+    empty: Left,
     /// A nearly full one, on a drive with zones, for structures that need it.
-    nearly_full: Option<DriveState>,
+    nearly_full: Option<Left>,
     /// Decides what the scenario's threads do.
     seed: u64,
 }
@@ -101,6 +103,9 @@ pub struct Failed {
 pub struct Explored {
     /// The structure.
     pub structure: &'static str,
+    /// The technique, if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<&'static str>,
     /// How many schedules ran.
     pub schedules: u64,
     /// How many times threads were switched in all.
@@ -127,7 +132,7 @@ impl Structure {
 /// The volume cannot be made, or the structure needs a drive that the file system does not take.
 pub fn explore(
     structure: &'static Structure,
-    format: &'static dyn Format,
+    (format, way): (&'static dyn Format, Option<&'static Technique>),
     first: u64,
     count: u64,
     step: &mut dyn FnMut(),
@@ -138,17 +143,21 @@ pub fn explore(
             "{name} needs a drive with zones, and {format} takes none"
         )));
     }
-    let empty = volumes::empty(format)?;
-    let nearly_full = structure.zoned.then(|| volumes::nearly_full(format)).transpose()?;
+    let make = way.or_else(|| format.techniques().first().copied());
+    let make = make.ok_or_else(|| Error::Usage("a file system without techniques".into()))?;
+    let empty = volumes::empty(format, make)?;
+    let nearly_full = structure.zoned.then(|| volumes::nearly_full(format, make)).transpose()?;
+    let options = way.map_or("", |way| way.options);
     let (mut switches, mut failed) = (0, Vec::new());
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
         let (empty, nearly_full) = (empty.clone(), nearly_full.clone());
-        let stage = Arc::new(Stage { format, empty, nearly_full, seed });
+        let stage = Arc::new(Stage { format, options, empty, nearly_full, seed });
         let (check, switched) = one(structure, &stage)?;
         switches += switched;
         if let Err(what) = check {
+            let mode = way.map_or_else(String::new, |way| format!(" --modes {way}"));
             let replay = format!(
-                "strandline lab schedules {} --fs {} --seed {seed} --count 1",
+                "strandline lab schedules {} --fs {}{mode} --seed {seed} --count 1",
                 structure.name,
                 format.name()
             );
@@ -156,7 +165,8 @@ pub fn explore(
         }
         step();
     }
-    Ok(Explored { structure: structure.name, schedules: count, switches, failed })
+    let (structure, mode) = (structure.name, way.map(|way| way.name));
+    Ok(Explored { structure, mode, schedules: count, switches, failed })
 }
 
 /// Runs one schedule.

@@ -64,7 +64,7 @@ pub(super) const NAMES: Structure = Structure {
                     volume.write(file, 0, b'a' + core, 1)?;
                     volume.fsync(file)?;
                     if seed / 8 % 9 == 3 * turn as u64 + u64::from(core) {
-                        let state = volume.ssd.survivors(seed);
+                        let state = volume.medium.survivors(seed);
                         *left.lock() = Some((name.clone(), b'a' + core, state));
                     }
                 }
@@ -106,7 +106,7 @@ pub(super) const REPLACE: Structure = Structure {
                     let moved = volume.fs.rename(root, new.as_bytes(), root, old.as_bytes(), flags);
                     said("rename", moved)?;
                     if seed / 8 % 9 == 3 * turn + u64::from(core) {
-                        *left.lock() = Some((core, letter, volume.ssd.survivors(seed)));
+                        *left.lock() = Some((core, letter, volume.medium.survivors(seed)));
                     }
                 }
                 Ok(())

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use ::drive::{BLOCK_SIZE, Drive, DriveState, Ssd, Timing};
-use vfs::kind::{Format, Volume};
+use ::drive::{BLOCK_SIZE, Drive, Timing};
+use vfs::kind::{Format, Technique, Volume};
 use vfs::{Creator, Ino};
 
 use super::{Check, Stage, Structure, must, together};
+use crate::rig::{Left, Medium};
 use crate::{Error, Result, rig};
 
 /// Without write buffer protection, so that an fsync is worth what it did, and without zones, where
@@ -14,6 +15,10 @@ use crate::{Error, Result, rig};
 const DRIVE: &str = "conventional-noplp";
 /// With zones, which are reset before they are used again.
 const ZONED: &str = "zn540-noplp";
+/// For file systems that need it.
+const MEMORY: &str = "pm";
+/// Bytes that a volume on memory is to have room for.
+const MEMORY_ROOM: u64 = 4 << 20;
 /// Free blocks of a volume that is nearly full.
 const FREE: u64 = 640;
 
@@ -22,9 +27,9 @@ pub(super) const TIMES: u64 = 3;
 
 pub(super) type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
 
-/// A drive with an empty volume.
-pub(super) fn empty(format: &'static dyn Format) -> Result<DriveState> {
-    Ok(made(DRIVE, format)?.power_off())
+/// A medium with an empty volume.
+pub(super) fn empty(format: &'static dyn Format, way: &Technique) -> Result<Left> {
+    Ok(made(DRIVE, format, way)?.power_off())
 }
 
 /// Whether it makes volumes on drives with zones.
@@ -33,10 +38,10 @@ pub(super) fn takes_zones(format: &'static dyn Format) -> Result<bool> {
     Ok(format.techniques().first().is_some_and(|way| (way.runs_on)(ssd.identify())))
 }
 
-/// A drive with a volume that has [`FREE`] blocks left.
-pub(super) fn nearly_full(format: &'static dyn Format) -> Result<DriveState> {
-    let ssd = made(ZONED, format)?;
-    let fs = format.mount(ssd.clone(), "").map_err(Error::of("mount"))?;
+/// A medium with a volume that has [`FREE`] blocks left.
+pub(super) fn nearly_full(format: &'static dyn Format, way: &Technique) -> Result<Left> {
+    let medium = made(ZONED, format, way)?;
+    let fs = format.mount(medium.drive(), "").map_err(Error::of("mount"))?;
     let fill = || -> vfs::Result<()> {
         let file = fs.create(fs.root(), b"filler", 0o644, Creator::default())?.ino;
         let pages = fs.statfs()?.blocks_free.saturating_sub(FREE);
@@ -46,19 +51,24 @@ pub(super) fn nearly_full(format: &'static dyn Format) -> Result<DriveState> {
         fs.unmount()
     };
     fill().map_err(Error::at("fill", b"filler"))?;
-    Ok(ssd.power_off())
+    Ok(medium.power_off())
 }
 
-fn made(drive: &str, format: &'static dyn Format) -> Result<Arc<Ssd>> {
-    let ssd = rig::new_drive(&rig::unkind(drive, 0)?, Timing::Instant, 1)?;
-    rig::make(format, &(ssd.clone() as Arc<dyn Drive>))?;
-    Ok(ssd)
+fn made(drive: &str, format: &'static dyn Format, way: &Technique) -> Result<Medium> {
+    let drive = rig::kit(drive, 0)?;
+    let kit = match (way.runs_on)(&drive.identify()?) {
+        true => drive,
+        false => rig::kit(MEMORY, MEMORY_ROOM)?,
+    };
+    let medium = kit.make(Timing::Instant, 1)?;
+    rig::make_for(format, &medium.drive(), way)?;
+    Ok(medium)
 }
 
 /// A mounted volume and what lies below it.
 pub(super) struct Mounted {
     pub(super) fs: Arc<dyn Volume>,
-    pub(super) ssd: Arc<Ssd>,
+    pub(super) medium: Medium,
     stage: Arc<Stage>,
 }
 
@@ -75,13 +85,15 @@ impl Mounted {
     }
 
     fn on(
-        state: &DriveState,
+        state: &Left,
         stage: &Arc<Stage>,
         options: &str,
     ) -> std::result::Result<Arc<Self>, String> {
-        let ssd = Ssd::power_on(state.clone(), Timing::Virtual, stage.seed);
-        let fs = said("mount", stage.format.mount(ssd.clone(), options))?;
-        Ok(Arc::new(Self { fs, ssd, stage: stage.clone() }))
+        let medium = state.power_on(Timing::Virtual, stage.seed);
+        let options = format!("{},{options}", stage.options);
+        let options = options.trim_matches(',');
+        let fs = said("mount", stage.format.mount(medium.drive(), options))?;
+        Ok(Arc::new(Self { fs, medium, stage: stage.clone() }))
     }
 
     pub(super) fn create(&self, dir: Ino, name: &str) -> std::result::Result<Ino, String> {
@@ -102,7 +114,7 @@ impl Mounted {
     /// Unmounts, and finds nothing wrong.
     pub(super) fn end(&self) -> Check {
         said("unmount", self.fs.unmount())?;
-        self.stage.sound(&(self.ssd.clone() as Arc<dyn Drive>))
+        self.stage.sound(&self.medium.drive())
     }
 }
 
@@ -113,16 +125,12 @@ impl Stage {
     }
 
     /// What `see` sees on a drive after a power cut left `state`, and nothing wrong with it.
-    pub(super) fn after_cut(
-        &self,
-        state: DriveState,
-        see: impl FnOnce(&dyn Volume) -> Check,
-    ) -> Check {
-        let ssd = Ssd::power_on(state, Timing::Instant, self.seed);
-        let fs = said("mount after the cut", self.format.mount(ssd.clone(), ""))?;
+    pub(super) fn after_cut(&self, state: Left, see: impl FnOnce(&dyn Volume) -> Check) -> Check {
+        let drive = state.power_on(Timing::Instant, self.seed).drive();
+        let fs = said("mount after the cut", self.format.mount(drive.clone(), self.options))?;
         see(&*fs)?;
         said("unmount after the cut", fs.unmount())?;
-        self.sound(&(ssd as Arc<dyn Drive>))
+        self.sound(&drive)
     }
 }
 
@@ -201,7 +209,7 @@ pub(super) const FSYNC: Structure = Structure {
                 volume.write(file, 0, b'a' + core, 2)?;
                 volume.fsync(file)?;
                 if seed / 8 % 3 == u64::from(core) {
-                    *left.lock() = Some((name, b'a' + core, volume.ssd.survivors(seed)));
+                    *left.lock() = Some((name, b'a' + core, volume.medium.survivors(seed)));
                 }
                 Ok(())
             }));
@@ -242,7 +250,7 @@ pub(super) const CHECKPOINT: Structure = Structure {
             for turn in 0..2 {
                 said("sync", syncer.fs.sync())?;
                 if seed / 8 % 2 == turn {
-                    *kept.lock() = Some(syncer.ssd.survivors(seed));
+                    *kept.lock() = Some(syncer.medium.survivors(seed));
                 }
             }
             Ok(())
@@ -338,7 +346,7 @@ pub(super) const DISCARDS: Structure = Structure {
                     volume.write(file, 0, letter, PAGES)?;
                     volume.fsync(file)?;
                     if seed / 8 % 12 == 2 * turn + core {
-                        *left.lock() = Some((core, letter, volume.ssd.survivors(seed)));
+                        *left.lock() = Some((core, letter, volume.medium.survivors(seed)));
                     }
                 }
                 Ok(())

@@ -6,6 +6,7 @@ mod every_cut;
 mod every_state;
 mod failing;
 mod harness;
+mod memory;
 #[cfg(feature = "plainfs")]
 mod plainfs;
 mod records;

@@ -11,7 +11,7 @@ fn run(structure: &'static Structure, first: u64, count: u64) -> Explored {
 
 fn run_on(fs: &str, structure: &'static Structure, first: u64, count: u64) -> Explored {
     let format = subjects::named(fs).expect("it is known");
-    explore(structure, format, first, count, &mut || ()).expect("the machine runs")
+    explore(structure, (format, None), first, count, &mut || ()).expect("the machine runs")
 }
 
 fn all_hold(fs: &str, count: u64) {

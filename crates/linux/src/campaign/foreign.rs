@@ -124,7 +124,7 @@ impl Foreign {
             Self::F2fs => (technique.promise)(drive),
             _ => {
                 let whole = drive.atomic_write as usize >= BLOCK_SIZE;
-                Promise { durable: true, intact: true, atomic: false, whole }
+                Promise { durable: true, intact: true, atomic: false, whole, at_return: false }
             }
         };
         Promise { atomic: false, ..promise }

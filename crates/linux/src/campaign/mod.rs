@@ -304,7 +304,7 @@ impl Campaign {
         if let CutsOf::Image { path, .. } = &self.cuts {
             return Ok(Some(path.clone()));
         }
-        let Some(dir) = &self.keep else { return Ok(None) };
+        let (Some(dir), Some(state)) = (&self.keep, cut.state().ssd()) else { return Ok(None) };
         std::fs::create_dir_all(dir).map_err(Error::host(dir))?;
         let path = dir.join(format!("{}-{}.img", self.mode_name(), failed.index));
         // That of a campaign before this one.
@@ -316,9 +316,9 @@ impl Campaign {
                 _ => {}
             }
         }
-        image::create(&path, cut.state().spec()).map_err(problem)?;
+        image::create(&path, state.spec()).map_err(problem)?;
         let ssd = image::open(&path, false, Timing::Instant).map_err(problem)?;
-        ssd.power_again(Some(cut.state().clone()), self.seed).map_err(Error::host(&path))?;
+        ssd.power_again(Some(state.clone()), self.seed).map_err(Error::host(&path))?;
         drop(ssd.power_off());
         Ok(Some(path))
     }
@@ -333,7 +333,8 @@ impl Campaign {
     ) -> Result<Vec<Judged>, Trouble> {
         let Some(first) = cuts.first() else { return Ok(Vec::new()) };
         let start = |error: std::io::Error| Trouble::Start(error.to_string());
-        served.server.replace(std::slice::from_ref(first.state())).map_err(start)?;
+        let state = first.state().ssd().ok_or_else(|| start(ErrorKind::Unsupported.into()))?;
+        served.server.replace(std::slice::from_ref(state)).map_err(start)?;
         let devices = self.connect(served)?;
         let begun = cores::now();
         let mounted = self.mount(&devices, &served.blocks);

@@ -17,22 +17,11 @@
 //! The paper has the data durable before the record is begun. Both may go together, since it is the
 //! mark that counts; that saves a fence.
 
-use drive::pm::typed::{Obj, fence};
-
-use super::slots::{Cleared, Mark, Marked, Slots, apply, write};
+use super::slots::Slots;
 use super::{Change, Done};
 
 /// Makes `change` durable, all of it or nothing.
 pub(super) fn commit(slots: &Slots, change: Change<'_>) -> Done {
-    let pm = change.pm;
-    let (at, number, _slot) = slots.lock();
-    let record = write(pm, at, number, &change.patches);
-    let (stored, record) = fence(pm, (change.stored, record));
-    let mark = Obj::<Mark>::settled(pm, at, 8);
-    let mark = mark.commit::<Marked>(0, number, (&stored, &record)).write_back();
-    let mark = fence(pm, mark);
-    let applied = apply(pm, &change.patches, &mark);
-    let applied = fence(pm, applied);
-    let cleared = mark.commit::<Cleared>(0, 0, &applied).write_back();
-    fence(pm, cleared).into()
+    let record = change.patches.clone();
+    slots.commit(change, &record).into()
 }

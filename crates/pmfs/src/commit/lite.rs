@@ -22,7 +22,7 @@
 
 use drive::pm::typed::{Obj, fence};
 
-use super::slots::{Cleared, Mark, Marked, Slots, apply, split, write};
+use super::slots::{Slots, split};
 use super::{Change, Done};
 
 /// A word that makes something count.
@@ -33,28 +33,26 @@ pub(super) enum Committed {}
 /// Makes `change` durable, all of it or nothing.
 pub(super) fn commit(slots: &Slots, change: Change<'_>) -> Done {
     let pm = change.pm;
-    let mut words = split(&change.patches);
-    if let (Some((at, bytes)), None) = (words.next(), words.next())
-        && let Ok(word) = bytes.try_into().map(u64::from_le_bytes)
-    {
+    if let Some((at, word)) = only_word(&change.patches) {
         let stored = fence(pm, change.stored);
         let word = Obj::<Word>::settled(pm, at, 8).commit::<Committed>(0, word, &stored);
         return fence(pm, word.write_back()).into();
     }
-    let (at, number, _slot) = slots.lock();
     let mut undo = Change::new(pm);
     for (at, new) in split(&change.patches) {
         let mut old = vec![0; new.len()];
         pm.read(at, &mut old);
         undo.patch(at, &old);
     }
-    let record = write(pm, at, number, &undo.patches);
-    let (stored, record) = fence(pm, (change.stored, record));
-    let mark = Obj::<Mark>::settled(pm, at, 8);
-    let mark = mark.commit::<Marked>(0, number, (&stored, &record)).write_back();
-    let mark = fence(pm, mark);
-    let applied = apply(pm, &change.patches, &mark);
-    let applied = fence(pm, applied);
-    let cleared = mark.commit::<Cleared>(0, 0, &applied).write_back();
-    fence(pm, cleared).into()
+    slots.commit(change, &undo.patches).into()
+}
+
+/// Where the change's word is and what it becomes, if it has but one.
+fn only_word(patches: &[u8]) -> Option<(u64, u64)> {
+    let mut words = split(patches);
+    let (at, bytes) = words.next()?;
+    match words.next() {
+        None => Some((at, u64::from_le_bytes(bytes.try_into().ok()?))),
+        Some(_) => None,
+    }
 }

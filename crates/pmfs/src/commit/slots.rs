@@ -10,6 +10,7 @@ use drive::pm::Pm;
 use drive::pm::typed::{Durable, Flying, Obj, fence};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::Change;
 use crate::ondisk::Corrupt;
 use crate::ondisk::record::{self, PATCHES_MAX, RECORD_AT, RawRecord};
 use crate::ondisk::superblock::Layout;
@@ -28,12 +29,12 @@ struct Slot {
 }
 
 /// A whole record in its slot.
-pub(super) enum Record {}
+enum Record {}
 /// The word that makes it count.
-pub(super) enum Mark {}
-pub(super) enum Marked {}
+enum Mark {}
+enum Marked {}
 /// Words of metadata that have got a value of a record.
-pub(super) enum Applied {}
+enum Applied {}
 pub(super) enum Cleared {}
 
 impl Slots {
@@ -49,7 +50,7 @@ impl Slots {
     }
 
     /// The slot of the calling core, with the number of its next record.
-    pub(super) fn lock(&self) -> (u64, u64, MutexGuard<'_, u64>) {
+    fn lock(&self) -> (u64, u64, MutexGuard<'_, u64>) {
         let slot = &self.slots[slot() % self.slots.len()];
         let mut next = slot.next.lock();
         let number = *next;
@@ -58,12 +59,36 @@ impl Slots {
     }
 }
 
-pub(super) fn write<'pm>(
-    pm: &'pm dyn Pm,
-    at: u64,
-    number: u64,
-    patches: &[u8],
-) -> Obj<'pm, Record, Flying> {
+impl Slots {
+    /// Makes `change` durable, all of it or nothing, by way of a record: of the patches themselves,
+    /// or of what they replace.
+    ///
+    /// ```text
+    /// data, record ‖ mark ‖ patches in place ‖ clear ‖                 ‖ = write back, fence
+    /// ```
+    ///
+    /// The record and what was stored are durable before the mark, so a mark proves both; all
+    /// patches are before it goes; and the last fence keeps an old mark from coming back over a
+    /// later change, perhaps of another core.
+    pub(super) fn commit<'pm>(
+        &self,
+        change: Change<'pm>,
+        record: &[u8],
+    ) -> Obj<'pm, Cleared, Durable> {
+        let pm = change.pm;
+        let (at, number, _slot) = self.lock();
+        let record = write(pm, at, number, record);
+        let (stored, record) = fence(pm, (change.stored, record));
+        let mark = Obj::<Mark>::settled(pm, at, 8);
+        let mark = mark.commit::<Marked>(0, number, (&stored, &record)).write_back();
+        let mark = fence(pm, mark);
+        let applied = apply(pm, &change.patches, &mark);
+        let applied = fence(pm, applied);
+        fence(pm, mark.commit::<Cleared>(0, 0, &applied).write_back())
+    }
+}
+
+fn write<'pm>(pm: &'pm dyn Pm, at: u64, number: u64, patches: &[u8]) -> Obj<'pm, Record, Flying> {
     let head = RawRecord::new(number, patches);
     let len = size_of::<RawRecord>() as u64;
     let record = Obj::<Record>::settled(pm, at + RECORD_AT, len + patches.len() as u64);
@@ -71,7 +96,7 @@ pub(super) fn write<'pm>(
 }
 
 /// Stores patches to their places. The mark is the witness that a cut would not leave some of them.
-pub(super) fn apply<'pm>(
+fn apply<'pm>(
     pm: &'pm dyn Pm,
     patches: &[u8],
     _mark: &Obj<'pm, Marked, Durable>,

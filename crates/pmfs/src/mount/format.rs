@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use drive::Drive;
-use drive::pm::{Pm, PmOverlay};
+use drive::pm::{Pm, PmFaulty, PmOverlay};
 use vfs::Errno;
 use vfs::kind::{self, Checked, Error, Label, Result, Technique};
 use vfs::record::Record;
 
 use super::options::{MountOptions, OPTIONS};
-use super::technique::INPLACE;
+use super::technique;
 use super::{Pmfs, is_clean};
 use crate::check;
 use crate::offline::{dump, label, mkfs};
@@ -42,7 +42,12 @@ impl kind::Format for Format {
     }
 
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
-        mkfs::make(&*memory(drive)?, &mkfs::MkfsOptions::default())
+        self.make_with(drive, "")
+    }
+
+    fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
+        let options = mkfs::MkfsOptions { features: features.into(), ..Default::default() };
+        mkfs::make(&*memory(drive)?, &options)
     }
 
     fn check_options(&self, options: &str) -> Result<String> {
@@ -63,6 +68,9 @@ impl kind::Format for Format {
         }
         let (_, layout) = load(&*pm)?;
         options.check(layout.design)?;
+        if let Some(forget) = options.inject {
+            pm = PmFaulty::new(pm, forget.fault(&layout));
+        }
         let recovered = Image::open(pm)?.recover().map_err(vfs::Error::from)?;
         Ok(Arc::new(Pmfs::new(recovered, options)))
     }
@@ -78,7 +86,11 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[INPLACE]
+        technique::ALL
+    }
+
+    fn faults(&self) -> Vec<&'static str> {
+        technique::FAULTS.iter().map(|(name, _)| *name).collect()
     }
 
     fn dump(

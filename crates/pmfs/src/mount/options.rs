@@ -3,6 +3,7 @@
 use vfs::kind::{Error, Result};
 use vfs::options::{Choice, MountOption, Options, Value};
 
+use super::technique::{FAULTS, Forget};
 use crate::ondisk::superblock::Design;
 
 /// What a mount asked for.
@@ -15,6 +16,8 @@ pub(crate) struct MountOptions {
     pub(crate) core_logs: bool,
     /// Blocks come from the core's own part of the memory (`place=local`), not from node 0.
     pub(crate) local: bool,
+    /// What to forget, so that a campaign finds it (`inject=`).
+    pub(crate) inject: Option<Forget>,
 }
 
 pub(crate) const OPTIONS: Options<MountOptions> = Options {
@@ -42,6 +45,17 @@ pub(crate) const OPTIONS: Options<MountOptions> = Options {
                 Choice { name: "node0", set: |options| options.local = false },
                 Choice { name: "local", set: |options| options.local = true },
             ]),
+        },
+        MountOption {
+            name: "inject",
+            value: Value::Text {
+                form: "FAULT",
+                set: |options, fault| {
+                    let found = FAULTS.iter().find(|(name, _)| *name == fault);
+                    options.inject = Some(found.ok_or_else(|| FAULTS.map(|it| it.0).join(", "))?.1);
+                    Ok(())
+                },
+            },
         },
     ],
     block_layer: &[],

@@ -1,7 +1,7 @@
 //! The integration tests of this crate, in one binary: each of its own would be linked alone.
 
+mod costs;
 mod damaged;
-mod explore;
 mod harness;
 mod logs;
 mod model;

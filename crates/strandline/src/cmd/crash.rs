@@ -75,9 +75,10 @@ pub(crate) struct Crash {
         "Drive profile: {}. The drive completes commands out of order, and a cut may undo discards \
          and zone resets; not so with `:orderly` behind the profile's name. With `:512` a cut may \
          also tear blocks, at 512 bytes. `:NAME=VALUE`, right behind the profile's name, replaces \
-         one of its values. With `:fail=N` the Nth write or flush of the workload, from 0, fails \
-         [default: zn540-noplp, or conventional-noplp for a file system that does not run on \
-         zones]",
+         one of its values. With `:fail=N` the Nth write or flush of the workload, from 0, fails. \
+         Or persistent memory: `pm`, or `pm:DOMAIN` with how far a store must get to survive: \
+         memory, caches or process [default: zn540-noplp, or conventional-noplp for a file system \
+         that does not run on zones, or pm for one that needs it]",
         known::drives()
     ))]
     drive: Option<String>,
@@ -150,15 +151,14 @@ struct Told<'a> {
 }
 
 /// The drive of a run that names none: the first on which the file system runs.
-const DRIVES: [&str; 2] = ["zn540-noplp", "conventional-noplp"];
+const DRIVES: [&str; 3] = ["zn540-noplp", "conventional-noplp", "pm"];
 /// The modes of a run that names none; those of Table 6.2 of the OPRW thesis.
 const USUAL: [&str; 3] = ["posix", "strict", "oprw"];
 
 /// The techniques of `format` that run on the drive of this name.
 fn on_drive(format: &dyn Format, drive: &str) -> Outcome<Vec<&'static Technique>> {
     let (drive, _) = lab::rig::failing(drive)?;
-    let drive = lab::rig::unkind(&drive, 0)?.identify();
-    let drive = drive.map_err(|error| Failure::Usage(error.to_string()))?;
+    let drive = lab::rig::kit(&drive, 0)?.identify()?;
     Ok(format.techniques().iter().copied().filter(|way| (way.runs_on)(&drive)).collect())
 }
 

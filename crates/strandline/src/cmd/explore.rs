@@ -13,6 +13,7 @@ use lab::explore::batch::{self, Batch, BatchResult, Explorations};
 use lab::explore::table::{Row, markdown};
 use lab::report::counted;
 use serde::Serialize;
+use vfs::kind::Format;
 
 use super::campaign::{at_least_one, techniques};
 use crate::failure::{Failure, Outcome, PROBLEM};
@@ -49,8 +50,9 @@ pub(crate) struct Explore {
         known::modes()
     ))]
     modes: Vec<String>,
-    /// Drive profiles
-    #[arg(long, value_delimiter = ',', default_value = "zn540-noplp,conventional-noplp")]
+    /// Drive profiles, or persistent memory, `pm[:DOMAIN]` [default: zn540-noplp and
+    /// conventional-noplp, or pm for a file system that runs on neither]
+    #[arg(long, value_delimiter = ',', hide_default_value = true)]
     drives: Vec<String>,
     /// Deliberate fault; see `strandline crash --help`
     #[arg(long)]
@@ -91,7 +93,7 @@ impl Explore {
         let table = self.table.as_ref().map(create).transpose()?;
         let (mut batches, mut rows) = (Vec::new(), Vec::new());
         let interrupt = Interrupt::watch()?;
-        for drive in &self.drives {
+        for drive in &self.drives_for(format)? {
             for &mode in modes.iter().take_while(|_| !interrupt.came()) {
                 let batch = Batch {
                     format,
@@ -143,6 +145,25 @@ impl Explore {
             format!("{batches} begun, the last one over {}", counted(sequences, "sequence"))
         })?;
         Ok(if batches.iter().any(|batch| batch.counts.broken > 0) { PROBLEM } else { 0 })
+    }
+}
+
+/// The drives of a run that names none; persistent memory if the file system runs on no other.
+const DRIVES: [&str; 2] = ["zn540-noplp", "conventional-noplp"];
+const MEMORY: &str = "pm";
+
+impl Explore {
+    fn drives_for(&self, format: &dyn Format) -> Outcome<Vec<String>> {
+        if !self.drives.is_empty() {
+            return Ok(self.drives.clone());
+        }
+        for drive in DRIVES {
+            let drive = lab::rig::kit(drive, 0)?.identify()?;
+            if format.techniques().iter().any(|way| (way.runs_on)(&drive)) {
+                return Ok(DRIVES.map(str::to_owned).to_vec());
+            }
+        }
+        Ok(vec![MEMORY.to_owned()])
     }
 }
 

@@ -3,7 +3,9 @@
 use clap::Args;
 use lab::report::counted;
 use lab::schedules::{self, Explored, Structure};
+use vfs::kind::{Format, Technique};
 
+use super::campaign::techniques;
 use crate::failure::{Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -27,6 +29,10 @@ pub(crate) struct Schedules {
     /// File system
     #[arg(long, default_value = "f2fs")]
     fs: String,
+    /// Volumes of these modes, one after the other [default: one with default options; of a file
+    /// system for persistent memory, each]
+    #[arg(long, value_delimiter = ',', hide_default_value = true)]
+    modes: Vec<String>,
     /// One JSON object per structure
     #[arg(long)]
     json: bool,
@@ -63,28 +69,42 @@ impl Schedules {
             }
         };
         let mut code = 0;
-        for structure in chosen {
-            let progress = Progress::new(self.count, structure.name, self.json);
-            let step = &mut || progress.step();
-            let found = schedules::explore(structure, format, self.seed, self.count, step)?;
-            progress.finish();
-            match self.json {
-                true => out::json(&found)?,
-                false => tell(&found)?,
-            }
-            if !found.failed.is_empty() {
-                code = PROBLEM;
+        for way in self.ways(format)? {
+            for &structure in &chosen {
+                let progress = Progress::new(self.count, structure.name, self.json);
+                let step = &mut || progress.step();
+                let on = (format, way);
+                let found = schedules::explore(structure, on, self.seed, self.count, step)?;
+                progress.finish();
+                match self.json {
+                    true => out::json(&found)?,
+                    false => tell(&found)?,
+                }
+                if !found.failed.is_empty() {
+                    code = PROBLEM;
+                }
             }
         }
         Ok(code)
     }
+
+    /// The techniques that were asked for, or none by name.
+    fn ways(&self, format: &dyn Format) -> Outcome<Vec<Option<&'static Technique>>> {
+        let makes = |way: &&&Technique| !way.make.is_empty();
+        let ways = match &self.modes[..] {
+            [] => format.techniques().iter().filter(makes).copied().collect(),
+            names => techniques(format, names)?,
+        };
+        Ok(if ways.is_empty() { vec![None] } else { ways.into_iter().map(Some).collect() })
+    }
 }
 
 fn tell(found: &Explored) -> Outcome<()> {
-    let Explored { structure, schedules, switches, failed } = found;
+    let Explored { structure, mode, schedules, switches, failed } = found;
+    let mode = mode.map_or_else(String::new, |mode| format!(" of {mode}"));
     let (schedules, switches) = (*schedules as usize, *switches as usize);
     out::line(format!(
-        "{structure:10} {}, {}, {} failed",
+        "{structure:10}{mode} {}, {}, {} failed",
         counted(schedules, "schedule"),
         counted(switches, "switch"),
         failed.len()

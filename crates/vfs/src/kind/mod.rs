@@ -72,6 +72,14 @@ pub trait Format: Send + Sync {
     /// Makes an empty volume with the defaults of its mkfs.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
+    /// As [`Format::make`], with features as for mkfs's `-O`.
+    fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
+        match features {
+            "" => self.make(drive),
+            _ => Err(Error::Usage(format!("{}: no such feature: {features}", self.name()))),
+        }
+    }
+
     /// What [`Volume::options`] would say of a volume mounted with these `options`. Fails if this
     /// file system does not know one of them.
     fn check_options(&self, options: &str) -> Result<String>;

@@ -12,6 +12,8 @@ pub struct Technique {
     pub title: &'static str,
     /// The `mount -o` string.
     pub options: &'static str,
+    /// What mkfs is asked for, as in `-O`; mostly nothing.
+    pub make: &'static str,
     /// What it promises on a drive.
     pub promise: fn(&Identify) -> Promise,
     /// Whether it works on a drive.
@@ -43,6 +45,11 @@ pub struct Promise {
     pub atomic: bool,
     /// No block mixes sectors of several of its versions.
     pub whole: bool,
+    /// Every call is durable when it returns, without an fsync, and a cut leaves the volume as
+    /// before or after the call under way. Without `atomic`, bytes that it overwrites may be old or
+    /// new, each unit that the medium does not tear for itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_return: bool,
 }
 
 /// What a file system may leave after a cut although no call explains it, because of the way it

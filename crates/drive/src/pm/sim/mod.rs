@@ -93,6 +93,13 @@ impl PmSim {
         self.inner.lock().observer = Some(observer);
     }
 
+    /// Makes everything durable, as if each core had written back all that it stored and fenced.
+    pub fn settle_all(&self) {
+        let mut inner = self.inner.lock();
+        inner.way = OnTheWay::default();
+        inner.durable = inner.visible.clone();
+    }
+
     /// What a cut may leave now.
     pub fn pending(&self) -> Pending {
         self.inner.lock().pending()

@@ -44,6 +44,8 @@ pub struct Recorder {
     fsyncs: Arc<Mutex<Vec<FsyncSample>>>,
     begun_ns: Arc<AtomicU64>,
     times: bool,
+    /// Every call is durable when it returns.
+    at_return: bool,
 }
 
 impl Recorder {
@@ -56,7 +58,14 @@ impl Recorder {
             fsyncs: Arc::new(Mutex::instrument("fsyncs recorded", Vec::new())),
             begun_ns: Arc::new(AtomicU64::new(crate::now_ns())),
             times: true,
+            at_return: false,
         }
+    }
+
+    /// The same over a file system that promises, or not, that every call is durable when it
+    /// returns ([`vfs::kind::Promise::at_return`]).
+    pub fn durable(self, at_return: bool) -> Self {
+        Self { at_return, ..self }
     }
 
     /// The same, without reading a file's times before each fsync of it; they are then not
@@ -91,6 +100,9 @@ impl Recorder {
         if self.oracle.overlaps() {
             let is_done = done.is_ok();
             self.oracle.record(if is_done { Event::Return { call } } else { Event::Fail { call } });
+        }
+        if self.at_return && done.is_ok() {
+            self.oracle.record(Event::SyncEnd { obj: None, call: None, times: None });
         }
         done
     }

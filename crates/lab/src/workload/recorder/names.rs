@@ -122,6 +122,25 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Lets two names change places.
+    pub fn exchange(&self, dir: Node, name: &[u8], to: Node, new: &[u8]) -> Result<()> {
+        let flags = RenameFlags::EXCHANGE;
+        self.tape(|tape, model| Op::Rename {
+            from: tape.place(model, &place(dir, name)),
+            path: tape.place(model, &place(to, new)),
+            flags,
+        });
+        // By way of a name that no file can have.
+        let (one, other, between) = (place(dir, name), place(to, new), place(dir, b"/"));
+        self.oracle.record(Event::Rename { from: one.clone(), to: between.clone() });
+        self.oracle.record(Event::Rename { from: other.clone(), to: one });
+        self.call(Event::Rename { from: between, to: other }, || {
+            self.fs.rename(dir.ino, name, to.ino, new, flags).map_err(Error::at("rename", name))
+        })
+    }
+}
+
 fn place(dir: Node, name: &[u8]) -> Place {
     (dir.obj, name.into())
 }

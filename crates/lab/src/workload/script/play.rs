@@ -103,6 +103,10 @@ impl<'a> Player<'a> {
             }
             Op::Rename { from, path, flags } => {
                 let noreplace = vfs::RenameFlags::NOREPLACE;
+                if *flags == vfs::RenameFlags::EXCHANGE {
+                    let ((dir, name), (to, new)) = (self.parent(from)?, self.parent(path)?);
+                    return fs.exchange(dir, name, to, new);
+                }
                 if !noreplace.contains(*flags) {
                     return Err(Error::Usage("no such flag in a workload".into()));
                 }

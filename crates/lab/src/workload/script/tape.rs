@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use cores::Mutex;
-use drive::{Drive, Timing};
+use drive::Timing;
 use vfs::ops::Op;
 
 use super::{STEPS_MAX, ScriptStep};
@@ -40,9 +40,9 @@ struct Taken {
 /// What the workload of `job` does, on a drive that takes no time.
 pub(super) fn record(job: &Job) -> Result<Vec<ScriptStep>> {
     machine(job.seed)?.run(|| {
-        let spec = rig::unkind(&job.drive, job.workload.footprint())?;
-        let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Instant, job.seed)?;
-        rig::make(job.format, &drive)?;
+        let kit = rig::kit(&job.drive, job.workload.footprint())?;
+        let drive = kit.make(Timing::Instant, job.seed)?.drive();
+        rig::make_for(job.format, &drive, job.technique)?;
         let mounted = rig::mount(job.format, drive, &job.sound_options())?;
         let tape = Arc::new(Tape::default());
         let recorder = Recorder::taped(mounted, Arc::new(Oracle::new()), tape.clone());

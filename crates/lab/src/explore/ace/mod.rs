@@ -1,142 +1,28 @@
 //! All short sequences of operations over a small set of files, with a call that makes them durable
 //! after each, or none: bounded black-box crash testing, after CrashMonkey and ACE (OSDI '18).
+//!
+//! Where every call is durable when it returns no other needs to follow, so there is room for more
+//! operations, over more files.
+
+mod change;
 
 use std::fmt;
 use std::str::FromStr;
+
+use vfs::{FallocateMode, FileKind};
 
 use crate::workload::recorder::{Node, Recorder};
 use crate::workload::{Rng, Workload};
 use crate::{Error, Result};
 
-/// An operation. The files: `/a` of three blocks, `/d/b` of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
-    /// Two blocks of `/a` anew.
-    Overwrite,
-    /// More of `/a` at its end, which lies within a block.
-    Append,
-    /// More of `/a` behind a hole.
-    Beyond,
-    /// `/a` shorter, to within a block.
-    Shrink,
-    /// `/a` longer, by a hole.
-    Grow,
-    /// A new file `/c` with contents.
-    Create,
-    /// `/a` goes.
-    Unlink,
-    /// `/a` moves to `/d/a`.
-    Rename,
-    /// `/d/b` moves to `/a`, replacing it.
-    Replace,
-    /// `/a` is `/d/l` too.
-    Link,
-    /// A new directory `/e`.
-    Mkdir,
-    /// A symbolic link `/s`.
-    Symlink,
-    /// An attribute of `/a`, larger than fits its inode.
-    Xattr,
-    /// Mode, owner and time of `/a`.
-    Chmod,
-}
-
-impl Change {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
-        Self::Overwrite,
-        Self::Append,
-        Self::Beyond,
-        Self::Shrink,
-        Self::Grow,
-        Self::Create,
-        Self::Unlink,
-        Self::Rename,
-        Self::Replace,
-        Self::Link,
-        Self::Mkdir,
-        Self::Symlink,
-        Self::Xattr,
-        Self::Chmod,
-    ];
-
-    /// Name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Overwrite => "overwrite",
-            Self::Append => "append",
-            Self::Beyond => "beyond",
-            Self::Shrink => "shrink",
-            Self::Grow => "grow",
-            Self::Create => "create",
-            Self::Unlink => "unlink",
-            Self::Rename => "rename",
-            Self::Replace => "replace",
-            Self::Link => "link",
-            Self::Mkdir => "mkdir",
-            Self::Symlink => "symlink",
-            Self::Xattr => "xattr",
-            Self::Chmod => "chmod",
-        }
-    }
-
-    /// In words, for tables.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::Overwrite => "overwrite 8 KiB",
-            Self::Append => "append 5 kB",
-            Self::Beyond => "write behind a hole",
-            Self::Shrink => "truncate, shorter",
-            Self::Grow => "truncate, longer",
-            Self::Create => "create and write",
-            Self::Unlink => "unlink",
-            Self::Rename => "rename",
-            Self::Replace => "rename over a file",
-            Self::Link => "link",
-            Self::Mkdir => "mkdir",
-            Self::Symlink => "symlink",
-            Self::Xattr => "setxattr 2 kB",
-            Self::Chmod => "chmod, chown, utimes",
-        }
-    }
-}
-
-/// What makes it durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Then {
-    /// Nothing.
-    Nothing,
-    /// fsync of what was changed, by an open descriptor.
-    Fsync,
-    /// fdatasync of it.
-    Fdatasync,
-    /// fsync of the directory it is in now.
-    FsyncDir,
-    /// sync.
-    Sync,
-}
-
-impl Then {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Nothing, Self::Fsync, Self::Fdatasync, Self::FsyncDir, Self::Sync];
-
-    /// Name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Fsync => "fsync",
-            Self::Fdatasync => "fdatasync",
-            Self::FsyncDir => "fsync-dir",
-            Self::Sync => "sync",
-        }
-    }
-}
+pub use change::{Change, Then};
 
 /// One sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
     steps: Vec<(Change, Then)>,
+    /// Calls are durable when they return: there is nothing after any of them.
+    at_return: bool,
     name: String,
 }
 
@@ -146,8 +32,49 @@ impl Sequence {
         let mut there = There::default();
         let possible = steps.iter().all(|step| there.takes(*step));
         let ends = steps.last().is_some_and(|(_, then)| *then != Then::Nothing);
-        let name = Self { steps: steps.clone(), name: String::new() }.to_string();
-        (possible && ends).then_some(Self { steps, name })
+        (possible && ends).then_some(Self::named(steps, false))
+    }
+
+    fn named(steps: Vec<(Change, Then)>, at_return: bool) -> Self {
+        let mut sequence = Self { steps, at_return, name: String::new() };
+        sequence.name = sequence.to_string();
+        sequence
+    }
+
+    /// These changes, each of which is durable when it returns; `None` if one could not be done.
+    pub fn at_return(changes: &[Change]) -> Option<Self> {
+        let steps: Vec<_> = changes.iter().map(|op| (*op, Then::Nothing)).collect();
+        let mut there = There::default();
+        let possible = steps.iter().all(|step| there.takes(*step));
+        (possible && !steps.is_empty()).then(|| Self::named(steps, true))
+    }
+
+    /// All of `length` such changes, in order.
+    pub fn all_at_return(length: u32) -> impl Iterator<Item = Self> {
+        let all = (Change::AT_RETURN.len() as u64).pow(length);
+        (0..all).filter_map(move |n| Self::numbered_at_return(n, length))
+    }
+
+    /// One of `length` such changes, drawn.
+    pub fn drawn_at_return(length: u32, rng: &mut Rng) -> Self {
+        let all = (Change::AT_RETURN.len() as u64).pow(length);
+        loop {
+            if let Some(sequence) = Self::numbered_at_return(rng.below(all), length) {
+                return sequence;
+            }
+        }
+    }
+
+    fn numbered_at_return(mut n: u64, length: u32) -> Option<Self> {
+        let of = Change::AT_RETURN.len() as u64;
+        let changes: Vec<Change> = (0..length)
+            .map(|_| {
+                let digit = (n % of) as usize;
+                n /= of;
+                Change::AT_RETURN[digit]
+            })
+            .collect();
+        Self::at_return(&changes)
     }
 
     /// All of `length` steps, in order.
@@ -189,7 +116,10 @@ impl fmt::Display for Sequence {
         f.write_str("ace:")?;
         for (i, (op, then)) in self.steps.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            write!(f, "{comma}{}+{}", op.name(), then.name())?;
+            match self.at_return {
+                true => write!(f, "{comma}{}", op.name())?,
+                false => write!(f, "{comma}{}+{}", op.name(), then.name())?,
+            }
         }
         Ok(())
     }
@@ -201,10 +131,13 @@ impl FromStr for Sequence {
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             let ops = Change::ALL.map(Change::name).join(", ");
+            let more = Change::AT_RETURN[Change::ALL.len()..].iter().map(|op| op.name());
+            let more = more.collect::<Vec<_>>().join(", ");
             let thens = Then::ALL.map(Then::name).join(", ");
             Error::Usage(format!(
                 "'{text}': expected ace:OP+THEN,OP+THEN… that can be done in this order and ends \
-                 durable; OP is one of {ops}; THEN one of {thens}"
+                 durable; OP is one of {ops}; THEN one of {thens}. Or ace:OP,OP… where calls are \
+                 durable when they return; there are also {more}"
             ))
         };
         let step = |step: &str| {
@@ -213,6 +146,11 @@ impl FromStr for Sequence {
             Some((op, Then::ALL.into_iter().find(|t| t.name() == then)?))
         };
         let list = text.strip_prefix("ace:").ok_or_else(wrong)?;
+        if !list.contains('+') {
+            let find = |name: &str| Change::AT_RETURN.into_iter().find(|op| op.name() == name);
+            let changes: Option<Vec<_>> = list.split(',').map(find).collect();
+            return changes.and_then(|all| Self::at_return(&all)).ok_or_else(wrong);
+        }
         let steps: Option<Vec<_>> = list.split(',').map(step).collect();
         steps.and_then(Self::new).ok_or_else(wrong)
     }
@@ -222,30 +160,49 @@ impl FromStr for Sequence {
 struct There {
     a: bool,
     b: bool,
+    /// The directory `/d/f`, and the file `/p`.
+    f: bool,
+    p: bool,
+    /// `/d/b` is a directory, and `/d/f` a file.
+    swapped: bool,
     made: Vec<Change>,
 }
 
 impl Default for There {
     fn default() -> Self {
-        Self { a: true, b: true, made: Vec::new() }
+        Self { a: true, b: true, f: true, p: true, swapped: false, made: Vec::new() }
     }
 }
 
 impl There {
     /// Whether the step can be done now; if so, it counts as done.
     fn takes(&mut self, (op, then): (Change, Then)) -> bool {
-        let once = matches!(
-            op,
-            Change::Create | Change::Rename | Change::Link | Change::Mkdir | Change::Symlink
-        );
-        let needs_a =
-            !matches!(op, Change::Create | Change::Replace | Change::Mkdir | Change::Symlink);
+        use Change::{Create, DropXattr, ExchangeDir, Fill, Link, Long, Mkdir, Node, Orphan};
+        use Change::{
+            Empty, Exchange, MoveDir, Punch, Rename, Replace, ReplaceDir, Rmdir, Symlink,
+        };
+        let once = matches!(op, Create | Rename | Link | Mkdir | Symlink | Node | Long | DropXattr);
+        let needs_p = matches!(op, Punch | Fill | Empty | Orphan);
+        let needs_f = matches!(op, ExchangeDir | Rmdir | MoveDir | ReplaceDir);
+        let needs_b = matches!(op, Replace | Exchange | ExchangeDir);
+        let without_a = matches!(op, Create | Replace | Mkdir | Symlink | Node | Long);
+        let needs_a = !(without_a || needs_p || needs_f);
+        // An attribute goes with its file.
+        let moved = self.made.iter().any(|op| matches!(op, Replace | Exchange));
+        let has_xattr = op != DropXattr || !moved;
         let possible = (self.a || !needs_a)
-            && (self.b || op != Change::Replace)
+            && (self.b || !needs_b)
+            && (self.p || !needs_p)
+            && (self.f || !needs_f)
+            && has_xattr
+            && !(self.swapped && (needs_b || needs_f))
             && !(once && self.made.contains(&op));
         match op {
-            Change::Unlink | Change::Rename => self.a = false,
-            Change::Replace => (self.a, self.b) = (true, false),
+            Change::Unlink | Rename => self.a = false,
+            Replace => (self.a, self.b) = (true, false),
+            Orphan => self.p = false,
+            Rmdir | MoveDir | ReplaceDir => self.f = false,
+            ExchangeDir => self.swapped = true,
             _ => {}
         }
         self.made.push(op);
@@ -262,6 +219,8 @@ struct World<'a> {
     d: Node,
     a: Node,
     b: Node,
+    /// `/p`, where there is more.
+    p: Node,
 }
 
 impl World<'_> {
@@ -302,8 +261,43 @@ impl World<'_> {
                 let mtime = vfs::Timespec { secs: 1_000_000_000, nanos: 7 };
                 fs.set_meta(a, 0o4750, (1000, 100), mtime)?;
             }
+            op => self.run_more(op)?,
         }
         Ok((a, root))
+    }
+
+    fn run_more(&mut self, op: Change) -> Result<()> {
+        let (fs, root, a, d, p) = (self.fs, self.fs.root(), self.a, self.d, self.p);
+        let keep = FallocateMode::KEEP_SIZE;
+        match op {
+            Change::Punch => fs.fallocate(p, FallocateMode::PUNCH_HOLE | keep, 100, 9000),
+            Change::Zero => fs.fallocate(a, FallocateMode::ZERO_RANGE, 50, 6000),
+            Change::Allocate => {
+                let end = fs.size(a) + 9000;
+                fs.fallocate(a, FallocateMode::empty(), 4096, end - 4096)
+            }
+            Change::Fill => fs.write(p, 4000, &self.rng.bytes(9000)),
+            Change::Empty => fs.truncate(p, 0),
+            Change::Exchange => {
+                fs.exchange(root, b"a", d, b"b")?;
+                (self.a, self.b) = (self.b, self.a);
+                Ok(())
+            }
+            Change::ExchangeDir => fs.exchange(d, b"f", d, b"b"),
+            Change::Rmdir => fs.rmdir(d, b"f"),
+            Change::MoveDir => fs.rename(d, b"f", root, b"f"),
+            Change::ReplaceDir => fs.rename(d, b"f", root, b"g"),
+            Change::Node => fs.special(root, b"n", FileKind::Fifo, 0o600, 0).map(drop),
+            Change::Long => fs.create(d, &[b'n'; 200], 0o644).map(drop),
+            Change::DropXattr => fs.remove_xattr(a, b"user.old"),
+            Change::Orphan => {
+                fs.open(p)?;
+                fs.unlink(root, b"p")?;
+                fs.close(p);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -323,9 +317,10 @@ impl Workload for Sequence {
         let d = fs.mkdir(fs.root(), b"d", 0o755)?;
         let b = fs.create(d, b"b", 0o644)?;
         fs.write(b, 0, &rng.bytes(7_000))?;
+        let p = if self.at_return { more(fs, (a, d), &mut rng)? } else { a };
         fs.sync()?;
         started();
-        let mut world = World { fs, rng, d, a, b };
+        let mut world = World { fs, rng, d, a, b, p };
         for &(op, then) in &self.steps {
             let (node, dir) = world.run(op)?;
             match then {
@@ -340,6 +335,19 @@ impl Workload for Sequence {
     }
 }
 
+/// What there is besides for calls that are durable when they return.
+fn more(fs: &Recorder, (a, d): (Node, Node), rng: &mut Rng) -> Result<Node> {
+    fs.link(a, d, b"k")?;
+    fs.set_xattr(a, b"user.old", &rng.bytes(100))?;
+    let p = fs.create(fs.root(), b"p", 0o644)?;
+    for page in [0, 2, 4] {
+        fs.write(p, page * 4096, &rng.bytes(3000))?;
+    }
+    fs.mkdir(d, b"f", 0o755)?;
+    fs.mkdir(fs.root(), b"g", 0o700)?;
+    Ok(p)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,6 +359,10 @@ mod tests {
         }
         assert!("ace:unlink+sync,overwrite+fsync".parse::<Sequence>().is_err());
         assert!("ace:overwrite+nothing".parse::<Sequence>().is_err());
+        for sequence in Sequence::all_at_return(1) {
+            assert_eq!(sequence.name().parse::<Sequence>().unwrap(), sequence);
+        }
+        assert!("ace:punch+fsync".parse::<Sequence>().is_err());
     }
 
     #[test]
