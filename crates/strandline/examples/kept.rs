@@ -1,5 +1,5 @@
-//! A file system in shared memory that `kill -9` cannot hurt: each run finds what the last one left,
-//! adds to it, and kills itself. Nothing is synced and nothing unmounted.
+//! A file system in shared memory that `kill -9` cannot hurt: each run finds what the last one
+//! left, adds to it, and kills itself. Nothing is synced and nothing unmounted.
 
 use std::error::Error;
 use std::path::Path;

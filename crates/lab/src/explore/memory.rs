@@ -1,5 +1,5 @@
-//! The states persistent memory may show after a cut: any prefix of the stores to each line that are
-//! not durable for certain, and streamed words one by one ([`drive::pm::sim`] has the rules).
+//! The states persistent memory may show after a cut: any prefix of the stores to each line that
+//! are not durable for certain, and streamed words one by one ([`drive::pm::sim`] has the rules).
 
 use drive::pm::{Domain, Pending};
 

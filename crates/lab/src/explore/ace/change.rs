@@ -1,8 +1,9 @@
 //! The operations of sequences, and what may follow each.
 
 /// An operation. The files: `/a` of three blocks, `/d/b` of two. Those that come after
-/// [`Change::ALL`] are for calls that are durable when they return, and have more: `/a` has a second
-/// name `/d/k` and an extended attribute; `/p` is in pieces; `/d/f` and `/g` are empty directories.
+/// [`Change::ALL`] are for calls that are durable when they return, and have more: `/a` has a
+/// second name `/d/k` and an extended attribute; `/p` is in pieces; `/d/f` and `/g` are empty
+/// directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Two blocks of `/a` anew.
