@@ -98,6 +98,9 @@ impl Pending {
 
     /// Takes blocks out, for they are about to be written.
     pub(crate) fn remove(&mut self, blocks: Range<BlockAddr>) {
+        if blocks.is_empty() {
+            return;
+        }
         for (start, len) in self.near(&blocks, true) {
             self.drop_run(start, len);
             let end = start + len;
