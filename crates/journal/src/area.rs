@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cores::{Condvar, Mutex, PerCoreRwLock, Rank};
+use cores::{Condvar, Line, Mutex, PerCoreRwLock, Rank};
 use drive::Lba;
 
 use crate::buffer::Buffer;
@@ -31,10 +31,20 @@ const UNLOGGED_MAX: u32 = 1 << 14;
 /// An area. See the crate's documentation for the order of its locks.
 pub(crate) struct Area<K> {
     pub(crate) index: u16,
-    /// Credits of a transaction, at most.
+    /// Number of its first transaction.
+    first: Tid,
+    /// Credits of a transaction, at most: a quarter of the log (`j_max_transaction_buffers`).
     pub(crate) max: u32,
     /// The running transaction. Handles read it for as long as they live; closing writes.
     pub(crate) gate: PerCoreRwLock<Tid>,
+    /// Credits of open handles, and those that the running transaction has used
+    /// (`t_outstanding_credits`). Changed by who has the gate.
+    pub(crate) credits: Line,
+    /// Blocks of the log that no transaction has and none is promised. Only closing makes it less,
+    /// when nobody has a handle; so what a handle has found there stays.
+    room: Line,
+    /// Whether the journal was aborted.
+    aborted: Line,
     /// What the running transaction has.
     pub(crate) running: Mutex<Running<K>>,
     /// Room in the log, and what is in it.
@@ -59,10 +69,6 @@ pub(crate) struct Ring {
 
 /// The state of a log.
 pub(crate) struct Log<K> {
-    /// Credits of open handles, and those that the running transaction has used.
-    pub(crate) reserved: u32,
-    /// Credits of a transaction, at most: a quarter of the log (`j_max_transaction_buffers`).
-    pub(crate) max: u32,
     /// Blocks promised to the transaction that is being committed.
     pub(crate) closing: u32,
     /// Blocks that no transaction has.
@@ -77,6 +83,15 @@ pub(crate) struct Log<K> {
     pub(crate) committed: VecDeque<Committed<K>>,
     /// Says where the log begins, unless a table of areas does.
     pub(crate) superblock: Option<Superblock>,
+}
+
+/// Whether a handle can be opened.
+pub(crate) enum Room {
+    Enough,
+    /// Once the running transaction is closed.
+    FullTransaction,
+    /// Once images are home.
+    FullLog,
 }
 
 /// Whether a commit of the area is under way.
@@ -103,8 +118,6 @@ impl<K> Area<K> {
         let size = ring.as_ref().map(|ring| ring.end - ring.first);
         let max = size.map_or(UNLOGGED_MAX, |size| size / 4);
         let log = Log {
-            reserved: 0,
-            max,
             closing: 0,
             free: size.unwrap_or(u32::MAX),
             head: ring.as_ref().map_or(0, |ring| ring.first),
@@ -117,8 +130,12 @@ impl<K> Area<K> {
         let key = u64::from(index);
         Self {
             index,
+            first: tid,
             max,
             gate: PerCoreRwLock::ranked(Rank::Gate, "journal gate", tid).keyed(key),
+            credits: Line::new(0),
+            room: Line::new(log.free.into()),
+            aborted: Line::new(0),
             running: Mutex::ranked(Rank::Meta, "running transaction", Running::new(tid)).keyed(key),
             log: Mutex::ranked(Rank::Log, "journal log", log).keyed(key),
             turns: Mutex::ranked(Rank::Commit, "journal turns", turns).keyed(key),
@@ -132,12 +149,50 @@ impl<K> Area<K> {
         Id { area: self.index, tid }
     }
 
+    /// How many transactions it has committed.
+    pub(crate) fn commits(&self) -> u64 {
+        self.turns.lock().committed.next().since(self.first) as u64
+    }
+
     /// Fails if the journal was aborted.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.turns.lock().failed {
-            Some(_) => Err(Error::Aborted),
-            None => Ok(()),
+        if self.aborted.load() == 0 { Ok(()) } else { Err(Error::Aborted) }
+    }
+
+    /// Stops it.
+    pub(crate) fn abort(&self, error: &Error) {
+        self.aborted.store(1);
+        self.turns.lock().failed = Some(error.clone());
+        self.ended.notify_all();
+    }
+
+    /// Room for handles follows from what `log` says, which the caller has locked.
+    pub(crate) fn note_room(&self, log: &Log<K>) {
+        self.room.store(log.free.saturating_sub(log.closing).into());
+    }
+
+    /// Takes `credits` for a handle. The caller has the gate, so the running transaction stays.
+    pub(crate) fn reserve(&self, credits: u32) -> Result<Room> {
+        if credits > self.max {
+            return Err(Error::TooLarge { wanted: credits, max: self.max });
         }
+        let wanted = self.credits.fetch_add(credits.into()) + u64::from(credits);
+        let room = match u32::try_from(wanted) {
+            Ok(wanted)
+                if wanted <= self.max && u64::from(self.cost(wanted)) <= self.room.load() =>
+            {
+                return Ok(Room::Enough);
+            }
+            Ok(wanted) if wanted <= self.max => Room::FullLog,
+            _ => Room::FullTransaction,
+        };
+        self.give_back(credits);
+        Ok(room)
+    }
+
+    /// Credits that a handle has not used.
+    pub(crate) fn give_back(&self, credits: u32) {
+        self.credits.fetch_add(u64::from(credits).wrapping_neg());
     }
 
     /// Blocks of the log that a transaction of `credits` takes at most.
@@ -210,9 +265,13 @@ impl<K> Log<K> {
             found.valid = true;
         }
     }
+}
 
+impl<K> Area<K> {
     /// The blocks of the `count` oldest transactions are free.
-    pub(crate) fn drop_oldest(&mut self, count: usize) {
-        self.free += self.committed.drain(..count).map(|home| home.blocks).sum::<u32>();
+    pub(crate) fn drop_oldest(&self, count: usize) {
+        let mut log = self.log.lock();
+        log.free += log.committed.drain(..count).map(|home| home.blocks).sum::<u32>();
+        self.note_room(&log);
     }
 }

@@ -16,6 +16,7 @@ use drive::{Block, Lba};
 use queue::Io;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use vfs::inode::shard_of;
 
 use crate::error::Result;
 use crate::transaction::{Id, Stamp};
@@ -122,7 +123,7 @@ impl<K> Buffers<K> {
 
     /// The buffer of `lba`, which may not be loaded.
     pub(crate) fn get(&self, lba: Lba) -> Arc<Buffer<K>> {
-        let mut shard = self.shards[lba as usize % SHARDS].lock();
+        let mut shard = self.shards[shard_of(lba, SHARDS)].lock();
         if let Some(buffer) = shard.buffers.get(&lba) {
             return buffer.clone();
         }
@@ -134,7 +135,7 @@ impl<K> Buffers<K> {
 
     /// The buffer of `lba`, if there is one.
     pub(crate) fn find(&self, lba: Lba) -> Option<Arc<Buffer<K>>> {
-        self.shards[lba as usize % SHARDS].lock().buffers.get(&lba).cloned()
+        self.shards[shard_of(lba, SHARDS)].lock().buffers.get(&lba).cloned()
     }
 
     /// How many buffers are there.

@@ -94,7 +94,7 @@ impl<C: Client> Journal<C> {
         if written.is_ok() {
             for (area, passed) in self.areas.iter().zip(&passing) {
                 if let Some((count, _)) = *passed {
-                    area.log.lock().drop_oldest(count);
+                    area.drop_oldest(count);
                 }
             }
         }
@@ -251,7 +251,7 @@ impl<K> Area<K> {
         let log = self.log.lock();
         let (mut blocks, mut count) = (0, 0);
         for transaction in log.committed.iter().take_while(|transaction| transaction.valid) {
-            if !all && blocks >= log.max {
+            if !all && blocks >= self.max {
                 break;
             }
             blocks += transaction.blocks;

@@ -48,9 +48,11 @@ impl<C: Client> Journal<C> {
         }
         for (place, ..) in &closed {
             let (area, gate) = (areas[*place], &mut gates[*place]);
+            // Nobody has a handle, so credits are those that were used.
             let mut log = area.log.lock();
-            log.closing = area.cost(log.reserved);
-            log.reserved = 0;
+            log.closing = area.cost(area.credits.load() as u32);
+            area.credits.store(0);
+            area.note_room(&log);
             **gate = gate.next();
         }
         drop(gates);
@@ -228,5 +230,6 @@ impl<K> Area<K> {
         log.head = head;
         log.free -= blocks;
         log.closing = 0;
+        self.note_room(&log);
     }
 }

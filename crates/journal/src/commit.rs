@@ -34,6 +34,13 @@ impl<C: Client> Journal<C> {
         self.run(Some(ino), Scope::Closure(changed.into_iter().collect()))
     }
 
+    /// Makes durable what the running transaction of an area has, but no data.
+    pub fn commit_area(&self, index: usize) -> Result<()> {
+        let Some(area) = self.areas.get(index) else { return Ok(()) };
+        let running = area.id(*area.gate.read());
+        self.commit(running)
+    }
+
     /// Makes everything durable that handles have changed, but no data.
     pub fn commit_all(&self) -> Result<()> {
         let all = self.areas.iter().map(|area| area.id(*area.gate.read()));
@@ -152,14 +159,15 @@ impl<C: Client> Commit<'_, C> {
             log.next = committed.id.tid.next();
             log.committed.push_back(committed);
         }
-        let last = new.iter().map(|(id, _)| *id).collect::<Frontier>();
+        let mut last = new.iter().map(|(id, _)| *id).collect::<Frontier>();
         self.journal.settle(new);
+        // Where there is no log, they have been written in place.
         for closed in self.closing.drain(..) {
             let id = closed.id;
             closed.committed(0, 0).went_home();
             self.journal.chain.committed([(id, Frontier::default())].into_iter());
             self.journal.client.committed(id);
-            self.lead.give_up(|_| Some(id.tid));
+            last.add(id);
         }
         self.lead.give_up(|area| last.of(area.index));
     }
@@ -270,8 +278,7 @@ impl<C: Client> Journal<C> {
     /// Stops all areas.
     pub(crate) fn abort(&self, error: &Error) {
         for area in &self.areas {
-            area.turns.lock().failed = Some(error.clone());
-            area.ended.notify_all();
+            area.abort(error);
         }
     }
 }

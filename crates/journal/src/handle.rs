@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cores::PerCoreReadGuard;
 use drive::{Block, Lba};
 
-use crate::area::Area;
+use crate::area::{Area, Room};
 use crate::buffer::{Buffer, State};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
 use crate::transaction::{Id, Ordered};
@@ -74,34 +74,6 @@ impl<C: Client> Journal<C> {
                 }
             }
         }
-    }
-}
-
-/// Whether a handle can be opened.
-enum Room {
-    Enough,
-    /// Once the running transaction is closed.
-    FullTransaction,
-    /// Once images are home.
-    FullLog,
-}
-
-impl<K> Area<K> {
-    /// Takes `credits` for a handle. The caller has the gate, so the running transaction stays.
-    fn reserve(&self, credits: u32) -> Result<Room> {
-        let mut log = self.log.lock();
-        if credits > log.max {
-            return Err(Error::TooLarge { wanted: credits, max: log.max });
-        }
-        let wanted = log.reserved + credits;
-        if wanted > log.max {
-            return Ok(Room::FullTransaction);
-        }
-        if self.cost(wanted) > log.free.saturating_sub(log.closing) {
-            return Ok(Room::FullLog);
-        }
-        log.reserved = wanted;
-        Ok(Room::Enough)
     }
 }
 
@@ -258,7 +230,7 @@ impl<C: Client> Handle<'_, C> {
         match self.credits.checked_sub(1) {
             Some(left) => self.credits = left,
             // The log has room for a quarter more than what is promised.
-            None => self.area.log.lock().reserved += 1,
+            None => drop(self.area.credits.fetch_add(1)),
         }
     }
 
@@ -268,7 +240,7 @@ impl<C: Client> Handle<'_, C> {
             self.journal.areas[usize::from(area)].running.lock().marks.add_partner(id);
         }
         // What is left of the promise goes back before the transaction can be closed.
-        self.area.log.lock().reserved -= std::mem::take(&mut self.credits);
+        self.area.give_back(std::mem::take(&mut self.credits));
         self.gate = None;
     }
 }

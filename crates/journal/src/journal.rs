@@ -43,6 +43,9 @@ pub trait Client: Send + Sync {
     fn committed(&self, id: Id);
 }
 
+/// Areas where nothing is logged, at most.
+const UNLOGGED_AREAS: u64 = 256;
+
 /// Writes the superblock of an empty log. Durable when this returns.
 fn mark<K>(area: &Area<K>, io: &Io) -> Result<()> {
     let superblock = area.log.lock().superblock.as_ref().map(Superblock::emit);
@@ -102,7 +105,11 @@ impl<C: Client> Journal<C> {
         let policy = options.policy;
         let mut records = None;
         let (tails, areas) = match policy.areas {
-            Areas::None => (None, vec![Area::new(0, Tid(1), None, None)]),
+            // An area per core, so that callers do not meet where nothing is logged.
+            Areas::None => {
+                let count = (cores::core_count() as u64).clamp(1, UNLOGGED_AREAS) as u16;
+                (None, (0..count).map(|n| Area::new(n, Tid(1), None, None)).collect())
+            }
             Areas::One => {
                 let LogSpace { mut superblock, blocks } = space;
                 if let Some(how) = &policy.records {
@@ -219,6 +226,16 @@ impl<C: Client> Journal<C> {
     /// Blocks of metadata in memory.
     pub fn cached(&self) -> usize {
         self.buffers.len()
+    }
+
+    /// How many areas it has, each with its own running transaction.
+    pub fn areas(&self) -> usize {
+        self.areas.len()
+    }
+
+    /// Transactions committed since it was opened, of all areas.
+    pub fn commits(&self) -> u64 {
+        self.areas.iter().map(Area::commits).sum()
     }
 
     /// Fails if an error has stopped the journal.

@@ -10,7 +10,8 @@ const PAGES_PER_NODE: u64 = 256;
 /// Blocks for trees and directories that nothing was promised to.
 const MARGIN: u64 = 64;
 
-/// Counts of blocks. Each is a shared line; operations add to it and never wait.
+/// Counts of blocks. Each is a shared line; operations add to it and never wait. Those that promise
+/// and free nothing, as overwrites, leave it alone.
 pub(crate) struct Room {
     /// Blocks that no file has, those of uncommitted transactions included.
     free: Line,
@@ -38,6 +39,9 @@ impl Room {
 
     /// Promises `pages` blocks. Fails if there are not as many.
     pub(crate) fn promise(&self, pages: u64) -> Result<()> {
+        if pages == 0 {
+            return Ok(());
+        }
         let promised = self.promised.fetch_add(pages) + pages;
         let kept = promised + promised / PAGES_PER_NODE + MARGIN;
         if self.free.load() >= kept {
@@ -49,12 +53,16 @@ impl Room {
 
     /// Promises `pages` blocks to pages that have just lost theirs.
     pub(crate) fn promise_freed(&self, pages: u64) {
-        self.promised.fetch_add(pages);
+        if pages > 0 {
+            self.promised.fetch_add(pages);
+        }
     }
 
     /// Takes a promise back, or a block has been allocated for it.
     pub(crate) fn release(&self, pages: u64) {
-        self.promised.fetch_add(pages.wrapping_neg());
+        if pages > 0 {
+            self.promised.fetch_add(pages.wrapping_neg());
+        }
     }
 
     /// Blocks belong to a file now.

@@ -3,6 +3,7 @@
 use cores::{Mutex, MutexGuard, Rank};
 use rustc_hash::FxHashMap;
 
+use super::shards::shard_of;
 use crate::Ino;
 
 /// How many locks there are, so that users of different inodes seldom meet.
@@ -10,7 +11,7 @@ const SHARDS: usize = 16;
 
 /// The inodes that are open.
 pub struct Opens {
-    /// By number modulo their count. Innermost: nothing is taken within one.
+    /// By [`shard_of`]. Innermost: nothing is taken within one.
     shards: [Mutex<FxHashMap<Ino, Users>>; SHARDS],
 }
 
@@ -32,7 +33,7 @@ struct Users {
 
 impl Opens {
     fn of(&self, ino: Ino) -> MutexGuard<'_, FxHashMap<Ino, Users>> {
-        self.shards[ino as usize % SHARDS].lock()
+        self.shards[shard_of(ino, SHARDS)].lock()
     }
 
     /// Counts one more user of `ino`.

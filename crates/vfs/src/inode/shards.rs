@@ -8,8 +8,15 @@ use smallvec::SmallVec;
 
 use crate::Ino;
 
-/// Neighbouring numbers are in different shards, so files made one after the other share none.
 const SHARDS: usize = 256;
+
+/// Which of `count` shards, a power of two up to 256, has inode or block `number`. Neighbours are
+/// in different ones, so files made one after the other share none; and so are most numbers that
+/// are thousands apart, as the first inodes and the tables of ext4's groups are.
+#[inline]
+pub fn shard_of(number: u64, count: usize) -> usize {
+    (number ^ number >> 10 ^ number >> 15 ^ number >> 17) as usize % count
+}
 
 /// All shards of a volume. `S` is what one of them holds.
 pub struct Shards<S>(Box<[PerCoreRwLock<S>]>);
@@ -27,7 +34,7 @@ impl<S> Shards<S> {
     /// Index of the shard that has inode `ino`.
     #[inline]
     pub fn index(ino: Ino) -> usize {
-        ino as usize % SHARDS
+        shard_of(ino, SHARDS)
     }
 
     /// The shard of inode `ino`, locked shared.
@@ -136,8 +143,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn neighbours_and_first_inodes_of_groups_are_apart() {
+        let most = |numbers: &mut dyn Iterator<Item = u64>| {
+            let mut uses = [0; SHARDS];
+            numbers.for_each(|number| uses[shard_of(number, SHARDS)] += 1);
+            uses.into_iter().max()
+        };
+        assert_eq!(most(&mut (5120..5120 + SHARDS as u64)), Some(1));
+        for per_group in [8192, 4096, 2048, 1984] {
+            assert_eq!(most(&mut (0..80).map(|group| group * per_group + 2)), Some(1));
+        }
+    }
+
+    #[test]
     fn several_shards_are_locked_once_each_and_found_by_inode() {
         let shards = Shards::new(Rank::Inode, "test", |index| index);
+        // Up to 1,023 a number's own low bits decide.
         let same = SHARDS as u64;
         let mut owned = shards.own_all([5, 3, 5 + same]).unwrap();
         assert_eq!(owned.get(3 + same), Some(&3));

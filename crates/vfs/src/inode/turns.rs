@@ -9,9 +9,9 @@
 use cores::{Condvar, Mutex, Rank};
 use rustc_hash::FxHashMap;
 
+use super::shards::shard_of;
 use crate::Ino;
 
-/// Neighbouring numbers are in different shards, so files made one after the other share none.
 const SHARDS: u64 = 64;
 
 /// The inodes that have a turn under way.
@@ -43,7 +43,7 @@ impl Turns {
     }
 
     fn of(&self, ino: Ino) -> &Shard {
-        &self.0[(ino % SHARDS) as usize]
+        &self.0[shard_of(ino, self.0.len())]
     }
 
     /// Waits until those who came before have had their turns of `ino`, and begins one.
