@@ -134,8 +134,8 @@ pub trait Flushed {
 /// time. Returns when it is told to end.
 pub fn flush<F: Flushed>(fs: &F) {
     let mut dirty_since: BTreeMap<Ino, Nanos> = BTreeMap::new();
-    let mut next = now() + WRITEBACK_INTERVAL;
     let kicked = &fs.upkeep().kicked;
+    let mut next = now() + interval::<F>(&fs.upkeep().lock().own);
     while let Some(state) = fs.upkeep().sleep(next, |_| kicked.load(Ordering::Relaxed)) {
         let all = kicked.swap(false, Ordering::Relaxed);
         let commit_interval = F::commit_interval(&state.own);
@@ -149,8 +149,13 @@ pub fn flush<F: Flushed>(fs: &F) {
             fs.write_back(ino);
         }
         fs.commit_if_older(commit_interval);
-        next = now() + WRITEBACK_INTERVAL;
+        next = now() + interval::<F>(&fs.upkeep().lock().own);
     }
+}
+
+/// How long the flusher sleeps: a commit interval that is shorter than its own is kept, too.
+fn interval<F: Flushed>(own: &F::Own) -> Nanos {
+    WRITEBACK_INTERVAL.min(F::commit_interval(own))
 }
 
 /// Files to write back now. `dirty_since` says since when the others have been dirty.

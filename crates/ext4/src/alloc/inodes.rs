@@ -1,22 +1,15 @@
 //! In which group a new inode goes (`find_group_orlov`, `find_group_other`), simplified: a file
 //! beside its directory, a directory of the root where there is room, any other one beside its
-//! parent.
+//! parent; or, with `alloc=percore`, in a group of the calling core.
 
 use crate::alloc::groups::Groups;
 use crate::mount::want::Step;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{Group, Ino, ROOT_INO};
+use crate::ondisk::{Group, Ino};
 
 impl Groups {
-    /// Takes an inode for a new entry of directory `parent`. `None` if no inode is free.
-    pub(crate) fn take_inode(
-        &self,
-        sb: &Superblock,
-        parent: Ino,
-        is_dir: bool,
-    ) -> Step<Option<Ino>> {
-        let home = sb.inode_place(parent)?.group;
-        let first = if is_dir && parent == ROOT_INO { self.emptiest() } else { home };
+    /// Takes an inode, in group `first` if there is one. `None` if no inode is free.
+    pub(crate) fn take_inode(&self, sb: &Superblock, first: Group) -> Step<Option<Ino>> {
         for distance in 0..self.count() {
             let group = (first + distance) % self.count();
             if let Some(ino) = self.take_inode_in(sb, group)? {
@@ -26,14 +19,20 @@ impl Groups {
         Ok(None)
     }
 
+    /// The first group of the calling core's share.
+    pub(crate) fn of_core(&self) -> Group {
+        let cores = cores::core_count().max(1) as u64;
+        (cores::slot() as u64 % cores * u64::from(self.count()) / cores) as Group
+    }
+
     /// Where most inodes and blocks are free.
-    fn emptiest(&self) -> Group {
+    pub(crate) fn emptiest(&self) -> Group {
         let free = |group: &Group| {
             let desc = self.lock(*group).desc;
             (desc.free_inodes(), desc.free_clusters())
         };
         // Directories spread; on a large volume it is enough to look at some groups.
-        let step = self.count().div_ceil(64);
+        let step = self.count().div_ceil(256);
         (0..self.count()).step_by(step as usize).rev().max_by_key(free).unwrap_or(0)
     }
 }

@@ -11,6 +11,7 @@ use crate::file::map::FileMap;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map;
 use crate::mount::engine::Engine;
+use crate::mount::options::Linux;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::Ino;
 
@@ -135,6 +136,9 @@ impl Engine {
             match step {
                 Ok((len, None)) => {
                     done += len;
+                    if len > 0 && self.linux == Linux::V4_14 {
+                        self.log_inode(ino)?;
+                    }
                     self.throttle(ino)?;
                     if done > 0 && self.is_sync(ino) {
                         self.fsync(ino, false)?;
@@ -151,6 +155,11 @@ impl Engine {
                 Err(stop) => self.fetch_or_fail(stop)?,
             }
         }
+    }
+
+    /// Puts the inode into the running transaction (`ext4_dirty_inode`).
+    fn log_inode(&self, ino: Ino) -> Result<()> {
+        self.change(&[ino.into()], 2, |draft| draft.inode_mut(ino).map(drop))
     }
 
     fn write_step(

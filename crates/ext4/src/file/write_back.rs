@@ -24,7 +24,7 @@ use crate::mount::apply::mark_written;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
-use crate::mount::options::DataMode;
+use crate::mount::options::{Alloc, DataMode};
 use crate::mount::want::{Step, Want};
 use crate::ondisk::extent::{Extent, LEN_MAX};
 use crate::ondisk::{FileBlock, FsBlock, Ino};
@@ -165,6 +165,9 @@ impl Engine {
     /// Where the block of a page should be: behind that of the page in front of it, or in the
     /// inode's group.
     fn goal_of(&self, inode: &crate::inode::cached::Inode, ino: Ino, block: u32) -> Step<FsBlock> {
+        if self.alloc == Alloc::PerCore {
+            return Ok(self.sb.group_start(self.groups.of_core()));
+        }
         if let Some(before) = block.checked_sub(1)
             && let Some(at) = map::find(self, inode, before)?.at(before)
         {

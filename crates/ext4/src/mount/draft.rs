@@ -25,9 +25,10 @@ use crate::inode::map::Blocks;
 use crate::inode::orphan::{Link, Orphans, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
+use crate::mount::options::Alloc;
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Ino, bitmap, orphan};
+use crate::ondisk::{FsBlock, Ino, ROOT_INO, bitmap, orphan};
 
 /// An operation's plan in the making.
 pub(crate) struct Draft<'a, 'v> {
@@ -295,7 +296,13 @@ impl<'a, 'v> Draft<'a, 'v> {
     /// Takes a number for a new inode in directory `parent`, and makes that. Its shard is locked.
     pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
         let engine = self.volume();
-        let taken = engine.groups.take_inode(&engine.sb, parent, is_dir)?;
+        let home = engine.sb.inode_place(parent)?.group;
+        let first = match engine.alloc {
+            Alloc::PerCore => engine.groups.of_core(),
+            Alloc::Orlov if is_dir && parent == ROOT_INO => engine.groups.emptiest(),
+            Alloc::Orlov => home,
+        };
+        let taken = engine.groups.take_inode(&engine.sb, first)?;
         let ino = match taken {
             Some(ino) => ino,
             None if engine.has_parked_inodes() => return Err(Stop::Want(Want::Commit)),

@@ -23,7 +23,7 @@ use crate::inode::map::Blocks;
 use crate::inode::orphan::Orphans;
 use crate::mount::inject::Inject;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
-use crate::mount::options::{DataMode, MountOptions, OnError};
+use crate::mount::options::{Alloc, DataMode, Linux, MountOptions, OnError};
 use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree, xattr};
@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     /// Whether the log may have contents of files.
     pub(crate) has_journalled_data: Line,
     on_error: OnError,
+    pub(crate) linux: Linux,
+    pub(crate) alloc: Alloc,
     /// Operations that met corruption.
     pub(crate) corruptions: Line,
     /// A [`Health`], by its place in `HEALTH`.
@@ -112,6 +114,8 @@ impl Engine {
             data: options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get())),
             inject: options.mistakes,
             has_journalled_data: Line::new(0),
+            linux: options.linux,
+            alloc: options.alloc,
             on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
             corruptions: Line::new(0),
             health: Line::new(0),
@@ -172,6 +176,14 @@ impl Engine {
     pub(crate) fn commit(&self) -> Result<()> {
         self.last_commit.store(cores::now());
         let done = self.journal.commit_all().map_err(Error::from);
+        self.heed(done)?;
+        self.give_back_parked();
+        Ok(())
+    }
+
+    /// Commits the running transaction of one of the journal's areas.
+    pub(crate) fn commit_area(&self, index: usize) -> Result<()> {
+        let done = self.journal.commit_area(index).map_err(Error::from);
         self.heed(done)?;
         self.give_back_parked();
         Ok(())

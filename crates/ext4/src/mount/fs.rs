@@ -35,7 +35,7 @@ impl Ext4 {
         let (replay, engine) = load(drive, options)?;
         engine.mark(false)?;
         let orphans = engine.clean_orphans()?;
-        let upkeep = upkeep(options.commit_secs);
+        let upkeep = upkeep(options.commit);
         let options = MountOptions { data: Some(engine.data), ..options.clone() };
         Ok(Self { engine: Arc::new(engine), options, upkeep, replay, orphans })
     }

@@ -1,5 +1,5 @@
 //! The flusher of a mounted volume: writes back what has been dirty for long, and commits by age
-//! (`commit=`). The kernel has a thread per journal for the latter.
+//! (`commit=`). Where the journal has an area per core, a thread on each commits that.
 
 use std::sync::Arc;
 
@@ -11,19 +11,17 @@ use vfs::{Health, Ino};
 use crate::inode::cached::Shard;
 use crate::mount::fs::Ext4;
 
-pub(super) const SECOND: Nanos = 1_000_000_000;
-
 /// The thread that looks after a mounted volume. It must be stopped before unmount.
 #[must_use = "dropped, its thread ends"]
 pub struct Maintenance {
     fs: Arc<Ext4>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
         self.fs.upkeep.end();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A thread that panicked has reported it; the volume's own state shows the rest.
             let _ = thread.result();
         }
@@ -34,8 +32,35 @@ impl Ext4 {
     /// Starts looking after the volume.
     pub fn maintain(self: &Arc<Self>) -> Maintenance {
         let fs = self.clone();
-        let thread = cores::spawn("ext4_flush", None, move || flush(&*fs));
-        Maintenance { fs: self.clone(), thread: Some(thread) }
+        let mut threads = vec![cores::spawn("ext4_flush", None, move || flush(&*fs))];
+        if self.commits_by_core() {
+            for core in 0..self.engine.journal.areas() {
+                let fs = self.clone();
+                let commit = move || fs.commit_on(core);
+                threads.push(cores::spawn("ext4_commit", Some(core), commit));
+            }
+        }
+        Maintenance { fs: self.clone(), threads }
+    }
+
+    /// Whether each area of the journal has a thread on its core that commits (Z-Journal, 2.2), so
+    /// that none waits for another's.
+    fn commits_by_core(&self) -> bool {
+        self.engine.journal.areas() > 1
+    }
+
+    /// Commits the area of `core` by age.
+    fn commit_on(&self, core: usize) {
+        let mut next = now();
+        while let Some(state) = self.upkeep.sleep(next, |_| false) {
+            next = now() + state.own;
+            drop(state);
+            if !self.is_sound() {
+                return;
+            }
+            // A commit that fails stops the journal, which the next operation reports.
+            let _ = self.engine.commit_area(core);
+        }
     }
 }
 
@@ -80,6 +105,9 @@ impl Flushed for Ext4 {
     }
 
     fn commit_if_older(&self, age: Nanos) {
+        if self.commits_by_core() {
+            return;
+        }
         if now().saturating_sub(self.engine.last_commit.load()) >= age {
             // A commit that fails stops the journal, which the next operation reports.
             let _ = self.engine.commit();
@@ -87,7 +115,7 @@ impl Flushed for Ext4 {
     }
 }
 
-/// An [`Upkeep`] for commits every `seconds`.
-pub(super) fn upkeep(seconds: u64) -> Upkeep<Nanos> {
-    Upkeep::new("ext4 upkeep", seconds.saturating_mul(SECOND))
+/// An [`Upkeep`] for commits this often.
+pub(super) fn upkeep(interval: Nanos) -> Upkeep<Nanos> {
+    Upkeep::new("ext4 upkeep", interval)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use cores::Nanos;
 use journal::Policy;
 use journal::ondisk::areas::areas_max;
 use journal::policy::{Areas, GROUPED, IJOURNAL, JBD2, NONE, ZJOURNAL};
@@ -15,6 +16,9 @@ use crate::mount::inject::{Inject, NAMES};
 
 /// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
+pub(super) const SECOND: Nanos = 1_000_000_000;
+/// Shortest `commit=`.
+const COMMIT_MIN: Nanos = SECOND / 10_000;
 /// Most areas that a journal is divided into.
 const MAX_AREAS: u16 = areas_max(drive::BLOCK_SIZE) as u16;
 
@@ -34,8 +38,13 @@ pub struct MountOptions {
     pub areas: u16,
     /// `cache=BYTES` (with k, m, g): page cache limit.
     pub cache_bytes: u64,
-    /// `commit=SECONDS`: how old changes may become before they are durable.
-    pub commit_secs: u64,
+    /// `commit=SECONDS`: how old changes may become before they are durable. Fractions are for
+    /// virtual machines, where five seconds are long.
+    pub commit: Nanos,
+    /// `linux=`: which kernel's ways of starting transactions.
+    pub linux: Linux,
+    /// `alloc=`: where new inodes and blocks go.
+    pub alloc: Alloc,
     /// `auto_da_alloc`: what replaces a file, by rename or after a truncation, has its blocks
     /// before the old contents are gone.
     pub auto_da_alloc: bool,
@@ -60,7 +69,9 @@ impl Default for MountOptions {
             policy: &JBD2,
             areas: 0,
             cache_bytes: 256 << 20,
-            commit_secs: 5,
+            commit: 5 * SECOND,
+            linux: Linux::V6_1,
+            alloc: Alloc::Orlov,
             auto_da_alloc: true,
             discard: false,
             errors: None,
@@ -125,6 +136,36 @@ impl AsMut<queue::Options> for MountOptions {
         &mut self.queue
     }
 }
+
+/// The kernel whose ways of starting transactions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linux {
+    /// Each write starts a transaction's handle, and logs the inode with its times
+    /// (`ext4_da_write_begin` before 5.15, cc883236b792; `ext4_dirty_inode`).
+    V4_14,
+    /// A write that changes nothing but pages in memory starts none.
+    V6_1,
+}
+
+const LINUX: [Choice<MountOptions>; 2] = [
+    Choice { name: "4.14", set: |o| o.linux = Linux::V4_14 },
+    Choice { name: "6.1", set: |o| o.linux = Linux::V6_1 },
+];
+
+/// Where new inodes and blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alloc {
+    /// Inodes beside their directory, directories of the root apart, blocks beside their inode
+    /// (`find_group_orlov`).
+    Orlov,
+    /// To groups that only the calling core uses: the "low sharing" of the study of Z-Journal.
+    PerCore,
+}
+
+const ALLOC: [Choice<MountOptions>; 2] = [
+    Choice { name: "orlov", set: |o| o.alloc = Alloc::Orlov },
+    Choice { name: "percore", set: |o| o.alloc = Alloc::PerCore },
+];
 
 /// What a structure that is corrupt does to the volume (`s_errors`). A journal that was aborted
 /// always ends writing, as in the kernel.
@@ -191,6 +232,8 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "discard", value: Value::None { set: |o| o.discard = true } },
         MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
         MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
+        MountOption { name: "linux", value: Value::OneOf(&LINUX) },
+        MountOption { name: "alloc", value: Value::OneOf(&ALLOC) },
         MountOption { name: "areas", value: Value::Text { form: "N", set: set_areas } },
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
         MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
@@ -215,8 +258,10 @@ fn set_areas(options: &mut MountOptions, text: &str) -> Result<(), String> {
 }
 
 fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-    options.commit_secs = seconds.ok_or("seconds, at least 1")?;
+    let seconds = text.parse().ok().map(std::time::Duration::try_from_secs_f64);
+    let nanos = seconds.and_then(|seconds| seconds.ok()?.as_nanos().try_into().ok());
+    let nanos = nanos.filter(|nanos| *nanos >= COMMIT_MIN);
+    options.commit = nanos.ok_or("seconds, at least 0.0001")?;
     Ok(())
 }
 
@@ -265,8 +310,14 @@ impl fmt::Display for MountOptions {
         if self.areas != default.areas && self.policy.areas == Areas::PerCore {
             write!(f, ",areas={}", self.areas)?;
         }
-        if self.commit_secs != default.commit_secs {
-            write!(f, ",commit={}", self.commit_secs)?;
+        if self.commit != default.commit {
+            write!(f, ",commit={}", self.commit as f64 / SECOND as f64)?;
+        }
+        if self.linux != default.linux {
+            f.write_str(",linux=4.14")?;
+        }
+        if self.alloc != default.alloc {
+            f.write_str(",alloc=percore")?;
         }
         if !self.auto_da_alloc {
             f.write_str(",noauto_da_alloc")?;
@@ -305,7 +356,10 @@ mod tests {
         let other = "noauto_da_alloc,discard,errors=panic";
         let shown = format!("rw,data=ordered,journal=jbd2,{other}");
         assert_eq!(other.parse::<MountOptions>().unwrap().to_string(), shown);
-        assert_eq!((o.policy.name, o.cache_bytes, o.commit_secs), ("none", 8 << 20, 30));
+        assert_eq!((o.policy.name, o.cache_bytes, o.commit), ("none", 8 << 20, 30 * SECOND));
+        let o: MountOptions = "commit=0.002,linux=4.14,alloc=percore".parse().unwrap();
+        let shown = "rw,data=ordered,journal=jbd2,commit=0.002,linux=4.14,alloc=percore";
+        assert_eq!(o.to_string(), shown);
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
@@ -319,7 +373,15 @@ mod tests {
         assert_eq!(faults(journal::Inject::all(), Inject::all()), NAMES);
         let o: MountOptions = "journal=zjournal,areas=4".parse().unwrap();
         assert_eq!(o.to_string(), "rw,data=ordered,journal=zjournal,areas=4");
-        for bad in ["areas=0", "cache=1k", "commit=0", "inject=x", "data=none"] {
+        for bad in [
+            "areas=0",
+            "cache=1k",
+            "commit=0",
+            "commit=nan",
+            "commit=1e300",
+            "inject=x",
+            "data=none",
+        ] {
             assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
         }
     }

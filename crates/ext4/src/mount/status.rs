@@ -6,6 +6,7 @@ use vfs::attributes::{Attribute, AttributeError, number};
 use vfs::upkeep::Flushed;
 
 use crate::mount::fs::Ext4;
+use crate::mount::options::SECOND;
 
 /// The option that Linux sets by a remount; here it is an attribute, too.
 const COMMIT: &str = "commit";
@@ -19,7 +20,7 @@ struct Shown {
     show: fn(&Ext4) -> Value,
 }
 
-const TABLE: [Shown; 7] = [
+const TABLE: [Shown; 9] = [
     Shown {
         name: "delayed_allocation_blocks",
         since: "2.6.30",
@@ -51,6 +52,18 @@ const TABLE: [Shown; 7] = [
         show: |fs| fs.engine.corruptions.load().into(),
     },
     Shown {
+        name: "journal/areas",
+        since: "",
+        about: "Areas of the journal, each with a running transaction.",
+        show: |fs| fs.engine.journal.areas().into(),
+    },
+    Shown {
+        name: "journal/commits",
+        since: "",
+        about: "Transactions committed since the mount, of all areas.",
+        show: |fs| fs.engine.journal.commits().into(),
+    },
+    Shown {
         name: "cache/metadata_kb",
         since: "",
         about: "Metadata in memory, cached or not yet home.",
@@ -66,7 +79,7 @@ const TABLE: [Shown; 7] = [
 
 impl Ext4 {
     fn commit_seconds(&self) -> u64 {
-        self.upkeep().lock().own / super::maintain::SECOND
+        self.upkeep().lock().own / SECOND
     }
 
     /// Every attribute by name.
@@ -81,7 +94,7 @@ impl Ext4 {
         let values = self.by_name();
         for row in &mut rows {
             row.value = values.get(row.name).cloned();
-            row.default = (row.name == COMMIT).then(|| self.options.commit_secs.into());
+            row.default = (row.name == COMMIT).then(|| (self.options.commit / SECOND).into());
         }
         rows
     }
@@ -96,7 +109,7 @@ impl Ext4 {
             }
             seconds = number(COMMIT, &(1..=u64::MAX), value)?;
         }
-        self.upkeep().lock().own = seconds.saturating_mul(super::maintain::SECOND);
+        self.upkeep().lock().own = seconds.saturating_mul(SECOND);
         self.upkeep().wake();
         Ok(())
     }
