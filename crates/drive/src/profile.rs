@@ -17,13 +17,14 @@ const MAX_ZONES: u64 = 1 << 22;
 /// KiB of a block.
 const KIB: u64 = BLOCK_SIZE as u64 >> 10;
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("zn540", include_str!("../profiles/zn540.toml")),
     ("zn540-noplp", include_str!("../profiles/zn540-noplp.toml")),
     ("conventional-noplp", include_str!("../profiles/conventional-noplp.toml")),
     ("850-evo", include_str!("../profiles/850-evo.toml")),
     ("sata-nofua", include_str!("../profiles/sata-nofua.toml")),
     ("983-zet", include_str!("../profiles/983-zet.toml")),
+    ("sz985", include_str!("../profiles/sz985.toml")),
     ("ram", include_str!("../profiles/ram.toml")),
 ];
 

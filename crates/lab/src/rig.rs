@@ -207,9 +207,14 @@ pub fn unkind(name: &str, footprint: u64) -> Result<Spec> {
     Ok(drive)
 }
 
+/// A drive as profile `name` says.
+pub fn named(name: &str) -> Result<Spec> {
+    Spec::named(name).map_err(|e| Error::Usage(e.to_string()))
+}
+
 /// A drive of profile `name` with room for `footprint` bytes of writes; 0 makes the smallest.
 pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
-    let spec = Spec::named(name).map_err(|e| Error::Usage(e.to_string()))?;
+    let spec = named(name)?;
     let blocks = footprint.div_ceil(BLOCK_SIZE as u64);
     let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
     Ok(if identify.zones.is_some() && footprint == 0 {

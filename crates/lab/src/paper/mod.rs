@@ -2,6 +2,7 @@
 //!
 //! - `oprw`: the thesis about ordering by write pointers in F2FS.
 //! - `grouped`: Grouped fsync and iJournaling on ext4.
+//! - `z-journal`: Z-Journal, a journal per core, on ext4.
 //! - `f2fs-versions`: the study of F2FS from Linux 3.8 to 4.16 and its tunables.
 //! - `manycore`: the study of file systems and the block layer on many cores.
 
@@ -10,6 +11,7 @@ mod manycore;
 mod oprw;
 mod row;
 mod versions;
+mod zjournal;
 
 use crate::{Error, Result};
 
@@ -18,6 +20,7 @@ pub use manycore::MANYCORE;
 pub use oprw::{OPRW, SENSITIVITY, Sweep, TABLE_6_2, experiment};
 pub use row::{Comparison, Kind, Row};
 pub use versions::VERSIONS;
+pub use zjournal::ZJOURNAL;
 
 /// An experiment of the paper.
 pub struct Figure {
@@ -40,13 +43,14 @@ impl Figure {
 }
 
 /// Names that [`of`] knows.
-pub const NAMES: [&str; 4] = ["oprw", "grouped", "f2fs-versions", "manycore"];
+pub const NAMES: [&str; 5] = ["oprw", "grouped", "z-journal", "f2fs-versions", "manycore"];
 
 /// The experiments of the paper called `paper`.
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
     match paper {
         "oprw" => Ok(&OPRW),
         "grouped" => Ok(GROUPED),
+        "z-journal" => Ok(ZJOURNAL),
         "manycore" => Ok(MANYCORE),
         "f2fs-versions" => Ok(VERSIONS),
         _ => {
@@ -58,7 +62,7 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
 
 /// The experiments of all papers.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
-    OPRW.iter().chain(GROUPED).chain(VERSIONS).chain(MANYCORE)
+    OPRW.iter().chain(GROUPED).chain(ZJOURNAL).chain(VERSIONS).chain(MANYCORE)
 }
 
 /// The experiment called `name`.

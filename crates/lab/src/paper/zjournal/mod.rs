@@ -1,0 +1,48 @@
+//! Z-Journal: what a journal per core is worth where many cores change one ext4.
+//!
+//! Time is simulated: ext4 on a virtual machine of 4 x Xeon Gold 6138 with a Samsung SZ985, as in
+//! the study. A run there lasts a minute, with a commit every five seconds; here a window of some
+//! milliseconds, with commits so much closer that there are [`COMMITS_MIN`] and more in it.
+//!
+//! Three journals: none, which is the ceiling; JBD2; and Z-Journal. Two ways to begin
+//! transactions: that of the study's kernel, 4.14, where each write began one (`linux=4.14`), and
+//! that of kernels since 5.15, where an overwrite meets no journal at all.
+
+mod fileserver;
+mod overwrite;
+mod window;
+
+use super::Figure;
+
+/// Those of the study.
+pub const ZJOURNAL: &[Figure] = &[
+    Figure {
+        name: "fig-2a",
+        about: "DWOL on 80 cores: each core overwrites its own file (figure 2a)",
+        run: overwrite::own_files,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-2b",
+        about: "DWOM on 80 cores: all cores overwrite one file (figure 2b)",
+        run: overwrite::one_file,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-2c",
+        about: "Filebench's fileserver on 80 cores, and with blocks apart (figure 2c)",
+        run: fileserver::run,
+        simulated: true,
+    },
+];
+
+const MACHINE: &str = "gold-6138-80";
+const DRIVE: &str = "sz985";
+/// Commits that a window must have.
+const COMMITS_MIN: u64 = 10;
+
+const NONE: &str = "journal=none";
+const JBD2: &str = "journal=jbd2";
+const Z: &str = "journal=zjournal";
+/// Each write begins a transaction.
+const V4_14: &str = ",linux=4.14";
