@@ -92,8 +92,9 @@ impl Explore {
         let create = |path: &PathBuf| File::create(path).map_err(Failure::host(path));
         let table = self.table.as_ref().map(create).transpose()?;
         let (mut batches, mut rows) = (Vec::new(), Vec::new());
+        let drives = self.drives_for(format)?;
         let interrupt = Interrupt::watch()?;
-        for drive in &self.drives_for(format)? {
+        for drive in &drives {
             for &mode in modes.iter().take_while(|_| !interrupt.came()) {
                 let batch = Batch {
                     format,
@@ -129,7 +130,7 @@ impl Explore {
                 rows.extend(outcomes);
             }
         }
-        if batches.is_empty() {
+        if batches.is_empty() && !interrupt.came() {
             let text = "none of these modes runs on any of these drives: nothing to explore";
             return Err(Failure::Usage(text.into()));
         }
