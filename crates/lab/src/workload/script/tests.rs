@@ -52,7 +52,7 @@ fn an_operation_that_cannot_be_done_is_told_by_line() {
         ("create a/b", "Not a directory"),
         ("create a", "File exists"),
         ("rename a d noreplace", "File exists"),
-        ("rename a d exchange", "no such flag"),
+        ("rename a d whiteout", "no such flag"),
         ("fallocate a collapse_range 0+4096", "not supported"),
         ("fsync #h", "Bad file descriptor"),
         ("mknod n file 600 0", "mknod is for"),
