@@ -10,7 +10,7 @@ use super::{COMMITS_MIN, DRIVE, MACHINE};
 use crate::{Error, Result, machine_named, now_ns, rig};
 
 /// How long the loads run, and how often there is a commit.
-const WINDOW: Nanos = 20_000_000;
+const WINDOW: Nanos = 30_000_000;
 const COMMIT: &str = ",commit=0.0005";
 /// Before the window: the first transactions, and buffers on their way to the cores.
 const WARM_UP: Nanos = 1_000_000;
