@@ -29,20 +29,25 @@ fn data(seed: u32, pages: usize) -> Vec<u8> {
     data
 }
 
+/// Operations in rounds, after each of which the volume is as the model and clean.
+fn agrees_with_the_model(options: &str, seed: u64, ops: usize, per_round: usize) {
+    let (image, model) = (Image::new(64), model());
+    let ops = Generator::new(seed).take_ops(ops);
+    for (round, chunk) in ops.chunks(per_round).enumerate() {
+        let when = format!("{options}, round {round}");
+        let fs = mount(&image, options);
+        apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
+        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean(&when);
+    }
+}
+
 #[test]
 fn operations_agree_with_the_model_in_each_mode() {
     for options in ["data=journal", "data=writeback", "data=journal,journal=zjournal"] {
-        let (image, model) = (Image::new(64), model());
-        let ops = Generator::new(7).take_ops(1_000);
-        for (round, chunk) in ops.chunks(250).enumerate() {
-            let when = format!("{options}, round {round}");
-            let fs = mount(&image, options);
-            apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
-            compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
-            fs.unmount().unwrap();
-            drop(fs);
-            image.assert_clean(&when);
-        }
+        agrees_with_the_model(options, 7, 1_000, 250);
     }
 }
 
@@ -50,17 +55,7 @@ fn operations_agree_with_the_model_in_each_mode() {
 #[ignore = "takes half a minute"]
 fn ten_thousand_operations_agree_with_the_model_in_each_mode() {
     for options in ["data=journal", "data=writeback"] {
-        let (image, model) = (Image::new(64), model());
-        let ops = Generator::new(11).take_ops(10_000);
-        for (round, chunk) in ops.chunks(500).enumerate() {
-            let when = format!("{options}, round {round}");
-            let fs = mount(&image, options);
-            apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
-            compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
-            fs.unmount().unwrap();
-            drop(fs);
-            image.assert_clean(&when);
-        }
+        agrees_with_the_model(options, 11, 10_000, 500);
     }
 }
 
