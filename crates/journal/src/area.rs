@@ -38,7 +38,7 @@ pub(crate) struct Area<K> {
     /// The running transaction. Handles read it for as long as they live; closing writes.
     pub(crate) gate: PerCoreRwLock<Tid>,
     /// Credits of open handles, and those that the running transaction has used
-    /// (`t_outstanding_credits`). Changed by who has the gate.
+    /// (`t_outstanding_credits`). Changed only under the gate.
     pub(crate) credits: Line,
     /// Blocks of the log that no transaction has and none is promised. Only closing makes it less,
     /// when nobody has a handle; so what a handle has found there stays.

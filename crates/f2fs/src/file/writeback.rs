@@ -43,7 +43,7 @@ impl F2fs {
     /// any is waited for: a small file has little to write, and many of them would each wait for
     /// the drive (`writeback_sb_inodes` waits for none of its inodes, either).
     fn write_back_together(&self, inos: &[Nid]) -> Result<()> {
-        // Who has one turn must not wait for another: a commit of an atomic write has two.
+        // A thread with one turn must not wait for another: a commit of an atomic write has two.
         let (mut turns, mut left) = (Vec::new(), Vec::new());
         for &ino in inos {
             match self.try_turn(ino) {

@@ -427,7 +427,7 @@ impl Pmfs {
         Ok(Some(nodes))
     }
 
-    /// Fails if a name in `dir` stands for `ino`, which is free. Who frees an inode has its
+    /// Fails if a name in `dir` stands for `ino`, which is free. An inode is freed with its
     /// directory locked until the name is gone, so this is damage, and looking again would never
     /// end.
     fn check_stale(&self, dir: &Node, ino: Ino) -> Result<()> {

@@ -77,8 +77,8 @@ impl Map {
         Ok(map)
     }
 
-    /// Fails if pages share blocks: there are more than the volume has. So nobody who goes through
-    /// all of them, before it is known that each has one owner, is kept busy for ever.
+    /// Fails if pages share blocks: there are more than the volume has. So a walk
+    /// over all of them ends, although it is not known yet that each has one owner.
     fn check_blocks(&self, layout: &Layout, at: u64) -> Result<(), Corrupt> {
         let data = layout.data();
         if self.blocks + self.chain.len() as u64 <= data.end - data.start {
@@ -128,7 +128,7 @@ impl Map {
         had
     }
 
-    /// As [`Map::replace`], for one who does not ask what the pages had: most entries of a log
+    /// As [`Map::replace`], without an answer what the pages had: most entries of a log
     /// replace what another put in the same place.
     pub(crate) fn overwrite(&mut self, new: Extent) {
         match self.extents.get_mut(&new.page) {
