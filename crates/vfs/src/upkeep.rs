@@ -110,8 +110,10 @@ pub trait Flushed {
     /// Where the flusher learns of changes.
     fn upkeep(&self) -> &Upkeep<Self::Own>;
 
-    /// How old the last commit may become.
-    fn commit_interval(own: &Self::Own) -> Nanos;
+    /// How old the last commit may become. By default, threads of the file system's own commit.
+    fn commit_interval(_: &Self::Own) -> Nanos {
+        Nanos::MAX
+    }
 
     /// Whether the volume is still sound, so that looking after it makes sense.
     fn is_sound(&self) -> bool;
@@ -127,7 +129,7 @@ pub trait Flushed {
 
     /// Commits if the last commit is `age` old and anything has changed since. A failure is
     /// reported by the next operation.
-    fn commit_if_older(&self, age: Nanos);
+    fn commit_if_older(&self, _: Nanos) {}
 }
 
 /// Writes back what has been dirty for long, or everything if there is much of it, and commits in

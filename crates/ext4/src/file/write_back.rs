@@ -5,6 +5,9 @@
 //! the blocks are taken in memory only; a power cut leaves them free. A page stays dirty, and so in
 //! memory, until its block is mapped.
 //!
+//! With `dioread_lock` blocks are mapped first, and the commit waits for their contents, as ext4
+//! does by default before Linux 5.6: callers whose data is still on its way share the next commit.
+//!
 //! `data=writeback` maps new blocks while their contents are on the way, so another file's commit
 //! may make the map durable and a power cut may leave what the blocks had before. An fsync waits
 //! for both. Unwritten extents become written after their contents in any mode
@@ -13,7 +16,8 @@
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
-use queue::WriteSet;
+use journal::Ordered;
+use queue::{IoError, WriteSet};
 use vfs::inode::Turn;
 use vfs::op::{Stop, look};
 
@@ -41,6 +45,14 @@ pub(super) struct Batch {
     pub(super) unwritten: Vec<Extent>,
     /// Runs of pages without blocks, and where their blocks should be.
     holes: Vec<(Range<u64>, FsBlock)>,
+}
+
+/// What a transaction that maps blocks waits for, besides its own.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    None,
+    /// The blocks' contents.
+    DataFirst,
 }
 
 /// Blocks taken for pages that are on their way. They go back unless they are mapped.
@@ -191,26 +203,46 @@ impl Engine {
         writes.submit(&self.io);
         let Batch { pages, unwritten, .. } = batch;
         let end = pages.last().map_or(0, |(last, _)| (last + 1) * BLOCK_SIZE as u64);
-        if self.waits_for_data() || !unwritten.is_empty() {
+        let Some(order) = self.early_order(&taken, &unwritten) else {
             self.await_data(&mut writes)?;
-            return self.map_pages(ino, &mut taken, unwritten, (end, pages));
-        }
+            return self.map_pages(ino, &mut taken, unwritten, (end, pages), Order::None).map(drop);
+        };
         // Until their contents are there, they stay dirty, and what was taken in vain stays taken.
-        let mapped = self.map_pages(ino, &mut taken, unwritten, (end, Vec::new()));
-        self.await_data(&mut writes)?;
-        mapped?;
+        let mapped = self.map_pages(ino, &mut taken, unwritten, (end, Vec::new()), order);
+        let written = self.await_data(&mut writes);
+        if let Some(ordered) = mapped? {
+            ordered.end(written.map_err(journal::Error::from));
+        }
+        written?;
         mark_written(&mut self.inodes.own(ino.into()), ino, pages);
         Ok(())
     }
 
-    /// Whether blocks are mapped only once the drive has their contents.
-    fn waits_for_data(&self) -> bool {
-        self.data != DataMode::Writeback && !self.inject.contains(Inject::SKIP_ORDERED)
+    /// Whether blocks are mapped before the drive has their contents, and then, whether the commit
+    /// waits for these. A batch that takes more than one transaction may wait for a commit.
+    fn early_order(&self, taken: &Taken<'_>, unwritten: &[Extent]) -> Option<Order> {
+        if !unwritten.is_empty() {
+            return None;
+        }
+        let skips = self.inject.contains(Inject::SKIP_ORDERED);
+        match self.data {
+            DataMode::Writeback => Some(Order::None),
+            _ if skips => Some(Order::None),
+            _ if self.dioread_lock && taken.extents.len() <= self.extents_max() => {
+                Some(Order::DataFirst)
+            }
+            _ => None,
+        }
     }
 
-    fn await_data(&self, writes: &mut WriteSet) -> Result<()> {
+    /// Extents that one transaction of a small log has room for, with a new block of the tree.
+    fn extents_max(&self) -> usize {
+        (self.journal.credits_max().min(208).saturating_sub(8) / 6).max(1) as usize
+    }
+
+    fn await_data(&self, writes: &mut WriteSet) -> std::result::Result<(), IoError> {
         let _span = cores::span(cores::Stage::WaitData);
-        Ok(writes.wait(self.io.queue())?)
+        writes.wait(self.io.queue())
     }
 
     /// Puts blocks into the file's map, new ones and parts of unwritten extents, and the size up to
@@ -221,7 +253,8 @@ impl Engine {
         taken: &mut Taken<'_>,
         mut unwritten: Vec<Extent>,
         (end, mut pages): (u64, Vec<(u64, Block)>),
-    ) -> Result<()> {
+        order: Order,
+    ) -> Result<Option<Ordered>> {
         let grows = {
             let shard = self.inodes.look(ino.into());
             let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
@@ -229,10 +262,9 @@ impl Engine {
         };
         if taken.extents.is_empty() && unwritten.is_empty() && !grows {
             mark_written(&mut self.inodes.own(ino.into()), ino, pages);
-            return Ok(());
+            return Ok(None);
         }
-        // A transaction of a small log has room for so many extents, and a new block of the tree.
-        let most = (self.journal.credits_max().min(208).saturating_sub(8) / 6).max(1) as usize;
+        let most = self.extents_max();
         loop {
             let new: Vec<_> = taken.extents.iter().copied().take(most).collect();
             let old: Vec<_> = unwritten.iter().copied().take(most - new.len()).collect();
@@ -243,16 +275,19 @@ impl Engine {
             };
             let promised = new.iter().map(|extent| u64::from(extent.len)).sum();
             let room = 8 + 6 * (new.len() + old.len()) as u32;
-            self.change(&[ino.into()], room, |draft| {
+            let ((), ordered) = self.change_ordered(&[ino.into()], room, |draft| {
                 draft.map_batch(ino, &new, &old, end)?;
                 draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
+                if order == Order::DataFirst {
+                    draft.order();
+                }
                 Ok(())
             })?;
             // They are the file's now.
             taken.extents.drain(..new.len());
             unwritten.drain(..old.len());
             if is_last {
-                return Ok(());
+                return Ok(ordered);
             }
         }
     }

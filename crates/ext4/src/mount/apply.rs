@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use drive::Block;
-use journal::Id;
+use journal::{Id, Ordered};
 use smallvec::SmallVec;
 use vfs::op::Work;
 
@@ -43,7 +43,7 @@ impl Changes<'_> {
         blocks as u32 + 2 * u32::from(self.orphans.is_some()) + unshared
     }
 
-    pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) {
+    pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) -> Option<Ordered> {
         let engine = self.engine;
         let handle = &mut work.permit;
         let dtimes = self.apply_orphans(handle);
@@ -105,6 +105,7 @@ impl Changes<'_> {
             engine.note_moved_dir(work.permit.id());
         }
         self.applied = true;
+        self.is_ordered.then(|| work.permit.order())
     }
 
     /// Links the list of orphans anew. Returns the `i_dtime`s of inodes that are written anyway.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use cores::MutexGuard;
 use drive::Block;
-use journal::Pin;
+use journal::{Ordered, Pin};
 use smallvec::SmallVec;
 use vfs::inode::OwnedShards;
 use vfs::op::{Stop, Work, run};
@@ -72,6 +72,8 @@ pub(crate) struct Changes<'v> {
     /// What records must know of it.
     pub(crate) marks: SmallVec<[(Ino, Mark); 2]>,
     pub(crate) moves_dir: bool,
+    /// The transaction must not be committed before the caller's data is on the drive.
+    pub(super) is_ordered: bool,
     pub(super) applied: bool,
 }
 
@@ -95,8 +97,18 @@ impl Engine {
         &self,
         inos: &[vfs::Ino],
         room: u32,
-        mut plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
+        plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
     ) -> Result<T> {
+        self.change_ordered(inos, room, plan).map(|(result, _)| result)
+    }
+
+    /// As [`Engine::change`], for a plan that may ask that data comes first ([`Draft::order`]).
+    pub(crate) fn change_ordered<T>(
+        &self,
+        inos: &[vfs::Ino],
+        room: u32,
+        mut plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
+    ) -> Result<(T, Option<Ordered>)> {
         Block::stock();
         let done = run(
             self,
@@ -111,10 +123,7 @@ impl Engine {
                 }
                 Ok((result, draft.changes))
             },
-            |(result, changes), work| {
-                changes.apply(work);
-                result
-            },
+            |(result, changes), work| (result, changes.apply(work)),
         );
         self.heed(done)
     }
@@ -143,9 +152,16 @@ impl<'a, 'v> Draft<'a, 'v> {
             pages: SmallVec::new(),
             marks: SmallVec::new(),
             moves_dir: false,
+            is_ordered: false,
             applied: false,
         };
         Self { shards: &work.shards, now: engine.clock.now(), changes }
+    }
+
+    /// The transaction is not committed before the caller's data is on the drive: it says so by
+    /// what [`Engine::change_ordered`] returns, and waits for no room and no commit until then.
+    pub(crate) fn order(&mut self) {
+        self.changes.is_ordered = true;
     }
 
     /// The volume.

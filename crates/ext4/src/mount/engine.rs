@@ -57,6 +57,7 @@ pub(crate) struct Engine {
     pub(crate) has_journalled_data: Line,
     on_error: OnError,
     pub(crate) linux: Linux,
+    pub(crate) dioread_lock: bool,
     pub(crate) alloc: Alloc,
     /// Operations that met corruption.
     pub(crate) corruptions: Line,
@@ -64,8 +65,6 @@ pub(crate) struct Engine {
     health: Line,
     /// The generation of the next new inode.
     pub(crate) generations: Line,
-    /// When the last commit of everything began.
-    pub(crate) last_commit: Line,
     /// Blocks that a transaction has freed, by its number: nobody may have them before it is
     /// committed. Taken alone.
     parked: Mutex<VecDeque<(Id, Range<FsBlock>)>>,
@@ -115,12 +114,12 @@ impl Engine {
             inject: options.mistakes,
             has_journalled_data: Line::new(0),
             linux: options.linux,
+            dioread_lock: options.dioread_lock,
             alloc: options.alloc,
             on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
             corruptions: Line::new(0),
             health: Line::new(0),
             generations: Line::new(generation.into()),
-            last_commit: Line::new(cores::now()),
             parked: Mutex::ranked(Rank::Space, "ext4 freed blocks", VecDeque::new()),
             parked_inodes: Mutex::ranked(Rank::Space, "ext4 freed inodes", VecDeque::new()),
             moved_dir: Line::new(0),
@@ -174,7 +173,6 @@ impl Engine {
 
     /// Commits the running transaction. What it has freed may be used again.
     pub(crate) fn commit(&self) -> Result<()> {
-        self.last_commit.store(cores::now());
         let done = self.journal.commit_all().map_err(Error::from);
         self.heed(done)?;
         self.give_back_parked();

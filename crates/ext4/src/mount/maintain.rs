@@ -1,5 +1,6 @@
-//! The flusher of a mounted volume: writes back what has been dirty for long, and commits by age
-//! (`commit=`). Where the journal has an area per core, a thread on each commits that.
+//! The threads of a mounted volume: the flusher writes back what has been dirty for long, and a
+//! thread for each area of the journal commits it by age (`commit=`; the kernel's `kjournald2`), so
+//! that no commit waits for write-back or for another area's.
 
 use std::sync::Arc;
 
@@ -33,47 +34,43 @@ impl Ext4 {
     pub fn maintain(self: &Arc<Self>) -> Maintenance {
         let fs = self.clone();
         let mut threads = vec![cores::spawn("ext4_flush", None, move || flush(&*fs))];
-        if self.commits_by_core() {
-            for core in 0..self.engine.journal.areas() {
-                let fs = self.clone();
-                let commit = move || fs.commit_on(core);
-                threads.push(cores::spawn("ext4_commit", Some(core), commit));
-            }
+        let areas = self.engine.journal.areas();
+        for area in 0..areas {
+            let fs = self.clone();
+            // An area of several is its core's (Z-Journal, 2.2).
+            let core = (areas > 1).then_some(area);
+            threads.push(cores::spawn("ext4_commit", core, move || fs.commit_by_age(area)));
         }
         Maintenance { fs: self.clone(), threads }
     }
 
-    /// Whether each area of the journal has a thread on its core that commits (Z-Journal, 2.2), so
-    /// that none waits for another's.
-    fn commits_by_core(&self) -> bool {
-        self.engine.journal.areas() > 1
-    }
-
-    /// Commits the area of `core` by age.
-    fn commit_on(&self, core: usize) {
-        let mut next = now();
-        while let Some(state) = self.upkeep.sleep(next, |_| false) {
-            next = now() + state.own;
+    /// Commits an area of the journal as often as `commit=` says.
+    fn commit_by_age(&self, area: usize) {
+        let mut last = now();
+        let mut interval = self.upkeep.lock().own;
+        let due = |last: Nanos, interval| last.saturating_add(interval);
+        while let Some(state) = self.upkeep.sleep(due(last, interval), |own| *own != interval) {
+            interval = state.own;
             drop(state);
+            if now() < due(last, interval) {
+                continue;
+            }
             if !self.is_sound() {
                 return;
             }
+            last = now();
             // A commit that fails stops the journal, which the next operation reports.
-            let _ = self.engine.commit_area(core);
+            let _ = self.engine.commit_area(area);
         }
     }
 }
 
 impl Flushed for Ext4 {
-    /// How old the last commit may become.
+    /// How old changes may become before they are committed.
     type Own = Nanos;
 
     fn upkeep(&self) -> &Upkeep<Nanos> {
         &self.upkeep
-    }
-
-    fn commit_interval(own: &Nanos) -> Nanos {
-        *own
     }
 
     fn is_sound(&self) -> bool {
@@ -101,16 +98,6 @@ impl Flushed for Ext4 {
         if let Ok(ino) = u32::try_from(ino) {
             // It stays dirty, so the file's next fsync meets the failure again.
             let _ = self.engine.flush_inode(ino);
-        }
-    }
-
-    fn commit_if_older(&self, age: Nanos) {
-        if self.commits_by_core() {
-            return;
-        }
-        if now().saturating_sub(self.engine.last_commit.load()) >= age {
-            // A commit that fails stops the journal, which the next operation reports.
-            let _ = self.engine.commit();
         }
     }
 }

@@ -43,6 +43,10 @@ pub struct MountOptions {
     pub commit: Nanos,
     /// `linux=`: which kernel's ways of starting transactions.
     pub linux: Linux,
+    /// `dioread_lock`: `data=ordered` gives pages blocks before these have their contents, and the
+    /// commit waits for those, as before Linux 5.6. Otherwise blocks are mapped once the drive has
+    /// their contents.
+    pub dioread_lock: bool,
     /// `alloc=`: where new inodes and blocks go.
     pub alloc: Alloc,
     /// `auto_da_alloc`: what replaces a file, by rename or after a truncation, has its blocks
@@ -71,6 +75,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             commit: 5 * SECOND,
             linux: Linux::V6_1,
+            dioread_lock: false,
             alloc: Alloc::Orlov,
             auto_da_alloc: true,
             discard: false,
@@ -137,7 +142,7 @@ impl AsMut<queue::Options> for MountOptions {
     }
 }
 
-/// The kernel whose ways of starting transactions are taken.
+/// The kernel whose ways of starting transactions are taken; 4.14 has `dioread_lock`, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linux {
     /// Each write starts a transaction's handle, and logs the inode with its times
@@ -148,8 +153,8 @@ pub enum Linux {
 }
 
 const LINUX: [Choice<MountOptions>; 2] = [
-    Choice { name: "4.14", set: |o| o.linux = Linux::V4_14 },
-    Choice { name: "6.1", set: |o| o.linux = Linux::V6_1 },
+    Choice { name: "4.14", set: |o| (o.linux, o.dioread_lock) = (Linux::V4_14, true) },
+    Choice { name: "6.1", set: |o| (o.linux, o.dioread_lock) = (Linux::V6_1, false) },
 ];
 
 /// Where new inodes and blocks go.
@@ -233,6 +238,11 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
         MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
         MountOption { name: "linux", value: Value::OneOf(&LINUX) },
+        MountOption { name: "dioread_lock", value: Value::None { set: |o| o.dioread_lock = true } },
+        MountOption {
+            name: "dioread_nolock",
+            value: Value::None { set: |o| o.dioread_lock = false },
+        },
         MountOption { name: "alloc", value: Value::OneOf(&ALLOC) },
         MountOption { name: "areas", value: Value::Text { form: "N", set: set_areas } },
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
@@ -316,6 +326,11 @@ impl fmt::Display for MountOptions {
         if self.linux != default.linux {
             f.write_str(",linux=4.14")?;
         }
+        match (self.linux, self.dioread_lock) {
+            (Linux::V6_1, true) => f.write_str(",dioread_lock")?,
+            (Linux::V4_14, false) => f.write_str(",dioread_nolock")?,
+            _ => {}
+        }
         if self.alloc != default.alloc {
             f.write_str(",alloc=percore")?;
         }
@@ -353,15 +368,16 @@ mod tests {
     fn options_as_mount_takes_them() {
         let o: MountOptions =
             "journal=none,cache=8m,commit=30,poll,inject=drop-flush".parse().unwrap();
-        let other = "noauto_da_alloc,discard,errors=panic";
+        let other = "dioread_lock,noauto_da_alloc,discard,errors=panic";
         let shown = format!("rw,data=ordered,journal=jbd2,{other}");
         assert_eq!(other.parse::<MountOptions>().unwrap().to_string(), shown);
         assert_eq!((o.policy.name, o.cache_bytes, o.commit), ("none", 8 << 20, 30 * SECOND));
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);
-        let o: MountOptions = "commit=0.002,linux=4.14,alloc=percore".parse().unwrap();
-        let shown = "rw,data=ordered,journal=jbd2,commit=0.002,linux=4.14,alloc=percore";
-        assert_eq!(o.to_string(), shown);
+        for given in ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock"] {
+            let shown = format!("rw,data=ordered,journal=jbd2,{given}");
+            assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
+        }
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
         assert_eq!(
             error.to_string(),

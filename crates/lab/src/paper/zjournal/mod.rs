@@ -1,8 +1,8 @@
 //! Z-Journal: what a journal per core is worth where many cores change one ext4.
 //!
 //! Time is simulated: ext4 on a virtual machine of 4 x Xeon Gold 6138 with a Samsung SZ985, as in
-//! the study. A run there lasts a minute, with a commit every five seconds; here a window of some
-//! milliseconds, with commits so much closer that there are [`COMMITS_MIN`] and more in it.
+//! the study. A run there lasts a minute, with a commit every five seconds; here commits are so
+//! much closer that a window of some milliseconds has [`COMMITS_MIN`] and more.
 //!
 //! Three journals: none, which is the ceiling; JBD2; and Z-Journal. Two ways to begin
 //! transactions: that of the study's kernel, 4.14, where each write began one (`linux=4.14`), and

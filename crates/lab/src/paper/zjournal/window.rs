@@ -1,6 +1,7 @@
 //! A load on all cores for a window of virtual time, on a fresh volume that commits by age.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cores::Nanos;
 use drive::{Drive, Timing};
@@ -9,8 +10,10 @@ use vfs::kind::Volume;
 use super::{COMMITS_MIN, DRIVE, MACHINE};
 use crate::{Error, Result, machine_named, now_ns, rig};
 
-/// How long the loads run, and how often there is a commit.
-const WINDOW: Nanos = 30_000_000;
+/// How long the loads run at least, and at most if there are too few commits.
+const WINDOW: Nanos = 10_000_000;
+const WINDOW_MAX: Nanos = 300_000_000;
+/// How often there is a commit.
 const COMMIT: &str = ",commit=0.0005";
 /// Before the window: the first transactions, and buffers on their way to the cores.
 const WARM_UP: Nanos = 1_000_000;
@@ -24,10 +27,9 @@ pub(super) struct Measured {
     pub(super) per_s: f64,
 }
 
-/// Runs `prepare`'s operation of each of `cores` cores on a volume with these mount options.
-///
-/// Fails if writes begin transactions of a journal that has fewer than [`COMMITS_MIN`] commits in
-/// the window.
+/// Runs `prepare`'s operation of each of `cores` cores on a volume with these mount options, until
+/// there have been [`COMMITS_MIN`] commits, if its journal has any work. Fails if they take more
+/// than the longest window.
 pub(super) fn measure(
     options: &str,
     cores: usize,
@@ -48,39 +50,46 @@ pub(super) fn measure(
         fs.sync().map_err(Error::at("sync", b""))?;
         let upkeep = fs.clone().maintain();
         let from = now_ns() + WARM_UP;
+        let over = Arc::new(AtomicBool::new(false));
         let spawn = |(core, op): (usize, Op)| {
-            let fs = fs.clone();
-            cores::spawn("load", Some(core), move || run(&*fs, op, from))
+            let (fs, over) = (fs.clone(), over.clone());
+            cores::spawn("load", Some(core), move || run(&*fs, op, from, &over))
         };
         let threads: Vec<_> = ops.into_iter().enumerate().map(spawn).collect();
         cores::sleep_until(from);
-        let before = commits(&*fs, cores);
-        cores::sleep_until(from + WINDOW);
-        let commits = commits(&*fs, cores) - before;
+        let has_commits = options.contains(super::V4_14) && !options.contains(super::NONE);
+        let wanted = commits(&*fs, cores) + if has_commits { COMMITS_MIN } else { 0 };
+        let mut to = from;
+        while to == from || commits(&*fs, cores) < wanted && to < from + WINDOW_MAX {
+            to += WINDOW;
+            cores::sleep_until(to);
+        }
+        let has_enough = commits(&*fs, cores) >= wanted;
+        let window = now_ns() - from;
+        over.store(true, Ordering::Relaxed);
         let mut done = 0;
         for thread in threads {
             done += thread.join()?;
         }
         drop(upkeep);
         fs.unmount().map_err(Error::at("unmount", b""))?;
-        let has_commits = options.contains(super::V4_14) && !options.contains(super::NONE);
-        if has_commits && commits < COMMITS_MIN {
-            return Err(Error::Usage(format!("{options}: {commits} commits in the window")));
+        if !has_enough {
+            let few = format!("{options}: fewer than {COMMITS_MIN} commits in {window} ns");
+            return Err(Error::Usage(few));
         }
-        Ok(Measured { per_s: done as f64 / WINDOW as f64 * 1e9 })
+        Ok(Measured { per_s: done as f64 / window as f64 * 1e9 })
     })?
 }
 
 /// Operations of one core that ended in the window.
-fn run(fs: &dyn Volume, mut op: Op, from: Nanos) -> Result<u64> {
+fn run(fs: &dyn Volume, mut op: Op, from: Nanos, over: &AtomicBool) -> Result<u64> {
     let mut done = 0;
     loop {
         let count = op(fs)?;
-        let now = now_ns();
-        if now >= from + WINDOW {
+        if over.load(Ordering::Relaxed) {
             return Ok(done);
         }
-        done += if now >= from { count } else { 0 };
+        done += if now_ns() >= from { count } else { 0 };
         // Linux's scheduler lets a thread that has slept, as one that commits, run at once.
         cores::yield_now();
     }
