@@ -17,11 +17,12 @@ use cores::{Condvar, Mutex, Rank, Stage};
 use drive::{Block, Lba};
 use queue::WriteSet;
 
-use crate::area::Area;
+use crate::area::{Area, Log, Ring};
 use crate::buffer::Buffer;
 use crate::error::Result;
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
+use crate::ondisk::superblock::Incompat;
 use crate::transaction::{Committed, Id, Stamp};
 use crate::{Client, Journal};
 
@@ -194,6 +195,33 @@ impl<C: Client> Journal<C> {
         let mut set = WriteSet::default();
         set.push_forced(&self.io, lba, block);
         Ok(set.wait(self.io.queue())?)
+    }
+
+    /// Sees to it that a transaction that was closed does not wrap around the log's end, where an
+    /// area for fast commits is behind it: there e2fsck up to 1.47 at least and kernels before
+    /// 2dfba3bb40ad read on into the area. The log is emptied, and begins at its start again.
+    pub(crate) fn keep_in_one_piece(&self, area: &Area<C::Kind>, ring: &Ring) -> Result<()> {
+        let fits = |log: &Log<C::Kind>| log.head + log.closing < ring.end;
+        if !ring.incompat.contains(Incompat::FAST_COMMIT) || fits(&area.log.lock()) {
+            return Ok(());
+        }
+        while !area.log.lock().committed.is_empty() {
+            self.checkpoint(area, true)?;
+        }
+        while !self.homing.begin() {}
+        let superblock = {
+            let mut log = area.log.lock();
+            log.head = ring.first;
+            let next = log.next;
+            let open = log.superblock.as_mut().filter(|superblock| superblock.start().is_some());
+            open.map(|superblock| {
+                superblock.set_tail(Some(ring.first), next);
+                Block::from_prefix(&superblock.emit())
+            })
+        };
+        let done = superblock.map_or(Ok(()), |block| self.force(ring.lba(0), block));
+        self.homing.end();
+        done
     }
 
     /// Commits what handles have changed until now, and brings it home: recovery will not bring

@@ -93,12 +93,14 @@ impl<C: Client> Commit<'_, C> {
         }
     }
 
-    fn log(&mut self) {
+    fn log(&mut self) -> Result<()> {
         let (io, inject) = (&self.journal.io, self.journal.options.inject);
         for closing in std::mem::take(&mut self.closing) {
             let (area, ring) = self.journal.logging(closing.id);
+            self.journal.keep_in_one_piece(area, ring)?;
             self.logged.push(closing.log(area, ring, io, &mut self.writes.meta, inject));
         }
+        Ok(())
     }
 
     fn commit(&mut self, forced: bool) {
@@ -199,7 +201,7 @@ impl<C: Client> Run for Commit<'_, C> {
                 }
             }
             Submit::Close => return self.close(),
-            Submit::Log => self.log(),
+            Submit::Log => self.log()?,
             Submit::Commit { forced } => self.commit(forced),
             Submit::Home => self.home(),
         }

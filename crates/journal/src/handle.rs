@@ -7,7 +7,7 @@ use drive::{Block, Lba};
 
 use crate::area::{Area, Room};
 use crate::buffer::{Buffer, State};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
 use crate::transaction::{Id, Ordered};
@@ -62,6 +62,10 @@ impl<C: Client> Journal<C> {
                 Room::Enough => {
                     let tid = *gate;
                     return Ok((gate, tid));
+                }
+                _ if self.options.is_single => {
+                    let wanted = credits.saturating_add(area.credits.load() as u32);
+                    return Err(Error::TooLarge { wanted, max: area.max });
                 }
                 Room::FullTransaction => {
                     let tid = *gate;

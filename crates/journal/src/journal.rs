@@ -17,8 +17,9 @@ use crate::handle::Pin;
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
 use crate::ondisk::superblock::Superblock;
-use crate::policy::{Areas, JBD2, Policy, Submit};
+use crate::policy::{Areas, Holds, JBD2, Policy, Submit};
 use crate::records::Records;
+use crate::records::fast::Fast;
 use crate::tails::Tails;
 use crate::transaction::Id;
 
@@ -63,13 +64,16 @@ pub struct Options {
     /// Areas of a policy that has one per core; 0 for as many as there are cores, if the log is
     /// large enough.
     pub areas: u16,
+    /// All that is done until the first commit is one transaction, or fails
+    /// ([`crate::Error::TooLarge`]).
+    pub is_single: bool,
     /// Mistakes for tests.
     pub inject: Inject,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { policy: &JBD2, areas: 0, inject: Inject::empty() }
+        Self { policy: &JBD2, areas: 0, is_single: false, inject: Inject::empty() }
     }
 }
 
@@ -93,6 +97,7 @@ pub struct Journal<C: Client> {
     pub(crate) options: Options,
     pub(crate) client: C,
     pub(crate) records: Option<Records>,
+    pub(crate) fast: Option<Fast>,
 }
 
 impl<C: Client> Journal<C> {
@@ -103,7 +108,7 @@ impl<C: Client> Journal<C> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
-        let mut records = None;
+        let (mut records, mut fast) = (None, None);
         let (tails, areas) = match policy.areas {
             // An area per core, so that callers do not meet where nothing is logged.
             Areas::None => {
@@ -112,9 +117,15 @@ impl<C: Client> Journal<C> {
             }
             Areas::One => {
                 let LogSpace { mut superblock, blocks } = space;
-                if let Some(how) = &policy.records {
-                    superblock.use_records(Records::areas());
-                    records = Records::new(how, &superblock);
+                match &policy.records {
+                    Some(how) if how.holds == Holds::Changes => {
+                        fast = Some(Fast::new(how, &mut superblock)?);
+                    }
+                    Some(how) => {
+                        superblock.use_records(Records::areas());
+                        records = Records::new(how, &superblock);
+                    }
+                    None => {}
                 }
                 let ring = Ring::new(&superblock, Arc::new(blocks))?;
                 let sequence = superblock.sequence();
@@ -135,6 +146,7 @@ impl<C: Client> Journal<C> {
             homing: Homing::default(),
             settling: Mutex::ranked(Rank::Gate, "journal validity", ()).keyed(u64::MAX),
             records,
+            fast,
             buffers: Buffers::new(),
             plan: if is_forced { &policy.forced } else { &policy.plan },
             is_forced,

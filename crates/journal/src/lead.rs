@@ -110,12 +110,10 @@ impl<'j, C: Client> Lead<'j, C> {
     /// Ends the lead of each area, after a note of what came of it.
     pub(crate) fn give_up(&mut self, note: impl Fn(&Area<C::Kind>) -> Option<crate::Tid>) {
         for area in std::mem::take(&mut self.areas) {
-            let committed = note(area);
-            let mut turns = area.turns.lock();
-            (turns.leading, turns.flushing) = (false, false);
-            turns.committed = committed.unwrap_or(turns.committed);
-            drop(turns);
-            area.ended.notify_all();
+            if let Some(committed) = note(area) {
+                area.turns.lock().committed = committed;
+            }
+            area.stop_leading();
         }
     }
 }
@@ -136,7 +134,7 @@ impl<K> Area<K> {
     /// Takes the lead, unless `id` is committed or another run commits it. Such a run *covers* our
     /// data if its last flush had not begun when we came: whether that run or a later one commits
     /// our transaction, the flush of that one comes after our data.
-    fn lead(&self, id: Id, covered: &mut bool) -> Result<bool> {
+    pub(crate) fn lead(&self, id: Id, covered: &mut bool) -> Result<bool> {
         let mut turns = self.turns.lock();
         let is_done = |turns: &Turns| turns.committed.reaches(id.tid);
         let (waits, is_late) = (turns.leading && !is_done(&turns), turns.flushing);
@@ -152,5 +150,13 @@ impl<K> Area<K> {
         }
         turns.leading = true;
         Ok(true)
+    }
+
+    /// Ends the lead.
+    pub(crate) fn stop_leading(&self) {
+        let mut turns = self.turns.lock();
+        (turns.leading, turns.flushing) = (false, false);
+        drop(turns);
+        self.ended.notify_all();
     }
 }

@@ -14,8 +14,9 @@
 //! - Blocks that must be in memory when nothing may fail are [pinned](Journal::pin) before.
 //! - An fsync is [`Journal::fsync`] with that name; `sync` and the flusher call
 //!   [`Journal::commit_all`].
-//! - With a policy that has records ([`policy::IJOURNAL`], [`policy::GROUPED`]) it is
-//!   [`Journal::fsync_by_record`], and the file system says what a record holds ([`Source`]).
+//! - With a policy that has records ([`policy::IJOURNAL`], [`policy::GROUPED`]) or fast commits
+//!   ([`policy::FAST`]) it is [`Journal::fsync_by_record`], and the file system says what these
+//!   hold ([`Source`]).
 //! - What an operation frees may be used again when [`Client::committed`] names its transaction.
 //!   Blocks of metadata are also [forgotten](Handle::forget).
 //! - Data that must be on the drive before the transaction is durable is announced by

@@ -76,6 +76,8 @@ pub struct Log<'a> {
     superblock: Superblock,
     /// There were areas for records: numbers of transactions that records may have are skipped.
     had_records: bool,
+    /// The transaction that has to bring in fast commits: until it is committed, the log is open.
+    awaited: Option<crate::Tid>,
     /// What has been read last: adjacent log blocks in adjacent blocks of the drive.
     ahead: Ahead,
 }
@@ -99,7 +101,8 @@ impl<'a> Log<'a> {
         let superblock =
             Superblock::parse(&block[range], at, volume.block_size as u32, file_blocks)?;
         let had_records = superblock.records().is_some();
-        Ok(Self { volume, map, superblock, had_records, ahead: Ahead::default() })
+        let ahead = Ahead::default();
+        Ok(Self { volume, map, superblock, had_records, awaited: None, ahead })
     }
 
     /// The journal's superblock.
@@ -156,13 +159,24 @@ impl<'a> Log<'a> {
         self.had_records
     }
 
+    /// [`Log::close`] leaves the log open for this transaction, if there is one.
+    pub(crate) fn stay_open(&mut self, awaited: Option<crate::Tid>) {
+        self.awaited = awaited;
+    }
+
     /// Closes the log, and ends its areas: no transaction is to be recovered, and the next one is
     /// `sequence`. Durable when this returns.
     pub(crate) fn close(&mut self, sequence: crate::Tid) -> Result<()> {
         // Records may have the numbers of two transactions that were not committed: the one on its
         // way, and the one that was running. Neither may come back.
         let sequence = if self.had_records { sequence.next().next() } else { sequence };
-        self.superblock.set_areas(None, sequence);
+        match self.awaited {
+            Some(tid) => {
+                let first = self.superblock.ring().start;
+                self.superblock.set_tail(Some(first), tid);
+            }
+            None => self.superblock.set_areas(None, sequence),
+        }
         self.volume.write_forced(self.home(0)?, &self.superblock.emit())
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use drive::Block;
+use journal::ondisk::fast::Naming;
 use vfs::names::{self, Names};
 use vfs::{Attr, Creator, Errno, FileKind, InodeFlags, acl};
 use zerocopy::FromZeros;
@@ -129,10 +130,12 @@ impl Engine {
             let kind = draft.inode(ino)?.kind();
             draft.add_entry(parent, name, ino, kind)?;
             if draft.inode(ino)?.links() == 0 {
+                draft.note_more();
                 draft.remove_orphan(ino)?;
             }
             draft.add_link(ino)?;
             draft.mark_mixed(ino);
+            draft.note_name(Naming::Link, parent, ino, name);
             let now = draft.now;
             draft.inode_mut(ino)?.raw.set_ctime(now);
             let promised = draft.cached(ino)?.promised;
@@ -147,6 +150,7 @@ impl Engine {
             let ino = narrow(names::check_unlink(seen, parent.into(), name)?)?;
             let found = draft.entry(parent, name)?;
             draft.remove_entry(parent, found)?;
+            draft.note_name(Naming::Unlink, parent, ino, name);
             draft.drop_name(parent, ino)?;
             Ok(ino)
         })
@@ -245,7 +249,7 @@ impl Draft<'_, '_> {
     }
 
     /// Takes a link from a directory that loses a subdirectory (`ext4_dec_count`).
-    pub(super) fn take_link(&mut self, dir: Ino) -> Step<()> {
+    pub(crate) fn take_link(&mut self, dir: Ino) -> Step<()> {
         let inode = self.inode_mut(dir)?;
         if inode.links() > 2 {
             inode.raw.links_count = (inode.links() as u16 - 1).into();
@@ -274,7 +278,7 @@ impl Draft<'_, '_> {
     }
 
     /// Takes all links of a directory whose name was removed.
-    pub(super) fn drop_dir(&mut self, ino: Ino) -> Step<()> {
+    pub(crate) fn drop_dir(&mut self, ino: Ino) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(ino)?;
         inode.raw.links_count = 0.into();

@@ -1,5 +1,6 @@
 //! Renames (`ext4_rename`, `ext4_cross_rename`).
 
+use journal::ondisk::fast::Naming;
 use vfs::names::{self, Rename};
 use vfs::{Errno, FileKind, RenameFlags, op};
 
@@ -93,6 +94,11 @@ impl Draft<'_, '_> {
             }
             None => self.add_entry(new_parent, new_name, moved, kind)?,
         }
+        if let Some(replaced) = replaced {
+            self.note_name(Naming::Unlink, new_parent, replaced, new_name);
+        }
+        self.note_name(Naming::Link, new_parent, moved, new_name);
+        self.note_name(Naming::Unlink, parent, moved, name);
         // Only now: the new entry may have moved what is beside the old one.
         let old = self.entry(parent, name)?;
         self.remove_entry(parent, old)?;

@@ -381,6 +381,8 @@ impl Draft<'_, '_> {
                 }
             }
         }
+        // Blocks that move from one place of the file to another are there twice in between.
+        self.note_more();
         self.unmap(ino, first..1 << 32)?;
         moved.into_iter().try_for_each(|extent| self.insert_extent(ino, extent))
     }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use journal::Id;
+use journal::ondisk::fast::Naming;
 
 use crate::inode::cached::Shard;
 use crate::mount::draft::Draft;
@@ -43,6 +44,7 @@ pub(crate) enum Mark {
 impl Draft<'_, '_> {
     /// Inode `ino` is made as `name` in `parent`.
     pub(crate) fn mark_born(&mut self, ino: Ino, parent: Ino, name: &[u8]) {
+        self.note_name(Naming::Create, parent, ino, name);
         if self.volume().journal.has_records() {
             self.changes.marks.push((ino, Mark::Born(parent, name.into())));
         }

@@ -2,6 +2,7 @@
 //! it, as the journal's policy says.
 
 pub(crate) mod eligible;
+pub(crate) mod fast;
 mod record;
 
 use vfs::inode::Turn;

@@ -2,10 +2,12 @@
 //! and the names of itself and of its ancestors that are new.
 
 use drive::Block;
-use journal::{Entry, Source};
+use journal::ondisk::fast::Change;
+use journal::{Entry, Source, Tid};
 use vfs::FileKind;
 
 use crate::error::{Error, Result};
+use crate::fsync::fast::Unsaid;
 use crate::inode::cached::Cached;
 use crate::mount::engine::Engine;
 use crate::ondisk::extent::Node;
@@ -23,6 +25,14 @@ impl Source for Engine {
 
     fn record(&self, ino: vfs::Ino, entries: &mut Vec<Entry>) -> bool {
         self.record_file(ino as Ino, entries).is_some()
+    }
+
+    fn changes(&self, tid: Tid) -> Option<Vec<Change>> {
+        self.say_changes(tid)
+    }
+
+    fn not_recorded(&self) {
+        self.unsaid.iter().for_each(Unsaid::give_up);
     }
 }
 

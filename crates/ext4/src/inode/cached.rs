@@ -93,14 +93,20 @@ impl Inode {
     /// The inode in `bytes`, which are `s_inode_size` long and were read from block `at`.
     pub(crate) fn parse(sb: &Superblock, ino: Ino, bytes: &[u8], at: FsBlock) -> Result<Self> {
         let raw = RawInode::read(bytes, at)?;
-        let seed = sb.checksums.inode_seed(ino, raw.generation.get());
-        if let Some(seed) = seed {
+        if let Some(seed) = sb.checksums.inode_seed(ino, raw.generation.get()) {
             inode::verify(bytes, seed, ino, at)?;
         }
+        Self::unverified(sb, ino, bytes, at)
+    }
+
+    /// As [`Inode::parse`], whatever its checksum.
+    pub(crate) fn unverified(sb: &Superblock, ino: Ino, bytes: &[u8], at: FsBlock) -> Result<Self> {
+        let raw = RawInode::read(bytes, at)?;
         if raw.kind().is_none() {
             let found = format!("{:#o} in inode {ino}", raw.mode.get());
             return Err(Error::corrupt("inode.i_mode", at, found, "a type of file"));
         }
+        let seed = sb.checksums.inode_seed(ino, raw.generation.get());
         let rest = bytes[inode::fields_len(bytes, at)?.min(bytes.len())..].into();
         Ok(Self { size: raw.size(), raw, rest, seed })
     }

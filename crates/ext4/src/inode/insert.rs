@@ -63,6 +63,7 @@ struct Put {
 impl Draft<'_, '_> {
     /// Maps a hole of file `ino`.
     pub(crate) fn insert_extent(&mut self, ino: Ino, new: Extent) -> Step<()> {
+        self.note_range(ino, new.block.into()..new.end());
         let root = self.inode(ino)?.raw.block;
         let Put { mut slots, is_last } = self.insert_below(ino, &root, None, 0, new)?;
         let mut bytes = root;

@@ -149,6 +149,7 @@ impl Draft<'_, '_> {
                     break;
                 }
             }
+            self.note_range(ino, cut.clone());
             let (head, tail) = around(old, &cut);
             match head {
                 Some(head) => {

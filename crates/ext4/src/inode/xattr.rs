@@ -223,6 +223,7 @@ impl Draft<'_, '_> {
         }
         self.put(at, block);
         self.mark_mixed(ino);
+        self.note_more();
         self.inode_mut(ino)?.raw.set_file_acl(at);
         Ok(())
     }
@@ -242,6 +243,7 @@ impl Draft<'_, '_> {
             self.free_meta_block(ino, at)?;
         }
         self.mark_mixed(ino);
+        self.note_more();
         self.inode_mut(ino)?.raw.set_file_acl(0);
         Ok(())
     }

@@ -45,6 +45,7 @@ impl Changes<'_> {
 
     pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) -> Option<Ordered> {
         let engine = self.engine;
+        self.note_down(work);
         let handle = &mut work.permit;
         let dtimes = self.apply_orphans(handle);
         for (ino, is_dir) in std::mem::take(&mut self.unmade) {

@@ -20,6 +20,7 @@ use vfs::{Errno, Timespec};
 use crate::alloc::groups::by_group;
 use crate::error::{Error, Result};
 use crate::fsync::eligible::Mark;
+use crate::fsync::fast::Note;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::{Link, Orphans, Slot};
@@ -40,8 +41,8 @@ pub(crate) struct Draft<'a, 'v> {
 
 /// What a plan comes to.
 pub(crate) struct Changes<'v> {
-    pub(super) engine: &'v Engine,
-    pub(super) inodes: SmallVec<[(Ino, Inode); 4]>,
+    pub(crate) engine: &'v Engine,
+    pub(crate) inodes: SmallVec<[(Ino, Inode); 4]>,
     /// Blocks as they will be; `None` for those that are metadata no longer.
     pub(super) blocks: SmallVec<[(FsBlock, Option<Block>); 4]>,
     pub(super) taken: SmallVec<[Range<FsBlock>; 2]>,
@@ -53,11 +54,11 @@ pub(crate) struct Changes<'v> {
     /// Blocks with contents of files that the log has, and that are freed.
     pub(crate) revoked: Vec<FsBlock>,
     /// New inodes, and whether they are directories.
-    pub(super) made: SmallVec<[(Ino, bool); 1]>,
+    pub(crate) made: SmallVec<[(Ino, bool); 1]>,
     /// Inodes whose map changes.
     pub(super) mapped: SmallVec<[Ino; 2]>,
     /// Freed inodes, and whether they were directories.
-    pub(super) unmade: SmallVec<[(Ino, bool); 1]>,
+    pub(crate) unmade: SmallVec<[(Ino, bool); 1]>,
     /// Blocks of the inode table that will change, kept in memory.
     pub(super) pins: SmallVec<[(FsBlock, Pin<()>); 2]>,
     /// The list of orphans, locked since it was first looked at.
@@ -74,6 +75,7 @@ pub(crate) struct Changes<'v> {
     pub(crate) moves_dir: bool,
     /// The transaction must not be committed before the caller's data is on the drive.
     pub(super) is_ordered: bool,
+    pub(crate) note: Note,
     pub(super) applied: bool,
 }
 
@@ -153,6 +155,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             marks: SmallVec::new(),
             moves_dir: false,
             is_ordered: false,
+            note: Note::default(),
             applied: false,
         };
         Self { shards: &work.shards, now: engine.clock.now(), changes }

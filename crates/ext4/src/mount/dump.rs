@@ -202,7 +202,8 @@ fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The log's superblock and its transactions, or the images of those with one number.
+/// The log's superblock, its transactions and the tags of fast commits; or the images of the
+/// transactions with one number.
 fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result<()> {
     let scanned = log.scan()?;
     if let Some(tid) = which {
@@ -227,6 +228,9 @@ fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result
     }
     let count: usize = scanned.iter().map(|area| area.transactions.len()).sum();
     record.put("transactions", count as u64);
+    let first = scanned.first().cloned().unwrap_or_default();
+    let fast = log.fast_commits(&first)?;
+    record.put("fast_commit_changes", fast.len() as u64);
     for damage in scanned.iter().filter_map(|area| area.damage) {
         record.put("damage", format!("{damage:?}"));
     }
@@ -245,8 +249,8 @@ fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result
             record
         })
     });
-    std::iter::once(record).chain(rows).all(see);
-    Ok(())
+    let goes_on = std::iter::once(record).chain(rows).all(&mut *see);
+    if goes_on { super::dump_fast::tags(&mut log, see) } else { Ok(()) }
 }
 
 fn transaction(found: &Transaction) -> Record {

@@ -18,6 +18,7 @@ use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 use crate::alloc::groups::{Bitmaps, Groups, fresh_block_bitmap, fresh_inode_bitmap};
 use crate::alloc::room::Room;
 use crate::error::{Error, Result};
+use crate::fsync::fast::Unsaid;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
 use crate::inode::orphan::Orphans;
@@ -34,6 +35,8 @@ pub(crate) struct Engine {
     pub(crate) io: Arc<queue::Io>,
     pub(crate) journal: Journal,
     pub(crate) committed: Arc<Committed>,
+    /// Where fsyncs write fast commits.
+    pub(crate) unsaid: Option<Unsaid>,
     pub(crate) inodes: Shards<Shard>,
     /// How many pages there are, and may be.
     pub(crate) budget: Arc<Budget>,
@@ -85,7 +88,7 @@ impl Engine {
         log: LogSpace,
         table: Vec<Block>,
         super_block: Block,
-        options: &MountOptions,
+        (options, journal): (&MountOptions, journal::Options),
     ) -> Result<Self> {
         let groups = Groups::new(&sb, table)?;
         let budget = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
@@ -95,9 +98,10 @@ impl Engine {
         let generation = clock.now().nanos;
         let committed = Arc::new(Committed::before(log.superblock.sequence()));
         let client = Client { committed: committed.clone() };
-        let journal = Journal::open(io.clone(), log, options.journal(), client)?;
+        let journal = Journal::open(io.clone(), log, journal, client)?;
         Ok(Self {
             io,
+            unsaid: journal.has_fast_commits().then(Unsaid::new),
             journal,
             committed,
             inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
@@ -403,6 +407,8 @@ impl Volume for Engine {
                 drop(Turn::take(self, ino.into()));
                 Ok(())
             }
+            // What this transaction has freed is not free before its end.
+            Want::Commit if self.journal.options().is_single => Err(Error::NoSpace),
             Want::Commit => self.commit(),
         }
     }

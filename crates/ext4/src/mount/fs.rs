@@ -36,7 +36,8 @@ impl Ext4 {
         engine.mark(false)?;
         let orphans = engine.clean_orphans()?;
         let upkeep = upkeep(options.commit);
-        let options = MountOptions { data: Some(engine.data), ..options.clone() };
+        let policy = Some(engine.journal.options().policy);
+        let options = MountOptions { data: Some(engine.data), policy, ..options.clone() };
         Ok(Self { engine: Arc::new(engine), options, upkeep, replay, orphans })
     }
 

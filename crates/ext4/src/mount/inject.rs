@@ -14,11 +14,13 @@ bitflags! {
         const SKIP_ORDERED = 2;
         /// The list of orphans: what is unlinked while it is open is never freed.
         const DROP_ORPHAN = 4;
+        /// Where the blocks of files are: fast commits say only how long these are.
+        const FC_MISS = 8;
     }
 }
 
 /// All that the option `inject` takes.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 16] = [
     "drop-flush",
     "plain-commit",
     "skip-revoke",
@@ -30,7 +32,9 @@ pub(super) const NAMES: [&str; 14] = [
     "record-late",
     "record-shared",
     "split-group",
+    "fc-late",
     "early-reuse",
     "skip-ordered",
     "drop-orphan",
+    "fc-miss",
 ];

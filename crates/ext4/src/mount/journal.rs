@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cores::{Mutex, Rank};
 use drive::{Block, Lba};
+use journal::ondisk::fast::Change;
 use journal::{Log, LogSpace, Record, Strictness, Tid, Volume, recover};
 use queue::Io;
 
@@ -138,24 +139,38 @@ pub struct Replay {
     pub blocks: u64,
     /// Inodes that records of single files made durable.
     pub records: u64,
+    /// Changes that fast commits made durable.
+    pub fast: u64,
 }
 
-/// Brings home what a power cut left in the log. Returns the records that count, too.
-pub(super) fn replay(sb: &Superblock, io: &Arc<Io>) -> Result<(Replay, Vec<Record>)> {
+/// What recovery of the log leaves to an engine.
+#[derive(Default)]
+pub(super) struct Left {
+    pub(super) records: Vec<Record>,
+    pub(super) fast: Vec<Change>,
+}
+
+/// Brings home what a power cut left in the log. Returns what counts beside that, too.
+pub(super) fn replay(sb: &Superblock, io: &Arc<Io>) -> Result<(Replay, Left)> {
     let file = JournalFile::read(sb, io)?;
     let map = |block| file.at(block);
     let volume = Volume::new(io, sb.block_size)?;
     let done = recover(Log::open(volume, &map, file.blocks)?, Strictness::Strict)?;
     let (transactions, blocks) = (done.transactions as u64, done.blocks as u64);
-    Ok((Replay { transactions, blocks, records: 0 }, done.records))
+    let left = Left { records: done.records, fast: done.fast };
+    Ok((Replay { transactions, blocks, ..Replay::default() }, left))
 }
 
-/// The log to write to. Its transactions have been recovered.
-pub(super) fn log_of(sb: &Superblock, io: &Arc<Io>) -> Result<LogSpace> {
+/// The log to write to. Its transactions have been recovered; there may be fast commits that its
+/// next one `brings_in`.
+pub(super) fn log_of(sb: &Superblock, io: &Arc<Io>, brings_in: bool) -> Result<LogSpace> {
     let file = JournalFile::read(sb, io)?;
     let map = |block| file.at(block);
     let volume = Volume::new(io, sb.block_size)?;
     let mut superblock = Log::open(volume, &map, file.blocks)?.superblock().clone();
     superblock.use_sums();
+    if brings_in {
+        superblock.take_over();
+    }
     Ok(LogSpace { superblock, blocks: Box::new(move |block| file.at(block)) })
 }

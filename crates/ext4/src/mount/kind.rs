@@ -39,6 +39,11 @@ const DATA_JOURNAL: &Technique = &Technique {
     ..durable("data-journal", "JBD2 data journal", "data=journal")
 };
 
+/// `journal=fast`: an fsync writes the data, then what has changed since the last commit, as the
+/// kernel does on a volume with `fast_commit`.
+const FAST: &Technique =
+    &Technique { make: "fast_commit", ..durable("fast", "Fast commit", "journal=fast") };
+
 /// `journal=ijournal`: an fsync writes the data, then a record of the file.
 const IJOURNAL: &Technique = &durable("ijournal", "iJournaling", "journal=ijournal");
 
@@ -98,7 +103,13 @@ impl kind::Format for Format {
     /// As mke2fs makes it, without `lost+found`, which e2fsck makes when it needs one: an empty
     /// volume has no names.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
-        mkfs::format(drive, &MkfsOptions::default())?;
+        self.make_with(drive, "")
+    }
+
+    fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
+        let mut options = MkfsOptions::default();
+        options.features.change(features)?;
+        mkfs::format(drive, &options)?;
         let fs = Ext4::mount(drive.clone(), &MountOptions::default())?;
         fs.rmdir(fs.root(), b"lost+found")?;
         Ok(fs.unmount()?)
@@ -150,7 +161,7 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[ORDERED, WRITEBACK, DATA_JOURNAL, IJOURNAL, GROUPED, ZJOURNAL]
+        &[ORDERED, WRITEBACK, DATA_JOURNAL, FAST, IJOURNAL, GROUPED, ZJOURNAL]
     }
 
     fn attributes(&self) -> Vec<Attribute> {
@@ -196,7 +207,7 @@ impl kind::Volume for Ext4 {
     fn recovery(&self) -> Recovery {
         let replay = self.replay();
         Recovery {
-            clean: replay.transactions + replay.records == 0 && self.orphans() == 0,
+            clean: replay.transactions + replay.records + replay.fast == 0 && self.orphans() == 0,
             scanned: replay.transactions,
             replayed: replay.transactions,
             skipped: 0,

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use drive::{Block, Drive};
+use journal::policy::{FAST, JBD2};
+use journal::{LogSpace, Policy};
 use queue::{BlockQueue, Io, WriteSet};
 
 use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::mount::journal::{Replay, log_of, replay};
-use crate::mount::options::MountOptions;
+use crate::mount::options::{DataMode, MountOptions};
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
 use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, STATE_ERRORS, Superblock};
 
@@ -61,19 +63,27 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
         let (volume, drive) = (sb.blocks << 12, blocks << 12);
         return Err(Error::Truncated { volume, drive });
     }
-    let (mut replay, records) = replay(&sb, &io)?;
-    if !records.is_empty() {
-        // They need an engine, which must not write records of its own, nor leave flushes out.
-        let engine = engine(&io, &MountOptions::default())?;
+    let (mut replay, left) = replay(&sb, &io)?;
+    // What is left needs an engine, which must not write records of its own, nor leave flushes out.
+    let plain = MountOptions { policy: Some(&JBD2), ..MountOptions::default() };
+    if !left.records.is_empty() {
+        let engine = engine(&io, &plain, false)?;
         engine.read_orphans()?;
-        replay.records = engine.apply_records(records)? as u64;
+        replay.records = engine.apply_records(left.records)? as u64;
         engine.journal.close()?;
     }
-    Ok((replay, engine(&io, options)?))
+    if !left.fast.is_empty() {
+        let engine = engine(&io, &plain, true)?;
+        engine.read_orphans()?;
+        replay.fast = engine.apply_fast_commits(&left.fast)? as u64;
+        engine.journal.close()?;
+    }
+    Ok((replay, engine(&io, options, false)?))
 }
 
-/// An engine over a volume whose log has been replayed.
-fn engine(io: &Arc<Io>, options: &MountOptions) -> Result<Engine> {
+/// An engine over a volume whose log has been replayed. Its first transaction may be the one that
+/// `brings_in` fast commits.
+fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engine> {
     // The log may have had another superblock and other descriptors.
     let super_block = io.read(0)?;
     let sb = Superblock::parse(RawSuperblock::of_first_block(super_block.bytes())?, 0)?;
@@ -81,8 +91,27 @@ fn engine(io: &Arc<Io>, options: &MountOptions) -> Result<Engine> {
     let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
         .map(|nr| io.read(first + nr).map_err(Error::from))
         .collect::<Result<_>>()?;
-    let log = log_of(&sb, io)?;
-    Engine::new(sb, io.clone(), log, table, super_block, options)
+    let log = log_of(&sb, io, brings_in)?;
+    let policy = policy(&sb, &log, options)?;
+    let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
+    Engine::new(sb, io.clone(), log, table, super_block, (options, journal))
+}
+
+/// What an fsync does on this volume.
+fn policy(sb: &Superblock, log: &LogSpace, options: &MountOptions) -> Result<&'static Policy> {
+    let is_for_fast = sb.compat.contains(Compat::FAST_COMMIT);
+    let data = options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get()));
+    let has_room = || log.superblock.clone().use_fast_commits();
+    match options.policy {
+        Some(policy) if policy.name == FAST.name && !is_for_fast => {
+            let what = "journal=fast on a volume made without -O fast_commit";
+            Err(Error::unsupported(what))
+        }
+        Some(policy) => Ok(policy),
+        // Contents in the log need its commits (`ext4_fill_super`).
+        None if is_for_fast && data != DataMode::Journal && has_room() => Ok(&FAST),
+        None => Ok(&JBD2),
+    }
 }
 
 impl Engine {

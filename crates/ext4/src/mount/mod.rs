@@ -4,6 +4,7 @@ pub(crate) mod apply;
 mod calls;
 pub(crate) mod draft;
 mod dump;
+mod dump_fast;
 pub(crate) mod engine;
 mod fs;
 pub(crate) mod inject;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cores::Nanos;
 use journal::Policy;
 use journal::ondisk::areas::areas_max;
-use journal::policy::{Areas, GROUPED, IJOURNAL, JBD2, NONE, ZJOURNAL};
+use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZJOURNAL};
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -32,8 +32,9 @@ pub struct MountOptions {
     /// `data=`: how contents are ordered with what says where they are; `None` for what the
     /// superblock says.
     pub data: Option<DataMode>,
-    /// `journal=`: what an fsync closes and waits for.
-    pub policy: &'static Policy,
+    /// `journal=`: what an fsync closes and waits for; `None` for what the volume is made for: fast
+    /// commits if it has room for them, or else the transaction.
+    pub policy: Option<&'static Policy>,
     /// `areas=N`: logs of `journal=zjournal`; 0 for one a core.
     pub areas: u16,
     /// `cache=BYTES` (with k, m, g): page cache limit.
@@ -70,7 +71,7 @@ impl Default for MountOptions {
             read_only: false,
             no_load: false,
             data: None,
-            policy: &JBD2,
+            policy: None,
             areas: 0,
             cache_bytes: 256 << 20,
             commit: 5 * SECOND,
@@ -130,9 +131,10 @@ impl MountOptions {
         OPTIONS.table.iter().chain(OPTIONS.block_layer).any(|option| option.name == name)
     }
 
-    /// How the journal works.
-    pub(crate) fn journal(&self) -> journal::Options {
-        journal::Options { policy: self.policy, areas: self.areas, inject: self.inject }
+    /// How the journal works, with this policy.
+    pub(crate) fn journal(&self, policy: &'static Policy) -> journal::Options {
+        let (areas, inject) = (self.areas, self.inject);
+        journal::Options { policy, areas, inject, ..journal::Options::default() }
     }
 }
 
@@ -209,12 +211,13 @@ const ERRORS: [Choice<MountOptions>; 3] = [
     Choice { name: "panic", set: |o| o.errors = Some(OnError::Panic) },
 ];
 
-const POLICIES: [Choice<MountOptions>; 5] = [
-    Choice { name: "jbd2", set: |o| o.policy = &JBD2 },
-    Choice { name: "ijournal", set: |o| o.policy = &IJOURNAL },
-    Choice { name: "grouped", set: |o| o.policy = &GROUPED },
-    Choice { name: "none", set: |o| o.policy = &NONE },
-    Choice { name: "zjournal", set: |o| o.policy = &ZJOURNAL },
+const POLICIES: [Choice<MountOptions>; 6] = [
+    Choice { name: "jbd2", set: |o| o.policy = Some(&JBD2) },
+    Choice { name: "fast", set: |o| o.policy = Some(&FAST) },
+    Choice { name: "ijournal", set: |o| o.policy = Some(&IJOURNAL) },
+    Choice { name: "grouped", set: |o| o.policy = Some(&GROUPED) },
+    Choice { name: "none", set: |o| o.policy = Some(&NONE) },
+    Choice { name: "zjournal", set: |o| o.policy = Some(&ZJOURNAL) },
 ];
 
 const OPTIONS: Options<MountOptions> = Options {
@@ -316,8 +319,9 @@ impl fmt::Display for MountOptions {
             return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
         }
         let data = self.data.unwrap_or(DataMode::Ordered).name();
-        write!(f, "rw,data={data},journal={}", self.policy.name)?;
-        if self.areas != default.areas && self.policy.areas == Areas::PerCore {
+        let policy = self.policy.unwrap_or(&JBD2);
+        write!(f, "rw,data={data},journal={}", policy.name)?;
+        if self.areas != default.areas && policy.areas == Areas::PerCore {
             write!(f, ",areas={}", self.areas)?;
         }
         if self.commit != default.commit {
@@ -371,7 +375,10 @@ mod tests {
         let other = "dioread_lock,noauto_da_alloc,discard,errors=panic";
         let shown = format!("rw,data=ordered,journal=jbd2,{other}");
         assert_eq!(other.parse::<MountOptions>().unwrap().to_string(), shown);
-        assert_eq!((o.policy.name, o.cache_bytes, o.commit), ("none", 8 << 20, 30 * SECOND));
+        assert_eq!(
+            (o.policy.unwrap().name, o.cache_bytes, o.commit),
+            ("none", 8 << 20, 30 * SECOND)
+        );
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);
         for given in ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock"] {
@@ -381,7 +388,7 @@ mod tests {
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "journal=x: unknown value; expected jbd2, ijournal, grouped, none or zjournal"
+            "journal=x: unknown value; expected jbd2, fast, ijournal, grouped, none or zjournal"
         );
         let shown = "rw,data=journal,journal=jbd2,inject=drop-flush+skip-ordered";
         let given = "data=journal,inject=skip-ordered+drop-flush";

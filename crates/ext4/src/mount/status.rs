@@ -1,6 +1,7 @@
 //! What a mounted volume says of itself, and what of it can be set, under the names of
 //! `/sys/fs/ext4/<disk>/` where Linux has them.
 
+use journal::RecordStatus;
 use serde_json::{Map, Value};
 use vfs::attributes::{Attribute, AttributeError, number};
 use vfs::upkeep::Flushed;
@@ -20,7 +21,7 @@ struct Shown {
     show: fn(&Ext4) -> Value,
 }
 
-const TABLE: [Shown; 9] = [
+const TABLE: [Shown; 12] = [
     Shown {
         name: "delayed_allocation_blocks",
         since: "2.6.30",
@@ -64,6 +65,24 @@ const TABLE: [Shown; 9] = [
         show: |fs| fs.engine.journal.commits().into(),
     },
     Shown {
+        name: "journal/records",
+        since: "",
+        about: "Records or fast commits written since the mount.",
+        show: |fs| fs.records().records.into(),
+    },
+    Shown {
+        name: "journal/record_blocks",
+        since: "",
+        about: "Their blocks.",
+        show: |fs| fs.records().blocks.into(),
+    },
+    Shown {
+        name: "journal/fallen_back",
+        since: "",
+        about: "Fsyncs that no record or fast commit could carry, so that a commit did.",
+        show: |fs| fs.records().fallen_back.into(),
+    },
+    Shown {
         name: "cache/metadata_kb",
         since: "",
         about: "Metadata in memory, cached or not yet home.",
@@ -78,6 +97,10 @@ const TABLE: [Shown; 9] = [
 ];
 
 impl Ext4 {
+    fn records(&self) -> RecordStatus {
+        self.engine.journal.record_status().unwrap_or_default()
+    }
+
     fn commit_seconds(&self) -> u64 {
         self.upkeep().lock().own / SECOND
     }

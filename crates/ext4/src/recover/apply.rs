@@ -86,7 +86,7 @@ impl Draft<'_, '_> {
     }
 
     /// Takes blocks that the file gains, which must be free.
-    fn take_gained(&self, ino: Ino, gained: Vec<Range<FsBlock>>) -> Step<()> {
+    pub(super) fn take_gained(&self, ino: Ino, gained: Vec<Range<FsBlock>>) -> Step<()> {
         let engine = self.volume();
         for (group, bits) in gained.into_iter().flat_map(|run| by_group(&engine.sb, run)) {
             let mut state = engine.groups.lock(group);
@@ -135,7 +135,8 @@ impl Draft<'_, '_> {
                 return Err(Error::corrupt("record", 0_u32, found, allowed).into());
             }
         }
-        if entry.is_new { self.give_name(entry, kind) } else { Ok(()) }
+        let name = (entry.parent, &*entry.name);
+        if entry.is_new { self.give_name(name, ino, kind) } else { Ok(()) }
     }
 
     /// The inode of an entry.
@@ -149,7 +150,7 @@ impl Draft<'_, '_> {
         Ok(Inode::parse(sb, entry.ino, &entry.inode, 0)?)
     }
 
-    fn has_inode(&self, ino: Ino) -> Step<bool> {
+    pub(super) fn has_inode(&self, ino: Ino) -> Step<bool> {
         let engine = self.volume();
         let place = engine.sb.inode_place(ino)?;
         let state = engine.groups.lock(place.group);
@@ -248,8 +249,12 @@ impl Draft<'_, '_> {
     }
 
     /// Puts the inode under its name. What stands there was unlinked before.
-    fn give_name(&mut self, entry: &Entry, kind: FileKind) -> Step<()> {
-        let Entry { ino, parent, ref name, .. } = *entry;
+    pub(super) fn give_name(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        ino: Ino,
+        kind: FileKind,
+    ) -> Step<()> {
         let dir = self.inode(parent)?;
         if dir.kind() != FileKind::Directory || dir.links() == 0 || name.is_empty() {
             let found = format!("a name in inode {parent}");

@@ -1,6 +1,7 @@
 //! Recovery: what a power cut left in the journal goes home (`ext4_load_journal`).
 
 mod apply;
+mod fast;
 
 use std::sync::Arc;
 
@@ -26,10 +27,11 @@ type Piece = (FileBlock, u32, FsBlock);
 /// durable when this returns; a cut before leaves the journal as it was or closed, and the next
 /// recovery ends in the same way. A journal that cannot be read back changes nothing.
 pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
-    let done = with_log(drive, |log| {
+    let done = with_log(drive, |mut log| {
         let io = log.volume().io();
-        if log.superblock().records().is_some() {
-            return Err(Error::unsupported("records of single files on a volume like this one"));
+        if log.needs_file_system()? {
+            let what = "fast commits or records of single files on a volume like this one";
+            return Err(Error::unsupported(what));
         }
         let done = recover(log, Strictness::Strict)?;
         mark_recovered(io)?;
@@ -67,8 +69,17 @@ pub(crate) fn recovered(drive: &Arc<dyn Drive>) -> Result<(Reader, Recovery)> {
     }
     let over: Arc<dyn Drive> = drive::overlay(drive.clone())
         .map_err(|error| Error::unsupported(format!("recovery in memory: {error}")))?;
-    let has_records = with_log(&over, |log| Ok(log.superblock().records().is_some()))?;
-    let recovery = if has_records { in_full(&over)? } else { replay(&over)? };
+    let needs_mount = with_log(&over, |mut log| Ok(log.needs_file_system()?))?;
+    let recovery = match needs_mount {
+        true => in_full(&over).map_err(|error| match error {
+            Error::Unsupported { .. } => Error::unsupported(
+                "fast commits or records of single files on a volume like this one; -o ro,noload \
+                 shows it without what only its journal has",
+            ),
+            error => error,
+        })?,
+        false => replay(&over)?,
+    };
     Ok((reader::open(over, reader::CACHE)?, recovery))
 }
 

@@ -25,11 +25,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(options: &str) -> Self {
+    fn new(features: &str, options: &str) -> Self {
         let spec = Spec::named("conventional-noplp").unwrap().blocks(16 << 10);
         let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
         let dynamic: Arc<dyn Drive> = drive.clone();
-        Format.make(&dynamic).unwrap();
+        Format.make_with(&dynamic, features).unwrap();
         let fs = Ext4::mount(dynamic, &options.parse().unwrap()).unwrap();
         let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
         Self { drive, fs, dir, promised: BTreeMap::new(), left: Vec::new() }
@@ -94,8 +94,8 @@ fn verify(left: &DriveState, promised: &Promised, when: &str) {
     assert!(checked.findings.is_empty(), "{when}: {:?}", checked.findings);
 }
 
-fn survives(options: &str) {
-    let mut run = Run::new(options);
+fn survives(features: &str, options: &str) {
+    let mut run = Run::new(features, options);
     (0..60).for_each(|round| run.step(round));
     assert!(run.left.iter().any(|(_, promised)| promised.len() > 2), "too little was promised");
     for (n, (left, promised)) in run.left.iter().enumerate() {
@@ -105,16 +105,21 @@ fn survives(options: &str) {
 
 #[test]
 fn what_was_fsynced_survives_every_cut() {
-    survives("journal=jbd2");
+    survives("", "journal=jbd2");
 }
 
 #[test]
 fn what_logs_per_core_made_durable_survives_every_cut() {
-    survives("journal=zjournal");
+    survives("", "journal=zjournal");
 }
 
 #[test]
 fn what_records_made_durable_survives_every_cut() {
-    survives("journal=ijournal");
-    survives("journal=grouped");
+    survives("", "journal=ijournal");
+    survives("", "journal=grouped");
+}
+
+#[test]
+fn what_fast_commits_made_durable_survives_every_cut() {
+    survives("fast_commit", "journal=fast");
 }

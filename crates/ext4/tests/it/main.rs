@@ -5,6 +5,7 @@ mod corrupted;
 mod crash;
 mod data_modes;
 mod directories;
+mod fast;
 mod fsyncs;
 mod full;
 mod groups;

@@ -5,6 +5,7 @@
 pub mod areas;
 pub mod commit;
 pub mod descriptor;
+pub mod fast;
 pub mod header;
 pub mod record;
 pub mod revoke;

@@ -285,13 +285,18 @@ impl Superblock {
     /// The blocks in which the log circulates: without the superblock and the area for fast
     /// commits. Empty if there are none.
     pub fn ring(&self) -> std::ops::Range<u32> {
-        let maxlen = self.raw.s_maxlen.get();
-        let end = match maxlen.checked_sub(self.fast_blocks()) {
-            Some(end) if end >= MIN_RING => end,
-            _ => maxlen,
-        };
+        let end = self.fast_start();
         let end = self.records().map_or(end, |space| end.min(space.first));
         self.raw.s_first.get()..end
+    }
+
+    /// Where the area for fast commits begins, with the block that is not used.
+    fn fast_start(&self) -> u32 {
+        let maxlen = self.raw.s_maxlen.get();
+        match maxlen.checked_sub(self.fast_blocks()) {
+            Some(end) if end >= MIN_RING => end,
+            _ => maxlen,
+        }
     }
 
     /// Where records are, while there are any.
@@ -350,8 +355,20 @@ impl Superblock {
     /// The area for fast commits; empty if there is none. It begins one block behind the ring's
     /// end (`j_fc_first`).
     pub fn fast_commit_area(&self) -> std::ops::Range<u32> {
-        let (end, maxlen) = (self.ring().end, self.raw.s_maxlen.get());
-        end.saturating_add(1).min(maxlen)..maxlen
+        let (start, maxlen) = (self.fast_start(), self.raw.s_maxlen.get());
+        start.saturating_add(1).min(maxlen)..maxlen
+    }
+
+    /// From now on there is an area for fast commits. False if the log is too short for one. Only
+    /// an empty log can be changed so.
+    pub fn use_fast_commits(&mut self) -> bool {
+        let incompat = self.incompat();
+        self.raw.s_feature_incompat = (incompat | Incompat::FAST_COMMIT).bits().into();
+        let has_area = self.fast_commit_area().len() > 1;
+        if !has_area {
+            self.raw.s_feature_incompat = incompat.bits().into();
+        }
+        has_area
     }
 
     /// Number of the oldest transaction in the log, or of the next one if the log is empty.
@@ -362,6 +379,12 @@ impl Superblock {
     /// Where the oldest transaction begins; `None` if the log was closed in good order.
     pub fn start(&self) -> Option<u32> {
         Some(self.raw.s_start.get()).filter(|start| *start != 0)
+    }
+
+    /// Whoever brings in what recovery has found beside the log's transactions writes the next one:
+    /// the log is open and empty, and for the writer it is as if it were closed.
+    pub fn take_over(&mut self) {
+        self.set_tail(None, self.sequence());
     }
 
     /// The errno with which the journal was aborted, or 0.

@@ -6,13 +6,13 @@ use cores::{Condvar, Mutex, Rank};
 use vfs::Ino;
 
 use super::ijournal::{IJOURNAL, RECORD, RECORD_FORCED};
-use super::{Policy, Recording};
+use super::{Holds, Policy, Recording};
 use crate::error::Result;
 
 /// One record for all files whose fsyncs are under way at the same time.
 pub const GROUPED: Policy = Policy {
     name: "grouped",
-    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, is_grouped: true }),
+    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, holds: Holds::Group }),
     ..IJOURNAL
 };
 

@@ -4,12 +4,12 @@
 
 use queue::plan::Plan;
 
-use super::{JBD2, Policy, Recording, Submit};
+use super::{Holds, JBD2, Policy, Recording, Submit};
 
 /// A record for each fsync.
 pub const IJOURNAL: Policy = Policy {
     name: "ijournal",
-    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, is_grouped: false }),
+    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, holds: Holds::File }),
     ..JBD2
 };
 

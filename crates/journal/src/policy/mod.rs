@@ -1,6 +1,7 @@
 //! What an fsync closes and waits for. Each policy is a constant in its own file, short enough to
 //! hold beside the paper's figure.
 
+mod fast;
 pub(crate) mod grouped;
 mod ijournal;
 mod jbd2;
@@ -9,6 +10,7 @@ mod zjournal;
 
 use queue::plan::{Plan, Step, Writes};
 
+pub use fast::FAST;
 pub use grouped::GROUPED;
 pub use ijournal::IJOURNAL;
 pub use jbd2::JBD2;
@@ -37,8 +39,19 @@ pub struct Recording {
     pub plan: Plan<Submit>,
     /// The same on a drive that can force single writes to stable media.
     pub forced: Plan<Submit>,
-    /// Callers share a record.
-    pub is_grouped: bool,
+    /// What a record has.
+    pub holds: Holds,
+}
+
+/// What a record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The caller's file.
+    File,
+    /// The files of all callers whose fsyncs meet.
+    Group,
+    /// All that has changed since the last commit.
+    Changes,
 }
 
 /// How many logs there are.

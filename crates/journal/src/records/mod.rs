@@ -9,6 +9,7 @@
 //! left it. `PreFlush` makes the data and the record durable before the commit block. Once the
 //! record's transaction is committed the record does not count, and its blocks are used again.
 
+pub(crate) mod fast;
 mod run;
 mod slots;
 
@@ -19,6 +20,7 @@ use vfs::Ino;
 use crate::area::Ring;
 use crate::error::{Error, Result};
 use crate::inject::Inject;
+use crate::ondisk::fast::Change;
 use crate::ondisk::header::Tid;
 use crate::ondisk::record::{Entry, Record};
 use crate::policy::Recording;
@@ -42,6 +44,16 @@ pub trait Source {
     /// what is in them. False if a record cannot carry that. The caller holds the running
     /// transaction, so this must not wait for a commit, nor for room in the log.
     fn record(&self, ino: Ino, entries: &mut Vec<Entry>) -> bool;
+
+    /// What has changed in transaction `tid`, which is running, since this was asked last. `None`
+    /// if a fast commit cannot say all of it; then there is no other until the transaction is
+    /// committed. Nobody has a handle, and this must not wait for one, for a commit, nor for room
+    /// in the log.
+    fn changes(&self, tid: Tid) -> Option<Vec<Change>>;
+
+    /// What [`Source::changes`] has just said will not be in a fast commit, so there is no other
+    /// until the transaction is committed.
+    fn not_recorded(&self);
 }
 
 /// The running transaction, which stays so as long as this lives. Its owner must not wait for a
@@ -60,9 +72,19 @@ pub(crate) struct Records {
     /// Number of the next record.
     subs: Line,
     groups: Groups,
-    written: Line,
-    written_blocks: Line,
+    counts: Counts,
+}
+
+/// What was done, since mount.
+#[derive(Default)]
+struct Counts {
+    /// Records.
     runs: Line,
+    /// Their blocks.
+    blocks: Line,
+    /// Fsyncs that needed no commit.
+    fsyncs: Line,
+    /// Fsyncs that needed one.
     fallen_back: Line,
 }
 
@@ -99,10 +121,7 @@ impl Records {
             blocks: space.blocks,
             subs: Line::new(1),
             groups: Groups::new(),
-            written: Line::new(0),
-            written_blocks: Line::new(0),
-            runs: Line::new(0),
-            fallen_back: Line::new(0),
+            counts: Counts::default(),
         })
     }
 
@@ -134,19 +153,25 @@ impl Records {
 }
 
 impl<C: Client> Journal<C> {
-    /// Whether an fsync writes a record.
+    /// Whether an fsync writes a record or a fast commit.
     pub fn has_records(&self) -> bool {
-        self.records.is_some()
+        self.records.is_some() || self.fast.is_some()
     }
 
-    /// What was done about records; `None` if the policy has none.
+    /// Whether an fsync writes a fast commit.
+    pub fn has_fast_commits(&self) -> bool {
+        self.fast.is_some()
+    }
+
+    /// What was done about records or fast commits; `None` if the policy has none.
     pub fn record_status(&self) -> Option<RecordStatus> {
-        let records = self.records.as_ref()?;
+        let records = self.records.as_ref().map(|records| &records.counts);
+        let counts = records.or(self.fast.as_ref().map(|fast| &fast.counts))?;
         Some(RecordStatus {
-            records: records.runs.load(),
-            blocks: records.written_blocks.load(),
-            fsyncs: records.written.load(),
-            fallen_back: records.fallen_back.load(),
+            records: counts.runs.load(),
+            blocks: counts.blocks.load(),
+            fsyncs: counts.fsyncs.load(),
+            fallen_back: counts.fallen_back.load(),
         })
     }
 

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
 use crate::ondisk::record::Record;
-use crate::policy::Submit;
 use crate::policy::grouped::{Member, Part};
+use crate::policy::{Holds, Submit};
 use crate::transaction::Id;
 use crate::{Client, Journal};
 
@@ -20,21 +20,24 @@ use crate::{Client, Journal};
 const LATE: u32 = 1 << 20;
 
 impl<C: Client> Journal<C> {
-    /// Makes `ino` durable: by a record, alone or in a group, or by a commit of the transaction
-    /// that `changed` answers, if that is more than a record can carry. Nobody else may fsync the
-    /// file meanwhile; the caller must have no handle and hold no lock.
+    /// Makes `ino` durable: by a record, alone or in a group, by a fast commit, or by a commit of
+    /// the transaction that `changed` answers, if that is more than those can carry. Nobody else
+    /// may fsync the file meanwhile; the caller must have no handle and hold no lock.
     pub fn fsync_by_record<S: Source>(
         &self,
         ino: Ino,
         source: &S,
         changed: impl FnOnce() -> Option<Id>,
     ) -> Result<(), S::Error> {
+        if let Some(fast) = &self.fast {
+            return self.fsync_fast(fast, ino, source, changed);
+        }
         let Some(records) = &self.records else {
             source.write_data(ino)?;
             return Ok(self.fsync(ino, changed())?);
         };
         cores::may_sleep();
-        let member = records.how.is_grouped.then(|| records.groups.join(ino));
+        let member = (records.how.holds == Holds::Group).then(|| records.groups.join(ino));
         let mut run = RecordRun {
             journal: self,
             records,
@@ -51,11 +54,11 @@ impl<C: Client> Journal<C> {
         let (data, done) = run.end(done);
         data?;
         if done? {
-            records.written.fetch_add(1);
+            records.counts.fsyncs.fetch_add(1);
             return Ok(());
         }
         let changed = changed();
-        records.fallen_back.fetch_add(u64::from(changed.is_some()));
+        records.counts.fallen_back.fetch_add(u64::from(changed.is_some()));
         Ok(self.fsync(ino, changed)?)
     }
 }
@@ -128,8 +131,8 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
             return Some(End::Nothing);
         };
         let (blocks, commit) = record.emit(ring.seed);
-        self.records.runs.fetch_add(1);
-        self.records.written_blocks.fetch_add(blocks.len() as u64 + 1);
+        self.records.counts.runs.fetch_add(1);
+        self.records.counts.blocks.fetch_add(blocks.len() as u64 + 1);
         self.record = Some((slot, blocks, commit));
         None
     }

@@ -11,8 +11,10 @@
 //!
 //! Where single files have records ([`crate::ondisk::record`]), those that count are part of the
 //! answer. The caller applies them through a [`crate::Journal`] on the same log and closes that;
-//! until then the next recovery finds them again.
+//! until then the next recovery finds them again. The same goes for what fast commits say
+//! ([`crate::ondisk::fast`]).
 
+mod fast;
 mod judge;
 mod records;
 mod replay;
@@ -43,9 +45,11 @@ pub fn recover(mut log: Log<'_>, strictness: Strictness) -> Result<Replayed> {
     let records = log.live_records(&first)?;
     let floor = log.floor(&first);
     let had_records = log.keep_records((!records.is_empty()).then_some(floor));
+    let fast = log.fast_commits(&first)?;
+    log.stay_open((!fast.is_empty()).then_some(first.end));
     let done = judge(scanned).order(strictness)?.replay(&mut log)?;
     if had_records && !first.was_open {
         log.close(first.end)?;
     }
-    Ok(Replayed { records, ..done })
+    Ok(Replayed { records, fast, ..done })
 }

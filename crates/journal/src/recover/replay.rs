@@ -3,7 +3,7 @@
 //!
 //! Order of writes: images, then a flush, then the superblock that says that the log is empty,
 //! which is forced. A cut before that last write leaves the log as it was, and the same images are
-//! written again.
+//! written again. With fast commits to apply, the log stays open, without its transactions.
 
 use cores::Stage;
 use drive::Block;
@@ -14,6 +14,7 @@ use super::Strictness;
 use super::judge::Judged;
 use super::scan::{Damage, Image, Transaction};
 use crate::error::{Error, Result};
+use crate::ondisk::fast::Change;
 use crate::ondisk::header::{MAGIC, Tid};
 use crate::ondisk::record::Record;
 use crate::transaction::Stamp;
@@ -43,6 +44,9 @@ pub struct Replayed {
     pub revoked: usize,
     /// Records of single files, to be applied now, oldest first.
     pub records: Vec<Record>,
+    /// What fast commits say, to be applied now, in this order. The log is still open then, and
+    /// empty: see [`Superblock::take_over`](crate::Superblock::take_over).
+    pub fast: Vec<Change>,
     /// What could not be recovered, in a [lenient](Strictness::Lenient) recovery.
     pub damage: Vec<Damage>,
 }

@@ -126,7 +126,7 @@ fn explore(
     let profile = Profile::named("xeon-4116").expect("profile");
     let ran = Machine::simulated(&profile, 1).run(|| {
         let io = if fua { io(drive.clone()) } else { io_without_fua(drive.clone()) };
-        let options = Options { policy: &ZJOURNAL, areas, inject };
+        let options = Options { policy: &ZJOURNAL, areas, inject, ..Options::default() };
         let store = Arc::new(Store::made_with(io, options, |_| {}));
         let before = explorer::contents(&drive, WIDE_DRIVE_BLOCKS);
         let history = History { ops: Vec::new(), promises: vec![BTreeSet::new()] };

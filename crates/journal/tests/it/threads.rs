@@ -99,7 +99,7 @@ fn failures(seeds: std::ops::Range<u64>, options: Options) -> Vec<String> {
 const CORES: [u16; 2] = [4, 3];
 
 fn zjournal(areas: u16, inject: Inject) -> Options {
-    Options { policy: &ZJOURNAL, areas, inject }
+    Options { policy: &ZJOURNAL, areas, inject, ..Options::default() }
 }
 
 #[test]

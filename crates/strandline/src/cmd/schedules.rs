@@ -88,14 +88,17 @@ impl Schedules {
         Ok(code)
     }
 
-    /// The techniques that were asked for, or none by name.
+    /// The techniques that were asked for, or those that have a kind of volume of their own, and
+    /// what a mount does without a word.
     fn ways(&self, format: &dyn Format) -> Outcome<Vec<Option<&'static Technique>>> {
         let makes = |way: &&&Technique| !way.make.is_empty();
+        let all = format.techniques();
         let ways = match &self.modes[..] {
-            [] => format.techniques().iter().filter(makes).copied().collect(),
-            names => techniques(format, names)?,
+            [] if all.iter().all(|way| makes(&way)) => all.iter().copied().map(Some).collect(),
+            [] => [None].into_iter().chain(all.iter().filter(makes).copied().map(Some)).collect(),
+            names => techniques(format, names)?.into_iter().map(Some).collect(),
         };
-        Ok(if ways.is_empty() { vec![None] } else { ways.into_iter().map(Some).collect() })
+        Ok(ways)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::ondisk::superblock::{
 };
 use crate::ondisk::{FIRST_INO, MAGIC};
 
+/// Blocks of the journal for each one that is for fast commits (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
+const FAST_COMMIT_SHARE: u32 = 64;
 /// Blocks of a group whose bitmaps have room for more (`EXT2_MAX_BLOCKS_PER_GROUP`).
 const GROUP_BLOCKS_MAX: u32 = (1 << 16) - 8;
 /// Inodes of a group at least: the first group has all reserved ones and a few more.
@@ -239,14 +241,26 @@ pub(super) fn journal_blocks(options: &MkfsOptions, sb: &Superblock) -> Result<O
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
         return Ok(None);
     }
-    let Some(mib) = options.journal_mib else { return Ok(default_journal_blocks(sb.blocks)) };
+    let fast = fast_commit_blocks(sb);
+    let Some(mib) = options.journal_mib else {
+        return Ok(default_journal_blocks(sb.blocks).map(|blocks| blocks + fast));
+    };
     let blocks = mib.saturating_mul(1 << 20) / u64::from(sb.block_size);
     if !JOURNAL_BLOCKS.contains(&blocks) || blocks > sb.blocks / 2 {
         let (least, most) = (JOURNAL_BLOCKS.start(), sb.blocks / 2);
         let allowed = format!("{least} up to {}", most.min(*JOURNAL_BLOCKS.end()));
         return Err(Error::usage(format!("a journal of {blocks} blocks; allowed: {allowed}")));
     }
-    Ok(Some(blocks as u32))
+    Ok(Some(blocks as u32 + fast))
+}
+
+/// Blocks of the journal that are for fast commits, on top of those for transactions
+/// (`ext2fs_get_journal_params`).
+pub(super) fn fast_commit_blocks(sb: &Superblock) -> u32 {
+    match sb.compat.contains(Compat::FAST_COMMIT) {
+        true => default_journal_blocks(sb.blocks).unwrap_or(0) / FAST_COMMIT_SHARE,
+        false => 0,
+    }
 }
 
 /// `ext2fs_default_journal_size`.

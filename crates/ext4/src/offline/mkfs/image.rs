@@ -9,6 +9,7 @@ use journal::ondisk::superblock::RawSuperblock as RawJournal;
 use vfs::{FileKind, Timespec};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::geometry;
 use super::options::MkfsOptions;
 use super::place::{File, Plan};
 use super::tree::{self, Tree};
@@ -390,6 +391,7 @@ impl<'a> Image<'a> {
         raw.s_maxlen = (journal.len() as u32).into();
         (raw.s_first, raw.s_sequence, raw.s_nr_users) = (1.into(), 1.into(), 1.into());
         raw.s_uuid = self.options.uuid;
+        raw.s_num_fc_blks = geometry::fast_commit_blocks(&self.plan.sb).into();
         let mut bytes = vec![0; self.size()];
         bytes[..size_of::<RawJournal>()].copy_from_slice(raw.as_bytes());
         put(journal.extents[0].start, &bytes)?;

@@ -51,7 +51,7 @@ impl Features {
 
     /// What can be made.
     const MADE: Self = Self {
-        compat: Self::UPSTREAM.compat.union(Compat::SPARSE_SUPER2),
+        compat: Self::UPSTREAM.compat.union(Compat::SPARSE_SUPER2).union(Compat::FAST_COMMIT),
         incompat: Self::UPSTREAM.incompat.union(Incompat::META_BG).union(Incompat::LARGEDIR),
         ro_compat: Self::UPSTREAM.ro_compat.union(RoCompat::GDT_CSUM),
     };
@@ -107,6 +107,11 @@ impl Features {
                 && !self.compat.contains(Compat::HAS_JOURNAL) =>
             {
                 needs("orphan_file", "has_journal")
+            }
+            () if self.compat.contains(Compat::FAST_COMMIT)
+                && !self.compat.contains(Compat::HAS_JOURNAL) =>
+            {
+                needs("fast_commit", "has_journal")
             }
             () if resize && !self.ro_compat.contains(RoCompat::SPARSE_SUPER) => {
                 needs("resize_inode", "sparse_super")

@@ -61,6 +61,14 @@ impl Image {
         image
     }
 
+    /// Another file with the same bytes.
+    pub fn copy(&self) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("image");
+        std::fs::copy(&self.path, &path).expect("copied");
+        Self { _dir: dir, path }
+    }
+
     pub fn name(&self) -> &str {
         self.path.to_str().expect("a plain path")
     }
