@@ -5,6 +5,7 @@ mod databases;
 mod every_cut;
 mod every_state;
 mod failing;
+mod fast;
 mod harness;
 mod memory;
 #[cfg(feature = "plainfs")]

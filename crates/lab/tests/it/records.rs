@@ -11,8 +11,9 @@ use vfs::kind::Technique;
 use crate::harness::{self, broken, every_cut};
 
 const DRIVE: &str = "conventional-noplp";
+const MODES: [&str; 2] = ["ijournal", "grouped"];
 
-fn technique(name: &str) -> &'static Technique {
+pub(crate) fn technique(name: &str) -> &'static Technique {
     let format = subjects::named("ext4").expect("it is known");
     subjects::technique(format, name).expect("it is known")
 }
@@ -33,14 +34,15 @@ fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
     }
 }
 
-fn cut(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> ModeResult {
+pub(crate) fn cut(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> ModeResult {
     every_cut(job(workload, mode, seed, inject)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn hold(workloads: &[&str], seeds: std::ops::Range<u64>) -> usize {
+/// How many cuts there were, none of which broke a promise.
+pub(crate) fn hold(workloads: &[&str], modes: &[&str], seeds: std::ops::Range<u64>) -> usize {
     let mut cuts = 0;
     for workload in workloads {
-        for mode in ["ijournal", "grouped"] {
+        for mode in modes {
             for seed in seeds.clone() {
                 let result = cut(workload, mode, seed, None);
                 assert_eq!(broken(&result), None, "{workload}, {mode}, seed {seed}");
@@ -66,13 +68,13 @@ fn small_workloads_at_every_cut() {
         "two-files-one-dir",
         "symlink-dir",
     ];
-    hold(&small, 1..3);
+    hold(&small, &MODES, 1..3);
 }
 
 #[test]
 #[ignore = "long: make test-all"]
 fn threads_at_every_cut() {
-    let cuts = hold(&["threads:4:names"], 1..2);
+    let cuts = hold(&["threads:4:names"], &MODES, 1..2);
     assert!(cuts > 1000, "{cuts} cuts");
 }
 
@@ -80,7 +82,7 @@ fn threads_at_every_cut() {
 #[test]
 #[ignore = "long: make test-all"]
 fn threads_at_many_cuts() {
-    hold(&["threads:4:names", "threads:12:names"], 1..8);
+    hold(&["threads:4:names", "threads:12:names"], &MODES, 1..8);
 }
 
 /// Each fault breaks a promise, and without it the same runs are clean (above).

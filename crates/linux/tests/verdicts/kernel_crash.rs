@@ -10,7 +10,9 @@ use std::path::Path;
 
 use crate::AGENT;
 use crate::verdict::{Batch, copy};
-use crate::volumes::{CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_sparse, create, sparse};
+use crate::volumes::{
+    CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_slot, copy_sparse, create, sparse,
+};
 use linux::{Guest, WriteLog};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -89,19 +91,6 @@ fn power_lost_at_any_write_is_recovered_alike() {
         }
     }
     batch.judge();
-}
-
-/// Copies one of several disks that lie side by side in a file.
-fn copy_slot(from: &Path, offset: u64, to: &Path, bytes: u64) {
-    use std::os::unix::fs::FileExt;
-    let (from, to) = (File::open(from).unwrap(), File::options().write(true).open(to).unwrap());
-    let mut buf = vec![0; MIB as usize];
-    for at in (0..bytes).step_by(buf.len()) {
-        from.read_exact_at(&mut buf, offset + at).unwrap();
-        if buf.iter().any(|&byte| byte != 0) {
-            to.write_all_at(&buf, at).unwrap();
-        }
-    }
 }
 
 /// Appends and fsyncs that need no checkpoint, to files made durable by the one before them. `mark`

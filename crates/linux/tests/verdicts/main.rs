@@ -3,6 +3,7 @@
 
 mod devices;
 mod ext4;
+mod fast_commit;
 mod guest;
 mod kernel_crash;
 mod our_crash;

@@ -3,14 +3,12 @@
 //! The drives are emulated ones without power-loss protection: blocks that were not flushed may be
 //! there or not, and a zone ends where its flash was programmed to.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::verdict::Batch;
-use crate::volumes::{CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
-use drive::{BLOCK_SIZE, Block, Drive, DriveState, Spec, Ssd, Timing, image};
+use crate::volumes::{self, CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
+use drive::{Drive, DriveState, Spec, Ssd, Timing, image};
 use f2fs::F2fs;
 use f2fs::mkfs::{MkfsOptions, format};
 use rand::{Rng, SeedableRng};
@@ -34,23 +32,14 @@ fn spec(kind: Kind) -> Spec {
 
 /// Puts what a drive holds into a file of the same kind.
 fn dump(state: &DriveState, path: &Path) {
+    if state.identify().zones.is_none() {
+        return volumes::dump(state, path);
+    }
     let raw = path.with_extension("raw");
-    let file = File::create(&raw).unwrap();
-    file.set_len(state.identify().blocks * BLOCK_SIZE as u64).unwrap();
-    let zero = Block::zeroed();
-    for lba in 0..state.identify().blocks {
-        let block = state.media().read(lba).unwrap();
-        if !block.same_page(&zero) {
-            file.write_all_at(&block[..], lba * BLOCK_SIZE as u64).unwrap();
-        }
-    }
-    if state.identify().zones.is_some() {
-        let drive: Arc<dyn Drive> = Ssd::power_on(state.clone(), Timing::Instant, 0);
-        image::import(&raw, &zone_report(&drive), path).unwrap();
-        std::fs::remove_file(&raw).unwrap();
-    } else {
-        std::fs::rename(&raw, path).unwrap();
-    }
+    volumes::dump(state, &raw);
+    let drive: Arc<dyn Drive> = Ssd::power_on(state.clone(), Timing::Instant, 0);
+    image::import(&raw, &zone_report(&drive), path).unwrap();
+    std::fs::remove_file(&raw).unwrap();
 }
 
 fn run(batch: &mut Batch, kind: Kind, options: &str, seed: u64) {

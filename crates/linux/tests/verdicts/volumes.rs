@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::sync::Arc;
 
-use drive::{BLOCK_SIZE, Command, Drive, Output, Spec, Timing, blkzone, image};
+use drive::{BLOCK_SIZE, Block, Command, Drive, DriveState, Output, Spec, Timing, blkzone, image};
 use f2fs::F2fs;
 use f2fs::check::{CheckOptions, check};
 use f2fs::mkfs::{MkfsOptions, format};
 use linux::Manifest;
 use rustix::fs::{SeekFrom, seek};
+use vfs::kind::Format;
 use vfs::ops::{Generator, Session, fill};
 use vfs::{Creator, FallocateMode, FileKind, FileSystem, Ino, SetAttr, Timespec, XattrMode};
 
@@ -85,6 +86,45 @@ pub(crate) fn assert_clean(path: &Path) {
     assert!(findings.is_empty(), "{}: {}", path.display(), findings.join("\n"));
     let fsck = fsck_f2fs(path);
     assert!(fsck.is_ok(), "{}: {}", path.display(), fsck.unwrap_err());
+}
+
+/// What our check or the file system's own finds wrong with the volume in `path`.
+pub(crate) fn wrong_with(format: &dyn Format, path: &Path) -> Option<String> {
+    let checked = format.check(&open(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    if !checked.findings.is_empty() {
+        return Some(format!("{:?}", checked.findings));
+    }
+    if format.name() == "f2fs" {
+        return fsck_f2fs(path).err();
+    }
+    let out = Process::new("/usr/sbin/e2fsck").arg("-fn").arg(path).output();
+    let out = out.expect("e2fsck: apt-get install e2fsprogs");
+    (!out.status.success()).then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Copies one of several disks that lie side by side in a file.
+pub(crate) fn copy_slot(from: &Path, offset: u64, to: &Path, bytes: u64) {
+    let (from, to) = (File::open(from).unwrap(), File::options().write(true).open(to).unwrap());
+    let mut buf = vec![0; MIB as usize];
+    for at in (0..bytes).step_by(buf.len()) {
+        from.read_exact_at(&mut buf, offset + at).unwrap();
+        if buf.iter().any(|&byte| byte != 0) {
+            to.write_all_at(&buf, at).unwrap();
+        }
+    }
+}
+
+/// Puts what a drive without zones holds into a file.
+pub(crate) fn dump(state: &DriveState, path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(state.identify().blocks * BLOCK_SIZE as u64).unwrap();
+    let zero = Block::zeroed();
+    for lba in 0..state.identify().blocks {
+        let block = state.media().read(lba).unwrap();
+        if !block.same_page(&zero) {
+            file.write_all_at(&block[..], lba * BLOCK_SIZE as u64).unwrap();
+        }
+    }
 }
 
 /// What `fsck.f2fs` finds, if it finds something.

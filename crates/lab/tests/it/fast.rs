@@ -1,0 +1,87 @@
+//! Fast commits on ext4, cut at every point there is; and proof that each fault of theirs is found.
+
+use std::sync::Arc;
+
+use lab::campaign::Progress;
+use lab::explore::batch::{self, Batch};
+use lab::schedules::{ALL, explore};
+
+use crate::records::{cut, hold, technique};
+
+#[test]
+fn small_workloads_at_every_cut() {
+    let small = [
+        "create-fsync",
+        "overwrite-fsync",
+        "append",
+        "rename-fsync-dir",
+        "replace-by-rename",
+        "link",
+        "truncate-down",
+        "truncate-and-grow",
+        "unlink-open",
+        "two-files-one-dir",
+        "symlink-dir",
+    ];
+    hold(&small, &["fast"], 1..3);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn threads_at_every_cut() {
+    let cuts = hold(&["threads:4:all", "threads:4:names"], &["fast"], 1..4);
+    assert!(cuts > 1000, "{cuts} cuts");
+}
+
+/// Each fault breaks a promise, and without it the same runs are clean (above).
+#[test]
+#[ignore = "long: make test-all"]
+fn faults_are_found() {
+    for (inject, workload) in [("fc-miss", "append"), ("fc-late", "threads:4:all")] {
+        let found = (1..4).any(|seed| cut(workload, "fast", seed, Some(inject)).broken > 0);
+        assert!(found, "{inject} breaks nothing");
+    }
+}
+
+/// Every state that a cut may leave, of all single operations.
+#[test]
+#[ignore = "long: make test-all"]
+fn every_single_operation() {
+    let batch = Batch {
+        format: subjects::named("ext4").expect("it is known"),
+        drive: "conventional-noplp".into(),
+        technique: technique("fast"),
+        length: 1,
+        sample: None,
+        inject: None,
+        seed: 1,
+        threads: 2,
+    };
+    let quiet: Progress = Arc::new(|_| true);
+    let found = batch::run(&batch, None, &quiet).expect("the batch runs").result;
+    let told: Vec<_> = found.failures.iter().map(|f| (&f.verdicts, &f.replay)).collect();
+    assert_eq!((found.sequences, found.counts.broken), (52, 0), "{told:#?}");
+}
+
+fn schedules(count: u64) {
+    let format = subjects::named("ext4").expect("it is known");
+    for structure in ALL.iter().filter(|structure| !structure.injected) {
+        if structure.suits(format).expect("a built-in drive") {
+            let way = (format, Some(technique("fast")));
+            let found = explore(structure, way, 0, count, &mut || ()).expect("the machine runs");
+            let failed: Vec<_> = found.failed.iter().map(|f| (&f.what, &f.replay)).collect();
+            assert!(failed.is_empty(), "{}: {failed:?}", structure.name);
+        }
+    }
+}
+
+#[test]
+fn a_share_of_the_schedules() {
+    schedules(25);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn many_schedules() {
+    schedules(10_000);
+}

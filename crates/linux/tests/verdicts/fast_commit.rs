@@ -1,0 +1,162 @@
+//! ext4's fast commits, both ways: the kernel replays ours, and we replay the kernel's. e2fsck
+//! finds nothing wrong with what either has recovered.
+//!
+//! e2fsck is not asked to recover: 1.47 replays fast commits from inode tables as they were ahead
+//! of the log, and so loses what only the log has, of the kernel's crashes as of ours.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::ext4::mkfs::{MkfsOptions, format};
+use ::ext4::{Ext4, Format};
+use drive::{Drive, Spec, Ssd, Timing};
+use linux::{Guest, WriteLog};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use vfs::ops::{Generator, Mix, Op, Session, print};
+
+use crate::AGENT;
+use crate::verdict::{Batch, copy};
+use crate::volumes::{Kind, MIB, copy_slot, copy_sparse, dump, open, sparse};
+
+const SIZE_MIB: u64 = 64;
+/// Of each kind. `STRANDLINE_RUNS` asks for more runs.
+const RUNS: u64 = 4;
+const CUTS: u64 = 10;
+/// Operations of a run.
+const OPS: u64 = 600;
+
+fn runs() -> u64 {
+    let asked = std::env::var("STRANDLINE_RUNS").ok();
+    asked.map_or(RUNS, |runs| runs.parse().expect("a number of runs"))
+}
+
+fn with_fast_commits() -> MkfsOptions {
+    let mut options =
+        MkfsOptions { lazy_tables: false, time: 1_700_000_000, ..MkfsOptions::default() };
+    options.features.change("fast_commit").expect("it is known");
+    options
+}
+
+/// Operations with many an fsync. What a fast commit of ours cannot say is rare once there is a
+/// tree: as likely as `more` says.
+fn operations(seed: u64, more: f64) -> Vec<Op> {
+    let is_more = |op: &Op| match op {
+        Op::Mkdir { .. } | Op::Rmdir { .. } | Op::Mknod { .. } | Op::Symlink { .. } => true,
+        Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Chattr { .. } | Op::Sync => true,
+        Op::Chmod { .. } | Op::Chown { .. } | Op::Utimens { .. } => true,
+        Op::Rename { flags, .. } => !flags.is_empty(),
+        Op::Fallocate { mode, .. } => mode.bits() > 1,
+        _ => false,
+    };
+    let mix = Mix { syncs: 40, handles: 1, reads: 0, ..Mix::default() };
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let ops = Generator::with_mix(seed, mix).enumerate();
+    let ops = ops.filter(|(n, op)| *n < 60 || !is_more(op) || chance.random_bool(more));
+    ops.map(|(_, op)| op).take(OPS as usize).collect()
+}
+
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn the_kernel_replays_ours() {
+    let mut batch = Batch::of(&Format, "fast-ours", Kind::Conventional, SIZE_MIB);
+    let mut records = 0;
+    for seed in 0..runs() {
+        let spec = Spec::named("conventional-noplp").unwrap().blocks(SIZE_MIB * 256);
+        let drive = Ssd::new(spec, Timing::Instant, seed).unwrap();
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        format(&dynamic, &with_fast_commits()).unwrap();
+        let fs = Ext4::mount(dynamic, &"journal=fast".parse().unwrap()).unwrap();
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let cuts: Vec<u64> = (0..CUTS).map(|_| chance.random_range(50..OPS)).collect();
+        let mut session = Session::new(&fs);
+        for (op, at) in operations(seed, 0.03).iter().zip(0..) {
+            let _errors_are_part_of_it = session.apply(op);
+            for _ in cuts.iter().filter(|cut| **cut == at) {
+                let path = batch.add(format!("seed {seed}, cut after op {at}"));
+                dump(&drive.survivors(seed ^ at), &path);
+            }
+        }
+        records += vfs::kind::Volume::status(&fs)["journal/records"].as_u64().unwrap();
+    }
+    assert!(records > 20 * runs(), "{records} fast commits");
+    batch.judge();
+}
+
+/// The kernel's recovery gives a directory that a fast commit made too few links, and its parent as
+/// well (6.1); so there are none here once there are fast commits.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn we_replay_the_kernels() {
+    let operations = |run| {
+        let mut ops = operations(run, 0.0);
+        let (made, rest) = ops.split_at_mut(60);
+        made.iter_mut().filter(|op| is_fsync(op)).for_each(|op| *op = Op::Sync);
+        let rest = rest.iter().filter(|op| !matches!(op, Op::Mkdir { .. }));
+        made.iter().chain([&Op::Sync]).chain(rest).cloned().collect()
+    };
+    // A first fast commit of several blocks that is torn is a wrong checksum to it (6.1).
+    kernels("fast-kernels", operations).may_be_refused().judge();
+}
+
+/// All that the kernel's fast commits say, new directories too: we bring it in, and e2fsck finds
+/// nothing wrong with that.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn we_replay_the_kernels_whatever_they_say() {
+    kernels("fast-all", |run| operations(100 + run, 0.5)).judge_ours();
+}
+
+fn is_fsync(op: &Op) -> bool {
+    matches!(op, Op::Fsync { .. } | Op::Fdatasync { .. })
+}
+
+/// Crashes of the kernel under these operations.
+fn kernels(name: &str, operations: impl Fn(u64) -> Vec<Op>) -> Batch {
+    const LOG_MIB: u64 = 256;
+    let mut batch = Batch::of(&Format, name, Kind::Conventional, SIZE_MIB);
+    let base = batch.dir().join("base");
+    drive::image::create(&base, &Kind::Conventional.spec(SIZE_MIB)).expect("a drive in a file");
+    format(&open(&base), &with_fast_commits()).unwrap();
+    let disk = sparse(batch.dir().join("disk"), runs() * SIZE_MIB * MIB);
+    let log = sparse(batch.dir().join("log"), runs() * LOG_MIB * MIB);
+    let mut guest = Guest::new().timeout(900).drive(&disk).drive(&log).program(Path::new(AGENT));
+    let file = File::options().write(true).open(&disk).unwrap();
+    let mut script = String::from("set -e\nexport DM_DISABLE_UDEV=1\nmodprobe dm-log-writes\n");
+    let (sectors, log_sectors) = (SIZE_MIB * 2048, LOG_MIB * 2048);
+    for run in 0..runs() {
+        copy_sparse(&base, &file, run * SIZE_MIB * MIB).unwrap();
+        guest = guest.file(&format!("ops-{run}"), print(&operations(run)));
+        let (start, log_start) = (run * sectors, run * log_sectors);
+        script += &format!(
+            "dmsetup create disk --table '0 {sectors} linear /dev/vda {start}'
+            dmsetup create log --table '0 {log_sectors} linear /dev/vdb {log_start}'
+            dmsetup create run --table '0 {sectors} log-writes /dev/mapper/disk /dev/mapper/log'
+            mount -t ext4 /dev/mapper/run /mnt
+            strandline-agent apply /mnt /host/ops-{run}
+            cat /proc/fs/ext4/dm-*/fc_info >/host/info-{run}
+            umount /mnt
+            dmsetup remove run && dmsetup remove disk && dmsetup remove log\n"
+        );
+    }
+    let out = guest.run(&script);
+    out.success();
+    for run in 0..runs() {
+        println!("run {run}: {}", String::from_utf8_lossy(&out.file(&format!("info-{run}"))));
+        let one = sparse(batch.dir().join("one-log"), LOG_MIB * MIB);
+        copy_slot(&log, run * LOG_MIB * MIB, &one, LOG_MIB * MIB);
+        let log = WriteLog::open(&one).unwrap();
+        assert!(log.len() > 100, "run {run} wrote {} times", log.len());
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(run);
+        for cut in 0..CUTS {
+            let count = chance.random_range(1..=log.len());
+            let lost = (cut % 2 == 1).then_some(cut);
+            let name = format!("run {run}, {count} of {} writes, lost {lost:?}", log.len());
+            let crash = batch.add(name);
+            copy(&base, &crash, SIZE_MIB);
+            log.replay(count, lost, &File::options().write(true).open(&crash).unwrap()).unwrap();
+        }
+    }
+    batch
+}
