@@ -122,4 +122,5 @@ fn what_records_made_durable_survives_every_cut() {
 #[test]
 fn what_fast_commits_made_durable_survives_every_cut() {
     survives("fast_commit", "journal=fast");
+    survives("fast_commit", "journal=fast,dioread_lock");
 }
