@@ -12,7 +12,11 @@ use thiserror::Error;
 
 use crate::{Nanos, Stage};
 
+mod pm;
 mod vary;
+
+pub(crate) use pm::Toward;
+use pm::{Pm, PmFile};
 
 /// No profile may have more cores than this.
 pub(crate) const MAX_CORES: usize = 256;
@@ -92,6 +96,7 @@ struct Inner {
     wake_call: Nanos,
     time_slice: Nanos,
     lock_lines: u64,
+    pm: Option<Pm>,
     costs: [Nanos; Stage::COUNT],
     sources: BTreeMap<String, String>,
 }
@@ -109,6 +114,7 @@ struct File {
     memory: Memory,
     thread: Thread,
     lock: Lock,
+    pm: Option<PmFile>,
     cost: BTreeMap<String, Cost>,
 }
 
@@ -232,6 +238,7 @@ impl Profile {
             wake: sources.cost("thread.wake".into(), file.thread.wake)?,
             wake_call: sources.cost("thread.wake_call".into(), file.thread.wake_call)?,
             lock_lines: sources.count("lock.lines", file.lock.lines)?,
+            pm: file.pm.map(|file| Pm::new(file, &mut sources)).transpose()?,
             time_slice: sources.positive("thread.time_slice", file.thread.time_slice)?,
             name: file.name,
             about: file.about,

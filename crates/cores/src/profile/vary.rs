@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::{Inner, Profile, memory_rate};
+use super::{Inner, Profile, memory_rate, pm};
 use crate::{Nanos, Stage};
 
 /// What a source begins with that nobody has measured or published.
@@ -26,10 +26,11 @@ const OTHERS: [&str; 12] = [
 ];
 
 impl Profile {
-    /// The paths of all numbers that say what something costs, as in the file.
+    /// The paths of all numbers that say what something costs, as in the file. A profile may lack
+    /// those of persistent memory.
     pub fn paths() -> impl Iterator<Item = String> {
         let stages = Stage::ALL.iter().map(|stage| format!("cost.{}", stage.name()));
-        OTHERS.iter().map(|&path| path.to_owned()).chain(stages)
+        OTHERS.iter().chain(&pm::PATHS).map(|&path| path.to_owned()).chain(stages)
     }
 
     /// What the number at `path` says: nanoseconds, picoseconds per KiB of memory, or lines.
@@ -91,8 +92,13 @@ impl Profile {
                     let (kib, rate) = (of.cache_bytes / 1024, memory_rate(number));
                     format!("kib = {kib}, gb_per_s = {rate:?}")
                 }
-                ("memory", _) => format!("gb_per_s = {:?}", memory_rate(number)),
-                ("lock", _) => format!("count = {number}"),
+                ("pm", "collapse") => {
+                    let writers = of.pm.as_ref().and_then(pm::Pm::writers).unwrap_or(1);
+                    format!("writers = {writers}, gb_per_s = {:?}", memory_rate(number))
+                }
+                ("pm", "write_back" | "fence") => format!("ns = {number}"),
+                ("lock", _) | ("pm", "remote_share") => format!("count = {number}"),
+                ("memory" | "pm", _) => format!("gb_per_s = {:?}", memory_rate(number)),
                 _ => format!("ns = {number}"),
             };
             let source = self.source(&path).unwrap_or_default();
@@ -116,6 +122,7 @@ fn number_mut<'a>(of: &'a mut Inner, path: &str) -> Option<&'a mut Nanos> {
         "thread.wake_call" => &mut of.wake_call,
         "thread.time_slice" => &mut of.time_slice,
         "lock.lines" => &mut of.lock_lines,
+        _ if path.starts_with("pm.") => of.pm.as_mut()?.number_mut(&path["pm.".len()..])?,
         _ => &mut of.costs[Stage::named(path.strip_prefix("cost.")?)? as usize],
     })
 }

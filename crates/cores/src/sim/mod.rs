@@ -27,6 +27,7 @@ mod end;
 pub(crate) mod line;
 pub(crate) mod lock;
 mod memory;
+mod pm;
 mod preempt;
 mod schedule;
 mod thread;
@@ -35,6 +36,7 @@ mod tree;
 use self::core::Core;
 pub(crate) use end::{run, run_real};
 use memory::Memory;
+use pm::PmNodes;
 use preempt::Preempt;
 pub(crate) use preempt::Preempted;
 use thread::{Body, Cancel, Thread};
@@ -88,6 +90,7 @@ struct Inner {
     first_ended: bool,
     next_core: usize,
     memory: Memory,
+    pm: PmNodes,
     switches: u64,
     ties: Xoshiro256PlusPlus,
     preempt: Option<Preempt>,
@@ -118,6 +121,7 @@ impl Sim {
             first_ended: false,
             next_core: 0,
             memory: Memory::new(profile),
+            pm: PmNodes::new(profile),
             switches: 0,
             ties: Xoshiro256PlusPlus::seed_from_u64(seed),
             preempt: Preempt::new(preempted, seed),

@@ -6,4 +6,5 @@ mod hand_over;
 #[cfg(debug_assertions)]
 mod lock_order;
 mod lock_profile;
+mod persistent_memory;
 mod virtual_machine;

@@ -1,8 +1,9 @@
 //! A memory whose use costs virtual time: what moves between a core and the medium takes its share
 //! of the bandwidth of the node that it lies on, and a remote core's way there is slower.
 //!
-//! Without a model of a medium, persistent memory is the node's DRAM, as in pNOVA's testbed
-//! (MASCOTS 2020). What a core's cache answers costs nothing here.
+//! The costs are the machine profile's (`[pm]`). Without them, the node's DRAM stands for persistent
+//! memory. Only this charges, so no file system can forget to. What a core's cache answers costs
+//! nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -24,20 +25,19 @@ impl PmCharged {
         Arc::new(Self { below, local: AtomicU64::new(0), remote: AtomicU64::new(0) })
     }
 
-    /// Bytes moved between cores and their own node, and between cores and other nodes. The cores
-    /// are divided evenly among the nodes.
+    /// Bytes moved between cores and their own node, and between cores and other nodes.
     pub fn moved(&self) -> (u64, u64) {
         (self.local.load(Ordering::Relaxed), self.remote.load(Ordering::Relaxed))
     }
 
-    fn charge(&self, at: u64, len: u64) {
+    /// The node of `at`. Counts `len` bytes moved between it and the caller.
+    fn moves(&self, at: u64, len: u64) -> usize {
         let nodes = &self.info().nodes;
         let index = nodes.partition_point(|node| node.range.end <= at);
         let node = nodes.get(index).map_or(0, |node| node.node as usize);
-        let own = cores::current_core() * nodes.len() / cores::core_count().max(1);
-        let count = if own == node { &self.local } else { &self.remote };
+        let count = if cores::is_near(node) { &self.local } else { &self.remote };
         count.fetch_add(len, Ordering::Relaxed);
-        cores::memory_of(node, len);
+        node
     }
 }
 
@@ -48,7 +48,8 @@ impl Pm for PmCharged {
 
     fn read(&self, at: u64, to: &mut [u8]) {
         self.below.read(at, to);
-        self.charge(at, to.len() as u64);
+        let len = to.len() as u64;
+        cores::pm_read(self.moves(at, len), len);
     }
 
     fn load(&self, at: u64) -> u64 {
@@ -65,17 +66,19 @@ impl Pm for PmCharged {
 
     fn stream(&self, at: u64, from: &[u8]) {
         self.below.stream(at, from);
-        self.charge(at, from.len() as u64);
+        let len = from.len() as u64;
+        cores::pm_stream(self.moves(at, len), len);
     }
 
     fn write_back(&self, at: u64, len: u64) {
         self.below.write_back(at, len);
         let lines = (at + len).div_ceil(LINE) - at / LINE;
-        self.charge(at, lines * LINE);
+        cores::pm_write_back(self.moves(at, lines * LINE), lines);
     }
 
     fn fence(&self) {
         self.below.fence();
+        cores::pm_fence();
     }
 
     fn sync(&self) -> io::Result<()> {

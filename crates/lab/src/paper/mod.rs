@@ -5,10 +5,12 @@
 //! - `z-journal`: Z-Journal, a journal per core, on ext4.
 //! - `f2fs-versions`: the study of F2FS from Linux 3.8 to 4.16 and its tunables.
 //! - `manycore`: the study of file systems and the block layer on many cores.
+//! - `pm`: pNOVA, overwrites of files in persistent memory on many cores.
 
 mod grouped;
 mod manycore;
 mod oprw;
+mod pm;
 mod row;
 mod versions;
 mod zjournal;
@@ -18,6 +20,7 @@ use crate::{Error, Result};
 pub use grouped::GROUPED;
 pub use manycore::MANYCORE;
 pub use oprw::{OPRW, SENSITIVITY, Sweep, TABLE_6_2, experiment};
+pub use pm::PM;
 pub use row::{Comparison, Kind, Row};
 pub use versions::VERSIONS;
 pub use zjournal::ZJOURNAL;
@@ -43,7 +46,7 @@ impl Figure {
 }
 
 /// Names that [`of`] knows.
-pub const NAMES: [&str; 5] = ["oprw", "grouped", "z-journal", "f2fs-versions", "manycore"];
+pub const NAMES: [&str; 6] = ["oprw", "grouped", "z-journal", "f2fs-versions", "manycore", "pm"];
 
 /// The experiments of the paper called `paper`.
 pub fn of(paper: &str) -> Result<&'static [Figure]> {
@@ -53,6 +56,7 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
         "z-journal" => Ok(ZJOURNAL),
         "manycore" => Ok(MANYCORE),
         "f2fs-versions" => Ok(VERSIONS),
+        "pm" => Ok(PM),
         _ => {
             let known = NAMES.join(", ");
             Err(Error::Usage(format!("unknown paper '{paper}'; known: {known}")))
@@ -62,7 +66,7 @@ pub fn of(paper: &str) -> Result<&'static [Figure]> {
 
 /// The experiments of all papers.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
-    OPRW.iter().chain(GROUPED).chain(ZJOURNAL).chain(VERSIONS).chain(MANYCORE)
+    OPRW.iter().chain(GROUPED).chain(ZJOURNAL).chain(VERSIONS).chain(MANYCORE).chain(PM)
 }
 
 /// The experiment called `name`.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cores::{Mutex, Rank, slot};
+use cores::{Mutex, Rank, Stage, slot};
 
 use crate::ondisk::extent::LENGTH_MAX;
 
@@ -138,6 +138,7 @@ impl Space {
     }
 
     fn take_any(&self, want: u64, goal: Option<u64>) -> Taken<'_> {
+        cores::charge(Stage::AllocBlock);
         let mut taken = Taken { space: self, runs: Vec::new() };
         let mut left = want;
         let own = slot() % self.near;
@@ -158,6 +159,7 @@ impl Space {
 
     /// One run of exactly `want` blocks, if there is one.
     pub(crate) fn take_run(&self, want: u64) -> Option<Taken<'_>> {
+        cores::charge(Stage::AllocBlock);
         if self.free() < want + self.reserve {
             return None;
         }

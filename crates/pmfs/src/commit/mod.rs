@@ -11,6 +11,7 @@ pub(crate) mod slots;
 
 use std::sync::Arc;
 
+use cores::Stage;
 use drive::pm::Pm;
 use drive::pm::typed::{Durable, Flying, Obj, stream};
 use zerocopy::IntoBytes;
@@ -50,6 +51,7 @@ impl Journal {
 
     /// Makes `change` durable, all of it or nothing.
     pub(crate) fn commit(&self, change: Change<'_>) -> Done {
+        cores::charge(Stage::NodeUpdate);
         match self.design {
             Design::Inplace => inplace::commit(&self.slots, change),
             Design::Nova => lite::commit(&self.slots, change),

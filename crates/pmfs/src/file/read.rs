@@ -1,5 +1,6 @@
 //! Reading: one copy, from the medium to the caller.
 
+use cores::Stage;
 use vfs::{Errno, Ino, Result, Seek};
 
 use super::map::Map;
@@ -28,6 +29,7 @@ impl Pmfs {
         let left = size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
+        cores::charge(Stage::MapBlock);
         let end = offset + len as u64;
         let mut at = offset;
         for extent in map.within(offset / BLOCK, end.div_ceil(BLOCK)) {

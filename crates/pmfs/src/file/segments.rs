@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cores::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use cores::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, Stage};
 use vfs::{Errno, Ino, Result, Timespec};
 
 use super::map::Map;
@@ -126,6 +126,7 @@ impl Pmfs {
         data: &[u8],
     ) -> Result<Option<(usize, bool)>> {
         inode.check_file()?;
+        cores::charge(Stage::MapBlock);
         let end = offset.saturating_add(data.len() as u64);
         let (first, behind) = (offset / BLOCK, end.div_ceil(BLOCK));
         let is_there = end <= inode.raw.size.get() && inode.map.missing(first, behind).is_empty();

@@ -6,6 +6,7 @@
 //! are not visible, because the file ends before; a call that moves the end beyond them zeroes them
 //! first, durably, since zeroes and data are fenced before the record's mark.
 
+use cores::Stage;
 use vfs::{Errno, Ino, Result};
 
 use crate::alloc::Taken;
@@ -42,6 +43,7 @@ impl Pmfs {
         }
         let room = usize::try_from(FILE_SIZE_MAX - offset).unwrap_or(usize::MAX);
         let data = &data[..data.len().min(room)];
+        cores::charge(Stage::MapBlock);
         match inode.log {
             None => self.write_inode(&mut inode, offset, data),
             Some(_) => self.write_copy(&mut inode, offset, data),

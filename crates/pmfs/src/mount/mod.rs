@@ -9,7 +9,7 @@ mod volume;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cores::{Mutex, PerCoreReadGuard, PerCoreRwLock, Rank};
+use cores::{Mutex, PerCoreReadGuard, PerCoreRwLock, Rank, Stage};
 use drive::pm::Pm;
 use vfs::kind::Recovery;
 use vfs::{Errno, FileKind, Ino, Result};
@@ -75,6 +75,7 @@ impl Pmfs {
 
     /// Holds off the unmount.
     fn enter(&self) -> Result<PerCoreReadGuard<'_, bool>> {
+        cores::charge(Stage::Syscall);
         let gate = self.gate.read();
         if *gate { Ok(gate) } else { Err(Errno::IO.into()) }
     }
@@ -105,6 +106,7 @@ impl Pmfs {
 
     /// The inode in memory.
     pub(crate) fn node(&self, ino: Ino) -> Result<Arc<Node>> {
+        cores::charge(Stage::Inode);
         let node = self.inodes.get(ino, || {
             let inode = Inode::load(&*self.pm, &self.layout, ino)?;
             Ok(inode.map(|inode| self.share(inode)))

@@ -5,6 +5,5 @@ mod damaged;
 mod harness;
 mod logs;
 mod model;
-mod scaling;
 mod shared;
 mod threads;

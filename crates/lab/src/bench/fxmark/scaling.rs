@@ -79,8 +79,11 @@ impl<F: Files> Files for OneLine<F> {
 /// The machine without what moves between cores: lines, memory, wake-ups.
 fn ideal() -> Profile {
     let profile = profile_named(MACHINE).expect("it is built in");
-    let moves = |path: &String| !path.starts_with("cost.") && path != "thread.time_slice";
-    Profile::paths().filter(moves).fold(profile, |profile, path| {
+    let moves = |path: &String| {
+        let is_work = path.starts_with("cost.") || path == "thread.time_slice";
+        !is_work && profile.number(path).is_some()
+    };
+    Profile::paths().filter(moves).fold(profile.clone(), |profile, path| {
         profile.with(&path, 0, "as if it cost nothing").expect("it is a path of profiles")
     })
 }
