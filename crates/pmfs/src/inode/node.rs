@@ -189,10 +189,10 @@ impl Inode {
         Ok(attr)
     }
 
-    /// Blocks that it has.
+    /// Blocks that it has, as stat(2) tells. Not those of its log: a rename, which writes there, must
+    /// not change them.
     pub(crate) fn blocks(&self) -> u64 {
-        let log = self.log.as_ref().map_or(0, |log| log.pages().len() as u64);
-        self.map.blocks() + self.xattrs.map_or(0, |run| run.1) + log
+        self.map.blocks() + self.xattrs.map_or(0, |run| run.1)
     }
 
     /// A directory that still has a name. In one that was removed while in use, nothing is found
