@@ -111,7 +111,7 @@ impl Loaded {
     /// One cut under load; returns what is missing afterwards.
     fn cut(&mut self) -> (&'static str, Vec<String>) {
         let power = match self.disk {
-            Disk::Plain(_) => false,
+            Disk::Plain(_) | Disk::Memory(..) => false,
             Disk::Zoned(..) => self.random.random_bool(0.5),
         };
         if power {

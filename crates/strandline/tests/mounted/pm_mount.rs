@@ -1,4 +1,5 @@
-//! A pmfs volume in a file in memory, mounted: what programs see, and what a killed server leaves.
+//! A pmfs volume in a file in memory, of each design, mounted: what programs see, and what a killed
+//! server leaves.
 //!
 //! Needs root, /dev/fuse and the package fuse3.
 
@@ -9,10 +10,19 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 
-use crate::mounting::{Rig, strandline};
+use crate::mounting::{DESIGNS, Disk, Rig, strandline};
 
 fn said(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A volume of each design, how it is mounted, and the design's name.
+fn each(mib: u64) -> impl Iterator<Item = (Rig, [&'static str; 2], &'static str)> {
+    DESIGNS.into_iter().map(move |(make, options)| {
+        let args = ["-o", options];
+        let name = make.strip_prefix("design=").unwrap();
+        (Rig::of("pmfs", Disk::Memory(make, mib), &args), args, name)
+    })
 }
 
 /// Nothing is wrong, and nothing is to be recovered.
@@ -23,52 +33,55 @@ fn check(rig: &Rig) {
 
 #[test]
 fn a_volume_in_memory_is_mounted_and_survives_its_server() {
-    let rig = Rig::pm(64, &[]);
-    let point = rig.point();
-    fs::create_dir(point.join("d")).unwrap();
-    fs::write(point.join("d/a"), vec![b'a'; 100_000]).unwrap();
-    fs::hard_link(point.join("d/a"), point.join("b")).unwrap();
-    fs::rename(point.join("b"), point.join("d/c")).unwrap();
-    std::os::unix::fs::symlink("d/c", point.join("s")).unwrap();
-    assert_eq!(fs::read(point.join("s")).unwrap(), vec![b'a'; 100_000]);
-    assert!(said(&strandline(&["status"], &point)).contains("inplace"));
-    // Nothing was synced, and nothing is lost.
-    rig.kill();
-    rig.mount(&[]);
-    assert_eq!(fs::read(point.join("d/c")).unwrap(), vec![b'a'; 100_000]);
-    assert_eq!(fs::metadata(point.join("d/a")).unwrap().nlink(), 2);
-    rig.unmount();
-    check(&rig);
-    for (view, expected) in [("superblock", "strandPM"), ("inode", "links"), ("dir", "name:d")] {
-        let image = rig.image();
-        let shown = strandline(&["dump", image.to_str().unwrap()], view.as_ref());
-        assert!(shown.status.success() && said(&shown).contains(expected), "{shown:?}");
+    for (rig, args, design) in each(64) {
+        let point = rig.point();
+        fs::create_dir(point.join("d")).unwrap();
+        fs::write(point.join("d/a"), vec![b'a'; 100_000]).unwrap();
+        fs::hard_link(point.join("d/a"), point.join("b")).unwrap();
+        fs::rename(point.join("b"), point.join("d/c")).unwrap();
+        std::os::unix::fs::symlink("d/c", point.join("s")).unwrap();
+        assert_eq!(fs::read(point.join("s")).unwrap(), vec![b'a'; 100_000]);
+        assert!(said(&strandline(&["status"], &point)).contains(design));
+        // Nothing was synced, and nothing is lost.
+        rig.kill();
+        rig.mount(&args);
+        assert_eq!(fs::read(point.join("d/c")).unwrap(), vec![b'a'; 100_000]);
+        assert_eq!(fs::metadata(point.join("d/a")).unwrap().nlink(), 2);
+        rig.unmount();
+        check(&rig);
+        for (view, expected) in [("superblock", "strandPM"), ("inode", "links"), ("dir", "name:d")]
+        {
+            let image = rig.image();
+            let shown = strandline(&["dump", image.to_str().unwrap()], view.as_ref());
+            assert!(shown.status.success() && said(&shown).contains(expected), "{shown:?}");
+        }
     }
 }
 
 #[test]
 fn a_file_without_a_name_can_be_given_one() {
-    let rig = Rig::pm(32, &[]);
-    let point = rig.point();
-    let open = || {
-        let flags = OFlags::RDWR | OFlags::TMPFILE;
-        File::from(rustix::fs::open(&point, flags, Mode::from_raw_mode(0o600)).unwrap())
-    };
-    let (mut kept, mut lost) = (open(), open());
-    kept.write_all(b"kept").unwrap();
-    lost.write_all(b"lost").unwrap();
-    let link = |file: &File, name: &str| {
-        rustix::fs::linkat(file.as_fd(), "", CWD, point.join(name), AtFlags::EMPTY_PATH)
-    };
-    link(&kept, "kept").unwrap();
-    drop((kept, lost));
-    rig.remount(&[]);
-    let mut text = String::new();
-    File::open(point.join("kept")).unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!(text, "kept");
-    assert_eq!(fs::read_dir(&point).unwrap().count(), 1);
-    rig.unmount();
-    check(&rig);
+    for (rig, args, _) in each(32) {
+        let point = rig.point();
+        let open = || {
+            let flags = OFlags::RDWR | OFlags::TMPFILE;
+            File::from(rustix::fs::open(&point, flags, Mode::from_raw_mode(0o600)).unwrap())
+        };
+        let (mut kept, mut lost) = (open(), open());
+        kept.write_all(b"kept").unwrap();
+        lost.write_all(b"lost").unwrap();
+        let link = |file: &File, name: &str| {
+            rustix::fs::linkat(file.as_fd(), "", CWD, point.join(name), AtFlags::EMPTY_PATH)
+        };
+        link(&kept, "kept").unwrap();
+        drop((kept, lost));
+        rig.remount(&args);
+        let mut text = String::new();
+        File::open(point.join("kept")).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "kept");
+        assert_eq!(fs::read_dir(&point).unwrap().count(), 1);
+        rig.unmount();
+        check(&rig);
+    }
 }
 
 /// An access list in the form of the extended attribute: owner, a user, group, mask, other.
@@ -83,26 +96,27 @@ fn list(mask: u16) -> Vec<u8> {
 
 #[test]
 fn access_lists_and_permission_bits_follow_each_other() {
-    let rig = Rig::pm(32, &[]);
-    let (dir, file) = (rig.point().join("d"), rig.point().join("d/f"));
-    fs::create_dir(&dir).unwrap();
-    let set = |name: &str, value: &[u8]| {
-        rustix::fs::setxattr(&dir, name, value, XattrFlags::empty()).unwrap();
-    };
-    set("system.posix_acl_default", &list(6));
-    fs::write(&file, "x").unwrap();
-    // The mask limits the group's bits; others get nothing.
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o660);
-    let mut value = [0; 64];
-    let read = |value: &mut [u8; 64]| {
-        rustix::fs::getxattr(&file, "system.posix_acl_access", value.as_mut_slice()).unwrap()
-    };
-    assert_eq!(read(&mut value), list(6).len());
-    fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
-    let len = read(&mut value);
-    assert_eq!(value[4 + 3 * 8 + 2], 4, "the mask follows chmod: {:?}", &value[..len]);
-    rig.remount(&[]);
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
-    rig.unmount();
-    check(&rig);
+    for (rig, args, _) in each(32) {
+        let (dir, file) = (rig.point().join("d"), rig.point().join("d/f"));
+        fs::create_dir(&dir).unwrap();
+        let set = |name: &str, value: &[u8]| {
+            rustix::fs::setxattr(&dir, name, value, XattrFlags::empty()).unwrap();
+        };
+        set("system.posix_acl_default", &list(6));
+        fs::write(&file, "x").unwrap();
+        // The mask limits the group's bits; others get nothing.
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o660);
+        let mut value = [0; 64];
+        let read = |value: &mut [u8; 64]| {
+            rustix::fs::getxattr(&file, "system.posix_acl_access", value.as_mut_slice()).unwrap()
+        };
+        assert_eq!(read(&mut value), list(6).len());
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        let len = read(&mut value);
+        assert_eq!(value[4 + 3 * 8 + 2], 4, "the mask follows chmod: {:?}", &value[..len]);
+        rig.remount(&args);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        rig.unmount();
+        check(&rig);
+    }
 }

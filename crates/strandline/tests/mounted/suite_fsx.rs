@@ -1,6 +1,7 @@
 //! fsx, the file system exerciser, on mounted volumes: `FSX_OPERATIONS` operations (1,000,000) of
 //! each kind on a tiny and on a large file at once, for every mode of F2FS and of ext4 and kind of
-//! drive. OPRW needs a zoned drive. `FSX_SEED` is the seed of the first round.
+//! drive, and every design of pmfs. OPRW needs a zoned drive. `FSX_SEED` is the seed of the first
+//! round.
 //!
 //! The crate `fsx` never unmaps what it mapped: a process gets slower with every operation, and at
 //! about 65,000 mappings it may have no more. So the operations come in rounds, each with its own
@@ -21,7 +22,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use rustix::fs::FallocateFlags;
 
 use crate::mounting::programs::{installed, said};
-use crate::mounting::{Disk, Rig, VOLATILE, number};
+use crate::mounting::{DESIGNS, Disk, Rig, VOLATILE, number};
 
 const CONVENTIONAL: Disk = Disk::Plain(512);
 const ZONED: Disk = Disk::Zoned(VOLATILE, 128);
@@ -98,6 +99,16 @@ fn data_journal_ext4() {
     exercise("ext4", CONVENTIONAL, "data=journal");
 }
 
+#[test]
+#[ignore = "long: fsx, 3 x 2 x 1,000,000 operations"]
+fn pmfs() {
+    DESIGNS.into_iter().for_each(|(make, options)| exercise("pmfs", memory(make), options));
+}
+
+fn memory(make: &'static str) -> Disk {
+    Disk::Memory(make, 128)
+}
+
 /// fsx on a tiny and a large file of one volume.
 fn exercise(fs: &'static str, disk: Disk, options: &str) {
     let program = installed("fsx", "0.3.2");
@@ -153,12 +164,14 @@ const SIZE_MAX: u64 = 300_000;
 #[test]
 fn ranges() {
     let seed = number("FSX_SEED", 1);
-    for (fs, disk, options) in [
+    let designs = DESIGNS.map(|(make, options)| ("pmfs", memory(make), options));
+    let others = [
         ("f2fs", Disk::Plain(128), "fsync_mode=posix"),
         ("f2fs", Disk::Zoned(VOLATILE, 64), "oprw"),
         ("ext4", Disk::Plain(128), "data=ordered"),
         ("ext4", Disk::Plain(128), "data=journal"),
-    ] {
+    ];
+    for (fs, disk, options) in others.into_iter().chain(designs) {
         let rig = Rig::of(fs, disk, &["-o", options]);
         let path = rig.point().join("f");
         let mut mirror = Mirror {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::mounting::programs::{installed, said, with_mount_helper};
-use crate::mounting::{Disk, Rig};
+use crate::mounting::{DESIGNS, Disk, Rig};
 
 /// All tests this version has for Linux.
 const TESTS: usize = 398;
@@ -52,17 +52,25 @@ entries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]
 #[test]
 #[ignore = "long: needs pjdfstest"]
 fn pjdfstest() {
-    passes("f2fs");
+    passes("f2fs", Disk::Plain(128), "rw");
 }
 
 #[test]
 #[ignore = "long: needs pjdfstest"]
 fn pjdfstest_on_ext4() {
-    passes("ext4");
+    passes("ext4", Disk::Plain(128), "rw");
 }
 
-fn passes(fs: &'static str) {
-    let suite = Suite::new(fs);
+#[test]
+#[ignore = "long: needs pjdfstest"]
+fn pjdfstest_on_pmfs() {
+    for (make, options) in DESIGNS {
+        passes("pmfs", Disk::Memory(make, 128), options);
+    }
+}
+
+fn passes(fs: &'static str, disk: Disk, options: &str) {
+    let suite = Suite::new(fs, disk, options);
     let said = suite.run(false, &[]);
     let (passed, skipped, failed) = (with(&said, "ok"), with(&said, "skipped"), failed(&said));
     assert!(failed.is_empty(), "{failed:?}\n{said}");
@@ -73,7 +81,7 @@ fn passes(fs: &'static str) {
         let said = suite.run(true, &["--exact", &format!("pjdfstest::tests::{test}")]);
         assert_eq!(with(&said, "ok"), BTreeSet::from([test]), "{said}");
     }
-    println!("pjdfstest on {fs}: {} of {TESTS} pass, 1 does not apply", TESTS - 1);
+    println!("pjdfstest on {fs} {options}: {} of {TESTS} pass, 1 does not apply", TESTS - 1);
     suite.rig.unmount();
     suite.rig.check();
 }
@@ -99,9 +107,9 @@ struct Suite {
 }
 
 impl Suite {
-    fn new(fs: &'static str) -> Self {
+    fn new(fs: &'static str, disk: Disk, options: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        let rig = Rig::of(fs, Disk::Plain(128), &[]);
+        let rig = Rig::of(fs, disk, &["-o", options]);
         Self { program: installed("pjdfstest", "0.2.2"), rig, scratch }
     }
 

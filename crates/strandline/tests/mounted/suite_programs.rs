@@ -1,21 +1,24 @@
 //! Programs people use, on mounted volumes, each of which checks itself or is checked: fio with
 //! checksums, SQLite, dbench, stress-ng, tar, rsync, git and cargo. F2FS on a conventional drive
-//! and under OPRW on a zoned one, and ext4; both fscks find nothing afterwards. `SUITE_SECONDS` is
-//! how long dbench runs, and each stressor of stress-ng a fifth of it. `FS` leaves the other file
-//! system out.
+//! and under OPRW on a zoned one, ext4, and pmfs in memory; every fsck finds nothing afterwards.
+//! `SUITE_SECONDS` is how long dbench runs, and each stressor of stress-ng a fifth of it. `FS`
+//! leaves the other file systems out.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::mounting::programs::{shell, succeed};
-use crate::mounting::{Disk, Rig, VOLATILE, number, require};
+use crate::mounting::{DESIGNS, Disk, Rig, VOLATILE, number, require};
 
-const VOLUMES: [(&str, Disk, &str); 4] = [
+const VOLUMES: [(&str, Disk, &str); 7] = [
     ("f2fs", Disk::Plain(1536), "fsync_mode=posix"),
     ("f2fs", Disk::Zoned(VOLATILE, 384), "oprw"),
     ("ext4", Disk::Plain(1536), "data=ordered"),
     ("ext4", Disk::Plain(1536), "data=journal"),
+    ("pmfs", Disk::Memory(DESIGNS[0].0, 1024), DESIGNS[0].1),
+    ("pmfs", Disk::Memory(DESIGNS[1].0, 1024), DESIGNS[1].1),
+    ("pmfs", Disk::Memory(DESIGNS[2].0, 1024), DESIGNS[2].1),
 ];
 
 /// Runs `work` on a volume of each kind. Its result must be the same after a remount.

@@ -40,7 +40,16 @@ pub(crate) enum Disk {
     /// An emulated zoned drive: its profile and its zones, of 4 MiB each and writable as a whole,
     /// because `fsck.f2fs` takes a file for a drive whose zones are.
     Zoned(&'static str, u32),
+    /// A file in memory, for a pmfs made with these features: how many MiB.
+    Memory(&'static str, u64),
 }
+
+/// The designs of pmfs: what mkfs is told, and what the mount is.
+pub(crate) const DESIGNS: [(&str, &str); 3] = [
+    ("design=inplace", "rw"),
+    ("design=nova", "rw"),
+    ("design=nova", "range_lock=segment,log=core,place=local"),
+];
 
 /// A zoned drive with a volatile buffer.
 pub(crate) const VOLATILE: &str = "zn540-noplp";
@@ -107,8 +116,14 @@ impl Rig {
 
     /// A new volume of the file system `fs`, mounted with `args`.
     pub(crate) fn of(fs: &'static str, disk: Disk, args: &[&str]) -> Self {
-        let mut rig = Self::empty();
+        let parent = match disk {
+            Disk::Memory(..) => PathBuf::from("/dev/shm"),
+            Disk::Plain(_) | Disk::Zoned(..) => std::env::temp_dir(),
+        };
+        let mut rig = Self::empty_in(&parent);
         rig.fs = fs;
+        let mut features: &[&str] = &[];
+        let make;
         match disk {
             Disk::Plain(mib) => {
                 File::create(rig.image()).unwrap().set_len(mib << 20).unwrap();
@@ -120,21 +135,17 @@ impl Rig {
                 let created = strandline(&create, &rig.image());
                 assert!(created.status.success(), "{created:?}");
             }
+            Disk::Memory(design, mib) => {
+                rig.name = "image.pm";
+                let size = format!("{mib}m");
+                let create = ["drive", "create", "--pm", "--size", &size];
+                let created = strandline(&create, &rig.image());
+                assert!(created.status.success(), "{created:?}");
+                make = ["-O", design];
+                features = &make;
+            }
         }
-        rig.format(args)
-    }
-
-    /// A new pmfs volume of this many MiB in a file in memory, mounted with `args`.
-    pub(crate) fn pm(mib: u64, args: &[&str]) -> Self {
-        let mut rig = Self::empty_in(Path::new("/dev/shm"));
-        rig.name = "image.pm";
-        let size = format!("{mib}m");
-        let created = strandline(&["drive", "create", "--pm", "--size", &size], &rig.image());
-        assert!(created.status.success(), "{created:?}");
-        let made = strandline(&["mkfs", "--fs", "pmfs", "-q"], &rig.image());
-        assert!(made.status.success(), "{made:?}");
-        rig.mount(args);
-        rig
+        rig.format(features, args)
     }
 
     /// A directory to mount on, and no image yet.
@@ -158,8 +169,9 @@ impl Rig {
         Self { dir, name: "image", fs: "f2fs", server: RefCell::new(None), _alone: alone }
     }
 
-    fn format(self, args: &[&str]) -> Self {
-        let made = strandline(&["mkfs", "--fs", self.fs, "-q"], &self.image());
+    fn format(self, features: &[&str], args: &[&str]) -> Self {
+        let mkfs = [&["mkfs", "--fs", self.fs, "-q"], features].concat();
+        let made = strandline(&mkfs, &self.image());
         assert!(made.status.success(), "{made:?}");
         self.mount(args);
         self
@@ -314,15 +326,17 @@ impl Rig {
         assert!(copy.status().expect("cp runs").success(), "{copy:?}");
     }
 
-    /// fsck finds nothing, neither ours nor that of f2fs-tools or e2fsprogs.
+    /// fsck finds nothing, neither ours nor, where there is one, that of f2fs-tools or e2fsprogs.
     pub(crate) fn check(&self) {
         let checked = strandline(&["fsck", "--dry-run"], &self.image());
         let said = String::from_utf8_lossy(&checked.stdout);
         // Not even a recovery is due.
         assert!(checked.status.success() && !said.contains("recovery is due"), "{checked:?}");
-        if self.fs == "ext4" {
-            run("/usr/sbin/e2fsck", &["-fn"], &self.image());
-            return;
+        match self.fs {
+            "ext4" => return drop(run("/usr/sbin/e2fsck", &["-fn"], &self.image())),
+            // Nobody else knows it.
+            "pmfs" => return,
+            _ => {}
         }
         require("fsck.f2fs", "f2fs-tools");
         let judged = Command::new("fsck.f2fs").arg("--dry-run").arg(self.image()).output().unwrap();
