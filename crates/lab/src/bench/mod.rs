@@ -8,6 +8,7 @@ pub mod drive;
 pub mod fxmark;
 #[cfg(target_os = "linux")]
 pub mod io;
+pub mod iozone;
 pub mod pm;
 mod result;
 mod spread;

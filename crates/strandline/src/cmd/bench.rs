@@ -4,6 +4,7 @@ mod age;
 mod calibrate;
 mod fxmark;
 mod io;
+mod iozone;
 mod pm;
 
 use clap::{Args, Subcommand};
@@ -26,7 +27,8 @@ Examples:
   strandline bench seqwrite --drive ram --json
   strandline bench age --fill 90 --overwrite 10x --drive zn540 --machine xeon-4116
   strandline bench fxmark DWOL --machine e7-8870v2-120 --cores 1,4,16,60,120
-  strandline bench io /var/tmp/test.dat --size 256m")]
+  strandline bench io /var/tmp/test.dat --size 256m
+  strandline bench iozone --against ext4")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     suite: Option<Suite>,
@@ -41,6 +43,7 @@ enum Suite {
     Age(age::Age),
     Fxmark(fxmark::Fxmark),
     Io(io::Io),
+    Iozone(iozone::Iozone),
     Pm(pm::PmBench),
     Calibrate(calibrate::Calibrate),
 }
@@ -99,6 +102,7 @@ impl Bench {
             (Some(Suite::Age(age)), _) => age.run(),
             (Some(Suite::Fxmark(fxmark)), _) => fxmark.run(),
             (Some(Suite::Io(io)), _) => io.run(),
+            (Some(Suite::Iozone(iozone)), _) => iozone.run(),
             (Some(Suite::Pm(pm)), _) => pm.run(),
             (Some(Suite::Calibrate(calibrate)), _) => calibrate.run(),
             (None, Some(one)) => one.run(self.common),

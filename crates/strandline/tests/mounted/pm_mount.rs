@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 
-use crate::mounting::{DESIGNS, Disk, Rig, strandline};
+use crate::mounting::{self, DESIGNS, Disk, Rig, strandline};
 
 fn said(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -119,4 +119,26 @@ fn access_lists_and_permission_bits_follow_each_other() {
         rig.unmount();
         check(&rig);
     }
+}
+
+/// Three places of our own and one of somebody else's, 11 cells, two tests.
+#[test]
+fn iozone_measures_each_place_in_each_cell() {
+    let alone = mounting::alone();
+    let other = tempfile::tempdir().unwrap();
+    let args = ["bench", "iozone", "-O", "design=nova", "--max-file", "128k", "--durable"];
+    let args = [&args[..], &["buffered,osync", "--json", "--against"]].concat();
+    let measured = strandline(&args, other.path());
+    assert!(measured.status.success(), "{measured:?}");
+    let json: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    assert_eq!(json["places"].as_array().unwrap().len(), 4, "{json}");
+    assert_eq!((&json["ours"], &json["refused"]), (&3.into(), &serde_json::json!([])));
+    let cells = json["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), (5 + 6) * 2 * 2);
+    let rates = cells.iter().flat_map(|cell| cell["bytes_per_s"].as_array().unwrap());
+    assert!(
+        rates.clone().count() == 4 * cells.len() && rates.clone().all(|r| r.as_f64() > Some(0.0))
+    );
+    assert!(fs::read_dir(other.path()).unwrap().next().is_none(), "nothing stays");
+    drop(alone);
 }

@@ -1,0 +1,258 @@
+//! IOzone's write and rewrite tests over its matrix of file and record sizes (Norcutt's IOzone,
+//! `-i 0`), in process, with a system call's cost added, or through the kernel.
+//!
+//! As there, a file is made anew for `write` and written again from the front for `rewrite`; making
+//! and closing it is not part of the time, and neither is what follows but the fsync of `-e`. Each
+//! cell is measured several times, on all places in turn, forth and back, since each finds the
+//! caches as the one before left them. Its figure is the best of them, as that of the memory's
+//! floors is, so that a busy machine spoils neither.
+
+mod place;
+mod table;
+
+use cores::Nanos;
+use serde::Serialize;
+
+pub use place::Place;
+
+use super::Spread;
+use crate::{Result, now_ns};
+
+const KIB: u64 = 1 << 10;
+/// Sizes of files and records, in powers of two (`iozone -a`: `-n 64k -g 512m -y 4k -q 16m`).
+const FILES: std::ops::RangeInclusive<u32> = 16..=29;
+const RECORDS: std::ops::RangeInclusive<u32> = 12..=24;
+/// Files from this size on have no records below [`RECORD_MIN`], unless asked for with `-z`.
+const LARGE: u64 = 32 << 20;
+const RECORD_MIN: u64 = 64 * KIB;
+/// Small files are written more often: so many bytes in all, within these rounds.
+const BYTES: u64 = 8 << 20;
+const ROUNDS: (u64, u64) = (4, 32);
+
+/// One cell of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// Bytes of the file.
+    pub file: u64,
+    /// Bytes written at a time.
+    pub record: u64,
+}
+
+/// The cells of `iozone -a`: 126, or 146 with `-z`.
+pub fn cells(small_records: bool) -> Vec<Cell> {
+    let all = FILES
+        .flat_map(|file| RECORDS.map(move |record| Cell { file: 1 << file, record: 1 << record }));
+    let has = |cell: &Cell| {
+        let is_small = cell.file >= LARGE && cell.record < RECORD_MIN;
+        cell.record <= cell.file && (small_records || !is_small)
+    };
+    all.filter(has).collect()
+}
+
+/// When data must be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durable {
+    /// Whenever it pleases.
+    Buffered,
+    /// At the end, by an fsync that counts (`-e`).
+    Fsync,
+    /// With each write (`-o`, `O_SYNC`).
+    Osync,
+}
+
+impl Durable {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Buffered, Self::Fsync, Self::Osync];
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Fsync => "fsync",
+            Self::Osync => "O_SYNC",
+        }
+    }
+}
+
+/// One of the two tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    /// A new file.
+    Write,
+    /// One that is there.
+    Rewrite,
+}
+
+/// What was measured of one cell, in bytes per second, one figure for each place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// The cell.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// When data must be durable.
+    pub durable: Durable,
+    /// Which test.
+    pub test: Test,
+    /// In the order of the places.
+    pub bytes_per_s: Vec<f64>,
+}
+
+/// The matrix.
+#[derive(Clone, Debug, Serialize)]
+pub struct Matrix {
+    /// `iozone`.
+    pub bench: &'static str,
+    /// The places that were measured, our own first.
+    pub places: Vec<String>,
+    /// How many are our own.
+    pub ours: usize,
+    /// Which of ours is compared with the others.
+    pub judged: usize,
+    /// Places that could not be had, and why.
+    pub refused: Vec<String>,
+    /// Streaming stores with a fence after each MiB, measured before, in bytes per second.
+    pub stream_bytes_per_s: f64,
+    /// All cells.
+    pub cells: Vec<Measured>,
+}
+
+/// Which cells to measure.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The cells.
+    pub cells: Vec<Cell>,
+    /// When data must be durable.
+    pub durable: Vec<Durable>,
+}
+
+impl Job {
+    /// How often `step` will be called.
+    pub fn steps(&self) -> u64 {
+        (self.cells.len() * self.durable.len()) as u64
+    }
+
+    /// Measures all cells on all places. Calls `step` after each.
+    pub fn run(&self, places: &[Place], step: &mut dyn FnMut()) -> Result<Vec<Measured>> {
+        let largest = self.cells.iter().map(|cell| cell.record).max().unwrap_or(0);
+        let record = vec![0x5a; largest as usize];
+        let mut all = Vec::new();
+        for &durable in &self.durable {
+            for &cell in &self.cells {
+                let record = &record[..cell.record as usize];
+                let [write, rewrite] = measure(places, cell, durable, record)?;
+                for (test, bytes_per_s) in [(Test::Write, write), (Test::Rewrite, rewrite)] {
+                    all.push(Measured { cell, durable, test, bytes_per_s });
+                }
+                step();
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The best rates of both tests on each place, in bytes per second.
+fn measure(places: &[Place], cell: Cell, durable: Durable, record: &[u8]) -> Result<[Vec<f64>; 2]> {
+    let mut best = [vec![0.0_f64; places.len()], vec![0.0; places.len()]];
+    for round in 0..(BYTES / cell.file).clamp(ROUNDS.0, ROUNDS.1) as usize {
+        for turn in 0..places.len() {
+            let at = if round.is_multiple_of(2) { turn } else { places.len() - 1 - turn };
+            let file = places[at].create(durable)?;
+            for best in &mut best {
+                let start = now_ns();
+                (0..cell.file).step_by(record.len()).try_for_each(|at| file.write(at, record))?;
+                if durable == Durable::Fsync {
+                    file.fsync()?;
+                }
+                best[at] = best[at].max(per_s(cell.file, now_ns() - start));
+            }
+            places[at].remove(file)?;
+        }
+    }
+    Ok(best)
+}
+
+fn per_s(bytes: u64, took: Nanos) -> f64 {
+    bytes as f64 * 1e9 / took.max(1) as f64
+}
+
+/// How two places compare over some cells.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Mean of the cells' ratios.
+    pub mean: f64,
+    /// Least and most.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+    /// Cells in which the first place is slower.
+    pub below: usize,
+    /// Cells in all.
+    pub cells: usize,
+}
+
+impl Matrix {
+    /// How place `one` compares with place `other`. `None` without cells.
+    pub fn ratio(&self, durable: Durable, test: Test, one: usize, other: usize) -> Option<Ratio> {
+        let of = |cell: &&Measured| cell.durable == durable && cell.test == test;
+        let ratio =
+            |cell: &Measured| Some(cell.bytes_per_s.get(one)? / cell.bytes_per_s.get(other)?);
+        Ratio::of(self.cells.iter().filter(of).filter_map(ratio).collect())
+    }
+
+    /// How a place's buffered writes of [`RECORD_MIN`] and more compare with the streaming floor.
+    pub fn of_floor(&self, place: usize) -> Option<Ratio> {
+        let of =
+            |cell: &&Measured| cell.durable == Durable::Buffered && cell.cell.record >= RECORD_MIN;
+        let share = |cell: &Measured| Some(cell.bytes_per_s.get(place)? / self.stream_bytes_per_s);
+        Ratio::of(self.cells.iter().filter(of).filter_map(share).collect())
+    }
+}
+
+impl Ratio {
+    fn of(all: Vec<f64>) -> Option<Self> {
+        let (below, cells) = (all.iter().filter(|&&ratio| ratio < 1.0).count(), all.len());
+        let mean = all.iter().sum::<f64>() / cells as f64;
+        let Spread { least, most, .. } = Spread::of(all);
+        (cells > 0).then_some(Self { mean, least, most, below, cells })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_is_iozones() {
+        assert_eq!([cells(false).len(), cells(true).len()], [126, 146]);
+        let all = cells(true);
+        assert_eq!(all[0], Cell { file: 64 * KIB, record: 4 * KIB });
+        assert_eq!(all[145], Cell { file: 512 << 20, record: 16 << 20 });
+    }
+
+    #[test]
+    fn a_ratio_is_of_cells_side_by_side() {
+        let cell = Cell { file: 1 << 20, record: 64 * KIB };
+        let measured = |test, bytes_per_s: [f64; 2]| {
+            let (durable, bytes_per_s) = (Durable::Buffered, bytes_per_s.to_vec());
+            Measured { cell, durable, test, bytes_per_s }
+        };
+        let cells = vec![
+            measured(Test::Write, [3.0, 2.0]),
+            measured(Test::Write, [1.0, 2.0]),
+            measured(Test::Rewrite, [9.0, 1.0]),
+        ];
+        let (places, refused) = (vec!["a".into(), "b".into()], Vec::new());
+        let (bench, stream_bytes_per_s) = ("iozone", 4.0);
+        let (ours, judged) = (1, 0);
+        let matrix = Matrix { bench, places, ours, judged, refused, stream_bytes_per_s, cells };
+        let found = matrix.ratio(Durable::Buffered, Test::Write, 0, 1);
+        assert_eq!(found, Some(Ratio { mean: 1.0, least: 0.5, most: 1.5, below: 1, cells: 2 }));
+        assert_eq!(matrix.ratio(Durable::Fsync, Test::Write, 0, 1), None);
+        assert_eq!(matrix.of_floor(0).map(|share| share.least), Some(0.25));
+        let text = matrix.text();
+        assert!(text.contains("1.00 (0.50 to 1.50), below 1: 1"), "{text}");
+        assert!(text.contains("+800%") && text.contains("64k"), "{text}");
+    }
+}
