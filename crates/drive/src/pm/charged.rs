@@ -1,9 +1,8 @@
 //! A memory whose use costs virtual time: what moves between a core and the medium takes its share
 //! of the bandwidth of the node that it lies on, and a remote core's way there is slower.
 //!
-//! The costs are the machine profile's (`[pm]`). Without them, the node's DRAM stands for persistent
-//! memory. Only this charges, so no file system can forget to. What a core's cache answers costs
-//! nothing.
+//! The costs are the machine profile's (`[pm]`); without them, the node's DRAM stands for it. Only
+//! this charges, so no file system can forget to. What a core's cache answers costs nothing.
 
 use std::io;
 use std::sync::Arc;

@@ -189,8 +189,8 @@ impl Inode {
         Ok(attr)
     }
 
-    /// Blocks that it has, as stat(2) tells. Not those of its log: a rename, which writes there, must
-    /// not change them.
+    /// Blocks that it has, as stat(2) tells. Not those of its log: a rename, which writes there,
+    /// must not change them.
     pub(crate) fn blocks(&self) -> u64 {
         self.map.blocks() + self.xattrs.map_or(0, |run| run.1)
     }
