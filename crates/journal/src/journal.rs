@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cores::{Line, Mutex, Rank};
+use cores::{Line, Mutex, Nanos, Rank};
 use drive::{Block, Lba};
 use queue::plan::Plan;
 use queue::{Io, WriteSet};
@@ -243,6 +243,11 @@ impl<C: Client> Journal<C> {
     /// How many areas it has, each with its own running transaction.
     pub fn areas(&self) -> usize {
         self.areas.len()
+    }
+
+    /// When the running transaction of an area began.
+    pub fn running_since(&self, area: usize) -> Nanos {
+        self.areas.get(area).map_or(0, |area| area.running.lock().since)
     }
 
     /// Transactions committed since it was opened, of all areas.

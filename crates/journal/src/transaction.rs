@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cores::{Condvar, Mutex, Rank};
+use cores::{Condvar, Mutex, Nanos, Rank};
 use drive::{Block, Lba};
 
 use crate::buffer::Buffer;
@@ -30,6 +30,8 @@ pub struct Stamp(pub u64);
 pub(crate) struct Running<K> {
     /// Its number.
     pub(crate) tid: Tid,
+    /// When it began.
+    pub(crate) since: Nanos,
     /// Whom it names. Threads of other areas add themselves.
     pub(crate) marks: Marks,
     /// The transaction before it and its stamp, once there is one: that may still be collecting its
@@ -47,6 +49,7 @@ impl<K> Running<K> {
     pub(crate) fn new(tid: Tid) -> Self {
         Self {
             tid,
+            since: cores::now(),
             marks: Marks::default(),
             closed: None,
             buffers: Vec::new(),

@@ -44,7 +44,8 @@ impl Ext4 {
         Maintenance { fs: self.clone(), threads }
     }
 
-    /// Commits an area of the journal as often as `commit=` says.
+    /// Commits the running transaction of an area once it is as old as `commit=` says
+    /// (`t_expires`). Where a commit took those of other areas along, they are young again.
     fn commit_by_age(&self, area: usize) {
         let mut last = now();
         let mut interval = self.upkeep.lock().own;
@@ -52,6 +53,7 @@ impl Ext4 {
         while let Some(state) = self.upkeep.sleep(due(last, interval), |own| *own != interval) {
             interval = state.own;
             drop(state);
+            last = last.max(self.engine.journal.running_since(area));
             if now() < due(last, interval) {
                 continue;
             }

@@ -9,7 +9,7 @@ use vfs::kind::Volume;
 use vfs::{Creator, Ino};
 
 use super::window::{Measured, Op, measure};
-use super::{JBD2, V4_14, Z};
+use super::{JBD2, OFTEN, V4_14, Z};
 use crate::paper::{Kind, Row};
 use crate::workload::Rng;
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     let mut leads = Vec::new();
     for cores in CORES {
         let at = |journal: &str, more: &str| -> Result<Measured> {
-            measure(&format!("{journal}{V4_14}{more}"), cores, seed, move |fs, core| {
+            measure(&format!("{journal}{V4_14}{OFTEN}{more}"), cores, seed, move |fs, core| {
                 Server::prepare(fs, core as u64, seed)
             })
         };

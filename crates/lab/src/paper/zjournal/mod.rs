@@ -41,8 +41,13 @@ const DRIVE: &str = "sz985";
 /// Commits that a window must have.
 const COMMITS_MIN: u64 = 10;
 
+/// Without a journal the flusher alone writes, too late for any window.
 const NONE: &str = "journal=none";
 const JBD2: &str = "journal=jbd2";
 const Z: &str = "journal=zjournal";
+/// A commit every half a millisecond, and every ten where operations are rare: a commit of all
+/// areas closes 80 gates, and more often than that it would be what is measured.
+const OFTEN: &str = ",commit=0.0005";
+const RARELY: &str = ",commit=0.01";
 /// Each write begins a transaction.
 const V4_14: &str = ",linux=4.14";

@@ -5,7 +5,7 @@ use vfs::kind::Volume;
 use vfs::{Creator, Ino};
 
 use super::window::{Op, measure};
-use super::{JBD2, NONE, V4_14, Z};
+use super::{JBD2, NONE, OFTEN, RARELY, V4_14, Z};
 use crate::paper::{Kind, Row};
 use crate::{Error, Result};
 
@@ -15,7 +15,7 @@ const CORES: [usize; 5] = [1, 10, 20, 40, 80];
 const REGION: u64 = 8 << 20;
 
 pub(super) fn own_files(seed: u64) -> Result<Vec<Row>> {
-    let (mut rows, [none, jbd2, z]) = curves(seed, own_file)?;
+    let (mut rows, [none, jbd2, z]) = curves(seed, OFTEN, own_file)?;
     let outcome = |what: &str, paper: &str, ours| Row::new(Kind::Outcome, what, paper, ours, "x");
     rows.push(outcome("80 cores, Z-Journal / JBD2", "41", z / jbd2).within(20.0, 82.0));
     let share = outcome("80 cores, Z-Journal / none", "near 1", z / none);
@@ -24,7 +24,7 @@ pub(super) fn own_files(seed: u64) -> Result<Vec<Row>> {
 }
 
 pub(super) fn one_file(seed: u64) -> Result<Vec<Row>> {
-    let (mut rows, [_, jbd2, z]) = curves(seed, shared_file)?;
+    let (mut rows, [_, jbd2, z]) = curves(seed, RARELY, shared_file)?;
     let row = Row::new(Kind::Outcome, "80 cores, Z-Journal / JBD2", "1.3", z / jbd2, "x");
     rows.push(row.within(1.1, 1.6));
     Ok(rows)
@@ -33,19 +33,19 @@ pub(super) fn one_file(seed: u64) -> Result<Vec<Row>> {
 type Prepare = fn(&dyn Volume, usize) -> Result<Op>;
 
 /// The curves, and their values at most cores.
-fn curves(seed: u64, prepare: Prepare) -> Result<(Vec<Row>, [f64; 3])> {
+fn curves(seed: u64, commit: &str, prepare: Prepare) -> Result<(Vec<Row>, [f64; 3])> {
     let mut rows = Vec::new();
     let mut last = [0.0; 3];
-    let journals = [("none", NONE), ("JBD2", JBD2), ("Z-Journal", Z)];
+    let journals = [("none", NONE, ""), ("JBD2", JBD2, commit), ("Z-Journal", Z, commit)];
     for cores in CORES {
-        for ((name, options), last) in journals.into_iter().zip(&mut last) {
-            let of = measure(&format!("{options}{V4_14}"), cores, seed, prepare)?;
+        for ((name, journal, commit), last) in journals.into_iter().zip(&mut last) {
+            let of = measure(&format!("{journal}{V4_14}{commit}"), cores, seed, prepare)?;
             let what = format!("{cores} cores, {name}");
             rows.push(Row::new(Kind::Outcome, what, "", of.per_s / 1e6, "M/s"));
             *last = of.per_s;
         }
     }
-    let today = measure(JBD2, CORES[CORES.len() - 1], seed, prepare)?;
+    let today = measure(&format!("{JBD2}{commit}"), CORES[CORES.len() - 1], seed, prepare)?;
     let what = "80 cores, JBD2, an overwrite begins no transaction (5.15 on)";
     rows.push(Row::new(Kind::Outcome, what, "", today.per_s / 1e6, "M/s"));
     Ok((rows, last))

@@ -12,9 +12,7 @@ use crate::{Error, Result, machine_named, now_ns, rig};
 
 /// How long the loads run at least, and at most if there are too few commits.
 const WINDOW: Nanos = 10_000_000;
-const WINDOW_MAX: Nanos = 300_000_000;
-/// How often there is a commit.
-const COMMIT: &str = ",commit=0.0005";
+const WINDOW_MAX: Nanos = 500_000_000;
 /// Before the window: the first transactions, and buffers on their way to the cores.
 const WARM_UP: Nanos = 1_000_000;
 
@@ -40,7 +38,7 @@ pub(super) fn measure(
         let drive: Arc<dyn Drive> = rig::new_drive(&rig::named(DRIVE)?, Timing::Virtual, seed)?;
         let format = subjects::named("ext4").map_err(Error::of("ext4"))?;
         rig::make(format, &drive)?;
-        let fs = rig::mount(format, drive, &format!("{options}{COMMIT}"))?;
+        let fs = rig::mount(format, drive, options)?;
         // Each core prepares what it uses: memory belongs to the socket that touches it first.
         let prepare = |core| {
             let fs = fs.clone();
