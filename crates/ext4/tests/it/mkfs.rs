@@ -172,6 +172,17 @@ fn every_feature_can_be_left_out() {
 }
 
 #[test]
+fn room_for_fast_commits_is_as_mke2fs_makes_it() {
+    let words = ["-O", "fast_commit", "-J", "size=8"];
+    for (mib, block_size) in [(16, 4096), (64, 4096), (48, 1024)] {
+        compare(mib * MIB, block_size, &words[..2], &options(block_size, "fast_commit"));
+    }
+    let journal_mib = Some(8);
+    let all = MkfsOptions { journal_mib, ..options(4096, "fast_commit") };
+    compare(512 * MIB, 4096, &words, &all);
+}
+
+#[test]
 fn letters_are_those_of_mke2fs() {
     let base = || options(4096, "");
     let words = ["-L", "a label", "-M", "/mnt", "-m", "1", "-e", "remount-ro"];

@@ -1,8 +1,8 @@
 //! ext4's fast commits, both ways: the kernel replays ours, and we replay the kernel's. e2fsck
 //! finds nothing wrong with what either has recovered.
 //!
-//! e2fsck is not asked to recover: 1.47 replays fast commits from inode tables as they were ahead
-//! of the log, and so loses what only the log has, of the kernel's crashes as of ours.
+//! e2fsck is not asked to recover: of our crashes, 1.47 brings what was unlinked to `lost+found`,
+//! and may lose what only the log has.
 
 use std::fs::File;
 use std::path::Path;
