@@ -237,6 +237,20 @@ pub fn make_for(format: &dyn Format, drive: &Arc<dyn Drive>, way: &Technique) ->
     format.make_with(drive, way.make).map_err(Error::of("mkfs"))
 }
 
+/// Makes an empty volume to be mounted with these `options`: for the technique that has them, if
+/// that needs a volume of its own.
+pub fn make_fitting(format: &dyn Format, drive: &Arc<dyn Drive>, options: &str) -> Result<()> {
+    let given: Vec<&str> = options.split(',').collect();
+    let needs_all = |way: &&&Technique| {
+        let is_own = !way.make.is_empty() && !way.options.is_empty();
+        is_own && way.options.split(',').all(|word| given.contains(&word))
+    };
+    match format.techniques().iter().find(needs_all) {
+        Some(way) => make_for(format, drive, way),
+        None => make(format, drive),
+    }
+}
+
 /// Makes an empty volume.
 pub fn make(format: &dyn Format, drive: &Arc<dyn Drive>) -> Result<()> {
     format.make(drive).map_err(Error::of("mkfs"))
@@ -294,5 +308,16 @@ mod tests {
             assert!(failing(wrong).is_err(), "{wrong}");
         }
         assert!(unkind("ram:fail=7", 0).is_err(), "only runs that are cut know it");
+    }
+
+    /// `journal=fast` needs a volume with room for fast commits, and others do without.
+    #[test]
+    fn a_volume_fits_the_options_that_it_is_made_for() {
+        let ext4 = subjects::named("ext4").unwrap();
+        for (options, fits) in [("cache=8m,journal=fast", true), ("cache=8m", false)] {
+            let drive: Arc<dyn Drive> = drive::ram(1 << 14);
+            make_fitting(ext4, &drive, options).unwrap();
+            assert_eq!(mount(ext4, drive, "journal=fast").is_ok(), fits, "{options}");
+        }
     }
 }

@@ -207,7 +207,7 @@ impl Fresh<'_> {
         measure: impl FnOnce(&Arc<dyn Volume>, &dyn Fn() -> Stats) -> Result<T>,
     ) -> Result<(T, Arc<dyn Drive>)> {
         let (drive, stats) = self.new_drive()?;
-        rig::make(self.format, &drive)?;
+        rig::make_fitting(self.format, &drive, self.mount_opts)?;
         let fs = rig::mount(self.format, drive.clone(), self.mount_opts)?;
         let measured = measure(&fs, &*stats)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
