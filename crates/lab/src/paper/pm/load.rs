@@ -197,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn that_one_node_falls_rests_on_remote_share() {
+        let profile = crate::profile_named(MACHINE).expect("it is built in");
+        assert!(profile.is_estimate("pm.remote_share"), "so that --sensitivity varies it");
+        let falls = |share| {
+            let varied = profile.with("pm.remote_share", share, "varied").expect("it is there");
+            let at = |cores| measure(Load::OwnFiles, NOVA, cores, 1).expect("it runs").written;
+            crate::sensitivity::on(MACHINE, varied, || at(45) / at(15))
+        };
+        let (one, two) = (falls(1), falls(2));
+        assert!((0.95..1.05).contains(&one) && two < 0.7, "a plateau, and a fall: {one}, {two}");
+    }
+
+    #[test]
     fn readers_and_writers_have_their_parts() {
         let mixed = |reads| Load::Mixed(3, reads);
         let writers = (0..120).filter(|&core| mixed(Reads::Own).writes(core)).count();
