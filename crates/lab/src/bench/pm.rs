@@ -32,18 +32,11 @@ pub struct Floors {
 
 /// Measures, and overwrites what `pm` holds.
 pub fn floors(pm: &dyn Pm) -> Floors {
-    let area = (pm.info().bytes.min(AREA_MAX) / CHUNK as u64).max(1) * CHUNK as u64;
-    let area = area.min(pm.info().bytes);
+    let area = area(pm);
     let mut buffer = vec![0x5a; CHUNK.min(area as usize)];
     let unit = buffer.len() as u64;
     let places = |unit: u64| (0..area / unit).map(move |n| n * unit);
     let rate = |ns: f64| (area / unit * unit) as f64 / ns * 1e9;
-    let stream = best(|| {
-        for at in places(unit) {
-            pm.stream(at, &buffer);
-            pm.fence();
-        }
-    });
     let store = best(|| places(unit).for_each(|at| pm.store(at, &buffer)));
     let blocks = || places(4096).cycle().take(OPS as usize);
     let block = best(|| {
@@ -63,13 +56,33 @@ pub fn floors(pm: &dyn Pm) -> Floors {
     let read = best(|| places(unit).for_each(|at| pm.read(at, &mut buffer)));
     Floors {
         domain: pm.info().domain.name(),
-        stream_bytes_per_s: rate(stream),
+        stream_bytes_per_s: stream_rate(pm),
         store_bytes_per_s: rate(store),
         read_bytes_per_s: rate(read),
         block_ns: block / OPS as f64,
         line_ns: line / OPS as f64,
         fence_ns: fence / OPS as f64,
     }
+}
+
+/// Bytes per second of streaming stores with a fence after each MiB. Overwrites what `pm` holds.
+pub fn stream_rate(pm: &dyn Pm) -> f64 {
+    let area = area(pm);
+    let buffer = vec![0x5a; CHUNK.min(area as usize)];
+    let unit = buffer.len() as u64;
+    let took = best(|| {
+        for at in (0..area / unit).map(|n| n * unit) {
+            pm.stream(at, &buffer);
+            pm.fence();
+        }
+    });
+    (area / unit * unit) as f64 / took * 1e9
+}
+
+/// Bytes that are moved again and again.
+fn area(pm: &dyn Pm) -> u64 {
+    let area = (pm.info().bytes.min(AREA_MAX) / CHUNK as u64).max(1) * CHUNK as u64;
+    area.min(pm.info().bytes)
 }
 
 /// The shortest of some rounds, in nanoseconds, after one that touches everything.

@@ -27,7 +27,7 @@ const LARGE: u64 = 32 << 20;
 const RECORD_MIN: u64 = 64 * KIB;
 /// Small files are written more often: so many bytes in all, within these rounds.
 const BYTES: u64 = 8 << 20;
-const ROUNDS: (u64, u64) = (4, 32);
+const ROUNDS: (u64, u64) = (2, 32);
 
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -112,7 +112,7 @@ pub struct Matrix {
     pub judged: usize,
     /// Places that could not be had, and why.
     pub refused: Vec<String>,
-    /// Streaming stores with a fence after each MiB, measured before, in bytes per second.
+    /// Streaming stores with a fence after each MiB, the best in the same run, in bytes per second.
     pub stream_bytes_per_s: f64,
     /// All cells.
     pub cells: Vec<Measured>,
@@ -133,8 +133,8 @@ impl Job {
         (self.cells.len() * self.durable.len()) as u64
     }
 
-    /// Measures all cells on all places. Calls `step` after each.
-    pub fn run(&self, places: &[Place], step: &mut dyn FnMut()) -> Result<Vec<Measured>> {
+    /// Measures all cells on all places, unless `step`, which is called after each, says no.
+    pub fn run(&self, places: &[Place], step: &mut dyn FnMut() -> bool) -> Result<Vec<Measured>> {
         let largest = self.cells.iter().map(|cell| cell.record).max().unwrap_or(0);
         let record = vec![0x5a; largest as usize];
         let mut all = Vec::new();
@@ -145,7 +145,9 @@ impl Job {
                 for (test, bytes_per_s) in [(Test::Write, write), (Test::Rewrite, rewrite)] {
                     all.push(Measured { cell, durable, test, bytes_per_s });
                 }
-                step();
+                if !step() {
+                    return Ok(all);
+                }
             }
         }
         Ok(all)

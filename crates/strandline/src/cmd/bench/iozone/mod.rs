@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use drive::Drive;
-use drive::pm::{Mapped, Pm, PmAccess, PmDrive};
+use drive::pm::{Mapped, PmAccess, PmDrive};
 use lab::bench::iozone::{Durable, Job, Matrix, Place, cells};
-use lab::bench::pm::floors;
+use lab::bench::pm::stream_rate;
 use vfs::kind::Volume;
 
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::out;
 use crate::progress::Progress;
 use crate::target::parse_size;
@@ -21,6 +22,8 @@ use mounted::Mounted;
 
 /// Room beside twice the largest file.
 const SPARE: u64 = 64 << 20;
+/// The memory whose streaming stores are measured.
+const FLOOR: u64 = 64 << 20;
 
 /// IOzone's write and rewrite tests: files of 64 KiB to 512 MiB, records of 4 KiB to 16 MiB,
 /// buffered, with fsync and with O_SYNC.
@@ -103,7 +106,8 @@ impl Iozone {
         cells.retain(|cell| cell.file <= self.max_file);
         let job = Job { cells, durable };
         let dir = tempfile::tempdir_in(&self.memory).map_err(Failure::host(&self.memory))?;
-        let (volume, stream_bytes_per_s) = self.volume(&dir.path().join("process.pm"))?;
+        let volume = self.volume(&dir.path().join("process.pm"))?;
+        let floor = self.memory(&dir.path().join("floor.pm"), FLOOR)?;
         let mut names = vec![self.fs.clone(), format!("{} + call", self.fs)];
         let mut places = vec![
             Place::Volume { volume: volume.clone(), with_call: false },
@@ -131,11 +135,20 @@ impl Iozone {
             };
             add(peer.clone(), mounted);
         }
+        let (interrupt, mut done, mut stream_bytes_per_s) = (Interrupt::watch()?, 0, 0.0_f64);
         let progress = Progress::new(job.steps(), "bench iozone", self.json);
-        let cells = job.run(&places, &mut || progress.step())?;
+        let cells = job.run(&places, &mut || {
+            progress.step();
+            done += 1;
+            // Again and again, as busy as the machine is meanwhile.
+            stream_bytes_per_s = stream_bytes_per_s.max(stream_rate(&floor));
+            !interrupt.came()
+        })?;
         progress.finish();
         drop(places);
+        // In any case, so that nothing stays mounted.
         drop(mounts);
+        interrupt.check(|| format!("{done} of {} cells measured", job.steps()))?;
         volume.unmount().map_err(|error| Failure::Problem(format!("unmount: {error}")))?;
         let (bench, places) = ("iozone", names);
         let matrix = Matrix { bench, places, ours, judged: 1, refused, stream_bytes_per_s, cells };
@@ -151,28 +164,31 @@ impl Iozone {
         2 * self.max_file + SPARE
     }
 
-    /// A volume in a new file of memory, mounted in this process, and what that memory streams.
-    fn volume(&self, path: &Path) -> Outcome<(Arc<dyn Volume>, f64)> {
+    /// A new file of memory.
+    fn memory(&self, path: &Path, bytes: u64) -> Outcome<Mapped> {
         let problem = |error: drive::pm::PmError| Failure::Problem(error.to_string());
-        Mapped::create(path, self.bytes()).map_err(problem)?;
-        let pm = Mapped::open(&[path], PmAccess::Write).map_err(problem)?;
-        let floor = floors(&pm).stream_bytes_per_s;
-        pm.store(0, &[0; 4096]);
-        let format = subjects::named(&self.fs)?;
+        Mapped::create(path, bytes).map_err(problem)?;
+        Mapped::open(&[path], PmAccess::Write).map_err(problem)
+    }
+
+    /// An empty volume in one.
+    fn make(&self, path: &Path) -> Outcome<Arc<dyn Drive>> {
+        let pm = self.memory(path, self.bytes())?;
         let drive: Arc<dyn Drive> = PmDrive::new(Arc::new(pm), PmAccess::Write);
-        format.make_with(&drive, &self.features)?;
-        Ok((format.mount(drive, &self.mount_opts)?, floor))
+        subjects::named(&self.fs)?.make_with(&drive, &self.features)?;
+        Ok(drive)
+    }
+
+    /// A volume in a new file of memory, mounted in this process.
+    fn volume(&self, path: &Path) -> Outcome<Arc<dyn Volume>> {
+        let drive = self.make(path)?;
+        Ok(subjects::named(&self.fs)?.mount(drive, &self.mount_opts)?)
     }
 
     /// Another one, mounted.
     fn mount(&self, dir: &Path) -> Outcome<Mounted> {
         let image = dir.join("mounted.pm");
-        let problem = |error: drive::pm::PmError| Failure::Problem(error.to_string());
-        Mapped::create(&image, self.bytes()).map_err(problem)?;
-        let pm = Mapped::open(&[&image], PmAccess::Write).map_err(problem)?;
-        let drive: Arc<dyn Drive> = PmDrive::new(Arc::new(pm), PmAccess::Write);
-        subjects::named(&self.fs)?.make_with(&drive, &self.features)?;
-        drop(drive);
+        drop(self.make(&image)?);
         Mounted::ours(dir, &image, &self.mount_opts)
     }
 }
