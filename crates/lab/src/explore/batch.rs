@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ace::Sequence;
 use super::table::Row;
-use super::{Bound, Counts, Explored, explore};
+use super::{Bound, Counts, Explored, end_of, explore_from};
 use crate::campaign::shard::Shard;
 use crate::campaign::{Failure, Job, Progress};
 use crate::workload::Rng;
@@ -98,7 +98,15 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     };
     let mut all = Explorations { result, outcomes: Vec::new() };
     let outcomes = batch.length == 1;
-    let judge = move |job: &Job| explore(job, Bound::default(), outcomes);
+    let is_whole = batch.sample.is_some() || !batch.at_return()?;
+    // What a cut leaves before a sequence's last operation, where each is durable when it returns,
+    // is what it leaves of the shorter sequence.
+    let judge = move |batch: &Batch, sequence: &Sequence| {
+        let whole = job(batch, sequence);
+        let shorter = sequence.shorter().filter(|_| !is_whole);
+        let from = shorter.map_or(Ok(0), |shorter| end_of(&job(batch, &shorter)))?;
+        explore_from(&whole, Bound::default(), outcomes, from)
+    };
     // Whether to go on: all of them were run.
     let take = |all: &mut Explorations, sequences: Vec<Sequence>| -> Result<bool> {
         let wanted = sequences.len();
@@ -111,7 +119,7 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     };
     let Some(states) = batch.sample else {
         let sequences: Vec<Sequence> = match batch.at_return()? {
-            true => Sequence::all_at_return(batch.length).collect(),
+            true => (1..=batch.length).flat_map(Sequence::all_at_return).collect(),
             false => Sequence::all(batch.length).collect(),
         };
         take(&mut all, share(sequences, shard))?;
@@ -128,7 +136,8 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     // part of the work.
     let (mut sequences, mut counted) = (Vec::new(), 0);
     let quiet: Progress = Arc::new(|_| true);
-    let count = |job: &Job| super::count(job, Bound::default());
+    let count =
+        |batch: &Batch, sequence: &Sequence| super::count(&job(batch, sequence), Bound::default());
     while counted < states {
         let round: Vec<Sequence> = drawn.by_ref().take(ROUND).collect();
         for (sequence, states) in in_parallel(batch, round, &quiet, count)? {
@@ -164,11 +173,11 @@ impl BatchResult {
 
 impl Explorations {
     fn take(&mut self, batch: &Batch, sequence: &Sequence, explored: &Explored) {
-        self.result.sequences += 1;
+        self.result.sequences += usize::from(sequence.steps().len() as u32 == batch.length);
         self.result.counts.add(&explored.counts);
         let room = FAILURES_SHOWN.saturating_sub(self.result.failures.len());
         self.result.failures.extend(explored.failures.iter().take(room.min(1)).cloned());
-        if let [(op, then)] = sequence.steps() {
+        if let ([(op, then)], 1) = (sequence.steps(), batch.length) {
             self.outcomes.push(Row::new(*op, *then, batch.technique, explored));
         }
     }
@@ -190,7 +199,7 @@ fn in_parallel<T: Send + 'static>(
     batch: &Batch,
     sequences: Vec<Sequence>,
     progress: &Progress,
-    look: impl Fn(&Job) -> Result<T> + Copy + Send + 'static,
+    look: impl Fn(&Batch, &Sequence) -> Result<T> + Copy + Send + 'static,
 ) -> Result<Vec<(Sequence, T)>> {
     let all = Arc::new(sequences);
     let threads = batch.threads.max(1);
@@ -200,7 +209,7 @@ fn in_parallel<T: Send + 'static>(
             cores::spawn("explore", None, move || {
                 let mut found = Vec::new();
                 for (at, sequence) in all.iter().enumerate().skip(share).step_by(threads) {
-                    found.push((at, look(&job(&batch, sequence))?));
+                    found.push((at, look(&batch, sequence)?));
                     if !progress(all.len()) {
                         break;
                     }

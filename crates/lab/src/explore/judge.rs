@@ -123,13 +123,14 @@ fn returns(log: &[Event], begin: usize, end: usize) -> Vec<(usize, usize)> {
     (begin..=end).map(|at| (last(at).unwrap_or(begin), next(at).unwrap_or(end))).collect()
 }
 
-/// Judges all states, or the one `job` asks for.
+/// Judges all states that may be left from position `from` on, or the one `job` asks for.
 pub(super) fn judge_all(
     job: &Job,
     tape: &Tape,
     found: &Found,
     promise: Promise,
     outcomes: bool,
+    from: usize,
 ) -> Result<Explored> {
     let models = Models::new(job, tape, promise, outcomes);
     let mut memo = Memo::default();
@@ -154,8 +155,8 @@ pub(super) fn judge_all(
         explored.failures.push(Failure { cut: 0, at_ns: 0, broken: true, verdicts, replay });
     }
     for number in job.pick.range(found.states.len(), "states")? {
-        let state = &found.states[number];
-        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
+        let Some(state) = since(&found.states[number], from) else { continue };
+        let judged = machine(job.seed)?.run(|| judge(job, number, &state, &models, &mut memo))?;
         explored.counts.states += 1;
         for one in judged {
             explored.note(job, number, tape.positions.1, one);
@@ -181,6 +182,13 @@ pub(super) fn first_failure(
         }
     }
     Ok(None)
+}
+
+/// A state at the positions from `from` on, if it may be left at any of them.
+fn since(state: &State, from: usize) -> Option<State> {
+    let later = state.positions.iter().copied().filter(|&position| position >= from);
+    let positions: Vec<usize> = later.collect();
+    (!positions.is_empty()).then(|| State { left: state.left.clone(), positions })
 }
 
 /// One state at one position.

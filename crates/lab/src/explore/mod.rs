@@ -234,10 +234,20 @@ fn promise(job: &Job) -> Result<Promise> {
 /// # }
 /// ```
 pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
+    explore_from(job, bound, outcomes, 0)
+}
+
+/// As [`explore`], of what a cut may leave from this position of the oracle on.
+fn explore_from(job: &Job, bound: Bound, outcomes: bool, from: usize) -> Result<Explored> {
     let promise = promise(job)?;
     let tape = take(job)?;
     let found = tape.states(bound, job.seed)?;
-    judge::judge_all(job, &tape, &found, promise, outcomes)
+    judge::judge_all(job, &tape, &found, promise, outcomes, from)
+}
+
+/// The oracle's position when the run of `job` has ended.
+fn end_of(job: &Job) -> Result<usize> {
+    Ok(take(job)?.positions.1)
 }
 
 fn take(job: &Job) -> Result<Tape> {

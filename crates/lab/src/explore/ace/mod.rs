@@ -49,6 +49,12 @@ impl Sequence {
         (possible && !steps.is_empty()).then(|| Self::named(steps, true))
     }
 
+    /// The same without its last change, if calls are durable when they return and one is left.
+    pub(super) fn shorter(&self) -> Option<Self> {
+        let (_, before) = self.steps.split_last().filter(|_| self.at_return)?;
+        Self::at_return(&before.iter().map(|(op, _)| *op).collect::<Vec<_>>())
+    }
+
     /// All of `length` such changes, in order.
     pub fn all_at_return(length: u32) -> impl Iterator<Item = Self> {
         let all = (Change::AT_RETURN.len() as u64).pow(length);
