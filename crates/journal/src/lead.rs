@@ -8,7 +8,8 @@
 //! names and that is not valid, all that those name, and so on. What is committed of it is done
 //! with; the rest is running, or another run commits it. The closure of a running transaction
 //! grows until it is closed, so the caller takes leads and gates, looks again, and gives all up if
-//! there is more than it has. It begins again with more areas than before, so that ends.
+//! there is more than it has. Where many cores share blocks, others add to it as fast as it looks,
+//! so the second time it takes the leads of all areas: then nothing is left to be added.
 //!
 //! Leads are taken in the order of areas, and given up before more are wanted: nobody who has one
 //! waits for a lower one.
@@ -60,9 +61,13 @@ impl<'j, C: Client> Lead<'j, C> {
             }
             Scope::Closure(wanted) => wanted.clone(),
         };
+        let mut is_second = false;
         loop {
             self.journal.chain.close(&mut wanted);
-            self.take(&wanted)?;
+            match is_second {
+                true => self.take_all(&mut wanted)?,
+                false => self.take(&wanted)?,
+            }
             // What was committed while leads were waited for may name more.
             let mut known = wanted.clone();
             self.journal.chain.close(&mut known);
@@ -74,6 +79,7 @@ impl<'j, C: Client> Lead<'j, C> {
                 return Self::some(closed);
             }
             self.give_up(|_| None);
+            is_second = true;
         }
     }
 
@@ -89,12 +95,34 @@ impl<'j, C: Client> Lead<'j, C> {
                 self.areas.push(area);
             }
         }
-        match (self.areas.is_empty(), self.covered) {
-            (false, _) => Ok(()),
-            (true, _) if wanted.iter().any(|id| !self.journal.chain.is_valid(id)) => Ok(()),
-            (true, true) => Err(Stop::End(End::Done)),
-            (true, false) => Err(Stop::End(End::Flush)),
+        if !self.areas.is_empty() || !self.is_valid(wanted) { Ok(()) } else { Err(self.done()) }
+    }
+
+    /// Takes the leads of all areas, and wants all that is running there, unless what it wanted has
+    /// been committed meanwhile.
+    fn take_all(&mut self, wanted: &mut Frontier) -> Result<(), Stop> {
+        if self.is_valid(wanted) {
+            return Err(self.done());
         }
+        for area in &self.journal.areas {
+            let mut running = area.id(*area.gate.read());
+            while !area.lead(running, &mut self.covered)? {
+                running = area.id(*area.gate.read());
+            }
+            self.areas.push(area);
+            // Who leads an area alone closes its transactions.
+            wanted.add(area.id(*area.gate.read()));
+        }
+        Ok(())
+    }
+
+    fn is_valid(&self, wanted: &Frontier) -> bool {
+        wanted.iter().all(|id| self.journal.chain.is_valid(id))
+    }
+
+    /// Others have committed all of it.
+    fn done(&self) -> Stop {
+        Stop::End(if self.covered { End::Done } else { End::Flush })
     }
 
     /// Whether it leads any area.
