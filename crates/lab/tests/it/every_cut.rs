@@ -43,6 +43,16 @@ fn a_share_holds(drive: &str, nth: usize, modes: &'static [&'static Technique]) 
     assert!(all.is_empty(), "promises broken:\n{}", all.join("\n"));
 }
 
+/// The oracle once held a file to the time that was set before its blocks were preallocated.
+#[test]
+fn a_preallocation_moves_the_time_of_a_file() {
+    let text = "create a 644\nwrite a 0+8192 seed=1\nutimens a 1000.000000000 2000.000000000\n\
+                fsync a\nfallocate a keep_size 0+65536\nfsync a\n";
+    let script = Script::parse(text, "preallocation").expect("it is a workload");
+    let result = explore(script, 1, technique::STRICT, "conventional-noplp");
+    assert_eq!(broken(&result), None);
+}
+
 #[test]
 fn zoned_without_plp() {
     a_share_holds("zn540-noplp", 0, &technique::ALL);

@@ -1,7 +1,6 @@
 //! iJournaling and Grouped fsync on ext4, cut at every point there is; and proof that each fault of
 //! theirs is found.
 
-#[allow(dead_code, reason = "each test binary uses its part")]
 use std::sync::Arc;
 
 use lab::campaign::{CHECK_EVERY, Job, ModeResult};
@@ -74,7 +73,7 @@ fn small_workloads_at_every_cut() {
 #[test]
 #[ignore = "long: make test-all"]
 fn threads_at_every_cut() {
-    let cuts = hold(&["threads:4:names"], &MODES, 1..2);
+    let cuts = hold(&["threads:4:names", "threads:4:ranges"], &MODES, 1..2);
     assert!(cuts > 1000, "{cuts} cuts");
 }
 

@@ -6,7 +6,7 @@ use vfs::ops::Op;
 use vfs::{Errno, FallocateMode, InodeFlags, SetAttr};
 
 use super::{Node, Recorder};
-use crate::oracle::{Event, Model};
+use crate::oracle::{Event, Meta, Model};
 use crate::{Error, Result};
 
 impl Recorder {
@@ -106,6 +106,13 @@ impl Recorder {
         }
         if end > size && !mode.contains(FallocateMode::KEEP_SIZE) {
             calls.push(self.oracle.record(Event::Truncate { obj, size: end }));
+        }
+        if calls.is_empty() {
+            // Nothing that can be read changes, but the file's times do (`file_modified`).
+            calls.push(self.oracle.record_with(|model| {
+                let meta = Meta { mtime: None, ..*model.objects[obj].meta.current() };
+                Event::SetMeta { obj, meta }
+            }));
         }
         let done = self.fs.fallocate(node.ino, mode, offset, len);
         let done = done.map_err(Error::at("fallocate", b""));
