@@ -6,24 +6,11 @@ use lab::campaign::Progress;
 use lab::explore::batch::{self, Batch};
 use lab::schedules::{ALL, explore};
 
-use crate::records::{cut, hold, technique};
+use crate::records::{SMALL, cut, hold, technique};
 
 #[test]
 fn small_workloads_at_every_cut() {
-    let small = [
-        "create-fsync",
-        "overwrite-fsync",
-        "append",
-        "rename-fsync-dir",
-        "replace-by-rename",
-        "link",
-        "truncate-down",
-        "truncate-and-grow",
-        "unlink-open",
-        "two-files-one-dir",
-        "symlink-dir",
-    ];
-    hold(&small, &["fast"], 1..3);
+    hold(&SMALL, &["fast"], 1..3);
 }
 
 #[test]

@@ -11,6 +11,20 @@ use crate::harness::{self, broken, every_cut};
 
 const DRIVE: &str = "conventional-noplp";
 const MODES: [&str; 2] = ["ijournal", "grouped"];
+/// Workloads whose fsyncs write a record or a fast commit.
+pub(crate) const SMALL: [&str; 11] = [
+    "create-fsync",
+    "overwrite-fsync",
+    "append",
+    "rename-fsync-dir",
+    "replace-by-rename",
+    "link",
+    "truncate-down",
+    "truncate-and-grow",
+    "unlink-open",
+    "two-files-one-dir",
+    "symlink-dir",
+];
 
 pub(crate) fn technique(name: &str) -> &'static Technique {
     let format = subjects::named("ext4").expect("it is known");
@@ -54,20 +68,7 @@ pub(crate) fn hold(workloads: &[&str], modes: &[&str], seeds: std::ops::Range<u6
 
 #[test]
 fn small_workloads_at_every_cut() {
-    let small = [
-        "create-fsync",
-        "overwrite-fsync",
-        "append",
-        "rename-fsync-dir",
-        "replace-by-rename",
-        "link",
-        "truncate-down",
-        "truncate-and-grow",
-        "unlink-open",
-        "two-files-one-dir",
-        "symlink-dir",
-    ];
-    hold(&small, &MODES, 1..3);
+    hold(&SMALL, &MODES, 1..3);
 }
 
 #[test]
