@@ -1,6 +1,7 @@
 //! Checks everything that an unmounted volume says about itself. The medium stays as it is: records
 //! that a cut left are repeated in memory first, since a mount would do so, too.
 
+mod repair;
 mod tree;
 
 use std::sync::Arc;
@@ -14,8 +15,11 @@ use crate::commit::slots;
 use crate::inode::node::Inode;
 use crate::mount::format::load;
 use crate::mount::is_clean;
+use crate::offline::label;
 use crate::ondisk::superblock::{Layout, RawSuperblock};
 use crate::ondisk::{BLOCK, Corrupt};
+
+pub(crate) use repair::repair;
 
 /// More findings than this are not told.
 const FINDINGS_MAX: usize = 1000;
@@ -73,13 +77,9 @@ impl Check {
 
     /// The second superblock must be a copy of the first.
     fn superblocks(&mut self, raw: &RawSuperblock) {
-        use zerocopy::IntoBytes;
-        for (name, at) in [("superblock", 0), ("second superblock", self.layout.copy_at())] {
-            let mut bytes = [0; size_of::<RawSuperblock>()];
-            self.pm.read(at, &mut bytes);
-            if bytes != raw.as_bytes() {
-                self.find(name, "bytes", "others", "those of the other copy");
-            }
+        for at in label::others(&*self.pm, raw, &self.layout) {
+            let name = if at == 0 { "superblock" } else { "second superblock" };
+            self.find(name, "bytes", "others", "those of the other copy");
         }
     }
 

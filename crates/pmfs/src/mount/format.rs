@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drive::Drive;
 use drive::pm::{Pm, PmFaulty, PmOverlay};
 use vfs::Errno;
-use vfs::kind::{self, Checked, Error, Label, Result, Technique};
+use vfs::kind::{self, Checked, Error, Label, Repaired, Result, Technique};
 use vfs::record::Record;
 
 use super::options::{MountOptions, OPTIONS};
@@ -83,6 +83,14 @@ impl kind::Format for Format {
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {
         check::check(memory(drive)?)
+    }
+
+    /// There is nothing that a rescue could rebuild from.
+    fn repair(&self, drive: &Arc<dyn Drive>, _rescue: bool) -> Result<Repaired> {
+        if drive.identify().read_only {
+            return Err(vfs::Error::from(Errno::ROFS).into());
+        }
+        check::repair(memory(drive)?)
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {

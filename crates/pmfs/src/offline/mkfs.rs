@@ -115,11 +115,7 @@ pub fn make(pm: &dyn Pm, options: &MkfsOptions) -> Result<()> {
     let raw = raw.summed();
     pm.store(STATE_AT, &CLEAN.to_le_bytes());
     pm.write_back(STATE_AT, 8);
-    for at in [layout.copy_at(), 0] {
-        pm.stream(at, raw.as_bytes());
-        pm.fence();
-    }
-    pm.sync().map_err(|error| vfs::Error::caused(vfs::Errno::IO, error).into())
+    super::label::write(pm, &raw, &layout)
 }
 
 /// Makes the memory no volume, then an empty journal and an empty table.
@@ -139,7 +135,8 @@ fn clear(pm: &dyn Pm, layout: &Layout) {
     pm.fence();
 }
 
-fn put_root(pm: &dyn Pm, layout: &Layout, (uid, gid): (u32, u32)) {
+/// An empty root directory. Its place in the table is zero.
+pub(crate) fn put_root(pm: &dyn Pm, layout: &Layout, (uid, gid): (u32, u32)) {
     let mut root = RawInode::free(0);
     root.mode = (FileKind::Directory.mode_bits() | 0o755).into();
     root.links = 2.into();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cores::splitmix64;
 use drive::pm::{Domain, Pm, PmSim, PmState};
 use pmfs::Format;
-use vfs::kind::{Format as _, Volume};
+use vfs::kind::{Format as _, Repaired, Volume};
 use vfs::record::{Record, Value};
 use vfs::{Creator, Errno, FileKind, FileSystem, Ino, RenameFlags, SetAttr, path};
 
@@ -235,6 +235,101 @@ fn mutated(design: &str, count: u64) {
     }
     println!("{design}: {count} images, {mounted} mounted, {found} with findings");
     assert!(found > count / 8 && mounted > 0, "{design}: {found} of {count}");
+}
+
+/// All of a memory.
+fn contents(sim: &Arc<PmSim>) -> Vec<u8> {
+    let mut bytes = vec![0; sim.info().bytes as usize];
+    sim.read(0, &mut bytes);
+    bytes
+}
+
+/// Repairs a volume. After that the checker has nothing to say, and all of it can be used.
+fn repaired(sim: &Arc<PmSim>, what: &str) -> Option<Repaired> {
+    let before = contents(sim);
+    let Ok(repaired) = Format.repair(&drive(sim.clone()), false) else {
+        assert!(before == contents(sim), "{what}: an error, and something has changed");
+        return None;
+    };
+    findings(sim.clone()).unwrap_or_else(|found| panic!("{what}, repaired: {found}"));
+    let fs = mount(sim.clone()).unwrap_or_else(|error| panic!("{what}, repaired: {error}"));
+    use_all(&*fs, fs.root(), 0);
+    fs.unmount().unwrap_or_else(|error| panic!("{what}, repaired: {error}"));
+    Some(repaired)
+}
+
+fn mutated_and_repaired(design: &str, count: u64) {
+    let start = Start::new(design);
+    let sim = power_on(&start.state);
+    let table = (
+        field(&sim, "superblock", None, "table_at"),
+        field(&sim, "superblock", None, "data_block") * BLOCK,
+    );
+    let mut refused = 0;
+    for seed in 0..count {
+        let sim = power_on(&start.state);
+        mutate(&sim, table, splitmix64(seed));
+        refused += u64::from(repaired(&sim, &format!("{design}, seed {seed}")).is_none());
+    }
+    assert!(refused <= count / 50, "{design}: {refused} of {count} are not repaired");
+}
+
+#[test]
+fn mutated_images_are_repaired() {
+    ["inplace", "nova", "pnova"].into_iter().for_each(|design| mutated_and_repaired(design, 60));
+}
+
+#[test]
+#[ignore = "minutes: 30,000 images"]
+fn mutated_images_are_repaired_of_many() {
+    let designs = ["inplace", "nova", "pnova"].into_iter();
+    designs.for_each(|design| mutated_and_repaired(design, 10_000));
+}
+
+#[test]
+fn a_sound_volume_needs_no_repair() {
+    for design in ["inplace", "nova"] {
+        let start = Start::new(design);
+        let sim = power_on(&start.state);
+        let repaired = Format.repair(&drive(sim.clone()), false).expect("a volume");
+        assert_eq!(repaired, Repaired::default(), "{design}");
+        assert!(
+            contents(&sim) == contents(&power_on(&start.state)),
+            "{design}: something has changed"
+        );
+    }
+}
+
+/// A directory that cannot be read goes, and what was in it is in `lost+found`.
+#[test]
+fn what_a_directory_had_is_found_again() {
+    for design in ["inplace", "nova"] {
+        let sim = power_on(&Start::new(design).state);
+        let (dir, b) = (inode_at(&sim, "d"), inode_at(&sim, "d/b"));
+        let number = (b - inode_at(&sim, "/")) / INODE_SIZE + 1;
+        let read = |fs: &dyn FileSystem, path: &str| {
+            path::read_to_vec(fs, ino(fs, path)).expect("contents")
+        };
+        let right = {
+            let fs = mount(sim.clone()).expect("mount");
+            let right = read(&*fs, "d/b");
+            fs.unmount().expect("unmount");
+            right
+        };
+        // A mode of no kind.
+        sim.store_word(dir, sim.load(dir) | 0o170_000);
+        findings(sim.clone()).expect_err("the checker sees it");
+        let repaired = Format.repair(&drive(sim.clone()), false).expect("a repair");
+        assert!(repaired.changed && !repaired.findings.is_empty(), "{design}: {repaired:?}");
+        let name = format!("#{number}");
+        assert!(repaired.reconnected.contains(&(number, name.clone())), "{repaired:?}");
+        findings(sim.clone()).expect("sound");
+        let fs = mount(sim).expect("mount");
+        assert!(read(&*fs, &format!("lost+found/{name}")) == right, "{design}");
+        assert_eq!(fs.lookup(fs.root(), b"d").expect_err("gone").errno(), Errno::NOENT);
+        let file = fs.getattr(ino(&*fs, "a")).expect("a file");
+        assert_eq!(file.nlink, 1, "its other name went with the directory");
+    }
 }
 
 #[test]
