@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cores::{Machine, Profile};
 use drive::{Drive, DriveState, Spec, Ssd, Timing};
 use ext4::{Ext4, Format, MountOptions};
 use vfs::kind::Format as _;
@@ -123,4 +124,63 @@ fn what_records_made_durable_survives_every_cut() {
 fn what_fast_commits_made_durable_survives_every_cut() {
     survives("fast_commit", "journal=fast");
     survives("fast_commit", "journal=fast,dioread_lock");
+}
+
+/// While one thread's fsync writes new blocks of a large file, another one's commits; then the
+/// power fails. Returns after how many such cuts the file shows what its blocks held before.
+fn stale_files(options: &str) -> usize {
+    let options: MountOptions = options.parse().unwrap();
+    let profile = Profile::named("xeon-4116").unwrap();
+    let left = Machine::simulated(&profile, 1).run(|| commits_of_another(&options)).unwrap();
+    let is_stale = |(fill, left): &(u8, DriveState)| {
+        let drive: Arc<dyn Drive> = Ssd::power_on(left.clone(), Timing::Instant, 1);
+        let fs = Ext4::mount(drive, &MountOptions::default()).unwrap();
+        let large = fs.lookup(fs.root(), b"large").unwrap().ino;
+        let bytes = vfs::path::read_to_vec(&fs, large).unwrap();
+        bytes.iter().any(|byte| byte != fill && *byte != 0)
+    };
+    left.iter().filter(|left| is_stale(left)).count()
+}
+
+/// What cuts leave, and the byte of which the large file then was full. Of the drive's commands
+/// some are so late that a flush overtakes them.
+fn commits_of_another(options: &MountOptions) -> Vec<(u8, DriveState)> {
+    let mut profile = drive::Profile::named("conventional-noplp").unwrap();
+    profile.slow_commands_per_1000.value = 200;
+    profile.slow_command_ns.value = 20_000_000;
+    let spec = Spec::new(profile).blocks(4 << 10).unkind();
+    let drive = Ssd::new(spec, Timing::Virtual, 1).unwrap();
+    let dynamic: Arc<dyn Drive> = drive.clone();
+    Format.make(&dynamic).unwrap();
+    let fs = Arc::new(Ext4::mount(dynamic, options).unwrap());
+    let [large, small] = [b"large", b"small"]
+        .map(|name| fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino);
+    let cut = |round: u8| {
+        let size = Some(0);
+        fs.setattr(large, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        fs.sync().unwrap();
+        fs.write(large, 0, &vec![round; 1 << 20]).unwrap();
+        let slow = {
+            let fs = fs.clone();
+            cores::spawn("large", Some(1), move || fs.fsync(large, false))
+        };
+        cores::sleep(u64::from(round) * 20_000);
+        fs.write(small, u64::from(round), b"x").unwrap();
+        fs.fsync(small, false).unwrap();
+        let left = drive.survivors(u64::from(round));
+        slow.join().unwrap();
+        (round, left)
+    };
+    (1..20).map(cut).collect()
+}
+
+/// A commit shows a file's new blocks when these hold its contents, not before (`data=ordered`).
+#[test]
+fn no_commit_shows_what_blocks_held_before() {
+    for options in ["", "dioread_lock", "journal=zjournal", "data=journal"] {
+        assert_eq!(stale_files(options), 0, "{options}");
+    }
+    for options in ["inject=skip-ordered", "data=writeback"] {
+        assert!(stale_files(options) > 0, "{options}: nothing stale is seen");
+    }
 }
