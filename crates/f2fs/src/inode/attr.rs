@@ -60,9 +60,6 @@ impl RawInode {
     }
 }
 
-/// How many access times may wait until a checkpoint writes them.
-const LAZY_ATIMES_MAX: usize = 16 * 1024;
-
 /// Attributes, for whoever looks.
 pub(crate) trait Stat: See {
     /// `stat` of an inode.
@@ -112,9 +109,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether so many access times wait that a checkpoint is worthwhile.
+    /// Whether it is time for a checkpoint because of the access times that wait: each changes a
+    /// node then.
     pub(crate) fn has_excess_atimes(&self) -> bool {
-        self.lazy_atimes.len() > LAZY_ATIMES_MAX
+        self.inodes.would_be_many_changed(self.lazy_atimes.len())
     }
 
     /// Puts the waiting access times into their inodes.

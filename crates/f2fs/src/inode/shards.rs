@@ -207,6 +207,11 @@ impl Inodes {
 
     /// Whether so many nodes have changed that it is time for a checkpoint.
     pub(crate) fn has_many_changed_nodes(&self) -> bool {
-        self.nodes.changed() > self.changed_max
+        self.would_be_many_changed(0)
+    }
+
+    /// Whether it would be time for a checkpoint if `more` nodes were changed.
+    pub(crate) fn would_be_many_changed(&self, more: usize) -> bool {
+        self.nodes.changed() + more > self.changed_max
     }
 }

@@ -169,9 +169,19 @@ impl F2fs {
 
     /// Sets the access time in memory. It reaches the drive with the inode's next write or the next
     /// checkpoint (`lazytime`). Nothing happens if the file has `FS_NOATIME_FL` or the volume
-    /// cannot be changed.
+    /// cannot be changed. If as many wait as nodes may change between checkpoints, it writes one.
     pub fn touch_atime(&self, ino: Ino, time: Timespec) -> Result<()> {
-        self.volume()?.touch_atime(nid(ino)?, time)
+        let mut volume = self.volume()?;
+        volume.touch_atime(nid(ino)?, time)?;
+        if !volume.has_excess_atimes() {
+            return Ok(());
+        }
+        drop(volume);
+        let volume = self.settled();
+        if volume.has_excess_atimes() {
+            self.checkpoint(volume, Caller::Background)?;
+        }
+        Ok(())
     }
 
     /// `O_TMPFILE`: makes a regular file without a name, in the file system of `parent`. It is

@@ -324,6 +324,23 @@ fn an_access_time_waits_for_the_inode() {
     finish(&drive, &fs);
 }
 
+/// Each changes a node at the next checkpoint, and `cache=` bounds how many may change until then.
+#[test]
+fn access_times_of_many_files_do_not_wait_together() {
+    let drive = Kind::Conventional.formatted(1);
+    let fs = mount(&drive, "cache=1m");
+    let files: Vec<Ino> = (0..1200).map(|n| create(&fs, &n.to_string())).collect();
+    fs.sync().unwrap();
+    let version = || checkpoint_of(&drive.survivors(1)).1.version;
+    let before = version();
+    files.iter().for_each(|&ino| fs.touch_atime(ino, at(7, 0)).unwrap());
+    assert_eq!(version(), before + 1);
+    for ino in files {
+        assert_eq!(fs.getattr(ino).unwrap().atime, at(7, 0));
+    }
+    finish(&drive, &fs);
+}
+
 #[test]
 fn times_of_any_age_come_back() {
     for kind in Kind::ALL {
