@@ -42,7 +42,7 @@ use hw::{HwQueue, Sent};
 pub use io::{Io, WriteSet};
 pub use options::{Linux, Options, QueueStats, Scheduler, ZoneOrder};
 pub use plug::Plug;
-use slots::Progress;
+use slots::{Answer, Progress};
 use soft::SoftQueue;
 
 /// A command under way. Pass it to [`BlockQueue::wait`] or [`BlockQueue::detach`].
@@ -79,7 +79,12 @@ pub struct BlockQueue {
     at_once: Box<[AtOnce]>,
     joined: JoinedFlush,
     failures: Failures,
+    fails: Option<Box<Fails>>,
 }
+
+/// Says how a command of this kind shall fail although the drive has done it; `None` if it shall
+/// not.
+type Fails = dyn Fn(Verb) -> Option<Status> + Send + Sync;
 
 impl BlockQueue {
     /// A block layer over `drive` as a file system in this process wants it: no scheduler, one
@@ -123,7 +128,22 @@ impl BlockQueue {
             scheduler: scheduled.then(|| MqDeadline::new(zones)),
             joined: JoinedFlush::default(),
             failures: Failures::default(),
+            fails: None,
         }
+    }
+
+    /// The same with faults: each command that succeeds fails in the way that `fails` says, once
+    /// its caller has waited for it.
+    pub fn failing(self, fails: impl Fn(Verb) -> Option<Status> + Send + Sync + 'static) -> Self {
+        Self { fails: Some(Box::new(fails)), ..self }
+    }
+
+    /// The answer, or the fault that takes its place.
+    fn with_faults(&self, what: (Verb, Lba, u64), answer: Answer) -> Answer {
+        let fails = self.fails.as_ref().filter(|_| answer.is_ok());
+        let Some(status) = fails.and_then(|fails| fails(what.0)) else { return answer };
+        self.failures.note(what, &Err(status));
+        Err(status)
     }
 
     /// Size, zones and limits of the drive.
@@ -174,6 +194,7 @@ impl BlockQueue {
             self.flush_joined()?;
         }
         let _span = cores::span(Stage::QueueComplete);
+        let answer = self.with_faults((verb, lba, blocks), answer);
         answer.map_err(|status| IoError { verb, lba, blocks, status })
     }
 
@@ -207,6 +228,7 @@ impl BlockQueue {
             let flush = self.submit(Command::Flush);
             return Err(Ticket { verb, lba, blocks, ..flush });
         }
+        let answer = self.with_faults((verb, lba, blocks), answer);
         Ok(answer.map_err(|status| IoError { verb, lba, blocks, status }))
     }
 

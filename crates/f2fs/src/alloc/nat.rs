@@ -10,6 +10,7 @@ use std::sync::Arc;
 use drive::Block;
 use rustc_hash::FxHashMap;
 
+use crate::alloc::gc::piece::read_all;
 use crate::error::{Error, Result};
 use crate::mount::io::Io;
 use crate::ondisk::nat::{self, ENTRIES_PER_BLOCK, NatEntry, RawNatBlock};
@@ -59,6 +60,9 @@ pub(crate) struct Nat {
     /// Numbers given out whose node has not been made yet.
     reserved: BTreeSet<Nid>,
     next_scan: u32,
+    /// How many further blocks are read beside one in which a number is looked for
+    /// (`ra_nid_pages`).
+    pub(crate) read_ahead: u32,
     available: u32,
     /// Which table blocks are full and which are empty, if the last unmount said so.
     bits: Option<NatBits>,
@@ -98,6 +102,7 @@ impl Nat {
             free: (0..blocks).map(|_| None).collect(),
             reserved: BTreeSet::new(),
             next_scan: nat::block_index(next_free_nid).min(blocks.saturating_sub(1)),
+            read_ahead: 0,
             bits,
             sb,
         }
@@ -158,6 +163,30 @@ impl Nat {
         let block = io.read_meta(nat::block_addr(&self.sb, &self.version_bitmap, index))?;
         self.keep_block(index, block.clone());
         Ok(block)
+    }
+
+    /// Reads block `index` and those behind it, all at once. What cannot be read is left to
+    /// [`Nat::table_block`].
+    fn read_ahead(&mut self, io: &Io, index: u32) {
+        let end = index.saturating_add(self.read_ahead).min(self.sb.nat_blocks() - 1);
+        if end == index || self.blocks.contains_key(&index) {
+            return;
+        }
+        let addr = |index| nat::block_addr(&self.sb, &self.version_bitmap, index);
+        let wanted = (index..=end).filter(|index| {
+            let is_needed = self.free[*index as usize].is_none() && !self.is_known(*index);
+            is_needed && !self.blocks.contains_key(index) && io.is_unchanged(addr(*index))
+        });
+        let wanted: BTreeMap<BlockAddr, u32> = wanted.map(|index| (addr(index), index)).collect();
+        for (addr, block) in read_all(io.queue(), wanted.keys().copied().collect()) {
+            self.keep_block(wanted[&addr], block);
+        }
+    }
+
+    /// Whether nat_bits say all of a block of the table.
+    fn is_known(&self, index: u32) -> bool {
+        let says = |map: &[u8]| bits::lsb::test(map, index as usize);
+        self.bits.as_ref().is_some_and(|bits| says(&bits.full) != says(&bits.empty))
     }
 
     fn keep_block(&mut self, index: u32, block: Block) {
@@ -328,12 +357,15 @@ impl Nat {
         if self.free[index as usize].is_some() {
             return Ok(());
         }
-        let known = |map: fn(&NatBits) -> &[u8]| {
-            self.bits.as_ref().is_some_and(|bits| bits::lsb::test(map(bits), index as usize))
-        };
-        let (is_full, is_empty) = (known(|b| &b.full), known(|b| &b.empty));
+        let bits = self.bits.as_ref();
+        let is_full = bits.is_some_and(|bits| bits::lsb::test(&bits.full, index as usize));
         // A block that is neither full nor empty has to be read.
-        let block = if is_full == is_empty { Some(self.table_block(io, index)?) } else { None };
+        let block = if self.is_known(index) {
+            None
+        } else {
+            self.read_ahead(io, index);
+            Some(self.table_block(io, index)?)
+        };
         let stored = |nid| match &block {
             Some(block) => RawNatBlock::of(block).entry(nid).is_free(),
             None => !is_full,

@@ -1,8 +1,11 @@
 //! How much is in use, and how much users may have (`inc_valid_block_count` and the like).
 
+use std::sync::Arc;
+
 use cores::{Mutex, Rank};
 
 use crate::error::{Error, Result};
+use crate::mount::faults::{FaultType, Faults};
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 
@@ -10,6 +13,7 @@ use crate::ondisk::superblock::Superblock;
 pub(crate) struct Space {
     user_blocks: u64,
     used: Mutex<Used>,
+    faults: Arc<Faults>,
 }
 
 /// Blocks, nodes and inodes in use.
@@ -39,7 +43,12 @@ impl Space {
     /// The counts of `checkpoint`. It counts a segment that ends beyond its zone's capacity as a
     /// whole one (`f2fs_get_usable_segments`). So users get at most `usable_blocks` less the
     /// reserve; otherwise there would be no section for the last blocks.
-    pub(crate) fn new(checkpoint: &Checkpoint, sb: &Superblock, usable_blocks: u64) -> Self {
+    pub(crate) fn new(
+        checkpoint: &Checkpoint,
+        sb: &Superblock,
+        usable_blocks: u64,
+        faults: Arc<Faults>,
+    ) -> Self {
         let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
             / u64::from(sb.segment_count_main);
         let used = Used {
@@ -52,6 +61,7 @@ impl Space {
         Self {
             user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
             used: Mutex::ranked(Rank::Space, "f2fs space", used),
+            faults,
         }
     }
 
@@ -135,7 +145,7 @@ impl Space {
 
     fn take(&self, blocks: u64, count: impl FnOnce(&mut Used)) -> Result<()> {
         let mut used = self.used.lock();
-        if blocks > self.free_beside(&used) {
+        if blocks > self.free_beside(&used) || self.faults.fires(FaultType::BLOCK) {
             return Err(Error::NoSpace);
         }
         used.blocks += blocks;

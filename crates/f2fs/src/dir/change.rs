@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::inode::change::Change;
 use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::ondisk::Nid;
 use crate::ondisk::dentry::{Dentries, DentriesMut, bucket_of, slots_for};
 use crate::ondisk::inode::{Inline, MAX_DIR_DEPTH, RawInodeBlock};
@@ -164,6 +165,9 @@ impl Engine {
         kind: FileKind,
     ) -> Result<()> {
         let entry = self.new_entry(dir, name, ino, kind)?;
+        if self.faults.fires(FaultType::DIR_DEPTH) {
+            return Err(Error::NoSpace);
+        }
         loop {
             match self.find_room(dir, &entry)? {
                 Some(room) => return self.put_entry(dir, room, &entry),

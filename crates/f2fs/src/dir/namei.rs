@@ -12,6 +12,7 @@ use crate::inode::change::Change;
 use crate::inode::flags::{self, Forbidden};
 use crate::inode::protected::Protected;
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInode,
@@ -116,7 +117,11 @@ pub(crate) trait Namei: Entries {
             return Err(Error::from(Errno::ISDIR).into());
         }
         self.check_may_remove(at.dir, found.ino)?;
-        Ok((found, self.view(found.ino)?.links.get() > 1))
+        let lives_on = self.view(found.ino)?.links.get() > 1;
+        if !lives_on {
+            self.engine().check_orphan_room()?;
+        }
+        Ok((found, lives_on))
     }
 
     /// Takes the name at `place` out of its directory. Whether its inode `lives_on` is known
@@ -177,6 +182,7 @@ impl Engine {
     pub(crate) fn make_nameless(&mut self, new: &NewInode<'_>) -> Result<Nid> {
         self.check_dir(new.parent)?;
         self.check_may_add(new.parent)?;
+        self.check_orphan_room()?;
         let ino = self.new_inode(new)?;
         if let Err(error) = acl::inherit(self, new.parent.into(), ino.into()) {
             self.evict(ino)?;
@@ -186,6 +192,12 @@ impl Engine {
         self.orphans.insert(ino);
         self.opens.open_nameless(ino.into(), true);
         Ok(ino)
+    }
+
+    /// Fails if an inode cannot lose its last name (`f2fs_acquire_orphan_inode`). Linux has room
+    /// for so many orphans; here only a fault makes it fail.
+    pub(super) fn check_orphan_room(&self) -> Result<()> {
+        if self.faults.fires(FaultType::ORPHAN) { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     /// Makes an inode that has no name yet.
@@ -374,6 +386,7 @@ impl Engine {
         if !self.is_empty_dir(found.ino)? {
             return Err(Errno::NOTEMPTY.into());
         }
+        self.check_orphan_room()?;
         self.remove_name(NameIn { dir, name }, found.place, true)?;
         self.add_links(dir, -1)?;
         self.drop_dir(found.ino)

@@ -159,6 +159,7 @@ impl Engine {
                 }
                 _ => {}
             }
+            self.check_orphan_room()?;
             self.set_entry(to.dir, target.place, source.ino, source.kind)?;
             self.since_checkpoint.lost_name(to, lives_on);
         } else {

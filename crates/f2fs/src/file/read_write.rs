@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::inode::mapping::Mapping;
 use crate::inode::see::{Glance, See, Unseen};
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
 
@@ -191,6 +192,9 @@ impl Engine {
     /// Sets the size: cuts off, or extends with a hole.
     pub(crate) fn resize(&mut self, ino: Nid, size: u64) -> Result<()> {
         let old = self.inode(ino)?.size.get();
+        if self.faults.fires(FaultType::TRUNCATE) {
+            return Err(Errno::IO.into());
+        }
         if self.has_inline_data(ino)? {
             if size <= self.layout(ino)?.inline_capacity() as u64 {
                 self.truncate_inline(ino, size as usize)?;

@@ -35,8 +35,12 @@ const ZONES_AT_ONCE: usize = 4;
 impl F2fs {
     /// Writes the dirty pages of all files, leaving the volume free while the drive works.
     pub(crate) fn write_back_files(&self) -> Result<()> {
-        let dirty = self.lock().dirty_files();
-        dirty.chunks(FILES_AT_ONCE).try_for_each(|inos| self.write_back_together(inos))
+        let mut volume = self.lock();
+        let dirty = volume.dirty_files().into_iter();
+        let (large, small): (Vec<_>, Vec<_>) = dirty.partition(|ino| volume.is_written_alone(*ino));
+        drop(volume);
+        small.chunks(FILES_AT_ONCE).try_for_each(|inos| self.write_back_together(inos))?;
+        large.into_iter().try_for_each(|ino| self.write_back_file(ino))
     }
 
     /// Writes the dirty pages of some files, ascending by number. Their writes are submitted before
@@ -69,6 +73,9 @@ impl F2fs {
 
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
     pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
+        // Before the turn, for whoever has this waits for turns.
+        let alone = self.lock().is_written_alone(ino);
+        let _others = alone.then(|| self.writing_alone.lock());
         let mut from = Some(0);
         while let Some(index) = from {
             // One turn for all would hold up a writer for as long as it takes.
@@ -330,6 +337,13 @@ pub(crate) trait WritePages: Change {
 impl<C: Change> WritePages for C {}
 
 impl Engine {
+    /// Whether a file is so large that its write-back keeps that of other large files waiting, so
+    /// that its blocks lie side by side (`min_seq_blocks`, `__should_serialize_io`).
+    fn is_written_alone(&mut self, ino: Nid) -> bool {
+        let dirty = self.inodes.of(ino).pages.dirty_count(ino.into()) as u64;
+        dirty > 0 && dirty >= self.knobs.min_seq_blocks
+    }
+
     /// Whether `ipu_policy` asks for an overwrite in place (`check_inplace_update_policy`).
     fn prefers_in_place(&self, cause: Cause) -> bool {
         let (policy, knobs) = (self.knobs.ipu(), &self.knobs);

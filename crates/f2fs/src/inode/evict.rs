@@ -5,6 +5,7 @@ use vfs::FileKind;
 
 use crate::error::Result;
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::ondisk::Nid;
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::inode::Inline;
@@ -26,7 +27,7 @@ impl Engine {
     /// Frees an inode whose name is already gone. If part of it cannot be read, it stays an orphan
     /// and the next mount tries again.
     pub(crate) fn evict_orphan(&mut self, ino: Nid) {
-        if self.evict(ino).is_err() {
+        if self.faults.fires(FaultType::EVICT_INODE) || self.evict(ino).is_err() {
             self.checkpoint.flags |= CpFlags::FSCK;
         }
     }

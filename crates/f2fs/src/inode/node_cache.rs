@@ -16,6 +16,7 @@ use vfs::{Errno, FileKind};
 use crate::error::{Error, Result};
 use crate::inode::change::Change;
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::mount::iostat::Moved;
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
@@ -108,7 +109,7 @@ impl NodeCache {
     }
 
     /// Node `nid`, if it is in memory.
-    pub(super) fn get(&self, nid: Nid) -> Option<&CachedNode> {
+    pub(crate) fn get(&self, nid: Nid) -> Option<&CachedNode> {
         self.map.get(&nid).inspect(|node| node.refer())
     }
 
@@ -357,7 +358,11 @@ impl Engine {
     /// Takes a block for a new node, which counts at once, and a number; or neither.
     pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
         self.space.take_node(is_inode)?;
-        self.nat.get_mut().reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
+        let nid = match self.faults.fires(FaultType::ALLOC_NID) {
+            true => Err(Error::NoSpace),
+            false => self.nat.get_mut().reserve(&self.io),
+        };
+        nid.inspect_err(|_| self.space.give_node(is_inode))
     }
 
     /// Makes a node at `node_offset` of inode `ino`. Its block counts at once.

@@ -34,20 +34,32 @@ impl Engine {
         if nids.first().is_none_or(|first| self.has_node(ino, *first)) {
             return Ok(());
         }
+        self.read_nodes_together(nids.into_iter().map(|nid| (ino, nid)))
+    }
+
+    /// Reads these inodes, which a directory has named, all at once (`readdir_ra`): whoever lists
+    /// names often asks for attributes next.
+    pub(crate) fn read_inodes_ahead(&mut self, inos: &[Nid]) -> Result<()> {
+        let most = self.inodes.clean_nodes_max() / 4;
+        self.read_nodes_together(inos.iter().take(most).map(|ino| (*ino, *ino)))
+    }
+
+    /// Reads those of these nodes, each with its inode, that are not cached.
+    fn read_nodes_together(&mut self, nodes: impl Iterator<Item = (Nid, Nid)>) -> Result<()> {
         let mut wanted = Vec::new();
-        for nid in nids {
-            if !self.sb.is_node_id(nid) {
+        for (ino, nid) in nodes {
+            if !self.sb.is_node_id(nid) || self.has_node(ino, nid) {
                 continue;
             }
             let entry = self.nat.get_mut().get(&self.io, nid)?;
             let at_rest = is_data_addr(entry.addr) && !self.io.is_in_flight(entry.addr);
-            if at_rest && self.sb.in_main(entry.addr) && !self.has_node(ino, nid) {
-                wanted.push((nid, entry.addr));
+            if at_rest && self.sb.in_main(entry.addr) {
+                wanted.push((ino, nid, entry.addr));
             }
         }
-        let read = read_all(self.io.queue(), wanted.iter().map(|(_, addr)| *addr).collect());
+        let read = read_all(self.io.queue(), wanted.iter().map(|(.., addr)| *addr).collect());
         self.io.keep_ahead(read);
-        for (nid, _) in wanted {
+        for (ino, nid, _) in wanted {
             drop(self.load_node(ino, nid));
         }
         self.io.forget_ahead();

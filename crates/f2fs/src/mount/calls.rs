@@ -144,6 +144,17 @@ impl F2fs {
         }
     }
 
+    /// Reads the inodes that `readdir` has `listed`, unless all are cached. What cannot be read
+    /// fails when somebody asks for it.
+    fn read_listed_ahead(&self, listed: &[Nid]) {
+        let volume = self.look();
+        let lacks = |ino: &Nid| volume.inodes.look(*ino).nodes.get(*ino).is_none();
+        if volume.knobs.readdir_ra != 0 && listed.iter().any(lacks) {
+            drop(volume);
+            drop(self.lock().read_inodes_ahead(listed));
+        }
+    }
+
     fn make(&self, new: &NewInode<'_>) -> vfs::Result<Attr> {
         if let Some(attr) = self.make_beside(new)? {
             return Ok(attr);
@@ -345,11 +356,14 @@ impl FileSystem for F2fs {
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> vfs::Result<()> {
         let ino = nid(ino)?;
-        let mut at = from;
-        seen!(self, volume => volume.read_dir(ino, at, &mut |entry| {
+        let (mut at, mut listed) = (from, Vec::new());
+        let done: vfs::Result<()> = seen!(self, volume => volume.read_dir(ino, at, &mut |entry| {
             at = entry.next;
+            listed.extend(Nid::try_from(entry.ino));
             emit(entry)
-        }))
+        }));
+        self.read_listed_ahead(&listed);
+        done
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {

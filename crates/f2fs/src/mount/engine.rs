@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
 use crate::mount::attributes::Knobs;
+use crate::mount::faults::Faults;
 use crate::mount::io::Io;
 use crate::mount::iostat::IoStat;
 use crate::mount::options::{MountOptions, OnError};
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     pub(crate) cleaner: Cleaner,
     /// The writable attributes.
     pub(crate) knobs: Knobs,
+    /// Calls that a user wants to fail.
+    pub(crate) faults: Arc<Faults>,
     /// Sections that cannot be cleaned because of pinned files.
     pub(crate) pinned_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
@@ -123,6 +126,8 @@ impl Engine {
         self.logs.get_mut().ssr_threshold = knobs.ssr_threshold(&self.sb, &self.checkpoint);
         self.space.reserve(knobs.reserved_blocks);
         self.iostat.switch(knobs.iostat_enable != 0);
+        self.nat.get_mut().read_ahead = knobs.ra_nid_pages as u32;
+        self.faults.set(knobs.inject_rate, knobs.inject_type);
         self.knobs = knobs;
     }
 

@@ -15,6 +15,7 @@ use crate::fsync::arrivals::Arrivals;
 use crate::fsync::{self, Plan};
 use crate::mount;
 use crate::mount::engine::{Caller, Engine};
+use crate::mount::faults::FaultType;
 use crate::mount::iostat::IoStat;
 use crate::mount::maintain::{Upkeep, Wishes};
 use crate::mount::options::{Inject, MountOptions};
@@ -39,6 +40,8 @@ pub struct F2fs {
     arrivals: Arrivals,
     /// Whoever tells the drive what is free has this.
     pub(crate) discarding: Mutex<()>,
+    /// Held for the write-back of a large file ([`crate::Knobs::min_seq_blocks`]).
+    pub(crate) writing_alone: Mutex<()>,
     /// What is read and written, if somebody wants to know.
     pub(crate) iostat: Arc<IoStat>,
 }
@@ -92,6 +95,7 @@ impl F2fs {
             gate: Gate::new("f2fs volume", volume),
             arrivals: Arrivals::default(),
             discarding: Mutex::ranked(Rank::Discard, "f2fs discard", ()),
+            writing_alone: Mutex::ranked(Rank::WriteBack, "f2fs write-back", ()),
         })
     }
 
@@ -176,6 +180,9 @@ impl F2fs {
         let mut volume = self.settled();
         cores::charge(cores::Stage::Inode);
         volume.operations += 1;
+        if volume.faults.fires(FaultType::CHECKPOINT) {
+            volume.halt(&Errno::IO.into());
+        }
         volume.check_writable()?;
         volume.inodes.make_room();
         self.in_good_time(volume)

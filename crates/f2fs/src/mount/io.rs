@@ -123,6 +123,11 @@ impl Io {
         changed.map_or_else(|| self.read(addr), Ok)
     }
 
+    /// Whether the next checkpoint leaves this metadata block as it is on the drive.
+    pub(crate) fn is_unchanged(&self, addr: BlockAddr) -> bool {
+        self.meta.lock().get(addr.into()).is_none() && !self.is_in_flight(addr)
+    }
+
     /// Changes a metadata block for the next checkpoint.
     pub(crate) fn write_meta(&self, addr: BlockAddr, block: Block) {
         self.meta.lock().put(addr.into(), block);

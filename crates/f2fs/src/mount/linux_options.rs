@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::mount::faults::ALL_TYPES;
 use crate::ondisk::encoding::Casefold;
 
 /// `lookup_mode=`: whether a name of a directory that folds case is looked for everywhere when it
@@ -54,7 +55,7 @@ enum Takes {
     Either,
 }
 
-const WITHOUT_EFFECT: [(&str, Takes); 55] = [
+const WITHOUT_EFFECT: [(&str, Takes); 52] = [
     // Always so: extended attributes, checkpoints that callers share, one cleaner for all.
     ("user_xattr", Nothing),
     ("nouser_xattr", Nothing),
@@ -112,11 +113,18 @@ const WITHOUT_EFFECT: [(&str, Takes); 55] = [
     ("compress_cache", Nothing),
     ("test_dummy_encryption", Either),
     ("inlinecrypt", Nothing),
-    // Linux's own faults.
-    ("fault_injection", Value),
-    ("fault_type", Value),
-    ("fault_rate", Value),
 ];
+
+/// Options of Linux that set attributes, as these settings; others as they are.
+pub(crate) fn in_our_words(given: &str) -> Vec<String> {
+    match given.split_once('=') {
+        Some(("fault_injection", rate)) => {
+            vec![format!("inject_rate={rate}"), format!("inject_type={ALL_TYPES}")]
+        }
+        Some(("fault_type", kinds)) => vec![format!("inject_type={kinds}")],
+        _ => vec![given.to_owned()],
+    }
+}
 
 /// Whether this is an option of Linux's F2FS that has no effect here.
 pub(crate) fn has_no_effect(given: &str) -> bool {

@@ -25,6 +25,7 @@ use crate::inode::shards::Inodes;
 use crate::mount::attributes::{Geometry, Knobs};
 use crate::mount::devices::check_complete;
 use crate::mount::engine::{Engine, Stats};
+use crate::mount::faults::Faults;
 use crate::mount::io::Io;
 use crate::mount::options::{AllocationMode, FsyncMode, Inject, MountOptions};
 use crate::mount::since::SinceCheckpoint;
@@ -41,7 +42,11 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, Nid, SegNo};
 
 /// Reads what is on `drive` as of its last checkpoint.
 pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Engine> {
-    let io = Io::new(Arc::new(BlockQueue::for_files(drive, options.queue)));
+    let faults = Arc::<Faults>::default();
+    let injected = faults.clone();
+    let queue = BlockQueue::for_files(drive, options.queue);
+    let queue = queue.failing(move |verb| injected.of_command(verb));
+    let io = Io::new(Arc::new(queue));
     let mut options = options.clone();
     let (sb, _) = Superblock::select(|addr| io.read(addr))?;
     check_drive(&sb, &io, &mut options)?;
@@ -74,8 +79,21 @@ pub(crate) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Engi
     );
     let orphans = read_orphans(&io, &sb, &checkpoint, start)?;
     let pack = selected.pack;
-    Ok(Parts { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones }
-        .assemble())
+    let parts = Parts {
+        sb,
+        options,
+        io,
+        faults,
+        checkpoint,
+        pack,
+        nat,
+        sit,
+        segments,
+        logs,
+        orphans,
+        zones,
+    };
+    Ok(parts.assemble())
 }
 
 /// The parts of a volume, read by [`load`] or derived by a repair.
@@ -83,6 +101,7 @@ pub(crate) struct Parts {
     pub(crate) sb: Arc<Superblock>,
     pub(crate) options: MountOptions,
     pub(crate) io: Io,
+    pub(crate) faults: Arc<Faults>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) pack: usize,
     pub(crate) nat: Nat,
@@ -96,8 +115,8 @@ pub(crate) struct Parts {
 impl Parts {
     /// A volume in which nothing has happened so far.
     pub(crate) fn assemble(self) -> Engine {
-        let Self { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones } =
-            self;
+        let Self { sb, options, io, faults, checkpoint, pack, nat, sit, .. } = self;
+        let Self { segments, logs, orphans, zones, .. } = self;
         let geometry = Geometry::new(&options, &sb, &checkpoint, zones.is_some());
         let knobs = Knobs::of_mount(&options, &geometry);
         let mut segments = segments;
@@ -112,7 +131,7 @@ impl Parts {
                 "f2fs logs",
                 Logs::new(logs, ssr_allowed, knobs.ssr_threshold(&sb, &checkpoint)),
             ),
-            space: Space::new(&checkpoint, &sb, segments.usable_blocks()),
+            space: Space::new(&checkpoint, &sb, segments.usable_blocks(), faults.clone()),
             discards: Discards::default(),
             credit: Credit::default(),
             inodes: Inodes::new(options.cache_bytes),
@@ -138,6 +157,7 @@ impl Parts {
             pack,
             cleaner: Cleaner::default(),
             knobs,
+            faults,
             sb,
             options,
             io,

@@ -16,7 +16,7 @@ use crate::F2fs;
 use crate::alloc::discard::discard_thread;
 use crate::alloc::gc::Policy;
 use crate::error::Result;
-use crate::mount::attributes::{self, GcMode, Knobs};
+use crate::mount::attributes::{GcMode, Knobs};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::options::BackgroundGc;
 use crate::ondisk::Nid;
@@ -105,20 +105,19 @@ impl F2fs {
         self.set_tunables(&[(name, value)])
     }
 
-    /// Sets several attributes: all of them or, if one is wrong, none.
-    pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
-        if let Some(linux) = self.options().linux {
-            attributes::check_known(settings.iter().map(|(name, _)| *name), linux)?;
-        }
+    /// Changes the values that the threads go by.
+    pub(crate) fn change_knobs<E>(
+        &self,
+        change: impl FnOnce(&mut Knobs) -> Result<(), E>,
+    ) -> Result<Knobs, E> {
         let knobs = {
             let wishes = &mut self.upkeep.lock().own;
-            attributes::set(&mut wishes.knobs, settings)?;
+            change(&mut wishes.knobs)?;
             wishes.gc_wake |= wishes.knobs.gc_mode().is_urgent();
             wishes.knobs
         };
         self.upkeep.wake();
-        self.lock().set_knobs(knobs);
-        Ok(())
+        Ok(knobs)
     }
 }
 
@@ -274,8 +273,9 @@ impl F2fs {
         Ok(volume)
     }
 
-    /// Cleans one section chosen by `policy`, one segment at a time, and writes a checkpoint. False
-    /// if no section would gain at least `least_percent`.
+    /// Cleans one section chosen by `policy`, one segment at a time, and writes a checkpoint; in
+    /// the background at most `migration_granularity` segments of it. False if no section would
+    /// gain at least `least_percent`.
     pub(crate) fn clean_one(
         &self,
         policy: Policy,
@@ -284,10 +284,9 @@ impl F2fs {
     ) -> Result<bool> {
         let mut volume = self.change_for(caller)?;
         let least = volume.segments.get_mut().section_capacity() * least_percent / 100;
-        let Some(section) = volume.begin_cleaning(policy, least.max(1), caller) else {
+        let Some(segments) = volume.segments_to_clean(policy, least.max(1), caller) else {
             return Ok(false);
         };
-        let segments = volume.sb.segments_of(section);
         for segno in segments {
             if volume.logs.get_mut().is_current(segno) {
                 continue;

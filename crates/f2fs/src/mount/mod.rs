@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 mod calls;
 pub mod devices;
 pub(crate) mod engine;
+pub(crate) mod faults;
 pub(crate) mod fs;
 mod inject;
 pub(crate) mod io;

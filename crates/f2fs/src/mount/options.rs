@@ -10,7 +10,7 @@ use vfs::options::{
 use crate::error::Error;
 use crate::mount::attributes;
 pub use crate::mount::inject::Inject;
-use crate::mount::linux_options::{LookupMode, has_no_effect};
+use crate::mount::linux_options::{LookupMode, has_no_effect, in_our_words};
 use crate::mount::versions::{self, Version};
 
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
@@ -212,13 +212,15 @@ impl FromStr for MountOptions {
         let mut options = Self::default();
         let mut ours = Vec::new();
         for given in list.split(',').filter(|given| !has_no_effect(given)) {
-            match attributes::setting(given) {
-                Some(setting) => options.settings.push(setting?),
-                None => ours.push(given),
+            for given in in_our_words(given) {
+                match attributes::setting(&given) {
+                    Some(setting) => options.settings.push(setting?),
+                    None => ours.push(given),
+                }
             }
         }
         // What was switched off can be switched on again by name.
-        let (versions, others): (Vec<&str>, Vec<&str>) =
+        let (versions, others): (Vec<_>, Vec<_>) =
             ours.into_iter().partition(|given| names_version(given));
         OPTIONS.set_list(&mut options, &versions.join(","))?;
         versions::apply_to_options(&mut options);

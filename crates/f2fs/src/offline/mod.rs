@@ -4,4 +4,4 @@ pub mod dump;
 pub mod label;
 pub mod mkfs;
 pub mod resize;
-mod super_write;
+pub(crate) mod super_write;

@@ -1,4 +1,4 @@
-//! Changing the superblock of a volume that is not mounted (`f2fs_commit_super`).
+//! Changing the superblock (`f2fs_commit_super`).
 //!
 //! What can tear: one copy. What orders it: the copy that is not in use is written and made stable
 //! before the other is touched. Who repairs: a reader takes the first sound copy, so at every

@@ -139,6 +139,16 @@ fn gc_idle_interval() {
     assert_eq!(of("60"), 0);
 }
 
+/// It stands for both intervals.
+fn idle_interval() {
+    let of = |seconds| cleaned(Kind::Conventional, &[("idle_interval", seconds)], 300, 20);
+    assert!(of("5") > 0);
+    assert_eq!(of("60"), 0);
+    on_volume(&[("idle_interval", "7")], |fs| {
+        assert_eq!((fs.knobs().gc_idle_interval, fs.knobs().discard_idle_interval), (7, 7));
+    });
+}
+
 /// An old segment with many valid blocks, and a young one with few: greedy takes the young one.
 fn gc_idle() {
     let moved = |mode| {
@@ -330,13 +340,22 @@ macro_rules! behaviours {
 
 behaviours! {
     gc_min_sleep_time gc_max_sleep_time gc_no_gc_sleep_time gc_urgent_sleep_time gc_urgent
-    gc_remaining_trials gc_idle_interval gc_idle gc_no_zoned_gc_percent gc_boost_zoned_gc_percent
+    gc_remaining_trials gc_idle_interval idle_interval gc_idle
+    gc_no_zoned_gc_percent gc_boost_zoned_gc_percent
     cp_interval gc_pin_file_thresh max_roll_forward_node_blocks dirty_nats_ratio reserved_blocks
     dir_level
 }
 
-/// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs` and `versions.rs`.
-const THERE: [&str; 20] = [
+/// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs`, `versions.rs` and
+/// `newer_attributes.rs`.
+const THERE: [&str; 27] = [
+    "readdir_ra",
+    "ra_nid_pages",
+    "min_seq_blocks",
+    "migration_granularity",
+    "inject_rate",
+    "inject_type",
+    "extension_list",
     "ipu_policy",
     "min_ipu_util",
     "min_fsync_blocks",

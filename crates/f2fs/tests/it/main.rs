@@ -35,6 +35,7 @@ mod maintain;
 mod mkfs;
 mod model;
 mod nearly_full;
+mod newer_attributes;
 mod onlookers;
 mod recovery;
 mod regressions;

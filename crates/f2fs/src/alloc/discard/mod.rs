@@ -30,6 +30,7 @@ pub(crate) use thread::discard_thread;
 use crate::F2fs;
 use crate::error::Result;
 use crate::mount::engine::Engine;
+use crate::mount::faults::FaultType;
 use crate::mount::iostat::Moved;
 use crate::mount::options::Inject;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
@@ -225,7 +226,10 @@ impl Engine {
 
     /// Gives the logs what the drive knows to be free. A discard is a hint; a drive that refuses it
     /// has lost nothing. A zone that cannot be reset is not used again.
-    pub(crate) fn end_discards(&mut self, told: Told) -> Result<()> {
+    pub(crate) fn end_discards(&mut self, mut told: Told) -> Result<()> {
+        for (discard, done) in told.telling.discards.iter().zip(&mut told.done) {
+            *done &= discard.run().is_none() || !self.faults.fires(FaultType::DISCARD);
+        }
         let (commands, blocks) = (told.commands() as u64, told.blocks());
         let Told { telling, done, flushed } = told;
         self.discards.withheld -= telling.withheld;

@@ -120,6 +120,34 @@ impl Engine {
         Some(section)
     }
 
+    /// The segments to clean next: those of the best section or, in the background,
+    /// `migration_granularity` of them. The next call then goes on with that section.
+    pub(crate) fn segments_to_clean(
+        &mut self,
+        policy: Policy,
+        least_gain: u32,
+        caller: Caller,
+    ) -> Option<Range<SegNo>> {
+        if caller == Caller::Foreground {
+            let section = self.begin_cleaning(policy, least_gain, caller)?;
+            return Some(self.sb.segments_of(section));
+        }
+        let mut left = std::mem::take(&mut self.cleaner.left_in_background);
+        // Segments that are empty by now cost nothing.
+        left.start = left
+            .clone()
+            .find(|segno| self.segments.get_mut().entry(*segno).valid > 0)
+            .unwrap_or(left.end);
+        if left.is_empty() {
+            let section = self.begin_cleaning(policy, least_gain, caller)?;
+            left = self.sb.segments_of(section);
+        }
+        let most = u32::try_from(self.knobs.migration_granularity).unwrap_or(u32::MAX);
+        let now = left.start..left.end.min(left.start.saturating_add(most));
+        self.cleaner.left_in_background = now.end..left.end;
+        Some(now)
+    }
+
     /// Begins to move the blocks of a piece. Nodes are moved already then, and not returned.
     fn begin_moves(&mut self, piece: Piece, caller: Caller) -> Result<Vec<Move>> {
         let mut moves = Vec::new();

@@ -71,6 +71,8 @@ pub(crate) struct Cleaner {
     /// Cleaned sections of nodes. Their nodes move with the next checkpoint, which then frees the
     /// section.
     moving: BTreeSet<u32>,
+    /// Segments left in the section that is being cleaned in the background (`next_victim_seg`).
+    pub(super) left_in_background: Range<SegNo>,
     /// The section behind the last victim, where a search of some sections begins (`last_victim`).
     pub(super) after_victim: u32,
 }

@@ -65,8 +65,20 @@ pub(super) fn volume_of(
     let orphans = checker.mend.as_ref().map(|mend| mend.orphans.clone()).unwrap_or_default();
     let sit = SitTable::mended(sb.clone(), checkpoint.sit_bitmap.clone());
     let pack = checker.volume.pack;
-    let parts =
-        Parts { sb, options, io, checkpoint, pack, nat, sit, segments, logs, orphans, zones };
+    let parts = Parts {
+        sb,
+        options,
+        io,
+        faults: Arc::default(),
+        checkpoint,
+        pack,
+        nat,
+        sit,
+        segments,
+        logs,
+        orphans,
+        zones,
+    };
     Ok(Engine { repairing: true, ..parts.assemble() })
 }
 

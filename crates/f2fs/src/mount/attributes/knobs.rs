@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 use crate::mount::attributes::IpuPolicy;
+use crate::mount::faults::ALL_TYPES;
 use crate::mount::options::{AllocationMode, MountOptions};
 use crate::mount::versions;
 use crate::ondisk::BLOCKS_PER_SEGMENT;
@@ -39,6 +40,7 @@ pub(crate) struct Geometry {
     zoned: bool,
     mode: AllocationMode,
     segments: u32,
+    segments_per_section: u32,
     blocks: u64,
     reserved_sections: u64,
     checkpoint_interval: u64,
@@ -55,6 +57,7 @@ impl Geometry {
             zoned,
             mode: options.mode,
             segments: sb.segment_count_main,
+            segments_per_section: sb.segs_per_sec,
             blocks: u64::from(sb.segment_count_main) * u64::from(BLOCKS_PER_SEGMENT),
             reserved_sections: reserved_sections(sb, checkpoint),
             checkpoint_interval: options.checkpoint_interval,
@@ -189,10 +192,27 @@ knobs! {
     /// How many sections `fstrim` looks at before it lets others at the volume and writes another
     /// checkpoint; 0 for all.
     batched_trim_sections: "4.0", 0..=u32::MAX as u64, |_| 0;
+    /// How many further blocks of the node table are read with one in which a free number is
+    /// looked for.
+    ra_nid_pages: "4.4", 0..=128, |_| 0;
     /// Longest time between checkpoints.
     cp_interval: "4.4", SOME, |v| v.checkpoint_interval;
+    /// Sets `gc_idle_interval` and `discard_idle_interval`, which are all there was before Linux
+    /// 4.20 told them apart.
+    idle_interval: "4.5", ANY, |_| 5, then |knobs| {
+        knobs.gc_idle_interval = knobs.idle_interval;
+        knobs.discard_idle_interval = knobs.idle_interval;
+    };
     /// Percent of all node numbers whose changed entries make a checkpoint due.
     dirty_nats_ratio: "4.6", PERCENT, |_| 10;
+    /// Of the calls that could fail, of those kinds that `inject_type` says, every Nth fails; 0 for
+    /// none.
+    inject_rate: "4.7", 0..=u32::MAX as u64, |_| 0;
+    /// What fails, a sum of 32 number of a new node, 64 removing a last name, 128 new block, 256
+    /// new name, 512 freeing an inode without a name, 1024 cutting a file off, 2048 read, 4096 the
+    /// next change, which stops the volume, 8192 discard, 16384 write. 1, 2, 4, 8, 16 and 32768
+    /// (memory), 65536 (quota) and 131072 (locks that are tried) have no effect.
+    inject_type: "4.7", 0..=ALL_TYPES as u64, |_| 0;
     /// A file with at most this many dirty pages writes them to the hot log (small I/O, 64 KiB).
     min_hot_blocks: "4.12", ANY, |_| 16;
     /// Blocks kept from users, as far as they are free.
@@ -212,8 +232,15 @@ knobs! {
     /// Logs continue in used segments while at most this many sections are free, beside the
     /// reserved ones.
     min_ssr_sections: "4.15", ANY, |v| v.reserved_sections;
+    /// 1: inodes whose names have been listed are read at once, before anybody asks for them.
+    readdir_ra: "4.16", 0..=1, |_| 1;
     /// After how many failed foreground moves a file is unpinned.
     gc_pin_file_thresh: "4.16", 0..=MAX_PIN_FAILURES as u64, |_| 2048;
+    /// The write-back of a file with at least this many dirty pages waits for that of others like
+    /// it, so that each lies in one piece.
+    min_seq_blocks: "4.19", ANY, |_| BLOCKS_PER_SEGMENT.into();
+    /// How many segments of a larger section are cleaned at a time in the background.
+    migration_granularity: "4.20", SOME, |v| v.segments_per_section.into();
     /// How long the volume must have been without requests before the drive is told what is free.
     discard_idle_interval: "4.20", ANY, |_| 5;
     /// How long the volume must have been without requests to be cleaned.

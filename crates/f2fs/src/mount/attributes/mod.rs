@@ -1,6 +1,8 @@
 //! The attributes of a mounted volume: two tables, of what can be set ([`knobs`]) and of what is
-//! only shown ([`status`]). Everything else that knows an attribute's name takes it from there.
+//! only shown ([`status`]), and one that is text ([`extensions`]). Everything else that knows an
+//! attribute's name takes it from there.
 
+mod extensions;
 mod knobs;
 mod modes;
 mod status;
@@ -26,7 +28,7 @@ pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), At
         let knob = knobs::TABLE.iter().find(|knob| knob.name == *name);
         let knob = knob.ok_or_else(|| AttributeError::Unknown {
             name: (*name).to_owned(),
-            known: knobs::TABLE.iter().map(|knob| knob.name).collect(),
+            known: knobs::TABLE.iter().map(|knob| knob.name).chain([extensions::NAME]).collect(),
         })?;
         (knob.set)(&mut changed, number(knob.name, &knob.range, value)?);
     }
@@ -40,8 +42,8 @@ pub(crate) fn check_known<'a>(
     version: Version,
 ) -> Result<()> {
     let is_newer = |name: &&str| {
-        let knob = knobs::TABLE.iter().find(|knob| knob.name == *name);
-        knob.is_some_and(|knob| !has_attribute(version, knob.since))
+        let mut rows = table().into_iter();
+        rows.any(|row| row.name == *name && !has_attribute(version, row.since))
     };
     match names.find(is_newer) {
         Some(name) => Err(Error::usage(format!("{name}: Linux {version} does not have it"))),
@@ -76,7 +78,7 @@ pub(crate) fn table() -> Vec<Attribute> {
         value: None,
         without_effect: None,
     });
-    knobs.chain(shown).collect()
+    knobs.chain([extensions::row()]).chain(shown).collect()
 }
 
 impl Status {
@@ -84,7 +86,8 @@ impl Status {
     pub(crate) fn by_name(&self) -> Map<String, Value> {
         let shown = status::TABLE.iter().map(|row| (row.name, (row.show)(self)));
         let knobs = knobs::TABLE.iter().map(|row| (row.name, (row.show)(&self.knobs)));
-        shown.chain(knobs).map(|(name, value)| (name.to_owned(), value)).collect()
+        let extensions = [(extensions::NAME, self.extension_list.clone())];
+        shown.chain(knobs).chain(extensions).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -98,7 +101,29 @@ impl F2fs {
             row.value = values.get(row.name).cloned();
             let knob = knobs::TABLE.iter().find(|knob| knob.name == row.name);
             row.default = knob.map(|knob| (knob.show)(&defaults));
+            if row.name == extensions::NAME {
+                row.default = Some("as made by mkfs".into());
+            }
         }
         rows
+    }
+
+    /// Sets several attributes: all of them or, if one is wrong, none.
+    pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
+        if let Some(linux) = self.options().linux {
+            check_known(settings.iter().map(|(name, _)| *name), linux)?;
+        }
+        let (texts, numbers): (Vec<_>, Vec<_>) =
+            settings.iter().partition(|(name, _)| *name == extensions::NAME);
+        let texts: Vec<&str> = texts.into_iter().map(|(_, value)| value).collect();
+        let mut volume = self.lock();
+        let raw = extensions::edited(&volume, &texts)?;
+        set(&mut self.knobs(), &numbers)?;
+        if let Some(raw) = raw {
+            extensions::store(&mut volume, raw)?;
+        }
+        let knobs = self.change_knobs(|knobs| set(knobs, &numbers))?;
+        volume.set_knobs(knobs);
+        Ok(())
     }
 }

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use vfs::Health;
 
 use crate::F2fs;
-use crate::mount::attributes::Knobs;
+use crate::alloc::segments::Segments;
+use crate::mount::attributes::{Knobs, extensions};
 use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
@@ -57,6 +58,8 @@ macro_rules! shown {
             $($(#[doc = $about])+ pub $field: $type,)+
             /// The writable attributes.
             pub knobs: Knobs,
+            /// Extensions of names, cold and hot.
+            pub extension_list: Value,
         }
 
         pub(super) const TABLE: &[Shown] = &[$(Shown {
@@ -105,6 +108,8 @@ shown! {
     moved_blocks_foreground: u64, "moved_blocks_foreground", "5.4";
     /// Blocks moved by background cleaning.
     moved_blocks_background: u64, "moved_blocks_background", "5.4";
+    /// Valid blocks of a section that has some, but not all, on average.
+    avg_vblocks: u32, "avg_vblocks", "5.4";
     /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
     sb_status: u32, "stat/sb_status", "5.11";
     /// `ckpt_flags` of the last checkpoint; 0x8 if a write has failed since.
@@ -177,6 +182,7 @@ impl Engine {
         let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
         let unusable_blocks_per_sec =
             (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT).saturating_sub(segments.section_capacity());
+        let avg_vblocks = mean_valid_blocks(segments);
         let pending_discard = segments.pending().count();
         let ([lfs_blocks, ssr_blocks], node_blocks) = (logs.written(), logs.nodes_written());
         let extents = self.inodes.extent_counts();
@@ -199,6 +205,7 @@ impl Engine {
             gc_background_calls: of(stats.cleanings, Caller::Background),
             moved_blocks_foreground: of(stats.moved_blocks, Caller::Foreground),
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
+            avg_vblocks,
             pending_discard,
             discarded_blocks: self.discards.blocks,
             discard_commands: self.discards.commands,
@@ -223,6 +230,7 @@ impl Engine {
             sent: queue.sent,
             tag_waits: queue.tag_waits,
             knobs,
+            extension_list: extensions::show(&self.sb),
         }
     }
 
@@ -241,4 +249,13 @@ impl Engine {
     pub(crate) fn lifetime_kbytes(&self) -> u64 {
         self.written_before.saturating_add(self.io.written_blocks() * 4)
     }
+}
+
+/// Valid blocks of a section that is neither empty nor full, on average (`f2fs_update_sit_info`).
+fn mean_valid_blocks(segments: &Segments) -> u32 {
+    let of = |section| (segments.section_valid(section), segments.section_usable(section));
+    let partial = (0..segments.sb().main_sections()).map(of);
+    let partial = partial.filter(|(valid, usable)| *valid > 0 && valid < usable);
+    let (count, sum) = partial.fold((0, 0), |(n, sum), (valid, _)| (n + 1, sum + u64::from(valid)));
+    sum.checked_div(count).unwrap_or(0) as u32
 }
