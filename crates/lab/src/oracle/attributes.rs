@@ -16,12 +16,40 @@ pub(super) struct Links {
     names: BTreeMap<Ino, u32>,
     said: BTreeMap<Ino, (ObjId, FileKind, u32)>,
     found: BTreeMap<ObjId, Ino>,
+    /// Objects that the inode may be as well, by each of its names.
+    alike: BTreeMap<Ino, Vec<ObjId>>,
 }
 
 impl Links {
-    /// Notes that a name of `obj` leads to `ino`.
-    pub(super) fn found(&mut self, obj: ObjId, ino: Ino) {
-        self.found.entry(obj).or_insert(ino);
+    /// Notes that a name of `obj` leads to `ino`, which may as well be any of `alike`. If `obj` was
+    /// taken for another inode before, that one is taken for what it is like, if it can be. Returns
+    /// what is found by that.
+    pub(super) fn found(&mut self, obj: ObjId, ino: Ino, alike: Vec<ObjId>) -> Vec<ObjId> {
+        let moved = self.taken_for(obj, ino, &mut Vec::new()).unwrap_or_default();
+        let objs = moved.iter().map(|(obj, _)| *obj).collect();
+        self.found.extend(moved);
+        let known = self.alike.entry(ino).or_insert_with(|| alike.clone());
+        known.retain(|obj| alike.contains(obj));
+        objs
+    }
+
+    /// What must be taken for which inode so that `obj` is `ino`: that alone, or first of all the
+    /// inode that `obj` was taken for is another of those that it is like, and so on. `None` if
+    /// `obj` is another inode.
+    fn taken_for(&self, obj: ObjId, ino: Ino, seen: &mut Vec<ObjId>) -> Option<Vec<(ObjId, Ino)>> {
+        let before = self.found.get(&obj).copied().filter(|before| *before != ino);
+        let Some(before) = before else { return Some(vec![(obj, ino)]) };
+        seen.push(obj);
+        for other in self.alike.get(&before)? {
+            if seen.contains(other) {
+                continue;
+            }
+            if let Some(mut taken) = self.taken_for(*other, before, seen) {
+                taken.push((obj, ino));
+                return Some(taken);
+            }
+        }
+        None
     }
 
     /// An entry of directory `dir`. A subdirectory has one in itself, and one for its parent.
@@ -53,7 +81,8 @@ impl Walk<'_> {
 
     /// All names of a file lead to one inode.
     fn identity(&self, attr: &Attr, obj: ObjId, out: &mut Vec<Verdict>) {
-        if let Some(ino) = self.links.found.get(&obj).filter(|ino| **ino != attr.ino) {
+        let taken = self.links.taken_for(obj, attr.ino, &mut Vec::new());
+        if let (None, Some(ino)) = (taken, self.links.found.get(&obj)) {
             let expected = format!("inode {ino}, as by another name");
             out.push(self.finding(obj, Damage::Corrupt, expected, format!("inode {}", attr.ino)));
         }

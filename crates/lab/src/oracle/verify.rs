@@ -1,7 +1,7 @@
 //! Compares a recovered volume, byte for byte, with all that may be on it.
 //!
 //! Walks the directories of the file system and of the model together. Where a name may stand for
-//! several objects, the best match is taken.
+//! several objects, the best match is taken; of several as good, whichever leaves other names theirs.
 
 use std::collections::BTreeMap;
 
@@ -103,12 +103,15 @@ impl Walk<'_> {
         versions: &Versions<Option<ObjId>>,
     ) {
         let mut best: Option<(ObjId, Vec<Verdict>)> = None;
-        let mut alike = Vec::new();
+        let (mut alike, mut perfect) = (Vec::new(), Vec::new());
         let candidates = versions.allowed().filter_map(|v| *v);
         for obj in candidates.filter(|&o| self.model.objects[o].kind == kind) {
             let verdicts = self.object(ino, obj);
             if verdicts.iter().all(|verdict| self.is_of_its_sectors(ino, obj, verdict)) {
                 alike.push(obj);
+            }
+            if verdicts.is_empty() && kind != FileKind::Directory {
+                perfect.push(obj);
             }
             let better = best.as_ref().is_none_or(|(_, b)| badness(&verdicts) < badness(b));
             if better {
@@ -140,7 +143,9 @@ impl Walk<'_> {
         if !never {
             // Contents that this file never had may belong to another file that the name may stand
             // for.
-            self.links.found(obj, ino);
+            for other in self.links.found(obj, ino, perfect) {
+                self.reached[other] = true;
+            }
         }
         if kind == FileKind::Directory {
             self.directory(ino, obj);

@@ -117,3 +117,4 @@ fn truncate(obj: ObjId, blocks: u64) -> Event {
 const LOST: Option<Damage> = Some(Damage::Lost);
 const GARBAGE: Option<Damage> = Some(Damage::Garbage);
 const TORN: Option<Damage> = Some(Damage::Torn);
+const CORRUPT: Option<Damage> = Some(Damage::Corrupt);

@@ -1,7 +1,7 @@
 //! Calls of several threads: what the order in which they began and returned allows.
 
 use super::super::event::{Event, Meta, ROOT};
-use super::{A, GARBAGE, History, LOST, TORN, create, place, rename, truncate, write};
+use super::{A, CORRUPT, GARBAGE, History, LOST, TORN, create, place, rename, truncate, write};
 
 #[test]
 fn of_two_writes_at_once_either_is_the_last() {
@@ -203,6 +203,28 @@ fn an_unlink_that_found_nothing_took_nothing() {
     history.sync(ROOT);
     assert_eq!(history.damage(&[("b", &[1])]), LOST);
     assert_eq!(history.damage(&[("c", &[1])]), GARBAGE);
+}
+
+/// What stands under the first name was taken for the file that was there first, and so the second
+/// name for a second inode of it.
+#[test]
+fn which_of_two_alike_has_a_name_follows_from_the_other_names() {
+    let mut history = History::new();
+    history.done(create("n1"));
+    history.done(rename("n1", "n2"));
+    history.done(create("n1"));
+    let a = ("a", &[1][..]);
+    assert_eq!(history.damage(&[a, ("n1", &[]), ("n2", &[])]), None);
+    assert_eq!(history.damage(&[a, ("n1", &[])]), None);
+    // So it does along a chain of them.
+    history.done(rename("n1", "n3"));
+    history.done(create("n1"));
+    assert_eq!(history.damage(&[a, ("n1", &[]), ("n2", &[]), ("n3", &[])]), None);
+    // One file cannot have two names.
+    let mut history = History::new();
+    history.done(create("n1"));
+    history.done(rename("n1", "n2"));
+    assert_eq!(history.damage(&[a, ("n1", &[]), ("n2", &[])]), CORRUPT);
 }
 
 #[test]
