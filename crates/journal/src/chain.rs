@@ -146,6 +146,12 @@ impl Chain {
         self.state.lock().is_valid(id)
     }
 
+    /// Whether all of these are.
+    pub(crate) fn are_valid(&self, of: &Frontier) -> bool {
+        let state = self.state.lock();
+        of.iter().all(|id| state.is_valid(id))
+    }
+
     /// Adds to `wanted` what those of its transactions name that are committed and not valid.
     pub(crate) fn close(&self, wanted: &mut Frontier) {
         let state = self.state.lock();

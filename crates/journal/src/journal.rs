@@ -132,11 +132,16 @@ impl<C: Client> Journal<C> {
                 (None, vec![Area::new(0, sequence, Some(ring), Some(superblock))])
             }
             Areas::PerCore => {
+                let mut space = space;
+                if let Some(how) = &policy.records {
+                    space.superblock.use_records(Records::areas());
+                    records = Records::new(how, &space.superblock);
+                }
                 let (tails, areas) = Tails::begin(&io, space, options.areas)?;
                 (Some(tails), areas)
             }
         };
-        if let (Some(_), [area]) = (&records, &*areas) {
+        if let (Some(_), None, [area]) = (&records, &tails, &*areas) {
             mark(area, &io)?;
         }
         Ok(Self {

@@ -14,7 +14,8 @@
 //! - Blocks that must be in memory when nothing may fail are [pinned](Journal::pin) before.
 //! - An fsync is [`Journal::fsync`] with that name; `sync` and the flusher call
 //!   [`Journal::commit_all`].
-//! - With a policy that has records ([`policy::IJOURNAL`], [`policy::GROUPED`]) or fast commits
+//! - With a policy that has records ([`policy::IJOURNAL`], [`policy::GROUPED`],
+//!   [`policy::ZGROUPED`]) or fast commits
 //!   ([`policy::FAST`]) it is [`Journal::fsync_by_record`], and the file system says what these
 //!   hold ([`Source`]).
 //! - What an operation frees may be used again when [`Client::committed`] names its transaction.

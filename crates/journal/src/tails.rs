@@ -76,6 +76,7 @@ impl Tails {
     pub(crate) fn end(&self, io: &Io, sequence: Tid) -> Result<()> {
         let mut superblock = self.superblock.clone();
         superblock.set_areas(None, sequence);
+        superblock.drop_records();
         self.write_superblock(io, &superblock)
     }
 

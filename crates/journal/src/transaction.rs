@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ondisk::header::Tid;
 
 /// A transaction of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Id {
     /// The area that logs it.
     pub area: u16,

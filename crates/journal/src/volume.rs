@@ -6,6 +6,7 @@ use drive::{BLOCK_SIZE, Block, Blocks, Lba};
 use queue::{Io, WriteSet};
 
 use crate::error::{Error, Result};
+use crate::ondisk::record::Floors;
 use crate::ondisk::superblock::{SUPERBLOCK_SIZE, Superblock};
 
 /// Log blocks read with one command while the log is scanned, at most.
@@ -76,6 +77,8 @@ pub struct Log<'a> {
     superblock: Superblock,
     /// There were areas for records: numbers of transactions that records may have are skipped.
     had_records: bool,
+    /// Which records count, from when the log is closed until they are applied.
+    floors: Option<Floors>,
     /// The transaction that has to bring in fast commits: until it is committed, the log is open.
     awaited: Option<crate::Tid>,
     /// What has been read last: adjacent log blocks in adjacent blocks of the drive.
@@ -102,7 +105,7 @@ impl<'a> Log<'a> {
             Superblock::parse(&block[range], at, volume.block_size as u32, file_blocks)?;
         let had_records = superblock.records().is_some();
         let ahead = Ahead::default();
-        Ok(Self { volume, map, superblock, had_records, awaited: None, ahead })
+        Ok(Self { volume, map, superblock, had_records, floors: None, awaited: None, ahead })
     }
 
     /// The journal's superblock.
@@ -150,12 +153,11 @@ impl<'a> Log<'a> {
 
     /// The superblock that closes the log will keep its areas of records and say which count, or
     /// have none. Whether there are any.
-    pub(crate) fn keep_records(&mut self, floor: Option<crate::Tid>) -> bool {
-        match floor {
-            Some(floor) => self.superblock.set_record_floor(floor),
-            None if self.had_records => self.superblock.drop_records(),
-            None => {}
+    pub(crate) fn keep_records(&mut self, floors: Option<Floors>) -> bool {
+        if floors.is_none() && self.had_records {
+            self.superblock.drop_records();
         }
+        self.floors = floors;
         self.had_records
     }
 
@@ -165,8 +167,15 @@ impl<'a> Log<'a> {
     }
 
     /// Closes the log, and ends its areas: no transaction is to be recovered, and the next one is
-    /// `sequence`. Durable when this returns.
+    /// `sequence`. Durable when this returns. Where records count, which ones is durable before:
+    /// as long as the log is open, it says that itself.
     pub(crate) fn close(&mut self, sequence: crate::Tid) -> Result<()> {
+        if let (Some(floors), Some(space)) = (self.floors.take(), self.superblock.records())
+            && !self.superblock.has_record_floors()
+        {
+            self.volume.write_forced(self.home(space.floors_at())?, &floors.emit()[..])?;
+            self.superblock.use_record_floors();
+        }
         // Records may have the numbers of two transactions that were not committed: the one on its
         // way, and the one that was running. Neither may come back.
         let sequence = if self.had_records { sequence.next().next() } else { sequence };

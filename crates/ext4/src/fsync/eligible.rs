@@ -95,13 +95,18 @@ impl Engine {
 
     /// Notes that a directory got another path in `id`.
     pub(crate) fn note_moved_dir(&self, id: Id) {
-        self.moved_dir.store(1 << 32 | u64::from(id.tid.0));
+        let mut moved = self.moved_dirs.lock();
+        moved.retain(|other| other.area != id.area);
+        moved.push(id);
+        self.have_dirs_moved.store(1);
     }
 
     /// Whether no directory has got another path that is not durable.
     pub(crate) fn paths_are_durable(&self) -> bool {
-        let moved = self.moved_dir.load();
-        let tid = journal::Tid(moved as u32);
-        moved == 0 || !self.is_open(Some(Id { area: 0, tid }))
+        if self.have_dirs_moved.load() == 0 {
+            return true;
+        }
+        let moved = self.moved_dirs.lock().clone();
+        !moved.into_iter().any(|id| self.is_open(Some(id)))
     }
 }

@@ -3,7 +3,7 @@
 
 use drive::Block;
 use journal::ondisk::fast::Change;
-use journal::{Entry, Source, Tid};
+use journal::{Entry, Id, Source, Tid};
 use vfs::FileKind;
 
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ impl Engine {
             if needs_commit || !is_regular || !self.is_open(cached.id) {
                 return None;
             }
-            let mut entry = self.entry(ino, cached)?;
+            let mut entry = Entry { of: cached.id?, ..self.entry(ino, cached)? };
             self.open_nodes(&cached.inode.raw.block, None, 0, &mut entry.images)?;
             entry
         };
@@ -81,6 +81,7 @@ impl Engine {
         self.entry(dir, cached)
     }
 
+    /// What is said of an inode, as of the transaction that made it.
     fn entry(&self, ino: Ino, cached: &Cached) -> Option<Entry> {
         let Cached { inode, recent, .. } = cached;
         let attributes = inode.raw.file_acl();
@@ -94,6 +95,7 @@ impl Engine {
         inode.emit(&mut bytes, Some(0));
         Some(Entry {
             ino,
+            of: born.map_or(Id::default(), |born| born.id),
             is_new: born.is_some(),
             parent: born.map_or(0, |born| born.parent),
             name: born.map_or(Box::default(), |born| (*born.name).into()),

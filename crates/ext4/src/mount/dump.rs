@@ -202,7 +202,8 @@ fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The log's superblock, its transactions and the tags of fast commits; or the images of the
+/// The log's superblock, its transactions, what counts of records of files, and the tags of fast
+/// commits; or the images of the
 /// transactions with one number.
 fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result<()> {
     let scanned = log.scan()?;
@@ -249,7 +250,11 @@ fn journal(mut log: Log<'_>, which: Option<u32>, see: Emit<'_>) -> crate::Result
             record
         })
     });
-    let goes_on = std::iter::once(record).chain(rows).all(&mut *see);
+    let floors = log.floors(&judged)?;
+    let files = log.live_records(&floors)?;
+    record.put("records", files.len() as u64);
+    let files = files.iter().flat_map(entries);
+    let goes_on = std::iter::once(record).chain(rows).chain(files).all(&mut *see);
     if goes_on { super::dump_fast::tags(&mut log, see) } else { Ok(()) }
 }
 
@@ -260,6 +265,19 @@ fn transaction(found: &Transaction) -> Record {
     record.put("images", found.images.len() as u64);
     record.put("revoked", found.revoked.len() as u64);
     record
+}
+
+/// What a record says of each of its files.
+fn entries(found: &journal::Record) -> impl Iterator<Item = Record> + '_ {
+    found.entries.iter().map(|entry| {
+        let mut record = Record::new("record", Shape::Row);
+        record.put("sub", found.sub).put("ino", entry.ino);
+        record.put("area", entry.of.area).put("tid", entry.of.tid.0);
+        record.put("new", u8::from(entry.is_new)).put("parent", entry.parent);
+        record.put("name", String::from_utf8_lossy(&entry.name).into_owned());
+        record.put("images", entry.images.len() as u64);
+        record
+    })
 }
 
 fn images(found: &Transaction) -> impl Iterator<Item = Record> + '_ {

@@ -73,8 +73,10 @@ pub(crate) struct Engine {
     parked: Mutex<VecDeque<(Id, Range<FsBlock>)>>,
     /// The same for numbers of inodes, where fsyncs write records.
     parked_inodes: Mutex<VecDeque<(Id, Ino)>>,
-    /// The last transaction in which a directory got another path, and 2^32; 0 if none did.
-    pub(crate) moved_dir: Line,
+    /// Of each area, the last transaction in which a directory got another path. Taken alone.
+    pub(crate) moved_dirs: Mutex<Vec<Id>>,
+    /// Not 0 if there is any.
+    pub(crate) have_dirs_moved: Line,
 }
 
 const HEALTH: [Health; 4] = [Health::Sound, Health::Stopped, Health::Shutdown, Health::Gone];
@@ -126,7 +128,8 @@ impl Engine {
             generations: Line::new(generation.into()),
             parked: Mutex::ranked(Rank::Space, "ext4 freed blocks", VecDeque::new()),
             parked_inodes: Mutex::ranked(Rank::Space, "ext4 freed inodes", VecDeque::new()),
-            moved_dir: Line::new(0),
+            moved_dirs: Mutex::ranked(Rank::Space, "ext4 moved directories", Vec::new()).keyed(3),
+            have_dirs_moved: Line::new(0),
             budget,
             groups,
             sb,

@@ -54,6 +54,9 @@ const GROUPED: &Technique = &durable("grouped", "Grouped fsync", "journal=groupe
 /// depends on.
 const ZJOURNAL: &Technique = &durable("zjournal", "Z-Journal", "journal=zjournal");
 
+/// `journal=zgrouped`: a log per core; fsyncs that meet on a core share a record.
+const ZGROUPED: &Technique = &durable("zgrouped", "Z-Journal, grouped", "journal=zgrouped");
+
 /// A technique that keeps what it has made durable, on any drive without zones.
 const fn durable(name: &'static str, title: &'static str, options: &'static str) -> Technique {
     Technique {
@@ -161,7 +164,7 @@ impl kind::Format for Format {
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
-        &[ORDERED, WRITEBACK, DATA_JOURNAL, FAST, IJOURNAL, GROUPED, ZJOURNAL]
+        &[ORDERED, WRITEBACK, DATA_JOURNAL, FAST, IJOURNAL, GROUPED, ZJOURNAL, ZGROUPED]
     }
 
     fn attributes(&self) -> Vec<Attribute> {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cores::Nanos;
 use journal::Policy;
 use journal::ondisk::areas::areas_max;
-use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZJOURNAL};
+use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZGROUPED, ZJOURNAL};
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -35,7 +35,7 @@ pub struct MountOptions {
     /// `journal=`: what an fsync closes and waits for; `None` for what the volume is made for: fast
     /// commits if it has room for them, or else the transaction.
     pub policy: Option<&'static Policy>,
-    /// `areas=N`: logs of `journal=zjournal`; 0 for one a core.
+    /// `areas=N`: logs of `journal=zjournal` and `zgrouped`; 0 for one a core.
     pub areas: u16,
     /// `cache=BYTES` (with k, m, g): page cache limit.
     pub cache_bytes: u64,
@@ -211,13 +211,14 @@ const ERRORS: [Choice<MountOptions>; 3] = [
     Choice { name: "panic", set: |o| o.errors = Some(OnError::Panic) },
 ];
 
-const POLICIES: [Choice<MountOptions>; 6] = [
+const POLICIES: [Choice<MountOptions>; 7] = [
     Choice { name: "jbd2", set: |o| o.policy = Some(&JBD2) },
     Choice { name: "fast", set: |o| o.policy = Some(&FAST) },
     Choice { name: "ijournal", set: |o| o.policy = Some(&IJOURNAL) },
     Choice { name: "grouped", set: |o| o.policy = Some(&GROUPED) },
     Choice { name: "none", set: |o| o.policy = Some(&NONE) },
     Choice { name: "zjournal", set: |o| o.policy = Some(&ZJOURNAL) },
+    Choice { name: "zgrouped", set: |o| o.policy = Some(&ZGROUPED) },
 ];
 
 const OPTIONS: Options<MountOptions> = Options {
@@ -388,7 +389,8 @@ mod tests {
         let error = "journal=x".parse::<MountOptions>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "journal=x: unknown value; expected jbd2, fast, ijournal, grouped, none or zjournal"
+            "journal=x: unknown value; expected jbd2, fast, ijournal, grouped, none, zjournal \
+             or zgrouped"
         );
         let shown = "rw,data=journal,journal=jbd2,inject=drop-flush+skip-ordered";
         let given = "data=journal,inject=skip-ordered+drop-flush";

@@ -118,6 +118,7 @@ fn what_logs_per_core_made_durable_survives_every_cut() {
 fn what_records_made_durable_survives_every_cut() {
     survives("", "journal=ijournal");
     survives("", "journal=grouped");
+    survives("", "journal=zgrouped,areas=3");
 }
 
 #[test]

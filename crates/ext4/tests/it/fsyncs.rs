@@ -32,7 +32,9 @@ fn written(ram: &Ssd, work: impl FnOnce()) -> u64 {
 /// `ext4_sync_file` commits `i_datasync_tid`, in which the times of an overwrite are not.
 #[test]
 fn an_fdatasync_of_an_overwrite_commits_nothing() {
-    for options in ["", "data=writeback", "journal=ijournal", "journal=zjournal"] {
+    for options in
+        ["", "data=writeback", "journal=ijournal", "journal=zjournal", "journal=zgrouped"]
+    {
         let (ram, fs) = volume(options);
         let ino = create(&fs, b"file");
         fs.write(ino, 0, &[1; 4 * PAGE]).unwrap();

@@ -7,7 +7,7 @@ use crate::harness::{Image, tool};
 
 #[test]
 fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
-    for policy in ["journal=ijournal", "journal=grouped"] {
+    for policy in ["journal=ijournal", "journal=grouped", "journal=zgrouped,areas=2"] {
         let image = Image::new(64);
         let options: MountOptions = policy.parse().unwrap();
         let fs = Ext4::mount(image.drive(), &options).unwrap();

@@ -52,8 +52,12 @@ fn work(fs: &dyn FileSystem, dirs: &[Ino], me: usize, rounds: u64) {
 /// finds it in order after a clean unmount, and after a recovery.
 #[test]
 fn threads_share_blocks_of_several_logs() {
+    ["zjournal", "zgrouped"].into_iter().for_each(share_blocks_of_several_logs);
+}
+
+fn share_blocks_of_several_logs(policy: &str) {
     let image = Image::new(64);
-    let options = "journal=zjournal,areas=3".parse().unwrap();
+    let options = format!("journal={policy},areas=3").parse().unwrap();
     for round in 0..2 {
         let fs = Arc::new(Ext4::mount(image.drive(), &options).unwrap());
         let dirs = [b'a' + 2 * round, b'b' + 2 * round]

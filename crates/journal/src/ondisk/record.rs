@@ -2,22 +2,28 @@
 //! "iJournaling", section 3). The layout is ours; JBD2 has none.
 //!
 //! A record is header blocks, the images of nodes of extent trees, and a commit block. The header
-//! holds one entry for each inode: the inode, its new name, and where its images belong. All
+//! holds one entry for each inode: the inode, the transaction that changed it last, its new name,
+//! and where its images belong. All
 //! header blocks and images are one sum, which the header and the commit block both carry; so a
 //! record of which the drive has lost anything is none. The magic is not JBD2's: its recovery takes
 //! no block of a record for one of the log.
+//!
+//! Behind the areas of records is one block for the [floors](Floors).
 
 use drive::{BLOCK_SIZE, Block};
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::areas::areas_max;
 use super::header::Tid;
 use super::{crc32c, crc32c_without};
+use crate::transaction::Id;
 
 /// First bytes of a header and of a commit block.
 const MAGIC: u32 = 0x5374_7264;
-const HEADER: u32 = 1;
-const COMMIT: u32 = 2;
+const HEADER: u32 = 3;
+const COMMIT: u32 = 4;
+const FLOORS: u32 = 5;
 /// The inode was made in a transaction that is not committed.
 const IS_NEW: u16 = 1;
 
@@ -27,8 +33,7 @@ const IS_NEW: u16 = 1;
 struct RawRecord {
     r_magic: U32,
     r_kind: U32,
-    /// The transaction that was running.
-    r_tid: U32,
+    r_reserved: U32,
     /// Blocks of the record, without its commit block.
     r_blocks: U32,
     /// Newer records have larger ones.
@@ -42,7 +47,7 @@ struct RawRecord {
     r_own_sum: U32,
 }
 
-/// What an entry begins with, 16 bytes: inode, name and homes of images follow.
+/// What an entry begins with, 24 bytes: inode, name and homes of images follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {
@@ -53,17 +58,37 @@ struct RawEntry {
     e_name_len: U16,
     e_inode_len: U16,
     e_images: U16,
+    /// The transaction that changed the inode last, and its area.
+    e_tid: U32,
+    e_area: U16,
+    e_reserved: U16,
 }
 
+/// What the block of floors begins with, 16 bytes. A number for each area follows.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawFloors {
+    f_magic: U32,
+    f_kind: U32,
+    f_count: U32,
+    /// Of the block, without this field.
+    f_sum: U32,
+}
+
+const FLOORS_SUM_AT: usize = std::mem::offset_of!(RawFloors, f_sum);
 const SUM_AT: usize = std::mem::offset_of!(RawRecord, r_sum);
 const OWN_SUM_AT: usize = std::mem::offset_of!(RawRecord, r_own_sum);
-const _: () = assert!(size_of::<RawRecord>() == 40 && size_of::<RawEntry>() == 16);
+const _: () = assert!(size_of::<RawRecord>() == 40 && size_of::<RawEntry>() == 24);
+const _: () = assert!(size_of::<RawFloors>() == 16);
 
 /// What a record says of one inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Its number.
     pub ino: u32,
+    /// The transaction that changed it last, or that made a directory. Once that is committed and
+    /// valid, the entry does not count.
+    pub of: Id,
     /// It was made in a transaction that is not committed: `parent` and `name` are where.
     pub is_new: bool,
     /// The directory that has its name.
@@ -79,8 +104,6 @@ pub struct Entry {
 /// A record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The transaction that was running. Once it is committed, the record does not count.
-    pub tid: Tid,
     /// The order of records.
     pub sub: u64,
     /// Its inodes. A directory comes before what is in it.
@@ -111,7 +134,7 @@ impl Record {
         let mut raw = RawRecord {
             r_magic: MAGIC.into(),
             r_kind: HEADER.into(),
-            r_tid: self.tid.0.into(),
+            r_reserved: 0.into(),
             r_blocks: (self.blocks() - 1).into(),
             r_sub: self.sub.into(),
             r_bytes: (bytes as u32).into(),
@@ -159,7 +182,7 @@ impl Record {
         let is_complete = sum == raw.r_sum.get() && commit[..40] == *expected.as_bytes();
         let entries = bytes.get(size_of::<RawRecord>()..raw.r_bytes.get() as usize)?;
         let entries = is_complete.then(|| parse_entries(entries, images))??;
-        Some(Self { tid: Tid(raw.r_tid.get()), sub: raw.r_sub.get(), entries })
+        Some(Self { sub: raw.r_sub.get(), entries })
     }
 }
 
@@ -172,11 +195,56 @@ impl Entry {
             e_name_len: (self.name.len() as u16).into(),
             e_inode_len: (self.inode.len() as u16).into(),
             e_images: (self.images.len() as u16).into(),
+            e_tid: self.of.tid.0.into(),
+            e_area: self.of.area.into(),
+            e_reserved: 0.into(),
         };
         out.extend_from_slice(raw.as_bytes());
         out.extend_from_slice(&self.inode);
         out.extend_from_slice(&self.name);
         self.images.iter().for_each(|(home, _)| out.extend_from_slice(&home.to_be_bytes()));
+    }
+}
+
+/// The last valid transaction of each area of the log when the power failed; one where the log had
+/// no areas. An entry counts if the transaction that it is of is behind that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Floors(pub Vec<Tid>);
+
+impl Floors {
+    /// Whether what a record says of transaction `of` counts. What is of an area that the log did
+    /// not have is left from another mount.
+    pub fn are_below(&self, of: Id) -> bool {
+        self.0.get(usize::from(of.area)).is_some_and(|floor| of.tid.is_after(*floor))
+    }
+
+    /// As a block.
+    pub fn emit(&self) -> Block {
+        let raw = RawFloors {
+            f_magic: MAGIC.into(),
+            f_kind: FLOORS.into(),
+            f_count: (self.0.len() as u32).into(),
+            f_sum: 0.into(),
+        };
+        let mut bytes = raw.as_bytes().to_vec();
+        self.0.iter().for_each(|floor| bytes.extend_from_slice(&floor.0.to_be_bytes()));
+        let mut block = Block::from_prefix(&bytes);
+        let sum = crc32c_without(!0, &block[..], FLOORS_SUM_AT);
+        block.make_mut()[FLOORS_SUM_AT..FLOORS_SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
+        block
+    }
+
+    /// Those in `block`, if it has any.
+    pub fn parse(block: &[u8]) -> Option<Self> {
+        let (raw, rest) = RawFloors::read_from_prefix(block).ok()?;
+        let count = raw.f_count.get() as usize;
+        let is_good = raw.f_magic.get() == MAGIC
+            && raw.f_kind.get() == FLOORS
+            && raw.f_sum.get() == crc32c_without(!0, block, FLOORS_SUM_AT)
+            && (1..=areas_max(BLOCK_SIZE)).contains(&count);
+        let floors = rest.chunks_exact(4).take(count);
+        let floor = |bytes: &[u8]| Some(Tid(u32::from_be_bytes(bytes.try_into().ok()?)));
+        is_good.then(|| floors.map(floor).collect::<Option<_>>().map(Self))?
     }
 }
 
@@ -194,6 +262,7 @@ fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
             homes.chunks_exact(8).map(|home| home.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         entries.push(Entry {
             ino: raw.e_ino.get(),
+            of: Id { area: raw.e_area.get(), tid: Tid(raw.e_tid.get()) },
             is_new: raw.e_flags.get() & IS_NEW != 0,
             parent: raw.e_parent.get(),
             name: name.into(),
@@ -214,6 +283,7 @@ mod tests {
         let image = |n: u64| (1000 + n, Block::from_prefix(&n.to_le_bytes()));
         let entry = |ino: u32, images: u64| Entry {
             ino,
+            of: Id { area: 3, tid: Tid(ino) },
             is_new: ino == 12,
             parent: 2,
             name: format!("file {ino}").into_bytes().into(),
@@ -221,7 +291,7 @@ mod tests {
             images: (0..images).map(image).collect(),
         };
         let entries = vec![entry(12, 2), entry(13, 0), entry(14, 3)];
-        Record { tid: Tid(5), sub: 1 << 40, entries }
+        Record { sub: 1 << 40, entries }
     }
 
     fn blocks(record: &Record) -> Vec<Block> {
@@ -255,6 +325,21 @@ mod tests {
         }
         assert_eq!(Record::parse(&whole[..2], SEED), None);
         assert_eq!(Record::parse(&[], SEED), None);
+    }
+
+    #[test]
+    fn floors_come_back_and_say_what_counts() {
+        let floors = Floors(vec![Tid(7), Tid(u32::MAX)]);
+        let block = floors.emit();
+        assert_eq!(Floors::parse(&block[..]), Some(floors.clone()));
+        let counts = |area, tid| floors.are_below(Id { area, tid: Tid(tid) });
+        assert!(counts(0, 8) && counts(1, 0), "numbers go round");
+        assert!(!counts(0, 7) && !counts(1, u32::MAX) && !counts(2, 9));
+        for byte in 0..24 {
+            let mut torn = block.clone();
+            torn.make_mut()[byte] ^= 1;
+            assert_eq!(Floors::parse(&torn[..]), None, "byte {byte}");
+        }
     }
 
     #[test]

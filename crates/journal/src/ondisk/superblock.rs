@@ -99,8 +99,7 @@ pub struct RawSuperblock {
     pub s_rec_blocks: U32,
     pub s_rec_areas: U32,
     pub s_rec_has_floor: U32,
-    pub s_rec_floor: U32,
-    pub s_rec_padding: U32,
+    pub s_rec_padding: [U32; 2],
     pub s_checksum: U32,
     pub s_users: [u8; 768],
 }
@@ -126,9 +125,14 @@ pub struct RecordSpace {
 }
 
 impl RecordSpace {
-    /// The block behind the last area.
-    pub fn end(self) -> u32 {
+    /// The block for the [floors](crate::ondisk::record::Floors), behind the last area.
+    pub fn floors_at(self) -> u32 {
         self.first.saturating_add(self.areas.saturating_mul(self.blocks))
+    }
+
+    /// The block behind all of it.
+    pub fn end(self) -> u32 {
+        self.floors_at().saturating_add(1)
     }
 }
 
@@ -318,7 +322,7 @@ impl Superblock {
         let blocks = ring.end / share / areas.max(1);
         let incompat = self.incompat() | Incompat::RECORDS;
         self.raw.s_feature_incompat = incompat.bits().into();
-        self.raw.s_rec_first = (ring.end - blocks * areas).into();
+        self.raw.s_rec_first = (ring.end - blocks * areas - 1).into();
         (self.raw.s_rec_blocks, self.raw.s_rec_areas) = (blocks.into(), areas.into());
     }
 
@@ -328,19 +332,18 @@ impl Superblock {
         let raw = &mut self.raw;
         raw.s_feature_incompat = incompat.bits().into();
         (raw.s_rec_first, raw.s_rec_blocks, raw.s_rec_areas) = (0.into(), 0.into(), 0.into());
-        (raw.s_rec_has_floor, raw.s_rec_floor) = (0.into(), 0.into());
+        raw.s_rec_has_floor = 0.into();
     }
 
-    /// While recovery brings records home: the last transaction that was committed when the power
-    /// failed. Records of later ones count, whatever recovery itself commits.
-    pub fn record_floor(&self) -> Option<Tid> {
-        let raw = &self.raw;
-        (raw.s_rec_has_floor.get() != 0).then(|| Tid(raw.s_rec_floor.get()))
+    /// While recovery brings records home: which count is what the block of floors says, whatever
+    /// recovery itself commits.
+    pub fn has_record_floors(&self) -> bool {
+        self.raw.s_rec_has_floor.get() != 0
     }
 
-    /// Sets [`Superblock::record_floor`].
-    pub fn set_record_floor(&mut self, floor: Tid) {
-        (self.raw.s_rec_has_floor, self.raw.s_rec_floor) = (1.into(), floor.0.into());
+    /// From here on the block of floors counts, which is durable.
+    pub fn use_record_floors(&mut self) {
+        self.raw.s_rec_has_floor = 1.into();
     }
 
     /// Blocks of the area for fast commits, of which the first is not used.

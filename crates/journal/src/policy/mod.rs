@@ -6,6 +6,7 @@ pub(crate) mod grouped;
 mod ijournal;
 mod jbd2;
 mod none;
+mod zgrouped;
 mod zjournal;
 
 use queue::plan::{Plan, Step, Writes};
@@ -15,6 +16,7 @@ pub use grouped::GROUPED;
 pub use ijournal::IJOURNAL;
 pub use jbd2::JBD2;
 pub use none::NONE;
+pub use zgrouped::ZGROUPED;
 pub use zjournal::ZJOURNAL;
 
 /// How a journal commits.
@@ -50,6 +52,8 @@ pub enum Holds {
     File,
     /// The files of all callers whose fsyncs meet.
     Group,
+    /// The files of callers whose fsyncs meet on one core.
+    CoresGroup,
     /// All that has changed since the last commit.
     Changes,
 }

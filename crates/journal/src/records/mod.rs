@@ -1,30 +1,38 @@
 //! Fsync by a record of the file, in place of a commit of everybody's changes.
 //!
-//! The caller's run asks the file system what a record must say ([`Source::record`]) with the
-//! area's gate held, so that all of it is of one running transaction. It then writes the record
-//! into the area of its core, and waits neither for the running transaction nor for a commit
-//! under way.
+//! The caller's run asks the file system what a record must say ([`Source::record`]): all of a
+//! file that is not durable, and the transaction that changed the file last. It writes the record
+//! into the area of its core, and waits neither for running transactions nor for a commit under
+//! way.
 //!
 //! What a cut may leave: before the commit block is durable, the file as its last record or commit
 //! left it. `PreFlush` makes the data and the record durable before the commit block. Once the
-//! record's transaction is committed the record does not count, and its blocks are used again.
+//! transaction is committed and valid, what the record says of the file does not count; once that
+//! goes for all its files, its blocks are used again.
+//!
+//! That holds where there are several logs, too. Let T be the transaction that changed a file last
+//! before its record. T owns the block of the inode or names who does, so T is valid if, and only
+//! if, recovery finds the file as the record has it or newer: whatever changes it later changes
+//! that block, and names T's owner. So without T no later state of the file or of its name is
+//! there that the record could undo.
 
 pub(crate) mod fast;
 mod run;
 mod slots;
 
-use cores::{Line, Mutex, PerCoreReadGuard, Rank};
+use cores::{Line, Mutex, Rank};
 use drive::Lba;
 use vfs::Ino;
 
 use crate::area::Ring;
+use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::inject::Inject;
 use crate::ondisk::fast::Change;
 use crate::ondisk::header::Tid;
 use crate::ondisk::record::{Entry, Record};
-use crate::policy::Recording;
 use crate::policy::grouped::Groups;
+use crate::policy::{Holds, Recording};
 use crate::{Client, Journal};
 
 use slots::Slots;
@@ -40,9 +48,10 @@ pub trait Source {
     /// Writes the dirty data of `ino` to its place, and waits until the drive has it.
     fn write_data(&self, ino: Ino) -> Result<(), Self::Error>;
 
-    /// Adds to `entries` what makes `ino` durable on top of what is committed, directories before
-    /// what is in them. False if a record cannot carry that. The caller holds the running
-    /// transaction, so this must not wait for a commit, nor for room in the log.
+    /// Adds to `entries` what makes `ino` durable on top of what is valid, directories before what
+    /// is in them. Each says which transaction changed the file last; inode and transaction are of
+    /// one instant. False if a record cannot carry that. Others may wait for the caller, so this
+    /// must not wait for a commit, nor for room in the log.
     fn record(&self, ino: Ino, entries: &mut Vec<Entry>) -> bool;
 
     /// What has changed in transaction `tid`, which is running, since this was asked last. `None`
@@ -56,12 +65,6 @@ pub trait Source {
     fn not_recorded(&self);
 }
 
-/// The running transaction, which stays so as long as this lives. Its owner must not wait for a
-/// commit or for log room.
-pub(crate) struct Hold<'j> {
-    tid: PerCoreReadGuard<'j, Tid>,
-}
-
 /// Where records are written, and in which order.
 pub(crate) struct Records {
     how: &'static Recording,
@@ -71,7 +74,8 @@ pub(crate) struct Records {
     blocks: u32,
     /// Number of the next record.
     subs: Line,
-    groups: Groups,
+    /// One for each core, or one for all.
+    groups: Box<[Groups]>,
     counts: Counts,
 }
 
@@ -109,7 +113,7 @@ pub(crate) struct Slot {
 }
 
 impl Records {
-    /// Areas at the end of `ring`'s log, whose superblock says where.
+    /// Areas at the end of the log, whose superblock says where.
     pub(crate) fn new(how: &'static Recording, superblock: &crate::Superblock) -> Option<Self> {
         let space = superblock.records()?;
         let slots =
@@ -120,7 +124,10 @@ impl Records {
             first: space.first,
             blocks: space.blocks,
             subs: Line::new(1),
-            groups: Groups::new(),
+            groups: match how.holds {
+                Holds::CoresGroup => (0..space.areas).map(|_| Groups::new()).collect(),
+                _ => [Groups::new()].into(),
+            },
             counts: Counts::default(),
         })
     }
@@ -130,16 +137,28 @@ impl Records {
         cores::core_count().clamp(1, AREAS_MAX) as u32
     }
 
-    /// A place for `record` in the area of this core; `None` if that has no room.
-    fn reserve(&self, record: &Record, committed: Tid, inject: Inject) -> Option<Slot> {
+    /// The groups of the calling core.
+    fn groups(&self) -> &Groups {
+        &self.groups[cores::current_core() % self.groups.len()]
+    }
+
+    /// A place for `record` in the area of this core. If that has no room, what must become valid
+    /// to make some.
+    fn reserve(
+        &self,
+        record: &Record,
+        are_valid: impl Fn(&Frontier) -> bool,
+        inject: Inject,
+    ) -> Result<Slot, Frontier> {
         let shared = inject.contains(Inject::RECORD_SHARED);
         let area = if shared { 0 } else { cores::current_core() % self.areas.len() };
         let mut slots = self.areas[area].lock();
         if shared {
             *slots = Slots::new(self.blocks);
         }
-        let at = slots.reserve(record.blocks(), record.tid, committed)?;
-        Some(Slot { area, at })
+        let of: Frontier = record.entries.iter().map(|entry| entry.of).collect();
+        let at = slots.reserve(record.blocks(), of, are_valid);
+        at.map(|at| Slot { area, at }).ok_or_else(|| slots.oldest())
     }
 
     fn release(&self, slot: Slot) {
@@ -181,10 +200,5 @@ impl<C: Client> Journal<C> {
         let Some(buffer) = self.buffers.find(lba) else { return true };
         let state = buffer.lock();
         state.owner.is_none() && state.images.last().is_none_or(|image| image.valid)
-    }
-
-    /// The running transaction stays while this is held.
-    pub(crate) fn hold(&self) -> Hold<'_> {
-        Hold { tid: self.area().gate.read() }
     }
 }

@@ -7,10 +7,11 @@ use queue::plan::{OnTheWay, Run};
 use vfs::Ino;
 
 use super::{Records, Slot, Source};
+use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
-use crate::ondisk::record::Record;
+use crate::ondisk::record::{Entry, Record};
 use crate::policy::grouped::{Member, Part};
 use crate::policy::{Holds, Submit};
 use crate::transaction::Id;
@@ -37,7 +38,8 @@ impl<C: Client> Journal<C> {
             return Ok(self.fsync(ino, changed())?);
         };
         cores::may_sleep();
-        let member = (records.how.holds == Holds::Group).then(|| records.groups.join(ino));
+        let is_grouped = records.how.holds != Holds::File;
+        let member = is_grouped.then(|| records.groups().join(ino));
         let mut run = RecordRun {
             journal: self,
             records,
@@ -48,9 +50,11 @@ impl<C: Client> Journal<C> {
             writes: OnTheWay::default(),
             record: None,
             carried: Vec::new(),
+            full: Frontier::default(),
         };
         let plan = if self.is_forced { &records.how.forced } else { &records.how.plan };
         let done = plan.run(&mut run, None);
+        let full = std::mem::take(&mut run.full);
         let (data, done) = run.end(done);
         data?;
         if done? {
@@ -59,7 +63,9 @@ impl<C: Client> Journal<C> {
         }
         let changed = changed();
         records.counts.fallen_back.fetch_add(u64::from(changed.is_some()));
-        Ok(self.fsync(ino, changed)?)
+        self.fsync(ino, changed)?;
+        // Other areas may be younger, and records of theirs take the room.
+        Ok(full.iter().try_for_each(|id| self.commit(id))?)
     }
 }
 
@@ -84,6 +90,8 @@ struct RecordRun<'a, C: Client, S: Source> {
     record: Option<(Slot, Vec<Block>, Block)>,
     /// Files that the record makes durable.
     carried: Vec<Ino>,
+    /// What must become valid before there is room for another record.
+    full: Frontier,
 }
 
 impl<C: Client, S: Source> RecordRun<'_, C, S> {
@@ -103,14 +111,10 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
             },
         };
         let _span = cores::span(Stage::Journal);
-        let hold = self.journal.hold();
         // Numbered before anything is looked at: of two inodes that had the same name, the one that
         // had it later began its fsync after the other was looked at.
         let sub = self.records.subs.fetch_add(1);
-        let mut record = Record { tid: *hold.tid, sub, entries: Vec::new() };
-        if self.inject(Inject::RECORD_LATE) {
-            record.tid = Tid(record.tid.0.wrapping_add(LATE));
-        }
+        let mut record = Record { sub, entries: Vec::new() };
         for ino in &files {
             let known = record.entries.len();
             let is_left_out = self.inject(Inject::SPLIT_GROUP) && *ino != self.ino;
@@ -120,16 +124,25 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
                 record.entries.truncate(known);
             }
         }
-        let committed = self.journal.area().turns.lock().committed;
+        let inject = self.journal.options.inject;
+        let are_valid = |of: &Frontier| self.journal.chain.are_valid(of);
         let slot = match record.entries.is_empty() {
-            true => None,
-            false => self.records.reserve(&record, committed, self.journal.options.inject),
+            true => Err(Frontier::default()),
+            false => self.records.reserve(&record, are_valid, inject),
         };
-        drop(hold);
-        let (Some(slot), Some(ring)) = (slot, &self.journal.area().ring) else {
-            self.carried.clear();
-            return Some(End::Nothing);
+        let (slot, ring) = match (slot, &self.journal.area().ring) {
+            (Ok(slot), Some(ring)) => (slot, ring),
+            (slot, _) => {
+                self.full = slot.err().unwrap_or_default();
+                self.carried.clear();
+                return Some(End::Nothing);
+            }
         };
+        if self.inject(Inject::RECORD_LATE) {
+            for Entry { of, .. } in &mut record.entries {
+                of.tid = Tid(of.tid.0.wrapping_add(LATE));
+            }
+        }
         let (blocks, commit) = record.emit(ring.seed);
         self.records.counts.runs.fetch_add(1);
         self.records.counts.blocks.fetch_add(blocks.len() as u64 + 1);
@@ -163,8 +176,12 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
         }
     }
 
-    /// A flush of its own for each record: this is what the paper counts.
-    fn flush_alone(&self) -> Result<()> {
+    /// A flush of its own for each record: this is what the paper counts. Groups of several cores
+    /// share them.
+    fn flush_record(&self) -> Result<()> {
+        if self.records.how.holds == Holds::CoresGroup {
+            return self.journal.flush();
+        }
         let _span = cores::span(Stage::WaitFlush);
         Ok(self.journal.io.queue().flush()?)
     }
@@ -222,10 +239,10 @@ impl<C: Client, S: Source> Run for RecordRun<'_, C, S> {
     }
 
     fn pre_flush(&mut self) -> Result<()> {
-        if self.inject(Inject::PLAIN_COMMIT) { Ok(()) } else { self.flush_alone() }
+        if self.inject(Inject::PLAIN_COMMIT) { Ok(()) } else { self.flush_record() }
     }
 
     fn flush(&mut self) -> Result<()> {
-        if self.inject(Inject::DROP_FLUSH) { Ok(()) } else { self.flush_alone() }
+        if self.inject(Inject::DROP_FLUSH) { Ok(()) } else { self.flush_record() }
     }
 }

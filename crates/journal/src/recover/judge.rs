@@ -12,6 +12,8 @@ use crate::transaction::Id;
 /// What the areas of a log, or its only one, have that counts.
 pub struct Judged {
     pub(super) areas: Vec<Scanned>,
+    /// The last transaction of each area that counts, or that was home before.
+    pub(super) last: Vec<Tid>,
     /// Number of the next transaction of all.
     pub(super) next: Tid,
     /// Committed transactions that do not count.
@@ -25,12 +27,12 @@ pub fn judge(mut areas: Vec<Scanned>) -> Judged {
     let mut last: Vec<Tid> = areas.iter().map(|area| area.end.previous()).collect();
     keep_valid(&mut last, transactions(&areas).map(|(id, of)| (id, &of.link.marks[..])));
     let mut invalid = 0;
-    for (area, last) in areas.iter_mut().zip(last) {
+    for (area, last) in areas.iter_mut().zip(&last) {
         let all = area.transactions.len();
         area.transactions.retain(|transaction| last.reaches(transaction.tid));
         invalid += all - area.transactions.len();
     }
-    Judged { areas, next: end.unwrap_or_default().next(), invalid }
+    Judged { areas, last, next: end.unwrap_or_default().next(), invalid }
 }
 
 impl Judged {

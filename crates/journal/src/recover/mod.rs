@@ -40,14 +40,15 @@ pub enum Strictness {
 /// a single log, whatever areas it had.
 pub fn recover(mut log: Log<'_>, strictness: Strictness) -> Result<Replayed> {
     let scanned = log.scan()?;
-    // Only a log without areas has records.
+    // Only a log without areas has fast commits.
     let first = scanned.first().cloned().unwrap_or_default();
-    let records = log.live_records(&first)?;
-    let floor = log.floor(&first);
-    let had_records = log.keep_records((!records.is_empty()).then_some(floor));
     let fast = log.fast_commits(&first)?;
     log.stay_open((!fast.is_empty()).then_some(first.end));
-    let done = judge(scanned).order(strictness)?.replay(&mut log)?;
+    let judged = judge(scanned);
+    let floors = log.floors(&judged)?;
+    let records = log.live_records(&floors)?;
+    let had_records = log.keep_records((!records.is_empty()).then_some(floors));
+    let done = judged.order(strictness)?.replay(&mut log)?;
     if had_records && !first.was_open {
         log.close(first.end)?;
     }

@@ -1,25 +1,23 @@
-//! Records: those that count are handed to the file system once the log's transactions are home.
+//! Records: what counts of them is handed to the file system once the log's transactions are home.
 //!
-//! A record says how files were in a transaction that was not committed, compared with what was.
-//! So it counts if, and only if, recovery has not found that transaction committed. The floor, the
-//! last transaction that was, is kept in the superblock until the file system has brought the
-//! records home: it may need several transactions for that, and a cut between two of them must not
-//! make records look old.
+//! An entry says how a file was in a transaction, compared with what is valid. So it counts if, and
+//! only if, recovery has not found that transaction valid. The floors, the last valid transaction
+//! of each area, are kept behind the records until the file system has brought these home: it may
+//! need several transactions for that, and a cut between two of them must not make records look
+//! old.
 
-use super::scan::Scanned;
+use super::judge::Judged;
 use crate::error::{Error, Result};
-use crate::ondisk::header::Tid;
-use crate::ondisk::record::Record;
+use crate::ondisk::record::{Floors, Record};
 use crate::volume::Log;
 
 impl Log<'_> {
-    /// The records that count, oldest first; none if the log has no areas for them.
-    pub(super) fn live_records(&mut self, scanned: &Scanned) -> Result<Vec<Record>> {
+    /// What counts of the records, oldest first; nothing if the log has no areas for them.
+    pub fn live_records(&mut self, floors: &Floors) -> Result<Vec<Record>> {
         let Some(space) = self.superblock().records() else { return Ok(Vec::new()) };
         if self.volume().block_size() != drive::BLOCK_SIZE {
             return Err(Error::unsupported("records in blocks of less than 4 KiB"));
         }
-        let floor = self.floor(scanned);
         let mut found = Vec::new();
         for area in 0..space.areas {
             let first = space.first + area * space.blocks;
@@ -28,11 +26,10 @@ impl Log<'_> {
             while at < end {
                 // A record that was not complete may lie in front of one that is.
                 at += match self.record_at(at, end)? {
-                    Some(record) => {
+                    Some(mut record) => {
                         let blocks = record.blocks();
-                        if record.tid.is_after(floor) {
-                            found.push(record);
-                        }
+                        record.entries.retain(|entry| floors.are_below(entry.of));
+                        found.extend((!record.entries.is_empty()).then_some(record));
                         blocks
                     }
                     None => 1,
@@ -43,10 +40,19 @@ impl Log<'_> {
         Ok(found)
     }
 
-    /// The last transaction that was committed when the power failed.
-    pub(super) fn floor(&self, scanned: &Scanned) -> Tid {
-        let last = Tid(scanned.end.0.wrapping_sub(1));
-        self.superblock().record_floor().unwrap_or(last)
+    /// The last transaction of each area that was valid when the power failed.
+    pub fn floors(&mut self, judged: &Judged) -> Result<Floors> {
+        let space = self.superblock().records().filter(|_| self.superblock().has_record_floors());
+        let Some(space) = space else { return Ok(Floors(judged.last.clone())) };
+        let (block, range) = self.read(space.floors_at())?;
+        Floors::parse(&block[range]).ok_or_else(|| {
+            Error::corrupt(
+                "floors of records",
+                space.floors_at(),
+                "none",
+                "as s_rec_has_floor says",
+            )
+        })
     }
 
     fn record_at(&mut self, at: u32, end: u32) -> Result<Option<Record>> {

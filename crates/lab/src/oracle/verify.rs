@@ -1,7 +1,8 @@
 //! Compares a recovered volume, byte for byte, with all that may be on it.
 //!
 //! Walks the directories of the file system and of the model together. Where a name may stand for
-//! several objects, the best match is taken; of several as good, whichever leaves other names theirs.
+//! several objects, the best match is taken; of several as good, whichever leaves other names
+//! theirs.
 
 use std::collections::BTreeMap;
 

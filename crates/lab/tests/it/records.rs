@@ -1,5 +1,5 @@
-//! iJournaling and Grouped fsync on ext4, cut at every point there is; and proof that each fault of
-//! theirs is found.
+//! Records of files on ext4, one for each fsync or for those that meet, on one log or on one per
+//! core: cut at every point there is; and proof that each fault of theirs is found.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use vfs::kind::Technique;
 use crate::harness::{self, broken, every_cut};
 
 const DRIVE: &str = "conventional-noplp";
-const MODES: [&str; 2] = ["ijournal", "grouped"];
+const MODES: [&str; 3] = ["ijournal", "grouped", "zgrouped"];
 /// Workloads whose fsyncs write a record or a fast commit.
 pub(crate) const SMALL: [&str; 11] = [
     "create-fsync",
@@ -93,6 +93,12 @@ fn faults_are_found() {
         ("record-late", "ijournal", "threads:4:names"),
         ("record-shared", "ijournal", "threads:4:names"),
         ("split-group", "grouped", "threads:4:names"),
+        ("record-late", "zgrouped", "threads:4:names"),
+        ("record-shared", "zgrouped", "threads:4:names"),
+        ("split-group", "zgrouped", "threads:12:names"),
+        ("drop-chain", "zgrouped", "threads:4:names"),
+        ("tail-ahead", "zgrouped", "threads:4:names"),
+        ("late-mark", "zgrouped", "threads:4:names"),
     ] {
         let found = (1..4).any(|seed| cut(workload, mode, seed, Some(inject)).broken > 0);
         assert!(found, "{inject} breaks nothing");

@@ -5,6 +5,7 @@
 //! the study's machine, with a partition of the study's size. Nobody commits by age meanwhile.
 
 mod four_threads;
+mod percore;
 mod why;
 
 use cores::Stage;
@@ -41,6 +42,12 @@ pub const GROUPED: &[Figure] = &[
         name: "fig-4b-why",
         about: "figure 4b where flushes overlap, and with other files' changes to commit",
         run: why::run,
+        simulated: true,
+    },
+    Figure {
+        name: "zgrouped",
+        about: "16 threads x (4 KiB write + fsync): a log per core with groups, and both apart",
+        run: percore::run,
         simulated: true,
     },
 ];
