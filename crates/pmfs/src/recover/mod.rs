@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use drive::pm::Pm;
 use drive::pm::typed::{Obj, fence};
+use vfs::FileKind;
 use vfs::kind::{self, Recovery};
 
 use crate::alloc::BlockRun;
 use crate::commit;
-use crate::inode::node::{Inode, read_raw};
+use crate::inode::node::Inode;
 use crate::inode::numbers::Numbers;
 use crate::mount::{ROOT, format, is_clean};
 use crate::ondisk::superblock::Layout;
@@ -59,6 +60,7 @@ impl Image {
         let numbers = Numbers::new(layout.inodes(), layout.cores);
         let mut used = Vec::new();
         let mut orphans = Vec::new();
+        let mut root_mode = 0;
         let (mut blocks, data) = (0, layout.data());
         for ino in layout.inodes() {
             let Some(at) = layout.inode_at(ino) else { continue };
@@ -66,6 +68,9 @@ impl Image {
                 continue;
             }
             let Some(inode) = Inode::load_bare(&*pm, &layout, at)? else { continue };
+            if ino == ROOT {
+                root_mode = inode.raw.mode.get();
+            }
             if inode.raw.links.get() == 0 && ino != ROOT {
                 orphans.push(at);
                 continue;
@@ -80,7 +85,7 @@ impl Image {
         }
         used.sort_unstable();
         check_disjoint(&used)?;
-        check_root(&*pm, &layout)?;
+        check_root(&layout, root_mode)?;
         let free = |at| Obj::<Orphan>::settled(&*pm, at, 8).store(0, &[0; 8]).write_back();
         let freed: Vec<_> = orphans.into_iter().map(free).collect();
         recovery.orphans = fence(&*pm, freed).len() as u64;
@@ -88,13 +93,12 @@ impl Image {
     }
 }
 
-fn check_root(pm: &dyn Pm, layout: &Layout) -> Result<(), Corrupt> {
-    let at = layout.inode_at(ROOT).unwrap_or(0);
-    let raw = read_raw(pm, at);
-    if raw.is_dir() {
+fn check_root(layout: &Layout, mode: u32) -> Result<(), Corrupt> {
+    if FileKind::from_mode(mode) == Some(FileKind::Directory) {
         return Ok(());
     }
-    let (structure, what, found) = ("root inode", "mode", raw.mode.get().into());
+    let at = layout.inode_at(ROOT).unwrap_or(0);
+    let (structure, what, found) = ("root inode", "mode", mode.into());
     Err(Corrupt { structure, at, what, found, allowed: "a directory" })
 }
 
