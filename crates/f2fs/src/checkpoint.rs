@@ -79,6 +79,7 @@ impl Engine {
             || self.nat.get_mut().dirty_count() > 0
             || !self.segments.get_mut().dirty().is_empty()
             || !self.since_checkpoint.is_empty()
+            || self.quotas.changed() > 0
     }
 
     /// Makes everything durable and marks the volume clean.
@@ -133,6 +134,7 @@ impl Engine {
             return Err(Error::NoSpace);
         }
         self.settle_atimes()?;
+        self.write_quotas(set)?;
         self.write_dirty_directories(set)?;
         self.write_all_dirty_nodes(set)?;
         set.submit(self.io.writer());

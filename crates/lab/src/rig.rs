@@ -232,9 +232,16 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     })
 }
 
-/// Makes an empty volume for a technique.
-pub fn make_for(format: &dyn Format, drive: &Arc<dyn Drive>, way: &Technique) -> Result<()> {
-    format.make_with(drive, way.make).map_err(Error::of("mkfs"))
+/// Makes an empty volume for a technique, to be mounted with these `options`.
+pub fn make_for(
+    format: &dyn Format,
+    drive: &Arc<dyn Drive>,
+    way: &Technique,
+    options: &str,
+) -> Result<()> {
+    let features = [way.make, format.features_for(options)];
+    let features: Vec<&str> = features.into_iter().filter(|f| !f.is_empty()).collect();
+    format.make_with(drive, &features.join(",")).map_err(Error::of("mkfs"))
 }
 
 /// Makes an empty volume to be mounted with these `options`: for the technique that has them, if
@@ -246,7 +253,7 @@ pub fn make_fitting(format: &dyn Format, drive: &Arc<dyn Drive>, options: &str) 
         is_own && way.options.split(',').all(|word| given.contains(&word))
     };
     match format.techniques().iter().find(needs_all) {
-        Some(way) => make_for(format, drive, way),
+        Some(way) => make_for(format, drive, way, options),
         None => make(format, drive),
     }
 }

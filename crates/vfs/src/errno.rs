@@ -35,6 +35,7 @@ errnos! {
     ACCESS = 13, "permission denied";
     BUSY = 16, "device or resource busy";
     EXIST = 17, "file exists";
+    XDEV = 18, "invalid cross-device link";
     NODEV = 19, "no such device";
     NOTDIR = 20, "not a directory";
     ISDIR = 21, "is a directory";
@@ -53,6 +54,7 @@ errnos! {
     OVERFLOW = 75, "value too large";
     OPNOTSUPP = 95, "operation not supported";
     UCLEAN = 117, "structure needs cleaning";
+    DQUOT = 122, "disk quota exceeded";
     NOKEY = 126, "required key not available";
 }
 

@@ -110,11 +110,6 @@ impl Space {
         self.used.lock().taken = 0;
     }
 
-    /// Takes one block.
-    pub(crate) fn take_block(&self) -> Result<()> {
-        self.take_blocks(1)
-    }
-
     /// Takes `count` blocks, or none.
     pub(crate) fn take_blocks(&self, count: u64) -> Result<()> {
         self.take(count, |_| ())

@@ -62,6 +62,8 @@ struct Walk {
     end: u64,
     /// Directories only: blocks by index.
     dir_blocks: Option<Vec<(u64, BlockAddr)>>,
+    /// Quota files only: the same.
+    quota_blocks: Option<Vec<(u64, BlockAddr)>>,
 }
 
 impl Walk {
@@ -123,6 +125,7 @@ impl Checker {
             log: if is_dir { LogType::HotData } else { LogType::WarmData },
             end: 0,
             dir_blocks: is_dir.then(Vec::new),
+            quota_blocks: self.volume.sb.quota_inos.contains(&ino).then(Vec::new),
         };
         let has_blocks =
             matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
@@ -143,6 +146,10 @@ impl Checker {
         }
         walk.blocks += self.check_xattrs(ino, opened);
         self.check_file(opened, &walk);
+        match walk.quota_blocks {
+            Some(blocks) => _ = self.quota.files.insert(ino, blocks),
+            None => self.quota.count(&opened.raw().i, walk.blocks),
+        }
         walk.dir_blocks.unwrap_or_default()
     }
 
@@ -278,6 +285,9 @@ impl Checker {
             return better;
         }
         let claim = self.claim(addr, owner);
+        if let Some(blocks) = walk.quota_blocks.as_mut().filter(|_| claim == Claim::Granted) {
+            blocks.push((index, addr));
+        }
         match (claim, &mut walk.dir_blocks) {
             (Claim::Granted, Some(blocks)) => blocks.push((index, addr)),
             (Claim::Granted, None) => {}

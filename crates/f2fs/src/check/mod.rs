@@ -18,6 +18,7 @@ mod mend_inode;
 mod nat_walk;
 mod node;
 mod place;
+mod quota;
 pub mod repair;
 mod root;
 mod segments;
@@ -38,6 +39,7 @@ pub(crate) use mend_inode::correct_inode;
 pub use place::{Finding, Place, Remedy};
 pub use state::{VolumeState, state};
 
+use self::quota::Counted;
 use crate::error::Result;
 use crate::mount::devices::check_complete;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags, Selected};
@@ -172,6 +174,8 @@ pub(crate) struct Checker {
     /// Blocks of the main area that the walk reached, most significant bit first as in SIT maps.
     pub(crate) blocks_reached: Vec<u8>,
     links: BTreeMap<Nid, Links>,
+    /// What owners, groups and projects use.
+    quota: Counted,
     /// Directories that were named but not yet read, and the directory that names each.
     pending: Vec<(Nid, Option<Nid>)>,
 }
@@ -203,6 +207,7 @@ impl Checker {
             nids_reached: vec![0; nid_bytes],
             blocks_reached: vec![0; block_bytes],
             links: BTreeMap::new(),
+            quota: Counted::default(),
             pending: Vec::new(),
         }
     }
@@ -221,6 +226,7 @@ impl Checker {
         self.walk_orphans();
         self.check_unreached_nids();
         self.check_links();
+        self.check_quotas();
         self.check_segments();
         if self.volume.has_sit {
             self.check_cursegs();

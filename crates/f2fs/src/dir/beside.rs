@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::inode::attr::Stat;
 use crate::inode::change::Change;
 use crate::inode::see::{Own, See, Unseen};
+use crate::mount::quota::Amount;
 use crate::ondisk::{NULL_ADDR, Nid, is_data_addr};
 
 /// How many blocks a change of an entry makes dirty at most: that of the entry with its node, and
@@ -78,7 +79,10 @@ impl Own<'_> {
         let entry = self.new_entry(parent, name, ino, kind)?;
         let room = self.foresee_entry(new, &entry)?;
         self.make_ready(parent, room)?;
-        self.engine().space.take_node(true)?;
+        let owner = self.take_quota_of_new(new)?;
+        let engine = self.engine();
+        let taken = engine.space.take_node(true);
+        taken.inspect_err(|_| engine.quotas.give(owner, Amount::INODE))?;
         // From here on there is nothing that could fail.
         self.put_inode(ino, known, new)?;
         self.put_entry(parent, room, &entry)?;
@@ -196,7 +200,7 @@ impl Own<'_> {
 
     /// Frees an inode, its node and its blocks, or nothing.
     fn free_inode(&mut self, ino: Nid) -> Result<(), Unseen> {
-        let known = self.place_of(ino)?;
+        let (known, owner) = (self.place_of(ino)?, self.counted_for(ino)?);
         let mut addrs = self.view(ino)?.block_addrs();
         let blocks = addrs.len() as u64;
         addrs.push(known.entry.addr);
@@ -208,6 +212,9 @@ impl Own<'_> {
         shard.nodes.remove(ino);
         let engine = self.engine();
         engine.space.give_inode(blocks);
+        if let Some(owner) = owner {
+            engine.quotas.give(owner, Amount { inodes: 1, ..Amount::blocks(blocks) });
+        }
         engine.since_checkpoint.forget(ino);
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::inode::flags::{self, Forbidden};
 use crate::inode::protected::Protected;
 use crate::mount::engine::Engine;
 use crate::mount::faults::FaultType;
+use crate::mount::quota::{Amount, Owner};
 use crate::ondisk::dentry::DentryGeometry;
 use crate::ondisk::inode::{
     Advise, DEFAULT_INLINE_XATTR_SLOTS, EXTRA_ISIZE, FileFlags, Inline, InodeLayout, RawInode,
@@ -41,6 +42,7 @@ pub(crate) struct NewInode<'a> {
 struct Inherited {
     flags: FileFlags,
     gid: u32,
+    project: u32,
     /// The set-group-id bit, or nothing.
     mode: u16,
 }
@@ -54,7 +56,9 @@ impl NewInode<'_> {
             (_, FileKind::Directory) => (parent.gid.get(), S_ISGID),
             _ => (parent.gid.get(), 0),
         };
-        Inherited { flags, gid, mode }
+        let inherits = parent.file_flags().contains(FileFlags::PROJINHERIT);
+        let project = parent.projid().filter(|_| inherits).unwrap_or(0);
+        Inherited { flags, gid, project, mode }
     }
 }
 
@@ -86,6 +90,32 @@ pub(crate) trait Namei: Entries {
             return Err(Error::from(Errno::NOENT).into());
         }
         self.check_may_add(dir)
+    }
+
+    /// Counts a new inode for its owner, if the quotas have it.
+    fn take_quota_of_new(&mut self, new: &NewInode<'_>) -> Result<Owner, Self::Error> {
+        if !self.engine().quotas.is_on {
+            return Ok(Owner::default());
+        }
+        let inherited = new.inherited(&*self.view(new.parent)?);
+        let engine = self.engine();
+        let has_projects = engine.sb.features.contains(Features::PRJQUOTA);
+        let project = if has_projects { inherited.project } else { 0 };
+        let owner = Owner::new(new.creator.uid, inherited.gid, project);
+        engine.quotas.take(owner, Amount::INODE, engine.quota_time())?;
+        Ok(owner)
+    }
+
+    /// Fails if `ino` may not get a name in `dir`, whose files belong to its project.
+    fn check_project(&mut self, dir: Nid, ino: Nid) -> Result<(), Self::Error> {
+        let dir = self.view(dir)?;
+        let inherits = dir.file_flags().contains(FileFlags::PROJINHERIT);
+        let project = dir.projid().unwrap_or(0);
+        let has_projects = self.engine().sb.features.contains(Features::PRJQUOTA);
+        if has_projects && inherits && self.view(ino)?.projid().unwrap_or(0) != project {
+            return Err(Error::from(Errno::XDEV).into());
+        }
+        Ok(())
     }
 
     /// Puts a new inode into memory. Its number `ino` has been taken, and its place is `known`.
@@ -202,7 +232,9 @@ impl Engine {
 
     /// Makes an inode that has no name yet.
     pub(crate) fn new_inode(&mut self, new: &NewInode<'_>) -> Result<Nid> {
-        let ino = self.take_node(true)?;
+        let owner = self.take_quota_of_new(new)?;
+        let taken = self.take_node(true);
+        let ino = taken.inspect_err(|_| self.quotas.give(owner, Amount::INODE))?;
         let known = self.place_of(ino)?;
         self.put_inode(ino, known, new)?;
         if new.kind == FileKind::Directory && !self.options.inline_dentry {
@@ -258,6 +290,9 @@ impl Engine {
         if let Some(extra) = i.extra_mut() {
             extra.extra_isize.set(extra_isize);
             extra.inline_xattr_size.set(if flexible { xattr } else { 0 });
+            if features.contains(Features::PRJQUOTA) {
+                extra.projid.set(inherited.project);
+            }
             if features.contains(Features::INODE_CRTIME) {
                 extra.crtime.set(now.secs.cast_unsigned());
                 extra.crtime_nsec.set(now.nanos);
@@ -340,6 +375,7 @@ impl Engine {
     pub(crate) fn link(&mut self, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
         self.check_free(dir, name)?;
         self.check_changeable(ino)?;
+        self.check_project(dir, ino)?;
         let linkable = self.opens.is_linkable(ino.into());
         let inode = self.inode(ino)?;
         let kind = inode.file_kind();

@@ -54,6 +54,7 @@ pub(crate) trait Rename: Namei {
         target: Option<Found>,
     ) -> Result<(), Self::Error> {
         self.check_may_remove(from, source.ino)?;
+        self.check_project(to, source.ino)?;
         match target {
             Some(found) => self.check_may_remove(to, found.ino),
             None => self.check_may_add(to),
@@ -99,6 +100,7 @@ impl Engine {
         if found.ino == source.ino {
             Ok(())
         } else if exchange {
+            self.check_project(from.dir, found.ino)?;
             self.exchange(from, source, to, found)
         } else {
             move_over(self, target)

@@ -30,6 +30,7 @@ use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::fs::nid;
+use crate::mount::quota::Amount;
 use crate::ondisk::inode::{Advise, Inline};
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
@@ -241,6 +242,9 @@ impl Engine {
             self.add_blocks(cow, -1)?;
             self.set_addr(ino, to, addr)?;
             self.add_blocks(ino, 1)?;
+            if let (Some(cow), Some(ino)) = (self.counted_for(cow)?, self.counted_for(ino)?) {
+                self.quotas.transfer(cow, ino, Amount::blocks(1), self.quota_time(), false)?;
+            }
             if is_data_addr(addr) {
                 let version = self.nat.get_mut().get(&self.io, to.nid)?.version;
                 self.set_summary(addr, RawSummary::data(to.nid, version, to.ofs_in_node))?;

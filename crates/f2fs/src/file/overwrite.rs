@@ -111,7 +111,7 @@ impl Own<'_> {
         if holes.is_empty() {
             return Ok(());
         }
-        self.engine().space.take_blocks(holes.len() as u64)?;
+        self.take_blocks(ino, holes.len() as u64)?;
         for (_, slot) in holes {
             self.set_addr(ino, *slot, NEW_ADDR)?;
         }

@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U32, U64};
 use crate::error::Result;
 use crate::inode::see::{InodeView, See};
 use crate::mount::engine::Engine;
+use crate::mount::quota::Owner;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{FileFlags, Inline, RawInode};
 
@@ -128,6 +129,17 @@ impl Engine {
     /// Changes attributes.
     pub(crate) fn set_attr(&mut self, ino: Nid, change: &SetAttr) -> Result<()> {
         self.check_may_set(ino, change)?;
+        if change.uid.is_some() || change.gid.is_some() {
+            let inode = self.inode(ino)?;
+            let (uid, gid) =
+                (change.uid.unwrap_or(inode.uid.get()), change.gid.unwrap_or(inode.gid.get()));
+            let to = Owner::new(uid, gid, inode.projid().unwrap_or(0));
+            drop(inode);
+            self.move_quota(ino, to, true)?;
+            let inode = self.inode_mut(ino)?;
+            inode.uid.set(uid);
+            inode.gid.set(gid);
+        }
         let now = self.clock.now();
         if let Some(size) = change.size {
             let inode = self.inode(ino)?;
@@ -146,12 +158,6 @@ impl Engine {
         if let Some(perm) = change.perm {
             let kind = inode.mode.get() & !0o7777;
             inode.mode.set(kind | perm & 0o7777);
-        }
-        if let Some(uid) = change.uid {
-            inode.uid.set(uid);
-        }
-        if let Some(gid) = change.gid {
-            inode.gid.set(gid);
         }
         if let Some(atime) = change.atime {
             self.lazy_atimes.remove(&ino);

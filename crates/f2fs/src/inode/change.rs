@@ -19,6 +19,7 @@ use crate::inode::node_write::Frozen;
 use crate::inode::see::{Own, Unseen};
 use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
+use crate::mount::quota::{Amount, Owner};
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::node::{RawNodeFooter, first_index_of};
 use crate::ondisk::sit::LogType;
@@ -65,6 +66,39 @@ pub(crate) trait Change: Mapping {
 
     /// Sets an access time that was kept back (`lazytime`).
     fn settle_atime(&mut self, ino: Nid) -> Result<(), Self::Error>;
+
+    /// Whom inode `ino` is counted for; `None` if for nobody.
+    fn counted_for(&mut self, ino: Nid) -> Result<Option<Owner>, Self::Error> {
+        if !self.engine().quotas.is_on || self.engine().is_quota_file(ino) {
+            return Ok(None);
+        }
+        Ok(Some(Owner::of(&*self.view(ino)?)))
+    }
+
+    /// Takes `count` blocks for inode `ino`, if volume and quotas have them.
+    fn take_blocks(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
+        self.take_quota(ino, count)?;
+        let taken = self.engine().space.take_blocks(count);
+        if taken.is_err() {
+            self.give_quota(ino, count)?;
+        }
+        Ok(taken?)
+    }
+
+    /// Counts `count` blocks more for the owner of inode `ino`, if the quotas have them.
+    fn take_quota(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
+        let Some(owner) = self.counted_for(ino)? else { return Ok(()) };
+        let engine = self.engine();
+        Ok(engine.quotas.take(owner, Amount::blocks(count), engine.quota_time())?)
+    }
+
+    /// Counts `count` blocks less.
+    fn give_quota(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
+        if let Some(owner) = self.counted_for(ino)? {
+            self.engine().quotas.give(owner, Amount::blocks(count));
+        }
+        Ok(())
+    }
 
     /// Adds to the inode's count of blocks.
     fn add_blocks(&mut self, ino: Nid, delta: i64) -> Result<(), Self::Error> {

@@ -316,7 +316,7 @@ impl Engine {
         if self.addr_in(slot)? != NULL_ADDR {
             return Ok(false);
         }
-        self.space.take_block()?;
+        self.take_blocks(ino, 1)?;
         self.set_addr(ino, slot, NEW_ADDR)?;
         self.add_blocks(ino, 1)?;
         Ok(true)
@@ -336,7 +336,7 @@ impl Engine {
             let addrs = slot.addrs_in(&self.node(ino, slot.nid)?.block, run);
             let unsound = |addr: &BlockAddr| is_data_addr(*addr) && !self.sb.in_main(*addr);
             let holes = addrs.iter().filter(|addr| **addr == NULL_ADDR).count();
-            if addrs.iter().any(unsound) || self.space.take_blocks(holes as u64).is_err() {
+            if addrs.iter().any(unsound) || self.take_blocks(ino, holes as u64).is_err() {
                 break;
             }
             if holes > 0 {
@@ -364,6 +364,7 @@ impl Engine {
         self.set_addr(ino, slot, NULL_ADDR)?;
         if counted {
             self.space.give_block();
+            self.give_quota(ino, 1)?;
             self.add_blocks(ino, -1)?;
         }
         Ok(())

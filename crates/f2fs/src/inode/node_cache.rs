@@ -18,6 +18,7 @@ use crate::inode::change::Change;
 use crate::mount::engine::Engine;
 use crate::mount::faults::FaultType;
 use crate::mount::iostat::Moved;
+use crate::mount::quota::Amount;
 use crate::ondisk::inode::{InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::sit::LogType;
@@ -368,7 +369,14 @@ impl Engine {
     /// Makes a node at `node_offset` of inode `ino`. Its block counts at once.
     pub(crate) fn new_node(&mut self, ino: Nid, node_offset: u32) -> Result<Nid> {
         let is_dir = self.is_dir(ino)?;
-        let nid = self.take_node(false)?;
+        self.take_quota(ino, 1)?;
+        let nid = match self.take_node(false) {
+            Ok(nid) => nid,
+            Err(error) => {
+                self.give_quota(ino, 1)?;
+                return Err(error);
+            }
+        };
         let mut block = [0; BLOCK_SIZE];
         let footer = RawNodeFooter::of_mut(&mut block);
         *footer = RawNodeFooter::new(nid, ino, node_offset);
@@ -386,13 +394,19 @@ impl Engine {
         self.drop_node_block(nid, ino)?;
         self.since_checkpoint.freed_node(ino, offset);
         self.space.give_node(false);
+        self.give_quota(ino, 1)?;
         self.add_blocks(ino, -1)
     }
 
     /// Frees inode `ino` itself, after everything else of it.
     pub(crate) fn free_inode_node(&mut self, ino: Nid) -> Result<()> {
+        let owner = self.counted_for(ino)?;
+        let amount = Amount::of(&*self.inode(ino)?);
         self.drop_node_block(ino, ino)?;
         self.space.give_node(true);
+        if let Some(owner) = owner {
+            self.quotas.give(owner, amount);
+        }
         Ok(())
     }
 

@@ -33,6 +33,7 @@ use crate::mount::faults::Faults;
 use crate::mount::io::Io;
 use crate::mount::iostat::IoStat;
 use crate::mount::options::{MountOptions, OnError};
+use crate::mount::quota::Quotas;
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
@@ -57,6 +58,7 @@ pub(crate) struct Engine {
     /// What the drive is to be told of.
     pub(crate) discards: Discards,
     pub(crate) space: Space,
+    pub(crate) quotas: Quotas,
     pub(crate) credit: Credit,
     pub(crate) inodes: Inodes,
     pub(crate) opens: Opens,
@@ -152,7 +154,7 @@ impl Engine {
     /// dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
         let nothing_lost = match error {
-            Error::NoSpace => true,
+            Error::NoSpace | Error::Posix(Errno::DQUOT) => true,
             Error::Io(error) => error.verb == Verb::Read,
             _ => false,
         };

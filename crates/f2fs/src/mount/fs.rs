@@ -82,7 +82,9 @@ impl F2fs {
     /// ```
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let mut volume = mount::load(drive, options)?;
+        volume.load_quotas();
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
+        volume.quotas.enforce();
         let wishes = Wishes::new(volume.knobs);
         Ok(Self {
             iostat: volume.iostat.clone(),

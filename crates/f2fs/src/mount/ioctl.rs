@@ -19,7 +19,9 @@ use crate::inode::attr::Stat;
 use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::fs::nid;
+use crate::mount::quota::Owner;
 use crate::ondisk::sit::LogType;
+use crate::ondisk::superblock::Features;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, Nid, is_data_addr};
 
 impl F2fs {
@@ -88,11 +90,9 @@ impl F2fs {
         Ok(self.volume()?.inode(nid(ino)?)?.projid().unwrap_or(0))
     }
 
-    /// Sets the project. Volumes with project quota are mounted read-only, so there is only 0.
+    /// Sets the project (`f2fs_ioc_setproject`). Without project quota there is only 0.
     pub fn set_project_id(&self, ino: Ino, project: u32) -> Result<()> {
-        let mut volume = self.change()?;
-        volume.inode(nid(ino)?)?;
-        if project == 0 { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
+        self.change()?.set_project(nid(ino)?, project)
     }
 
     /// `FS_IOC_GETVERSION`: the generation of the inode, which tells files apart that had the
@@ -205,6 +205,27 @@ fn kind_of_gc(sync: bool) -> (Policy, Caller) {
 }
 
 impl Engine {
+    fn set_project(&mut self, ino: Nid, project: u32) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let before = inode.projid();
+        let to = Owner::new(inode.uid.get(), inode.gid.get(), project);
+        drop(inode);
+        if before.unwrap_or(0) == project {
+            return Ok(());
+        }
+        if before.is_none() || !self.sb.features.contains(Features::PRJQUOTA) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        self.move_quota(ino, to, true)?;
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        inode.set_ctime(now);
+        if let Some(extra) = inode.extra_mut() {
+            extra.projid.set(project);
+        }
+        Ok(())
+    }
+
     /// Rewrites the blocks of some pages side by side. Returns how many.
     fn defragment(&mut self, ino: Nid, pages: Range<u64>) -> Result<u64> {
         if self.kind_of(ino)? != FileKind::Regular || self.is_pinned(ino)? {

@@ -55,7 +55,7 @@ enum Takes {
     Either,
 }
 
-const WITHOUT_EFFECT: [(&str, Takes); 52] = [
+const WITHOUT_EFFECT: [(&str, Takes); 47] = [
     // Always so: extended attributes, checkpoints that callers share, one cleaner for all.
     ("user_xattr", Nothing),
     ("nouser_xattr", Nothing),
@@ -86,16 +86,11 @@ const WITHOUT_EFFECT: [(&str, Takes); 52] = [
     ("whint_mode", OneOf(&["off", "user-based", "fs-based"])),
     ("io_bits", Value),
     ("checkpoint", Value),
-    // Room kept for some users, and quota.
+    // Room kept for some users, and quota files with names.
     ("reserve_root", Value),
     ("reserve_node", Value),
     ("resuid", Value),
     ("resgid", Value),
-    ("quota", Nothing),
-    ("noquota", Nothing),
-    ("usrquota", Nothing),
-    ("grpquota", Nothing),
-    ("prjquota", Nothing),
     ("usrjquota", Value),
     ("grpjquota", Value),
     ("prjjquota", Value),

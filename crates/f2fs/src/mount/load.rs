@@ -28,6 +28,7 @@ use crate::mount::engine::{Engine, Stats};
 use crate::mount::faults::Faults;
 use crate::mount::io::Io;
 use crate::mount::options::{AllocationMode, FsyncMode, Inject, MountOptions};
+use crate::mount::quota::Quotas;
 use crate::mount::since::SinceCheckpoint;
 use crate::ondisk::bits;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
@@ -132,6 +133,7 @@ impl Parts {
                 Logs::new(logs, ssr_allowed, knobs.ssr_threshold(&sb, &checkpoint)),
             ),
             space: Space::new(&checkpoint, &sb, segments.usable_blocks(), faults.clone()),
+            quotas: Quotas::new(&options),
             discards: Discards::default(),
             credit: Credit::default(),
             inodes: Inodes::new(options.cache_bytes),
@@ -203,6 +205,9 @@ fn check_options(
 ) -> Result<()> {
     if sb.features.contains(Features::BLKZONED) {
         options.mode = AllocationMode::Lfs;
+    }
+    if options.quota_limits[2] && !sb.features.contains(Features::PRJQUOTA) {
+        return Err(Error::usage("prjquota: the volume was made without project_quota"));
     }
     let judged = zones.is_some_and(|z| z.is_sequential(sb.main_end() - 1));
     if options.oprw && !judged && options.fsync_mode != FsyncMode::Strict {

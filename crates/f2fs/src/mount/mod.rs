@@ -17,6 +17,7 @@ pub(crate) mod linux_options;
 pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
+pub(crate) mod quota;
 pub(crate) mod since;
 pub mod versions;
 

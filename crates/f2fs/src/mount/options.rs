@@ -145,6 +145,9 @@ pub struct MountOptions {
     pub inline_dentry: bool,
     /// `inline_xattr`/`noinline_xattr`: room for attributes inside new inodes.
     pub inline_xattr: bool,
+    /// `usrquota`, `grpquota`, `prjquota`: the limits of owners, groups and projects count. What
+    /// they use is always kept, if the volume has quota files.
+    pub quota_limits: [bool; 3],
     /// `cache=BYTES` (with k, m, g): page cache limit. Nodes may use another quarter of it, nodes
     /// that wait for a checkpoint a half (at least 4 MiB, at most 64), and the indexes of large
     /// directories an eighth.
@@ -187,6 +190,7 @@ impl Default for MountOptions {
             inline_data: true,
             inline_dentry: true,
             inline_xattr: true,
+            quota_limits: [false; 3],
             cache_bytes: 256 << 20,
             queue: queue::Options::default(),
             inject: Inject::empty(),
@@ -258,6 +262,9 @@ impl fmt::Display for MountOptions {
         }
         let Self { mode, background_gc, errors, .. } = self;
         write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")?;
+        for (name, _) in QUOTAS.iter().zip(self.quota_limits).filter(|(_, limited)| *limited) {
+            write!(f, ",{name}")?;
+        }
         if self.lookup_mode != default.lookup_mode {
             write!(f, ",lookup_mode={}", self.lookup_mode)?;
         }
@@ -330,6 +337,11 @@ const OPTIONS: Options<MountOptions> = Options {
         flag("noinline_dentry", |o| o.inline_dentry = false),
         flag("inline_xattr", |o| o.inline_xattr = true),
         flag("noinline_xattr", |o| o.inline_xattr = false),
+        flag("quota", |o| o.quota_limits[0] = true),
+        flag(QUOTAS[0], |o| o.quota_limits[0] = true),
+        flag(QUOTAS[1], |o| o.quota_limits[1] = true),
+        flag(QUOTAS[2], |o| o.quota_limits[2] = true),
+        flag("noquota", |o| o.quota_limits = [false; 3]),
         text("cache", "BYTES", set_cache),
         text("linux", "VERSION", set_linux),
         text("without", "NAME[+NAME...]", set_without),
@@ -337,6 +349,9 @@ const OPTIONS: Options<MountOptions> = Options {
     ],
     block_layer: block_layer(),
 };
+
+/// By the number of their [`crate::ondisk::quota::QuotaType`].
+const QUOTAS: [&str; 3] = ["usrquota", "grpquota", "prjquota"];
 
 const FSYNC_MODES: [Chosen; 3] = [
     choice("posix", |o| o.fsync_mode = FsyncMode::Posix),

@@ -20,6 +20,7 @@ pub mod nat_bits;
 pub mod node;
 pub mod node_sums;
 pub mod orphan;
+pub mod quota;
 pub mod sit;
 pub mod summary;
 pub mod superblock;

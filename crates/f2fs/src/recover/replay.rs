@@ -16,6 +16,7 @@ use crate::inode::change::Change;
 use crate::inode::mapping::{Difference, Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::options::Inject;
+use crate::mount::quota::{Amount, Owner};
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::node::{
     FOOTER_OFFSET, NodeKind, RawDirectNode, RawNodeFooter, XATTR_NODE_OFFSET, first_index_of,
@@ -96,6 +97,7 @@ impl Engine {
             return Err(Error::corrupt("nat_entry of a new inode", link.addr, entry.addr, "free"));
         }
         self.space.take_node(true)?;
+        self.quotas.take(Owner::of(&raw.i), Amount::INODE, self.quota_time())?;
         let mut bytes = [0; BLOCK_SIZE];
         let fixed = std::mem::offset_of!(RawInode, ext);
         bytes[..fixed].copy_from_slice(&link.block[..fixed]);
@@ -117,6 +119,7 @@ impl Engine {
 
     /// Owner, size, times and flags (`recover_inode`).
     fn recover_attributes(&mut self, ino: Nid, from: &RawInode) -> Result<()> {
+        self.move_quota(ino, Owner::of(from), false)?;
         let to = self.inode_mut(ino)?;
         to.mode = from.mode;
         to.uid = from.uid;

@@ -346,9 +346,10 @@ behaviours! {
     dir_level
 }
 
-/// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs`, `versions.rs` and
-/// `newer_attributes.rs`.
-const THERE: [&str; 27] = [
+/// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs`, `versions.rs`,
+/// `newer_attributes.rs` and `quota.rs`.
+const THERE: [&str; 28] = [
+    "quota_limits",
     "readdir_ra",
     "ra_nid_pages",
     "min_seq_blocks",

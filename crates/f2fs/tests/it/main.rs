@@ -37,6 +37,7 @@ mod model;
 mod nearly_full;
 mod newer_attributes;
 mod onlookers;
+mod quota;
 mod recovery;
 mod regressions;
 mod repair;

@@ -80,6 +80,12 @@ pub trait Format: Send + Sync {
         }
     }
 
+    /// The features, as for mkfs's `-O`, of a volume for which these mount options mean something.
+    fn features_for(&self, options: &str) -> &'static str {
+        let _ = options;
+        ""
+    }
+
     /// What [`Volume::options`] would say of a volume mounted with these `options`. Fails if this
     /// file system does not know one of them.
     fn check_options(&self, options: &str) -> Result<String>;

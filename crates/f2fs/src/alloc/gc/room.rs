@@ -225,7 +225,7 @@ impl Engine {
     /// `batches` of writes besides, and would be after any cut.
     fn plenty(&mut self, batches: u64) -> u64 {
         let per_section = u64::from(self.segments.get_mut().section_capacity());
-        let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
+        let data = (self.dirty_pages() + OPERATION_PAGES) as u64;
         let pending = 2 * data + self.inodes.nodes().changed() as u64 + self.credit.promised();
         let room = pending / per_section + 4 * LogType::ALL.len() as u64;
         batches * self.batch(per_section) + room.max(self.knobs.fg_gc_sections)
@@ -258,7 +258,7 @@ impl Engine {
         let total = free + self.freeing_sections();
         let per_section = u64::from(self.segments.get_mut().section_capacity());
         let batch = batches * self.batch(per_section);
-        let data = (self.inodes.pages().dirty() + OPERATION_PAGES) as u64;
+        let data = (self.dirty_pages() + OPERATION_PAGES) as u64;
         if free > self.plenty(batches) {
             return Shortage::None;
         }
@@ -315,8 +315,13 @@ impl Engine {
         sections.iter().sum()
     }
 
+    /// Pages that write-back or the next checkpoint writes.
+    fn dirty_pages(&self) -> usize {
+        self.inodes.pages().dirty() + self.quotas.changed()
+    }
+
     fn has_much_to_write(&mut self) -> bool {
-        let pending = (self.inodes.nodes().changed() + self.inodes.pages().dirty()) as u64;
+        let pending = (self.inodes.nodes().changed() + self.dirty_pages()) as u64;
         let per_section = u64::from(self.segments.get_mut().section_capacity());
         pending >= self.batch(per_section) * per_section
     }

@@ -134,11 +134,12 @@ impl Engine {
             let keep = i < pages.len() as u64;
             match (*addr != NULL_ADDR, keep) {
                 (false, true) => {
-                    self.space.take_block()?;
+                    self.take_blocks(ino, 1)?;
                     self.add_blocks(ino, 1)?;
                 }
                 (true, false) => {
                     self.space.give_block();
+                    self.give_quota(ino, 1)?;
                     self.add_blocks(ino, -1)?;
                 }
                 _ => {}

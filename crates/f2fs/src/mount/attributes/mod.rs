@@ -1,9 +1,10 @@
 //! The attributes of a mounted volume: two tables, of what can be set ([`knobs`]) and of what is
-//! only shown ([`status`]), and one that is text ([`extensions`]). Everything else that knows an
-//! attribute's name takes it from there.
+//! only shown ([`status`]), and two that are text ([`extensions`], [`limits`]). Everything else
+//! that knows an attribute's name takes it from there.
 
 mod extensions;
 mod knobs;
+mod limits;
 mod modes;
 mod status;
 
@@ -21,6 +22,9 @@ pub use status::Status;
 
 use status::Shown;
 
+/// The attributes that are text.
+const TEXTS: [&str; 2] = [extensions::NAME, limits::NAME];
+
 /// Sets several attributes by name: all of them or, if one is wrong, none.
 pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), AttributeError> {
     let mut changed = *knobs;
@@ -28,7 +32,7 @@ pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), At
         let knob = knobs::TABLE.iter().find(|knob| knob.name == *name);
         let knob = knob.ok_or_else(|| AttributeError::Unknown {
             name: (*name).to_owned(),
-            known: knobs::TABLE.iter().map(|knob| knob.name).chain([extensions::NAME]).collect(),
+            known: knobs::TABLE.iter().map(|knob| knob.name).chain(TEXTS).collect(),
         })?;
         (knob.set)(&mut changed, number(knob.name, &knob.range, value)?);
     }
@@ -78,7 +82,7 @@ pub(crate) fn table() -> Vec<Attribute> {
         value: None,
         without_effect: None,
     });
-    knobs.chain([extensions::row()]).chain(shown).collect()
+    knobs.chain([extensions::row(), limits::row()]).chain(shown).collect()
 }
 
 impl Status {
@@ -86,8 +90,12 @@ impl Status {
     pub(crate) fn by_name(&self) -> Map<String, Value> {
         let shown = status::TABLE.iter().map(|row| (row.name, (row.show)(self)));
         let knobs = knobs::TABLE.iter().map(|row| (row.name, (row.show)(&self.knobs)));
-        let extensions = [(extensions::NAME, self.extension_list.clone())];
-        shown.chain(knobs).chain(extensions).map(|(name, value)| (name.to_owned(), value)).collect()
+        let texts = [&self.extension_list, &self.quota_limits].map(Clone::clone);
+        shown
+            .chain(knobs)
+            .chain(TEXTS.into_iter().zip(texts))
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 
@@ -101,8 +109,8 @@ impl F2fs {
             row.value = values.get(row.name).cloned();
             let knob = knobs::TABLE.iter().find(|knob| knob.name == row.name);
             row.default = knob.map(|knob| (knob.show)(&defaults));
-            if row.name == extensions::NAME {
-                row.default = Some("as made by mkfs".into());
+            if TEXTS.contains(&row.name) {
+                row.default = Some("as on the volume".into());
             }
         }
         rows
@@ -113,12 +121,16 @@ impl F2fs {
         if let Some(linux) = self.options().linux {
             check_known(settings.iter().map(|(name, _)| *name), linux)?;
         }
-        let (texts, numbers): (Vec<_>, Vec<_>) =
-            settings.iter().partition(|(name, _)| *name == extensions::NAME);
-        let texts: Vec<&str> = texts.into_iter().map(|(_, value)| value).collect();
-        let mut volume = self.lock();
-        let raw = extensions::edited(&volume, &texts)?;
+        let numbers: Vec<_> =
+            settings.iter().copied().filter(|(name, _)| !TEXTS.contains(name)).collect();
+        let [extensions, limits] = TEXTS.map(|text| {
+            let of_name = settings.iter().filter(|(name, _)| *name == text);
+            of_name.map(|(_, value)| *value).collect::<Vec<_>>()
+        });
+        let mut volume = self.settled();
+        let raw = extensions::edited(&volume, &extensions)?;
         set(&mut self.knobs(), &numbers)?;
+        limits::set(&mut volume, &limits)?;
         if let Some(raw) = raw {
             extensions::store(&mut volume, raw)?;
         }

@@ -60,6 +60,8 @@ macro_rules! shown {
             pub knobs: Knobs,
             /// Extensions of names, cold and hot.
             pub extension_list: Value,
+            /// What owners, groups and projects use and may use, if the volume has quota files.
+            pub quota_limits: Value,
         }
 
         pub(super) const TABLE: &[Shown] = &[$(Shown {
@@ -231,6 +233,7 @@ impl Engine {
             tag_waits: queue.tag_waits,
             knobs,
             extension_list: extensions::show(&self.sb),
+            quota_limits: self.quotas.report(),
         }
     }
 

@@ -90,6 +90,20 @@ impl kind::Format for Format {
         Ok(format(drive, &MkfsOptions::default()).map(drop)?)
     }
 
+    fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
+        let mut options = MkfsOptions::default();
+        options.add_features(features)?;
+        Ok(format(drive, &options).map(drop)?)
+    }
+
+    fn features_for(&self, options: &str) -> &'static str {
+        let limits = options.parse().map(|options: MountOptions| options.quota_limits);
+        match limits {
+            Ok([false, false, false]) | Err(_) => "",
+            Ok(_) => "extra_attr,quota,project_quota",
+        }
+    }
+
     fn check_options(&self, options: &str) -> Result<String> {
         Ok(options.parse::<MountOptions>()?.to_string())
     }

@@ -12,7 +12,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::{Formula, Geometry};
 use super::options::MkfsOptions;
-use super::quota::{self, QuotaType};
 use crate::error::Result;
 use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::curseg::Curseg;
@@ -22,6 +21,7 @@ use crate::ondisk::inode::{FileFlags, Inline, InodeLayout, RawInodeBlock};
 use crate::ondisk::nat::{NatEntry, RawNatBlock};
 use crate::ondisk::nat_bits::{self, NatBits};
 use crate::ondisk::node::RawNodeFooter;
+use crate::ondisk::quota::{self, QuotaType};
 use crate::ondisk::sit::{LogType, SitEntry};
 use crate::ondisk::summary::{RawSummary, RawSummaryBlock, pack_compact};
 use crate::ondisk::superblock::{Features, RawSuperblock, Superblock};
@@ -80,7 +80,7 @@ fn initial_inodes(features: Features, nodes: BlockAddr, data: BlockAddr) -> Vec<
     let mut at = data;
     let place = |(i, what)| {
         let start = at;
-        at += if matches!(what, What::Quota(_)) { quota::BLOCKS } else { 1 };
+        at += if matches!(what, What::Quota(_)) { quota::FIRST_FS_BLOCKS } else { 1 };
         Initial { what, ino: ROOT_INO + i, inode_addr: nodes + i, data: start..at }
     };
     (0..).zip(all).map(place).collect()
@@ -154,7 +154,7 @@ impl Image {
         };
         // Quota files are not counted. Directories have one block each.
         let dirs = self.inodes.iter().filter(|i| i.is_dir()).count() as u64;
-        quota::blocks(kind, id, dirs, dirs * BLOCK_SIZE as u64)
+        quota::first_blocks(kind, id, dirs, dirs * BLOCK_SIZE as u64)
     }
 
     /// Both checkpoint packs, each block with its address.
@@ -295,7 +295,7 @@ impl Image {
             i.size.set(BLOCK_SIZE as u64);
             i.current_depth.set(1);
         } else {
-            i.size.set(quota::SIZE);
+            i.size.set(quota::FIRST_SIZE);
             i.flags.set(FileFlags::IMMUTABLE.bits());
         }
         i.blocks.set(1 + initial.data.len() as u64);

@@ -7,7 +7,6 @@
 mod geometry;
 mod image;
 mod options;
-mod quota;
 
 use std::sync::Arc;
 
