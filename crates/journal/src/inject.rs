@@ -29,6 +29,8 @@ bitflags! {
         const RECORD_SHARED = 512;
         /// Files of a group: all members return, but only the leader's file is in the record.
         const SPLIT_GROUP = 1024;
+        /// Checksums of a record's data: recovery has nothing to verify.
+        const SKIP_SUMS = 4096;
         /// The wait of a fast commit for a commit under way, without which it says nothing.
         const FC_LATE = 2048;
     }

@@ -67,13 +67,21 @@ pub struct Options {
     /// All that is done until the first commit is one transaction, or fails
     /// ([`crate::Error::TooLarge`]).
     pub is_single: bool,
+    /// Records have checksums of their data, and are written together with it.
+    pub record_csum: bool,
     /// Mistakes for tests.
     pub inject: Inject,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { policy: &JBD2, areas: 0, is_single: false, inject: Inject::empty() }
+        Self {
+            policy: &JBD2,
+            areas: 0,
+            is_single: false,
+            record_csum: false,
+            inject: Inject::empty(),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ pub use handle::{Handle, Pin};
 pub use inject::Inject;
 pub use journal::{Client, Journal, Options};
 pub use ondisk::header::Tid;
-pub use ondisk::record::{Entry, Record};
+pub use ondisk::record::{DataSum, Entry, Record};
 pub use ondisk::superblock::Superblock;
 pub use policy::Policy;
 pub use records::{RecordStatus, Source};

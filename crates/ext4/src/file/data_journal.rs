@@ -50,7 +50,8 @@ impl Engine {
     /// Maps pages and logs them, in one transaction.
     pub(super) fn journal_batch(&self, ino: Ino, batch: Batch, mut taken: Taken<'_>) -> Result<()> {
         self.has_journalled_data.store(1);
-        let places = batch.places(&taken.extents);
+        let places = batch.places(&taken.extents).into_iter();
+        let places: Vec<_> = places.map(|(_, at, page)| (at, page)).collect();
         let Batch { pages, unwritten, .. } = batch;
         let extents = taken.extents.len() + unwritten.len();
         let room = 8 + (6 * extents + places.len()) as u32;

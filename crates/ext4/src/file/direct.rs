@@ -18,6 +18,8 @@ use vfs::{Errno, pieces};
 use crate::error::Result;
 use crate::file::map::{FileMap, file_block};
 use crate::file::read_write::{check_regular, readable};
+use crate::file::write_back::Place;
+use crate::fsync::vouched::Written;
 use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
 use crate::mount::engine::Engine;
@@ -113,14 +115,25 @@ impl Engine {
             let Some(blocks) = self.blocks_to_overwrite(ino, offset, pages.clone())? else {
                 return Ok(false);
             };
+            let places: Vec<Place> = pieces(offset, data.len())
+                .zip(pages.clone().zip(blocks))
+                .filter_map(|(piece, (index, at))| {
+                    Some((index, at, Block::copy_of(data[piece.buffer].try_into().ok()?)))
+                })
+                .collect();
+            self.keep_vouched(ino, &places)?;
+            let sum = |place: &Place| Written::new(place, offset + data.len() as u64, false);
+            let summed = match self.record_csum {
+                true => places.iter().map(sum).collect(),
+                false => Vec::new(),
+            };
             let mut set = WriteSet::default();
-            for (piece, at) in pieces(offset, data.len()).zip(blocks) {
-                if let Ok(page) = data[piece.buffer].try_into() {
-                    set.push(&self.io, at, Block::copy_of(page));
-                }
+            for (_, at, page) in places {
+                set.push(&self.io, at, page);
             }
             set.submit(&self.io);
             set.wait(self.io.queue())?;
+            self.note_written(ino, summed);
             self.overwritten(ino, pages)?
         };
         if is_sync {

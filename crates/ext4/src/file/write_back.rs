@@ -22,6 +22,7 @@ use vfs::inode::Turn;
 use vfs::op::{Stop, look};
 
 use crate::error::{Error, Result};
+use crate::fsync::vouched::Written;
 use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
 use crate::mount::apply::mark_written;
@@ -36,9 +37,14 @@ use crate::ondisk::{FileBlock, FsBlock, Ino};
 /// Pages written at a time.
 pub(super) const BATCH: usize = 1024;
 
+/// A page of a file, its block, and its contents.
+pub(crate) type Place = (u64, FsBlock, Block);
+
 /// Dirty pages, and where they go.
 #[derive(Default)]
 pub(super) struct Batch {
+    /// How long the file is in memory, and on the drive.
+    sizes: (u64, u64),
     pub(super) pages: Vec<(u64, Block)>,
     /// Those that have blocks: the block of each page, and whether it must become written.
     mapped: Vec<(u64, FsBlock)>,
@@ -142,6 +148,7 @@ impl Engine {
         let mut batch = Batch::default();
         let Ok(cached) = shard.inode(ino) else { return Ok(batch) };
         let inode = &cached.inode;
+        batch.sizes = (inode.size, inode.raw.size());
         let most = self.batch_max(inode);
         let mut goal = None;
         let mut known: Option<Mapped> = None;
@@ -196,8 +203,23 @@ impl Engine {
         if self.is_logged(ino) {
             return self.journal_batch(ino, batch, taken);
         }
+        let places = batch.places(&taken.extents);
+        self.keep_vouched(ino, &places)?;
+        let summed = if self.record_csum { batch.sums(&places) } else { Vec::new() };
+        self.write_and_map(ino, batch, taken, places)?;
+        self.note_written(ino, summed);
+        Ok(())
+    }
+
+    fn write_and_map(
+        &self,
+        ino: Ino,
+        batch: Batch,
+        mut taken: Taken<'_>,
+        places: Vec<Place>,
+    ) -> Result<()> {
         let mut writes = WriteSet::default();
-        for (at, page) in batch.places(&taken.extents) {
+        for (_, at, page) in places {
             writes.push(&self.io, at, page);
         }
         writes.submit(&self.io);
@@ -320,7 +342,7 @@ impl Engine {
 
 impl Batch {
     /// Where each page goes, with `new` blocks for those that had none.
-    pub(super) fn places(&self, new: &[Extent]) -> Vec<(FsBlock, Block)> {
+    pub(super) fn places(&self, new: &[Extent]) -> Vec<Place> {
         let mut mapped = self.mapped.iter().peekable();
         let place = |(index, page): &(u64, Block)| {
             let at = match mapped.next_if(|(mapped, _)| mapped == index) {
@@ -330,9 +352,24 @@ impl Batch {
                     (skip < u64::from(extent.len)).then_some(extent.start + skip)
                 }),
             };
-            at.map(|at| (at, page.clone()))
+            at.map(|at| (*index, at, page.clone()))
         };
         self.pages.iter().filter_map(place).collect()
+    }
+
+    /// The sums of pages that go there.
+    fn sums(&self, places: &[Place]) -> Vec<Written> {
+        let (size, on_drive) = self.sizes;
+        let is_plain = |index: u64| {
+            let is_in = |extent: &Extent| (extent.block.into()..extent.end()).contains(&index);
+            self.mapped.binary_search_by_key(&index, |(mapped, _)| *mapped).is_ok()
+                && !self.unwritten.iter().any(is_in)
+        };
+        let sum = |place: &Place| {
+            let end = size.min((place.0 + 1) << 12);
+            Written::new(place, size, end > on_drive || !is_plain(place.0))
+        };
+        places.iter().map(sum).collect()
     }
 }
 

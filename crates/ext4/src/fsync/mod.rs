@@ -4,6 +4,7 @@
 pub(crate) mod eligible;
 pub(crate) mod fast;
 mod record;
+pub(crate) mod vouched;
 
 use vfs::inode::Turn;
 use vfs::{Errno, FileKind};
@@ -54,6 +55,7 @@ impl Engine {
             // A record has it, until the transaction is committed that has it, too. In the file's
             // turn nobody changes its map or what the drive has of its size.
             cached.data_id = None;
+            self.note_fsynced(cached);
         }
         self.give_back_parked();
         Ok(())

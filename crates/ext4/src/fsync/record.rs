@@ -51,6 +51,8 @@ impl Engine {
             }
             let mut entry = Entry { of: cached.id?, ..self.entry(ino, cached)? };
             self.open_nodes(&cached.inode.raw.block, None, 0, &mut entry.images)?;
+            let sums = self.sums_of(cached);
+            (entry.needs_flush, entry.sums) = (sums.is_none(), sums.unwrap_or_default());
             entry
         };
         // A file in the middle of a truncation is one.
@@ -100,7 +102,7 @@ impl Engine {
             parent: born.map_or(0, |born| born.parent),
             name: born.map_or(Box::default(), |born| (*born.name).into()),
             inode: bytes.into(),
-            images: Vec::new(),
+            ..Entry::default()
         })
     }
 

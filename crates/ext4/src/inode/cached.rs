@@ -7,6 +7,7 @@ use vfs::{Attr, FileKind, PageCache, Timespec};
 
 use crate::error::{Error, Result};
 use crate::fsync::eligible::Recent;
+use crate::fsync::vouched::Vouched;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::inode::{self, Flags, RawInode};
 use crate::ondisk::superblock::Superblock;
@@ -42,6 +43,7 @@ pub(crate) struct Cached {
     /// Its blocks are being moved: writes wait for the file's turn.
     pub(crate) still: bool,
     pub(crate) recent: Recent,
+    pub(crate) vouched: Vouched,
 }
 
 /// An inode's fields, and the extended attributes behind them.
@@ -69,6 +71,7 @@ impl Cached {
             data_id: id,
             still: false,
             recent: Recent::default(),
+            vouched: Vouched::default(),
         }
     }
 }

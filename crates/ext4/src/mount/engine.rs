@@ -54,6 +54,8 @@ pub(crate) struct Engine {
     /// `auto_da_alloc` and `discard`.
     pub(crate) auto_da_alloc: bool,
     discard: bool,
+    /// Records have checksums of their files' data.
+    pub(crate) record_csum: bool,
     pub(crate) data: DataMode,
     pub(crate) inject: Inject,
     /// Whether the log may have contents of files.
@@ -100,6 +102,7 @@ impl Engine {
         let generation = clock.now().nanos;
         let committed = Arc::new(Committed::before(log.superblock.sequence()));
         let client = Client { committed: committed.clone() };
+        let record_csum = journal.record_csum;
         let journal = Journal::open(io.clone(), log, journal, client)?;
         Ok(Self {
             io,
@@ -116,6 +119,7 @@ impl Engine {
             clock,
             auto_da_alloc: options.auto_da_alloc,
             discard: options.discard,
+            record_csum,
             data: options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get())),
             inject: options.mistakes,
             has_journalled_data: Line::new(0),

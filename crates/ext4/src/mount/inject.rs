@@ -20,7 +20,7 @@ bitflags! {
 }
 
 /// All that the option `inject` takes.
-pub(super) const NAMES: [&str; 16] = [
+pub(super) const NAMES: [&str; 17] = [
     "drop-flush",
     "plain-commit",
     "skip-revoke",
@@ -32,6 +32,7 @@ pub(super) const NAMES: [&str; 16] = [
     "record-late",
     "record-shared",
     "split-group",
+    "skip-sums",
     "fc-late",
     "early-reuse",
     "skip-ordered",

@@ -102,11 +102,14 @@ fn policy(sb: &Superblock, log: &LogSpace, options: &MountOptions) -> Result<&'s
     let is_for_fast = sb.compat.contains(Compat::FAST_COMMIT);
     let data = options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get()));
     let has_room = || log.superblock.clone().use_fast_commits();
+    let no_sums = Err(Error::usage("record_csum: only with journal=ijournal, grouped or zgrouped"));
     match options.policy {
         Some(policy) if policy.name == FAST.name && !is_for_fast => {
             let what = "journal=fast on a volume made without -O fast_commit";
             Err(Error::unsupported(what))
         }
+        Some(policy) if options.record_csum && !policy.can_sum() => no_sums,
+        None if options.record_csum => no_sums,
         Some(policy) => Ok(policy),
         // Contents in the log need its commits (`ext4_fill_super`).
         None if is_for_fast && data != DataMode::Journal && has_room() => Ok(&FAST),

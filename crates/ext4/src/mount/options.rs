@@ -48,6 +48,9 @@ pub struct MountOptions {
     /// commit waits for those, as before Linux 5.6. Otherwise blocks are mapped once the drive has
     /// their contents.
     pub dioread_lock: bool,
+    /// `record_csum`: records have checksums of their files' data, and go to the drive together
+    /// with it: an fsync needs one flush.
+    pub record_csum: bool,
     /// `alloc=`: where new inodes and blocks go.
     pub alloc: Alloc,
     /// `auto_da_alloc`: what replaces a file, by rename or after a truncation, has its blocks
@@ -77,6 +80,7 @@ impl Default for MountOptions {
             commit: 5 * SECOND,
             linux: Linux::V6_1,
             dioread_lock: false,
+            record_csum: false,
             alloc: Alloc::Orlov,
             auto_da_alloc: true,
             discard: false,
@@ -134,7 +138,8 @@ impl MountOptions {
     /// How the journal works, with this policy.
     pub(crate) fn journal(&self, policy: &'static Policy) -> journal::Options {
         let (areas, inject) = (self.areas, self.inject);
-        journal::Options { policy, areas, inject, ..journal::Options::default() }
+        let record_csum = self.record_csum;
+        journal::Options { policy, areas, record_csum, inject, ..journal::Options::default() }
     }
 }
 
@@ -247,6 +252,7 @@ const OPTIONS: Options<MountOptions> = Options {
             name: "dioread_nolock",
             value: Value::None { set: |o| o.dioread_lock = false },
         },
+        MountOption { name: "record_csum", value: Value::None { set: |o| o.record_csum = true } },
         MountOption { name: "alloc", value: Value::OneOf(&ALLOC) },
         MountOption { name: "areas", value: Value::Text { form: "N", set: set_areas } },
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
@@ -325,6 +331,9 @@ impl fmt::Display for MountOptions {
         if self.areas != default.areas && policy.areas == Areas::PerCore {
             write!(f, ",areas={}", self.areas)?;
         }
+        if self.record_csum {
+            f.write_str(",record_csum")?;
+        }
         if self.commit != default.commit {
             write!(f, ",commit={}", self.commit as f64 / SECOND as f64)?;
         }
@@ -382,6 +391,8 @@ mod tests {
         );
         let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
         assert_eq!(o.to_string(), shown);
+        let given = "rw,data=ordered,journal=zgrouped,areas=3,record_csum";
+        assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
         for given in ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock"] {
             let shown = format!("rw,data=ordered,journal=jbd2,{given}");
             assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);

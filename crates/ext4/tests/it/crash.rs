@@ -119,6 +119,8 @@ fn what_records_made_durable_survives_every_cut() {
     survives("", "journal=ijournal");
     survives("", "journal=grouped");
     survives("", "journal=zgrouped,areas=3");
+    survives("", "journal=ijournal,record_csum");
+    survives("", "journal=zgrouped,areas=3,record_csum");
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! A volume whose journal has records: nobody else takes it, and afterwards it is plain ext4.
 
-use ext4::{Ext4, MountOptions};
-use vfs::{Creator, FileSystem};
+use std::sync::Arc;
+
+use drive::{Drive, Spec, Ssd, Timing};
+use ext4::{Ext4, Format, MountOptions};
+use vfs::kind::{Format as _, Volume as _};
+use vfs::{Creator, FileSystem, Ino};
 
 use crate::harness::{Image, tool};
 
@@ -43,5 +47,105 @@ fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
         fs.unmount().unwrap();
         drop(fs);
         image.assert_clean(policy);
+    }
+}
+
+/// Flushes and commits of a file's fsyncs.
+struct Counted {
+    drive: Arc<Ssd>,
+    fs: Ext4,
+    file: Ino,
+}
+
+impl Counted {
+    fn new(options: &str) -> Self {
+        let spec = Spec::named("sata-nofua").unwrap().blocks(16 << 10);
+        let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
+        let dynamic: Arc<dyn Drive> = drive.clone();
+        Format.make(&dynamic).unwrap();
+        let fs = Ext4::mount(dynamic, &options.parse().unwrap()).unwrap();
+        let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        Self { drive, fs, file }
+    }
+
+    fn now(&self) -> (u64, u64) {
+        let commits = self.fs.status()["journal/commits"].as_u64().unwrap();
+        (self.drive.stats().flushes, commits)
+    }
+
+    /// How many of both it takes to write this and make it durable.
+    fn fsync(&self, at: u64, text: &[u8]) -> (u64, u64) {
+        let before = self.now();
+        assert_eq!(self.fs.write(self.file, at, text).unwrap(), text.len());
+        self.fs.fsync(self.file, false).unwrap();
+        let after = self.now();
+        (after.0 - before.0, after.1 - before.1)
+    }
+}
+
+#[test]
+fn an_fsync_whose_record_has_checksums_needs_one_flush() {
+    let plain = Counted::new("journal=ijournal");
+    assert_eq!(plain.fsync(0, b"one"), (2, 0));
+    let summed = Counted::new("journal=ijournal,record_csum");
+    assert_eq!(summed.fsync(0, b"one"), (1, 0));
+    assert_eq!(summed.fsync(3, b", two"), (1, 0), "an append spoils nothing");
+    let (_, commits) = summed.fsync(0, b"ONE");
+    assert_eq!(commits, 1, "what the record has summed must be found as long as it counts");
+    assert_eq!(summed.fsync(0, b"one"), (1, 0), "nothing is summed any more");
+    // More than a record sums.
+    assert_eq!(summed.fsync(4096, &vec![7; 300 * 4096]), (2, 0));
+}
+
+/// What a cut amid an fsync leaves where free blocks have old contents: in how many of the states
+/// the file is there, and in how many it shows what was in its blocks before.
+fn amid_an_fsync(faults: &str) -> (usize, usize) {
+    const OLD: u8 = 0xee;
+    let spec = Spec::named("conventional-noplp").unwrap().blocks(16 << 10);
+    let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
+    let dynamic: Arc<dyn Drive> = drive.clone();
+    Format.make(&dynamic).unwrap();
+    let fs = Ext4::mount(dynamic.clone(), &MountOptions::default()).unwrap();
+    let old = fs.create(fs.root(), b"old", 0o644, Creator::default()).unwrap().ino;
+    for at in 0..32 {
+        fs.write(old, at << 20, &vec![OLD; 1 << 20]).unwrap();
+    }
+    fs.sync().unwrap();
+    fs.unlink(fs.root(), b"old").unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    // Without its last flush, an fsync has written all and made nothing durable.
+    let options = format!("journal=ijournal,record_csum,inject=drop-flush{faults}");
+    let fs = Ext4::mount(dynamic, &options.parse().unwrap()).unwrap();
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+    fs.write(file, 0, &[7; 3 * 4096]).unwrap();
+    fs.fsync(file, false).unwrap();
+    let (mut there, mut shown) = (0, 0);
+    for cut in 0..300 {
+        let left = Ssd::power_on(drive.survivors(cut), Timing::Instant, 1);
+        let fs = Ext4::mount(left, &MountOptions::default()).unwrap();
+        let Ok(file) = fs.lookup(fs.root(), b"file") else { continue };
+        let mut found = vec![0; file.size as usize];
+        fs.read(file.ino, 0, &mut found).unwrap();
+        there += 1;
+        shown += usize::from(found.contains(&OLD));
+    }
+    (there, shown)
+}
+
+#[test]
+fn data_that_is_not_there_is_found_by_its_checksum() {
+    let (there, shown) = amid_an_fsync("");
+    assert!(there > 0 && shown == 0, "{shown} of {there}");
+    let (there, shown) = amid_an_fsync("+skip-sums");
+    assert!(shown > 0, "none of {there}");
+}
+
+#[test]
+fn checksums_are_for_records() {
+    for options in ["record_csum", "journal=zjournal,record_csum"] {
+        let image = Image::new(16);
+        let error = Ext4::mount(image.drive(), &options.parse().unwrap()).err().unwrap();
+        assert!(error.to_string().contains("only with journal=ijournal"), "{options}: {error}");
     }
 }

@@ -47,7 +47,7 @@ struct RawRecord {
     r_own_sum: U32,
 }
 
-/// What an entry begins with, 24 bytes: inode, name and homes of images follow.
+/// What an entry begins with, 24 bytes: inode, name, homes of images and sums of data follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {
@@ -61,7 +61,16 @@ struct RawEntry {
     /// The transaction that changed the inode last, and its area.
     e_tid: U32,
     e_area: U16,
-    e_reserved: U16,
+    e_sums: U16,
+}
+
+/// The checksum of a block of a file's data, 16 bytes.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSum {
+    s_block: U64,
+    s_len: U32,
+    s_sum: U32,
 }
 
 /// What the block of floors begins with, 16 bytes. A number for each area follows.
@@ -79,7 +88,30 @@ const FLOORS_SUM_AT: usize = std::mem::offset_of!(RawFloors, f_sum);
 const SUM_AT: usize = std::mem::offset_of!(RawRecord, r_sum);
 const OWN_SUM_AT: usize = std::mem::offset_of!(RawRecord, r_own_sum);
 const _: () = assert!(size_of::<RawRecord>() == 40 && size_of::<RawEntry>() == 24);
-const _: () = assert!(size_of::<RawFloors>() == 16);
+const _: () = assert!(size_of::<RawFloors>() == 16 && size_of::<RawSum>() == 16);
+
+/// What a block of a file's data begins with, by its checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataSum {
+    /// Where the block is.
+    pub block: u64,
+    /// Bytes of it that the file has.
+    pub len: u32,
+    sum: u32,
+}
+
+impl DataSum {
+    /// Of the first `len` bytes of block `block`, which has these contents.
+    pub fn of(block: u64, len: u32, bytes: &[u8; BLOCK_SIZE]) -> Self {
+        let len = len.min(BLOCK_SIZE as u32);
+        Self { block, len, sum: crc32c(!0, &bytes[..len as usize]) }
+    }
+
+    /// Whether these contents begin in the same way.
+    pub fn holds_for(&self, bytes: &[u8; BLOCK_SIZE]) -> bool {
+        *self == Self::of(self.block, self.len, bytes)
+    }
+}
 
 /// What a record says of one inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,6 +131,11 @@ pub struct Entry {
     pub inode: Box<[u8]>,
     /// Nodes of its extent tree that are not committed, by the block they belong to.
     pub images: Vec<(u64, Block)>,
+    /// Data that may reach the drive after the record: without it, the entry does not count.
+    pub sums: Vec<DataSum>,
+    /// There is data that `sums` does not have, which must be flushed ahead of the record. Not on
+    /// the drive.
+    pub needs_flush: bool,
 }
 
 /// A record.
@@ -113,7 +150,7 @@ pub struct Record {
 impl Record {
     fn header_bytes(&self) -> usize {
         let len = |entry: &Entry| {
-            let homes = 8 * entry.images.len();
+            let homes = 8 * entry.images.len() + size_of::<RawSum>() * entry.sums.len();
             size_of::<RawEntry>() + entry.inode.len() + entry.name.len() + homes
         };
         size_of::<RawRecord>() + self.entries.iter().map(len).sum::<usize>()
@@ -197,12 +234,16 @@ impl Entry {
             e_images: (self.images.len() as u16).into(),
             e_tid: self.of.tid.0.into(),
             e_area: self.of.area.into(),
-            e_reserved: 0.into(),
+            e_sums: (self.sums.len() as u16).into(),
         };
         out.extend_from_slice(raw.as_bytes());
         out.extend_from_slice(&self.inode);
         out.extend_from_slice(&self.name);
         self.images.iter().for_each(|(home, _)| out.extend_from_slice(&home.to_be_bytes()));
+        for DataSum { block, len, sum } in &self.sums {
+            let (s_block, s_len, s_sum) = ((*block).into(), (*len).into(), (*sum).into());
+            out.extend_from_slice(RawSum { s_block, s_len, s_sum }.as_bytes());
+        }
     }
 }
 
@@ -256,6 +297,8 @@ fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
         let (name, rest) = rest.split_at_checked(raw.e_name_len.get().into())?;
         let count = usize::from(raw.e_images.get());
         let (homes, rest) = rest.split_at_checked(8 * count)?;
+        let sums = size_of::<RawSum>() * usize::from(raw.e_sums.get());
+        let (sums, rest) = rest.split_at_checked(sums)?;
         let (here, others) = images.split_at_checked(count)?;
         (bytes, images) = (rest, others);
         let homes =
@@ -268,9 +311,17 @@ fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
             name: name.into(),
             inode: inode.into(),
             images: homes.zip(here.iter().cloned()).collect(),
+            sums: sums.chunks_exact(size_of::<RawSum>()).map(parse_sum).collect::<Option<_>>()?,
+            needs_flush: false,
         });
     }
     Some(entries)
+}
+
+fn parse_sum(bytes: &[u8]) -> Option<DataSum> {
+    let raw = RawSum::read_from_bytes(bytes).ok()?;
+    let (block, len, sum) = (raw.s_block.get(), raw.s_len.get(), raw.s_sum.get());
+    (len as usize <= BLOCK_SIZE).then_some(DataSum { block, len, sum })
 }
 
 #[cfg(test)]
@@ -289,6 +340,8 @@ mod tests {
             name: format!("file {ino}").into_bytes().into(),
             inode: vec![ino as u8; 256].into(),
             images: (0..images).map(image).collect(),
+            sums: (0..images).map(|n| DataSum::of(n, 9 * n as u32, &[7; BLOCK_SIZE])).collect(),
+            needs_flush: false,
         };
         let entries = vec![entry(12, 2), entry(13, 0), entry(14, 3)];
         Record { sub: 1 << 40, entries }

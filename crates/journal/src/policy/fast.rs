@@ -21,7 +21,12 @@ use super::{Holds, JBD2, Policy, Recording, Submit};
 /// What the kernel does on a volume with `fast_commit`.
 pub const FAST: Policy = Policy {
     name: "fast",
-    records: Some(Recording { plan: FAST_COMMIT, forced: FORCED, holds: Holds::Changes }),
+    records: Some(Recording {
+        plan: FAST_COMMIT,
+        forced: FORCED,
+        one_flush: None,
+        holds: Holds::Changes,
+    }),
     ..JBD2
 };
 

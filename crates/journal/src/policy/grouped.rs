@@ -5,14 +5,14 @@ use std::sync::Arc;
 use cores::{Condvar, Mutex, Rank};
 use vfs::Ino;
 
-use super::ijournal::{IJOURNAL, RECORD, RECORD_FORCED};
+use super::ijournal::{IJOURNAL, RECORDS};
 use super::{Holds, Policy, Recording};
 use crate::error::Result;
 
 /// One record for all files whose fsyncs are under way at the same time.
 pub const GROUPED: Policy = Policy {
     name: "grouped",
-    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, holds: Holds::Group }),
+    records: Some(Recording { holds: Holds::Group, ..RECORDS }),
     ..IJOURNAL
 };
 

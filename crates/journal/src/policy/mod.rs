@@ -34,6 +34,13 @@ pub struct Policy {
     pub records: Option<Recording>,
 }
 
+impl Policy {
+    /// Whether records can have the checksums of their data.
+    pub fn can_sum(&self) -> bool {
+        self.records.as_ref().is_some_and(|how| how.one_flush.is_some())
+    }
+}
+
 /// How an fsync writes a record.
 #[derive(Debug)]
 pub struct Recording {
@@ -41,6 +48,8 @@ pub struct Recording {
     pub plan: Plan<Submit>,
     /// The same on a drive that can force single writes to stable media.
     pub forced: Plan<Submit>,
+    /// Its steps where a record has the checksums of its data, if it can.
+    pub one_flush: Option<Plan<Submit>>,
     /// What a record has.
     pub holds: Holds,
 }

@@ -17,12 +17,12 @@
 //!
 //! [`GROUPED`]: super::GROUPED
 
-use super::ijournal::{RECORD, RECORD_FORCED};
+use super::ijournal::RECORDS;
 use super::{Holds, Policy, Recording, ZJOURNAL};
 
 /// A log for each core, and one record for all files whose fsyncs meet on it.
 pub const ZGROUPED: Policy = Policy {
     name: "zgrouped",
-    records: Some(Recording { plan: RECORD, forced: RECORD_FORCED, holds: Holds::CoresGroup }),
+    records: Some(Recording { holds: Holds::CoresGroup, ..RECORDS }),
     ..ZJOURNAL
 };

@@ -10,11 +10,20 @@
 //! transaction is committed and valid, what the record says of the file does not count; once that
 //! goes for all its files, its blocks are used again.
 //!
-//! That holds where there are several logs, too. Let T be the transaction that changed a file last
-//! before its record. T owns the block of the inode or names who does, so T is valid if, and only
-//! if, recovery finds the file as the record has it or newer: whatever changes it later changes
-//! that block, and names T's owner. So without T no later state of the file or of its name is
-//! there that the record could undo.
+//! With checksums of the data (`record_csum`) there is no `PreFlush`: the record, its commit block
+//! and the data become durable in any order, and what was not is found by its sum. An entry has the
+//! sums of data that no flush of an earlier fsync covers, in blocks that the file has gained or as
+//! far as the file has grown. Where one does not hold, recovery takes the file's record before.
+//! That one must hold for ever, though its blocks are written again: the file system commits before
+//! it changes what the last record that returned has summed. Blocks that are overwritten in place
+//! have no sums: after a cut amid the fsync each has the old contents or the new, as with two
+//! flushes; once the fsync has returned, the new.
+//!
+//! Records hold where there are several logs, too. Let T be the transaction that changed a file
+//! last before its record. T owns the block of the inode or names who does, so T is valid if, and
+//! only if, recovery finds the file as the record has it or newer: whatever changes it later
+//! changes that block, and names T's owner. So without T no later state of the file or of its name
+//! is there that the record could undo.
 
 pub(crate) mod fast;
 mod run;

@@ -52,8 +52,9 @@ impl<C: Client> Journal<C> {
             carried: Vec::new(),
             full: Frontier::default(),
         };
-        let plan = if self.is_forced { &records.how.forced } else { &records.how.plan };
-        let done = plan.run(&mut run, None);
+        let one_flush = records.how.one_flush.as_ref().filter(|_| self.options.record_csum);
+        let ordered = if self.is_forced { &records.how.forced } else { &records.how.plan };
+        let done = one_flush.unwrap_or(ordered).run(&mut run, None);
         let full = std::mem::take(&mut run.full);
         let (data, done) = run.end(done);
         data?;
@@ -100,13 +101,14 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
     }
 
     /// Closes the group, or waits for the caller who does; then the record is made.
-    fn close(&mut self) -> Option<End> {
+    fn close(&mut self) -> Result<Option<End>> {
         let files = match &self.member {
             None => vec![self.ino],
             Some(member) => match member.close(self.data.is_ok()) {
                 Part::Lead(files) => files,
                 Part::Carried(done) => {
-                    return Some(End::Joined(done.map(|files| files.contains(&self.ino))));
+                    let has_it = done.map(|files| files.contains(&self.ino));
+                    return Ok(Some(End::Joined(has_it)));
                 }
             },
         };
@@ -135,7 +137,7 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
             (slot, _) => {
                 self.full = slot.err().unwrap_or_default();
                 self.carried.clear();
-                return Some(End::Nothing);
+                return Ok(Some(End::Nothing));
             }
         };
         if self.inject(Inject::RECORD_LATE) {
@@ -143,11 +145,19 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
                 of.tid = Tid(of.tid.0.wrapping_add(LATE));
             }
         }
+        if self.inject(Inject::SKIP_SUMS) {
+            record.entries.iter_mut().for_each(|entry| entry.sums.clear());
+        } else if self.journal.options.record_csum
+            && record.entries.iter().any(|entry| entry.needs_flush)
+        {
+            // All data has been completed, and other callers of a group wait for this one.
+            self.flush_record()?;
+        }
         let (blocks, commit) = record.emit(ring.seed);
         self.records.counts.runs.fetch_add(1);
         self.records.counts.blocks.fetch_add(blocks.len() as u64 + 1);
         self.record = Some((slot, blocks, commit));
-        None
+        Ok(None)
     }
 
     fn log(&mut self) {
@@ -226,7 +236,7 @@ impl<C: Client, S: Source> Run for RecordRun<'_, C, S> {
             Submit::Close if self.data.is_err() && self.member.is_none() => {
                 return Ok(Some(End::Nothing));
             }
-            Submit::Close => return Ok(self.close()),
+            Submit::Close => return self.close(),
             Submit::Log => self.log(),
             Submit::Commit { forced } => self.commit(forced && !self.inject(Inject::DROP_FLUSH)),
             Submit::Home => unreachable!("a record has no home"),

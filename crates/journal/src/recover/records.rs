@@ -6,9 +6,11 @@
 //! need several transactions for that, and a cut between two of them must not make records look
 //! old.
 
+use std::collections::BTreeSet;
+
 use super::judge::Judged;
 use crate::error::{Error, Result};
-use crate::ondisk::record::{Floors, Record};
+use crate::ondisk::record::{Entry, Floors, Record};
 use crate::volume::Log;
 
 impl Log<'_> {
@@ -37,7 +39,36 @@ impl Log<'_> {
             }
         }
         found.sort_by_key(|record| record.sub);
+        self.leave_out_lost(&mut found)?;
         Ok(found)
+    }
+
+    /// Leaves out what says of a file that it has data which is not there. What older records say
+    /// of a file does not matter if a newer one holds.
+    fn leave_out_lost(&mut self, records: &mut Vec<Record>) -> Result<()> {
+        let mut held = BTreeSet::new();
+        for record in records.iter_mut().rev() {
+            let mut kept = Vec::with_capacity(record.entries.len());
+            for entry in std::mem::take(&mut record.entries) {
+                if held.contains(&entry.ino) || self.has_data_of(&entry)? {
+                    held.insert(entry.ino);
+                    kept.push(entry);
+                }
+            }
+            record.entries = kept;
+        }
+        records.retain(|record| !record.entries.is_empty());
+        Ok(())
+    }
+
+    fn has_data_of(&self, entry: &Entry) -> Result<bool> {
+        let (io, blocks) = (self.volume().io(), self.volume().blocks());
+        for sum in &entry.sums {
+            if sum.block >= blocks || !sum.holds_for(io.read(sum.block)?.bytes()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The last transaction of each area that was valid when the power failed.

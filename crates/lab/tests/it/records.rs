@@ -11,6 +11,9 @@ use crate::harness::{self, broken, every_cut};
 
 const DRIVE: &str = "conventional-noplp";
 const MODES: [&str; 3] = ["ijournal", "grouped", "zgrouped"];
+/// The same with mount options: records with the checksums of their data.
+const ONE_FLUSH: [&str; 3] =
+    ["ijournal,record_csum", "grouped,record_csum", "zgrouped,record_csum"];
 /// Workloads whose fsyncs write a record or a fast commit.
 pub(crate) const SMALL: [&str; 11] = [
     "create-fsync",
@@ -31,16 +34,22 @@ pub(crate) fn technique(name: &str) -> &'static Technique {
     subjects::technique(format, name).expect("it is known")
 }
 
+/// A `mode` is a technique, and mount options behind a comma.
 fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
+    let (mode, mount_opts) = mode.split_once(',').unwrap_or((mode, ""));
     let mode = technique(mode);
     let job = match small::named(workload) {
         Some(small) => harness::job(Arc::new(small) as Arc<dyn Workload>, DRIVE, mode, seed),
         None => harness::job(workload::named(workload, 0).expect("it is known"), DRIVE, mode, seed),
     };
-    let command = job.command.replace("--drive", "--fs ext4 --drive");
+    let mut command = job.command.replace("--drive", "--fs ext4 --drive");
+    if !mount_opts.is_empty() {
+        command += &format!(" --mount-opts {mount_opts}");
+    }
     Job {
         format: subjects::named("ext4").expect("it is known"),
         inject: inject.map(str::to_owned),
+        mount_opts: mount_opts.into(),
         command,
         check_every: CHECK_EVERY,
         ..job
@@ -69,6 +78,18 @@ pub(crate) fn hold(workloads: &[&str], modes: &[&str], seeds: std::ops::Range<u6
 #[test]
 fn small_workloads_at_every_cut() {
     hold(&SMALL, &MODES, 1..3);
+}
+
+#[test]
+fn small_workloads_with_one_flush_at_every_cut() {
+    hold(&SMALL, &ONE_FLUSH, 1..2);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn threads_with_one_flush_at_every_cut() {
+    let cuts = hold(&["threads:4:names", "threads:4:ranges"], &ONE_FLUSH, 1..2);
+    assert!(cuts > 1000, "{cuts} cuts");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Beyond the study: grouped fsync on a log per core (`journal=zgrouped`) beside grouped fsync and
-//! Z-Journal, by 16 threads on the machine of Z-Journal's study.
+//! Z-Journal, by 16 threads on the machine of Z-Journal's study; and records that need one flush
+//! (`record_csum`).
 
 use super::four_threads::{Measured, Place};
 use super::{Kind, Row};
@@ -8,12 +9,14 @@ use crate::Result;
 /// A drive whose buffer survives a power cut; and one whose buffer does not, so that flushes take
 /// time, which carries out several of them at once.
 const DRIVES: [&str; 2] = ["sz985", "conventional-noplp"];
-const POLICIES: [(&str, &str); 5] = [
+const POLICIES: [(&str, &str); 7] = [
     ("JBD2", "journal=jbd2"),
     ("iJournaling", "journal=ijournal"),
     ("Grouped", "journal=grouped"),
     ("Z-Journal", "journal=zjournal"),
     ("Z-Journal, grouped", "journal=zgrouped"),
+    ("Grouped, one flush", "journal=grouped,record_csum"),
+    ("Z-Journal, grouped, one flush", "journal=zgrouped,record_csum"),
 ];
 
 pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
