@@ -12,6 +12,7 @@ pub mod explore;
 pub mod minimise;
 pub mod oracle;
 pub mod paper;
+pub mod program;
 pub mod record;
 pub mod report;
 pub mod rig;

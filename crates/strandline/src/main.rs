@@ -82,6 +82,8 @@ enum Command {
     Tree(cmd::tree::Tree),
     /// Cut the power many times and judge every byte
     Crash(cmd::crash::Crash),
+    /// Does a program survive a power cut? Its own checker answers
+    CheckProgram(cmd::check_program::CheckProgram),
     /// Measure fsync, create, sequential write and read, and how they scale with cores
     Bench(cmd::bench::Bench),
     /// The papers' experiments
@@ -206,6 +208,7 @@ fn run(command: Command) -> Outcome {
         Command::Stat(command) => command.run(),
         Command::Tree(command) => command.run(),
         Command::Crash(command) => command.run(),
+        Command::CheckProgram(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Lab(command) => command.run(),
         Command::Completions(command) => command.run(),

@@ -44,6 +44,12 @@ impl Progress {
         }
     }
 
+    /// So far.
+    pub(crate) fn reach(&self, position: u64) {
+        self.bar.set_position(position.saturating_sub(1));
+        self.step();
+    }
+
     /// One step further of `total`.
     pub(crate) fn step_of(&self, total: u64) {
         self.bar.set_length(total);

@@ -213,6 +213,27 @@ pub fn count(job: &Job, bound: Bound) -> Result<usize> {
     Ok(take(job)?.states(bound, job.seed)?.states.len())
 }
 
+/// What a cut may leave of a run.
+pub(crate) struct Leaving {
+    /// Tells it from others of such a run.
+    pub(crate) key: u64,
+    pub(crate) left: Left,
+    /// The oracle's positions at which it may be left, in order.
+    pub(crate) positions: Vec<usize>,
+}
+
+/// Everything that a cut may leave of a run, and how many instants had too many states to list.
+pub(crate) fn leavings(job: &Job, bound: Bound) -> Result<(Vec<Leaving>, usize)> {
+    let states::Found { states, sampled, by_key } = take(job)?.states(bound, job.seed)?;
+    let mut keys = vec![0; states.len()];
+    by_key.into_iter().for_each(|(key, at)| keys[at] = key);
+    let leaving = |(key, state): (u64, states::State)| {
+        let states::State { left, positions } = state;
+        Leaving { key, left, positions }
+    };
+    Ok((keys.into_iter().zip(states).map(leaving).collect(), sampled))
+}
+
 fn promise(job: &Job) -> Result<Promise> {
     Ok(job.promise(&rig::kit(&job.drive, job.workload.footprint())?.identify()?))
 }

@@ -5,4 +5,4 @@ mod known;
 pub mod strace;
 mod watched;
 
-pub use watched::Watched;
+pub use watched::{Listener, Marker, Run, Watched};

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod campaign;
 pub(crate) mod cat;
+pub(crate) mod check_program;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod crash;

@@ -17,7 +17,8 @@ use crate::out;
 /// Make a workload from what a program does in a directory.
 ///
 /// The program runs in an empty directory, a mount in memory that records each change and each
-/// fsync. Bytes are made up. The file is a text that `crash --workload file:FILE` cuts.
+/// fsync. Bytes are made up. The file is a text that `crash --workload file:FILE` cuts, to judge
+/// the file system; `check-program` judges the program.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -129,6 +129,7 @@ fn help_has_examples() {
         "stat",
         "tree",
         "crash",
+        "check-program",
         "bench",
         "bench fxmark",
         "bench io",

@@ -51,8 +51,10 @@ fn every_command_has_a_page_that_man_understands() {
         let source = fs::read_to_string(Path::new(&dir).join(page)).unwrap();
         let (_, synopsis) = source.split_once("\n.SH SYNOPSIS\n").expect("a synopsis");
         let words = synopsis.lines().next().unwrap_or_default();
-        let command = format!(r"\fB{}\fR ", page[..page.len() - 2].replace('-', " "));
-        assert!(words.starts_with(&command) && words.len() > command.len(), "{page}: {words}");
+        let bold = words.strip_prefix(r"\fB").and_then(|words| words.split_once(r"\fR "));
+        let (command, arguments) = bold.expect("a command in bold");
+        let named = command.replace(r"\-", "-").replace(' ', "-");
+        assert!(named == page[..page.len() - 2] && !arguments.is_empty(), "{page}: {words}");
     }
     let create = fs::read_to_string(Path::new(&dir).join("strandline-drive-create.1")).unwrap();
     let size = r"[\fB\-\-size\fR \fISIZE\fR]";

@@ -5,6 +5,7 @@
 
 mod atomic_mount;
 mod attributes;
+mod check_program;
 #[path = "../it/common/mod.rs"]
 mod common;
 mod cut_under_load;

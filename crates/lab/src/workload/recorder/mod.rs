@@ -126,6 +126,11 @@ impl Recorder {
         self.begun_ns.store(crate::now_ns(), Ordering::Relaxed);
     }
 
+    /// Events of the oracle so far.
+    pub(crate) fn position(&self) -> usize {
+        self.oracle.position()
+    }
+
     /// The file system underneath.
     pub fn fs(&self) -> &dyn FileSystem {
         &*self.fs

@@ -19,6 +19,7 @@
 mod play;
 mod tape;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -29,7 +30,11 @@ use crate::campaign::Job;
 use crate::workload::recorder::Recorder;
 use crate::{Error, Result};
 
+pub(crate) use play::Player;
 pub(crate) use tape::{Tape, handle};
+
+/// What writes and values of attributes of a recorded run hold, by their seed.
+pub type Contents = BTreeMap<u32, Vec<u8>>;
 
 /// Bytes of a file that are read at most.
 const FILE_MAX: u64 = 16 << 20;
@@ -208,7 +213,8 @@ impl Workload for Script {
     }
 
     fn run(&self, fs: &Recorder, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
-        let mut player = play::Player::new(fs);
+        let contents = Contents::new();
+        let mut player = Player::new(fs, fs.root(), &contents);
         if !self.begins() {
             fs.sync()?;
             started();

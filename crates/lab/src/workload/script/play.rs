@@ -1,10 +1,12 @@
 //! Does the operations of a script on a recorded file system.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use vfs::ops::{Op, fill};
 use vfs::{Errno, FileKind};
 
+use super::Contents;
 use crate::workload::recorder::{Node, Recorder};
 use crate::{Error, Result};
 
@@ -12,22 +14,25 @@ use crate::{Error, Result};
 const CHUNK: u64 = 1 << 20;
 
 /// Performs them: knows the open handles.
-pub(super) struct Player<'a> {
+pub(crate) struct Player<'a> {
     fs: &'a Recorder,
+    root: Node,
+    contents: &'a Contents,
     handles: BTreeMap<String, Node>,
 }
 
 impl<'a> Player<'a> {
-    pub(super) fn new(fs: &'a Recorder) -> Self {
-        Self { fs, handles: BTreeMap::new() }
+    /// Paths are relative to the directory `root`; data without `contents` is made up.
+    pub(crate) fn new(fs: &'a Recorder, root: Node, contents: &'a Contents) -> Self {
+        Self { fs, root, contents, handles: BTreeMap::new() }
     }
 
     /// Closes what is still open.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         self.handles.into_values().for_each(|node| self.fs.close(node));
     }
 
-    pub(super) fn apply(&mut self, op: &Op) -> Result<()> {
+    pub(crate) fn apply(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Create { .. }
             | Op::Mkdir { .. }
@@ -128,7 +133,7 @@ impl<'a> Player<'a> {
             Op::Utimens { path, atime, mtime } => fs.utimens(self.find(path)?, *atime, *mtime),
             Op::Chattr { path, flags } => fs.chattr(self.find(path)?, *flags),
             Op::SetXattr { path, name, len, seed, mode: _ } => {
-                fs.set_xattr(self.find(path)?, name.as_bytes(), &bytes(*seed, 0, *len))
+                fs.set_xattr(self.find(path)?, name.as_bytes(), &self.bytes(*seed, 0, *len))
             }
             Op::RemoveXattr { path, name } => fs.remove_xattr(self.find(path)?, name.as_bytes()),
             _ => Ok(()),
@@ -139,12 +144,12 @@ impl<'a> Player<'a> {
         let fs = self.fs;
         match op {
             Op::Write { path, offset, len, seed } => {
-                fs.write(self.file(path)?, *offset, &bytes(*seed, *offset, *len))
+                fs.write(self.file(path)?, *offset, &self.bytes(*seed, *offset, *len))
             }
             Op::Append { path, len, seed } => {
                 let node = self.file(path)?;
                 let offset = fs.size(node);
-                fs.write(node, offset, &bytes(*seed, offset, *len))
+                fs.write(node, offset, &self.bytes(*seed, offset, *len))
             }
             Op::Read { path, offset, len } => {
                 let node = self.file(path)?;
@@ -166,6 +171,16 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// What a write of `len` bytes with this seed writes.
+    fn bytes(&self, seed: u32, offset: u64, len: u64) -> Cow<'a, [u8]> {
+        if let Some(bytes) = self.contents.get(&seed) {
+            return Cow::Borrowed(bytes);
+        }
+        let mut bytes = vec![0; len as usize];
+        fill(seed, offset, &mut bytes);
+        Cow::Owned(bytes)
+    }
+
     /// A regular file.
     fn file(&self, path: &str) -> Result<Node> {
         let node = self.find(path)?;
@@ -180,8 +195,7 @@ impl<'a> Player<'a> {
         if let Some(handle) = path.strip_prefix('#') {
             return self.handles.get(handle).copied().ok_or_else(|| refused(Errno::BADF));
         }
-        let root = self.fs.root();
-        names(path).try_fold(root, |dir, name| self.fs.lookup(dir, name.as_bytes()))
+        names(path).try_fold(self.root, |dir, name| self.fs.lookup(dir, name.as_bytes()))
     }
 
     fn parent<'p>(&self, path: &'p str) -> Result<(Node, &'p [u8])> {
@@ -189,7 +203,7 @@ impl<'a> Player<'a> {
         let name = way.pop().ok_or_else(|| refused(Errno::EXIST))?;
         let dir = way
             .into_iter()
-            .try_fold(self.fs.root(), |dir, name| self.fs.lookup(dir, name.as_bytes()))?;
+            .try_fold(self.root, |dir, name| self.fs.lookup(dir, name.as_bytes()))?;
         if self.fs.kind(dir) != FileKind::Directory {
             return Err(refused(Errno::NOTDIR));
         }
@@ -199,12 +213,6 @@ impl<'a> Player<'a> {
 
 fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
-}
-
-fn bytes(seed: u32, offset: u64, len: u64) -> Vec<u8> {
-    let mut bytes = vec![0; len as usize];
-    fill(seed, offset, &mut bytes);
-    bytes
 }
 
 /// A range in pieces of bounded length.

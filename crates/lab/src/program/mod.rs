@@ -1,0 +1,373 @@
+//! Does a program survive a power cut? Its run is recorded with its bytes ([`crate::record`]), and
+//! what any cut may leave of it is shown to the program's own checker.
+//!
+//! States come from two kinds of places ([`Place`]): real volumes, on which the run is repeated
+//! and their drive cut, and the least that POSIX promises. Different states often hold the
+//! same files, so each tree is judged once for everything that the program had said by then.
+
+mod effects;
+mod least;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod volume;
+mod warnings;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::record::Run;
+use crate::{Error, Result};
+
+use least::{Least, Without};
+use replay::Others;
+
+pub use tree::Tree;
+pub use volume::Volume;
+pub use warnings::warnings;
+pub use why::{Pattern, Why, shown};
+
+/// What the program had promised at a cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promised {
+    /// The last marker that it had printed.
+    pub acknowledged: Option<String>,
+    /// It had ended, with success.
+    pub exited: bool,
+}
+
+/// What the checker thinks of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// It accepts it.
+    pub accepted: bool,
+    /// What it said.
+    pub said: String,
+}
+
+/// Judges a tree; the text is the state's name. It is called from several threads.
+pub type Judge = Arc<dyn Fn(&Tree, &Promised, &str) -> Result<Judgement> + Send + Sync>;
+
+/// Where the run is repeated.
+#[derive(Clone)]
+pub enum Place {
+    /// On no file system: POSIX's promises and nothing else.
+    Least,
+    /// On this volume.
+    Volume(Volume),
+}
+
+impl Place {
+    /// As the command line has it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Least => "least".into(),
+            Self::Volume(volume) => format!("{}:{}", volume.format.name(), volume.technique),
+        }
+    }
+}
+
+/// How much to look at.
+#[derive(Clone)]
+pub struct Limits {
+    /// States of a place.
+    pub states: usize,
+    /// Decides everything random.
+    pub seed: u64,
+    /// Real threads; the result does not depend on it.
+    pub threads: usize,
+    /// Whether to go on; asked after every batch of states, with how many were looked at.
+    pub go_on: Arc<dyn Fn(usize) -> bool + Send + Sync>,
+}
+
+/// A state that the checker rejects.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// Its name, which finds it again.
+    pub state: String,
+    /// Steps of the program that had returned.
+    pub steps: usize,
+    /// What else happened on the volume.
+    pub meanwhile: Option<&'static str>,
+    /// What is there.
+    pub tree: Arc<Tree>,
+    /// What the program had promised.
+    pub promised: Promised,
+    /// What the checker said.
+    pub said: String,
+    /// The changes that are missing, if that is known.
+    missing: Option<Without>,
+}
+
+/// What was found in one place.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// States looked at.
+    pub states: usize,
+    /// Pairs of a tree and what the program had promised, each judged once.
+    pub judged: usize,
+    /// Such pairs that the checker rejects.
+    pub rejected: usize,
+    /// The one of them with the earliest cut.
+    pub first: Option<Rejected>,
+    /// States that there are and that were not looked at.
+    pub left_out: usize,
+    /// Instants with so many states that some were drawn.
+    pub sampled: usize,
+    /// States whose volume did not mount or read, and the first reason: damage by the file system.
+    pub unreadable: Option<(usize, String)>,
+    /// It was told to stop.
+    pub stopped: bool,
+}
+
+/// How often the run is repeated with events by chance.
+const BY_CHANCE: u64 = 3;
+
+/// A run and its checker.
+pub struct Check {
+    run: Arc<Run>,
+    exited: bool,
+    judge: Judge,
+    limits: Limits,
+    verdicts: BTreeMap<Key, Arc<Judgement>>,
+    /// The earliest state of [`Place::Least`] that was rejected, once its states were looked at.
+    least: Option<Option<Rejected>>,
+}
+
+/// What a verdict depends on: the tree's digest, how many markers there were, and whether the
+/// program had ended.
+type Key = (u64, usize, bool);
+
+/// A state to be judged.
+struct Case {
+    state: String,
+    steps: usize,
+    meanwhile: Option<&'static str>,
+    tree: Arc<Tree>,
+    missing: Option<Without>,
+}
+
+impl Check {
+    /// For a run that ended with success, or did not.
+    pub fn new(run: Run, exited: bool, judge: Judge, limits: Limits) -> Self {
+        let (run, verdicts) = (Arc::new(run), BTreeMap::new());
+        Self { run, exited, judge, limits, verdicts, least: None }
+    }
+
+    /// Has the checker judge what the program leaves without any cut.
+    ///
+    /// # Errors
+    ///
+    /// It rejects that, and so its other verdicts mean nothing.
+    pub fn sound(&self) -> Result<()> {
+        let run = self.run.clone();
+        let least = Least::new(&run)?;
+        let whole = Without { steps: least.steps(), missing: Vec::new() };
+        let marker = self.run.markers.last().map(|last| last.text.clone());
+        let promised = Promised { acknowledged: marker, exited: self.exited };
+        let state = format!("{}.0", least.steps());
+        let judgement = (self.judge)(&least.tree(&whole), &promised, &state)?;
+        if judgement.accepted {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "the checker rejects what the program leaves without any power cut: {}",
+            judgement.said
+        )))
+    }
+
+    /// Looks at the states of one place; with `only`, at the state of that name.
+    ///
+    /// # Errors
+    ///
+    /// The checker cannot be run, or the run not be repeated there.
+    pub fn on(&mut self, place: &Place, only: Option<&str>) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        match place {
+            Place::Least => self.on_least(&mut outcome, only)?,
+            Place::Volume(volume) => self.on_volume(volume, &mut outcome, only)?,
+        }
+        if let Some(only) = only {
+            if outcome.states == 0 {
+                return Err(Error::Usage(format!("{}: there is no state {only}", place.name())));
+            }
+            // Nobody asked for the others.
+            (outcome.left_out, outcome.sampled) = (0, 0);
+        }
+        Ok(outcome)
+    }
+
+    fn on_least(&mut self, outcome: &mut Outcome, only: Option<&str>) -> Result<()> {
+        let run = self.run.clone();
+        let mut least = Least::new(&run)?;
+        let most = (self.limits.states / (least.steps() + 1)).max(4);
+        let mut met = BTreeSet::new();
+        for steps in 0..=least.steps() {
+            least.advance(steps);
+            let (states, are_all) = least.states(steps, most, self.limits.seed);
+            outcome.sampled += usize::from(!are_all);
+            let cases = states.into_iter().enumerate().map(|(n, missing)| Case {
+                state: format!("{steps}.{n}"),
+                steps,
+                meanwhile: None,
+                tree: Arc::new(least.tree(&missing)),
+                missing: Some(missing),
+            });
+            let cases: Vec<Case> = cases.collect();
+            if !self.take(cases, &mut met, outcome, only)? {
+                break;
+            }
+        }
+        self.least = Some(outcome.first.clone());
+        Ok(())
+    }
+
+    /// Why the checker rejects what it rejects: the earliest state of [`Place::Least`], with as
+    /// little missing as possible. `None` if it accepts all of those.
+    ///
+    /// # Errors
+    ///
+    /// The checker cannot be run.
+    pub fn why(&mut self) -> Result<Option<Why>> {
+        if self.least.is_none() {
+            self.on(&Place::Least, None)?;
+        }
+        let Some(Rejected { missing: Some(state), promised, .. }) = self.least.clone().flatten()
+        else {
+            return Ok(None);
+        };
+        let run = self.run.clone();
+        let least = Least::new(&run)?;
+        let mut accepts = |state: &Without, promised: &Promised| {
+            let judgement = (self.judge)(&least.tree(state), promised, "shortened")?;
+            Ok(judgement.accepted)
+        };
+        let mut why = why::why(&least, &state, &promised, &mut accepts)?;
+        if let (Some((step, path)), true) = (run.failed_syncs.first(), self.exited) {
+            why.ignored(*step, path);
+        }
+        Ok(Some(why))
+    }
+
+    fn on_volume(
+        &mut self,
+        volume: &Volume,
+        outcome: &mut Outcome,
+        only: Option<&str>,
+    ) -> Result<()> {
+        let Limits { states, seed, threads, .. } = self.limits;
+        let chance = (0..BY_CHANCE).map(|n| Others::Chance(seed ^ (n << 32)));
+        let all = [Others::Idle, Others::Save, Others::Pause].into_iter().chain(chance);
+        let all: Vec<Others> = all.collect();
+        let (mut known, mut met) = (BTreeMap::new(), BTreeSet::new());
+        // The same for each, whatever the others had: `only` has to find a state again.
+        let most = (states / all.len()).max(1);
+        for (n, &others) in all.iter().enumerate() {
+            let run = self.run.clone();
+            let limits = (seed, most, threads);
+            let round = volume::repeat(volume, &run, others, limits, &mut known)?;
+            outcome.left_out += round.left_out;
+            outcome.sampled += round.sampled;
+            let mut cases = Vec::new();
+            for found in round.found {
+                match &found.tree {
+                    Ok(tree) => {
+                        cases.extend(found.steps.iter().map(|&steps| Case {
+                            state: format!("{n}.{}", found.number),
+                            steps,
+                            meanwhile: Some(others.words()),
+                            tree: tree.clone(),
+                            missing: None,
+                        }));
+                    }
+                    Err(why) => {
+                        let unreadable = outcome.unreadable.get_or_insert((0, why.clone()));
+                        unreadable.0 += 1;
+                    }
+                }
+            }
+            if !self.take(cases, &mut met, outcome, only)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges these; false if it is time to stop.
+    fn take(
+        &mut self,
+        mut cases: Vec<Case>,
+        met: &mut BTreeSet<Key>,
+        outcome: &mut Outcome,
+        only: Option<&str>,
+    ) -> Result<bool> {
+        if let Some(only) = only {
+            cases.retain(|case| case.state == only);
+        }
+        let mut last = None;
+        for case in &cases {
+            outcome.states += usize::from(last != Some(&case.state));
+            last = Some(&case.state);
+        }
+        cases.sort_by_key(|case| case.steps);
+        let keyed = cases.into_iter().map(|case| (self.key(&case), case));
+        let new: Vec<(Key, Case)> = keyed.filter(|(key, _)| met.insert(*key)).collect();
+        self.judge_new(&new)?;
+        for (key, case) in new {
+            let judgement = &self.verdicts[&key];
+            outcome.judged += 1;
+            if judgement.accepted {
+                continue;
+            }
+            outcome.rejected += 1;
+            if outcome.first.as_ref().is_none_or(|first| case.steps < first.steps) {
+                let promised = self.promised(key);
+                let Case { state, steps, meanwhile, tree, missing } = case;
+                let said = judgement.said.clone();
+                let first = Rejected { state, steps, meanwhile, tree, promised, said, missing };
+                outcome.first = Some(first);
+            }
+        }
+        outcome.stopped |= !(self.limits.go_on)(outcome.states);
+        Ok(!outcome.stopped)
+    }
+
+    fn key(&self, case: &Case) -> Key {
+        let markers = self.run.markers.partition_point(|marker| marker.after <= case.steps);
+        let steps = self.run.steps_after_begin();
+        (case.tree.digest(), markers, self.exited && case.steps >= steps)
+    }
+
+    fn promised(&self, (_, markers, exited): Key) -> Promised {
+        let last = markers.checked_sub(1).map(|last| self.run.markers[last].text.clone());
+        Promised { acknowledged: last, exited }
+    }
+
+    /// Has those judged that no place has met before.
+    fn judge_new(&mut self, cases: &[(Key, Case)]) -> Result<()> {
+        let new = cases.iter().filter(|(key, _)| !self.verdicts.contains_key(key));
+        let new: Vec<_> = new
+            .map(|(key, case)| (*key, case.tree.clone(), self.promised(*key), case.state.clone()))
+            .collect();
+        let share = new.len().div_ceil(self.limits.threads.max(1)).max(1);
+        let workers: Vec<_> = new
+            .chunks(share)
+            .map(|part| {
+                let (part, judge) = (part.to_vec(), self.judge.clone());
+                cores::spawn("checker", None, move || {
+                    let judge =
+                        |(key, tree, promised, state): &(Key, Arc<Tree>, Promised, String)| {
+                            Ok((*key, Arc::new(judge(tree, promised, state)?)))
+                        };
+                    part.iter().map(judge).collect::<Result<Vec<_>>>()
+                })
+            })
+            .collect();
+        for worker in workers {
+            self.verdicts.extend(worker.join()?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! Runs made by hand, and checkers that are functions.
+
+use vfs::{Creator, FileSystem, RenameFlags};
+
+use super::*;
+use crate::record::Watched;
+
+fn limits() -> Limits {
+    Limits { states: 400, seed: 1, threads: 2, go_on: Arc::new(|_| true) }
+}
+
+/// What `f` holds, if it is there.
+fn contents(tree: &Tree, name: &[u8]) -> Option<Vec<u8>> {
+    match tree.0.get(name)? {
+        tree::Entry::File { size, pages, .. } => {
+            let mut bytes = Vec::new();
+            for (page, held) in pages {
+                bytes.resize((page * tree::PAGE) as usize, 0);
+                bytes.extend_from_slice(held);
+            }
+            bytes.resize(*size as usize, 0);
+            Some(bytes)
+        }
+        _ => None,
+    }
+}
+
+fn judge(accepts: impl Fn(&Tree, &Promised) -> bool + Send + Sync + 'static) -> Judge {
+    Arc::new(move |tree, promised, _| {
+        Ok(Judgement { accepted: accepts(tree, promised), said: String::new() })
+    })
+}
+
+/// `f` is replaced by a file of `len` bytes, with fsyncs of the file before and of the directory
+/// after, or without.
+fn save(len: usize, fsyncs: (bool, bool)) -> Run {
+    let fs = Watched::new().keeping(Box::new(Vec::new));
+    let (root, who) = (fs.root(), Creator::default());
+    let old = fs.create(root, b"f", 0o644, who).unwrap().ino;
+    fs.write(old, 0, b"old").unwrap();
+    fs.begin();
+    let new = fs.create(root, b"f.tmp", 0o644, who).unwrap().ino;
+    fs.write(new, 0, &vec![b'n'; len]).unwrap();
+    if fsyncs.0 {
+        fs.fsync(new, false).unwrap();
+    }
+    fs.rename(root, b"f.tmp", root, b"f", RenameFlags::empty()).unwrap();
+    if fsyncs.1 {
+        fs.fsync(root, false).unwrap();
+    }
+    fs.end()
+}
+
+fn old_or_new(len: usize) -> Judge {
+    judge(move |tree, promised| {
+        let held = contents(tree, b"f");
+        let is_new = held.as_ref().is_some_and(|held| *held == vec![b'n'; len]);
+        is_new || (held.as_deref() == Some(b"old") && !promised.exited)
+    })
+}
+
+fn place(name: &str) -> Place {
+    let Some((fs, mode)) = name.split_once(':') else { return Place::Least };
+    let format = subjects::named(fs).unwrap();
+    let technique = subjects::technique(format, mode).unwrap();
+    let (drive, options) = ("conventional-noplp".to_owned(), String::new());
+    Place::Volume(Volume { format, technique, drive, options })
+}
+
+fn check(run: Run, judge: Judge) -> Check {
+    let check = Check::new(run, true, judge, limits());
+    check.sound().unwrap();
+    check
+}
+
+#[test]
+fn a_rename_over_a_file_needs_two_fsyncs() {
+    let len = 9000;
+    for name in ["least", "f2fs:posix"] {
+        let mut sound = check(save(len, (true, true)), old_or_new(len));
+        let found = sound.on(&place(name), None).unwrap();
+        assert!(found.states > 20 && found.rejected == 0, "{name}: {found:?}");
+        assert!(found.unreadable.is_none(), "{name}: {found:?}");
+        assert!(sound.why().unwrap().is_none());
+        for (fsyncs, pattern) in [
+            ((false, true), Pattern::NoFsyncBeforeRename),
+            ((true, false), Pattern::DirectoryNotFsynced),
+        ] {
+            let mut broken = check(save(len, fsyncs), old_or_new(len));
+            let found = broken.on(&place(name), None).unwrap();
+            assert!(found.rejected > 0, "{name} {fsyncs:?}: {found:?}");
+            assert_eq!(broken.why().unwrap().unwrap().pattern, pattern, "{name}");
+            let first = found.first.unwrap();
+            let again = broken.on(&place(name), Some(&first.state)).unwrap();
+            assert_eq!((again.states, again.rejected > 0), (1, true), "{name} {}", first.state);
+        }
+    }
+}
+
+#[test]
+fn a_checker_that_rejects_everything_is_refused() {
+    let check = Check::new(save(1, (true, true)), true, judge(|_, _| false), limits());
+    assert!(check.sound().is_err_and(|error| error.to_string().contains("without any")));
+}
+
+/// The same run and seed give the same result, on any number of threads.
+#[test]
+fn a_result_repeats() {
+    let of = |threads| {
+        let limits = Limits { threads, states: 60, ..limits() };
+        let mut check = Check::new(save(9000, (false, false)), true, old_or_new(9000), limits);
+        let found = check.on(&place("ext4:ordered"), None).unwrap();
+        let first = found.first.unwrap();
+        (found.states, found.judged, found.rejected, found.left_out, first.state, first.tree)
+    };
+    assert_eq!(of(1), of(3));
+}
+
+#[test]
+fn warnings_say_what_no_fsync_covers() {
+    let said = |fsyncs| warnings(&save(10, fsyncs)).unwrap();
+    assert_eq!(said((true, true)), [""; 0]);
+    let [rename, file, directory] = &said((false, false))[..] else { panic!("three warnings") };
+    assert!(rename.starts_with("step 3 renames f.tmp to f, which step 2 wrote"), "{rename}");
+    assert!(file.starts_with("f is written by step 2"), "{file}");
+    assert!(directory.starts_with("directory /: step 1 and 1 more"), "{directory}");
+    assert_eq!(said((true, false)).len(), 1);
+}
+
+/// What was printed counts from its place among the steps on.
+#[test]
+fn markers_are_promises() {
+    let said = Arc::new(cores::Mutex::new(Vec::new()));
+    let pipe = said.clone();
+    let fs = Watched::new().keeping(Box::new(move || std::mem::take(&mut *pipe.lock())));
+    fs.begin();
+    let log = fs.create(fs.root(), b"log", 0o644, Creator::default()).unwrap().ino;
+    fs.fsync(fs.root(), false).unwrap();
+    for (n, byte) in [(1, b'a'), (2, b'b')] {
+        fs.write(log, n - 1, &[byte]).unwrap();
+        if n == 1 {
+            fs.fsync(log, false).unwrap();
+        }
+        said.lock().push(n.to_string());
+    }
+    fs.hear();
+    let run = fs.end();
+    let after: Vec<usize> = run.markers.iter().map(|marker| marker.after).collect();
+    assert_eq!((after, run.steps_after_begin()), (vec![4, 5], 5));
+    let enough = judge(|tree, promised| {
+        let promised = promised.acknowledged.as_deref().unwrap_or("0");
+        let held = contents(tree, b"log").unwrap_or_default();
+        held.iter().filter(|&&byte| byte != 0).count() >= promised.parse().unwrap()
+    });
+    let mut check = check(run, enough);
+    let found = check.on(&Place::Least, None).unwrap();
+    let first = found.first.unwrap();
+    assert_eq!((first.steps, first.promised.acknowledged.as_deref()), (5, Some("2")));
+    assert_eq!(check.why().unwrap().unwrap().pattern, Pattern::NoFsync);
+}
+
+#[test]
+fn a_failed_fsync_makes_nothing_durable() {
+    let fs = Watched::new().keeping(Box::new(Vec::new)).failing_syncs();
+    fs.begin();
+    let file = fs.create(fs.root(), b"f", 0o644, Creator::default()).unwrap().ino;
+    fs.write(file, 0, b"n").unwrap();
+    assert_eq!(fs.fsync(file, false).unwrap_err().errno(), vfs::Errno::IO);
+    let run = fs.end();
+    assert_eq!((run.steps_after_begin(), &run.failed_syncs[..]), (2, &[(2, "f".to_owned())][..]));
+    let mut check = check(run, old_or_new(1));
+    assert!(check.on(&Place::Least, None).unwrap().rejected > 0);
+    assert_eq!(check.why().unwrap().unwrap().pattern, Pattern::FsyncErrorIgnored);
+}
