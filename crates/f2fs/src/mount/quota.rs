@@ -230,9 +230,9 @@ impl Files {
             let [block_grace, inode_grace] = file.grace();
             let kib = usage.bytes.div_ceil(1024);
             let (soft, time) = (usage.block_soft_limit, usage.block_time);
-            usage.block_time = grace_end(kib, soft, time, now + block_grace);
+            usage.block_time = grace_end(kib, soft, time, now.saturating_add(block_grace));
             let (soft, time) = (usage.inode_soft_limit, usage.inode_time);
-            usage.inode_time = grace_end(usage.inodes, soft, time, now + inode_grace);
+            usage.inode_time = grace_end(usage.inodes, soft, time, now.saturating_add(inode_grace));
             self.is_broken |= file.set(id, &usage).is_err();
         }
     }
