@@ -21,7 +21,8 @@ pub struct Format;
 
 /// The memory behind a drive.
 fn memory(drive: &Arc<dyn Drive>) -> Result<Arc<dyn Pm>> {
-    drive.pm().ok_or_else(|| Error::Usage("pmfs needs persistent memory, not a block drive".into()))
+    let needs = "pmfs needs persistent memory, not a block drive, nor one with an undo log";
+    drive.pm().ok_or_else(|| Error::Usage(needs.into()))
 }
 
 /// The superblock of the volume that must be there.

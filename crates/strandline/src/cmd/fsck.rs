@@ -193,10 +193,6 @@ impl Fsck {
         let access = if answer == Answer::No { Access::Read } else { Access::Write };
         let opened =
             open_volume(&image, &self.devices, access, Timing::Instant).map_err(operational)?;
-        if self.undo_file.is_some() && opened.drive.pm().is_some() {
-            let image = image.display();
-            return Err(operational(format!("-z: {image} is persistent memory, not a block drive")));
-        }
         let drive = opened.drive.clone();
         let mut done = Outcomes { in_copy: answer == Answer::No, ..Outcomes::default() };
         let lazy = self.auto || level.is_some_and(|level| level != 1);
