@@ -7,6 +7,7 @@ mod fast_commit;
 mod guest;
 mod kernel_crash;
 mod our_crash;
+mod quota;
 mod recovery_time;
 mod reference;
 mod round_trip;
