@@ -4,6 +4,7 @@
 //! Time is simulated: a SATA SSD without FUA under the real file system on a virtual Core i5-6500,
 //! the study's machine, with a partition of the study's size. Nobody commits by age meanwhile.
 
+mod cjfs;
 mod four_threads;
 mod percore;
 mod why;
@@ -48,6 +49,12 @@ pub const GROUPED: &[Figure] = &[
         name: "zgrouped",
         about: "16 threads x (4 KiB write + fsync): a log per core with groups, and both apart",
         run: percore::run,
+        simulated: true,
+    },
+    Figure {
+        name: "cjfs",
+        about: "Varmail and OLTP-insert by each journal over JBD2, beside CJFS's gains over ext4",
+        run: cjfs::run,
         simulated: true,
     },
 ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cores::Semaphore;
 
-use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
+use super::{Kind, PROTECTED, Row, System, VOLATILE, on_volume_of};
 use crate::oracle::Oracle;
 use crate::workload::Varmail;
 use crate::workload::recorder::Recorder;
@@ -55,19 +55,27 @@ pub(super) fn more_threads(seed: u64) -> Result<Vec<Row>> {
 
 fn gain(
     drive: &str,
-    [f2fs, oprw]: [&'static Technique; 2],
+    [posix, oprw]: [&'static Technique; 2],
     threads: u64,
     seed: u64,
 ) -> Result<f64> {
-    Ok(turns_per_s(drive, oprw, threads, seed)? / turns_per_s(drive, f2fs, threads, seed)?)
+    let rate =
+        |mode: &'static Technique| turns_per_s((&f2fs::Format, mode.options), drive, threads, seed);
+    Ok(rate(oprw)? / rate(posix)?)
 }
 
-fn turns_per_s(drive: &str, mode: &'static Technique, threads: u64, seed: u64) -> Result<f64> {
+/// Turns of Filebench's loop in a second.
+pub(in crate::paper) fn turns_per_s(
+    system: System<'_>,
+    drive: &str,
+    threads: u64,
+    seed: u64,
+) -> Result<f64> {
     let files = (MAILS / threads).max(MAILS_MIN);
     let turns = TURNS / threads;
     let mailbox = Varmail { mailbox: 0, files, turns, mean: 16 << 10 };
     let footprint = threads * crate::workload::Workload::footprint(&mailbox);
-    on_volume(drive, mode, footprint, seed, |fs| {
+    on_volume_of(system, drive, footprint, seed, |fs| {
         let (ready, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let workers: Vec<_> = (0..threads)
             .map(|n| {

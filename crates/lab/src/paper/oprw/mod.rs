@@ -6,8 +6,8 @@
 
 pub mod experiment;
 mod fio;
-mod mail;
-mod oltp;
+pub(super) mod mail;
+pub(super) mod oltp;
 mod roll_forward;
 mod stages;
 mod sweep;
@@ -18,8 +18,7 @@ use drive::{Drive, Timing};
 
 use super::{Figure, Kind, Row};
 use crate::{Error, Result, machine, rig};
-use vfs::kind::Technique;
-use vfs::kind::Volume;
+use vfs::kind::{Format, Technique, Volume};
 
 pub use sweep::{SENSITIVITY, Sweep, TABLE_6_2};
 
@@ -94,11 +93,25 @@ fn on_volume<T>(
     seed: u64,
     job: impl FnOnce(&Arc<dyn Volume>) -> Result<T>,
 ) -> Result<T> {
+    on_volume_of((&f2fs::Format, mode.options), drive, footprint, seed, job)
+}
+
+/// A file system and its mount options.
+pub(super) type System<'a> = (&'static dyn Format, &'a str);
+
+/// As [`on_volume`], of any file system.
+fn on_volume_of<T>(
+    (format, options): System<'_>,
+    drive: &str,
+    footprint: u64,
+    seed: u64,
+    job: impl FnOnce(&Arc<dyn Volume>) -> Result<T>,
+) -> Result<T> {
     let spec = rig::spec(drive, footprint)?;
     machine(seed)?.run(|| {
         let drive: Arc<dyn Drive> = rig::new_drive(&spec, Timing::Virtual, seed)?;
-        rig::make(&f2fs::Format, &drive)?;
-        let fs = rig::mount(&f2fs::Format, drive, mode.options)?;
+        rig::make(format, &drive)?;
+        let fs = rig::mount(format, drive, options)?;
         let result = job(&fs)?;
         fs.unmount().map_err(Error::at("unmount", b""))?;
         Ok(result)

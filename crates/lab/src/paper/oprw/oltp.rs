@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vfs::{Creator, Ino};
 
-use super::{Kind, PROTECTED, Row, VOLATILE, on_volume};
+use super::{Kind, PROTECTED, Row, System, VOLATILE, on_volume_of};
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
 use f2fs::technique;
@@ -44,7 +44,7 @@ const INDEX_PAGES: u64 = 10;
 const BATCH: u64 = 200;
 const PERIOD_NS: u64 = 1_000_000_000;
 /// CPU time between two commits.
-const SERVER_NS: u64 = 68_000;
+pub(in crate::paper) const SERVER_NS: u64 = 68_000;
 /// Inserts of a run: some batches of the page cleaner.
 const INSERTS: u64 = 20_000;
 
@@ -66,17 +66,25 @@ pub(super) fn one_thread(seed: u64) -> Result<Vec<Row>> {
 
 fn gain(
     drive: &str,
-    [f2fs, oprw]: [&'static Technique; 2],
+    [posix, oprw]: [&'static Technique; 2],
     server_ns: u64,
     seed: u64,
 ) -> Result<f64> {
-    let rate = |mode| inserts_per_s(drive, mode, server_ns, seed);
-    Ok(rate(oprw)? / rate(f2fs)?)
+    let rate = |mode: &'static Technique| {
+        inserts_per_s((&f2fs::Format, mode.options), drive, server_ns, seed)
+    };
+    Ok(rate(oprw)? / rate(posix)?)
 }
 
-fn inserts_per_s(drive: &str, mode: &'static Technique, server_ns: u64, seed: u64) -> Result<f64> {
+/// Inserts in a second, with `server_ns` of the server's CPU time for each.
+pub(in crate::paper) fn inserts_per_s(
+    system: System<'_>,
+    drive: &str,
+    server_ns: u64,
+    seed: u64,
+) -> Result<f64> {
     let footprint = 2 * (LOG + TABLE) + INSERTS * 4 * LOG_BLOCK;
-    on_volume(drive, mode, footprint, seed, |fs| {
+    on_volume_of(system, drive, footprint, seed, |fs| {
         let server = Arc::new(Server::new(fs.clone(), seed)?);
         fs.sync().map_err(Error::at("sync", b""))?;
         let cleaner = {
