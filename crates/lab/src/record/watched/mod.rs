@@ -149,7 +149,8 @@ impl Watched {
 
     /// Ends the recording; returns all of it.
     pub fn end(&self) -> Run {
-        let noted = std::mem::take(&mut *self.noted());
+        let mut noted = std::mem::take(&mut *self.noted());
+        noted.tree.close_all();
         let Noted { tree, contents, markers, failed_syncs, .. } = noted;
         Run { steps: tree.into_steps(), contents, markers, failed_syncs }
     }
@@ -178,7 +179,9 @@ impl Watched {
     ///
     /// Nothing was done, or more than a script may do.
     pub fn script(&self, name: &str) -> crate::Result<Script> {
-        let steps = std::mem::take(&mut *self.noted()).tree.into_steps();
+        let mut tree = std::mem::take(&mut *self.noted()).tree;
+        tree.close_all();
+        let steps = tree.into_steps();
         if steps.len() < 2 {
             return Err(crate::Error::Usage(format!("{name}: it changed nothing")));
         }
