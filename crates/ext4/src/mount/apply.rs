@@ -72,6 +72,9 @@ impl Changes<'_> {
                 keep_inode(shard, ino, inode, (handle.id(), is_mapped));
             }
         }
+        // Not before: until all links are written, the next change of the list would write one that
+        // is then written over.
+        self.orphans = None;
         for (at, block) in std::mem::take(&mut self.blocks) {
             match block {
                 Some(block) => handle.create(at, (), block),
@@ -140,7 +143,6 @@ impl Changes<'_> {
                 }),
             }
         }
-        self.orphans = None;
         dtimes
     }
 

@@ -15,14 +15,9 @@ fn run_on(fs: &str, structure: &'static Structure, first: u64, count: u64) -> Ex
 }
 
 fn all_hold(fs: &str, count: u64) {
-    all_but_hold(fs, count, &[]);
-}
-
-fn all_but_hold(fs: &str, count: u64, left_out: &[&str]) {
     let format = subjects::named(fs).expect("it is known");
     let suits = |structure: &&Structure| structure.suits(format).expect("a built-in drive");
     let sound = ALL.iter().filter(|structure| !structure.injected).filter(suits);
-    let sound = sound.filter(|structure| !left_out.contains(&structure.name));
     let failed: Vec<String> = sound
         .flat_map(|structure| {
             let found = run_on(fs, structure, 0, count);
@@ -39,12 +34,10 @@ fn a_share_of_the_schedules() {
     all_hold("f2fs", SHARE);
 }
 
-/// The same of ext4's engine and journal. Of `orphans` about one schedule in 200 fails: a cut
-/// leaves a list that the mount refuses (`--seed 34`). README.md says so, and
-/// [`many_schedules_of_ext4`] fails until that is mended.
+/// The same of ext4's engine and journal.
 #[test]
 fn a_share_of_the_schedules_of_ext4() {
-    all_but_hold("ext4", SHARE / 4, &["orphans"]);
+    all_hold("ext4", SHARE / 4);
 }
 
 #[test]
