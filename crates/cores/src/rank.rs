@@ -44,9 +44,9 @@ enum Sleep {
 ranks! {
     /// Renames between directories: while it is held, the way up from a directory stays as it is.
     Rename = Allowed,
-    /// Held for the write-back of a large file. Nobody who has the file's turn waits for it.
+    /// Held for the write-back of a large file. A thread with the file's turn never waits for it.
     WriteBack = Allowed,
-    /// The right to tell the drive what is free. Nobody who has the volume waits for it.
+    /// The right to tell the drive what is free. A thread that holds the volume never waits for it.
     Discard = Allowed,
     /// A volume: shared by operations, alone for whoever wants the whole of it at one instant.
     Gate = Allowed,
