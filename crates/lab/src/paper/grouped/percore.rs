@@ -9,7 +9,8 @@ use crate::Result;
 /// A drive whose buffer survives a power cut; and one whose buffer does not, so that flushes take
 /// time, which carries out several of them at once.
 const DRIVES: [&str; 2] = ["sz985", "conventional-noplp"];
-const POLICIES: [(&str, &str); 7] = [
+/// Ways to fsync, as mount options.
+pub(super) const POLICIES: [(&str, &str); 7] = [
     ("JBD2", "journal=jbd2"),
     ("iJournaling", "journal=ijournal"),
     ("Grouped", "journal=grouped"),
