@@ -46,7 +46,7 @@ pub struct Entry {
     pub atime: Time,
     pub mtime: Time,
     pub ctime: Time,
-    /// Where the volume keeps it.
+    /// Where the volume keeps it and it is not 0.
     pub crtime: Option<Time>,
     /// Of a symbolic link.
     pub target: Option<String>,
@@ -120,7 +120,7 @@ impl Entry {
             atime: time(attr.atime),
             mtime: time(attr.mtime),
             ctime: time(attr.ctime),
-            crtime: Some(time(attr.crtime)).filter(|time| *time != (0, 0)),
+            crtime: Some(time(attr.crtime)).filter(is_set),
             target: is(FileKind::Symlink).then(|| fs.readlink(attr.ino)).transpose()?.map(escape),
             xattrs,
             pages: if is(FileKind::Regular) {
@@ -148,7 +148,9 @@ impl Entry {
             atime: time(stat.atime(), stat.atime_nsec()),
             mtime: time(stat.mtime(), stat.mtime_nsec()),
             ctime: time(stat.ctime(), stat.ctime_nsec()),
-            crtime: known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)),
+            crtime: known
+                .then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
+                .filter(is_set),
             target: if stat.is_symlink() {
                 Some(escape(std::fs::read_link(path).map_err(errno)?.as_os_str().as_bytes()))
             } else {
@@ -172,6 +174,11 @@ impl Entry {
             }
         }
     }
+}
+
+/// A volume without the field has 0 there, and so has one that was made at no time.
+fn is_set(time: &Time) -> bool {
+    *time != (0, 0)
 }
 
 fn shortened(value: &serde_json::Value) -> String {

@@ -32,7 +32,7 @@ struct Subject {
     umount: &'static str,
 }
 
-const SUBJECTS: [Subject; 5] = [
+const SUBJECTS: [Subject; 7] = [
     Subject {
         name: "strandline",
         mkfs: "$STRANDLINE mkfs -q $1",
@@ -51,6 +51,18 @@ const SUBJECTS: [Subject; 5] = [
         name: "strandline-writeback",
         mkfs: "$STRANDLINE mkfs -q $1",
         mount: "$STRANDLINE mount $1 $2 -o writeback",
+        umount: "$STRANDLINE umount $1",
+    },
+    Subject {
+        name: "strandline-ext4",
+        mkfs: "$STRANDLINE mkfs --fs ext4 -q $1",
+        mount: "$STRANDLINE mount $1 $2",
+        umount: "$STRANDLINE umount $1",
+    },
+    Subject {
+        name: "strandline-ext4-fast",
+        mkfs: "$STRANDLINE mkfs --fs ext4 -q -O fast_commit $1",
+        mount: "$STRANDLINE mount $1 $2 -o journal=fast",
         umount: "$STRANDLINE umount $1",
     },
     Subject {

@@ -4,33 +4,25 @@
 //! e2fsck is not asked to recover: of our crashes, 1.47 brings what was unlinked to `lost+found`,
 //! and may lose what only the log has.
 
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use ::ext4::mkfs::{MkfsOptions, format};
 use ::ext4::{Ext4, Format};
 use drive::{Drive, Spec, Ssd, Timing};
-use linux::{Guest, WriteLog};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vfs::ops::{Generator, Mix, Op, Session, print};
+use vfs::ops::{Generator, Mix, Op, Session};
 
-use crate::AGENT;
-use crate::verdict::{Batch, copy};
-use crate::volumes::{Kind, MIB, copy_slot, copy_sparse, dump, open, sparse};
+use crate::recorded::{Run, record, runs};
+use crate::verdict::Batch;
+use crate::volumes::{Kind, dump, open};
 
 const SIZE_MIB: u64 = 64;
-/// Of each kind. `STRANDLINE_RUNS` asks for more runs.
+/// Of each kind, unless `STRANDLINE_RUNS` says otherwise.
 const RUNS: u64 = 4;
 const CUTS: u64 = 10;
 /// Operations of a run.
 const OPS: u64 = 600;
-
-fn runs() -> u64 {
-    let asked = std::env::var("STRANDLINE_RUNS").ok();
-    asked.map_or(RUNS, |runs| runs.parse().expect("a number of runs"))
-}
 
 fn with_fast_commits() -> MkfsOptions {
     let mut options =
@@ -62,7 +54,7 @@ fn operations(seed: u64, more: f64) -> Vec<Op> {
 fn the_kernel_replays_ours() {
     let mut batch = Batch::of(&Format, "fast-ours", Kind::Conventional, SIZE_MIB);
     let mut records = 0;
-    for seed in 0..runs() {
+    for seed in 0..runs(RUNS) {
         let spec = Spec::named("conventional-noplp").unwrap().blocks(SIZE_MIB * 256);
         let drive = Ssd::new(spec, Timing::Instant, seed).unwrap();
         let dynamic: Arc<dyn Drive> = drive.clone();
@@ -80,7 +72,7 @@ fn the_kernel_replays_ours() {
         }
         records += vfs::kind::Volume::status(&fs)["journal/records"].as_u64().unwrap();
     }
-    assert!(records > 20 * runs(), "{records} fast commits");
+    assert!(records > 20 * runs(RUNS), "{records} fast commits");
     batch.judge();
 }
 
@@ -114,49 +106,16 @@ fn is_fsync(op: &Op) -> bool {
 
 /// Crashes of the kernel under these operations.
 fn kernels(name: &str, operations: impl Fn(u64) -> Vec<Op>) -> Batch {
-    const LOG_MIB: u64 = 256;
     let mut batch = Batch::of(&Format, name, Kind::Conventional, SIZE_MIB);
     let base = batch.dir().join("base");
     drive::image::create(&base, &Kind::Conventional.spec(SIZE_MIB)).expect("a drive in a file");
     format(&open(&base), &with_fast_commits()).unwrap();
-    let disk = sparse(batch.dir().join("disk"), runs() * SIZE_MIB * MIB);
-    let log = sparse(batch.dir().join("log"), runs() * LOG_MIB * MIB);
-    let mut guest = Guest::new().timeout(900).drive(&disk).drive(&log).program(Path::new(AGENT));
-    let file = File::options().write(true).open(&disk).unwrap();
-    let mut script = String::from("set -e\nexport DM_DISABLE_UDEV=1\nmodprobe dm-log-writes\n");
-    let (sectors, log_sectors) = (SIZE_MIB * 2048, LOG_MIB * 2048);
-    for run in 0..runs() {
-        copy_sparse(&base, &file, run * SIZE_MIB * MIB).unwrap();
-        guest = guest.file(&format!("ops-{run}"), print(&operations(run)));
-        let (start, log_start) = (run * sectors, run * log_sectors);
-        script += &format!(
-            "dmsetup create disk --table '0 {sectors} linear /dev/vda {start}'
-            dmsetup create log --table '0 {log_sectors} linear /dev/vdb {log_start}'
-            dmsetup create run --table '0 {sectors} log-writes /dev/mapper/disk /dev/mapper/log'
-            mount -t ext4 /dev/mapper/run /mnt
-            strandline-agent apply /mnt /host/ops-{run}
-            cat /proc/fs/ext4/dm-*/fc_info >/host/info-{run}
-            umount /mnt
-            dmsetup remove run && dmsetup remove disk && dmsetup remove log\n"
-        );
-    }
-    let out = guest.run(&script);
-    out.success();
-    for run in 0..runs() {
-        println!("run {run}: {}", String::from_utf8_lossy(&out.file(&format!("info-{run}"))));
-        let one = sparse(batch.dir().join("one-log"), LOG_MIB * MIB);
-        copy_slot(&log, run * LOG_MIB * MIB, &one, LOG_MIB * MIB);
-        let log = WriteLog::open(&one).unwrap();
-        assert!(log.len() > 100, "run {run} wrote {} times", log.len());
-        let mut chance = Xoshiro256PlusPlus::seed_from_u64(run);
-        for cut in 0..CUTS {
-            let count = chance.random_range(1..=log.len());
-            let lost = (cut % 2 == 1).then_some(cut);
-            let name = format!("run {run}, {count} of {} writes, lost {lost:?}", log.len());
-            let crash = batch.add(name);
-            copy(&base, &crash, SIZE_MIB);
-            log.replay(count, lost, &File::options().write(true).open(&crash).unwrap()).unwrap();
-        }
+    let runs: Vec<Run> = (0..runs(RUNS))
+        .map(|run| Run { base: base.clone(), options: "rw".to_owned(), ops: operations(run) })
+        .collect();
+    let out = record(&mut batch, &runs, CUTS, "cat /proc/fs/ext4/dm-*/fc_info");
+    for run in 0..runs.len() {
+        println!("run {run}: {}", String::from_utf8_lossy(&out.file(&format!("look-{run}"))));
     }
     batch
 }

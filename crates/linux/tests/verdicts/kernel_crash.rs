@@ -5,15 +5,13 @@
 //! drives: a file system shut down under way (`f2fs_io shutdown`), over and over on one drive. And
 //! a machine that is reset while it writes.
 
-use std::fs::File;
 use std::path::Path;
 
 use crate::AGENT;
-use crate::verdict::{Batch, copy};
-use crate::volumes::{
-    CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_slot, copy_sparse, create, sparse,
-};
-use linux::{Guest, WriteLog};
+use crate::recorded::{Run, record};
+use crate::verdict::Batch;
+use crate::volumes::{CONVENTIONAL_ZONES, Kind, MIB, ZONE_MIB, copy_slot, create, sparse};
+use linux::Guest;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::ops::{Generator, Mix, Op, print};
@@ -31,12 +29,12 @@ const FEATURES: [&str; 3] =
     ["", "extra_attr,inode_checksum,inode_crtime", "lost_found,sb_checksum"];
 
 /// Operations with many an fsync and few checkpoints.
-fn operations(seed: u64, count: usize) -> String {
+pub(crate) fn operations(seed: u64, count: usize) -> Vec<Op> {
     let mix = Mix { syncs: 30, handles: 1, reads: 0, ..Mix::default() };
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     let ops =
         Generator::with_mix(seed, mix).filter(|op| *op != Op::Sync || chance.random_bool(0.1));
-    print(&ops.take(count).collect::<Vec<_>>())
+    ops.take(count).collect()
 }
 
 #[test]
@@ -44,52 +42,16 @@ fn operations(seed: u64, count: usize) -> String {
 fn power_lost_at_any_write_is_recovered_alike() {
     const RUNS: u64 = 8;
     const CUTS: u64 = 5;
-    const LOG_MIB: u64 = 512;
     let mut batch = Batch::new("log-writes", Kind::Conventional, MIB_EACH);
-    let base = |run| batch.dir().join(format!("base-{run}"));
-    let disk = sparse(batch.dir().join("disk"), RUNS * MIB_EACH * MIB);
-    let log = sparse(batch.dir().join("log"), RUNS * LOG_MIB * MIB);
-    let mut guest = Guest::new().timeout(900).drive(&disk).drive(&log).program(Path::new(AGENT));
-    let file = File::options().write(true).open(&disk).unwrap();
-    for run in 0..RUNS {
-        create(&base(run), Kind::Conventional, MIB_EACH, FEATURES[run as usize % 3]);
-        copy_sparse(&base(run), &file, run * MIB_EACH * MIB).unwrap();
-        guest = guest.file(&format!("ops-{run}"), operations(run, 800));
-    }
-    let (sectors, log_sectors) = (MIB_EACH * 2048, LOG_MIB * 2048);
-    let mut script = String::from("set -e\nexport DM_DISABLE_UDEV=1\nmodprobe dm-log-writes\n");
-    for run in 0..RUNS {
-        let (start, log_start) = (run * sectors, run * log_sectors);
-        let options = OPTIONS[run as usize % 4];
-        script += &format!(
-            "dmsetup create disk --table '0 {sectors} linear /dev/vda {start}'
-            dmsetup create log --table '0 {log_sectors} linear /dev/vdb {log_start}'
-            dmsetup create run --table '0 {sectors} log-writes /dev/mapper/disk /dev/mapper/log'
-            mount -t f2fs -o {options} /dev/mapper/run /mnt
-            strandline-agent apply /mnt /host/ops-{run}
-            umount /mnt
-            dmsetup remove run && dmsetup remove disk && dmsetup remove log\n"
-        );
-    }
-    guest.run(&script).success();
-    for run in 0..RUNS {
-        let one = sparse(batch.dir().join("one-log"), LOG_MIB * MIB);
-        copy_slot(&log, run * LOG_MIB * MIB, &one, LOG_MIB * MIB);
-        let log = WriteLog::open(&one).unwrap();
-        assert!(log.len() > 100, "run {run} wrote {} times", log.len());
-        let mut chance = Xoshiro256PlusPlus::seed_from_u64(run);
-        for cut in 0..CUTS {
-            let count = chance.random_range(1..=log.len());
-            let lost = (cut % 2 == 1).then_some(cut);
-            let options = OPTIONS[run as usize % 4];
+    let runs: Vec<Run> = (0..RUNS)
+        .map(|run| {
             let base = batch.dir().join(format!("base-{run}"));
-            let name =
-                format!("run {run}, {options}, {count} of {} writes, lost {lost:?}", log.len());
-            let crash = batch.add(name);
-            copy(&base, &crash, MIB_EACH);
-            log.replay(count, lost, &File::options().write(true).open(&crash).unwrap()).unwrap();
-        }
-    }
+            create(&base, Kind::Conventional, MIB_EACH, FEATURES[run as usize % 3]);
+            let options = OPTIONS[run as usize % 4].to_owned();
+            Run { base, options, ops: operations(run, 800) }
+        })
+        .collect();
+    record(&mut batch, &runs, CUTS, "true");
     batch.judge();
 }
 
@@ -130,7 +92,7 @@ fn a_machine_reset_while_it_writes_is_recovered_alike() {
         create(&image, Kind::Conventional, MIB_EACH, FEATURES[seed as usize % 3]);
         let [made, grown] = stretch(seed, FSYNCS as usize);
         let guest = Guest::new().drive(&image).program(Path::new(AGENT));
-        let guest = guest.file("ops", operations(seed, 1000)).file("made", made);
+        let guest = guest.file("ops", print(&operations(seed, 1000))).file("made", made);
         let out = guest.file("grown", grown).run(&format!(
             "mount -t f2fs -o {options} /dev/vda /mnt || exit 1
             strandline-agent apply /mnt /host/ops
@@ -161,7 +123,7 @@ fn zoned_drives_are_recovered_alike() {
         );
         for round in 0..ROUNDS {
             let slot = seed * ROUNDS + round;
-            guest = guest.file(&format!("ops-{slot}"), operations(100 + slot, 200));
+            guest = guest.file(&format!("ops-{slot}"), print(&operations(100 + slot, 200)));
             let at = slot * ZONED_MIB * MIB;
             script += &format!(
                 "mount -t f2fs -o {options} /dev/nullb0 /mnt

@@ -3,11 +3,14 @@
 
 mod devices;
 mod ext4;
+mod ext4_crash;
+mod ext4_trees;
 mod fast_commit;
 mod guest;
 mod kernel_crash;
 mod our_crash;
 mod quota;
+mod recorded;
 mod recovery_time;
 mod reference;
 mod round_trip;

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use crate::verdict::Batch;
 use crate::volumes::{self, CONVENTIONAL_ZONES, Kind, ZONE_MIB, zone_report};
 use drive::{Drive, DriveState, Spec, Ssd, Timing, image};
-use f2fs::F2fs;
-use f2fs::mkfs::{MkfsOptions, format};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::ops::{Generator, Mix, Op, Session};
@@ -42,22 +40,23 @@ fn dump(state: &DriveState, path: &Path) {
     std::fs::remove_file(&raw).unwrap();
 }
 
-fn run(batch: &mut Batch, kind: Kind, options: &str, seed: u64) {
-    let drive = Ssd::new(spec(kind), Timing::Instant, seed).unwrap();
+/// Adds crashes of a run with this `seed` on a new `spec`.
+pub(crate) fn run(batch: &mut Batch, spec: Spec, options: &str, seed: u64) {
+    let drive = Ssd::new(spec, Timing::Instant, seed).unwrap();
     let dynamic: Arc<dyn Drive> = drive.clone();
-    format(&dynamic, &MkfsOptions { seed, ..MkfsOptions::default() }).unwrap();
-    let fs = F2fs::mount(dynamic, &options.parse().unwrap()).unwrap();
+    batch.format().make(&dynamic).unwrap();
+    let fs = batch.format().mount(dynamic, options).unwrap();
     let mix = Mix { syncs: 30, reads: 0, ..Mix::default() };
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     let cuts: Vec<u64> = (0..CUTS).map(|_| chance.random_range(50..OPS)).collect();
-    let mut session = Session::new(&fs);
+    let mut session = Session::new(&*fs);
     for (op, at) in Generator::with_mix(seed, mix).zip(0..OPS) {
         if op == Op::Sync && chance.random_bool(0.9) {
             continue;
         }
         let _errors_are_part_of_it = session.apply(&op);
         for _ in cuts.iter().filter(|cut| **cut == at) {
-            let path = batch.add(format!("{kind:?}, {options}, seed {seed}, cut after op {at}"));
+            let path = batch.add(format!("{options}, seed {seed}, cut after op {at}"));
             dump(&drive.survivors(seed ^ at), &path);
         }
     }
@@ -68,7 +67,7 @@ fn judge(kind: Kind, name: &str) {
     for seed in 0..RUNS {
         let modes = ["fsync_mode=posix", "fsync_mode=strict", "fsync_mode=strict,oprw"];
         let options = modes[seed as usize % modes.len()];
-        run(&mut batch, kind, options, seed);
+        run(&mut batch, spec(kind), options, seed);
     }
     batch.judge();
 }

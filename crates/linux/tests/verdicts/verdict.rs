@@ -64,6 +64,14 @@ impl Batch {
         &self.dir
     }
 
+    pub(crate) fn format(&self) -> &'static dyn Format {
+        self.format
+    }
+
+    pub(crate) fn mib(&self) -> u64 {
+        self.mib
+    }
+
     fn crash(&self, n: usize) -> PathBuf {
         self.dir.join(format!("crash-{n}"))
     }
