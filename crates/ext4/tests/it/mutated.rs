@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use drive::{BLOCK_SIZE, Block, Blocks, Drive, Memory};
+use ext4::ondisk::features::RoCompat;
 use queue::BlockQueue;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -32,7 +33,6 @@ struct Image {
     metadata: Vec<usize>,
     block_size: usize,
     tree: BTreeMap<Vec<u8>, Entry>,
-    has_checksums: bool,
 }
 
 fn image(scratch: &Scratch, tree: &Path, options: &[&str]) -> Image {
@@ -46,15 +46,8 @@ fn image(scratch: &Scratch, tree: &Path, options: &[&str]) -> Image {
     queue.write_blocks(0, sound.iter().cloned().collect::<Blocks>(), false).expect("memory");
     let size = if options.contains(&"1024") { 1024 } else { 4096 };
     let metadata = metadata(&path, size);
-    let mut image = Image {
-        queue,
-        metadata,
-        block_size: size,
-        tree: BTreeMap::new(),
-        has_checksums: options.contains(&"ext4") && !options.iter().any(|o| o.contains("^meta")),
-        drive,
-        sound,
-    };
+    let mut image =
+        Image { queue, metadata, block_size: size, tree: BTreeMap::new(), drive, sound };
     image.tree = image.walk().expect("a sound volume");
     assert!(image.tree.len() > 200 && image.tree.values().all(|entry| entry.0.nlink > 0));
     image
@@ -155,7 +148,7 @@ impl Image {
             broken.push(lba);
         }
         if let Ok(found) = self.walk()
-            && self.has_checksums
+            && self.has_checksums()
         {
             for (name, entry) in &found {
                 let before = self.tree.get(name);
@@ -165,6 +158,14 @@ impl Image {
         }
         let _ = ext4::Format.check(&self.drive());
         broken.into_iter().for_each(|lba| self.put(lba, self.sound[lba].clone()));
+    }
+
+    /// Whether the superblock, which may be broken itself, asks for checksums: without its bit
+    /// nobody verifies any, its own included.
+    fn has_checksums(&self) -> bool {
+        let block = self.queue.read_block(0).expect("memory");
+        let ro_compat = u32::from_le_bytes(block[1024 + 0x64..][..4].try_into().expect("4 bytes"));
+        RoCompat::from_bits_retain(ro_compat).contains(RoCompat::METADATA_CSUM)
     }
 
     fn put(&self, lba: usize, block: Block) {
