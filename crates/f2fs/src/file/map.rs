@@ -7,10 +7,10 @@ use vfs::PageCache;
 use vfs::file::Map;
 
 use crate::error::{Error, Result};
-use crate::inode::mapping::Mapping;
+use crate::inode::mapping::{Lookup, Mapping};
 use crate::mount::engine::Engine;
 use crate::mount::iostat::Moved;
-use crate::ondisk::{BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
+use crate::ondisk::{ADDRS_PER_BLOCK, BlockAddr, NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 
 impl Map for Engine {
     type File = Nid;
@@ -39,18 +39,14 @@ impl Map for Engine {
         if !is_data_addr(addr) {
             return Err(Error::corrupt("node.addr", ino, "COMPRESS_ADDR", "a block"));
         }
-        // The blocks behind a plain cluster may be those of a compressed one.
-        let most = match self.layout(ino)?.cluster().map(u64::from) {
-            Some(blocks) => most.min(blocks - index % blocks),
-            None => most,
-        };
-        let found = self.addrs_from(ino, index, most as usize)?;
-        let follows = (addr..).zip(found).skip(1);
-        let follows = follows.take_while(|(addr, at)| addr == at && is_data_addr(*addr)).count();
-        let len = 1 + follows as u64;
-        if caches && self.layout(ino)?.cluster().is_none() {
-            self.note_extent(ino, index..index + len, addr);
+        let cluster = self.layout(ino)?.cluster().map(u64::from);
+        let extent = self.extent_around(ino, index, addr)?;
+        if caches && cluster.is_none() {
+            self.note_extent(ino, extent.clone(), addr - (index - extent.start) as BlockAddr);
         }
+        // The blocks behind a plain cluster may be those of a compressed one.
+        let most = cluster.map_or(most, |blocks| most.min(blocks - index % blocks));
+        let len = (extent.end - index).min(most);
         Ok(Some(addr.into()..Lba::from(addr) + len))
     }
 
@@ -91,6 +87,24 @@ const EXTENT_BYTES: u64 = 64;
 const LOOK_EVERY: u64 = 1024;
 
 impl Engine {
+    /// The blocks around block `index`, which is at `addr`, that lie side by side and that one node
+    /// maps.
+    fn extent_around(&mut self, ino: Nid, index: u64, addr: BlockAddr) -> Result<Range<u64>> {
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(index..index + 1) };
+        let before = usize::from(slot.ofs_in_node);
+        let addrs = self.addrs_from(ino, index - before as u64, ADDRS_PER_BLOCK as usize)?;
+        let (front, behind) = addrs.split_at(before.min(addrs.len()));
+        let main = self.sb.main_blkaddr..self.sb.main_end();
+        let run = |found: &mut dyn Iterator<Item = &BlockAddr>,
+                   wanted: &mut dyn Iterator<Item = BlockAddr>| {
+            found.zip(wanted).take_while(|(at, wanted)| *at == wanted && main.contains(at)).count()
+                as u64
+        };
+        let follow = run(&mut behind.iter(), &mut (addr..));
+        let precede = run(&mut front.iter().rev(), &mut (0..addr).rev());
+        Ok(index - precede..index + follow)
+    }
+
     /// Notes where blocks of a file are. Extents take half of what `ram_thresh` allows; beyond that
     /// all are forgotten.
     fn note_extent(&mut self, ino: Nid, blocks: Range<u64>, addr: BlockAddr) {

@@ -112,7 +112,9 @@ impl Engine {
     ) -> Result<()> {
         let Some(blocks) = self.trust_reading(miss, version, blocks)? else { return Ok(()) };
         file::insert(self, miss, blocks, |volume, index, lba| {
-            Ok(Lba::from(volume.addr_of(miss.file, index)?) == lba)
+            let known = volume.inodes.of(miss.file).extents.at(miss.file, index);
+            let addr = known.map_or_else(|| volume.addr_of(miss.file, index), Ok)?;
+            Ok(Lba::from(addr) == lba)
         })
     }
 

@@ -35,6 +35,14 @@ struct Extent {
     addr: BlockAddr,
 }
 
+impl File {
+    /// The extent with block `index`, and its first block.
+    fn around(&self, index: u64) -> Option<(u64, Extent)> {
+        let (&first, extent) = self.extents.range(..=index).next_back()?;
+        (index - first < extent.len).then_some((first, *extent))
+    }
+}
+
 /// Counts since the mount (`total_hit_ext` and the like).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ExtentCounts {
@@ -79,15 +87,18 @@ impl Extents {
     pub(crate) fn look_up(&mut self, ino: Nid, index: u64) -> Option<(BlockAddr, u64)> {
         self.counts.lookups += 1;
         let file = self.files.get_mut(&ino)?;
-        let (&first, extent) = file.extents.range(..=index).next_back()?;
-        let skip = index - first;
-        if skip >= extent.len {
-            return None;
-        }
+        let (first, extent) = file.around(index)?;
         self.counts.hits += 1;
         self.counts.hits_cached += u64::from(file.last == first);
         file.last = first;
+        let skip = index - first;
         Some((extent.addr + skip as BlockAddr, extent.len - skip))
+    }
+
+    /// Where block `index` is, for one that has looked it up before.
+    pub(crate) fn at(&self, ino: Nid, index: u64) -> Option<BlockAddr> {
+        let (first, extent) = self.files.get(&ino)?.around(index)?;
+        Some(extent.addr + (index - first) as BlockAddr)
     }
 
     /// Notes that `blocks` of a file lie side by side from `addr` on, and joins them with what is

@@ -63,6 +63,37 @@ fn extents_stand_in_for_nodes() {
     assert!(with <= without, "{with} {without}");
 }
 
+/// Reading in any order, too, when memory cannot keep the nodes.
+#[test]
+fn extents_save_reads_of_nodes() {
+    const NODES: u64 = 200;
+    let reads = |options: &str| {
+        let options = format!("cache=1m,ra_node_pages=0,{options}");
+        let (drive, fs, ino) = with_file(&options, 1);
+        // A run under each node.
+        let runs = (0..NODES).map(|node| 873 + 1018 * (node * 77 % NODES));
+        for first in runs.clone() {
+            fs.write(ino, first * PAGE, &[first as u8; 4 * PAGE as usize]).unwrap();
+        }
+        fs.sync().unwrap();
+        let mut page = [0; PAGE as usize];
+        let mut read = |at: u64| {
+            for first in runs.clone() {
+                fs.read(ino, (first + at) * PAGE, &mut page).unwrap();
+                assert_eq!(page, [first as u8; PAGE as usize], "page {}", first + at);
+            }
+        };
+        read(2);
+        let before = drive.stats().reads;
+        [1, 3, 0].into_iter().for_each(&mut read);
+        let reads = drive.stats().reads - before;
+        end(&drive, &fs);
+        reads
+    };
+    let (with, without) = (reads("extent_cache"), reads("noextent_cache"));
+    assert!(with + 2 * NODES < without, "{with} {without}");
+}
+
 /// Whatever changes where blocks are, extents say where they are now.
 #[test]
 fn extents_follow_every_change() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::Creator;
 use vfs::kind::Volume;
 
-use super::{Kind, Row, count, on_volume};
+use super::{Kind, Row, Setup, count, on_volume};
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
 
@@ -19,8 +19,8 @@ const PASSES: u64 = 2;
 const SYNC_EVERY: u64 = 8 << 20;
 
 /// What the writes took.
-struct Ran {
-    mb_per_s: f64,
+pub(super) struct Ran {
+    pub(super) mb_per_s: f64,
     cleanings: f64,
     lfs_blocks: f64,
     ssr_blocks: f64,
@@ -31,8 +31,8 @@ struct Ran {
 /// Figure 2.
 pub(super) fn ipu(seed: u64) -> Result<Vec<Row>> {
     // Bit 2 of `ipu_policy`: in place where otherwise SSR would write.
-    let ssr = random_writes("mode=adaptive", &[("ipu_policy", "0")], seed)?;
-    let ipu = random_writes("mode=adaptive", &[("ipu_policy", "2")], seed)?;
+    let with = |settings| random_writes(Setup { settings, ..Setup::default() }, seed);
+    let (ssr, ipu) = (with(&[("ipu_policy", "0")])?, with(&[("ipu_policy", "2")])?);
     let row =
         |what: &str, paper: &str, ours, unit| Row::new(Kind::Outcome, what, paper, ours, unit);
     let speed = ipu.mb_per_s / ssr.mb_per_s;
@@ -47,17 +47,11 @@ pub(super) fn ipu(seed: u64) -> Result<Vec<Row>> {
 
 /// Figure 3.
 pub(super) fn ssr(seed: u64) -> Result<Vec<Row>> {
+    let with = |options, settings| random_writes(Setup { options, settings }, seed);
     let runs = [
-        ("default", random_writes("mode=adaptive", &[("ipu_policy", "0")], seed)?),
-        (
-            "0",
-            random_writes(
-                "mode=adaptive",
-                &[("ipu_policy", "0"), ("min_ssr_sections", "0")],
-                seed,
-            )?,
-        ),
-        ("lfs", random_writes("mode=lfs", &[], seed)?),
+        ("default", with("", &[("ipu_policy", "0")])?),
+        ("0", with("", &[("ipu_policy", "0"), ("min_ssr_sections", "0")])?),
+        ("lfs", with("mode=lfs", &[])?),
     ];
     let mut rows = Vec::new();
     for (name, ran) in &runs {
@@ -84,8 +78,8 @@ pub(super) fn ssr(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// Fills the volume, then overwrites blocks at random.
-fn random_writes(options: &str, settings: &[(&str, &str)], seed: u64) -> Result<Ran> {
-    on_volume(options, settings, seed, |fs| {
+pub(super) fn random_writes(setup: Setup, seed: u64) -> Result<Ran> {
+    on_volume(setup, seed, |fs| {
         let file = fs.create(fs.root(), b"file", 0o644, Creator::default());
         let file = file.map_err(Error::at("create", b"file"))?.ino;
         let mut rng = Rng::new(seed, 7);
@@ -117,7 +111,7 @@ fn random_writes(options: &str, settings: &[(&str, &str)], seed: u64) -> Result<
 }
 
 /// Writes a file of [`FULL`] percent of the volume. How many blocks it has.
-fn fill(fs: &Arc<dyn Volume>, file: vfs::Ino, bytes: &[u8]) -> Result<u64> {
+pub(super) fn fill(fs: &Arc<dyn Volume>, file: vfs::Ino, bytes: &[u8]) -> Result<u64> {
     let room = fs.statfs().map_err(Error::at("statfs", b""))?;
     let size = room.blocks * BLOCK * FULL / 100 / bytes.len() as u64 * bytes.len() as u64;
     for at in (0..size).step_by(bytes.len()) {
