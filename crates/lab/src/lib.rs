@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod bench;
 pub mod campaign;
 mod error;

@@ -38,9 +38,14 @@ pub(crate) fn papers() -> String {
 
 /// What `crash --workload` takes.
 pub(crate) fn workloads() -> String {
+    format!("Workload: {}", loads())
+}
+
+/// What can be run, by its name or from where it is read.
+pub(crate) fn loads() -> String {
     let small: Vec<&str> = workload::small::names().collect();
     format!(
-        "Workload: {} (pattern:sync=N is with a sync every N overwrites, 0 for none; the last \
+        "{} (pattern:sync=N is with a sync every N overwrites, 0 for none; the last \
          three are databases' ways to commit), tree; or one of the small ones: {}; or \
          ace:OP+THEN,OP+THEN… as `lab explore` names them; or threads:N or threads:N:MIX, N \
          threads at once, MIX being {}; or file:PATH, a text as below, or strace:PATH, a trace",

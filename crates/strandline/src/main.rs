@@ -82,6 +82,8 @@ enum Command {
     Tree(cmd::tree::Tree),
     /// Cut the power many times and judge every byte
     Crash(cmd::crash::Crash),
+    /// Say which mount options pay for a load, and by how much
+    Advise(cmd::advise::Advise),
     /// Does a program survive a power cut? Its own checker answers
     CheckProgram(cmd::check_program::CheckProgram),
     /// Measure fsync, create, sequential write and read, and how they scale with cores
@@ -207,6 +209,7 @@ fn run(command: Command) -> Outcome {
         Command::Cp(command) => command.run(),
         Command::Stat(command) => command.run(),
         Command::Tree(command) => command.run(),
+        Command::Advise(advise) => advise.run(),
         Command::Crash(command) => command.run(),
         Command::CheckProgram(command) => command.run(),
         Command::Bench(command) => command.run(),

@@ -163,6 +163,10 @@ impl kind::Format for Format {
         Err(kind::Error::Usage("ext4 is repaired with e2fsck; nothing was changed".into()))
     }
 
+    fn advisable(&self) -> &'static [&'static str] {
+        &["alloc=percore", "dioread_lock", "discard", "nodiscard", "record_csum"]
+    }
+
     fn techniques(&self) -> &'static [&'static Technique] {
         &[ORDERED, WRITEBACK, DATA_JOURNAL, FAST, IJOURNAL, GROUPED, ZJOURNAL, ZGROUPED]
     }

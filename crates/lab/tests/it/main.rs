@@ -1,5 +1,6 @@
 //! The integration tests of this crate, in one binary: each of its own would be linked alone.
 
+mod advise;
 mod canaries;
 mod databases;
 mod every_cut;

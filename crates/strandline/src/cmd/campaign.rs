@@ -1,11 +1,16 @@
-//! The arguments that `crash` and `lab run` share.
+//! The arguments that `crash`, `advise` and `lab run` share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use lab::record::strace;
+use lab::report::counted;
+use lab::workload::{self, Script, Tree, TreeSource, Workload};
 use vfs::kind::{Format, Technique};
 
 use crate::failure::{Failure, Outcome};
+use crate::out;
 
 /// Arguments of every run of crash campaigns.
 #[derive(Args)]
@@ -26,6 +31,55 @@ pub(crate) struct CampaignArgs {
     /// What was found as JSON: an object per mode, or the report
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What loads are made from, besides their names.
+#[derive(Args)]
+pub(crate) struct LoadArgs {
+    /// The directory below which a trace's paths count; everything outside is left out
+    #[arg(long)]
+    pub(crate) root: Option<PathBuf>,
+    /// At most this many bytes of the tree, with k, m or g
+    #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
+    pub(crate) max_bytes: u64,
+}
+
+impl LoadArgs {
+    /// The load called `name`, of a size for `cuts` cuts; `tree` is what the tree workload copies.
+    pub(crate) fn workload(
+        &self,
+        name: &str,
+        tree: &Path,
+        cuts: usize,
+        is_quiet: bool,
+    ) -> Outcome<Arc<dyn Workload>> {
+        if name == "tree" {
+            let source = TreeSource::load(tree, self.max_bytes)?;
+            if source.left_out > 0 && !is_quiet {
+                out::line(format!(
+                    "tree: {}, {} bytes; {} left out by --max-bytes",
+                    counted(source.files, "file"),
+                    source.bytes,
+                    counted(source.left_out, "file")
+                ))?;
+            }
+            return Ok(Arc::new(Tree::new(Arc::new(source))));
+        }
+        if let Some(trace) = name.strip_prefix("strace:") {
+            let wanted = || Failure::Usage("a trace needs --root DIR: whose files?".into());
+            let root = self.root.as_ref().ok_or_else(wanted)?;
+            let converted = strace::load(Path::new(trace), root)?;
+            out::complain(&format!("{trace}: {converted}"));
+            return Ok(Arc::new(converted.script));
+        }
+        if let Some(path) = name.strip_prefix("file:") {
+            return Ok(Arc::new(Script::load(Path::new(path))?));
+        }
+        if name.contains('/') {
+            return Ok(Arc::new(Script::load(Path::new(name))?));
+        }
+        workload::named(name, cuts).map(Arc::from).map_err(Failure::from)
+    }
 }
 
 /// For clap: a number of threads.

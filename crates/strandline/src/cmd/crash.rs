@@ -8,13 +8,12 @@ use lab::campaign::shard::{Part, Pick, Shard, Share};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
 use lab::minimise::{self, Cuts, Minimal};
-use lab::record::strace;
 use lab::report::counted;
-use lab::workload::{self, Script, Tree, TreeSource, Workload, shell_word};
+use lab::workload::{self, Script, Workload, shell_word};
 use serde::Serialize;
 use vfs::kind::{Format, Technique};
 
-use super::campaign::{CampaignArgs, techniques};
+use super::campaign::{CampaignArgs, LoadArgs, techniques};
 use super::kernel_crash::{self, Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
@@ -90,9 +89,8 @@ pub(crate) struct Crash {
     modes: Vec<String>,
     #[arg(long, default_value = "pattern", help = known::workloads())]
     workload: String,
-    /// The directory below which a trace's paths count; everything outside is left out
-    #[arg(long)]
-    root: Option<PathBuf>,
+    #[command(flatten)]
+    source: LoadArgs,
     /// Print the workload as text for file:PATH, and exit
     #[arg(long)]
     print_workload: bool,
@@ -104,9 +102,6 @@ pub(crate) struct Crash {
     mount_opts: String,
     #[command(flatten)]
     kernel: KernelArgs,
-    /// At most this many bytes of the tree, with k, m or g
-    #[arg(long, default_value = "16m", value_parser = crate::target::parse_size)]
-    max_bytes: u64,
     #[arg(long, help = format!(
         "Deliberate fault, {}. Those that begin with recover- cost time only",
         known::faults()
@@ -331,34 +326,8 @@ impl Crash {
     }
 
     fn workload(&self) -> Outcome<Arc<dyn Workload>> {
-        if self.workload == "tree" {
-            let source = TreeSource::load(&self.campaign.tree, self.max_bytes)?;
-            if source.left_out > 0 && !self.campaign.json {
-                out::line(format!(
-                    "tree: {}, {} bytes; {} left out by --max-bytes",
-                    counted(source.files, "file"),
-                    source.bytes,
-                    counted(source.left_out, "file")
-                ))?;
-            }
-            return Ok(Arc::new(Tree::new(Arc::new(source))));
-        }
-        if let Some(trace) = self.workload.strip_prefix("strace:") {
-            let wanted = || Failure::Usage("a trace needs --root DIR: whose files?".into());
-            let root = self.root.as_ref().ok_or_else(wanted)?;
-            let converted = strace::load(Path::new(trace), root)?;
-            out::complain(&format!("{trace}: {converted}"));
-            return Ok(Arc::new(converted.script));
-        }
-        if let Some(path) = self.workload.strip_prefix("file:") {
-            return Ok(Arc::new(Script::load(Path::new(path))?));
-        }
-        if self.workload.contains('/') {
-            return Ok(Arc::new(Script::load(Path::new(&self.workload))?));
-        }
-        workload::named(&self.workload, self.campaign.cuts as usize)
-            .map(Arc::from)
-            .map_err(Failure::from)
+        let Self { source, campaign, workload, .. } = self;
+        source.workload(workload, &campaign.tree, campaign.cuts as usize, campaign.json)
     }
 
     fn drive(&self) -> &str {
@@ -432,11 +401,11 @@ impl Crash {
     /// This command line without the modes.
     fn command_line(&self) -> String {
         let mut text = self.command_for(&self.workload);
-        if let Some(root) = &self.root {
+        if let Some(root) = &self.source.root {
             text += &format!(" --root {}", shell_word(&root.to_string_lossy()));
         }
         if self.workload == "tree" {
-            text += &workload::tree_arguments(&self.campaign.tree, self.max_bytes);
+            text += &workload::tree_arguments(&self.campaign.tree, self.source.max_bytes);
         }
         text += &format!(" --cuts {} --seed {}", self.campaign.cuts, self.campaign.seed);
         if let Some(fault) = &self.inject {

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 mod campaign;
 pub(crate) mod cat;

@@ -129,6 +129,7 @@ fn help_has_examples() {
         "stat",
         "tree",
         "crash",
+        "advise",
         "check-program",
         "bench",
         "bench fxmark",

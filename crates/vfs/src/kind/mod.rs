@@ -104,6 +104,12 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// Mount options that change no promise, and are worth more or less as the load and the drive
+    /// are.
+    fn advisable(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Mounts, after recovery if it is needed. `options` are as in `mount -o`.
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn Volume>>;
 

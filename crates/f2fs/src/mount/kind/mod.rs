@@ -61,6 +61,41 @@ impl From<Error> for kind::Error {
     }
 }
 
+/// Policies and attributes, each with values far from its default. Those of the gc thread are left
+/// out: a load without pauses never meets it.
+const ADVISABLE: [&str; 30] = [
+    "inline_data",
+    "noinline_data",
+    "noinline_dentry",
+    "noinline_xattr",
+    "flush_merge",
+    "noflush_merge",
+    "extent_cache",
+    "noextent_cache",
+    "mode=adaptive",
+    "mode=lfs",
+    "nodiscard",
+    "ipu_policy=0",
+    "ipu_policy=1",
+    "ipu_policy=2",
+    "ipu_policy=16",
+    "ipu_policy=32",
+    "min_fsync_blocks=0",
+    "min_fsync_blocks=64",
+    "min_hot_blocks=0",
+    "min_hot_blocks=256",
+    "min_seq_blocks=64",
+    "min_ssr_sections=0",
+    "reclaim_segments=100000",
+    "max_small_discards=0",
+    "discard_granularity=512",
+    "ram_thresh=10",
+    "dir_level=3",
+    "ra_node_pages=0",
+    "readdir_ra=0",
+    "dirty_nats_ratio=50",
+];
+
 impl kind::Format for Format {
     fn name(&self) -> &'static str {
         "f2fs"
@@ -131,6 +166,10 @@ impl kind::Format for Format {
 
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         Ok(repair(drive, &RepairOptions { rescue, ..RepairOptions::default() })?.into())
+    }
+
+    fn advisable(&self) -> &'static [&'static str] {
+        &ADVISABLE
     }
 
     fn techniques(&self) -> &'static [&'static Technique] {
