@@ -32,6 +32,8 @@ pub(crate) struct Logs {
     pub(crate) ssr_allowed: bool,
     /// A log continues in a used segment if no more sections than this are free (`f2fs_need_SSR`).
     pub(crate) ssr_threshold: u64,
+    /// hybridF2FS: the first section behind those for nodes, on a device of their own.
+    pub(crate) nodes_end: Option<u32>,
     /// Blocks of the log of roll-forward's chain since the last checkpoint.
     chain_blocks: u64,
     /// Blocks of all logs since then.
@@ -49,6 +51,7 @@ impl Logs {
             logs,
             ssr_allowed,
             ssr_threshold,
+            nodes_end: None,
             chain_blocks: 0,
             allocated: 0,
             written: [0; 2],
@@ -216,7 +219,8 @@ impl Logs {
     }
 
     /// A free section for the log. Nodes and hot data gather at the front, other logs go on to the
-    /// right (`no_heap`).
+    /// right (`no_heap`). With a device for nodes, each class keeps to its own as long as there is
+    /// room.
     fn free_section_for(&self, segments: &Segments, log: LogType) -> Option<SegNo> {
         let sb = segments.sb();
         let from = if log.is_node() || log == LogType::HotData {
@@ -224,7 +228,15 @@ impl Logs {
         } else {
             sb.section_of(self.get(log).at.segno) + 1
         };
-        segments.find_free_section(from).map(|section| sb.section_start(section))
+        let all = 0..sb.main_sections();
+        let own = match self.nodes_end {
+            Some(end) if log.is_node() => 0..end,
+            Some(end) => end..all.end,
+            None => all.clone(),
+        };
+        let section = segments.find_free_section(&own, from);
+        let section = section.or_else(|| segments.find_free_section(&all, from));
+        section.map(|section| sb.section_start(section))
     }
 
     /// Free slots of a used segment, for the log.

@@ -9,6 +9,7 @@
 mod free_blocks;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::curseg::Logs;
@@ -232,10 +233,9 @@ impl Segments {
     }
 
     /// First free section at or behind `from`, wrapping around.
-    pub(crate) fn find_free_section(&self, from: u32) -> Option<u32> {
-        let sections = self.sb.main_sections();
-        let from = if from < sections { from } else { 0 };
-        (from..sections).chain(0..from).find(|s| self.is_section_free(*s))
+    pub(crate) fn find_free_section(&self, among: &Range<u32>, from: u32) -> Option<u32> {
+        let from = if among.contains(&from) { from } else { among.start };
+        (from..among.end).chain(among.start..from).find(|s| self.is_section_free(*s))
     }
 
     /// Takes a free segment into use, or the free blocks of a used one.

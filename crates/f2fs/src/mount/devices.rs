@@ -13,7 +13,9 @@ use queue::BlockQueue;
 use vfs::kind::Device as Named;
 
 use crate::error::{Error, Result};
+use crate::mount::engine::Engine;
 use crate::offline::mkfs::{MkfsOptions, check_blank};
+use crate::ondisk::sit::LogType;
 use crate::ondisk::superblock::{COPIES, Device, Features, Superblock};
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr};
 
@@ -97,6 +99,42 @@ fn lengths(sb: &Superblock) -> Vec<u64> {
         *first += u64::from(sb.segment0_blkaddr);
     }
     lengths
+}
+
+/// hybridF2FS: the first section that is not wholly on the first device, which has the nodes.
+pub(crate) fn nodes_end(sb: &Superblock) -> Result<u32> {
+    let blocks = match lengths(sb)[..] {
+        [first, _, ..] => first.saturating_sub(sb.main_blkaddr.into()),
+        _ => {
+            return Err(Error::usage("hybrid: a volume on several devices has nodes on the first"));
+        }
+    };
+    let section = u64::from(sb.segs_per_sec) * u64::from(BLOCKS_PER_SEGMENT);
+    match u32::try_from(blocks / section) {
+        Ok(sections) if sections > 3 => Ok(sections),
+        _ => Err(Error::usage("hybrid: the first device has no room for the three logs of nodes")),
+    }
+}
+
+impl Engine {
+    /// hybridF2FS: the logs of data leave the device of the nodes, where mkfs or another mount has
+    /// put them. Those of nodes stay, because roll-forward begins where the checkpoint says.
+    pub(crate) fn part_logs(&mut self) -> Result<()> {
+        let Some(end) = self.logs.get_mut().nodes_end.filter(|_| !self.options.read_only) else {
+            return Ok(());
+        };
+        for log in [LogType::HotData, LogType::WarmData, LogType::ColdData] {
+            let (logs, segments) = (self.logs.get_mut(), self.segments.get_mut());
+            let at = logs.next_addr(&self.sb, log);
+            let is_there = self.sb.locate(at).is_some_and(|(s, _)| self.sb.section_of(s) < end);
+            match is_there.then(|| logs.start_afresh(segments, &self.io, log)) {
+                // A full volume has no other place.
+                None | Some(Ok(()) | Err(Error::NoSpace)) => {}
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
 fn names(devices: &[Device]) -> String {

@@ -85,6 +85,7 @@ impl F2fs {
         volume.load_quotas();
         let recovery = recover(&mut volume).map_err(|error| unrecoverable(&mut volume, error))?;
         volume.quotas.enforce();
+        volume.part_logs()?;
         let wishes = Wishes::new(volume.knobs);
         Ok(Self {
             iostat: volume.iostat.clone(),

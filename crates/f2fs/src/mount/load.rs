@@ -23,7 +23,7 @@ use crate::alloc::zones::{WritePointers, usable_blocks};
 use crate::error::{Error, Result};
 use crate::inode::shards::Inodes;
 use crate::mount::attributes::{Geometry, Knobs};
-use crate::mount::devices::check_complete;
+use crate::mount::devices::{check_complete, nodes_end};
 use crate::mount::engine::{Engine, Stats};
 use crate::mount::faults::Faults;
 use crate::mount::io::Io;
@@ -124,6 +124,7 @@ impl Parts {
         if options.discard && io.queue().identify().discard {
             segments.note_free(options.inject.contains(Inject::EARLY_REUSE));
         }
+        let nodes_end = if options.hybrid { nodes_end(&sb).ok() } else { None };
         let ssr_allowed = options.mode == AllocationMode::Adaptive;
         let mut engine = Engine {
             written_before: written_before(&checkpoint, &logs),
@@ -170,6 +171,7 @@ impl Parts {
             zones,
         };
         engine.set_knobs(knobs);
+        engine.logs.get_mut().nodes_end = nodes_end;
         engine
     }
 }
@@ -208,6 +210,9 @@ fn check_options(
     }
     if options.quota_limits[2] && !sb.features.contains(Features::PRJQUOTA) {
         return Err(Error::usage("prjquota: the volume was made without project_quota"));
+    }
+    if options.hybrid {
+        nodes_end(sb)?;
     }
     let judged = zones.is_some_and(|z| z.is_sequential(sb.main_end() - 1));
     if options.oprw && !judged && options.fsync_mode != FsyncMode::Strict {

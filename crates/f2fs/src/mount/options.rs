@@ -135,6 +135,8 @@ pub struct MountOptions {
     pub errors: OnError,
     /// `lookup_mode=auto|perf|compat`.
     pub lookup_mode: LookupMode,
+    /// `hybrid`/`nohybrid`: nodes on the first device, data on the others (hybridF2FS).
+    pub hybrid: bool,
     /// `discard`/`nodiscard`.
     pub discard: bool,
     /// `extent_cache`/`noextent_cache`: where runs of blocks are is kept in memory.
@@ -186,6 +188,7 @@ impl Default for MountOptions {
             errors: OnError::Continue,
             lookup_mode: LookupMode::Auto,
             discard: true,
+            hybrid: false,
             extent_cache: true,
             inline_data: true,
             inline_dentry: true,
@@ -249,6 +252,7 @@ impl fmt::Display for MountOptions {
             ("barrier", "nobarrier", self.barrier, default.barrier),
             ("flush_merge", "noflush_merge", self.flush_merge, default.flush_merge),
             ("roll_forward", "disable_roll_forward", self.roll_forward, default.roll_forward),
+            ("hybrid", "nohybrid", self.hybrid, default.hybrid),
             ("discard", "nodiscard", self.discard, default.discard),
             ("extent_cache", "noextent_cache", self.extent_cache, default.extent_cache),
             ("inline_data", "noinline_data", self.inline_data, default.inline_data),
@@ -327,6 +331,8 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
         MountOption { name: "lookup_mode", value: Value::OneOf(&LOOKUP_MODES) },
         text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
+        flag("hybrid", |o| o.hybrid = true),
+        flag("nohybrid", |o| o.hybrid = false),
         flag("discard", |o| o.discard = true),
         flag("nodiscard", |o| o.discard = false),
         flag("extent_cache", |o| o.extent_cache = true),

@@ -226,6 +226,71 @@ fn two_conventional_strict() {
     survives(Second::Conventional, "fsync_mode=strict", true);
 }
 
+#[test]
+fn nodes_apart_from_data_strict() {
+    survives(Second::Conventional, "fsync_mode=strict,hybrid", true);
+    survives(Second::Zoned, "fsync_mode=strict,hybrid", true);
+}
+
+#[test]
+fn nodes_apart_from_data_posix() {
+    survives(Second::Conventional, "hybrid", false);
+}
+
+/// What a drive has of the contents `data`, in blocks.
+fn blocks_of(ssd: &Ssd, data: &[u8; 4096]) -> usize {
+    let held = |lba: &u64| ssd.survivors(0).media().read(*lba).unwrap()[..] == data[..];
+    (0..ssd.identify().blocks).filter(held).count()
+}
+
+/// With `hybrid` the first device has nodes and metadata only. Without, hot data gathers there,
+/// too. The volume is the same to any mount.
+#[test]
+fn hybrid_keeps_data_off_the_first_device() {
+    let data = [0xd5; 4096];
+    for (options, is_apart) in [("hybrid", true), ("", false)] {
+        let rig = Rig::new();
+        let ssds = rig.formatted(Second::Conventional);
+        let fs = mount(rig.join(&dynamic(&ssds)).unwrap(), options);
+        fs.set_tunable("extension_list", "[h]hot").unwrap();
+        let file = fs.create(fs.root(), b"a.hot", 0o644, Creator::default()).unwrap().ino;
+        vfs::path::write_all(&fs, file, 0, &data.repeat(2000)).unwrap();
+        fs.unmount().unwrap();
+        let (first, second) = (blocks_of(&ssds[0], &data), blocks_of(&ssds[1], &data));
+        assert_eq!(first == 0, is_apart, "{options}: {first} and {second}");
+        assert_eq!(first + second, 2000, "{options}");
+        let fs = mount(rig.join(&dynamic(&ssds)).unwrap(), "ro");
+        assert!(vfs::path::read_to_vec(&fs, file).unwrap() == data.repeat(2000));
+    }
+}
+
+/// When the devices for data are full, data goes to that of the nodes: space is space.
+#[test]
+fn hybrid_uses_all_space() {
+    let free = |options: &str| {
+        let rig = Rig::new();
+        let ssds = rig.formatted(Second::Conventional);
+        let fs = mount(rig.join(&dynamic(&ssds)).unwrap(), options);
+        let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        let blocks = (0..).take_while(|n| fs.write(file, n * 4096, &[7; 4096]).is_ok()).count();
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+        let report = check(&rig.join(&dynamic(&ssds)).unwrap(), &CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.findings);
+        blocks
+    };
+    assert_eq!(free("hybrid"), free(""));
+}
+
+#[test]
+fn hybrid_wants_several_devices() {
+    let ssd = conventional(64 * ZONE);
+    let drive: Arc<dyn Drive> = ssd;
+    format(&drive, &mkfs_options()).unwrap();
+    let error = F2fs::mount(drive, &"hybrid".parse().unwrap()).err().expect("one device");
+    assert!(error.to_string().contains("hybrid: a volume on several devices"), "{error}");
+}
+
 /// The canary: with a device that is never flushed the same run breaks promises.
 #[test]
 fn a_device_left_out_of_the_flush_is_noticed() {

@@ -5,6 +5,7 @@
 pub mod age;
 pub mod calibrate;
 pub mod drive;
+mod fresh;
 pub mod fxmark;
 #[cfg(target_os = "linux")]
 pub mod io;
@@ -18,12 +19,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::drive::{Drive, Memory, Stats, Timing};
+use ::drive::Stats;
 use hdrhistogram::Histogram;
 use vfs::{Creator, FileSystem, Ino};
 
 use crate::workload::Rng;
-use crate::{Error, Result, machine_named, now_ns, rig};
+use crate::{Error, Result, machine_named, now_ns};
+use fresh::Fresh;
 use vfs::kind::{Format, Volume};
 
 pub use result::{BenchResult, Subject};
@@ -183,51 +185,6 @@ pub fn run(bench: &Bench) -> Result<BenchResult> {
     };
     let (timed, _) = machine.run(|| fresh.volume(measure))??;
     Ok(result(bench, simulated, ops, &timed))
-}
-
-/// What a drive has done, whenever asked.
-type Counts = Box<dyn Fn() -> Stats>;
-
-/// A volume made for one measurement.
-struct Fresh<'a> {
-    format: &'static dyn Format,
-    drive: &'a str,
-    mount_opts: &'a str,
-    seed: u64,
-    simulated: bool,
-    /// Bytes for which the drive should have room.
-    footprint: u64,
-}
-
-impl Fresh<'_> {
-    /// Makes and mounts it on the current machine, runs `measure` on it and unmounts it. Returns
-    /// the drive, too. `measure` may ask what the drive has done.
-    fn volume<T>(
-        &self,
-        measure: impl FnOnce(&Arc<dyn Volume>, &dyn Fn() -> Stats) -> Result<T>,
-    ) -> Result<(T, Arc<dyn Drive>)> {
-        let (drive, stats) = self.new_drive()?;
-        rig::make_fitting(self.format, &drive, self.mount_opts)?;
-        let fs = rig::mount(self.format, drive.clone(), self.mount_opts)?;
-        let measured = measure(&fs, &*stats)?;
-        fs.unmount().map_err(Error::at("unmount", b""))?;
-        Ok((measured, drive))
-    }
-
-    /// Nobody cuts its power, so a drive that is memory and takes no time needs no model, in which
-    /// all threads would meet.
-    fn new_drive(&self) -> Result<(Arc<dyn Drive>, Counts)> {
-        let spec = rig::spec(self.drive, self.footprint)?;
-        if self.drive == "ram" && !self.simulated {
-            let identify = spec.identify().map_err(|e| Error::Usage(e.to_string()))?;
-            let (blocks, queues, depth) = (identify.blocks, identify.queues, identify.queue_depth);
-            let ram = Memory::ramdisk_mq(blocks, queues, depth);
-            return Ok((ram.clone(), Box::new(move || ram.stats())));
-        }
-        let timing = if self.simulated { Timing::Virtual } else { Timing::Paced };
-        let ssd = rig::new_drive(&spec, timing, self.seed)?;
-        Ok((ssd.clone(), Box::new(move || ssd.stats())))
-    }
 }
 
 struct Timed {

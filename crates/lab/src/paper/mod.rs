@@ -15,6 +15,10 @@ mod row;
 mod versions;
 mod zjournal;
 
+use std::sync::Arc;
+
+use drive::Drive;
+
 use crate::{Error, Result};
 
 pub use grouped::GROUPED;
@@ -42,6 +46,22 @@ impl Figure {
         let command = format!("strandline lab run {} --seed {seed}", self.name);
         let Self { name, about, simulated, .. } = *self;
         Ok(Comparison { name, about, command, simulated, rows })
+    }
+
+    /// Measures it on this machine and a drive, called `device`, whose contents are lost; with
+    /// `force`, even if something is known there. Few experiments can do that.
+    pub fn run_on(
+        &self,
+        drive: Arc<dyn Drive>,
+        device: &str,
+        force: bool,
+        seed: u64,
+    ) -> Result<Comparison> {
+        let rows = versions::on_drive(self.name, drive, force, seed)?;
+        let command =
+            format!("strandline lab run {} --device {device} -f --seed {seed}", self.name);
+        let Self { name, about, .. } = *self;
+        Ok(Comparison { name, about, command, simulated: false, rows })
     }
 }
 

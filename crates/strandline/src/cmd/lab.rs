@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use drive::Timing;
+use drive::linux::Access;
 use lab::campaign;
 use lab::paper::experiment::{self, Experiment, Options};
 use lab::paper::{self, Comparison, Figure, Sweep};
 use lab::report::{self, Report, counted};
 use lab::sensitivity::sensitivity;
+use lab::workload::shell_word;
 use serde::Serialize;
 
 use super::campaign::CampaignArgs;
@@ -18,6 +21,7 @@ use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::known;
 use crate::out;
 use crate::progress::Progress;
+use crate::target::{Devices, open_to_serve};
 
 /// The papers' experiments, ours beside theirs.
 #[derive(Subcommand)]
@@ -51,6 +55,7 @@ Examples:
   strandline lab run demo --tree /usr/share/doc --out target/demo
   strandline lab run table-6.2 --cuts 1000 --seed 1
   strandline lab run table-6.2 --seeds 20
+  strandline lab run ipu-policy --device /dev/sdb1
   strandline lab run --paper oprw --json")]
 pub(crate) struct Run {
     /// Which; see `strandline lab list`
@@ -72,6 +77,13 @@ pub(crate) struct Run {
     /// as much again, and which orderings survive
     #[arg(long, requires = "name", conflicts_with = "seeds")]
     sensitivity: bool,
+    /// A figure of f2fs-versions, measured: on this machine and this file or device, all of whose
+    /// contents are lost
+    #[arg(long, value_name = "PATH", requires = "name", conflicts_with = "sensitivity")]
+    device: Option<PathBuf>,
+    /// With --device: even if it holds something
+    #[arg(short, long, requires = "device")]
+    force: bool,
     /// At most this many bytes of the tree, with k, m or g
     #[arg(long, default_value = "64m", value_parser = crate::target::parse_size)]
     max_bytes: u64,
@@ -169,6 +181,12 @@ impl Run {
     fn figure(&self, figure: &Figure) -> Outcome {
         if self.sensitivity {
             return self.sensitive(figure);
+        }
+        if let Some(device) = &self.device {
+            let (none, seed) = (Devices::default(), self.campaign.seed);
+            let opened = open_to_serve(device, &none, Access::Write, Timing::Instant)?;
+            let name = shell_word(&device.to_string_lossy());
+            return self.tell_comparison(&figure.run_on(opened.drive, &name, self.force, seed)?);
         }
         self.tell_comparison(&figure.run(self.campaign.seed)?)
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use linux::Guest;
 
-use crate::common::{Scratch, fails, ok};
+use crate::common::{Scratch, assert_fsck_clean, fails, ok};
 
 const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
 
@@ -133,4 +133,23 @@ fn every_interface_works_on_a_device_with_queues_for_polling() {
             assert_eq!(measured["calls_per_io"]["median"], 0.0, "{row}");
         }
     }
+}
+
+/// A figure measured on a file: what is known there is not overwritten without a word, and what is
+/// left is a sound volume to fsck.f2fs.
+#[test]
+fn a_figure_is_measured_on_a_file() {
+    let scratch = Scratch::new("device");
+    let file = scratch.path("device.img");
+    std::fs::File::create(&file).unwrap().set_len(128 << 20).unwrap();
+    let measured = ok(&format!("lab run inline-data --device {file}"));
+    assert!(measured.contains("(measured)") && !measured.contains("simulated"), "{measured}");
+    assert_fsck_clean(&file);
+    let (code, said) = fails(&format!("lab run inline-data --device {file}"));
+    assert_eq!((code, said.lines().count()), (2, 1), "{said}");
+    assert!(said.contains("holds F2FS; -f"), "{said}");
+    let again = format!("lab run inline-data --device {file} -f --seed 1");
+    assert!(measured.contains(&format!("repeat: strandline {again}")), "{measured}");
+    let (code, said) = fails(&format!("lab run f2fs-changes --device {file} -f"));
+    assert!(code == 2 && said.contains("these can: inline-data"), "{said}");
 }

@@ -122,12 +122,15 @@ impl kind::Format for Format {
     }
 
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
-        Ok(format(drive, &MkfsOptions::default()).map(drop)?)
+        self.make_with(drive, "")
     }
 
     fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
         let mut options = MkfsOptions::default();
         options.add_features(features)?;
+        // Joined drives have no names here. Those in the superblock are only shown.
+        let joined = 1..=drive.identify().joined.len();
+        options.devices = joined.map(|number| format!("device {number}")).collect();
         Ok(format(drive, &options).map(drop)?)
     }
 

@@ -1,15 +1,22 @@
-//! The many-core study's figures about the block layer, one file per figure.
+//! The many-core study's figures about hybridF2FS and the block layer, one file per figure.
 
 mod fig_14;
 mod fig_16;
 mod fig_17;
 #[cfg(target_os = "linux")]
 mod fig_17_here;
+mod fig_7;
 
 use super::{Figure, Kind, Row};
 
 /// Those of the study, in its order.
 pub const MANYCORE: &[Figure] = &[
+    Figure {
+        name: "fig-7a",
+        about: "overwrite and fsync of own files on 120 cores: F2FS, and with its nodes in memory",
+        run: fig_7::fsyncs,
+        simulated: true,
+    },
     Figure {
         name: "fig-14",
         about: "4 KiB random reads of ramdisk-mq on 120 cores, by hardware queues",

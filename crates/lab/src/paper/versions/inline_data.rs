@@ -2,7 +2,7 @@
 
 use vfs::Creator;
 
-use super::{Kind, Row, Setup, on_volume};
+use super::{Kind, Place, Row, Setup, on_volume};
 use crate::{Error, Result, now_ns};
 
 /// Bytes of a file: they fit into its inode.
@@ -12,10 +12,10 @@ const FILE: usize = 1 << 10;
 const RUNS: [(u64, &str, (f64, f64)); 2] =
     [(4000, "+12%", (1.08, 1.16)), (8000, "+28%", (1.22, 1.34))];
 
-pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
+pub(super) fn run(place: &Place, seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (files, paper, (low, high)) in RUNS {
-        let with = |options| seconds(Setup { options, settings: &[] }, files, seed);
+        let with = |options| seconds(place, Setup { options, settings: &[] }, files, seed);
         let (without, with) = (with("noinline_data")?, with("inline_data")?);
         let what = format!("{files} files, time without / with inline_data");
         let row = Row::new(Kind::Outcome, what, paper, without / with, "x");
@@ -30,8 +30,8 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// How long it takes to create `files` files and sync.
-pub(super) fn seconds(setup: Setup, files: u64, seed: u64) -> Result<f64> {
-    on_volume(setup, seed, |fs| {
+pub(super) fn seconds(place: &Place, setup: Setup, files: u64, seed: u64) -> Result<f64> {
+    on_volume(place, setup, seed, |fs| {
         let from = now_ns();
         for number in 0..files {
             let name = format!("file{number}").into_bytes();

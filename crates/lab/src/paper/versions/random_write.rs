@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::Creator;
 use vfs::kind::Volume;
 
-use super::{Kind, Row, Setup, count, on_volume};
+use super::{Kind, Place, Row, Setup, count, on_volume};
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
 
@@ -29,9 +29,9 @@ pub(super) struct Ran {
 }
 
 /// Figure 2.
-pub(super) fn ipu(seed: u64) -> Result<Vec<Row>> {
+pub(super) fn ipu(place: &Place, seed: u64) -> Result<Vec<Row>> {
     // Bit 2 of `ipu_policy`: in place where otherwise SSR would write.
-    let with = |settings| random_writes(Setup { settings, ..Setup::default() }, seed);
+    let with = |settings| random_writes(place, Setup { settings, ..Setup::default() }, seed);
     let (ssr, ipu) = (with(&[("ipu_policy", "0")])?, with(&[("ipu_policy", "2")])?);
     let row =
         |what: &str, paper: &str, ours, unit| Row::new(Kind::Outcome, what, paper, ours, unit);
@@ -46,8 +46,8 @@ pub(super) fn ipu(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// Figure 3.
-pub(super) fn ssr(seed: u64) -> Result<Vec<Row>> {
-    let with = |options, settings| random_writes(Setup { options, settings }, seed);
+pub(super) fn ssr(place: &Place, seed: u64) -> Result<Vec<Row>> {
+    let with = |options, settings| random_writes(place, Setup { options, settings }, seed);
     let runs = [
         ("default", with("", &[("ipu_policy", "0")])?),
         ("0", with("", &[("ipu_policy", "0"), ("min_ssr_sections", "0")])?),
@@ -78,8 +78,8 @@ pub(super) fn ssr(seed: u64) -> Result<Vec<Row>> {
 }
 
 /// Fills the volume, then overwrites blocks at random.
-pub(super) fn random_writes(setup: Setup, seed: u64) -> Result<Ran> {
-    on_volume(setup, seed, |fs| {
+pub(super) fn random_writes(place: &Place, setup: Setup, seed: u64) -> Result<Ran> {
+    on_volume(place, setup, seed, |fs| {
         let file = fs.create(fs.root(), b"file", 0o644, Creator::default());
         let file = file.map_err(Error::at("create", b"file"))?.ino;
         let mut rng = Rng::new(seed, 7);

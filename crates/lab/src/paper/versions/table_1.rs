@@ -11,7 +11,7 @@ use vfs::kind::Volume;
 use vfs::{Creator, Ino};
 
 use super::random_write::{fill, random_writes};
-use super::{Kind, Row, Setup, count, inline_data, on_prepared};
+use super::{Kind, Place, Row, Setup, count, inline_data};
 use crate::workload::Rng;
 use crate::{Error, Result, now_ns};
 
@@ -162,6 +162,16 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     rows.collect()
 }
 
+/// As [`super::on_prepared`], simulated: pauses of minutes take no time.
+fn on_prepared<P, T>(
+    setup: Setup,
+    seed: u64,
+    prepare: impl FnOnce(&Arc<dyn Volume>) -> Result<P>,
+    job: impl FnOnce(&Arc<dyn Volume>, P) -> Result<T>,
+) -> Result<T> {
+    super::on_prepared(&Place::Simulated, setup, seed, prepare, job)
+}
+
 fn create(fs: &Arc<dyn Volume>, name: &str) -> Result<Ino> {
     let made = fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default());
     Ok(made.map_err(Error::at("create", name.as_bytes()))?.ino)
@@ -238,12 +248,12 @@ fn read_in_pieces(setup: Setup, seed: u64) -> Result<f64> {
 }
 
 fn small_files(setup: Setup, seed: u64) -> Result<f64> {
-    inline_data::seconds(setup, 4000, seed)
+    inline_data::seconds(&Place::Simulated, setup, 4000, seed)
 }
 
 /// Seconds for each MB.
 fn overwrite(setup: Setup, seed: u64) -> Result<f64> {
-    random_writes(setup, seed).map(|ran| 1.0 / ran.mb_per_s)
+    random_writes(&Place::Simulated, setup, seed).map(|ran| 1.0 / ran.mb_per_s)
 }
 
 /// A file that grows by 1 MiB at a time while others are made that are written once.
