@@ -8,6 +8,7 @@ use vfs::{Attr, FileKind, PageCache, Timespec};
 use crate::error::{Error, Result};
 use crate::fsync::eligible::Recent;
 use crate::fsync::vouched::Vouched;
+use crate::inode::names::Names;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::inode::{self, Flags, RawInode};
 use crate::ondisk::superblock::Superblock;
@@ -22,6 +23,7 @@ const DTIME_AT: usize = 0x14;
 pub(crate) struct Shard {
     pub(crate) inodes: FxHashMap<Ino, Cached>,
     pub(crate) pages: PageCache,
+    pub(crate) names: Names,
     /// Inodes whose memory is newer than the running transaction has it.
     pub(crate) changed: FxHashSet<Ino>,
 }
@@ -77,8 +79,10 @@ impl Cached {
 }
 
 impl Shard {
-    pub(crate) fn new(pages: PageCache) -> Self {
-        Self { inodes: FxHashMap::default(), pages, changed: FxHashSet::default() }
+    /// One with these pages, and names of about `name_bytes`.
+    pub(crate) fn new(pages: PageCache, name_bytes: u64) -> Self {
+        let names = Names::new(name_bytes);
+        Self { inodes: FxHashMap::default(), pages, names, changed: FxHashSet::default() }
     }
 
     /// Inode `ino`, if it is in memory.

@@ -6,6 +6,7 @@ pub(crate) mod cached;
 pub(crate) mod flags;
 mod insert;
 pub(crate) mod map;
+pub(crate) mod names;
 pub(crate) mod orphan;
 mod remove;
 pub(crate) mod xattr;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use drive::Block;
 use journal::{Id, Ordered};
 use smallvec::SmallVec;
+use vfs::FileKind;
 use vfs::op::Work;
 
 use crate::alloc::groups::{Bitmaps, GroupState, by_group};
@@ -54,6 +55,7 @@ impl Changes<'_> {
             if let Some(shard) = work.shards.get_mut(ino.into()) {
                 shard.pages.forget(ino.into());
                 shard.inodes.remove(&ino);
+                shard.names.forget(ino);
                 shard.changed.remove(&ino);
             }
         }
@@ -161,6 +163,10 @@ impl Changes<'_> {
 fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, (id, is_mapped): (Id, bool)) {
     if inode.size == inode.raw.size() {
         shard.changed.remove(&ino);
+    }
+    // No entry changes without the times of its directory.
+    if inode.kind() == FileKind::Directory {
+        shard.names.forget(ino);
     }
     match shard.inodes.get_mut(&ino) {
         Some(cached) => {

@@ -1,0 +1,93 @@
+//! Names that were looked up (the kernel's dentries), so that looking them up again reads no block:
+//! the blocks of a directory that all paths go through are otherwise what every core waits for.
+//!
+//! Invariant: a name here is an entry of its directory. Whoever applies a change of a directory
+//! forgets all of its names under the same lock.
+
+use rustc_hash::FxHashMap;
+
+use crate::ondisk::Ino;
+
+/// What a name takes in memory, about.
+const NAME_BYTES: u64 = 256;
+
+/// The names in a shard of inodes, by directory.
+pub(crate) struct Names {
+    dirs: FxHashMap<Ino, FxHashMap<Box<[u8]>, Ino>>,
+    count: usize,
+    most: usize,
+    /// Counts changes of directories: what was found before one of them may be old.
+    changes: u64,
+}
+
+impl Names {
+    /// For about so many bytes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let most = (bytes / NAME_BYTES).clamp(16, 1024) as usize;
+        Self { dirs: FxHashMap::default(), count: 0, most, changes: 0 }
+    }
+
+    /// The inode that `name` stands for in `dir`, if that is known.
+    pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        self.dirs.get(&dir)?.get(name).copied()
+    }
+
+    /// How many changes there have been, for [`Names::insert`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether another name fits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.count < self.most
+    }
+
+    /// Notes what was found after so many `changes`, unless there have been more since. If there is
+    /// no room, all others are forgotten.
+    pub(crate) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, changes: u64) {
+        if changes != self.changes {
+            return;
+        }
+        if !self.has_room() {
+            self.dirs.clear();
+            self.count = 0;
+        }
+        let is_new = self.dirs.entry(dir).or_default().insert(name.into(), ino).is_none();
+        self.count += usize::from(is_new);
+    }
+
+    /// Forgets the names of `dir`, whose entries change.
+    pub(crate) fn forget(&mut self, dir: Ino) {
+        self.changes += 1;
+        self.count -= self.dirs.remove(&dir).map_or(0, |names| names.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_before_a_change_is_not_kept() {
+        let mut names = Names::new(0);
+        let before = names.changes();
+        names.insert(2, b"a", 12, before);
+        assert_eq!((names.get(2, b"a"), names.get(3, b"a")), (Some(12), None));
+        names.forget(2);
+        assert_eq!(names.get(2, b"a"), None);
+        names.insert(2, b"a", 12, before);
+        assert_eq!(names.get(2, b"a"), None);
+        names.insert(2, b"a", 13, names.changes());
+        assert_eq!(names.get(2, b"a"), Some(13));
+    }
+
+    #[test]
+    fn there_are_no_more_than_fit() {
+        let mut names = Names::new(0);
+        for number in 0..100_u32 {
+            names.insert(number % 3, &number.to_le_bytes(), number, 0);
+            let all: usize = names.dirs.values().map(FxHashMap::len).sum();
+            assert!(all == names.count && all <= 16, "{all}");
+        }
+    }
+}
