@@ -158,6 +158,9 @@ struct Now {
 pub fn advise(question: &Question) -> Result<Advice> {
     let drive = rig::spec(&question.drive, 0)?.identify();
     let drive = drive.map_err(|error| Error::Usage(error.to_string()))?;
+    if !machine_named(&question.machine, question.seed)?.is_simulated() {
+        return Err(Error::Usage("advice needs a simulated machine, and a profile of it".into()));
+    }
     let now = Arc::new(question.now(&drive)?);
     let settings = question.settings(now.way, &drive);
     let (mut alone, mut refused) = (Vec::new(), Vec::new());
