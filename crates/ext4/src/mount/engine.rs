@@ -99,7 +99,6 @@ impl Engine {
         let budget = Arc::new(Budget::new(budget));
         let name_bytes = options.cache_bytes / Shards::<Shard>::COUNT as u64;
         let shard = |_| Shard::new(PageCache::sharing(&budget), name_bytes);
-        let spread = vfs::inode::Groups { inodes: sb.inodes_per_group, count: sb.groups };
         let clock = Clock::new(0, None);
         let generation = clock.now().nanos;
         let committed = Arc::new(Committed::before(log.superblock.sequence()));
@@ -111,7 +110,7 @@ impl Engine {
             unsaid: journal.has_fast_commits().then(Unsaid::new),
             journal,
             committed,
-            inodes: Shards::new(Rank::Inode, "ext4 inodes", shard).in_groups(spread),
+            inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
             room: Room::new(groups.free_blocks()),
             orphans: Mutex::ranked(Rank::Orphans, "ext4 orphans", Orphans::new(super_block)),
             shares: Mutex::ranked(Rank::Orphans, "ext4 shared attributes", ()).keyed(1),

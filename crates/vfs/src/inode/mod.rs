@@ -6,5 +6,5 @@ mod shards;
 mod turns;
 
 pub use opens::Opens;
-pub use shards::{Groups, OwnedShards, Shards, shard_of};
+pub use shards::{OwnedShards, Shards, shard_of};
 pub use turns::{HasTurns, Turn, Turns};
